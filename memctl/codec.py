@@ -1,0 +1,106 @@
+"""JSON that loses nothing: orjson where it is exact, the standard library where it must be.
+
+AgentScope writes with the standard library's ``json``, so stored messages hold ``NaN``, integers
+past 64 bits and lone surrogates.  orjson rejects the first and the last and turns the integers into
+floats; every function here gives what ``json.loads`` would.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from typing import Any
+
+import orjson
+
+_LONG_NUMBER = re.compile(rb"\d{19}")
+_INT64 = range(-(2**63), 2**64)
+_LITTLE = 1 << 16
+
+
+def loads(text: bytes) -> Any:
+    """The value of a JSON text, as ``json.loads`` gives it.
+
+    Raises:
+        ValueError: it is not JSON (``json.JSONDecodeError``), or nested or long beyond reason.
+    """
+    if not _LONG_NUMBER.search(text):
+        try:
+            return orjson.loads(text)
+        except orjson.JSONDecodeError:
+            pass  # NaN, a lone surrogate, or an error that the standard library words better
+    try:
+        return json.loads(text.decode("utf-8", "surrogatepass"))
+    except RecursionError as error:
+        raise ValueError("nested too deep") from error
+
+
+def dumps(value: Any) -> bytes:
+    """Compact JSON in pure ASCII, readable by every JSON parser that takes Python's extensions."""
+    return json.dumps(value, separators=(",", ":")).encode("ascii")
+
+
+def canonical(text: bytes) -> bytes:
+    """One form for all texts of one value: equal exactly when the values are (NaN equals NaN).
+
+    Raises:
+        ValueError: it is not JSON.
+    """
+    value = loads(text)
+    if _is_plain(value):
+        return orjson.dumps(value, option=orjson.OPT_SORT_KEYS)
+    return json.dumps(value, sort_keys=True).encode("ascii")
+
+
+def _is_plain(value: Any) -> bool:
+    """Whether orjson can write the value without changing it."""
+    match value:
+        case str():
+            return value.isascii() or not _has_surrogate(value)
+        case bool() | None:
+            return True
+        case int():
+            return value in _INT64
+        case float():
+            return math.isfinite(value)
+        case list():
+            return all(_is_plain(item) for item in value)
+        case dict():
+            return all(_is_plain(key) and _is_plain(item) for key, item in value.items())
+        case _:
+            return False
+
+
+def _has_surrogate(text: str) -> bool:
+    return any("\ud800" <= char <= "\udfff" for char in text)
+
+
+def utf8(text: bytes) -> bytes:
+    """The same JSON in valid UTF-8: surrogates written raw (as JSONSession does) become escapes.
+
+    Raises:
+        ValueError: the bytes are in another encoding altogether.
+    """
+    try:
+        text.decode()
+    except UnicodeDecodeError:
+        decoded = text.decode("utf-8", "surrogatepass")
+        # Raw surrogates can only stand inside JSON strings, where an escape means the same.
+        return re.sub(
+            "[\ud800-\udfff]", lambda found: f"\\u{ord(found[0]):04x}", decoded
+        ).encode()
+    return text
+
+
+def field(message: bytes, name: str) -> str | None:
+    """The text of one top-level field of a message; None where it is missing or not a text.
+
+    Raises:
+        ValueError: the message is not a JSON object.
+    """
+    value = loads(message)
+    if not isinstance(value, dict):
+        raise ValueError("a message is not a JSON object")
+    found = value.get(name)
+    return found if isinstance(found, str) else None

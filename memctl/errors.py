@@ -1,0 +1,111 @@
+"""Every way memctl ends other than well, each with its exit code.
+
+MemctlError          1    unforeseen
+├── UsageError       2    the command line or the configuration is wrong
+├── Unavailable      3    the store cannot be reached, or refuses the login
+├── NotFound         4    the store or the named memory does not exist
+├── Conflict         5    some memories were left alone: the target holds something else
+├── Different        6    verify found differences
+├── Partial          7    some memories failed, the rest were done
+├── BadData          8    the input is not what it claims to be; nothing was written
+├── Loss             9    going on would lose something; nothing was written
+├── Busy            75    another run holds this store's lock
+└── Interrupted    130    Ctrl-C, or SIGTERM (143)
+
+An error is raised once, with a hint, and rendered once, by ``memctl.cli``.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """Why one memory was left as it was.  ``code`` is stable: scripts may test it."""
+
+    code: str
+    message: str
+
+
+class MemctlError(Exception):
+    """Base of all errors that memctl raises on purpose: one line of message, one of hint."""
+
+    code: ClassVar[str] = "error"
+    exit_code: int = 1
+
+    def __init__(self, message: str, hint: str | None = None) -> None:
+        super().__init__(message)
+        self.message = message
+        self.hint = hint
+
+
+class UsageError(MemctlError):
+    """The command line or the configuration is wrong."""
+
+    code = "usage"
+    exit_code = 2
+
+
+class Unavailable(MemctlError):
+    """The store cannot be reached, or refuses the login."""
+
+    code = "unavailable"
+    exit_code = 3
+
+
+class NotFound(MemctlError):
+    """The store, or the memory named by user and session, does not exist."""
+
+    code = "not-found"
+    exit_code = 4
+
+
+class Conflict(MemctlError):
+    """Some memories were left alone because the target holds something else."""
+
+    code = "conflict"
+    exit_code = 5
+
+
+class Different(MemctlError):
+    """The compared stores differ."""
+
+    code = "different"
+    exit_code = 6
+
+
+class Partial(MemctlError):
+    """Some memories failed, the rest were done."""
+
+    code = "partial"
+    exit_code = 7
+
+
+class BadData(MemctlError):
+    """The input is not what it claims to be; nothing was written."""
+
+    code = "bad-data"
+    exit_code = 8
+
+
+class Loss(MemctlError):
+    """Going on would lose something; nothing was written."""
+
+    code = "loss"
+    exit_code = 9
+
+
+class Busy(MemctlError):
+    """Another memctl run holds this store's lock."""
+
+    code = "busy"
+    exit_code = 75
+
+
+class Interrupted(MemctlError):
+    """A signal asked memctl to stop; what was committed is whole."""
+
+    code = "interrupted"
+    exit_code = 130

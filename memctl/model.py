@@ -1,0 +1,119 @@
+"""What memctl moves: memories, their messages, and what an operator selects of them.  No I/O."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import NamedTuple
+
+from memctl.errors import Failure
+
+
+class MemoryKey(NamedTuple):
+    """Names one memory: whose it is, in which session, and which part of that session.
+
+    ``part`` is empty unless one session holds several memories (a session-state file with two
+    agents): then it is the path of this one inside the state, such as ``planner.memory``.
+    """
+
+    user: str
+    session: str
+    part: str = ""
+
+    def __str__(self) -> str:
+        name = f"{self.user!r}/{self.session!r}"
+        return f"{name} ({self.part})" if self.part else name
+
+
+class Entry(NamedTuple):
+    """One message of a memory.
+
+    ``message`` is the JSON text as it was stored: valid UTF-8, one JSON object, otherwise
+    unchanged (it may hold ``NaN``, huge integers, ``\\u0000`` and escaped lone surrogates).
+    ``marks`` keep the order of the store, without repeats.  ``index`` is the position column of
+    the SQL layout where the source has one: it orders messages across users who share a session.
+    """
+
+    id: str
+    message: bytes
+    marks: tuple[str, ...] = ()
+    index: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Memory:
+    """What a memory has beside its messages.
+
+    ``summary`` is AgentScope's ``_compressed_summary``: ``""`` where there is none, ``None`` where
+    the store has no place for one.  ``ttl`` is the remaining life in seconds, ``None`` for ever.
+    """
+
+    key: MemoryKey
+    summary: str | None = None
+    ttl: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """Some consecutive messages of one memory.
+
+    ``offset`` counts the messages of the memory before ``entries``; ``last`` closes the memory.  A
+    memory without messages is one page without entries.  Pages of one memory follow one another.
+    """
+
+    memory: Memory
+    entries: list[Entry]
+    offset: int = 0
+    last: bool = True
+
+
+@dataclass(slots=True)
+class MemoryInfo:
+    """A row of the catalogue: what a store can say of a memory without handing out its messages.
+
+    ``bytes`` counts the stored JSON of the messages.  ``first`` and ``last`` are the timestamps of
+    the first and last message, as stored.  ``marks`` and ``roles`` count messages.  ``summary`` is
+    None where the store cannot hold one.  ``repeated`` counts messages whose id came before in the
+    memory; None where the store cannot say.
+    """
+
+    key: MemoryKey
+    messages: int = 0
+    bytes: int = 0
+    marks: dict[str, int] = field(default_factory=dict)
+    roles: dict[str, int] = field(default_factory=dict)
+    first: str | None = None
+    last: str | None = None
+    summary: bool | None = None
+    ttl: float | None = None
+    repeated: int | None = None
+
+
+class OnConflict(StrEnum):
+    """What to do with a memory whose target holds something else."""
+
+    FAIL = "fail"
+    SKIP = "skip"
+    APPEND = "append"
+    REPLACE = "replace"
+
+
+class WriteMode(StrEnum):
+    """How a store takes the pages of a memory.
+
+    ADD puts them behind exactly ``offset`` messages (the first page's) and fails where the memory
+    holds another number; REPLACE makes the pages the whole memory.
+    """
+
+    ADD = "add"
+    REPLACE = "replace"
+
+
+@dataclass(frozen=True, slots=True)
+class Tally:
+    """What became of one memory that was to be written: it is durable, or ``failure`` says why not."""
+
+    key: MemoryKey
+    written: int = 0
+    deleted: int = 0
+    failure: Failure | None = None

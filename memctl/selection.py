@@ -1,0 +1,146 @@
+"""What an operator selects: the one meaning of the filters, wherever they are applied."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import AsyncIterator, Iterator
+from dataclasses import dataclass, replace
+from datetime import datetime
+from typing import Any
+
+from memctl import codec
+from memctl.model import Entry, MemoryKey, Page
+
+
+@dataclass(frozen=True, slots=True)
+class Selection:
+    """Which memories, and which of their messages.
+
+    Values are names, never patterns.  Values of one filter are alternatives, filters add up.
+    ``since`` (inclusive) and ``until`` (exclusive) are local times without a zone, as messages carry
+    them; a message without a readable timestamp is in no period.  ``match`` is a part of the text
+    of the message, case counting.  ``last`` keeps the newest N of what is left, per memory.
+    ``keys`` are whole keys, for operations that come back to certain memories.
+    """
+
+    users: frozenset[str] = frozenset()
+    sessions: frozenset[str] = frozenset()
+    parts: frozenset[str] = frozenset()
+    keys: frozenset[MemoryKey] | None = None
+    marks: frozenset[str] = frozenset()
+    exclude_marks: frozenset[str] = frozenset()
+    roles: frozenset[str] = frozenset()
+    names: frozenset[str] = frozenset()
+    ids: frozenset[str] = frozenset()
+    since: datetime | None = None
+    until: datetime | None = None
+    match: str | None = None
+    last: int | None = None
+
+    def has_key(self, key: MemoryKey) -> bool:
+        """Whether the memory itself is selected."""
+        return (
+            (not self.users or key.user in self.users)
+            and (not self.sessions or key.session in self.sessions)
+            and (not self.parts or not key.part or key.part in self.parts)
+            and (self.keys is None or key in self.keys)
+        )
+
+    @property
+    def looks_inside(self) -> bool:
+        """Whether a message must be parsed to tell if it is selected."""
+        return bool(self.roles or self.names or self.since or self.until or self.match is not None)
+
+    @property
+    def whole(self) -> bool:
+        """Whether every message of a selected memory is selected."""
+        return (
+            not (self.marks or self.exclude_marks or self.ids or self.looks_inside)
+            and self.last is None
+        )
+
+    @property
+    def named(self) -> bool:
+        """Whether it names users or sessions, so that finding none is an error."""
+        return bool(self.users or self.sessions)
+
+    def matches(self, entry: Entry) -> bool:
+        """Whether the message is selected, ``last`` aside."""
+        if self.ids and entry.id not in self.ids:
+            return False
+        if self.marks and self.marks.isdisjoint(entry.marks):
+            return False
+        if not self.exclude_marks.isdisjoint(entry.marks):
+            return False
+        return not self.looks_inside or self._matches_inside(codec.loads(entry.message))
+
+    def _matches_inside(self, message: Any) -> bool:
+        if self.roles and message.get("role") not in self.roles:
+            return False
+        if self.names and message.get("name") not in self.names:
+            return False
+        if (self.since or self.until) and not self._in_period(message.get("timestamp")):
+            return False
+        return self.match is None or any(self.match in text for text in texts(message))
+
+    def _in_period(self, timestamp: Any) -> bool:
+        try:
+            moment = datetime.fromisoformat(timestamp)
+        except (TypeError, ValueError):
+            return False
+        if moment.tzinfo:
+            moment = moment.astimezone().replace(tzinfo=None)
+        return (self.since is None or moment >= self.since) and (
+            self.until is None or moment < self.until
+        )
+
+    def only(self, keys: frozenset[MemoryKey]) -> Selection:
+        """The same selection of messages, in these memories alone."""
+        return replace(self, keys=keys)
+
+    async def apply(self, pages: AsyncIterator[Page]) -> AsyncIterator[Page]:
+        """Filters whole memories down to the selected messages.
+
+        A memory without a selected message is left out, unless the selection takes all messages.
+        """
+        if self.whole:
+            async for page in pages:
+                yield page
+            return
+        offset = 0
+        newest: deque[Entry] = deque(maxlen=self.last)
+        async for page in pages:
+            if page.offset == 0:
+                offset = 0
+                newest.clear()
+            entries = [entry for entry in page.entries if self.matches(entry)]
+            if self.last is not None:
+                newest.extend(entries)
+                entries = list(newest) if page.last else []
+            if entries or (page.last and offset):
+                yield Page(page.memory, entries, offset, page.last)
+            offset += len(entries)
+
+
+def texts(message: dict[str, Any]) -> Iterator[str]:
+    """The readable texts of a message: its content, and those of its text, thinking and result blocks.
+
+    Follows the block types of AgentScope 1.x (``message/_message_block.py``).
+    """
+    content = message.get("content")
+    if isinstance(content, str):
+        yield content
+    for block in content if isinstance(content, list) else ():
+        if isinstance(block, dict):
+            yield from _block_texts(block)
+
+
+def _block_texts(block: dict[str, Any]) -> Iterator[str]:
+    for name in ("text", "thinking", "output"):
+        value = block.get(name)
+        if isinstance(value, str):
+            yield value
+        elif name == "output" and isinstance(value, list):
+            for inner in value:
+                if isinstance(inner, dict):
+                    yield from _block_texts(inner)

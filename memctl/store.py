@@ -1,0 +1,139 @@
+"""The contract between the operations and the stores.
+
+A store is one layout of memory in one place.  Operations know stores by this contract alone, and
+every store passes the same conformance suite (``tests/conformance``).
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import AsyncIterator
+from enum import Flag, auto
+from types import TracebackType
+from typing import ClassVar, Self
+
+from memctl.model import MemoryInfo, Page, Tally, WriteMode
+from memctl.selection import Selection
+
+PAGE_BYTES = 2 * 1024 * 1024
+PAGE_ENTRIES = 1000
+
+
+class Capability(Flag):
+    """What a store can hold beside messages and marks.  What is not claimed is refused."""
+
+    NONE = 0
+    SUMMARIES = auto()
+    """A place for the compressed summary."""
+    TTL = auto()
+    """A memory may expire."""
+    EMPTY = auto()
+    """A memory without messages exists."""
+    REPEATED_IDS = auto()
+    """One message id may occur twice in a memory."""
+    MARK_ORDER = auto()
+    """The order of the marks of a message."""
+    PARTS = auto()
+    """Several memories in one session."""
+    PARALLEL = auto()
+    """Several writers at once are of use."""
+
+    def names(self) -> list[str]:
+        """The names as the reports show them, such as ``["summaries", "ttl"]``."""
+        return [flag.name.lower().replace("_", "-") for flag in self if flag.name]
+
+
+class Store(ABC):
+    """One place that holds memories.
+
+    Opened as an async context manager.  Everything streams: no method holds more than a page of
+    any one memory, whatever its size.  Errors are those of ``memctl.errors``: no exception of a
+    driver leaves a store.
+    """
+
+    kind: ClassVar[str]
+    capabilities: Capability
+
+    def __init__(self, label: str, *, create: bool = False) -> None:
+        """``label`` is how the store is shown (no secrets); ``create`` makes what is missing."""
+        self.label = label
+        self.create = create
+        self.warnings: list[str] = []
+
+    async def __aenter__(self) -> Self:
+        """Connects.
+
+        Raises:
+            Unavailable: the store cannot be reached or refuses the login.
+            NotFound: it does not exist, and ``create`` is false.
+            BadData: what is there is not this kind of store.
+        """
+        await self.open()
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        await self.close()
+
+    @abstractmethod
+    async def open(self) -> None:
+        """Connects; see ``__aenter__``."""
+
+    @abstractmethod
+    async def close(self) -> None:
+        """Lets go of every connection, file and temporary file, whatever happened before."""
+
+    @abstractmethod
+    async def identity(self) -> str:
+        """A text that two stores share when they are the same place."""
+
+    @abstractmethod
+    def memories(self, where: Selection) -> AsyncIterator[MemoryInfo]:
+        """The catalogue of the selected memories, each counting its selected messages.
+
+        Computed by the store where it can.  A memory is listed when its key is selected and it
+        has a selected message, or when the selection does not look at messages at all.
+        """
+
+    @abstractmethod
+    def read(self, where: Selection) -> AsyncIterator[Page]:
+        """Pages of the selected memories, memory after memory, messages in order.
+
+        One pass over the store, however many memories match.  Lists the same memories as
+        ``memories``.  ``where.last`` is honoured.
+        """
+
+    @abstractmethod
+    def write(
+        self, pages: AsyncIterator[Page], mode: WriteMode = WriteMode.ADD
+    ) -> AsyncIterator[Tally]:
+        """Writes memories, each whole or not at all, and yields a Tally as each becomes durable.
+
+        Many small memories may share a transaction; a huge one comes in many pages.  A memory
+        that the store refuses fails in its Tally, the others go on.  With ``Memory.summary`` None
+        the summary of the target stays; with ``Memory.ttl`` None its expiry does.
+
+        Raises:
+            Unavailable: the store went away; memories without a Tally are not written.
+        """
+
+
+class Pacer:
+    """Chooses how many rows to ask a driver for, so that a page stays near PAGE_BYTES.
+
+    Drivers fetch by number of rows, whatever their size; the size of the last rows tells how many
+    of the next ones fit.
+    """
+
+    def __init__(self) -> None:
+        self.rows = 16
+
+    def saw(self, rows: int, size: int) -> None:
+        """Learns from a fetch of ``rows`` rows of ``size`` bytes in all."""
+        if rows:
+            fit = PAGE_BYTES * rows // max(size, 1)
+            self.rows = max(1, min(PAGE_ENTRIES, fit, self.rows * 4))
