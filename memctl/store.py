@@ -12,6 +12,7 @@ from enum import Flag, auto
 from types import TracebackType
 from typing import ClassVar, Self
 
+from memctl.location import Location
 from memctl.model import MemoryInfo, Page, Tally, WriteMode
 from memctl.selection import Selection
 
@@ -54,11 +55,13 @@ class Store(ABC):
     kind: ClassVar[str]
     capabilities: Capability
 
-    def __init__(self, label: str, *, create: bool = False) -> None:
-        """``label`` is how the store is shown (no secrets); ``create`` makes what is missing."""
-        self.label = label
+    def __init__(self, location: Location, *, create: bool = False) -> None:
+        """``create`` makes what is missing (a target); without it the place must exist."""
+        self.location = location
+        self.label = location.label
         self.create = create
         self.warnings: list[str] = []
+        """What the operator should know, one line each, such as messages that had to be left out."""
 
     async def __aenter__(self) -> Self:
         """Connects.
@@ -104,7 +107,8 @@ class Store(ABC):
         """Pages of the selected memories, memory after memory, messages in order.
 
         One pass over the store, however many memories match.  Lists the same memories as
-        ``memories``.  ``where.last`` is honoured.
+        ``memories``.  ``where.last`` is honoured.  What is pushed down to the store must mean the
+        same as ``Selection.matches`` (``Selection.apply`` filters pages of whole memories).
         """
 
     @abstractmethod
@@ -114,7 +118,9 @@ class Store(ABC):
         """Writes memories, each whole or not at all, and yields a Tally as each becomes durable.
 
         Many small memories may share a transaction; a huge one comes in many pages.  A memory
-        that the store refuses fails in its Tally, the others go on.  With ``Memory.summary`` None
+        that the store refuses fails in its Tally, the others go on.  The codes of such failures:
+        ``changed`` (ADD found another number of messages than the offset), ``refused`` (a value the
+        store does not take), ``repeated-id``, ``bad-name`` (a key that cannot be written).  With ``Memory.summary`` None
         the summary of the target stays; with ``Memory.ttl`` None its expiry does.
 
         Raises:
