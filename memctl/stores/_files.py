@@ -1,0 +1,186 @@
+"""Files that appear whole or not at all, and the system's refusals in memctl's words."""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from memctl.errors import BadData, MemctlError, NotFound, Unavailable, UsageError
+from memctl.location import visible
+
+TEMPORARY_PREFIX = ".memctl-"
+TEMPORARY_SUFFIX = ".tmp"
+
+_BUFFER = 1024 * 1024
+
+
+class AtomicFile:
+    """A file in the making, beside its target, that takes the target's name when it is whole.
+
+    Used as a context manager: what was not committed on leaving is removed, whatever happened.  A
+    new file has mode 0600; one that replaces another keeps its mode and owner.  Where the target
+    is a symbolic link, the file that it leads to is replaced.  It has the ``write`` and ``flush``
+    that compressors ask of a file.
+
+    Raises:
+        NotFound: the folder of the target does not exist.
+        Unavailable: the system refuses (space, permissions, a read-only place), or the target is
+            not a regular file.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._target = os.path.realpath(path)
+        with system_errors(path, "write"):
+            present = self._present()
+            handle, self._temporary = tempfile.mkstemp(
+                TEMPORARY_SUFFIX, TEMPORARY_PREFIX, os.path.dirname(self._target)
+            )
+        self._file = os.fdopen(handle, "wb", buffering=_BUFFER)
+        self._done = False
+        if present is not None:
+            self._take_after(present)
+
+    def _present(self) -> os.stat_result | None:
+        try:
+            present = os.stat(self._target)
+        except FileNotFoundError:
+            return None
+        if not stat.S_ISREG(present.st_mode):
+            raise Unavailable(
+                f"{visible(str(self.path))} is not a regular file and cannot be replaced",
+                "name a file; '-' is standard output",
+            )
+        if not os.access(self._target, os.W_OK):
+            raise PermissionError(errno.EACCES, "no permission to write", str(self.path))
+        return present
+
+    def _take_after(self, present: os.stat_result) -> None:
+        """Gives the new file the owner and the mode of the one it will replace."""
+        handle = self._file.fileno()
+        try:
+            own = os.fstat(handle)
+            if (own.st_uid, own.st_gid) != (present.st_uid, present.st_gid):
+                os.fchown(handle, present.st_uid, present.st_gid)
+            os.fchmod(handle, stat.S_IMODE(present.st_mode))
+        except OSError as error:
+            self.discard()
+            raise Unavailable(
+                f"{visible(str(self.path))} belongs to another user or group, which a new file "
+                "could not be given",
+                "run memctl as the owner of the file",
+            ) from error
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.discard()
+
+    def write(self, data: bytes | memoryview) -> int:
+        """Appends; the data may wait in a buffer."""
+        with system_errors(self.path, "write"):
+            return self._file.write(data)
+
+    def flush(self) -> None:
+        """Hands the buffer to the system."""
+        with system_errors(self.path, "write"):
+            self._file.flush()
+
+    def sync(self) -> None:
+        """Waits until the content is on the disk.  May run in another thread."""
+        with system_errors(self.path, "write"):
+            self._file.flush()
+            os.fsync(self._file.fileno())
+
+    def replace(self) -> None:
+        """Takes the target's name.  To last, it needs ``sync`` before and ``sync_folder`` after."""
+        with system_errors(self.path, "write"):
+            self._file.close()
+            os.replace(self._temporary, self._target)
+        self._done = True
+
+    def commit(self) -> None:
+        """Makes the file durable under its name."""
+        self.sync()
+        self.replace()
+        sync_folder(Path(self._target).parent)
+
+    def discard(self) -> None:
+        """Removes the file, unless it has replaced its target."""
+        if self._done:
+            return
+        self._done = True
+        with suppress(OSError):  # a buffer that cannot be written no longer matters
+            self._file.close()
+        with system_errors(self.path, "write"):
+            Path(self._temporary).unlink(missing_ok=True)
+
+
+def sync_folder(folder: Path) -> None:
+    """Waits until the names in a folder are on the disk.
+
+    Raises:
+        Unavailable: the system refuses.
+    """
+    with system_errors(folder, "write"):
+        handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+        try:
+            os.fsync(handle)
+        except OSError as error:
+            if error.errno not in (errno.EINVAL, errno.ENOTSUP):
+                raise  # some network and FUSE file systems cannot sync a folder, nor need to
+        finally:
+            os.close(handle)
+
+
+@contextmanager
+def system_errors(path: Path, verb: str) -> Iterator[None]:
+    """Turns an ``OSError`` of the body into memctl's; ``verb`` is ``read`` or ``write``."""
+    try:
+        yield
+    except OSError as error:
+        raise translated(error, path, verb) from error
+
+
+def translated(error: OSError, path: Path, verb: str) -> MemctlError:
+    """What an ``OSError`` means for the operator."""
+    name = visible(str(path))
+    match error.errno:
+        case errno.ENOENT | errno.ENOTDIR:
+            missing = name if verb == "read" else f"the folder of {name}"
+            return NotFound(f"{missing} does not exist", "check the path")
+        case errno.EACCES | errno.EPERM:
+            return Unavailable(
+                f"no permission to {verb} {name}", "check who owns the file and its folder"
+            )
+        case errno.EROFS:
+            return Unavailable(
+                f"cannot write {name}: the file system is read-only", "choose another place"
+            )
+        case errno.ENOSPC | errno.EDQUOT | errno.EFBIG:
+            return Unavailable(
+                f"no space left to write {name}",
+                "free some space and run the same command again; what was there is unchanged",
+            )
+        case errno.EMFILE | errno.ENFILE:
+            return Unavailable(f"cannot {verb} {name}: too many open files", "see 'ulimit -n'")
+        case errno.EISDIR:
+            return BadData(f"{name} is a folder, not a file", "name a file")
+        case errno.ENAMETOOLONG:
+            return UsageError(f"the name {name} is too long for its file system", "use another")
+        case _:
+            reason = error.strerror or type(error).__name__
+            return Unavailable(f"cannot {verb} {name}: {reason}", "see the system's log")
