@@ -71,8 +71,8 @@ class Page:
 class MemoryInfo:
     """A row of the catalogue: what a store can say of a memory without handing out its messages.
 
-    ``bytes`` counts the stored JSON of the messages.  ``first`` and ``last`` are the timestamps of
-    the first and last message, as stored.  ``marks`` and ``roles`` count messages.  ``summary`` is
+    ``bytes`` counts the stored JSON of the messages.  ``first`` and ``last`` are the earliest and
+    the latest timestamp, as stored.  ``marks`` and ``roles`` count messages.  ``summary`` is
     None where the store cannot hold one.  ``repeated`` counts messages whose id came before in the
     memory; None where the store cannot say.
     """
