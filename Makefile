@@ -1,0 +1,51 @@
+# From a fresh clone, with Python 3.11 or later, make and git: make demo, make test.
+
+PYTHON ?= python3
+WORKERS ?= 2
+
+VENV := .venv
+INTEROP := .interop
+BIN := $(VENV)/bin
+
+export PIP_DISABLE_PIP_VERSION_CHECK := 1
+
+.PHONY: demo test lint format clean
+
+demo: $(VENV)/.package
+	@PATH="$(CURDIR)/$(BIN):$$PATH" examples/demo.sh
+
+# pytest last: its closing line closes the output.
+test: lint $(INTEROP)/.ready
+	@scripts/get-mariadb
+	@$(BIN)/pytest -n $(WORKERS) --dist worksteal
+
+lint: $(VENV)/.dev
+	@$(BIN)/ruff check .
+	@$(BIN)/ruff format --check .
+	@$(BIN)/mypy
+	@$(BIN)/lint-imports
+
+format: $(VENV)/.dev
+	@$(BIN)/ruff check --fix .
+	@$(BIN)/ruff format .
+
+clean:
+	rm -rf $(VENV) $(INTEROP) build dist .cache .mypy_cache .ruff_cache .pytest_cache \
+		.hypothesis .import_linter_cache
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+# memctl with its drivers.
+$(VENV)/.package: pyproject.toml requirements/dev.txt
+	@scripts/make-venv "$(PYTHON)" $(VENV) requirements/dev.txt -e '.[all]'
+	@touch $@
+
+# The tools that pyproject.toml lists as its group "dev".
+$(VENV)/.dev: $(VENV)/.package
+	@$(BIN)/python -m pip install -q -c requirements/dev.txt --group dev
+	@touch $@
+
+# The real AgentScope, apart from memctl, for tests/interop.  It cannot be imported with mcp 2.
+$(INTEROP)/.ready: requirements/interop.txt
+	@scripts/make-venv "$(PYTHON)" $(INTEROP) requirements/interop.txt \
+		agentscope==1.0.21 'mcp<2' tqdm aiosqlite greenlet asyncpg aiomysql redis
+	@touch $@

