@@ -1,0 +1,366 @@
+"""AgentScope's SQL memory (AsyncSQLAlchemyMemory), whatever the database.
+
+The dialects (``sqlite``, ``postgresql``, ``mysql``) say how to connect, how to look into the JSON of
+a message and which errors mean what; everything else is here and in ``_sql_write``.
+
+Source: ``memory/_working_memory/_sqlalchemy_memory.py`` of agentscope 1.0.21.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import AsyncIterator, Iterator, Sequence
+from contextlib import asynccontextmanager, contextmanager
+from typing import Any, ClassVar
+
+import orjson
+from sqlalchemy import bindparam, text
+from sqlalchemy.exc import DBAPIError, SQLAlchemyError
+from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
+
+from memctl import codec
+from memctl.errors import BadData, MemctlError, NotFound
+from memctl.model import Entry, Memory, MemoryInfo, MemoryKey, Page, Tally, WriteMode
+from memctl.selection import Selection
+from memctl.store import Capability, Pacer, Store
+from memctl.stores._catalogue import catalogue
+from memctl.stores._sql_schema import create_tables, missing_tables
+from memctl.stores._sql_write import Position, Refused, SqlWriter
+
+MAX_PUSHED_VALUES = 1000
+"""Longer lists of names are compared here: databases bound the parameters of a statement."""
+
+
+class SqlStore(Store):
+    """Base of the SQL stores: one row a message, ordered by ``index`` within a session.
+
+    The user of a message is what is left of the row id ``{user}-{session}-{message id}`` without
+    ``-{session}-{message id}``; where the row id disagrees with the message, the owner of the
+    session row.
+    """
+
+    capabilities = Capability.EMPTY
+    quote: ClassVar[str] = '"'
+    mark_list: ClassVar[str]
+    """An aggregate that gives the marks of a message as a JSON array."""
+    payload: ClassVar[str] = "m.msg"
+    """The message as text or bytes."""
+
+    driver_errors: tuple[type[Exception], ...] = ()
+    """Exceptions of the driver that can pass SQLAlchemy by."""
+
+    _engine: AsyncEngine
+
+    # What a dialect says
+
+    @abstractmethod
+    def make_engine(self) -> AsyncEngine:
+        """An engine for the location; nothing is connected yet.
+
+        Raises:
+            NotFound, UsageError: as ``Store.__aenter__``.
+        """
+
+    @abstractmethod
+    def field(self, name: str) -> str:
+        """SQL that gives a top-level text field of ``m.msg``, NULL where it is missing."""
+
+    @abstractmethod
+    def suffix(self) -> str:
+        """SQL that gives the user of a row ``m``, or NULL where the row id does not fit."""
+
+    @abstractmethod
+    def translate(self, error: BaseException) -> MemctlError | None:
+        """The error of a driver as memctl's; None where the database refused a value."""
+
+    @abstractmethod
+    async def begin_read(self, connection: AsyncConnection) -> None:
+        """Starts a read-only transaction that sees one moment."""
+
+    @abstractmethod
+    async def begin_write(self, connection: AsyncConnection) -> None:
+        """Starts a transaction."""
+
+    @abstractmethod
+    async def insert(
+        self, connection: AsyncConnection, table: str, columns: Sequence[str], rows: list[Any]
+    ) -> None:
+        """Inserts rows in bulk, the message as UTF-8 bytes."""
+
+    @abstractmethod
+    async def insert_missing(
+        self, connection: AsyncConnection, table: str, columns: Sequence[str], rows: list[Any]
+    ) -> None:
+        """Inserts the rows whose primary key is not there yet."""
+
+    # Opening and closing
+
+    async def open(self) -> None:
+        self._engine = self.make_engine()
+        with self.errors():
+            try:
+                async with self._engine.connect() as connection:
+                    missing = await connection.run_sync(missing_tables)
+                if missing and not self.create:
+                    raise BadData(
+                        f"{self.label} holds no AgentScope memory: it has no table {missing[0]!r}",
+                        "is it the right database? AgentScope's tables are users, session, message, "
+                        "message_mark",
+                    )
+                if missing:
+                    async with self._engine.begin() as connection:
+                        await connection.run_sync(create_tables)
+            except BaseException:
+                await self._engine.dispose()
+                raise
+
+    async def close(self) -> None:
+        await self._engine.dispose()
+
+    @contextmanager
+    def errors(self) -> Iterator[None]:
+        """Turns what a driver raises into memctl's errors.
+
+        Raises:
+            Refused: a value was not taken; anything else may go on.
+            MemctlError: the store failed.
+        """
+        try:
+            yield
+        except (SQLAlchemyError, OSError, *self.driver_errors) as error:
+            cause = error.orig if isinstance(error, DBAPIError) and error.orig else error
+            found = self.translate(cause)
+            raise found or Refused(f"{self.label}: {first_line(cause)}") from error
+
+    # Reading
+
+    @property
+    def user(self) -> str:
+        """SQL that gives the user of the row ``m`` joined with its session ``s``."""
+        return f"COALESCE({self.suffix()}, s.user_id, '')"
+
+    @property
+    def index(self) -> str:
+        """The name of the index column, a reserved word."""
+        return f"m.{self.quote}index{self.quote}"
+
+    def source(self) -> str:
+        """The tables behind every question about messages."""
+        return "message m LEFT JOIN session s ON s.id = m.session_id"
+
+    def conditions(self, where: Selection) -> tuple[str, dict[str, list[str]]]:
+        """A WHERE clause that lets through at least what is selected, and its values."""
+        sessions = where.sessions
+        if where.keys is not None:
+            sessions = sessions or frozenset(key.session for key in where.keys)
+        pushed = {
+            ("users", f"{self.user} IN :users"): where.users,
+            ("sessions", "m.session_id IN :sessions"): sessions,
+            ("ids", f"{self.field('id')} IN :ids"): where.ids,
+            (
+                "marks",
+                "EXISTS (SELECT 1 FROM message_mark k WHERE k.msg_id = m.id AND k.mark IN :marks)",
+            ): where.marks,
+        }
+        used = {key: values for key, values in pushed.items() if 0 < len(values) <= MAX_PUSHED_VALUES}
+        clause = " AND ".join(condition for _, condition in used) or "1 = 1"
+        return clause, {name: sorted(values) for (name, _), values in used.items()}
+
+    def ordered(self, condition: str) -> str:
+        """The statement that reads messages, memory after memory, in order."""
+        return (
+            f"SELECT {self.user} AS user_id, m.session_id, m.id, {self.index}, "
+            f"{self.payload} AS payload, "
+            f"(SELECT {self.mark_list} FROM message_mark k WHERE k.msg_id = m.id) AS marks "
+            f"FROM {self.source()} WHERE {condition} "
+            f"ORDER BY m.session_id, 1, {self.index}, m.id"
+        )
+
+    @asynccontextmanager
+    async def snapshot(self) -> AsyncIterator[AsyncConnection]:
+        """A connection in a read-only transaction."""
+        with self.errors():
+            async with self._engine.connect() as connection:
+                await self.begin_read(connection)
+                try:
+                    yield connection
+                finally:
+                    await connection.rollback()
+
+    async def rows(
+        self, connection: AsyncConnection, sql: str, values: dict[str, list[str]], pacer: Pacer
+    ) -> AsyncIterator[Sequence[Any]]:
+        """The result in partitions whose size the pacer chooses."""
+        statement = text(sql).bindparams(*(bindparam(name, expanding=True) for name in values))
+        async with connection.stream(statement, values) as result:
+            while rows := await result.fetchmany(pacer.rows):
+                yield rows
+
+    async def read(self, where: Selection) -> AsyncIterator[Page]:
+        async for page in where.apply(self._read_keys(where)):
+            yield page
+
+    async def _read_keys(self, where: Selection) -> AsyncIterator[Page]:
+        seen: set[MemoryKey] = set()
+        async with self.snapshot() as connection:
+            async for page in self._read_messages(connection, where):
+                seen.add(page.memory.key)
+                yield page
+            if where.whole:
+                async for key in self._sessions(connection):
+                    if key not in seen and where.has_key(key):
+                        yield Page(Memory(key), [])
+
+    async def _read_messages(
+        self, connection: AsyncConnection, where: Selection
+    ) -> AsyncIterator[Page]:
+        condition, values = self.conditions(where)
+        pacer = Pacer()
+        key: MemoryKey | None = None
+        entries: list[Entry] = []
+        offset = 0
+        async for rows in self.rows(connection, self.ordered(condition), values, pacer):
+            size = 0
+            for row in rows:
+                if key is None or row[1] != key.session or row[0] != key.user:
+                    if key is not None and where.has_key(key):
+                        yield Page(Memory(key), entries, offset, last=True)
+                    key, entries, offset = MemoryKey(row[0], row[1]), [], 0
+                entry = self._entry(key, row)
+                entries.append(entry)
+                size += len(entry.message)
+            pacer.saw(len(rows), size)
+            # The last message waits: only the next row tells whether it closes the memory.
+            if key is not None and len(entries) > 1 and where.has_key(key):
+                yield Page(Memory(key), entries[:-1], offset, last=False)
+                offset += len(entries) - 1
+            entries = entries[-1:]
+        if key is not None and where.has_key(key):
+            yield Page(Memory(key), entries, offset, last=True)
+
+    def _entry(self, key: MemoryKey, row: Any) -> Entry:
+        _, _, row_id, index, payload, marks = row
+        message = payload if isinstance(payload, bytes) else payload.encode("utf-8", "surrogatepass")
+        message = codec.utf8(message)
+        start = f"{key.user}-{key.session}-"
+        name = row_id.removeprefix(start) if row_id.startswith(start) else self._id(message, row_id)
+        labels = tuple(sorted(orjson.loads(marks))) if marks else ()
+        return Entry(name, message, labels, index)
+
+    def _id(self, message: bytes, row_id: str) -> str:
+        try:
+            return codec.field(message, "id") or row_id
+        except ValueError as error:
+            raise BadData(f"{self.label}: the message {row_id!r} is not JSON: {error}") from error
+
+    async def _sessions(self, connection: AsyncConnection) -> AsyncIterator[MemoryKey]:
+        async for rows in self.rows(connection, "SELECT user_id, id FROM session", {}, Pacer()):
+            for user, session in rows:
+                yield MemoryKey(user, session)
+
+    # The catalogue
+
+    async def memories(self, where: Selection) -> AsyncIterator[MemoryInfo]:
+        if where.whole:
+            found = self._count(where)
+        else:
+            found = catalogue(self.read(where))
+        async for info in found:
+            yield info
+
+    async def _count(self, where: Selection) -> AsyncIterator[MemoryInfo]:
+        """Counts in the database: a row a memory and role, and one a memory and mark."""
+        condition, values = self.conditions(where)
+        infos: dict[MemoryKey, MemoryInfo] = {}
+        async with self.snapshot() as connection:
+            pacer = Pacer()
+            pacer.rows = 1000
+            async for rows in self.rows(connection, self._by_role(condition), values, pacer):
+                for row in rows:
+                    self._add_role(infos, where, row)
+            async for rows in self.rows(connection, self._by_mark(condition), values, pacer):
+                for user, session, mark, count in rows:
+                    if info := infos.get(MemoryKey(user, session)):
+                        info.marks[mark] = count
+            async for key in self._sessions(connection):
+                if key not in infos and where.has_key(key):
+                    infos[key] = MemoryInfo(key, repeated=0)
+        for info in infos.values():
+            yield info
+
+    def _by_role(self, condition: str) -> str:
+        return (
+            f"SELECT user_id, session_id, role, COUNT(*), SUM(size), MIN(at), MAX(at) FROM ("
+            f"SELECT {self.user} AS user_id, m.session_id AS session_id, "
+            f"{self.field('role')} AS role, {self.size()} AS size, {self.field('timestamp')} AS at "
+            f"FROM {self.source()} WHERE {condition}) AS found "
+            f"GROUP BY user_id, session_id, role ORDER BY session_id, user_id, role"
+        )
+
+    def _by_mark(self, condition: str) -> str:
+        return (
+            f"SELECT {self.user} AS user_id, m.session_id, marked.mark, COUNT(*) "
+            f"FROM {self.source()} JOIN message_mark marked ON marked.msg_id = m.id "
+            f"WHERE {condition} GROUP BY 1, 2, 3 ORDER BY 2, 1, 3"
+        )
+
+    @abstractmethod
+    def size(self) -> str:
+        """SQL that gives the bytes of ``m.msg``."""
+
+    @staticmethod
+    def _add_role(infos: dict[MemoryKey, MemoryInfo], where: Selection, row: Any) -> None:
+        user, session, role, count, size, first, last = row
+        key = MemoryKey(user, session)
+        if not where.has_key(key):
+            return
+        info = infos.setdefault(key, MemoryInfo(key, repeated=0))
+        info.messages += count
+        info.bytes += int(size)
+        if role is not None:
+            info.roles[role] = info.roles.get(role, 0) + count
+        if first is not None:
+            info.first = min(info.first or first, first)
+            info.last = max(info.last or last, last)
+
+    # Writing
+
+    async def positions(self) -> dict[MemoryKey, Position]:
+        """How many messages each memory holds, and its highest index."""
+        sql = (
+            f"SELECT user_id, session_id, COUNT(*), MAX(position) FROM ("
+            f"SELECT {self.user} AS user_id, m.session_id AS session_id, {self.index} AS position "
+            f"FROM {self.source()}) AS found GROUP BY user_id, session_id"
+        )
+        pacer = Pacer()
+        pacer.rows = 1000
+        async with self.snapshot() as connection:
+            return {
+                MemoryKey(user, session): Position(count, top)
+                async for rows in self.rows(connection, sql, {}, pacer)
+                for user, session, count, top in rows
+            }
+
+    async def write(
+        self, pages: AsyncIterator[Page], mode: WriteMode = WriteMode.ADD
+    ) -> AsyncIterator[Tally]:
+        async for tally in SqlWriter(self, mode).write(pages):
+            yield tally
+
+    @asynccontextmanager
+    async def transaction(self) -> AsyncIterator[AsyncConnection]:
+        """A connection in a write transaction, rolled back unless it ends well."""
+        async with self._engine.connect() as connection:
+            await self.begin_write(connection)
+            yield connection
+            await connection.commit()
+
+
+def first_line(error: BaseException) -> str:
+    """The first line of an error's text, for messages of one line."""
+    return (str(error).strip().splitlines() or [type(error).__name__])[0]
+
+
+def not_found(label: str) -> NotFound:
+    """There is no such database."""
+    return NotFound(f"{label} does not exist", "check the name; a target is created, a source never")

@@ -1,0 +1,171 @@
+"""AgentScope's SQL memory in MySQL and MariaDB."""
+
+from __future__ import annotations
+
+import os
+import ssl
+from collections.abc import Sequence
+from typing import Any
+from urllib.parse import parse_qsl, unquote, urlsplit
+
+import aiomysql
+from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_engine
+from sqlalchemy.pool import NullPool
+
+from memctl.errors import BadData, MemctlError, Unavailable, UsageError
+from memctl.store import Capability
+from memctl.stores._sql import SqlStore, first_line
+
+CONNECT_TIMEOUT = 15
+"""Seconds until an attempt to connect is given up."""
+
+_SSL_MODES = ("disable", "prefer", "require", "verify-ca", "verify-full")
+
+# Values that the server does not take: too long, no valid JSON, wrong encoding, a key twice,
+# a packet beyond max_allowed_packet.
+_REFUSED = frozenset({1048, 1062, 1153, 1264, 1366, 1406, 1452, 3140, 3141, 3144, 4025, 22032})
+_DENIED = frozenset({1044, 1045, 1698})
+_READ_ONLY = frozenset({1142, 1227, 1290, 1792, 1836})
+_FULL = frozenset({1021, 1114})
+_UNKNOWN_DATABASE = 1049
+_FOREIGN_TABLE = frozenset({1054, 1146})
+
+
+class MysqlStore(SqlStore):
+    """A MySQL or MariaDB database."""
+
+    kind = "mysql"
+    capabilities = SqlStore.capabilities | Capability.PARALLEL
+    quote = "`"
+    mark_list = "JSON_ARRAYAGG(k.mark)"
+    driver_errors = (aiomysql.Error, UnicodeEncodeError, RuntimeError)
+
+    def make_engine(self) -> AsyncEngine:
+        settings = connect_settings(self.location.url)
+
+        async def connect() -> aiomysql.Connection:
+            return await aiomysql.connect(
+                charset="utf8mb4",
+                connect_timeout=CONNECT_TIMEOUT,
+                # Names differ by case, and values are taken as they are or refused.
+                init_command="SET SESSION sql_mode = 'STRICT_ALL_TABLES,NO_ENGINE_SUBSTITUTION', "
+                "collation_connection = 'utf8mb4_bin'",
+                **settings,
+            )
+
+        return create_async_engine("mysql+aiomysql://", async_creator=connect, poolclass=NullPool)
+
+    async def identity(self) -> str:
+        with self.errors():
+            async with self._engine.connect() as connection:
+                result = await connection.exec_driver_sql(
+                    "SELECT @@hostname, @@port, @@datadir, DATABASE()"
+                )
+                return "mysql:" + "/".join(str(part) for part in result.one())
+
+    def field(self, name: str) -> str:
+        return f"JSON_UNQUOTE(JSON_EXTRACT(m.msg, '$.{name}'))"
+
+    def suffix(self) -> str:
+        end = f"CONCAT('-', m.session_id, '-', {self.field('id')})"
+        return (
+            f"CASE WHEN RIGHT(m.id, CHAR_LENGTH({end})) = {end} "
+            f"THEN LEFT(m.id, CHAR_LENGTH(m.id) - CHAR_LENGTH({end})) END"
+        )
+
+    def size(self) -> str:
+        return "LENGTH(m.msg)"
+
+    async def begin_read(self, connection: AsyncConnection) -> None:
+        await connection.exec_driver_sql("START TRANSACTION WITH CONSISTENT SNAPSHOT, READ ONLY")
+
+    async def begin_write(self, connection: AsyncConnection) -> None:
+        await connection.exec_driver_sql("START TRANSACTION")
+
+    async def insert(
+        self, connection: AsyncConnection, table: str, columns: Sequence[str], rows: list[Any]
+    ) -> None:
+        if "msg" in columns:
+            rows = [(row_id, message.decode(), *rest) for row_id, message, *rest in rows]
+        await connection.exec_driver_sql(_insert_sql("INSERT", table, columns), rows)
+
+    async def insert_missing(
+        self, connection: AsyncConnection, table: str, columns: Sequence[str], rows: list[Any]
+    ) -> None:
+        sql = _insert_sql("INSERT", table, columns) + " ON DUPLICATE KEY UPDATE id = id"
+        await connection.exec_driver_sql(sql, rows)
+
+    def translate(self, error: BaseException) -> MemctlError | None:
+        code = error.args[0] if error.args and isinstance(error.args[0], int) else 0
+        said = str(error.args[1]) if code and len(error.args) > 1 else first_line(error)
+        text = f"{self.label}: {said}"
+        if code in _REFUSED or isinstance(error, UnicodeEncodeError):
+            return None
+        if code in _DENIED:
+            return Unavailable(text, "check user and password")
+        if code in _READ_ONLY:
+            return Unavailable(text, "this login or server does not take writes")
+        if code in _FULL:
+            return Unavailable(text, "the server is out of disk")
+        if code == _UNKNOWN_DATABASE:
+            return Unavailable(text, "create the database first")
+        if code in _FOREIGN_TABLE:
+            return BadData(text, "are these AgentScope's tables?")
+        if isinstance(error, aiomysql.OperationalError | OSError | RuntimeError):
+            return Unavailable(text, "is the server running, and are host and port right?")
+        return Unavailable(text)
+
+
+def connect_settings(url: str) -> dict[str, Any]:
+    """What aiomysql takes, from a URL with libpq's manners.
+
+    ``?host=/path`` is a Unix socket, ``?sslmode=`` means what it means to libpq, and the password
+    may come from ``MYSQL_PWD``.
+
+    Raises:
+        UsageError: no database is named, or an option is unknown.
+    """
+    parts = urlsplit(url)
+    options = dict(parse_qsl(parts.query, keep_blank_values=True))
+    host = options.pop("host", "") or parts.hostname or "127.0.0.1"
+    socket = options.pop("unix_socket", "") or (host if host.startswith("/") else "")
+    database = options.pop("dbname", "") or unquote(parts.path.removeprefix("/"))
+    if not database:
+        raise UsageError("the URL names no database", "write mysql://user@host/database")
+    password = unquote(parts.password or "") or options.pop("password", "")
+    settings: dict[str, Any] = {
+        "user": unquote(parts.username or "") or options.pop("user", "") or os.environ.get("USER"),
+        "password": password or os.environ.get("MYSQL_PWD", ""),
+        "db": database,
+    }
+    if socket:
+        settings["unix_socket"] = socket
+    else:
+        settings |= {"host": host, "port": parts.port or int(options.pop("port", "3306"))}
+    context = _tls(options.pop("sslmode", "prefer"), options.pop("sslrootcert", None))
+    if context and not socket:
+        settings["ssl"] = context
+    options.pop("charset", None)
+    if options:
+        raise UsageError(
+            f"MySQL takes no option {next(iter(options))!r}",
+            "known are host, port, user, password, dbname, unix_socket, sslmode, sslrootcert",
+        )
+    return settings
+
+
+def _tls(mode: str, root: str | None) -> ssl.SSLContext | None:
+    if mode not in _SSL_MODES:
+        raise UsageError(f"sslmode={mode} is unknown", f"known are {', '.join(_SSL_MODES)}")
+    if mode in ("disable", "prefer"):
+        return None
+    context = ssl.create_default_context(cafile=root)
+    context.check_hostname = mode == "verify-full"
+    if mode == "require":
+        context.verify_mode = ssl.CERT_NONE
+    return context
+
+
+def _insert_sql(verb: str, table: str, columns: Sequence[str]) -> str:
+    names = ", ".join(f"`{column}`" for column in columns)
+    return f"{verb} INTO {table} ({names}) VALUES ({', '.join(['%s'] * len(columns))})"

@@ -1,0 +1,154 @@
+"""AgentScope's SQL memory in PostgreSQL."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+from urllib.parse import urlsplit
+
+import asyncpg
+from sqlalchemy import event
+from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_engine
+from sqlalchemy.pool import NullPool
+
+from memctl.errors import BadData, MemctlError, Unavailable, UsageError
+from memctl.store import Capability
+from memctl.stores._sql import SqlStore, first_line
+
+CONNECT_TIMEOUT = 15
+"""Seconds until an attempt to connect is given up."""
+
+# Escapes that JSON may hold and PostgreSQL's json operators refuse, anywhere in the text: NUL, and
+# surrogates without a partner.
+_UNREADABLE = (
+    r"\\u(0000|[dD][89abAB]..(?!\\u[dD][c-fC-F])|(?<!\\u[dD][89abAB]..\\u)[dD][c-fC-F]..)"
+)
+
+
+class PostgresqlStore(SqlStore):
+    """A PostgreSQL database, addressed as libpq would (service, passfile and environment too)."""
+
+    kind = "postgresql"
+    capabilities = SqlStore.capabilities | Capability.PARALLEL
+    mark_list = "CAST(json_agg(k.mark) AS TEXT)"
+    driver_errors = (asyncpg.PostgresError, asyncpg.InterfaceError, UnicodeEncodeError)
+
+    def make_engine(self) -> AsyncEngine:
+        parts = urlsplit(self.location.url)
+        dsn = parts._replace(scheme="postgresql").geturl()
+
+        async def connect() -> asyncpg.Connection:
+            try:
+                return await asyncpg.connect(
+                    dsn,
+                    timeout=CONNECT_TIMEOUT,
+                    server_settings={"application_name": "memctl", "jit": "off"},
+                )
+            except (ValueError, asyncpg.ClientConfigurationError) as error:
+                raise UsageError(
+                    f"{self.label}: {first_line(error)}", "write it as for psql"
+                ) from error
+
+        engine = create_async_engine(
+            "postgresql+asyncpg://", async_creator=connect, poolclass=NullPool
+        )
+        event.listen(engine.sync_engine, "connect", _pass_json_through)
+        return engine
+
+    async def identity(self) -> str:
+        with self.errors():
+            async with self._engine.connect() as connection:
+                result = await connection.exec_driver_sql(
+                    "SELECT pg_postmaster_start_time()::text, inet_server_port(), oid, "
+                    "current_schema() FROM pg_database WHERE datname = current_database()"
+                )
+                start, _, database, schema = result.one()
+                return f"postgresql:{start}/{database}/{schema}"
+
+    def field(self, name: str) -> str:
+        cleaned = f"CAST(regexp_replace(m.msg::text, '{_UNREADABLE}', '\\u0001', 'g') AS json)"
+        # Only a text that has such an escape pays for being cleaned.
+        return (
+            f"CASE WHEN strpos(m.msg::text, '\\u0000') = 0 AND strpos(m.msg::text, '\\ud') = 0 "
+            f"AND strpos(m.msg::text, '\\uD') = 0 THEN m.msg ->> '{name}' "
+            f"ELSE {cleaned} ->> '{name}' END"
+        ).replace("::", "\\:\\:")
+
+    def suffix(self) -> str:
+        end = f"'-' || m.session_id || '-' || ({self.field('id')})"
+        return (
+            f"CASE WHEN right(m.id, length({end})) = {end} "
+            f"THEN left(m.id, length(m.id) - length({end})) END"
+        )
+
+    def size(self) -> str:
+        return "octet_length(CAST(m.msg AS TEXT))"
+
+    async def begin_read(self, connection: AsyncConnection) -> None:
+        await connection.execution_options(
+            isolation_level="REPEATABLE READ", postgresql_readonly=True
+        )
+
+    async def begin_write(self, connection: AsyncConnection) -> None:
+        await connection.exec_driver_sql("SELECT 1")
+
+    async def insert(
+        self, connection: AsyncConnection, table: str, columns: Sequence[str], rows: list[Any]
+    ) -> None:
+        driver = await _driver(connection)
+        await driver.copy_records_to_table(table, columns=columns, records=rows)
+
+    async def insert_missing(
+        self, connection: AsyncConnection, table: str, columns: Sequence[str], rows: list[Any]
+    ) -> None:
+        driver = await _driver(connection)
+        names = ", ".join(columns)
+        values = ", ".join(f"${number}::varchar[]" for number in range(1, len(columns) + 1))
+        await driver.execute(
+            f"INSERT INTO {table} ({names}) SELECT * FROM unnest({values}) ON CONFLICT DO NOTHING",
+            *(list(column) for column in zip(*rows, strict=True)),
+        )
+
+    def translate(self, error: BaseException) -> MemctlError | None:
+        text = f"{self.label}: {first_line(error)}"
+        state = getattr(error, "sqlstate", None) or ""
+        match state[:2]:
+            case "22" | "23" | "54":
+                return None
+            case "28":
+                return Unavailable(text, "check user, password and pg_hba.conf")
+            case "3D":
+                return Unavailable(text, "create the database first")
+            case "25" | "42" if state in ("25006", "42501"):
+                return Unavailable(text, "this login may not write here")
+            case "42":
+                return BadData(text, "are these AgentScope's tables?")
+            case "53":
+                return Unavailable(text, "the server is out of disk, memory or connections")
+        if isinstance(error, asyncpg.DataError | UnicodeEncodeError):
+            return None
+        if isinstance(error, TimeoutError):
+            return Unavailable(f"{self.label}: no answer in {CONNECT_TIMEOUT} seconds")
+        if isinstance(error, OSError):
+            return Unavailable(text, "is the server running, and are host and port right?")
+        return Unavailable(text)
+
+
+async def _driver(connection: AsyncConnection) -> Any:
+    """asyncpg's own connection, for COPY, within SQLAlchemy's transaction."""
+    return (await connection.get_raw_connection()).driver_connection
+
+
+def _pass_json_through(connection: Any, _record: Any) -> None:
+    """Lets JSON pass as the UTF-8 bytes that travel, neither parsed nor decoded."""
+
+    async def set_codec(driver: Any) -> None:
+        await driver.set_type_codec(
+            "json", schema="pg_catalog", encoder=_same, decoder=_same, format="binary"
+        )
+
+    connection.run_async(set_codec)
+
+
+def _same(value: bytes) -> bytes:
+    return value

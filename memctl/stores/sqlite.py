@@ -1,0 +1,149 @@
+"""AgentScope's SQL memory in a SQLite file."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Sequence
+from typing import Any
+from urllib.parse import quote
+
+import aiosqlite
+from sqlalchemy import event
+from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_engine
+from sqlalchemy.pool import NullPool
+
+from memctl import codec
+from memctl.errors import BadData, MemctlError, NotFound, Unavailable, UsageError
+from memctl.location import same_file
+from memctl.stores._sql import SqlStore, first_line
+
+LOCK_TIMEOUT = 30
+"""Seconds to wait for another process that writes to the file."""
+
+
+class SqliteStore(SqlStore):
+    """A SQLite database; opened read-only unless it is a target."""
+
+    kind = "sqlite"
+    mark_list = "json_group_array(k.mark)"
+    payload = "CAST(m.msg AS BLOB)"
+
+    def make_engine(self) -> AsyncEngine:
+        path = self.location.path
+        if not path.name:
+            raise UsageError("sqlite:// names no file", "write sqlite:///PATH")
+        if path.is_dir():
+            raise UsageError(f"{self.label} is a folder", "name the database file in it")
+        if not self.create and not path.exists():
+            raise NotFound(f"{self.label} does not exist", "check the path of the database")
+        if self.create and not path.parent.is_dir():
+            raise NotFound(f"the folder of {self.label} does not exist", "create it first")
+        mode = "rwc" if self.create else "ro"
+        uri = f"file:{quote(str(path.absolute()))}?mode={mode}"
+
+        async def connect() -> aiosqlite.Connection:
+            # Transactions are begun by hand: the driver would begin none for reading.
+            return await aiosqlite.connect(
+                uri, uri=True, isolation_level=None, timeout=LOCK_TIMEOUT
+            )
+
+        engine = create_async_engine(
+            "sqlite+aiosqlite://", async_creator=connect, poolclass=NullPool
+        )
+        event.listen(engine.sync_engine, "connect", _prepare)
+        return engine
+
+    async def identity(self) -> str:
+        return f"file:{same_file(self.location.path)}"
+
+    def field(self, name: str) -> str:
+        # SQLite's JSON functions refuse NaN; memctl's own function takes what Python takes.
+        return (
+            f"CASE WHEN json_valid(m.msg) THEN json_extract(m.msg, '$.{name}') "
+            f"ELSE memctl_field(m.msg, '{name}') END"
+        )
+
+    def suffix(self) -> str:
+        return f"memctl_user(m.id, m.session_id, {self.field('id')})"
+
+    def size(self) -> str:
+        return "LENGTH(CAST(m.msg AS BLOB))"
+
+    def ordered(self, condition: str) -> str:
+        # Sorting the keys and then fetching each message keeps the messages out of the sorter.
+        # LIMIT -1 and CROSS JOIN make SQLite keep the order of the inner statement.
+        return (
+            f"SELECT k.user_id, k.session_id, m.id, {self.index}, {self.payload}, "
+            f"(SELECT {self.mark_list} FROM message_mark k WHERE k.msg_id = m.id) FROM ("
+            f"SELECT m.rowid AS row, m.session_id AS session_id, {self.user} AS user_id "
+            f"FROM {self.source()} WHERE {condition} "
+            f"ORDER BY m.session_id, 3, {self.index}, m.id LIMIT -1"
+            f") AS k CROSS JOIN message m ON m.rowid = k.row"
+        )
+
+    async def begin_read(self, connection: AsyncConnection) -> None:
+        await connection.exec_driver_sql("BEGIN")
+
+    async def begin_write(self, connection: AsyncConnection) -> None:
+        await connection.exec_driver_sql("BEGIN IMMEDIATE")
+
+    async def insert(
+        self, connection: AsyncConnection, table: str, columns: Sequence[str], rows: list[Any]
+    ) -> None:
+        if "msg" in columns:
+            rows = [(row_id, message.decode(), *rest) for row_id, message, *rest in rows]
+        await connection.exec_driver_sql(_insert_sql(table, columns), rows)
+
+    async def insert_missing(
+        self, connection: AsyncConnection, table: str, columns: Sequence[str], rows: list[Any]
+    ) -> None:
+        sql = f"{_insert_sql(table, columns)} ON CONFLICT (id) DO NOTHING"
+        await connection.exec_driver_sql(sql, rows)
+
+    driver_errors = (sqlite3.Error, UnicodeEncodeError)
+
+    def translate(self, error: BaseException) -> MemctlError | None:
+        text = first_line(error)
+        code = getattr(error, "sqlite_errorcode", None)
+        name = getattr(error, "sqlite_errorname", "") or ""
+        if code in (sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_CORRUPT):
+            return BadData(f"{self.label}: {text}", "it is not a SQLite database, or it is damaged")
+        if code in (sqlite3.SQLITE_FULL,):
+            return Unavailable(f"{self.label}: {text}", "free some space and run again")
+        if name.startswith("SQLITE_READONLY"):
+            return Unavailable(f"{self.label}: {text}", "make the file and its folder writable")
+        if name.startswith(("SQLITE_BUSY", "SQLITE_LOCKED")):
+            return Unavailable(f"{self.label}: {text}", "another program is writing to it")
+        if isinstance(error, sqlite3.IntegrityError | sqlite3.DataError | UnicodeEncodeError):
+            return None
+        return Unavailable(f"{self.label}: {text}")
+
+
+def _insert_sql(table: str, columns: Sequence[str]) -> str:
+    names = ", ".join(f'"{column}"' for column in columns)
+    return f"INSERT INTO {table} ({names}) VALUES ({', '.join('?' * len(columns))})"
+
+
+def _prepare(connection: Any, _record: Any) -> None:
+    """Gives a new connection memctl's functions."""
+
+    def register(name: str, count: int, function: Any) -> None:
+        connection.create_function(name, count, function, deterministic=True)
+
+    register("memctl_field", 2, _field)
+    register("memctl_user", 3, _user)
+
+
+def _field(message: str | bytes, name: str) -> str | None:
+    text = message if isinstance(message, bytes) else message.encode("utf-8", "surrogatepass")
+    try:
+        return codec.field(text, name)
+    except ValueError:
+        return None
+
+
+def _user(row_id: str, session: str, message_id: Any) -> str | None:
+    end = f"-{session}-{message_id}"
+    return row_id.removesuffix(end) if row_id.endswith(end) else None
+
+
