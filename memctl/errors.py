@@ -8,6 +8,7 @@ MemctlError          1    unforeseen
 ├── Different        6    verify found differences
 ├── Partial          7    some memories failed, the rest were done
 ├── BadData          8    the input is not what it claims to be; nothing was written
+│   └── Uninitialised     8    a database without AgentScope's tables
 ├── Loss             9    going on would lose something; nothing was written
 ├── Busy            75    another run holds this store's lock
 └── Interrupted    130    Ctrl-C, or SIGTERM (143)
@@ -88,6 +89,10 @@ class BadData(MemctlError):
 
     code = "bad-data"
     exit_code = 8
+
+
+class Uninitialised(BadData):
+    """The database is there, AgentScope's tables are not: no source, but a possible target."""
 
 
 class Loss(MemctlError):

@@ -13,7 +13,7 @@ from types import TracebackType
 from typing import ClassVar, Self
 
 from memctl.location import Location
-from memctl.model import MemoryInfo, Page, Tally, WriteMode
+from memctl.model import Memory, MemoryInfo, Page, Tally, WriteMode
 from memctl.selection import Selection
 
 PAGE_BYTES = 2 * 1024 * 1024
@@ -101,6 +101,15 @@ class Store(ABC):
         Computed by the store where it can.  A memory is listed when its key is selected and it
         has a selected message, or when the selection does not look at messages at all.
         """
+
+    async def headers(self, where: Selection) -> AsyncIterator[Memory]:
+        """What the memories that ``memories`` lists have beside messages.
+
+        A store overrides it where it need not read messages to tell.
+        """
+        async for page in self.read(where):
+            if page.offset == 0:
+                yield page.memory
 
     @abstractmethod
     def read(self, where: Selection) -> AsyncIterator[Page]:

@@ -19,7 +19,7 @@ from sqlalchemy.exc import DBAPIError, SQLAlchemyError
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
 from memctl import codec
-from memctl.errors import BadData, MemctlError, NotFound
+from memctl.errors import BadData, MemctlError, Uninitialised
 from memctl.model import Entry, Memory, MemoryInfo, MemoryKey, Page, Tally, WriteMode
 from memctl.selection import Selection
 from memctl.store import Capability, Pacer, Store
@@ -102,7 +102,7 @@ class SqlStore(Store):
                 async with self._engine.connect() as connection:
                     missing = await connection.run_sync(missing_tables)
                 if missing and not self.create:
-                    raise BadData(
+                    raise Uninitialised(
                         f"{self.label} holds no AgentScope memory: it has no table {missing[0]!r}",
                         "is it the right database? AgentScope's tables are users, session, message, "
                         "message_mark",
@@ -359,8 +359,3 @@ class SqlStore(Store):
 def first_line(error: BaseException) -> str:
     """The first line of an error's text, for messages of one line."""
     return (str(error).strip().splitlines() or [type(error).__name__])[0]
-
-
-def not_found(label: str) -> NotFound:
-    """There is no such database."""
-    return NotFound(f"{label} does not exist", "check the name; a target is created, a source never")

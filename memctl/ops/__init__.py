@@ -1,0 +1,1 @@
+"""What memctl does, on any store: no terminal and no driver here."""

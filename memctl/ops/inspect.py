@@ -1,0 +1,138 @@
+"""What is in a store: the catalogue, its totals and its groups."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from memctl import codec
+from memctl.model import MemoryInfo
+from memctl.selection import Selection
+from memctl.store import Capability, Store
+
+
+class Sort(StrEnum):
+    """What orders the rows of a catalogue."""
+
+    MESSAGES = "messages"
+    BYTES = "bytes"
+    LAST = "last"
+    USER = "user"
+
+
+class GroupBy(StrEnum):
+    """What messages are grouped by."""
+
+    USER = "user"
+    MARK = "mark"
+    ROLE = "role"
+    DAY = "day"
+
+
+@dataclass(slots=True)
+class Totals:
+    """Sums over the selected memories.  ``summaries`` is None where the store holds none."""
+
+    users: int = 0
+    memories: int = 0
+    messages: int = 0
+    bytes: int = 0
+    marks: dict[str, int] = field(default_factory=dict)
+    roles: dict[str, int] = field(default_factory=dict)
+    first: str | None = None
+    last: str | None = None
+    summaries: int | None = None
+
+
+@dataclass(slots=True)
+class Catalogue:
+    """The memories of a store and their totals."""
+
+    totals: Totals
+    memories: list[MemoryInfo]
+
+
+@dataclass(slots=True)
+class Group:
+    """The messages that share a user, a mark, a role or a day."""
+
+    name: str
+    memories: int = 0
+    messages: int = 0
+    bytes: int = 0
+
+
+async def inspect(store: Store, where: Selection, sort: Sort) -> Catalogue:
+    """The catalogue of the selected memories, largest (or latest) first.
+
+    Raises:
+        MemctlError: as ``Store.memories``.
+    """
+    memories = [info async for info in store.memories(where)]
+    totals = Totals(summaries=0 if Capability.SUMMARIES in store.capabilities else None)
+    for info in memories:
+        _add(totals, info)
+    totals.users = len({info.key.user for info in memories})
+    orders: dict[Sort, Callable[[MemoryInfo], tuple[object, ...]]] = {
+        Sort.MESSAGES: lambda info: (-info.messages, info.key),
+        Sort.BYTES: lambda info: (-info.bytes, info.key),
+        Sort.USER: lambda info: (info.key,),
+    }
+    if sort is Sort.LAST:
+        memories.sort(key=lambda info: info.last or "", reverse=True)
+    else:
+        memories.sort(key=orders[sort])
+    return Catalogue(totals, memories)
+
+
+def _add(totals: Totals, info: MemoryInfo) -> None:
+    totals.memories += 1
+    totals.messages += info.messages
+    totals.bytes += info.bytes
+    for mark, count in info.marks.items():
+        totals.marks[mark] = totals.marks.get(mark, 0) + count
+    for role, count in info.roles.items():
+        totals.roles[role] = totals.roles.get(role, 0) + count
+    if info.first is not None:
+        totals.first = min(totals.first or info.first, info.first)
+    if info.last is not None:
+        totals.last = max(totals.last or info.last, info.last)
+    if totals.summaries is not None:
+        totals.summaries += bool(info.summary)
+
+
+async def group(store: Store, where: Selection, by: GroupBy) -> list[Group]:
+    """The selected messages by user, mark, role or day; a message counts under each of its marks.
+
+    Raises:
+        MemctlError: as ``Store.read``.
+    """
+    groups: dict[str, Group] = {}
+    async for page in store.read(where):
+        seen: set[str] = set()
+        for entry in page.entries:
+            for name in _names(by, page.memory.key.user, entry.message, entry.marks):
+                found = groups.setdefault(name, Group(name))
+                found.messages += 1
+                found.bytes += len(entry.message)
+                seen.add(name)
+        if page.offset == 0:
+            counted: set[str] = set()
+        for name in seen - counted:
+            groups[name].memories += 1
+        counted |= seen
+    order = (lambda found: found.name) if by is GroupBy.DAY else (lambda found: -found.messages)
+    return sorted(groups.values(), key=order)
+
+
+def _names(by: GroupBy, user: str, message: bytes, marks: tuple[str, ...]) -> Iterable[str]:
+    match by:
+        case GroupBy.USER:
+            return (user,)
+        case GroupBy.MARK:
+            return dict.fromkeys(marks)
+        case GroupBy.ROLE:
+            return (codec.field(message, "role") or "",)
+        case GroupBy.DAY:
+            return ((codec.field(message, "timestamp") or "")[:10],)

@@ -1,0 +1,77 @@
+"""What a target cannot hold: found before anything is written."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+
+from memctl.errors import Loss, UsageError
+from memctl.model import Memory, MemoryKey
+from memctl.selection import Selection
+from memctl.store import Capability, Store
+
+_LOSSES = {
+    Capability.SUMMARIES: (
+        "a summary",
+        "give summaries a place with ?state=FOLDER (or ?state=redis), or let them go with --lossy",
+    ),
+    Capability.TTL: ("an expiry", "let it go with --lossy"),
+    Capability.REPEATED_IDS: ("a message id that occurs twice", "keep the first with --lossy"),
+}
+
+
+async def refuse_losses(
+    source: Store, target: Store, where: Selection, *, lossy: bool
+) -> list[str]:
+    """What the copy would lose, as warnings.
+
+    Raises:
+        Loss: it would lose something, and ``lossy`` is not set.
+        UsageError: several memories of one session have no names in the target.
+    """
+    lacking = source.capabilities & ~target.capabilities
+    if not lacking & (Capability.PARTS | Capability.REPEATED_IDS | Capability.SUMMARIES | Capability.TTL):
+        return []
+    first: dict[Capability, MemoryKey] = {}
+    counts: dict[Capability, int] = {}
+    async for memory, repeated in _headers(source, where, lacking):
+        if memory.key.part and Capability.PARTS in lacking:
+            raise UsageError(
+                f"the session {memory.key.session!r} holds several memories, such as "
+                f"{memory.key.part!r}, and {target.label} has a place for one",
+                f"choose one with --path {memory.key.part}",
+            )
+        for loss in _of(memory, repeated):
+            if loss in lacking:
+                first.setdefault(loss, memory.key)
+                counts[loss] = counts.get(loss, 0) + 1
+    found = [
+        f"{counts[loss]} memories have {_LOSSES[loss][0]} that {target.label} has no place for "
+        f"(the first: {first[loss]})"
+        for loss in first
+    ]
+    if found and not lossy:
+        raise Loss("; ".join(found), _LOSSES[next(iter(first))][1])
+    return [f"{text}: left behind" for text in found]
+
+
+async def _headers(
+    source: Store, where: Selection, lacking: Capability
+) -> AsyncIterator[tuple[Memory, int]]:
+    if Capability.REPEATED_IDS not in lacking:
+        async for memory in source.headers(where):
+            yield memory, 0
+        return
+    async for info in source.memories(where):
+        summary = "yes" if info.summary else ""
+        yield Memory(info.key, summary, info.ttl), info.repeated or 0
+
+
+def _of(memory: Memory, repeated: int) -> list[Capability]:
+    losses = []
+    if memory.summary:
+        losses.append(Capability.SUMMARIES)
+    if memory.ttl is not None:
+        losses.append(Capability.TTL)
+    if repeated:
+        losses.append(Capability.REPEATED_IDS)
+    return losses

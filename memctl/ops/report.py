@@ -1,0 +1,56 @@
+"""What an operation tells of itself: plain data, rendered by ``memctl.output``."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from memctl.errors import Failure
+from memctl.model import MemoryKey
+
+
+class Progress(Protocol):
+    """Hears how an operation gets on."""
+
+    def advance(self, *, memories: int = 0, messages: int = 0, size: int = 0) -> None:
+        """So many more memories, messages and bytes are done."""
+
+
+class Silent:
+    """Progress that nobody watches."""
+
+    def advance(self, *, memories: int = 0, messages: int = 0, size: int = 0) -> None:
+        """Does nothing."""
+
+
+@dataclass(slots=True)
+class Counts:
+    """Memories or messages, by what became of them."""
+
+    selected: int = 0
+    written: int = 0
+    unchanged: int = 0
+    skipped: int = 0
+    replaced: int = 0
+    deleted: int = 0
+    failed: int = 0
+
+
+@dataclass(slots=True)
+class CopyReport:
+    """What a copy did.
+
+    ``messages.skipped`` counts messages that the target held already or that were left out by
+    choice; ``messages.deleted`` what ``--on-conflict replace`` took away.
+    """
+
+    memories: Counts = field(default_factory=Counts)
+    messages: Counts = field(default_factory=Counts)
+    failures: list[tuple[MemoryKey, Failure]] = field(default_factory=list)
+    warnings: list[str] = field(default_factory=list)
+
+    def fail(self, key: MemoryKey, failure: Failure, messages: int = 0) -> None:
+        """Notes a memory that was left as it was."""
+        self.failures.append((key, failure))
+        self.memories.failed += 1
+        self.messages.failed += messages

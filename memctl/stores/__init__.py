@@ -1,0 +1,1 @@
+"""One file a layout.  Stores know the contract (``memctl.store``) and never each other."""

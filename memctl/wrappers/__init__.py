@@ -1,0 +1,1 @@
+"""Stores made of stores."""

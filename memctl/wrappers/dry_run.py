@@ -1,0 +1,69 @@
+"""A target that is read, but not written."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+
+from memctl.errors import NotFound, Uninitialised
+from memctl.model import MemoryInfo, MemoryKey, Page, Tally, WriteMode
+from memctl.selection import Selection
+from memctl.store import Capability, Store
+
+
+class DryRun(Store):
+    """Stands for a target: what is there is read, what is written is only counted.
+
+    The target is opened without creating it; one that does not exist yet is read as empty.
+    """
+
+    kind = "dry-run"
+
+    def __init__(self, target: Store) -> None:
+        super().__init__(target.location)
+        self._target = target
+        self._exists = False
+
+    @property
+    def capabilities(self) -> Capability:  # type: ignore[override]
+        """Those of the target."""
+        return self._target.capabilities
+
+    async def open(self) -> None:
+        try:
+            await self._target.open()
+            self._exists = True
+        except (NotFound, Uninitialised):
+            self._exists = False
+
+    async def close(self) -> None:
+        if self._exists:
+            await self._target.close()
+
+    async def identity(self) -> str:
+        return await self._target.identity() if self._exists else f"absent:{self.label}"
+
+    async def memories(self, where: Selection) -> AsyncIterator[MemoryInfo]:
+        if self._exists:
+            async for info in self._target.memories(where):
+                yield info
+
+    async def read(self, where: Selection) -> AsyncIterator[Page]:
+        if self._exists:
+            async for page in self._target.read(where):
+                yield page
+
+    async def write(
+        self, pages: AsyncIterator[Page], mode: WriteMode = WriteMode.ADD
+    ) -> AsyncIterator[Tally]:
+        """Counts what would be written and deleted; what the target would refuse it cannot tell."""
+        held: dict[MemoryKey, int] = {}
+        if mode is WriteMode.REPLACE:
+            held = {info.key: info.messages async for info in self.memories(Selection())}
+        messages = 0
+        async for page in pages:
+            messages = len(page.entries) + (messages if page.offset and messages else 0)
+            if page.last:
+                yield Tally(page.memory.key, messages, held.get(page.memory.key, 0))
+                messages = 0
+
+

@@ -1,0 +1,136 @@
+"""SQL and Redis memory together with the session states that hold its summaries (``?state=``).
+
+AgentScope's SQL and Redis memories keep no summary; with them, the session state of the agent holds
+``{"memory": {"_compressed_summary": "..."}}`` and no messages (``module/_state_module.py``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from dataclasses import replace
+
+from memctl.errors import Failure
+from memctl.model import Memory, MemoryInfo, MemoryKey, Page, Tally, WriteMode
+from memctl.selection import Selection
+from memctl.store import Capability, Store
+
+DEFAULT_USER = "default_user"
+
+
+class WithSummaries(Store):
+    """Messages from one store, summaries from another."""
+
+    kind = "with-summaries"
+
+    def __init__(self, messages: Store, states: Store) -> None:
+        super().__init__(messages.location, create=messages.create)
+        self._messages = messages
+        self._states = states
+        self.kind = messages.kind  # type: ignore[misc]
+
+    @property
+    def capabilities(self) -> Capability:  # type: ignore[override]
+        """Those of the messages' store, and a place for summaries."""
+        return self._messages.capabilities | Capability.SUMMARIES
+
+    async def open(self) -> None:
+        await self._messages.open()
+        try:
+            await self._states.open()
+        except BaseException:
+            await self._messages.close()
+            raise
+        self.warnings = self._messages.warnings
+
+    async def close(self) -> None:
+        try:
+            await self._states.close()
+        finally:
+            await self._messages.close()
+
+    async def identity(self) -> str:
+        return await self._messages.identity()
+
+    async def memories(self, where: Selection) -> AsyncIterator[MemoryInfo]:
+        seen: set[MemoryKey] = set()
+        async for info in self._messages.memories(where):
+            seen.add(info.key)
+            info.summary = bool((await self._state(info.key)).summary)
+            yield info
+        async for memory in self._without_messages(where, seen):
+            yield MemoryInfo(memory.key, summary=True, ttl=memory.ttl, repeated=0)
+
+    async def headers(self, where: Selection) -> AsyncIterator[Memory]:
+        seen: set[MemoryKey] = set()
+        async for memory in self._messages.headers(where):
+            seen.add(memory.key)
+            yield replace(memory, summary=(await self._state(memory.key)).summary)
+        async for memory in self._without_messages(where, seen):
+            yield memory
+
+    async def read(self, where: Selection) -> AsyncIterator[Page]:
+        seen: set[MemoryKey] = set()
+        memory: Memory | None = None
+        async for page in self._messages.read(where):
+            if page.offset == 0 or memory is None:
+                summary = (await self._state(page.memory.key)).summary
+                memory = replace(page.memory, summary=summary)
+                seen.add(memory.key)
+            yield replace(page, memory=memory)
+        async for memory in self._without_messages(where, seen):
+            yield Page(memory, [])
+
+    async def _without_messages(
+        self, where: Selection, seen: set[MemoryKey]
+    ) -> AsyncIterator[Memory]:
+        """Memories of which there is only a summary."""
+        if not where.whole:
+            return
+        async for memory in self._states.headers(where):
+            key = memory.key
+            known = {key, MemoryKey(DEFAULT_USER, key.session)} if not key.user else {key}
+            if memory.summary and not known & seen:
+                yield memory
+
+    async def _state(self, key: MemoryKey) -> Memory:
+        """The state of a memory, also where the session was saved without a user."""
+        keys = [key]
+        if key.user == DEFAULT_USER:
+            keys.append(MemoryKey("", key.session))
+        for name in keys:
+            async for memory in self._states.headers(Selection(keys=frozenset({name}))):
+                return memory
+        return Memory(key, summary="")
+
+    async def write(
+        self, pages: AsyncIterator[Page], mode: WriteMode = WriteMode.ADD
+    ) -> AsyncIterator[Tally]:
+        """Writes the messages, then the summary.
+
+        A run that ends between the two leaves the summary missing: the next run finds and adds it.
+        """
+        headers: dict[MemoryKey, Memory] = {}
+
+        async def noted() -> AsyncIterator[Page]:
+            async for page in pages:
+                headers[page.memory.key] = page.memory
+                yield page
+
+        async for tally in self._messages.write(noted(), mode):
+            memory = headers.pop(tally.key)
+            failure = None if tally.failure else await self._write_summary(memory)
+            yield replace(tally, failure=failure) if failure else tally
+
+    async def _write_summary(self, memory: Memory) -> Failure | None:
+        there = await self._state(memory.key)
+        if memory.summary is None or memory.summary == there.summary:
+            return None
+        state = replace(memory, key=there.key)
+
+        async def page() -> AsyncIterator[Page]:
+            yield Page(state, [])
+
+        failure = None
+        async for tally in self._states.write(page()):
+            failure = tally.failure
+        return failure
