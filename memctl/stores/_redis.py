@@ -1,0 +1,360 @@
+"""One Redis database: its connections, commands sent ahead of their replies, and its errors.
+
+The synchronous client is used, in threads: it reads replies twice as fast as the asynchronous one.
+redis-py makes the connections, for it knows logins and TLS.  Its pipelines are not used: they hold
+all commands and all replies of a batch at once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import re
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
+from contextlib import asynccontextmanager
+from typing import Any, TypeVar, cast
+from urllib.parse import urlsplit
+
+import redis
+from hiredis import pack_command
+from redis import exceptions
+
+from memctl.errors import MemctlError, Unavailable, UsageError
+from memctl.location import Location
+
+T = TypeVar("T")
+Command = tuple[bytes, ...]
+
+AHEAD = 256
+"""How many commands may wait for their replies, unless the caller says otherwise."""
+
+_OLDEST = (6, 2)
+_CONNECT_SECONDS = 10.0
+_READ_BYTES = 256 * 1024
+_SEND_BYTES = 256 * 1024
+_LARGE_BYTES = 64 * 1024
+
+_REFUSED_WRITE = {
+    "OOM": "give the server more memory (maxmemory), or free some",
+    "READONLY": "this is a replica: name the primary",
+    "MISCONF": "the server cannot save its data to disk: see its log",
+    "NOREPLICAS": "the server waits for its replicas: see min-replicas-to-write",
+}
+_CLUSTER = ("MOVED", "ASK", "CROSSSLOT", "CLUSTERDOWN", "TRYAGAIN")
+
+
+class RedisServer:
+    """A Redis database, as a location names it.
+
+    ``prefix`` is the location's option, ``ttl`` too, in milliseconds.
+    """
+
+    def __init__(self, location: Location, environ: Mapping[str, str] = os.environ) -> None:
+        """Reads the location; connects to nothing.
+
+        Raises:
+            UsageError: the URL or an option is wrong.
+        """
+        self.label = location.label
+        self.prefix = location.options.get("prefix", "")
+        self.ttl = _milliseconds(location.options.get("ttl"))
+        self._pool = _make_pool(location, environ.get("REDISCLI_AUTH"))
+        self._run_id: str | None = None
+
+    async def open(self) -> None:
+        """Connects and logs in.
+
+        Raises:
+            Unavailable: the server cannot be reached, refuses the login or is too old.
+        """
+        async with self.wire() as wire:
+            info = await in_thread(wire, lambda: _info(wire))
+        self._run_id = info.get("run_id")
+        text = info.get("redis_version", "")
+        version = tuple(int(part) for part in re.findall(r"\d+", text)[:2])
+        if version and version < _OLDEST:
+            raise Unavailable(f"{self.label} is Redis {text}", "memctl needs Redis 6.2 or later")
+
+    async def close(self) -> None:
+        """Closes every connection."""
+        await asyncio.to_thread(self._pool.disconnect)
+
+    def identity(self) -> str:
+        """A text that two locations of one database and prefix share."""
+        options = self._pool.connection_kwargs
+        address = options.get("path") or f"{options.get('host')}:{options.get('port', 6379)}"
+        return f"{self._run_id or address}/{options.get('db', 0)}/{self.prefix}"
+
+    @asynccontextmanager
+    async def wire(self) -> AsyncIterator[Wire]:
+        """A connection for one operation.  After an error it is closed, and not used again."""
+        wire = Wire(self)
+        try:
+            await in_thread(wire, wire.connect)
+            yield wire
+        except BaseException:
+            wire.abort()
+            raise
+        finally:
+            wire.release()
+
+    def take(self) -> Any:
+        """A connection of the driver; ``give`` it back."""
+        return self._pool.get_connection()
+
+    def give(self, connection: Any) -> None:
+        """Takes a connection back."""
+        self._pool.release(connection)
+
+    def translate(self, error: exceptions.RedisError) -> MemctlError:
+        """What an error of the driver, or an error reply, means for the operator."""
+        text = _sentence(error)
+        code = _code(error)
+        if code in _REFUSED_WRITE:
+            return Unavailable(f"redis refuses writes: {text} ({self.label})", _REFUSED_WRITE[code])
+        if code in _CLUSTER:
+            return Unavailable(
+                f"{self.label} belongs to a Redis Cluster",
+                "AgentScope's RedisMemory works on a single server only, and so does memctl",
+            )
+        match error:
+            case exceptions.AuthenticationError() | exceptions.AuthorizationError():
+                return Unavailable(
+                    f"{self.label} refuses the login: {text}",
+                    "the password comes from the URL, the alias or REDISCLI_AUTH",
+                )
+            case exceptions.NoPermissionError():
+                return Unavailable(
+                    f"{self.label} forbids a command: {text}",
+                    "the ACL of this user must cover memctl's commands and the keys of the prefix",
+                )
+            case exceptions.InvalidResponse():
+                return Unavailable(f"what answers at {self.label} is not Redis", "check the URL")
+            case exceptions.ConnectionError() | exceptions.TimeoutError():
+                return Unavailable(f"cannot reach {self.label}: {text}", _connection_hint(text))
+            case _:
+                return Unavailable(
+                    f"{self.label} refuses a command: {text}", "is it Redis 6.2 or later?"
+                )
+
+
+class Wire:
+    """One connection, on which many commands may be under way.
+
+    All but ``abort`` may block: it belongs into a thread (see ``in_thread``).
+    """
+
+    def __init__(self, server: RedisServer) -> None:
+        self._server = server
+        self._connection: Any = None
+        self._waiting = 0
+
+    def connect(self) -> None:
+        """Takes a connection from the pool, which connects where none is idle.
+
+        Raises:
+            Unavailable: see ``RedisServer.open``.
+        """
+        try:
+            self._connection = self._server.take()
+        except exceptions.RedisError as error:
+            raise self._server.translate(error) from error
+
+    def release(self) -> None:
+        """Gives the connection back; one with replies still to come is closed first."""
+        if self._connection is not None:
+            if self._waiting:
+                self._connection.disconnect()
+            self._server.give(self._connection)
+            self._connection = None
+
+    def abort(self) -> None:
+        """Closes the connection, under a thread that waits for it too."""
+        if self._connection is not None:
+            self._connection.disconnect()
+
+    def ask(self, commands: Iterable[Command], *, errors: bool = False) -> list[Any]:
+        """All replies to some commands; see ``stream``."""
+        return list(self.stream(commands, errors=errors))
+
+    def stream(
+        self,
+        commands: Iterable[Command],
+        *,
+        errors: bool = False,
+        ahead: Callable[[], int] = lambda: AHEAD,
+    ) -> Iterator[Any]:
+        """The replies to the commands, in order.
+
+        Commands are taken and sent while replies are: no more than ``ahead()`` wait, so that
+        neither side has much to buffer.  ``errors`` hands out error replies as
+        ``redis.ResponseError`` instead of raising them.  A stream must be used up before another
+        begins.
+
+        Raises:
+            Unavailable: the connection broke, or the server refuses a command.
+        """
+        source = iter(commands)
+        more = True
+        while more or self._waiting:
+            most = ahead()
+            if more and self._waiting <= most // 2:
+                more = self._send(source, most - self._waiting)
+            else:
+                yield self._receive(errors)
+
+    def _send(self, commands: Iterator[Command], most: int) -> bool:
+        """Sends the next commands, up to a number and a size; whether there may be more."""
+        pieces: list[bytes] = []
+        size = count = 0
+        for command in commands:
+            packed = _pack(command)
+            pieces += packed
+            size += sum(map(len, packed))
+            count += 1
+            if count >= most or size >= _SEND_BYTES:
+                break
+        else:
+            most = 0
+        try:
+            self._connection.send_packed_command(_join(pieces))
+        except exceptions.RedisError as error:
+            raise self._server.translate(error) from error
+        self._waiting += count
+        return most > 0
+
+    def _receive(self, errors: bool) -> Any:
+        try:
+            reply = self._connection.read_response()
+        except exceptions.ResponseError as error:
+            self._waiting -= 1
+            if not errors:
+                raise self._server.translate(error) from error
+            return error
+        except exceptions.RedisError as error:
+            raise self._server.translate(error) from error
+        self._waiting -= 1
+        return reply
+
+
+async def in_thread(wire: Wire, call: Callable[[], T]) -> T:
+    """Runs a call that uses the wire in a thread.
+
+    Cancelling closes the connection, which ends the call; only then is the cancellation passed on.
+    """
+    future = asyncio.get_running_loop().run_in_executor(None, call)
+    try:
+        return await asyncio.shield(future)
+    except asyncio.CancelledError:
+        wire.abort()
+        future.add_done_callback(lambda done: done.cancelled() or done.exception())
+        await asyncio.wait([future])
+        raise
+
+
+def _pack(command: Command) -> list[bytes]:
+    """The command on the wire; large values stay pieces of their own, so that none is copied."""
+    if max(map(len, command)) <= _LARGE_BYTES:
+        return [pack_command(cast(Any, command))]
+    pieces = [b"*%d\r\n" % len(command)]
+    for value in command:
+        pieces += (b"$%d\r\n" % len(value), value, b"\r\n")
+    return pieces
+
+
+def _join(pieces: list[bytes]) -> list[bytes]:
+    """Fewer pieces: those between large ones in one."""
+    joined: list[bytes] = []
+    small: list[bytes] = []
+    for piece in pieces:
+        if len(piece) <= _LARGE_BYTES:
+            small.append(piece)
+        else:
+            joined += (b"".join(small), piece)
+            small = []
+    return [*joined, b"".join(small)]
+
+
+def _info(wire: Wire) -> dict[str, str]:
+    """What the server says of itself; nothing where the ACL forbids to ask."""
+    _, reply = wire.ask([(b"PING",), (b"INFO", b"server")], errors=True)
+    if isinstance(reply, exceptions.ResponseError):
+        return {}
+    lines = reply.decode(errors="replace").splitlines()
+    return dict(line.split(":", 1) for line in lines if ":" in line)
+
+
+def _make_pool(location: Location, password: str | None) -> redis.ConnectionPool:
+    scheme, colon, rest = location.url.partition(":")
+    names = scheme.lower().split("+")
+    scheme = "unix" if "unix" in names else names[0]
+    if scheme == "unix":
+        rest = "//" + rest.removeprefix("//")
+    try:
+        number = urlsplit(scheme + colon + rest).path.strip("/")
+        if scheme != "unix" and number and not number.isdigit():
+            raise ValueError("the path is not the number of a database")
+        pool = redis.ConnectionPool.from_url(
+            scheme + colon + rest,
+            socket_connect_timeout=_CONNECT_SECONDS,
+            socket_timeout=None,  # a large reply may take its time
+            socket_read_size=_READ_BYTES,
+            protocol=2,
+        )
+    except (ValueError, TypeError):
+        # What they say may hold a piece of a password that was not quoted.
+        raise UsageError(
+            f"{location.label} is not a Redis URL",
+            "write redis://[USER:PASSWORD@]HOST[:PORT][/NUMBER] or unix:///SOCKET?db=NUMBER",
+        ) from None
+    pool.connection_kwargs["decode_responses"] = False
+    if password and not pool.connection_kwargs.get("password"):
+        pool.connection_kwargs["password"] = password
+    try:
+        pool.make_connection()  # connects to nothing, but takes only options that exist
+    except (ValueError, TypeError, exceptions.RedisError) as error:
+        raise UsageError(
+            f"{location.label} has an option that a Redis connection does not take", str(error)
+        ) from error
+    return pool
+
+
+def _milliseconds(seconds: str | None) -> int | None:
+    if seconds is None:
+        return None
+    try:
+        found = round(float(seconds) * 1000)
+    except (ValueError, OverflowError):
+        found = 0
+    if found <= 0:
+        raise UsageError(f"ttl={seconds!r} is not a number of seconds", "such as ttl=86400")
+    return found
+
+
+def _code(error: exceptions.RedisError) -> str:
+    """The word that an error reply began with; redis-py takes some of them off."""
+    match error:
+        case exceptions.OutOfMemoryError():
+            return "OOM"
+        case exceptions.ReadOnlyError():
+            return "READONLY"
+        case exceptions.MovedError() | exceptions.AskError():
+            return "MOVED"
+        case exceptions.ClusterCrossSlotError() | exceptions.ClusterDownError():
+            return "CLUSTERDOWN"
+        case _:
+            return str(error).partition(" ")[0]
+
+
+def _sentence(error: exceptions.RedisError) -> str:
+    """The first line of an error's text, without its full stop."""
+    lines = str(error).strip().splitlines()
+    return lines[0].rstrip(".") if lines else type(error).__name__
+
+
+def _connection_hint(text: str) -> str:
+    if "SSL" in text or "certificate" in text.lower():
+        return "rediss:// needs a server with TLS; ssl_ca_certs=FILE names its authority"
+    if "closed by server" in text:
+        return "a server that expects TLS is written rediss://"
+    return "is the server running, and are host, port or socket right?"
