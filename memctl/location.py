@@ -32,8 +32,8 @@ _KIND_OF_SCHEME = {
 class Location:
     """Where a store is.
 
-    ``url`` is what the driver gets, without memctl's own ``options``; for a store in the file system
-    it is ``path``.  ``label`` is what people see: no secrets, and control characters shown.
+    ``url`` is what the driver gets, without memctl's own ``options``; for a store in the file
+    system it is ``path``.  ``label`` is what people see: no secrets, and control characters shown.
     """
 
     kind: str
@@ -86,7 +86,7 @@ def _parse_url(text: str) -> Location:
     pairs = parse_qsl(parts.query, keep_blank_values=True)
     options = {name: value for name, value in pairs if name in OWN_OPTIONS}
     rest = urlencode([pair for pair in pairs if pair[0] not in OWN_OPTIONS], quote_via=quote)
-    url = parts._replace(query=rest).geturl()
+    url = _join(parts._replace(query=rest))
     if kind == "sqlite":
         # sqlite:///relative and sqlite:////absolute, as SQLAlchemy has it
         if parts.netloc:
@@ -103,7 +103,7 @@ def _parse_url(text: str) -> Location:
 
 def redact(url: str) -> str:
     """The URL without its password and other secrets, control characters made visible."""
-    if "://" not in url:
+    if "://" not in url and not url.startswith("unix:"):
         return visible(url)
     parts = urlsplit(url)
     netloc = parts.netloc
@@ -114,7 +114,14 @@ def redact(url: str) -> str:
     pairs = parse_qsl(parts.query, keep_blank_values=True)
     hidden = [(name, "***" if _is_secret(name) else _inner(value)) for name, value in pairs]
     query = urlencode(hidden, safe="*/:@", quote_via=quote)
-    return visible(SplitResult(parts.scheme, netloc, parts.path, query, "").geturl())
+    return visible(_join(SplitResult(parts.scheme, netloc, parts.path, query, "")))
+
+
+def _join(parts: SplitResult) -> str:
+    """The URL with its two slashes, which ``geturl`` drops where there is no host."""
+    query = f"?{parts.query}" if parts.query else ""
+    fragment = f"#{parts.fragment}" if parts.fragment else ""
+    return f"{parts.scheme}://{parts.netloc}{parts.path}{query}{fragment}"
 
 
 def _is_secret(name: str) -> bool:

@@ -37,7 +37,7 @@ class Entry(NamedTuple):
     id: str
     message: bytes
     marks: tuple[str, ...] = ()
-    index: int | None = None
+    index: int | None = None  # type: ignore[assignment]
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,7 +111,7 @@ class WriteMode(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Tally:
-    """What became of one memory that was to be written: it is durable, or ``failure`` says why not."""
+    """What became of a memory to be written: it is durable, or ``failure`` says why not."""
 
     key: MemoryKey
     written: int = 0

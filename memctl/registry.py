@@ -6,11 +6,14 @@ another kind, nor for ``--help``.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from importlib import import_module
 
+from memctl import location as locations
 from memctl.errors import UsageError
 from memctl.location import Location
 from memctl.store import Store
+from memctl.wrappers.summaries import WithSummaries
 
 KINDS: dict[str, tuple[str, str]] = {
     "sqlite": ("memctl.stores.sqlite", "SqliteStore"),
@@ -47,9 +50,37 @@ def store_class(kind: str) -> type[Store]:
 
 
 def make_store(location: Location, *, create: bool = False) -> Store:
-    """A store for the location, not yet opened.
+    """A store for the location, not yet opened; with ``?state=`` its summaries come along.
 
     Raises:
-        UsageError: see ``store_class``.
+        UsageError: see ``store_class``; or ``?state=`` does not fit the store.
     """
-    return store_class(location.kind)(location, create=create)
+    store = store_class(location.kind)(location, create=create)
+    state = location.options.get("state")
+    if state is None:
+        return store
+    return WithSummaries(
+        store, store_class(_state(location, state).kind)(_state(location, state), create=create)
+    )
+
+
+def _state(location: Location, state: str) -> Location:
+    """Where the summaries live: the ``:state`` keys beside a Redis memory, or a folder."""
+    path = location.options.get("state_path")
+    options = {"path": path} if path else {}
+    if state == "redis":
+        if location.kind != "redis":
+            raise UsageError(
+                f"?state=redis needs a Redis store, and {location.label} is none",
+                "name the folder that holds the session states: ?state=FOLDER",
+            )
+        kept = {
+            name: location.options[name] for name in ("prefix", "ttl") if name in location.options
+        }
+        return replace(location, kind="redis-session", options=kept | options)
+    if location.kind not in ("redis", "sqlite", "postgresql", "mysql"):
+        raise UsageError(f"?state= means nothing for {location.label}", "it is for SQL and Redis")
+    found = locations.parse(state)
+    if found.kind not in ("sessions", "redis-session"):
+        raise UsageError(f"?state={state} is no session folder", "name a folder, or 'redis'")
+    return replace(found, options=found.options | options)

@@ -17,9 +17,9 @@ class Selection:
     """Which memories, and which of their messages.
 
     Values are names, never patterns.  Values of one filter are alternatives, filters add up.
-    ``since`` (inclusive) and ``until`` (exclusive) are local times without a zone, as messages carry
-    them; a message without a readable timestamp is in no period.  ``match`` is a part of the text
-    of the message, case counting.  ``last`` keeps the newest N of what is left, per memory.
+    ``since`` (inclusive) and ``until`` (exclusive) are local times without a zone, as messages
+    carry them; a message without a readable timestamp is in no period.  ``match`` is a part of the
+    text of the message, case counting.  ``last`` keeps the newest N of what is left, per memory.
     ``keys`` are whole keys, for operations that come back to certain memories.
     """
 
@@ -75,9 +75,9 @@ class Selection:
         return not self.looks_inside or self._matches_inside(codec.loads(entry.message))
 
     def _matches_inside(self, message: Any) -> bool:
-        if self.roles and message.get("role") not in self.roles:
+        if self.roles and not _is_one_of(message.get("role"), self.roles):
             return False
-        if self.names and message.get("name") not in self.names:
+        if self.names and not _is_one_of(message.get("name"), self.names):
             return False
         if (self.since or self.until) and not self._in_period(message.get("timestamp")):
             return False
@@ -122,8 +122,12 @@ class Selection:
             offset += len(entries)
 
 
+def _is_one_of(value: Any, names: frozenset[str]) -> bool:
+    return isinstance(value, str) and value in names
+
+
 def texts(message: dict[str, Any]) -> Iterator[str]:
-    """The readable texts of a message: its content, and those of its text, thinking and result blocks.
+    """The readable texts of a message: its content, or its text, thinking and result blocks.
 
     Follows the block types of AgentScope 1.x (``message/_message_block.py``).
     """

@@ -61,7 +61,7 @@ class Store(ABC):
         self.label = location.label
         self.create = create
         self.warnings: list[str] = []
-        """What the operator should know, one line each, such as messages that had to be left out."""
+        """What the operator should know, a line each, such as messages that were left out."""
 
     async def __aenter__(self) -> Self:
         """Connects.
@@ -129,8 +129,10 @@ class Store(ABC):
         Many small memories may share a transaction; a huge one comes in many pages.  A memory
         that the store refuses fails in its Tally, the others go on.  The codes of such failures:
         ``changed`` (ADD found another number of messages than the offset), ``refused`` (a value the
-        store does not take), ``repeated-id``, ``bad-name`` (a key that cannot be written).  With ``Memory.summary`` None
-        the summary of the target stays; with ``Memory.ttl`` None its expiry does.
+        store does not take), ``repeated-id``, ``bad-name`` (a key that cannot be written).
+
+        With ``Memory.summary`` None the summary of the target stays; with ``Memory.ttl`` None its
+        expiry does.
 
         Raises:
             Unavailable: the store went away; memories without a Tally are not written.

@@ -30,7 +30,7 @@ GROUP_MESSAGES = 200_000
 
 
 class Difference(NamedTuple):
-    """One difference.  ``code`` is stable; ``id`` names the message, empty for the memory itself."""
+    """A difference.  ``code`` is stable; ``id`` names the message, empty for the memory itself."""
 
     key: MemoryKey
     code: str

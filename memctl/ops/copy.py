@@ -30,7 +30,7 @@ from memctl.store import Capability, Store
 
 @dataclass(frozen=True, slots=True)
 class CopyOptions:
-    """How to copy.  ``lossy`` lets go of what the target cannot hold; ``jobs`` is the number of writers."""
+    """How to copy: ``lossy`` lets go of what the target cannot hold; ``jobs`` counts writers."""
 
     on_conflict: OnConflict = OnConflict.FAIL
     lossy: bool = False
@@ -96,9 +96,7 @@ class _Copy:
         if self._suspects:
             await self._resolve(frozenset(self._suspects), held)
 
-    async def _fingerprints(
-        self, where: Selection, form: Form
-    ) -> dict[MemoryKey, Fingerprint]:
+    async def _fingerprints(self, where: Selection, form: Form) -> dict[MemoryKey, Fingerprint]:
         return await fingerprints(self._target, where, form, mark_order=self._mark_order)
 
     async def _read(self, where: Selection, *, first: bool) -> AsyncIterator[Page]:
@@ -106,7 +104,7 @@ class _Copy:
         report = self._report
         read = self._source.read(where)
         if self._options.lossy and Capability.REPEATED_IDS not in self._target.capabilities:
-            read = _without_repeats(read)
+            read = _without_repeats(read, self._report.uneven)
         async with pipeline.closing(read) as pages:
             async for page in pages:
                 if first:
@@ -204,9 +202,11 @@ class _Copy:
                 for key, reason in self._suspects.items():
                     report.fail(key, Failure("conflict", reason), self._sizes[key])
             case OnConflict.SKIP:
+                report.uneven |= keys
                 report.memories.skipped += len(keys)
                 report.messages.skipped += sum(self._sizes.values())
             case OnConflict.APPEND:
+                report.uneven |= keys
                 await self._write(self._unknown(keys, held))
             case OnConflict.REPLACE:
                 report.warnings.append(
@@ -265,13 +265,13 @@ class _Beginning:
             return None
         if self.messages < self.there.messages:
             return None
-        if compared or not page.offset:
-            if self._hasher.digest() != self.there.digest:
-                self.conflict = (
-                    f"the first {self.there.messages} messages of the source are not those that "
-                    "the target holds"
-                )
-                return None
+        reached = compared or not page.offset
+        if reached and self._hasher.digest() != self.there.digest:
+            self.conflict = (
+                f"the first {self.there.messages} messages of the source are not those that "
+                "the target holds"
+            )
+            return None
         return self._rest(page, page.entries[compared:], page.offset + compared)
 
     def _rest(self, page: Page, entries: list[Entry], offset: int) -> Page | None:
@@ -292,7 +292,9 @@ def _summary_conflict(memory: Memory, there: Fingerprint) -> str:
     return ""
 
 
-async def _without_repeats(pages: AsyncIterator[Page]) -> AsyncIterator[Page]:
+async def _without_repeats(
+    pages: AsyncIterator[Page], changed: set[MemoryKey]
+) -> AsyncIterator[Page]:
     """Keeps the first of the messages of a memory that share an id."""
     seen: set[int] = set()
     offset = 0
@@ -303,7 +305,9 @@ async def _without_repeats(pages: AsyncIterator[Page]) -> AsyncIterator[Page]:
         entries = []
         for entry in page.entries:
             digest = _id_digest(page.memory.key, entry)
-            if digest not in seen:
+            if digest in seen:
+                changed.add(page.memory.key)
+            else:
                 seen.add(digest)
                 entries.append(entry)
         yield Page(page.memory, entries, offset, page.last)

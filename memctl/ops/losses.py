@@ -29,7 +29,9 @@ async def refuse_losses(
         UsageError: several memories of one session have no names in the target.
     """
     lacking = source.capabilities & ~target.capabilities
-    if not lacking & (Capability.PARTS | Capability.REPEATED_IDS | Capability.SUMMARIES | Capability.TTL):
+    if not lacking & (
+        Capability.PARTS | Capability.REPEATED_IDS | Capability.SUMMARIES | Capability.TTL
+    ):
         return []
     first: dict[Capability, MemoryKey] = {}
     counts: dict[Capability, int] = {}

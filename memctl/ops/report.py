@@ -47,6 +47,8 @@ class CopyReport:
     memories: Counts = field(default_factory=Counts)
     messages: Counts = field(default_factory=Counts)
     failures: list[tuple[MemoryKey, Failure]] = field(default_factory=list)
+    uneven: set[MemoryKey] = field(default_factory=set)
+    """Memories that the target now holds otherwise than the source, as was asked for."""
     warnings: list[str] = field(default_factory=list)
 
     def fail(self, key: MemoryKey, failure: Failure, messages: int = 0) -> None:

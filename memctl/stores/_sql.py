@@ -1,7 +1,7 @@
 """AgentScope's SQL memory (AsyncSQLAlchemyMemory), whatever the database.
 
-The dialects (``sqlite``, ``postgresql``, ``mysql``) say how to connect, how to look into the JSON of
-a message and which errors mean what; everything else is here and in ``_sql_write``.
+The dialects (``sqlite``, ``postgresql``, ``mysql``) say how to connect, how to look into the JSON
+of a message and which errors mean what; everything else is here and in ``_sql_write``.
 
 Source: ``memory/_working_memory/_sqlalchemy_memory.py`` of agentscope 1.0.21.
 """
@@ -50,6 +50,10 @@ class SqlStore(Store):
     """Exceptions of the driver that can pass SQLAlchemy by."""
 
     _engine: AsyncEngine
+
+    @property
+    def _caught(self) -> tuple[type[Exception], ...]:
+        return (SQLAlchemyError, OSError, *self.driver_errors)
 
     # What a dialect says
 
@@ -104,8 +108,8 @@ class SqlStore(Store):
                 if missing and not self.create:
                     raise Uninitialised(
                         f"{self.label} holds no AgentScope memory: it has no table {missing[0]!r}",
-                        "is it the right database? AgentScope's tables are users, session, message, "
-                        "message_mark",
+                        "is it the right database? AgentScope's tables are users, session, "
+                        "message, message_mark",
                     )
                 if missing:
                     async with self._engine.begin() as connection:
@@ -127,7 +131,7 @@ class SqlStore(Store):
         """
         try:
             yield
-        except (SQLAlchemyError, OSError, *self.driver_errors) as error:
+        except self._caught as error:
             cause = error.orig if isinstance(error, DBAPIError) and error.orig else error
             found = self.translate(cause)
             raise found or Refused(f"{self.label}: {first_line(cause)}") from error
@@ -162,7 +166,9 @@ class SqlStore(Store):
                 "EXISTS (SELECT 1 FROM message_mark k WHERE k.msg_id = m.id AND k.mark IN :marks)",
             ): where.marks,
         }
-        used = {key: values for key, values in pushed.items() if 0 < len(values) <= MAX_PUSHED_VALUES}
+        used = {
+            key: values for key, values in pushed.items() if 0 < len(values) <= MAX_PUSHED_VALUES
+        }
         clause = " AND ".join(condition for _, condition in used) or "1 = 1"
         return clause, {name: sorted(values) for (name, _), values in used.items()}
 
@@ -240,7 +246,9 @@ class SqlStore(Store):
 
     def _entry(self, key: MemoryKey, row: Any) -> Entry:
         _, _, row_id, index, payload, marks = row
-        message = payload if isinstance(payload, bytes) else payload.encode("utf-8", "surrogatepass")
+        message = (
+            payload if isinstance(payload, bytes) else payload.encode("utf-8", "surrogatepass")
+        )
         message = codec.utf8(message)
         start = f"{key.user}-{key.session}-"
         name = row_id.removeprefix(start) if row_id.startswith(start) else self._id(message, row_id)
@@ -261,10 +269,7 @@ class SqlStore(Store):
     # The catalogue
 
     async def memories(self, where: Selection) -> AsyncIterator[MemoryInfo]:
-        if where.whole:
-            found = self._count(where)
-        else:
-            found = catalogue(self.read(where))
+        found = self._count(where) if where.whole else catalogue(self.read(where))
         async for info in found:
             yield info
 

@@ -87,7 +87,9 @@ class SqlWriter:
         with self._store.errors():
             async with self._store.transaction() as connection:
                 await self._recount(connection, batch)
-                stale = [small for small in batch if self._objection(small.memory.key, small.offset)]
+                stale = [
+                    small for small in batch if self._objection(small.memory.key, small.offset)
+                ]
                 deleted = await self._clear(connection, [small.memory.key for small in batch])
                 await self._add_owners(connection, [small.memory.key for small in batch])
                 rows: list[Row] = []
@@ -228,7 +230,7 @@ class Row(NamedTuple):
     id: str
     message: bytes
     session: str
-    index: int
+    index: int  # type: ignore[assignment]
     marks: tuple[str, ...]
 
 
@@ -272,4 +274,3 @@ def _repeats(entries: list[Entry]) -> Failure | None:
 async def _drain(pages: AsyncIterator[Page]) -> None:
     async for _ in pages:
         pass
-

@@ -20,9 +20,7 @@ CONNECT_TIMEOUT = 15
 
 # Escapes that JSON may hold and PostgreSQL's json operators refuse, anywhere in the text: NUL, and
 # surrogates without a partner.
-_UNREADABLE = (
-    r"\\u(0000|[dD][89abAB]..(?!\\u[dD][c-fC-F])|(?<!\\u[dD][89abAB]..\\u)[dD][c-fC-F]..)"
-)
+_UNREADABLE = r"\\u(0000|[dD][89abAB]..(?!\\u[dD][c-fC-F])|(?<!\\u[dD][89abAB]..\\u)[dD][c-fC-F]..)"
 
 
 class PostgresqlStore(SqlStore):
@@ -59,11 +57,10 @@ class PostgresqlStore(SqlStore):
         with self.errors():
             async with self._engine.connect() as connection:
                 result = await connection.exec_driver_sql(
-                    "SELECT pg_postmaster_start_time()::text, inet_server_port(), oid, "
-                    "current_schema() FROM pg_database WHERE datname = current_database()"
+                    "SELECT pg_postmaster_start_time()::text, oid, current_schema() "
+                    "FROM pg_database WHERE datname = current_database()"
                 )
-                start, _, database, schema = result.one()
-                return f"postgresql:{start}/{database}/{schema}"
+                return "postgresql:" + "/".join(str(part) for part in result.one())
 
     def field(self, name: str) -> str:
         cleaned = f"CAST(regexp_replace(m.msg::text, '{_UNREADABLE}', '\\u0001', 'g') AS json)"

@@ -145,5 +145,3 @@ def _field(message: str | bytes, name: str) -> str | None:
 def _user(row_id: str, session: str, message_id: Any) -> str | None:
     end = f"-{session}-{message_id}"
     return row_id.removesuffix(end) if row_id.endswith(end) else None
-
-

@@ -65,5 +65,3 @@ class DryRun(Store):
             if page.last:
                 yield Tally(page.memory.key, messages, held.get(page.memory.key, 0))
                 messages = 0
-
-

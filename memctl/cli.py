@@ -1,0 +1,142 @@
+"""The command line: the app, its commands loaded when they are run, and how errors end it."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterator, MutableMapping
+from importlib import import_module
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from typer.core import TyperCommand, TyperGroup
+
+from memctl import __version__
+from memctl.commands._context import Run
+from memctl.errors import MemctlError
+from memctl.output.terminal import Color, LogFormat, Output
+
+COMMANDS = {
+    "inspect": ("inspect", "Show what is in a store: totals, memories, or the messages."),
+    "export": ("export", "Write memories to a file: state_dict, archive, folder, Markdown."),
+    "import": ("import_", "Bring a state_dict, session states or an archive into a store."),
+    "migrate": ("migrate", "Copy memories from one store to another; again, only what is new."),
+    "verify": ("verify", "Compare two stores, message by message."),
+    "stores": ("stores", "List the kinds of store and what each can hold."),
+}
+"""Each command: its module and its line in the help, so that helping imports none of them."""
+
+
+class LazyCommands(MutableMapping[str, Any]):
+    """The commands by name, each imported when it is looked up."""
+
+    def __getitem__(self, name: str) -> TyperCommand:
+        module, _ = COMMANDS[name]
+        return import_module(f"memctl.commands.{module}").command()  # type: ignore[no-any-return]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(COMMANDS)
+
+    def __len__(self) -> int:
+        return len(COMMANDS)
+
+    def __setitem__(self, name: str, command: Any) -> None:
+        raise TypeError("commands are listed in COMMANDS")
+
+    def __delitem__(self, name: str) -> None:
+        raise TypeError("commands are listed in COMMANDS")
+
+
+class Memctl(TyperGroup):
+    """The root command: lazy, and the only place where an error becomes an exit code."""
+
+    def __init__(self, **settings: Any) -> None:
+        super().__init__(**settings)
+        self.commands = LazyCommands()
+
+    def list_commands(self, ctx: Any) -> list[str]:  # noqa: ARG002 - the signature of Typer
+        return list(COMMANDS)
+
+    def format_commands(self, ctx: Any, formatter: Any) -> None:  # noqa: ARG002 - the same
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, line) for name, (_, line) in COMMANDS.items()])
+
+    def invoke(self, ctx: Any) -> Any:
+        try:
+            return super().invoke(ctx)
+        except MemctlError as error:
+            _output(ctx).fail(error)
+            raise typer.Exit(error.exit_code) from error
+        except BrokenPipeError:
+            raise  # whoever read has enough: main ends quietly
+        except (typer.Exit, typer.Abort):
+            raise
+        except Exception as error:
+            if type(error).__module__.startswith("typer"):
+                raise
+            _output(ctx).fail(_unforeseen(error))
+            raise typer.Exit(1) from error
+
+
+def _output(ctx: Any) -> Output:
+    return ctx.obj.output if isinstance(ctx.obj, Run) else Output()
+
+
+def _unforeseen(error: Exception) -> MemctlError:
+    if os.environ.get("MEMCTL_DEBUG"):
+        raise error
+    return MemctlError(
+        f"unforeseen {type(error).__name__}",
+        "this is a bug: run again with MEMCTL_DEBUG=1 and report what it prints",
+    )
+
+
+app = typer.Typer(
+    cls=Memctl,
+    name="memctl",
+    help="Looks after the memory of AgentScope agents.",
+    no_args_is_help=True,
+    rich_markup_mode=None,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"memctl {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _globals(
+    context: typer.Context,
+    config: Annotated[
+        Path | None, typer.Option("--config", help="The configuration file.", show_default=False)
+    ] = None,
+    quiet: Annotated[bool, typer.Option("-q", "--quiet", help="No progress, no notes.")] = False,
+    verbose: Annotated[bool, typer.Option("-v", "--verbose", help="Say more.")] = False,
+    color: Annotated[Color, typer.Option("--color", help="When to colour.")] = Color.AUTO,
+    log_format: Annotated[
+        LogFormat, typer.Option("--log-format", help="How to write messages on stderr.")
+    ] = LogFormat.TEXT,
+    version: Annotated[  # noqa: ARG001 - acted on by its callback
+        bool, typer.Option("--version", help="Show the version.", callback=_version, is_eager=True)
+    ] = False,
+) -> None:
+    output = Output(color=color, log_format=log_format, quiet=quiet, verbose=verbose)
+    context.obj = Run(config_file=config, output=output)
+
+
+def main() -> None:
+    """The entry point."""
+    for stream in (sys.stdout, sys.stderr):
+        # A terminal in another encoding gets escapes, not an error.
+        stream.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]
+    try:
+        app()
+    except BrokenPipeError:
+        # Python flushes stdout once more at exit; there is nobody left to read it.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(141)

@@ -1,0 +1,80 @@
+"""``inspect --messages``: the messages one by one, as they are read."""
+
+from __future__ import annotations
+
+import json
+import sys
+from typing import Any
+
+from memctl import codec
+from memctl.errors import UsageError
+from memctl.model import Entry, Memory
+from memctl.output.terminal import Format, Output
+from memctl.selection import Selection
+from memctl.store import Store
+
+
+async def print_messages(output: Output, store: Store, where: Selection) -> int:
+    """Prints the selected messages, and counts their memories.
+
+    Raises:
+        UsageError: messages have no form in CSV.
+    """
+    match output.format:
+        case Format.TABLE:
+            return await _conversations(output, store, where)
+        case Format.NDJSON:
+            return await _lines(store, where)
+        case Format.JSON:
+            return await _object(output, store, where)
+        case Format.CSV:
+            raise UsageError("messages have no form in CSV", "take --format ndjson")
+
+
+async def _conversations(output: Output, store: Store, where: Selection) -> int:
+    from memctl.output import conversation  # drawn here only
+
+    console = output.console()
+    memories = 0
+    async for page in store.read(where):
+        if page.offset == 0:
+            if memories:
+                console.print()
+            console.print(conversation.heading(page.memory))
+            memories += 1
+        for number, entry in enumerate(page.entries, page.offset + 1):
+            console.print(conversation.message(entry, number))
+    return memories
+
+
+async def _lines(store: Store, where: Selection) -> int:
+    memories = 0
+    async for page in store.read(where):
+        memories += page.offset == 0
+        for entry in page.entries:
+            sys.stdout.write(json.dumps(_row(page.memory, entry)) + "\n")
+    return memories
+
+
+async def _object(output: Output, store: Store, where: Selection) -> int:
+    """One object, written as the messages come."""
+    memories = 0
+    separator = ""
+    sys.stdout.write('{"schema": "memctl/inspect/1", "messages": [')
+    async for page in store.read(where):
+        memories += page.offset == 0
+        for entry in page.entries:
+            sys.stdout.write(f"{separator}\n{json.dumps(_row(page.memory, entry))}")
+            separator = ","
+    sys.stdout.write(f'\n], "warnings": {json.dumps(output.warnings)}}}\n')
+    return memories
+
+
+def _row(memory: Memory, entry: Entry) -> dict[str, Any]:
+    return {
+        "user": memory.key.user,
+        "session": memory.key.session,
+        "id": entry.id,
+        "marks": list(entry.marks),
+        "message": codec.loads(entry.message),
+    }

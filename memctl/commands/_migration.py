@@ -1,0 +1,83 @@
+"""What import and migrate have in common: copy, verify, report."""
+
+from __future__ import annotations
+
+from memctl.commands._context import Run
+from memctl.commands._reports import CopyOutcome, expected
+from memctl.commands._run import opened, refuse_absent, wait_for
+from memctl.commands._stores import make_target
+from memctl.errors import Different
+from memctl.location import Location
+from memctl.ops.compare import compare
+from memctl.ops.copy import CopyOptions, copy
+from memctl.output.terminal import Output
+from memctl.registry import make_store
+from memctl.selection import Selection
+
+
+def run_copy(
+    run: Run,
+    outcome: CopyOutcome,
+    origin: Location,
+    destination: Location,
+    where: Selection,
+    options: CopyOptions,
+    *,
+    verify: bool,
+) -> None:
+    """Copies, verifies and reports: what import and migrate have in common.
+
+    Raises:
+        MemctlError: see ``copy``; Conflict, Partial or Different when that is how it ended.
+    """
+    output = run.output
+    output.report = outcome.report()
+    wait_for(_copy(output, outcome, origin, destination, where, options, verify=verify))
+    error = outcome.error()
+    if error:
+        raise error
+    output.emit()
+
+
+async def _copy(
+    output: Output,
+    outcome: CopyOutcome,
+    origin: Location,
+    destination: Location,
+    where: Selection,
+    options: CopyOptions,
+    *,
+    verify: bool,
+) -> None:
+    target = make_target(destination, dry_run=outcome.dry_run)
+    async with opened(make_store(origin), output) as source, opened(target, output):
+        with output.progress("copying") as progress:
+            await copy(source, target, where, options, outcome.copied, progress)
+        for text in outcome.copied.warnings:
+            output.warn(text)
+    refuse_absent(where, outcome.copied.memories.selected, origin.label)
+    if verify and not outcome.dry_run:
+        await _verify(output, outcome, origin, destination, where)
+
+
+async def _verify(
+    output: Output,
+    outcome: CopyOutcome,
+    origin: Location,
+    destination: Location,
+    where: Selection,
+) -> None:
+    async with (
+        opened(make_store(origin), output) as source,
+        opened(make_store(destination), output) as target,
+    ):
+        with output.progress("verifying"):
+            found = expected(await compare(source, target, where), outcome.copied)
+    outcome.verified = found.equal
+    if not found.equal:
+        first = found.differences[0]
+        raise Different(
+            f"the target differs after the copy: {first.key}: {first.message} "
+            f"({len(found.differences)} differences)",
+            "has the source changed meanwhile? 'memctl verify' names every difference",
+        )

@@ -1,0 +1,136 @@
+"""Options that mean the same on every command."""
+
+from __future__ import annotations
+
+import inspect
+import re
+from collections.abc import Callable
+from datetime import datetime, timedelta
+from functools import wraps
+from typing import Annotated, Any, get_type_hints
+
+import typer
+from typer.core import TyperCommand
+
+from memctl.errors import UsageError
+from memctl.model import OnConflict
+from memctl.output.terminal import Format
+from memctl.selection import Selection
+
+STORE_HELP = "A URL, a path, an alias of the configuration, or -."
+
+FormatOption = Annotated[Format, typer.Option("--format", help="How to write the report.")]
+JsonOption = Annotated[bool, typer.Option("--json", help="Short for --format json.")]
+DryRunOption = Annotated[
+    bool, typer.Option("--dry-run", help="Read everything, write nothing, report the same.")
+]
+LossyOption = Annotated[
+    bool, typer.Option("--lossy", help="Let go of what the target cannot hold, and report it.")
+]
+ConflictOption = Annotated[
+    OnConflict,
+    typer.Option("--on-conflict", help="What to do where the target holds something else."),
+]
+JobsOption = Annotated[int, typer.Option("--jobs", min=1, max=64, help="Writers at once.")]
+PathOption = Annotated[
+    str | None,
+    typer.Option("--path", help="Which memory of a session state, such as agent.memory."),
+]
+
+_AGE = re.compile(r"(\d+)([smhdw])")
+_UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
+
+
+def _selection(
+    user: Annotated[list[str] | None, typer.Option("--user", help="Of this user.")] = None,
+    session: Annotated[list[str] | None, typer.Option("--session", help="Of this session.")] = None,
+    mark: Annotated[list[str] | None, typer.Option("--mark", help="With this mark.")] = None,
+    exclude_mark: Annotated[
+        list[str] | None, typer.Option("--exclude-mark", help="Without this mark.")
+    ] = None,
+    role: Annotated[list[str] | None, typer.Option("--role", help="Of this role.")] = None,
+    name: Annotated[list[str] | None, typer.Option("--name", help="Sent by this name.")] = None,
+    id_: Annotated[list[str] | None, typer.Option("--id", help="With this id.")] = None,
+    since: Annotated[
+        str | None, typer.Option("--since", help="From this ISO time on, or an age such as 30d.")
+    ] = None,
+    until: Annotated[
+        str | None, typer.Option("--until", help="Before this ISO time, or an age such as 12h.")
+    ] = None,
+    last: Annotated[
+        int | None, typer.Option("--last", min=1, help="The newest N of each memory.")
+    ] = None,
+    match: Annotated[
+        str | None, typer.Option("--match", help="With this in its text, case counting.")
+    ] = None,
+) -> Selection:
+    now = datetime.now()
+    return Selection(
+        users=frozenset(user or ()),
+        sessions=frozenset(session or ()),
+        marks=frozenset(mark or ()),
+        exclude_marks=frozenset(exclude_mark or ()),
+        roles=frozenset(role or ()),
+        names=frozenset(name or ()),
+        ids=frozenset(id_ or ()),
+        since=moment("--since", since, now),
+        until=moment("--until", until, now),
+        last=last,
+        match=match,
+    )
+
+
+def moment(option: str, text: str | None, now: datetime) -> datetime | None:
+    """A local time without a zone, from ISO text or an age before ``now``.
+
+    Raises:
+        UsageError: it is neither.
+    """
+    if text is None:
+        return None
+    if age := _AGE.fullmatch(text):
+        return now - timedelta(**{_UNITS[age[2]]: int(age[1])})
+    try:
+        found = datetime.fromisoformat(text)
+    except ValueError:
+        raise UsageError(
+            f"{option} {text!r} is no time",
+            "write 2026-01-31, 2026-01-31T12:00 or an age: 30d, 12h",
+        ) from None
+    return found.astimezone().replace(tzinfo=None) if found.tzinfo else found
+
+
+def selecting(command: Callable[..., None]) -> Callable[..., None]:
+    """Gives a command with a parameter ``where: Selection`` the options of the selection."""
+    hints = get_type_hints(_selection, include_extras=True)
+    options = [
+        parameter.replace(annotation=hints[name], kind=inspect.Parameter.KEYWORD_ONLY)
+        for name, parameter in inspect.signature(_selection).parameters.items()
+    ]
+    own_hints = get_type_hints(command, include_extras=True)
+    own = [
+        parameter.replace(annotation=own_hints[name], kind=inspect.Parameter.KEYWORD_ONLY)
+        for name, parameter in inspect.signature(command).parameters.items()
+        if name != "where"
+    ]
+
+    @wraps(command)
+    def with_options(**values: Any) -> None:
+        chosen = {option.name: values.pop(option.name) for option in options}
+        command(where=_selection(**chosen), **values)
+
+    with_options.__signature__ = inspect.Signature([*own, *options])  # type: ignore[attr-defined]
+    with_options.__annotations__ = {
+        parameter.name: parameter.annotation for parameter in (*own, *options)
+    }
+    del with_options.__wrapped__
+    return with_options
+
+
+def build(command: Callable[..., None], name: str) -> TyperCommand:
+    """The parser of one command."""
+    app = typer.Typer(add_completion=False, rich_markup_mode=None)
+    app.command(name)(command)
+    built = typer.main.get_command(app)
+    assert isinstance(built, TyperCommand)
+    return built

@@ -1,0 +1,104 @@
+"""The reports of the commands that copy, and the errors they end with."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from rich.console import RenderableType
+
+from memctl.errors import Conflict, MemctlError, Partial
+from memctl.ops.compare import CompareReport
+from memctl.ops.report import CopyReport
+from memctl.output import tables
+from memctl.output.numbers import count
+from memctl.output.terminal import Report
+
+
+class CopyOutcome:
+    """What import and migrate report."""
+
+    def __init__(self, command: str, source: str, target: str, *, dry_run: bool) -> None:
+        self.command = command
+        self.source = source
+        self.target = target
+        self.dry_run = dry_run
+        self.copied = CopyReport()
+        self.verified: bool | None = None
+
+    def report(self) -> Report:
+        """This, for every format."""
+        return Report(self.command, self._data, self._rows, self._table)
+
+    def _data(self) -> dict[str, Any]:
+        memories, messages = self.copied.memories, self.copied.messages
+        data: dict[str, Any] = {
+            "dry_run": self.dry_run,
+            "source": self.source,
+            "target": self.target,
+            "memories": {
+                "selected": memories.selected,
+                "written": memories.written,
+                "unchanged": memories.unchanged,
+                "skipped": memories.skipped,
+                "failed": memories.failed,
+            },
+            "messages": {
+                "selected": messages.selected,
+                "written": messages.written,
+                "skipped": messages.skipped,
+                "deleted": messages.deleted,
+                "failed": messages.failed,
+            },
+            "failures": [_failure(*item) for item in self.copied.failures],
+        }
+        if self.verified is not None:
+            data["verified"] = self.verified
+        return data
+
+    def _rows(self) -> list[dict[str, Any]]:
+        data = self._data()
+        flat = {name: data[name] for name in ("dry_run", "source", "target")}
+        for what in ("memories", "messages"):
+            flat |= {f"{what}_{name}": number for name, number in data[what].items()}
+        return [flat]
+
+    def _table(self) -> RenderableType:
+        return tables.copy(self.copied, self.source, self.target, dry_run=self.dry_run)
+
+    def error(self) -> MemctlError | None:
+        """What the run ends with, as far as copying goes."""
+        failures = self.copied.failures
+        if not failures:
+            return None
+        if all(failure.code == "conflict" for _, failure in failures):
+            return Conflict(
+                f"{count(len(failures), 'memory')} left alone: {self.target} holds something else",
+                "--on-conflict skip, append or replace says what to do with them",
+            )
+        key, failure = next(item for item in failures if item[1].code != "conflict")
+        return Partial(
+            f"{count(len(failures), 'memory')} could not be written; the first: {key}: "
+            f"{failure.message}",
+            "the report names each; the rest was done",
+        )
+
+
+def _failure(key: Any, failure: Any) -> dict[str, Any]:
+    row = {"user": key.user, "session": key.session, "code": failure.code}
+    if key.part:
+        row["path"] = key.part
+    return row | {"message": failure.message}
+
+
+def expected(found: CompareReport, copied: CopyReport) -> CompareReport:
+    """A comparison after a copy, without what the copy left different on purpose.
+
+    The target may hold memories of its own, and those that failed are reported already.
+    """
+    known = copied.uneven | {key for key, _ in copied.failures}
+    found.differences = [
+        difference
+        for difference in found.differences
+        if difference.code != "memory-extra" and difference.key not in known
+    ]
+    return found

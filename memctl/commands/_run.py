@@ -1,0 +1,68 @@
+"""What every command does around its operation: the event loop, signals, stores."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+from collections.abc import AsyncIterator, Coroutine
+from contextlib import asynccontextmanager
+from typing import Any, TypeVar
+
+from memctl.errors import Interrupted, NotFound
+from memctl.output.terminal import Output
+from memctl.selection import Selection
+from memctl.store import Store
+
+T = TypeVar("T")
+
+
+def wait_for(work: Coroutine[Any, Any, T]) -> T:
+    """Runs an operation to its end.
+
+    Raises:
+        Interrupted: SIGINT or SIGTERM came; the operation has let go of everything.
+    """
+    return asyncio.run(_interruptible(work))
+
+
+async def _interruptible(work: Coroutine[Any, Any, T]) -> T:
+    loop = asyncio.get_running_loop()
+    task = asyncio.ensure_future(work)
+    caught: list[signal.Signals] = []
+
+    def stop(number: signal.Signals) -> None:
+        caught.append(number)
+        task.cancel()
+
+    for number in (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(number, stop, number)
+    try:
+        return await task
+    except asyncio.CancelledError:
+        if not caught:
+            raise
+        error = Interrupted(f"stopped by {caught[0].name}", "what was reported as written is whole")
+        error.exit_code = 128 + caught[0]
+        raise error from None
+
+
+@asynccontextmanager
+async def opened(store: Store, output: Output) -> AsyncIterator[Store]:
+    """An open store, whose warnings reach the operator."""
+    async with store:
+        try:
+            yield store
+        finally:
+            for text in store.warnings:
+                output.warn(text)
+
+
+def refuse_absent(where: Selection, found: int, label: str) -> None:
+    """Naming a user or a session that is not there is an error; an empty selection is not.
+
+    Raises:
+        NotFound: nothing was found under the names.
+    """
+    if where.named and not found:
+        names = ", ".join(repr(name) for name in sorted(where.users | where.sessions))
+        raise NotFound(f"{label} has no memory of {names}", "memctl inspect lists what there is")

@@ -1,0 +1,237 @@
+"""``memctl export``: memories into a file that appears when it is whole."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+import tempfile
+from collections.abc import AsyncIterator, Iterator
+from contextlib import contextmanager
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from typer.core import TyperCommand
+
+from memctl.commands._context import Run, this_run
+from memctl.commands._options import STORE_HELP, LossyOption, PathOption, build, selecting
+from memctl.commands._reports import CopyOutcome
+from memctl.commands._run import opened, refuse_absent, wait_for
+from memctl.commands._stores import narrowed, readable
+from memctl.errors import NotFound, Unavailable, UsageError
+from memctl.location import ARCHIVE_SUFFIXES, Location
+from memctl.model import Memory
+from memctl.ops.copy import CopyOptions, copy
+from memctl.output import markdown
+from memctl.output.terminal import Output
+from memctl.registry import make_store
+from memctl.selection import Selection
+
+
+class Shape(StrEnum):
+    """What an export becomes."""
+
+    STATE_DICT = "state-dict"
+    ARCHIVE = "archive"
+    SESSION_DIR = "session-dir"
+    MARKDOWN = "markdown"
+
+
+_SUFFIXES = {
+    Shape.STATE_DICT: ".json",
+    Shape.ARCHIVE: ".ndjson",
+    Shape.SESSION_DIR: "",
+    Shape.MARKDOWN: ".md",
+}
+
+
+@selecting
+def export(
+    context: typer.Context,
+    store: Annotated[str, typer.Argument(metavar="STORE", help=STORE_HELP)],
+    where: Selection,
+    output: Annotated[
+        str, typer.Option("-o", "--output", help="The file or folder to write; - is stdout.")
+    ] = "-",
+    shape: Annotated[
+        Shape | None,
+        typer.Option(
+            "--as",
+            help="What to write.",
+            show_default="as the ending of the file says, else state-dict for one memory "
+            "and archive for several",
+        ),
+    ] = None,
+    force: Annotated[bool, typer.Option("--force", help="Replace what is there.")] = False,
+    lossy: LossyOption = False,
+    path: PathOption = None,
+) -> None:
+    """Write memories to a file: state_dict, archive, folder, Markdown.
+
+    A state_dict is what InMemoryMemory.load_state_dict takes, a folder what JSONSession loads. The
+    file has mode 0600 and appears under its name only when it is whole.
+    """
+    run = this_run(context)
+    with readable(narrowed(run.locate(store), where, path)) as location:
+        shape = shape or _of_ending(output) or wait_for(_by_count(location, where))
+        _refuse_existing(output, shape, force=force)
+        outcome = CopyOutcome("export", location.label, output, dry_run=False)
+        with _published(output, shape) as place:
+            if shape is Shape.MARKDOWN:
+                wait_for(_write_markdown(run.output, location, where, place))
+            else:
+                target = _target(shape, place, path)
+                wait_for(_write(run, outcome, location, target, where, lossy=lossy))
+    if error := outcome.error():
+        raise error
+
+
+def _of_ending(output: str) -> Shape | None:
+    name = output.lower()
+    if name.endswith(ARCHIVE_SUFFIXES):
+        return Shape.ARCHIVE
+    if name.endswith(".json"):
+        return Shape.STATE_DICT
+    if name.endswith(".md"):
+        return Shape.MARKDOWN
+    return Shape.SESSION_DIR if output.endswith(os.sep) else None
+
+
+async def _by_count(location: Location, where: Selection) -> Shape:
+    """One memory makes a state_dict, several an archive."""
+    found = 0
+    async with make_store(location) as store:
+        async for _ in store.headers(where):
+            found += 1
+            if found > 1:
+                break
+    return Shape.STATE_DICT if found == 1 else Shape.ARCHIVE
+
+
+def _refuse_existing(output: str, shape: Shape, *, force: bool) -> None:
+    if output == "-":
+        if shape is Shape.SESSION_DIR:
+            raise UsageError("a folder cannot be written to stdout", "name it: -o FOLDER")
+        return
+    path = Path(output)
+    if not path.parent.is_dir():
+        raise UsageError(f"the folder of {output!r} does not exist", "create it first")
+    if shape is Shape.SESSION_DIR:
+        taken = path.is_file() or (path.is_dir() and any(path.iterdir()))
+    else:
+        taken = path.exists()
+        if path.is_dir():
+            raise UsageError(f"{output!r} is a folder", "--as session-dir writes a folder")
+    if taken and not force:
+        raise UsageError(f"{output!r} exists", "--force replaces it")
+
+
+@contextmanager
+def _published(output: str, shape: Shape) -> Iterator[Path]:
+    """A place to write to, that becomes the output when the work ends well.
+
+    Raises:
+        Unavailable: the output cannot be written.
+    """
+    target = None if output == "-" else Path(output)
+    if target and shape is Shape.SESSION_DIR:
+        yield target
+        return
+    suffix = _SUFFIXES[shape]
+    if target and shape is Shape.ARCHIVE and target.name.lower().endswith(ARCHIVE_SUFFIXES):
+        suffix = target.name[target.name.lower().rindex(".ndjson") :]
+    try:
+        with tempfile.TemporaryDirectory(
+            prefix=".memctl-", dir=target.parent if target else None
+        ) as folder:
+            place = Path(folder) / f"export{suffix}"
+            yield place
+            if target is None:
+                with place.open("rb") as whole:
+                    shutil.copyfileobj(whole, sys.stdout.buffer)
+                sys.stdout.buffer.flush()
+            else:
+                place.replace(target)
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        raise Unavailable(f"{output} cannot be written: {error.strerror}") from error
+
+
+def _target(shape: Shape, place: Path, path: str | None) -> Location:
+    options = {} if path is None else {"path": path}
+    match shape:
+        case Shape.STATE_DICT:
+            return Location("state", "the state_dict", path=place)
+        case Shape.SESSION_DIR:
+            return Location("sessions", str(place), path=place, options=options)
+        case _:
+            return Location("archive", "the archive", path=place)
+
+
+async def _write(
+    run: Run,
+    outcome: CopyOutcome,
+    location: Location,
+    target: Location,
+    where: Selection,
+    *,
+    lossy: bool,
+) -> None:
+    async with opened(make_store(location), run.output) as source:
+        if target.kind == "state":
+            await _refuse_several(source.headers(where))
+        async with opened(make_store(target, create=True), run.output) as file:
+            with run.output.progress("exporting") as progress:
+                options = CopyOptions(lossy=lossy)
+                await copy(source, file, where, options, outcome.copied, progress)
+    for text in outcome.copied.warnings:
+        run.output.warn(text)
+    refuse_absent(where, outcome.copied.memories.selected, location.label)
+
+
+async def _refuse_several(headers: AsyncIterator[Memory]) -> None:
+    """A state_dict holds one memory.
+
+    Raises:
+        UsageError: several are selected.
+        NotFound: none is.
+    """
+    found = []
+    async for memory in headers:
+        found.append(memory.key)
+        if len(found) > 1:
+            raise UsageError(
+                f"a state_dict holds one memory, and several are selected: {found[0]}, {found[1]}",
+                "choose one with --user and --session, or write --as archive",
+            )
+    if not found:
+        raise NotFound("no memory is selected", "memctl inspect lists what there is")
+
+
+async def _write_markdown(
+    output: Output, location: Location, where: Selection, place: Path
+) -> None:
+    memories = 0
+    async with opened(make_store(location), output) as store:
+        with (
+            output.progress("exporting") as progress,
+            os.fdopen(
+                os.open(place, os.O_WRONLY | os.O_CREAT, 0o600), "w", errors="backslashreplace"
+            ) as file,
+        ):
+            async for page in store.read(where):
+                if page.offset == 0:
+                    file.write(("\n" if memories else "") + markdown.heading(page.memory))
+                    memories += 1
+                for entry in page.entries:
+                    file.write(markdown.message(entry))
+                progress.advance(memories=int(page.last), messages=len(page.entries))
+    refuse_absent(where, memories, location.label)
+
+
+def command() -> TyperCommand:
+    """The parser of this command."""
+    return build(export, "export")

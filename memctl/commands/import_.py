@@ -1,0 +1,69 @@
+"""``memctl import``: a state_dict, session states or an archive into a store."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+from typer.core import TyperCommand
+
+from memctl.commands._context import choose_format, this_run
+from memctl.commands._migration import run_copy
+from memctl.commands._options import (
+    STORE_HELP,
+    ConflictOption,
+    DryRunOption,
+    FormatOption,
+    JsonOption,
+    LossyOption,
+    PathOption,
+    build,
+    selecting,
+)
+from memctl.commands._reports import CopyOutcome
+from memctl.commands._stores import narrowed, readable
+from memctl.errors import UsageError
+from memctl.model import OnConflict
+from memctl.ops.copy import CopyOptions
+from memctl.output.terminal import Format
+from memctl.selection import Selection
+
+FILES = ("state", "sessions", "archive")
+
+
+@selecting
+def import_(
+    context: typer.Context,
+    file: Annotated[
+        str,
+        typer.Argument(metavar="FILE", help="A .json state, a folder of them, an archive, or -."),
+    ],
+    store: Annotated[str, typer.Argument(metavar="STORE", help=STORE_HELP)],
+    where: Selection,
+    on_conflict: ConflictOption = OnConflict.FAIL,
+    lossy: LossyOption = False,
+    path: PathOption = None,
+    dry_run: DryRunOption = False,
+    format_: FormatOption = Format.TABLE,
+    json: JsonOption = False,
+) -> None:
+    """Bring a state_dict, session states or an archive into a store.
+
+    A state_dict does not say whose memory it is: --user and --session do. For an archive or a
+    folder they select. What is damaged is refused before anything is written.
+    """
+    run = this_run(context)
+    choose_format(run.output, format_, json=json)
+    with readable(narrowed(run.locate(file), where, path)) as origin:
+        if origin.kind not in FILES:
+            raise UsageError(f"{origin.label} is no file to import", "memctl migrate copies stores")
+        origin = narrowed(origin, where, path)
+        destination = run.locate(store)
+        outcome = CopyOutcome("import", origin.label, destination.label, dry_run=dry_run)
+        options = CopyOptions(on_conflict, lossy)
+        run_copy(run, outcome, origin, destination, where, options, verify=False)
+
+
+def command() -> TyperCommand:
+    """The parser of this command."""
+    return build(import_, "import")

@@ -1,0 +1,142 @@
+"""``memctl inspect``: what is in a store."""
+
+from __future__ import annotations
+
+import sys
+from typing import Annotated, Any
+
+import typer
+from typer.core import TyperCommand
+
+from memctl.commands._context import choose_format, this_run
+from memctl.commands._messages import print_messages
+from memctl.commands._options import (
+    STORE_HELP,
+    FormatOption,
+    JsonOption,
+    PathOption,
+    build,
+    selecting,
+)
+from memctl.commands._run import opened, refuse_absent, wait_for
+from memctl.commands._stores import narrowed, readable
+from memctl.errors import UsageError
+from memctl.location import Location
+from memctl.ops import inspect as operation
+from memctl.ops.inspect import Catalogue, Group, GroupBy, Sort
+from memctl.output import tables
+from memctl.output.formats import memory_row
+from memctl.output.terminal import Format, Output, Report
+from memctl.registry import make_store
+from memctl.selection import Selection
+
+TERMINAL_ROWS = 50
+
+
+@selecting
+def inspect(
+    context: typer.Context,
+    store: Annotated[str, typer.Argument(metavar="STORE", help=STORE_HELP)],
+    where: Selection,
+    messages: Annotated[bool, typer.Option("--messages", help="Show the messages.")] = False,
+    by: Annotated[GroupBy | None, typer.Option("--by", help="Group the messages.")] = None,
+    sort: Annotated[Sort, typer.Option("--sort", help="Order of the memories.")] = Sort.MESSAGES,
+    limit: Annotated[
+        int | None,
+        typer.Option(
+            "--limit", min=0, help="Rows at most; 0 for all.", show_default="50 on a terminal"
+        ),
+    ] = None,
+    path: PathOption = None,
+    format_: FormatOption = Format.TABLE,
+    json: JsonOption = False,
+) -> None:
+    """Show what is in a store: totals, memories, or the messages."""
+    run = this_run(context)
+    output = run.output
+    choose_format(output, format_, json=json)
+    if messages and by:
+        raise UsageError("--messages does not go with --by", "give one of them")
+    if limit is None and output.format is Format.TABLE and sys.stdout.isatty():
+        limit = TERMINAL_ROWS
+    with readable(narrowed(run.locate(store), where, path)) as location:
+        wait_for(_inspect(output, location, where, messages, by, sort, limit or None))
+    output.emit()
+
+
+async def _inspect(
+    output: Output,
+    location: Location,
+    where: Selection,
+    messages: bool,
+    by: GroupBy | None,
+    sort: Sort,
+    limit: int | None,
+) -> None:
+    async with opened(make_store(location), output) as store:
+        if messages:
+            refuse_absent(where, await print_messages(output, store, where), location.label)
+        elif by:
+            groups = await operation.group(store, where, by)
+            refuse_absent(where, len(groups), location.label)
+            output.report = _groups(by, groups)
+        else:
+            found = await operation.inspect(store, where, sort)
+            refuse_absent(where, len(found.memories), location.label)
+            head = {
+                "url": store.label,
+                "kind": store.kind,
+                "capabilities": store.capabilities.names(),
+            }
+            output.report = _catalogue(head, found, limit)
+
+
+def _catalogue(head: dict[str, Any], found: Catalogue, limit: int | None) -> Report:
+    totals = found.totals
+
+    def rows() -> list[dict[str, Any]]:
+        return [memory_row(info) for info in found.memories[:limit]]
+
+    def data() -> dict[str, Any]:
+        return {
+            "store": head,
+            "totals": {
+                "users": totals.users,
+                "memories": totals.memories,
+                "messages": totals.messages,
+                "bytes": totals.bytes,
+                "marks": totals.marks,
+                "roles": totals.roles,
+                "first": totals.first,
+                "last": totals.last,
+                "summaries": totals.summaries,
+            },
+            "memories": rows(),
+        }
+
+    return Report("inspect", data, rows, lambda: tables.catalogue(head["url"], found, limit))
+
+
+def _groups(by: GroupBy, groups: list[Group]) -> Report:
+    def rows() -> list[dict[str, Any]]:
+        return [
+            {
+                by.value: group.name,
+                "memories": group.memories,
+                "messages": group.messages,
+                "bytes": group.bytes,
+            }
+            for group in groups
+        ]
+
+    return Report(
+        "inspect",
+        lambda: {"by": by.value, "groups": rows()},
+        rows,
+        lambda: tables.groups(by, groups),
+    )
+
+
+def command() -> TyperCommand:
+    """The parser of this command."""
+    return build(inspect, "inspect")

@@ -1,0 +1,117 @@
+"""``memctl verify``: are the selected memories of two stores the same?"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import typer
+from rich.console import RenderableType
+from typer.core import TyperCommand
+
+from memctl.commands._context import choose_format, this_run
+from memctl.commands._options import (
+    STORE_HELP,
+    FormatOption,
+    JsonOption,
+    PathOption,
+    build,
+    selecting,
+)
+from memctl.commands._run import opened, refuse_absent, wait_for
+from memctl.commands._show import differences
+from memctl.commands._stores import narrowed, readable
+from memctl.errors import Different
+from memctl.location import Location
+from memctl.ops.compare import CompareReport, compare
+from memctl.output import tables
+from memctl.output.numbers import count
+from memctl.output.terminal import Format, Output, Report
+from memctl.registry import make_store
+from memctl.selection import Selection
+
+
+@selecting
+def verify(
+    context: typer.Context,
+    left: Annotated[str, typer.Argument(metavar="A", help=STORE_HELP)],
+    right: Annotated[str, typer.Argument(metavar="B", help=STORE_HELP)],
+    where: Selection,
+    show: Annotated[
+        bool, typer.Option("--show", help="Print each difference, as git would.")
+    ] = False,
+    path: PathOption = None,
+    format_: FormatOption = Format.TABLE,
+    json: JsonOption = False,
+) -> None:
+    """Compare two stores, message by message.
+
+    Ids, order, marks, content by value, summaries and whether a memory expires. Exit code 6 means
+    that they differ.
+    """
+    run = this_run(context)
+    output = run.output
+    choose_format(output, format_, json=json)
+    with (
+        readable(narrowed(run.locate(left), where, path)) as first,
+        readable(narrowed(run.locate(right), where, path)) as second,
+    ):
+        found = wait_for(_compare(output, first, second, where, show=show))
+    output.report = Report(
+        "verify",
+        lambda: _data(found, first.label, second.label),
+        lambda: [_row(difference) for difference in found.differences],
+        lambda: _table(found, first.label, second.label),
+    )
+    if not found.equal:
+        raise Different(f"{count(len(found.differences), 'difference')} between the two stores")
+    output.emit()
+
+
+async def _compare(
+    output: Output, first: Location, second: Location, where: Selection, *, show: bool
+) -> CompareReport:
+    async with (
+        opened(make_store(first), output) as left,
+        opened(make_store(second), output) as right,
+    ):
+        with output.progress("comparing"):
+            found = await compare(left, right, where)
+        refuse_absent(
+            where, found.same + len(found.differences), f"{first.label} or {second.label}"
+        )
+        if show:
+            async for text in differences(left, right, found.differences):
+                output.console().print(text)
+    return found
+
+
+def _data(found: CompareReport, left: str, right: str) -> dict[str, Any]:
+    return {
+        "source": left,
+        "target": right,
+        "memories": {
+            "same": found.same,
+            "different": found.different,
+            "missing": found.missing,
+            "extra": found.extra,
+        },
+        "messages": {"source": found.left_messages, "target": found.right_messages},
+        "differences": [_row(difference) for difference in found.differences],
+    }
+
+
+def _row(difference: Any) -> dict[str, Any]:
+    key = difference.key
+    row = {"user": key.user, "session": key.session}
+    if key.part:
+        row["path"] = key.part
+    return row | {"code": difference.code, "id": difference.id, "message": difference.message}
+
+
+def _table(found: CompareReport, left: str, right: str) -> RenderableType:
+    return tables.comparison(found, left, right)
+
+
+def command() -> TyperCommand:
+    """The parser of this command."""
+    return build(verify, "verify")

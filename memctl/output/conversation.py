@@ -1,0 +1,120 @@
+"""A conversation that a person can follow: who said what, tools folded, marks as tags."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+from rich.text import Text
+
+from memctl import codec
+from memctl.location import visible
+from memctl.model import Entry, Memory
+from memctl.output.numbers import count, duration, size
+
+FOLDED = 120
+"""Columns that a folded tool call or result may take."""
+
+_ROLE_STYLES = {"user": "bold green", "assistant": "bold blue", "system": "bold magenta"}
+
+
+def heading(memory: Memory) -> Text:
+    """The line above a conversation, and its summary."""
+    key = memory.key
+    text = Text(f"── {visible(key.user)} / {visible(key.session)}", "bold")
+    if key.part:
+        text.append(f" ({visible(key.part)})")
+    if memory.ttl is not None:
+        text.append(f"  expires in {duration(memory.ttl)}", "not bold dim")
+    if memory.summary:
+        text.append("\n")
+        text.append_text(_indented(memory.summary, "not bold italic"))
+    return text
+
+
+def message(entry: Entry, number: int) -> Text:
+    """A message: a line of who and when, then its blocks."""
+    value = codec.loads(entry.message)
+    role = str(value.get("role", "?"))
+    text = Text(f"#{number} ", "dim")
+    text.append(visible(str(value.get("name", role))), _ROLE_STYLES.get(role, "bold"))
+    text.append(f" ({visible(role)})  {visible(str(value.get('timestamp') or ''))}", "dim")
+    for mark in entry.marks:
+        text.append("  ")
+        text.append(f"[{visible(mark)}]", "yellow")
+    for block in blocks(value.get("content")):
+        text.append("\n")
+        text.append_text(_block(block))
+    return text
+
+
+def blocks(content: Any) -> Iterator[dict[str, Any]]:
+    """The blocks of a message; a plain text is one text block."""
+    if isinstance(content, str):
+        yield {"type": "text", "text": content}
+        return
+    for block in content if isinstance(content, list) else ():
+        yield block if isinstance(block, dict) else {"type": "?", "value": block}
+
+
+def _block(block: dict[str, Any]) -> Text:
+    match block.get("type"):
+        case "text":
+            return _indented(str(block.get("text", "")), "")
+        case "thinking":
+            return _line("thinking", fold(str(block.get("thinking", ""))), "dim italic")
+        case _:
+            return _line(*describe(block), "cyan")
+
+
+def describe(block: dict[str, Any]) -> tuple[str, str]:
+    """A block that is no text, on one line: what it is and a glimpse of it."""
+    kind = str(block.get("type", "?"))
+    name = visible(str(block.get("name", "")))
+    match kind:
+        case "tool_use":
+            return f"→ {name}", fold(json.dumps(block.get("input"), ensure_ascii=False))
+        case "tool_result":
+            output = block.get("output")
+            said = output if isinstance(output, str) else _outline(output)
+            return f"← {name}", f"{count(len(said), 'character')}  {fold(said)}"
+        case "image" | "audio" | "video":
+            return kind, media(block.get("source"))
+        case _:
+            return visible(kind), fold(json.dumps(block, ensure_ascii=False))
+
+
+def _outline(output: Any) -> str:
+    return "\n".join(
+        block["text"] if isinstance(block.get("text"), str) else " ".join(describe(block))
+        for block in blocks(output)
+    )
+
+
+def media(source: Any) -> str:
+    """Where an image, a sound or a film is, or what it is when it came along."""
+    if not isinstance(source, dict):
+        return ""
+    if source.get("type") == "base64":
+        data = source.get("data")
+        length = len(data) * 3 // 4 if isinstance(data, str) else 0
+        return f"{visible(str(source.get('media_type', '?')))}, {size(length)}"
+    return fold(str(source.get("url", "")))
+
+
+def fold(text: str) -> str:
+    """The text on one line, cut where it gets long, control characters shown."""
+    line = visible(" ".join(text.split()))
+    return line if len(line) <= FOLDED else line[: FOLDED - 1] + "…"
+
+
+def _line(label: str, said: str, style: str) -> Text:
+    text = Text("   ")
+    text.append(label, style)
+    text.append(f"  {said}", "dim")
+    return text
+
+
+def _indented(text: str, style: str) -> Text:
+    return Text("\n".join("   " + visible(line) for line in text.split("\n")), style)
