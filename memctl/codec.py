@@ -10,13 +10,14 @@ from __future__ import annotations
 import json
 import math
 import re
+from collections.abc import Iterator
 from typing import Any
 
 import orjson
 
 _LONG_NUMBER = re.compile(rb"\d{19}")
 _INT64 = range(-(2**63), 2**64)
-_LITTLE = 1 << 16
+_PIECE = 1 << 20
 
 
 def loads(text: bytes) -> Any:
@@ -82,15 +83,31 @@ def utf8(text: bytes) -> bytes:
     Raises:
         ValueError: the bytes are in another encoding altogether.
     """
+    if text.isascii():
+        return text
     try:
-        text.decode()
+        for piece in _pieces(text):
+            piece.decode()
     except UnicodeDecodeError:
-        decoded = text.decode("utf-8", "surrogatepass")
-        # Raw surrogates can only stand inside JSON strings, where an escape means the same.
-        return re.sub(
-            "[\ud800-\udfff]", lambda found: f"\\u{ord(found[0]):04x}", decoded
-        ).encode()
+        return b"".join(_escaped(piece) for piece in _pieces(text))
     return text
+
+
+def _pieces(text: bytes) -> Iterator[bytes]:
+    """The text cut between characters: decoded whole, it could take four times its size."""
+    start = 0
+    while start < len(text):
+        end = start + _PIECE
+        while end < len(text) and text[end] & 0xC0 == 0x80 and end < start + _PIECE + 4:
+            end += 1
+        yield text[start:end]
+        start = end
+
+
+def _escaped(piece: bytes) -> bytes:
+    # Raw surrogates can only stand inside JSON strings, where an escape means the same.
+    decoded = piece.decode("utf-8", "surrogatepass")
+    return re.sub("[\ud800-\udfff]", lambda found: f"\\u{ord(found[0]):04x}", decoded).encode()
 
 
 def field(message: bytes, name: str) -> str | None:

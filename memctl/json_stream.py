@@ -1,0 +1,322 @@
+"""JSON documents larger than memory, read through a moving window.
+
+Values are found, checked or skipped one after another.  What fits the window is checked by
+``memctl.codec`` in one go; what does not is taken apart, so that no value is ever held because of
+its size.  Takes what AgentScope writes: ``NaN``, huge integers, surrogates written raw
+(``json.dumps(..., ensure_ascii=False)`` with ``errors="surrogatepass"``).
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import AsyncIterator
+from typing import Any, Protocol
+
+import orjson
+
+from memctl import codec
+from memctl.errors import BadData
+
+WINDOW = 1024 * 1024
+LARGE = 8 * 1024 * 1024
+"""Values above this size (bytes) are not held to be checked, but taken apart."""
+DEPTH = 100
+"""How deep large values, and objects that are looked into, may be nested."""
+
+_SPACE = re.compile(rb"[ \t\n\r]*+")
+_SCALAR = re.compile(rb"[-+.0-9A-Za-z]++")
+_STRING = re.compile(rb'"(?:[^"\\]++|\\.)*+"', re.DOTALL)
+_BRACKET = re.compile(rb'(?:[^"\[\]{}]++|"(?:[^"\\]++|\\.)*+")*+([\[\]{}"]?)', re.DOTALL)
+"""Up to the next bracket, strings passed over; stops before a string that is not closed."""
+_TEXT = re.compile(rb'[^"\\\x00-\x1f]*+(?:\\(?:["\\/bfnrt]|u[0-9a-fA-F]{4})[^"\\\x00-\x1f]*+)*+')
+"""The inside of a string, as far as it is right."""
+_LONGEST_ESCAPE = len(r"\u0000")
+
+
+class Source(Protocol):
+    """Bytes that can be read at any place.  ``name`` is what people call them."""
+
+    name: str
+    size: int
+
+    async def read_at(self, start: int, size: int) -> bytes:
+        """The bytes from ``start``; fewer than ``size`` at the end alone."""
+
+
+def parse(text: bytes) -> Any:
+    """The value of a JSON text to look at: integers past 64 bits may come as floats.
+
+    Raises:
+        ValueError: it is not JSON.
+    """
+    try:
+        return orjson.loads(text)
+    except orjson.JSONDecodeError:
+        return codec.loads(text)
+
+
+class Cursor:
+    """A place in a document, before a value or a delimiter.
+
+    ``buffer`` holds the bytes around it, ``at`` is the place within the buffer.  Callers may look
+    at the buffer and move ``at`` forward; everything else is done by the methods.
+
+    Raises (all methods):
+        BadData: the document is not JSON, or is cut off; the message tells where.
+    """
+
+    def __init__(self, source: Source, start: int = 0) -> None:
+        self.source = source
+        self.buffer = b""
+        self.at = 0
+        self._base = start
+
+    @property
+    def position(self) -> int:
+        """The place in the document, in bytes."""
+        return self._base + self.at
+
+    async def grow(self) -> bool:
+        """Reads on, letting go of what is behind; whether there was more.
+
+        What is left is read again at most twice over, because the window grows with it.
+        """
+        rest = self.buffer[self.at :]
+        size = max(WINDOW, min(len(rest), LARGE))
+        chunk = await self.source.read_at(self._base + len(self.buffer), size)
+        if not chunk:
+            return False
+        self._base += self.at
+        self.at = 0
+        self.buffer = rest + chunk
+        return True
+
+    async def peek(self) -> bytes:
+        """The next byte that is no white space, which is passed over; empty at the end."""
+        while True:
+            self.at = _end(_SPACE, self.buffer, self.at)
+            if self.at < len(self.buffer):
+                return self.buffer[self.at : self.at + 1]
+            if not await self.grow():
+                return b""
+
+    async def next(self, allowed: bytes) -> bytes:
+        """Takes the next byte, which must be one of these."""
+        byte = await self.peek()
+        if not byte:
+            raise self.cut_off()
+        if byte not in allowed:
+            wanted = " or ".join(repr(chr(one)) for one in allowed)
+            raise self.bad(f"{wanted} was expected")
+        self.at += 1
+        return byte
+
+    async def take(self) -> bytes | None:
+        """The text of the next value, passed over but not checked; None where it is large.
+
+        Nothing is passed over then.
+        """
+        end = await self._value_end()
+        if end is None:
+            return None
+        text = self.buffer[self.at : end]
+        self.at = end
+        return text
+
+    async def value(self) -> Any:
+        """The next value; None, and nothing passed over, where it is large."""
+        text = await self.take()
+        return None if text is None else self.parsed(text)
+
+    async def skip(self, depth: int = 0) -> None:
+        """Passes over the next value, whatever its size, and checks it."""
+        text = await self.take()
+        if text is not None:
+            self.parsed(text)
+        elif self.buffer[self.at : self.at + 1] == b'"':
+            await self._skip_text()
+        elif self.buffer[self.at : self.at + 1] == b"{":
+            async for _ in self.members(depth):
+                await self.skip(depth + 1)
+        else:
+            async for _ in self.items(depth):
+                await self.skip(depth + 1)
+
+    async def members(self, depth: int = 0) -> AsyncIterator[str]:
+        """The keys of the object that comes next; at each, its value must be taken or skipped."""
+        self._check_depth(depth)
+        await self.next(b"{")
+        if await self.peek() == b"}":
+            self.at += 1
+            return
+        while True:
+            if await self.peek() not in (b'"', b""):
+                raise self.bad("a key was expected")
+            key = await self.value()
+            if key is None:
+                raise self.bad("a key is too long")
+            await self.next(b":")
+            yield key
+            if await self.next(b",}") == b"}":
+                return
+
+    async def items(self, depth: int = 0) -> AsyncIterator[int]:
+        """Counts the items of the array that comes next; each must be taken or skipped."""
+        self._check_depth(depth)
+        await self.next(b"[")
+        if await self.peek() == b"]":
+            self.at += 1
+            return
+        number = 0
+        while True:
+            yield number
+            number += 1
+            if await self.next(b",]") == b"]":
+                return
+
+    def ends_before(self, limit: int) -> bool:
+        """Whether the next value ends in the buffer before its byte ``limit``."""
+        return _Scan(self.at).end(self.buffer, limit) is not None
+
+    def seek(self, position: int) -> None:
+        """Goes to another place in the document."""
+        self.buffer = b""
+        self.at = 0
+        self._base = position
+
+    def parsed(self, text: bytes) -> Any:
+        """The value of a text that was just taken."""
+        try:
+            return parse(text)
+        except ValueError as error:
+            raise self.bad(*_fault(error, text), back=len(text)) from error
+
+    def bad(self, why: str, offset: int = 0, *, back: int = 0) -> BadData:
+        """The error that the document is not what it should be, at this place."""
+        at = self.position - back + offset
+        return BadData(
+            f"{self.source.name} is not JSON as AgentScope writes it: {why} (byte {at})",
+            "restore the file from a backup, or take it out of the way; nothing was written",
+        )
+
+    def cut_off(self) -> BadData:
+        """The error that the document ends too early."""
+        size = self.source.size
+        what = f"is cut off at byte {size}" if size else "is empty (cut off at byte 0)"
+        return BadData(
+            f"{self.source.name} {what}",
+            "a program that was stopped while it saved leaves such a file: restore it from a "
+            "backup, or take it out of the way; nothing was written",
+        )
+
+    async def _value_end(self) -> int | None:
+        if not await self.peek():
+            raise self.cut_off()
+        scan = _Scan(self.at)
+        while True:
+            end = scan.end(self.buffer, len(self.buffer))
+            if end is not None:
+                if end == self.at:
+                    raise self.bad("a value was expected")
+                return end
+            if len(self.buffer) - self.at > LARGE:
+                if scan.kind == "scalar":
+                    raise self.bad("a number is too long")
+                return None
+            behind = self.at
+            if not await self.grow():
+                if scan.kind == "scalar":
+                    return len(self.buffer)
+                raise self.cut_off()
+            scan.at -= behind
+
+    async def _skip_text(self) -> None:
+        self.at += 1
+        while True:
+            stop = _end(_TEXT, self.buffer, self.at)
+            if stop == len(self.buffer):
+                stop = _before_last_character(self.buffer, self.at)
+            try:
+                self.buffer[self.at : stop].decode("utf-8", "surrogatepass")
+            except UnicodeDecodeError as error:
+                raise self.bad("a text is not UTF-8", error.start) from error
+            self.at = stop
+            if self.buffer[stop : stop + 1] == b'"':
+                self.at += 1
+                return
+            left = len(self.buffer) - stop
+            if left >= _LONGEST_ESCAPE or (left and self.buffer[stop] < 0x20):
+                raise self.bad("a text holds a wrong escape or a control character")
+            if not await self.grow():
+                raise self.cut_off()
+
+    def _check_depth(self, depth: int) -> None:
+        if depth > DEPTH:
+            raise self.bad("nested too deep")
+
+
+class _Scan:
+    """Looks for the end of one value in a buffer that grows, and goes on where it stopped."""
+
+    def __init__(self, start: int) -> None:
+        self.at = start
+        self.kind = ""
+        self._depth = 0
+
+    def end(self, buffer: bytes, limit: int) -> int | None:
+        """Where the value ends; None where that is not before ``limit``."""
+        if not self.kind:
+            first = buffer[self.at : self.at + 1]
+            self.kind = {b'"': "text", b"{": "container", b"[": "container"}.get(first, "scalar")
+        if self.kind == "container":
+            return self._end_of_container(buffer, limit)
+        if self.kind == "text":
+            found = _STRING.match(buffer, self.at, limit)
+            return found.end() if found else None
+        found = _SCALAR.match(buffer, self.at, limit)
+        end = found.end() if found else self.at
+        return end if end < limit else None
+
+    def _end_of_container(self, buffer: bytes, limit: int) -> int | None:
+        depth = self._depth
+        for found in _BRACKET.finditer(buffer, self.at, limit):
+            bracket = found[1]
+            if bracket in (b"{", b"["):
+                depth += 1
+            elif bracket in (b"}", b"]"):
+                depth -= 1
+                if not depth:
+                    return found.end()
+            else:
+                self.at = found.start(1)
+                break
+        self._depth = depth
+        return None
+
+
+def _end(pattern: re.Pattern[bytes], buffer: bytes, at: int) -> int:
+    """Where a match that begins at ``at`` ends; ``at`` where there is none."""
+    found = pattern.match(buffer, at)
+    return found.end() if found else at
+
+
+def _before_last_character(buffer: bytes, start: int) -> int:
+    """The end of the buffer, less a character of several bytes that may not be whole."""
+    end = len(buffer)
+    for at in range(end - 1, max(start, end - 4) - 1, -1):
+        if buffer[at] < 0x80:
+            return end
+        if buffer[at] >= 0xC0:
+            return at
+    return end
+
+
+def _fault(error: ValueError, text: bytes) -> tuple[str, int]:
+    """What is wrong with a text, and at which byte of it."""
+    if isinstance(error, json.JSONDecodeError):
+        before = text.decode("utf-8", "surrogatepass")[: error.pos]
+        return error.msg, len(before.encode("utf-8", "surrogatepass"))
+    if isinstance(error, UnicodeDecodeError):
+        return "a text is not UTF-8", error.start
+    return str(error), 0

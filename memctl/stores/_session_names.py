@@ -1,0 +1,104 @@
+"""Names of session files, as ``session/_json_session.py`` builds them: ``{user}_{session}.json``.
+
+Without a user it is ``{session}.json``.  Nothing is escaped, so a name with several ``_`` can be
+read in several ways, and ids that hold ``/`` lead into folders.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+from memctl.errors import Failure
+from memctl.stores._files import system_errors
+
+SUFFIX = ".json"
+
+_DEFAULT_USER = "default_user"
+
+
+def stem_of(user: str, session: str) -> str:
+    """The name of a session's file, without its ending."""
+    return f"{user}_{session}" if user else session
+
+
+def split_stem(
+    stem: str, users: frozenset[str] = frozenset(), sessions: frozenset[str] = frozenset()
+) -> tuple[str, str]:
+    """The user and the session that a name stands for.
+
+    A user who is asked for owns every file whose name begins so; of several the one whose session
+    is asked for too, or the longest.  Otherwise the user ends at the first ``_``, AgentScope's
+    ``default_user`` excepted.
+    """
+    asked = [user for user in users if not user or stem.startswith(f"{user}_")]
+    if asked:
+        asked.sort(key=lambda user: (_session(stem, user) in sessions, len(user)))
+        user = asked[-1]
+    elif stem.startswith(f"{_DEFAULT_USER}_"):
+        user = _DEFAULT_USER
+    else:
+        user = stem.partition("_")[0] if "_" in stem else ""
+    return user, _session(stem, user)
+
+
+def is_ambiguous(stem: str) -> bool:
+    """Whether the first ``_`` may well not be the one behind the user."""
+    return stem.count("_") > 1 and not stem.startswith(f"{_DEFAULT_USER}_")
+
+
+def stems(folder: Path) -> Iterator[str]:
+    """The names of all session files in a folder and the folders inside it, sorted.
+
+    Links to folders are not followed: they might lead in circles.
+
+    Raises:
+        Unavailable: a folder cannot be read.
+    """
+    return _stems(folder, "")
+
+
+def _stems(folder: Path, prefix: str) -> Iterator[str]:
+    with system_errors(folder, "read"), os.scandir(folder) as entries:
+        found = sorted((entry.name, entry.is_dir(follow_symlinks=False)) for entry in entries)
+    for name, is_folder in found:
+        if is_folder:
+            yield from _stems(folder / name, f"{prefix}{name}/")
+        elif name.endswith(SUFFIX) and (folder / name).is_file():
+            yield prefix + name.removesuffix(SUFFIX)
+
+
+def objection(folder: Path, stem: str) -> Failure | None:
+    """Why a file of that name cannot be written to the folder."""
+    name = stem + SUFFIX
+    try:
+        parts = os.fsencode(name).split(b"/")
+    except UnicodeEncodeError:
+        return Failure("bad-name", f"{name!r} is no name for a file")
+    if "\0" in name:
+        return Failure("bad-name", f"{name!r} is no name for a file")
+    if any(part in (b"", b".", b"..") for part in parts):
+        return Failure("bad-name", f"{name!r} leads out of the folder, or to another name in it")
+    if max(map(len, parts)) > os.pathconf(folder, "PC_NAME_MAX"):
+        return Failure("refused", "the name of the file would be too long for its file system")
+    if len(os.fsencode(folder / name)) >= os.pathconf(folder, "PC_PATH_MAX"):
+        return Failure("refused", "the path of the file would be too long for its file system")
+    if not os.path.realpath(folder / name).startswith(os.path.realpath(folder) + os.sep):
+        return Failure("bad-name", f"{name!r} leads out of the folder by a link")
+    return _taken(folder, name)
+
+
+def _taken(folder: Path, name: str) -> Failure | None:
+    """An objection where a folder has the file's name, or a file has a folder's."""
+    path = folder / name
+    if path.is_dir():
+        return Failure("bad-name", f"{name!r} is a folder")
+    for parent in path.relative_to(folder).parents:
+        if (folder / parent).is_file():
+            return Failure("bad-name", f"{str(parent)!r} is a file, not a folder")
+    return None
+
+
+def _session(stem: str, user: str) -> str:
+    return stem[len(user) + 1 :] if user else stem

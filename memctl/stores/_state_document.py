@@ -1,0 +1,257 @@
+"""The memories in a JSON document: found by their shape, named by their path.
+
+A memory is the state of one of AgentScope's memory classes, an object with ``_compressed_summary``
+(``memory/_working_memory/_base.py``) and, for InMemoryMemory, ``content``.  It may be the document
+itself (a state_dict) or stand anywhere inside (JSONSession and RedisSession nest the states of an
+application's modules by names of its own).
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+from memctl import codec
+from memctl.errors import BadData, Unavailable
+from memctl.json_stream import DEPTH, Cursor, Source
+from memctl.model import Entry, MemoryInfo
+from memctl.stores._state_content import Content, Counter
+
+SUMMARY = "_compressed_summary"
+CONTENT = "content"
+
+_BOM = b"\xef\xbb\xbf"
+_MARKER = re.compile(rb'"content"|"_compressed_summary"|\\u00')
+"""What an object that is, or holds, a memory cannot do without (keys may be written in escapes)."""
+
+_TELLING = frozenset({"role", "name", CONTENT})
+
+Steps = tuple[str, ...]
+
+
+class Span(NamedTuple):
+    """A value's place in the document, in bytes."""
+
+    start: int
+    end: int
+
+
+@dataclass(slots=True)
+class Part:
+    """A memory in a document.
+
+    ``content`` and ``summary`` are where their values stand, None where the key is missing.
+    ``plain`` is what ``Content`` says of the messages; ``entries`` are the messages themselves,
+    where they were to be kept.
+    """
+
+    path: str
+    span: Span
+    content: Span | None
+    summary: Span | None
+    text: str
+    info: MemoryInfo
+    plain: bool = False
+    entries: list[Entry] | None = None
+
+
+@dataclass(slots=True)
+class Place:
+    """The innermost object that exists on the way to a path, and whether it has no members.
+
+    ``blocked`` says that the way goes on to something that is no object.
+    """
+
+    steps: Steps
+    span: Span
+    empty: bool
+    blocked: bool
+
+
+@dataclass(slots=True)
+class Index:
+    """What one pass over a document found.  ``place`` is None where the document is no object."""
+
+    parts: dict[str, Part]
+    place: Place | None
+
+
+def join(steps: Steps) -> str:
+    """The path as people write it, such as ``agent.memory``; dots within a name are escaped."""
+    return ".".join(step.replace("\\", "\\\\").replace(".", "\\.") for step in steps)
+
+
+def split(path: str) -> Steps:
+    """The names in a path; none for the document itself."""
+    if not path:
+        return ()
+    steps = [""]
+    characters = iter(path)
+    for character in characters:
+        if character == ".":
+            steps.append("")
+        elif character == "\\":
+            steps[-1] += next(characters, "\\")
+        else:
+            steps[-1] += character
+    return tuple(steps)
+
+
+async def find(source: Source, *, keep: bool = False, wanted: str = "") -> Index:
+    """All memories of a document, which is checked from end to end.
+
+    ``keep`` holds on to their messages; ``wanted`` is the path whose place is to be found.
+
+    Raises:
+        BadData: the document is not JSON, is cut off, or a memory in it is broken.
+    """
+    return await _Finder(source, keep=keep, wanted=split(wanted)).run()
+
+
+@dataclass(slots=True)
+class _Object:
+    """What is known of an object while its members pass by."""
+
+    steps: Steps
+    start: int
+    keys: set[str] = field(default_factory=set)
+    """Those of its keys that tell what it is; "" stands for all others."""
+    content: Span | None = None
+    summary: Span | None = None
+    text: str = ""
+    counter: Counter = field(default_factory=Counter)
+    plain: bool = False
+    entries: list[Entry] | None = None
+    fault: BadData | None = None
+    """Why ``content`` is not a list of messages."""
+
+    def is_memory(self) -> bool:
+        if self.summary is not None:
+            return True
+        # A message has a list of that name too, and so may anything else that has one.
+        if self.content is None or self.fault or {"role", "name"} <= self.keys:
+            return False
+        return bool(self.counter.messages) or self.keys == {CONTENT}
+
+
+class _Finder:
+    def __init__(self, source: Source, *, keep: bool, wanted: Steps) -> None:
+        self._cursor = Cursor(source)
+        self._keep = keep
+        self._wanted = wanted
+        self._marker = -1
+        self._seen = -1
+        self._blocked: Steps | None = None
+        self._index = Index({}, None)
+
+    async def run(self) -> Index:
+        cursor = self._cursor
+        await cursor.peek()
+        if cursor.buffer.startswith(_BOM, cursor.at):
+            cursor.at += len(_BOM)
+        if await cursor.peek() == b"{":
+            await self._object(())
+        else:
+            await cursor.skip()
+        if await cursor.peek():
+            raise cursor.bad("the document should end here")
+        return self._index
+
+    async def _object(self, steps: Steps) -> None:
+        cursor = self._cursor
+        here = _Object(steps, cursor.position)
+        async for key in cursor.members():
+            here.keys.add(key if key in _TELLING else "")
+            first = await cursor.peek()
+            if key == SUMMARY and first in (b'"', b"n"):
+                await self._summary(here)
+            elif key == CONTENT and first == b"[":
+                await self._content(here)
+            elif first == b"{" and self._may_hold_memory((*steps, key)):
+                await self._object((*steps, key))
+            else:
+                if (*steps, key) == self._wanted[: len(steps) + 1]:
+                    self._blocked = steps
+                await cursor.skip()
+        self._close(here, Span(here.start, cursor.position))
+
+    def _close(self, here: _Object, span: Span) -> None:
+        path = join(here.steps)
+        # Of a key that is given twice the last one counts, and what the first one held is gone.
+        self._index.parts.pop(path, None)
+        if here.is_memory():
+            if here.fault:
+                raise here.fault
+            info = here.counter.info()
+            info.summary = bool(here.text)
+            self._index.parts[path] = Part(
+                path, span, here.content, here.summary, here.text, info, here.plain, here.entries
+            )
+        place = self._index.place
+        on_the_way = here.steps == self._wanted[: len(here.steps)]
+        if on_the_way and (place is None or len(here.steps) >= len(place.steps)):
+            blocked = self._blocked == here.steps
+            self._index.place = Place(here.steps, span, not here.keys, blocked)
+
+    def _may_hold_memory(self, steps: Steps) -> bool:
+        if not steps[-1] or len(steps) > DEPTH:
+            return False  # a path cannot name the first, and json itself gives up on the second
+        if steps == self._wanted[: len(steps)]:
+            return True
+        cursor = self._cursor
+        end = cursor.position + len(cursor.buffer) - cursor.at
+        if end != self._seen or self._marker < cursor.position:
+            found = _MARKER.search(cursor.buffer, cursor.at)
+            self._seen = end
+            self._marker = cursor.position + found.start() - cursor.at if found else end
+        return not cursor.ends_before(self._marker - cursor.position + cursor.at)
+
+    async def _summary(self, here: _Object) -> None:
+        cursor = self._cursor
+        start = cursor.position
+        text = await cursor.take()
+        if text is None:
+            await cursor.skip()
+            text = await cursor.source.read_at(start, cursor.position - start)
+            value: Any = codec.loads(text)
+        else:
+            value = cursor.parsed(text)
+        here.summary = Span(start, cursor.position)
+        here.text = value or ""
+
+    async def _content(self, here: _Object) -> None:
+        cursor = self._cursor
+        start = cursor.position
+        content = Content(cursor, keep=self._keep)
+        here.counter = Counter()
+        here.entries = [] if self._keep else None
+        here.fault = None
+        try:
+            async for batch in content.batches():
+                if not here.counter.messages and not self._are_messages(here, batch):
+                    raise cursor.bad("a list of messages was expected")
+                here.counter.add(batch)
+                if here.entries is not None:
+                    here.entries += [item.entry for item in batch]
+                batch.clear()
+        except BadData as error:
+            if here.summary is not None or here.counter.messages:
+                raise
+            here.fault = error
+            cursor.seek(start)
+            await cursor.skip()
+        here.content = Span(start, cursor.position)
+        here.plain = content.plain
+
+    @staticmethod
+    def _are_messages(here: _Object, batch: list[Any]) -> bool:
+        """Whether the list is one of messages: the summary says so, or the first item does."""
+        return here.summary is not None or {"role", "name"} <= batch[0].value.keys()
+
+
+def changed(name: str) -> Unavailable:
+    """The error that a document was written to while it was read."""
+    return Unavailable(
+        f"{name} was changed while it was read", "run the command again when no agent writes to it"
+    )

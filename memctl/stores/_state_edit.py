@@ -1,0 +1,186 @@
+"""Writing one memory into a JSON document: its values change, the rest is copied as it is."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+
+from memctl import codec
+from memctl.errors import Failure
+from memctl.json_stream import WINDOW, Source
+from memctl.model import Entry, Memory, WriteMode
+from memctl.stores._state_document import CONTENT, SUMMARY, Index, Part, Place, changed, join, split
+
+_BETWEEN = b", "
+
+
+class Draft(ABC):
+    """The new document in the making."""
+
+    @abstractmethod
+    async def write(self, data: bytes) -> None:
+        """Appends."""
+
+    @abstractmethod
+    async def discard(self) -> None:
+        """Removes it, unless it has taken its place."""
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """New bytes for a span of the document; with ``stream`` the messages go between the two."""
+
+    start: int
+    end: int
+    text: bytes
+    stream: bool = False
+    tail: bytes = b""
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What to change, and whether the first message written is the first of its list."""
+
+    changes: list[Change]
+    first: bool = True
+    deleted: int = 0
+
+
+class Edit:
+    """One memory on its way into a document.
+
+    ``start``, ``add`` with each page, ``finish``: then the draft is complete.
+    """
+
+    def __init__(self, memory: Memory, draft: Draft, old: Source | None, plan: Plan) -> None:
+        self.memory = memory
+        self.draft = draft
+        self.written = 0
+        self.deleted = plan.deleted
+        self._old = old
+        self._changes = sorted(plan.changes, key=lambda change: change.start)
+        self._copied = 0
+        self._first = plan.first
+        self._tail = b""
+
+    async def start(self) -> None:
+        """Writes the document up to the place of the messages."""
+        while self._changes:
+            change = self._changes.pop(0)
+            await self._apply(change)
+            if change.stream:
+                self._tail = change.tail
+                return
+
+    async def add(self, entries: list[Entry]) -> None:
+        """Writes the messages of a page."""
+        pieces: list[bytes] = []
+        for entry in entries:
+            pieces.append(b"[" if self._first else _BETWEEN + b"[")
+            self._first = False
+            if len(entry.message) > WINDOW:  # not to be copied with the others
+                await self.draft.write(b"".join(pieces))
+                await self.draft.write(entry.message)
+                pieces.clear()
+            else:
+                pieces.append(entry.message)
+            marks = codec.dumps(entry.marks) if entry.marks else b"[]"
+            pieces.append(_BETWEEN + marks + b"]")
+        await self.draft.write(b"".join(pieces))
+        self.written += len(entries)
+
+    async def finish(self) -> None:
+        """Writes the rest of the document."""
+        await self.draft.write(self._tail)
+        for change in self._changes:
+            await self._apply(change)
+        if self._old is not None:
+            await self._copy_to(self._old.size)
+
+    async def _apply(self, change: Change) -> None:
+        await self._copy_to(change.start)
+        await self.draft.write(change.text)
+        self._copied = change.end
+
+    async def _copy_to(self, end: int) -> None:
+        while self._old is not None and self._copied < end:
+            data = await self._old.read_at(self._copied, min(WINDOW, end - self._copied))
+            if not data:
+                raise changed(self._old.name)
+            await self.draft.write(data)
+            self._copied += len(data)
+
+
+def plan(
+    index: Index | None, path: str, memory: Memory, mode: WriteMode, offset: int, *, messages: bool
+) -> Plan | Failure:
+    """The changes that write a memory at a path; no changes where it is there already.
+
+    ``index`` is what the document holds, None where there is no document yet; ``messages`` says
+    whether any will come.  A memory that is new in an existing document, and has a summary but no
+    messages, gets no ``content``: beside SQL or Redis memory the session state holds the
+    summary alone.
+    """
+    part = index.parts.get(path) if index else None
+    held = part.info.messages if part else 0
+    if mode is WriteMode.ADD and held != offset:
+        return Failure("changed", f"the target holds {held} messages, not {offset}")
+    if part is not None:
+        changes = [*_summary_change(part, memory), *_content_change(part, mode, messages=messages)]
+        replaced = mode is WriteMode.REPLACE
+        return Plan(changes, replaced or not held, held if replaced else 0)
+    if any(not step for step in split(path)):
+        return Failure("bad-name", f"the path {path!r} has a name without letters")
+    if index is None:
+        head, tail = _nested(split(path), memory, content=True)
+        return Plan([Change(0, 0, head, True, tail)])
+    return _insertion(index.place, path, memory, content=messages or not memory.summary)
+
+
+def _summary_change(part: Part, memory: Memory) -> list[Change]:
+    if memory.summary is None or (part.summary and part.text == memory.summary):
+        return []
+    text = codec.dumps(memory.summary)
+    if part.summary:
+        return [Change(*part.summary, text)]
+    start = part.span.start + 1
+    return [Change(start, start, _key(SUMMARY) + text + _BETWEEN)]
+
+
+def _content_change(part: Part, mode: WriteMode, *, messages: bool) -> list[Change]:
+    if part.content is None:
+        end = part.span.end - 1
+        head = _BETWEEN + _key(CONTENT) + b"["
+        return [Change(end, end, head, True, b"]")] if messages else []
+    if mode is WriteMode.REPLACE:
+        return [Change(*part.content, b"[", True, b"]")]
+    end = part.content.end - 1
+    return [Change(end, end, b"", True)] if messages else []
+
+
+def _insertion(place: Place | None, path: str, memory: Memory, *, content: bool) -> Plan | Failure:
+    if place is None:
+        return Failure("refused", "the document there is no session state: it is no JSON object")
+    if place.blocked:
+        taken = join(split(path)[: len(place.steps) + 1])
+        return Failure("bad-name", f"{taken!r} is something else there, not a memory")
+    rest = split(path)[len(place.steps) :]
+    head, tail = _nested(rest, memory, content=content)
+    # The members go behind those that are there, within the braces that are there.
+    head = (b"" if place.empty else _BETWEEN) + head[1:]
+    end = place.span.end - 1
+    return Plan([Change(end, end, head, content, tail[:-1])])
+
+
+def _nested(steps: tuple[str, ...], memory: Memory, *, content: bool) -> tuple[bytes, bytes]:
+    """A new memory within objects of these names: what is before its messages, and behind."""
+    head = b"{" + b"".join(_key(step) + b"{" for step in steps)
+    head += _key(SUMMARY) + codec.dumps(memory.summary or "")
+    tail = b"}" * (len(steps) + 1)
+    if content:
+        return head + _BETWEEN + _key(CONTENT) + b"[", b"]" + tail
+    return head + tail[:-1], tail[-1:]
+
+
+def _key(name: str) -> bytes:
+    return codec.dumps(name) + b": "

@@ -1,0 +1,116 @@
+"""JSON documents that are files."""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+from memctl.errors import BadData, Failure
+from memctl.location import visible
+from memctl.stores._files import AtomicFile, sync_folder, system_errors
+from memctl.stores._state_document import changed
+from memctl.stores._state_edit import Draft
+from memctl.stores._state_store import Document
+
+_SYNCS = 8
+"""How many files are synced at once: the file system makes one journal entry of many."""
+
+Signature = tuple[int, int, int, int]
+
+
+class FileDocument(Document):
+    """An open file.  That it changes under the reader is noticed, not mended."""
+
+    ttl = None
+
+    def __init__(self, path: Path, name: str | None = None) -> None:
+        """Opens the file; ``name`` is what to call it.
+
+        Raises:
+            NotFound: it does not exist.
+            Unavailable: it cannot be read.
+            BadData: it is no regular file.
+        """
+        self.name = name or visible(str(path))
+        self._path = path
+        with system_errors(path, "read"):
+            # Opening a pipe would wait for somebody to write to it.
+            self._handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+        try:
+            found = os.fstat(self._handle)
+            if not stat.S_ISREG(found.st_mode):
+                raise BadData(f"{self.name} is not a file", "name a file")
+        except BaseException:
+            os.close(self._handle)
+            raise
+        self.size = found.st_size
+        self.signature = _signature(found)
+
+    async def read_at(self, start: int, size: int) -> bytes:
+        """See ``Source``.
+
+        Raises:
+            Unavailable: the file was changed since it was opened, or cannot be read.
+        """
+        size = min(size, self.size - start)
+        if size <= 0:
+            return b""
+        with system_errors(self._path, "read"):
+            if _signature(os.fstat(self._handle)) != self.signature:
+                raise changed(self.name)
+            data = os.pread(self._handle, size, start)
+            while data and len(data) < size:  # a call reads no more than 2 GiB
+                data += os.pread(self._handle, size - len(data), start + len(data))
+        return data
+
+    async def close(self) -> None:
+        if self._handle >= 0:
+            os.close(self._handle)
+            self._handle = -1
+
+
+class FileDraft(Draft):
+    """A file in the making.  ``old`` is what it replaces, None for a new file."""
+
+    def __init__(self, path: Path, old: Document | None) -> None:
+        self.path = path
+        self.file = AtomicFile(path)
+        self._old = old.signature if isinstance(old, FileDocument) else None
+
+    async def write(self, data: bytes) -> None:
+        self.file.write(data)
+
+    async def discard(self) -> None:
+        self.file.discard()
+
+    def overtaken(self) -> bool:
+        """Whether somebody else has written the file meanwhile."""
+        try:
+            return _signature(os.stat(self.path)) != self._old
+        except FileNotFoundError:
+            return self._old is not None
+
+
+def publish_files(published: Sequence[tuple[Draft, object]]) -> list[Failure | None]:
+    """Gives each file its name when all are on the disk; a failure for those overtaken."""
+    drafts = [draft for draft, _ in published if isinstance(draft, FileDraft)]
+    with ThreadPoolExecutor(_SYNCS) as threads:
+        for _ in threads.map(lambda draft: draft.file.sync(), drafts):
+            pass
+    failures: list[Failure | None] = []
+    for draft in drafts:
+        if draft.overtaken():
+            failures.append(Failure("changed", f"{visible(str(draft.path))} was changed meanwhile"))
+        else:
+            draft.file.replace()
+            failures.append(None)
+    for folder in {draft.path.parent for draft in drafts}:
+        sync_folder(folder)
+    return failures
+
+
+def _signature(found: os.stat_result) -> Signature:
+    return found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns

@@ -1,0 +1,145 @@
+"""A folder of session files, as JSONSession keeps them (``session/_json_session.py``)."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+from memctl.errors import BadData, Failure, NotFound
+from memctl.location import Location, same_file, visible
+from memctl.model import MemoryKey
+from memctl.selection import Selection
+from memctl.stores._files import system_errors
+from memctl.stores._session_names import (
+    SUFFIX,
+    is_ambiguous,
+    objection,
+    split_stem,
+    stem_of,
+    stems,
+)
+from memctl.stores._state_edit import Draft
+from memctl.stores._state_files import FileDocument, FileDraft, publish_files
+from memctl.stores._state_store import Document, Owned, StateStore
+
+
+class _Name(NamedTuple):
+    """A session file's name, and whose session it is taken for."""
+
+    stem: str
+    user: str
+    session: str
+
+
+class SessionFolderStore(StateStore):
+    """One file a session; files without a memory in them are passed over.
+
+    Whose session a file is follows from its name (``split_stem``); what was written through this
+    store keeps the names it was written by.
+    """
+
+    kind = "sessions"
+
+    def __init__(self, location: Location, *, create: bool = False) -> None:
+        super().__init__(location, create=create)
+        self._folder = location.path
+        self._written: dict[str, int] = {}
+        """The length of the user's part of each name that could be read otherwise."""
+
+    async def open(self) -> None:
+        folder = self._folder
+        name = visible(str(folder))
+        with system_errors(folder, "read"):
+            if folder.exists() and not folder.is_dir():
+                raise BadData(f"{name} is not a folder", "a file with a state ends in .json")
+            if not folder.exists() and not self.create:
+                raise NotFound(f"the folder {name} does not exist", "check the path")
+        if self.create:
+            _make(folder)
+
+    async def close(self) -> None:
+        """Nothing stays open between calls."""
+
+    async def identity(self) -> str:
+        return f"file:{same_file(self._folder)}"
+
+    # Reading
+
+    async def documents(self, where: Selection) -> AsyncIterator[Owned]:
+        for stem, user, session in self._names(where):
+            document = await self.document(stem)
+            if document is None:
+                continue
+            try:
+                yield Owned(document, (user, session))
+            finally:
+                await document.close()
+
+    def _names(self, where: Selection) -> Iterator[_Name]:
+        """The files that may be selected, whose session they are settled."""
+        if where.keys is not None:
+            asked = {key[:2] for key in where.keys}
+        elif where.users and where.sessions:
+            asked = {(user, session) for user in where.users for session in where.sessions}
+        else:
+            yield from self._listed(where)
+            return
+        for user, session in sorted(asked):
+            stem = stem_of(user, session)
+            if objection(self._folder, stem) is None:
+                yield _Name(stem, user, session)
+
+    def _listed(self, where: Selection) -> Iterator[_Name]:
+        for stem in stems(self._folder):
+            if stem in self._written:
+                user = stem[: self._written[stem]]
+                yield _Name(stem, user, stem[len(user) + bool(user) :])
+                continue
+            user, session = split_stem(stem, where.users, where.sessions)
+            if is_ambiguous(stem) and not where.users:
+                self._warn(stem, user, session)
+            if where.has_key(MemoryKey(user, session)):
+                yield _Name(stem, user, session)
+
+    def _warn(self, stem: str, user: str, session: str) -> None:
+        if not self.warnings:
+            self.warnings.append(
+                f"names in {self.label} can be read in several ways: {visible(stem)}{SUFFIX} is "
+                f"taken for session {session!r} of user {user!r}; --user makes it exact"
+            )
+
+    # Writing
+
+    def name_of(self, key: MemoryKey) -> str | Failure:
+        stem = stem_of(key.user, key.session)
+        if self._written.get(stem, len(key.user)) != len(key.user):
+            return Failure("bad-name", f"another session was written to {visible(stem)}{SUFFIX}")
+        failure = objection(self._folder, stem)
+        if failure:
+            return failure
+        if "_" in stem:
+            self._written[stem] = len(key.user)
+        return stem
+
+    async def document(self, name: str) -> Document | None:
+        try:
+            return FileDocument(self._path(name), f"{self.label}/{visible(name)}{SUFFIX}")
+        except NotFound:
+            return None
+
+    async def draft(self, name: str, old: Document | None) -> Draft:
+        path = self._path(name)
+        _make(path.parent)
+        return FileDraft(path, old)
+
+    async def publish(self, drafts: list[tuple[Draft, float | None]]) -> list[Failure | None]:
+        return publish_files(drafts)
+
+    def _path(self, stem: str) -> Path:
+        return self._folder / (stem + SUFFIX)
+
+
+def _make(folder: Path) -> None:
+    with system_errors(folder, "write"):
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)

@@ -1,0 +1,114 @@
+"""One ``.json`` file: a state_dict of InMemoryMemory, or the state of one session."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+from memctl.errors import BadData, Failure, NotFound
+from memctl.location import Location, same_file, visible
+from memctl.model import MemoryKey
+from memctl.selection import Selection
+from memctl.stores._files import system_errors
+from memctl.stores._session_names import SUFFIX, split_stem
+from memctl.stores._state_document import Index
+from memctl.stores._state_edit import Draft
+from memctl.stores._state_files import FileDocument, FileDraft, publish_files
+from memctl.stores._state_store import Document, Owned, StateStore
+
+
+class StateFileStore(StateStore):
+    """A file that holds one session: its memory itself, or a state with memories inside.
+
+    The file does not say whose session it is.  In this order it belongs to: who was last written
+    to it; the options ``user`` and ``session`` of the location; the one session that a selection
+    names by its keys; and what JSONSession would read in the file's name
+    (``session/_json_session.py``), ``alice_s1.json`` being session ``s1`` of ``alice``.
+
+    A new file is a bare state_dict, unless the option ``path`` or the part of the key names a place
+    inside.
+    """
+
+    kind = "state"
+    default_path = ""
+
+    def __init__(self, location: Location, *, create: bool = False) -> None:
+        super().__init__(location, create=create)
+        self._file = location.path
+        self._owner: tuple[str, str] | None = None
+
+    async def open(self) -> None:
+        path = self._file
+        name = visible(str(path))
+        with system_errors(path, "read"):
+            if path.is_dir():
+                raise BadData(f"{name} is a folder, not a file", "a session folder ends otherwise")
+            if not path.exists() and not self.create:
+                raise NotFound(f"{name} does not exist", "check the path")
+            if not path.parent.is_dir():
+                raise NotFound(
+                    f"the folder of {name} does not exist", "create it, or check the path"
+                )
+
+    async def close(self) -> None:
+        """Nothing stays open between calls."""
+
+    async def identity(self) -> str:
+        return f"file:{same_file(self._file)}"
+
+    async def documents(self, where: Selection) -> AsyncIterator[Owned]:
+        document = await self.document(str(self._file))
+        if document is None:
+            return
+        try:
+            yield self._owned(document, where)
+        finally:
+            await document.close()
+
+    def _owned(self, document: Document, where: Selection) -> Owned:
+        if self._owner is not None:
+            return Owned(document, self._owner)
+        user, session = (self.location.options.get(name) for name in ("user", "session"))
+        asked = {key[:2] for key in where.keys or ()}
+        if user is None and session is None and len(asked) == 1:
+            return Owned(document, asked.pop())
+        stem = self._file.name.removesuffix(SUFFIX)
+        named = split_stem(stem, frozenset() if user is None else frozenset({user}))
+        return Owned(
+            document,
+            (named[0] if user is None else user, named[1] if session is None else session),
+            (user or "", stem if session is None else session),
+        )
+
+    def check(self, document: Document, index: Index) -> None:
+        """A file that was named to be read should hold a memory."""
+        if self.create:
+            return
+        if not index.parts:
+            raise BadData(
+                f"{document.name} holds no memory of AgentScope",
+                "a memory is an object with '_compressed_summary' or a list of messages 'content'",
+            )
+        if self.path is not None and self.path not in index.parts:
+            paths = ", ".join(sorted(index.parts)) or "the file itself"
+            raise NotFound(f"{document.name} holds no memory {self.path!r}", f"it holds {paths}")
+
+    def name_of(self, key: MemoryKey) -> str | Failure:
+        if self._owner is None:
+            self._owner = key[:2]
+        if self._owner != key[:2]:
+            held = MemoryKey(*self._owner)
+            return Failure("bad-name", f"{self.label} holds one session, and that is {held} now")
+        return str(self._file)
+
+    async def document(self, name: str) -> Document | None:
+        try:
+            return FileDocument(Path(name))
+        except NotFound:
+            return None
+
+    async def draft(self, name: str, old: Document | None) -> Draft:
+        return FileDraft(Path(name), old)
+
+    async def publish(self, drafts: list[tuple[Draft, float | None]]) -> list[Failure | None]:
+        return publish_files(drafts)
