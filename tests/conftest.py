@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import inspect
 import os
 from collections.abc import Callable
 from functools import cached_property
@@ -52,6 +54,22 @@ def _start(start: Callable[[], ServerT]) -> ServerT:
         if os.environ.get("CI") == "true":
             pytest.fail(f"{missing} (a store that is not tested fails where CI=true)")
         pytest.skip(str(missing))
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
+    """Runs tests that are coroutines; what goes wrong behind their backs fails them too."""
+    if not inspect.iscoroutinefunction(pyfuncitem.obj):
+        return None
+    names = inspect.signature(pyfuncitem.obj).parameters
+    unseen: list[str] = []
+    with asyncio.Runner() as runner:
+        runner.get_loop().set_exception_handler(
+            lambda _, context: unseen.append(f"{context['message']}: {context.get('exception')!r}")
+        )
+        runner.run(pyfuncitem.obj(**{name: pyfuncitem.funcargs[name] for name in names}))
+    assert not unseen
+    return True
 
 
 @pytest.fixture(scope="session")

@@ -45,12 +45,28 @@ class Mariadb:
 
     def execute(self, sql: str, url: str = "") -> int:
         """Runs one statement, in the database of the URL; gives the id of the last row."""
-        database = unquote(urlsplit(url).path[1:]) or None
-        with _connect(self.socket, "memctl", PASSWORD, database) as connection:
+        with _connect(self.socket, "memctl", PASSWORD, _database(url)) as connection:
             cursor = connection.cursor()
             cursor.execute(sql)
             connection.commit()
             return int(cursor.lastrowid or 0)
+
+    def dump(self, url: str) -> dict[str, list[Any]]:
+        """The definition and all rows of each table."""
+        dump: dict[str, list[Any]] = {}
+        with _connect(self.socket, "memctl", PASSWORD, _database(url)) as connection:
+            cursor = connection.cursor()
+            cursor.execute("SHOW TABLES")
+            for (table,) in list(cursor.fetchall()):
+                cursor.execute(f"SHOW CREATE TABLE `{table}`")
+                definition = list(cursor.fetchall())
+                cursor.execute(f"SELECT * FROM `{table}`")
+                dump[table] = [*definition, *sorted(cursor.fetchall())]
+        return dump
+
+
+def _database(url: str) -> str | None:
+    return unquote(urlsplit(url).path[1:]) or None
 
 
 def _connect(

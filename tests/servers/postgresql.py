@@ -6,15 +6,12 @@ every parent folder; here root runs it as ``nobody``, from a copy where ``nobody
 
 from __future__ import annotations
 
-import asyncio
 import importlib.util
 import shutil
 import subprocess
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote, urlencode
-
-import asyncpg
 
 from tests.servers import Missing, free_port, give, keep, run_as, shared
 
@@ -28,13 +25,15 @@ class Postgresql:
         """Raises Missing where the wheel is not installed."""
         info = shared(run, "postgresql", _start)
         self.port: int = info["port"]
-        self.sockets: str = info["sockets"]
+        self.sockets: str = info["folder"]
+        self._programs = Path(info["programs"])
 
     def fresh(self) -> str:
         """The URL of a new, empty database."""
-        number = self._execute("SELECT nextval('fresh')")
+        admin = _socket_url(self.sockets, self.port, "postgres")
+        number = self.execute(admin, "SELECT nextval('fresh')")
         name = f"test_{number}"
-        self._execute(f"CREATE DATABASE {name} OWNER memctl")
+        self.execute(admin, f"CREATE DATABASE {name} OWNER memctl")
         return self.url(name)
 
     def url(self, name: str, *, user: str = "memctl", password: str = PASSWORD) -> str:
@@ -43,26 +42,32 @@ class Postgresql:
 
     def socket_url(self, url: str) -> str:
         """The same database through the socket, as libpq writes it."""
-        query = {"host": self.sockets, "port": self.port, "user": "memctl"}
-        return f"postgresql:///{url.rpartition('/')[2]}?{urlencode(query, safe='/')}"
+        return _socket_url(self.sockets, self.port, "memctl", url.rpartition("/")[2])
 
-    def execute(self, url: str, sql: str) -> Any:
-        """Runs SQL in the database of the URL as its owner; gives the first value."""
-        return asyncio.run(_execute(url, sql))
+    def execute(self, url: str, sql: str) -> str:
+        """Runs SQL through psql; gives what it prints, a line a row.
 
-    def _execute(self, sql: str) -> Any:
-        query = urlencode({"host": self.sockets, "port": self.port, "user": "postgres"})
-        return asyncio.run(_execute(f"postgresql:///postgres?{query}", sql))
+        Raises:
+            subprocess.CalledProcessError: the server refused; ``stderr`` says why.
+        """
+        return _psql(self._programs, url, sql)
+
+    def dump(self, url: str) -> str:
+        """The whole database as SQL."""
+        program = self._programs / "pg_dump"
+        dump = subprocess.run([program, url], check=True, capture_output=True, text=True).stdout
+        # Each dump guards itself with a word of its own.
+        return "\n".join(line for line in dump.splitlines() if "restrict" not in line)
 
 
-async def _execute(url: str, sql: str) -> Any:
-    connection = await asyncpg.connect(url)
-    try:
-        if sql.lstrip().upper().startswith("SELECT"):
-            return await connection.fetchval(sql)
-        return await connection.execute(sql)
-    finally:
-        await connection.close()
+def _psql(programs: Path, url: str, sql: str) -> str:
+    command = [programs / "psql", url, "-XAtq", "-v", "ON_ERROR_STOP=1", "-c", sql]
+    return subprocess.run(command, check=True, capture_output=True, text=True).stdout.strip()
+
+
+def _socket_url(sockets: str, port: int, user: str, database: str = "postgres") -> str:
+    query = urlencode({"host": sockets, "port": port, "user": user}, safe="/")
+    return f"postgresql:///{database}?{query}"
 
 
 def _start(folder: Path) -> dict[str, Any]:
@@ -101,29 +106,19 @@ def _start(folder: Path) -> dict[str, Any]:
             *("-D", str(data)),
             *(part for name, value in settings.items() for part in ("-c", f"{name}={value}")),
         ],
-        lambda: _is_up(folder, port),
+        lambda: _is_up(programs, folder, port),
         user=user,
         stop="SIGQUIT",
     )
-    query = urlencode({"host": str(folder), "port": port, "user": "postgres"})
-    asyncio.run(
-        _execute(
-            f"postgresql:///postgres?{query}",
-            f"CREATE ROLE memctl LOGIN PASSWORD '{PASSWORD}'; CREATE SEQUENCE fresh;",
-        )
-    )
-    return {"port": port, "sockets": str(folder)}
+    admin = _socket_url(str(folder), port, "postgres")
+    _psql(programs, admin, f"CREATE ROLE memctl LOGIN PASSWORD '{PASSWORD}'")
+    _psql(programs, admin, "CREATE SEQUENCE fresh")
+    return {"port": port, "programs": str(programs)}
 
 
-def _is_up(folder: Path, port: int) -> bool:
-    if not (folder / f".s.PGSQL.{port}").exists():
-        return False
-    query = urlencode({"host": str(folder), "port": port, "user": "postgres"})
-    try:
-        asyncio.run(_execute(f"postgresql:///postgres?{query}", "SELECT 1"))
-    except (OSError, asyncpg.CannotConnectNowError):
-        return False
-    return True
+def _is_up(programs: Path, folder: Path, port: int) -> bool:
+    command = [programs / "pg_isready", "-q", "-h", folder, "-p", str(port)]
+    return subprocess.run(command, check=False).returncode == 0
 
 
 def _programs(folder: Path, user: str | None) -> Path:

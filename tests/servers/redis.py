@@ -50,6 +50,12 @@ class Redis:
         """A client of the database, which gives bytes."""
         return redis.Redis.from_url(url)
 
+    def dump(self, url: str) -> dict[bytes, tuple[Any, bool]]:
+        """Every key of the database: its value, and whether it will expire."""
+        with self.client(url) as client:
+            keys: Any = client.keys()
+            return {key: (client.dump(key), client.ttl(key) != -1) for key in keys}
+
 
 def _start(folder: Path, password: str, settings: tuple[str, ...]) -> dict[str, Any]:
     port = free_port()

@@ -1,0 +1,1 @@
+"""One suite that every store passes: the contract of ``memctl/store.py``, tested."""

@@ -1,0 +1,154 @@
+"""Memories as AgentScope 1.x writes them, and as badly as the field has them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from typing import Any
+
+from memctl.model import Entry, Memory, MemoryKey
+
+BEGIN = datetime(2025, 3, 1, 12)
+
+NAMES = [
+    "user_id:1:session:",
+    "a-b",
+    "a_b",
+    "a*b?[c]",
+    "a/b",
+    "it's",
+    'say "hi"',
+    "100%",
+    "back\\slash",
+    "two words",
+    " around ",
+    "😀",
+    "会话",
+    "e\u0301",
+    "é",
+    "UPPER",
+    "upper",
+    "..",
+    "-",
+    "--",
+    "-a-",
+    "_",
+    "null",
+    "0",
+    "%s",
+    ":name",
+    "?",
+    "${HOME}",
+    "tab\tand\nline",
+    "\u202egnp",
+    "x" * 200,
+]
+"""What may name a user, a session, a message or a mark."""
+
+
+def _deep(levels: int) -> Any:
+    value: Any = "bottom"
+    for _ in range(levels):
+        value = {"in": [value]}
+    return value
+
+
+MESSAGES: dict[str, dict[str, Any]] = {
+    "not a number": {"metadata": {"score": float("nan")}},
+    "infinity": {"metadata": {"scores": [float("inf"), -float("inf")]}},
+    "huge integer": {"metadata": {"n": 10**30, "m": -(2**63) - 1, "k": 2**64}},
+    "floats": {"metadata": {"a": 0.1, "b": 1e300, "c": 5e-324, "d": -0.0, "e": 1.0}},
+    "null character": {"content": "before\0after"},
+    "lone surrogate": {"content": "half \ud83d of a pair", "metadata": {"\udc00": 1}},
+    "beyond the basic plane": {"content": "😀 𝔘 会话 \u2028 \u007f \x1b[31m"},
+    "unknown keys": {"invocation_id": "i", "zebra": 1, "apple": {"z": 1, "a": 2}, "": ""},
+    "null metadata": {"metadata": None},
+    "no timestamp": {"timestamp": None},
+    "unknown block": {"content": [{"type": "hologram", "depth": 3}, {"type": "text", "text": "a"}]},
+    "tools": {
+        "content": [
+            {"type": "thinking", "thinking": "which one?"},
+            {"type": "tool_use", "id": "t1", "name": "search", "input": {"q": ["a", {"b": None}]}},
+            {
+                "type": "tool_result",
+                "id": "t1",
+                "name": "search",
+                "output": [
+                    {"type": "text", "text": "found"},
+                    {"type": "image", "source": {"type": "url", "url": "https://example.com/a"}},
+                ],
+            },
+        ]
+    },
+    "empty": {"content": "", "name": "", "metadata": {}},
+    "empty blocks": {"content": []},
+    "like another": {"content": "message 1"},
+    "deep": {"metadata": _deep(50)},
+    "wide": {"content": [{"type": "text", "text": "w" * 3_000_000}]},
+    "quotes": {"content": "'; DROP TABLE message; -- \" \\ %s :x {} $1 ?"},
+}
+"""Fields of messages, by what makes them hard."""
+
+
+def message(id: str, number: int = 0, **fields: Any) -> bytes:
+    """A message as AgentScope's ``Msg.to_dict`` has it, some fields replaced."""
+    role = ("user", "assistant", "system")[number % 3]
+    value = {
+        "id": id,
+        "name": ("Alice", "Friday", "system")[number % 3],
+        "role": role,
+        "content": f"message {number}",
+        "metadata": {"b": number, "a": [True, None, 1.5]},
+        "timestamp": (BEGIN + timedelta(minutes=number)).isoformat(" ", "milliseconds"),
+    }
+    return json.dumps(value | fields).encode()
+
+
+def marks_of(number: int) -> tuple[str, ...]:
+    """Different marks for messages that follow one another: none, one, or several."""
+    found = [
+        name for name, every in (("hint", 3), ("compressed", 4), ("a", 6)) if number % every == 1
+    ]
+    return tuple(found)
+
+
+def entry(id: str, number: int = 0, marks: tuple[str, ...] = (), **fields: Any) -> Entry:
+    """One message of a memory."""
+    return Entry(id, message(id, number, **fields), marks)
+
+
+def entries(count: int, start: int = 0) -> list[Entry]:
+    """So many small messages, marked as ``marks_of`` has it."""
+    return [entry(f"m{n:07}", n, marks_of(n)) for n in range(start, start + count)]
+
+
+def key(number: int) -> MemoryKey:
+    """The name of memory ``number``; users have three sessions each."""
+    return MemoryKey(f"user{number // 3}", f"session{number}")
+
+
+@dataclass
+class Sample:
+    """A memory with its messages, small enough to hold."""
+
+    memory: Memory
+    entries: list[Entry] = field(default_factory=list)
+
+    @property
+    def key(self) -> MemoryKey:
+        return self.memory.key
+
+
+def sample(key: MemoryKey, found: Iterable[Entry] = (), **about: Any) -> Sample:
+    """A memory to write; ``about`` is its summary and its ttl."""
+    return Sample(Memory(key, **about), list(found))
+
+
+def nasty_entries(skip: Iterable[str] = ()) -> Iterator[Entry]:
+    """A message for each of MESSAGES but those of these names."""
+    left_out = set(skip)
+    for number, (name, fields) in enumerate(MESSAGES.items()):
+        if name not in left_out:
+            yield entry(name, number, marks_of(number), **fields)

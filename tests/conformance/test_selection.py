@@ -1,0 +1,128 @@
+"""What a store picks out itself is what ``Selection`` would pick out of everything."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from datetime import datetime, timedelta
+
+import pytest
+
+from memctl.model import MemoryKey, Page
+from memctl.selection import Selection
+from memctl.store import Capability, Store
+from tests.conformance import samples
+from tests.conformance.backends import Place
+from tests.conformance.drive import assert_same, infos, read, write_all
+from tests.conformance.samples import Sample, sample
+
+
+def names(*found: str) -> frozenset[str]:
+    return frozenset(found)
+
+
+def at(minutes: float) -> datetime:
+    return samples.BEGIN + timedelta(minutes=minutes)
+
+
+KEYS = frozenset({samples.key(0), samples.key(4), MemoryKey("nobody", "nothing")})
+
+SELECTIONS = {
+    "users": Selection(users=names("user0", "nobody")),
+    "nobody": Selection(users=names("nobody")),
+    "sessions": Selection(sessions=names("session0", "session4")),
+    "user and session": Selection(users=names("user1"), sessions=names("session0", "session4")),
+    "keys": Selection(keys=KEYS),
+    "keys and a session": Selection(keys=KEYS, sessions=names("session0")),
+    "no keys": Selection(keys=frozenset()),
+    "a mark": Selection(marks=names("hint")),
+    "marks": Selection(marks=names("hint", "a", "unknown")),
+    "a mark with case": Selection(marks=names("HINT")),
+    "an excluded mark": Selection(exclude_marks=names("compressed")),
+    "excluded marks": Selection(exclude_marks=names("hint", "a", "unknown")),
+    "a mark and an excluded": Selection(marks=names("hint"), exclude_marks=names("a")),
+    "ids": Selection(ids=names("m0000001", "m0001100", "odd:*?[x]", "nothing")),
+    "ids of a user": Selection(users=names("user0"), ids=names("m0000001")),
+    "many ids": Selection(ids=frozenset(f"m{n:07}" for n in range(0, 9000, 3))),
+    "roles": Selection(roles=names("user", "system")),
+    "a role with case": Selection(roles=names("User")),
+    "names": Selection(names=names("Friday", "会话 😀")),
+    "since": Selection(since=at(1000)),
+    "until": Selection(until=at(3)),
+    "period": Selection(since=at(2), until=at(900.5)),
+    "match": Selection(match="message 11"),
+    "match with case": Selection(match="Message 1"),
+    "match of wildcards": Selection(match="%"),
+    "match beyond ASCII": Selection(match="会话 😀"),
+    "match of a backslash": Selection(match="\\n"),
+    "match in blocks": Selection(match="needle"),
+    "match of nothing": Selection(match=""),
+    "last": Selection(last=1),
+    "last beyond a page": Selection(last=1500),
+    "last of a role": Selection(last=1100, roles=names("user", "assistant")),
+    "last marked": Selection(last=2, marks=names("hint"), users=names("user0")),
+    "everything at once": Selection(
+        users=names("user0"),
+        sessions=names("session0", "session1"),
+        marks=names("hint", "a"),
+        exclude_marks=names("compressed"),
+        roles=names("assistant"),
+        names=names("Friday"),
+        since=at(1),
+        until=at(2000),
+        match="message",
+        last=20,
+    ),
+}
+
+ODD = [
+    samples.entry("odd:*?[x]", 1, ("hint", "HINT"), name="会话 😀", content="会话 😀 100%\\n"),
+    samples.entry("blocks", 2, content=[{"type": "text", "text": "a needle"}]),
+    samples.entry(
+        "result",
+        3,
+        content=[{"type": "tool_result", "output": [{"type": "text", "text": "a needle"}]}],
+    ),
+    samples.entry("input", 4, content=[{"type": "tool_use", "input": {"text": "a needle"}}]),
+    samples.entry("no role", 5, role=None, name=None, timestamp=None, content=None),
+    samples.entry("not a text", 5, role=7, name=["Friday"], timestamp=1740830400, content=7),
+    samples.entry("bad time", 6, timestamp="yesterday"),
+    samples.entry("other time", 7, timestamp="2025-03-02T08:00:00+09:00"),
+    samples.entry("day", 8, timestamp="2025-03-02"),
+]
+
+
+def memories(place: Place) -> list[Sample]:
+    """A large memory, small ones, one of odd messages and, where it can be, an empty one."""
+    keys = place.keys(6)
+    found = [sample(keys[0], [*samples.entries(2345), *ODD])]
+    found += [sample(key, samples.entries(5, start=n)) for n, key in enumerate(keys[1:])]
+    return found
+
+
+@pytest.mark.parametrize("where", SELECTIONS.values(), ids=SELECTIONS)
+async def test_a_store_selects_as_selection_does(place: Place, where: Selection) -> None:
+    async with place.store() as store:
+        written = memories(place)
+        await write_all(store, written)
+        if Capability.EMPTY in store.capabilities and place.backend.many:
+            await write_all(store, [sample(samples.key(7))])
+        expected = await read_apart(store, where)
+        found = await read(store, where)
+        assert set(found) == set(expected)
+        for key, one in expected.items():
+            assert_same(store, found[key], one)
+        assert set(await infos(store, where)) == set(expected)
+
+
+async def read_apart(store: Store, where: Selection) -> dict[MemoryKey, Sample]:
+    """What ``Selection`` itself picks out of everything."""
+
+    async def selected() -> AsyncIterator[Page]:
+        async for page in store.read(Selection()):
+            if where.has_key(page.memory.key):
+                yield page
+
+    found: dict[MemoryKey, Sample] = {}
+    async for page in where.apply(selected()):
+        found.setdefault(page.memory.key, Sample(page.memory)).entries.extend(page.entries)
+    return found
