@@ -21,26 +21,21 @@ from redis import exceptions
 
 from memctl.errors import MemctlError, Unavailable, UsageError
 from memctl.location import Location
+from memctl.stores._redis_errors import code, translated
 
 T = TypeVar("T")
 Command = tuple[bytes, ...]
 
 AHEAD = 256
 """How many commands may wait for their replies, unless the caller says otherwise."""
+WRONG_TYPE = "WRONGTYPE"
+"""The first word of the error reply where a key holds another kind of value."""
 
 _OLDEST = (6, 2)
 _CONNECT_SECONDS = 10.0
 _READ_BYTES = 256 * 1024
 _SEND_BYTES = 256 * 1024
 _LARGE_BYTES = 64 * 1024
-
-_REFUSED_WRITE = {
-    "OOM": "give the server more memory (maxmemory), or free some",
-    "READONLY": "this is a replica: name the primary",
-    "MISCONF": "the server cannot save its data to disk: see its log",
-    "NOREPLICAS": "the server waits for its replicas: see min-replicas-to-write",
-}
-_CLUSTER = ("MOVED", "ASK", "CROSSSLOT", "CLUSTERDOWN", "TRYAGAIN")
 
 
 class RedisServer:
@@ -108,34 +103,7 @@ class RedisServer:
 
     def translate(self, error: exceptions.RedisError) -> MemctlError:
         """What an error of the driver, or an error reply, means for the operator."""
-        text = _sentence(error)
-        code = _code(error)
-        if code in _REFUSED_WRITE:
-            return Unavailable(f"redis refuses writes: {text} ({self.label})", _REFUSED_WRITE[code])
-        if code in _CLUSTER:
-            return Unavailable(
-                f"{self.label} belongs to a Redis Cluster",
-                "AgentScope's RedisMemory works on a single server only, and so does memctl",
-            )
-        match error:
-            case exceptions.AuthenticationError() | exceptions.AuthorizationError():
-                return Unavailable(
-                    f"{self.label} refuses the login: {text}",
-                    "the password comes from the URL, the alias or REDISCLI_AUTH",
-                )
-            case exceptions.NoPermissionError():
-                return Unavailable(
-                    f"{self.label} forbids a command: {text}",
-                    "the ACL of this user must cover memctl's commands and the keys of the prefix",
-                )
-            case exceptions.InvalidResponse():
-                return Unavailable(f"what answers at {self.label} is not Redis", "check the URL")
-            case exceptions.ConnectionError() | exceptions.TimeoutError():
-                return Unavailable(f"cannot reach {self.label}: {text}", _connection_hint(text))
-            case _:
-                return Unavailable(
-                    f"{self.label} refuses a command: {text}", "is it Redis 6.2 or later?"
-                )
+        return translated(error, self.label)
 
 
 class Wire:
@@ -173,22 +141,26 @@ class Wire:
         if self._connection is not None:
             self._connection.disconnect()
 
-    def ask(self, commands: Iterable[Command], *, errors: bool = False) -> list[Any]:
+    def translate(self, reply: exceptions.ResponseError) -> MemctlError:
+        """What an error reply means for the operator."""
+        return self._server.translate(reply)
+
+    def ask(self, commands: Iterable[Command], *, tolerate: str = "") -> list[Any]:
         """All replies to some commands; see ``stream``."""
-        return list(self.stream(commands, errors=errors))
+        return list(self.stream(commands, tolerate=tolerate))
 
     def stream(
         self,
         commands: Iterable[Command],
         *,
-        errors: bool = False,
+        tolerate: str = "",
         ahead: Callable[[], int] = lambda: AHEAD,
     ) -> Iterator[Any]:
         """The replies to the commands, in order.
 
         Commands are taken and sent while replies are: no more than ``ahead()`` wait, so that
-        neither side has much to buffer.  ``errors`` hands out error replies as
-        ``redis.ResponseError`` instead of raising them.  A stream must be used up before another
+        neither side has much to buffer.  Error replies that begin with the word ``tolerate`` are
+        handed out as ``ResponseError`` of redis-py.  A stream must be used up before another
         begins.
 
         Raises:
@@ -201,7 +173,7 @@ class Wire:
             if more and self._waiting <= most // 2:
                 more = self._send(source, most - self._waiting)
             else:
-                yield self._receive(errors)
+                yield self._receive(tolerate)
 
     def _send(self, commands: Iterator[Command], most: int) -> bool:
         """Sends the next commands, up to a number and a size; whether there may be more."""
@@ -223,12 +195,12 @@ class Wire:
         self._waiting += count
         return most > 0
 
-    def _receive(self, errors: bool) -> Any:
+    def _receive(self, tolerate: str) -> Any:
         try:
             reply = self._connection.read_response()
         except exceptions.ResponseError as error:
             self._waiting -= 1
-            if not errors:
+            if not tolerate or code(error) != tolerate:
                 raise self._server.translate(error) from error
             return error
         except exceptions.RedisError as error:
@@ -277,7 +249,7 @@ def _join(pieces: list[bytes]) -> list[bytes]:
 
 def _info(wire: Wire) -> dict[str, str]:
     """What the server says of itself; nothing where the ACL forbids to ask."""
-    _, reply = wire.ask([(b"PING",), (b"INFO", b"server")], errors=True)
+    _, reply = wire.ask([(b"PING",), (b"INFO", b"server")], tolerate="NOPERM")
     if isinstance(reply, exceptions.ResponseError):
         return {}
     lines = reply.decode(errors="replace").splitlines()
@@ -329,32 +301,3 @@ def _milliseconds(seconds: str | None) -> int | None:
     if found <= 0:
         raise UsageError(f"ttl={seconds!r} is not a number of seconds", "such as ttl=86400")
     return found
-
-
-def _code(error: exceptions.RedisError) -> str:
-    """The word that an error reply began with; redis-py takes some of them off."""
-    match error:
-        case exceptions.OutOfMemoryError():
-            return "OOM"
-        case exceptions.ReadOnlyError():
-            return "READONLY"
-        case exceptions.MovedError() | exceptions.AskError():
-            return "MOVED"
-        case exceptions.ClusterCrossSlotError() | exceptions.ClusterDownError():
-            return "CLUSTERDOWN"
-        case _:
-            return str(error).partition(" ")[0]
-
-
-def _sentence(error: exceptions.RedisError) -> str:
-    """The first line of an error's text, without its full stop."""
-    lines = str(error).strip().splitlines()
-    return lines[0].rstrip(".") if lines else type(error).__name__
-
-
-def _connection_hint(text: str) -> str:
-    if "SSL" in text or "certificate" in text.lower():
-        return "rediss:// needs a server with TLS; ssl_ca_certs=FILE names its authority"
-    if "closed by server" in text:
-        return "a server that expects TLS is written rediss://"
-    return "is the server running, and are host, port or socket right?"

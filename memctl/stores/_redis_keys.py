@@ -9,6 +9,7 @@ several ways.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import suppress
 
 from memctl.model import MemoryKey
 from memctl.selection import Selection
@@ -57,6 +58,13 @@ class Keys:
         """
         return self.prefix + _USER + encode(key.user) + _SESSION + encode(key.session)
 
+    def base_or_none(self, key: MemoryKey) -> bytes | None:
+        """The base of the memory, None where no bytes stand for its name."""
+        try:
+            return self.base(key)
+        except UnicodeEncodeError:
+            return None
+
     def readings(self, base: bytes) -> Iterator[MemoryKey]:
         """Every memory that the base may name, the one with the shortest user first."""
         name = base.removeprefix(self.prefix + _USER)
@@ -65,20 +73,17 @@ class Keys:
             yield MemoryKey(decode(name[:at]), decode(name[at + len(_SESSION) :]))
             at = name.find(_SESSION, at + 1)
 
-    def named(self, base: bytes, where: Selection) -> MemoryKey | None:
-        """The first reading that is selected: naming a user or session settles the doubt."""
-        return next((key for key in self.readings(base) if where.has_key(key)), None)
-
     def pattern(self, where: Selection, suffix: bytes) -> bytes:
         """A glob that matches every selected base with the suffix, itself a glob."""
-        user = _only(where.users)
-        session = _only(where.sessions)
+        user = _pattern(where.users)
+        session = _pattern(where.sessions)
         return escape(self.prefix) + _USER + user + _SESSION + session + suffix
 
 
-def _only(names: frozenset[str]) -> bytes:
-    """The pattern of the one name, or of any."""
-    if len(names) != 1:
-        return b"*"
-    (name,) = names
-    return escape(encode(name))
+def _pattern(names: frozenset[str]) -> bytes:
+    """The pattern of the one name, or of any where there are others."""
+    if len(names) == 1:
+        [name] = names
+        with suppress(UnicodeEncodeError):  # a name that no bytes stand for matches nothing
+            return escape(encode(name))
+    return b"*"

@@ -1,0 +1,68 @@
+"""Sets of message ids that stay small when a memory has a million messages."""
+
+from __future__ import annotations
+
+from array import array
+from bisect import bisect_left
+from collections.abc import Iterable
+
+_EXACT = 1 << 16
+_PARTS = 256
+
+
+class IdSet:
+    """Ids, all of them texts or all of them bytes, that are added first and asked for later.
+
+    Up to 65,536 ids are kept as they are.  More are kept as 64 bits each (8 MB a million): the odds
+    that any two of a million are taken for one are 1 : 36,000,000.
+    """
+
+    def __init__(self) -> None:
+        self._exact: set[str | bytes] | None = set()
+        self._parts = [array("q") for _ in range(_PARTS)]
+        self._added = 0
+        self._sorted = False
+
+    def add(self, ids: Iterable[str | bytes]) -> None:
+        """Adds ids."""
+        if self._exact is None:
+            self._added += self._add_digests(ids)
+            return
+        for id in ids:
+            self._exact.add(id)
+            self._added += 1
+        if len(self._exact) > _EXACT:
+            self._add_digests(self._exact)
+            self._exact = None
+
+    def _add_digests(self, ids: Iterable[str | bytes]) -> int:
+        parts = self._parts
+        count = 0
+        for id in ids:
+            digest = hash(id)
+            parts[digest % _PARTS].append(digest)
+            count += 1
+        self._sorted = False
+        return count
+
+    def _sort(self) -> None:
+        if not self._sorted:
+            self._parts = [array("q", sorted(set(part))) for part in self._parts]
+            self._sorted = True
+
+    def __contains__(self, id: str | bytes) -> bool:
+        if self._exact is not None:
+            return id in self._exact
+        self._sort()
+        digest = hash(id)
+        part = self._parts[digest % _PARTS]
+        at = bisect_left(part, digest)
+        return at < len(part) and part[at] == digest
+
+    @property
+    def repeats(self) -> int:
+        """How many of the added ids had been added before."""
+        if self._exact is not None:
+            return self._added - len(self._exact)
+        self._sort()
+        return self._added - sum(map(len, self._parts))

@@ -1,0 +1,76 @@
+"""What goes wrong with Redis, in memctl's words."""
+
+from __future__ import annotations
+
+from redis import exceptions
+
+from memctl.errors import MemctlError, Unavailable
+
+_REFUSED_WRITE = {
+    "OOM": "give the server more memory (maxmemory), or free some",
+    "READONLY": "this is a replica: name the primary",
+    "MISCONF": "the server cannot save its data to disk: see its log",
+    "NOREPLICAS": "the server waits for its replicas: see min-replicas-to-write",
+}
+_CLUSTER = ("MOVED", "ASK", "CROSSSLOT", "CLUSTERDOWN")
+
+
+def translated(error: exceptions.RedisError, label: str) -> MemctlError:
+    """What an error of the driver, or an error reply, means for the operator."""
+    text = _sentence(error)
+    word = code(error)
+    if word in _REFUSED_WRITE:
+        return Unavailable(f"redis refuses writes: {text} ({label})", _REFUSED_WRITE[word])
+    if word in _CLUSTER:
+        return Unavailable(
+            f"{label} belongs to a Redis Cluster",
+            "AgentScope's RedisMemory works on a single server only, and so does memctl",
+        )
+    match error:
+        case exceptions.AuthenticationError() | exceptions.AuthorizationError():
+            return Unavailable(
+                f"{label} refuses the login: {text}",
+                "the password comes from the URL, the alias or REDISCLI_AUTH",
+            )
+        case exceptions.NoPermissionError():
+            return Unavailable(
+                f"{label} forbids a command: {text}",
+                "the ACL of this user must cover memctl's commands and the keys of the prefix",
+            )
+        case exceptions.InvalidResponse():
+            return Unavailable(f"what answers at {label} is not Redis", "check the URL")
+        case exceptions.ConnectionError() | exceptions.TimeoutError():
+            return Unavailable(f"cannot reach {label}: {text}", _connection_hint(text))
+        case _:
+            return Unavailable(f"{label} refuses a command: {text}", "is it Redis 6.2 or later?")
+
+
+def code(error: exceptions.RedisError) -> str:
+    """The word that an error reply began with; redis-py takes some of them off."""
+    match error:
+        case exceptions.OutOfMemoryError():
+            return "OOM"
+        case exceptions.ReadOnlyError():
+            return "READONLY"
+        case exceptions.NoPermissionError():
+            return "NOPERM"
+        case exceptions.MovedError() | exceptions.AskError():
+            return "MOVED"
+        case exceptions.ClusterCrossSlotError() | exceptions.ClusterDownError():
+            return "CLUSTERDOWN"
+        case _:
+            return str(error).partition(" ")[0]
+
+
+def _sentence(error: exceptions.RedisError) -> str:
+    """The first line of an error's text, without its full stop."""
+    lines = str(error).strip().splitlines()
+    return lines[0].rstrip(".") if lines else type(error).__name__
+
+
+def _connection_hint(text: str) -> str:
+    if "SSL" in text or "certificate" in text.lower():
+        return "rediss:// needs a server with TLS; ssl_ca_certs=FILE names its authority"
+    if "closed by server" in text:
+        return "a server that expects TLS is written rediss://"
+    return "is the server running, and are host, port or socket right?"

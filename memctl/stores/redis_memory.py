@@ -1,0 +1,178 @@
+"""AgentScope's Redis memory (``RedisMemory``).
+
+Source: ``memory/_working_memory/_redis_memory.py`` of agentscope 1.0.21.  How keys are taken apart
+where they are ambiguous is said in ``_redis_scan``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Iterator
+from contextlib import aclosing, suppress
+from functools import partial
+
+from memctl.errors import MemctlError
+from memctl.location import Location
+from memctl.model import Memory, MemoryInfo, MemoryKey, Page, Tally, WriteMode
+from memctl.selection import Selection
+from memctl.store import PAGE_BYTES, PAGE_ENTRIES, Capability, Store
+from memctl.stores._batches import Large, Small, gather
+from memctl.stores._catalogue import catalogue
+from memctl.stores._redis import RedisServer, Wire, in_thread
+from memctl.stores._redis_incoming import InHand, Refused, Staged
+from memctl.stores._redis_keys import Keys
+from memctl.stores._redis_read import Reader
+from memctl.stores._redis_scan import Catalogue, Named
+from memctl.stores._redis_write import Writer
+
+
+class RedisMemoryStore(Store):
+    """A list of ids, a string a message and a list of ids a mark, for each memory.
+
+    What is written lives for the ``ttl`` of the location in seconds, else for ``Memory.ttl``; with
+    neither, a memory that is there keeps its own expiry.  Ids without payload are no messages, as
+    for AgentScope; a memory that has only such ids is not listed.  Reading changes no expiry.
+    """
+
+    kind = "redis"
+    capabilities = Capability.TTL | Capability.PARALLEL
+
+    def __init__(self, location: Location, *, create: bool = False) -> None:
+        super().__init__(location, create=create)
+        self._server = RedisServer(location)
+        self._keys = Keys(self._server.prefix)
+        self._catalogue = Catalogue(self._keys)
+
+    async def open(self) -> None:
+        await self._server.open()
+
+    async def close(self) -> None:
+        await self._server.close()
+
+    async def identity(self) -> str:
+        return f"redis:{self._server.identity()}"
+
+    # Reading
+
+    async def memories(self, where: Selection) -> AsyncIterator[MemoryInfo]:
+        async with aclosing(self.read(where)) as pages:
+            async for info in catalogue(pages):
+                yield info
+
+    async def headers(self, where: Selection) -> AsyncIterator[Memory]:
+        if not where.whole:
+            async for memory in super().headers(where):
+                yield memory
+            return
+        async with self._server.wire() as wire:
+            batches = await in_thread(wire, partial(self._headers, wire, where))
+            while (batch := await in_thread(wire, partial(next, batches, None))) is not None:
+                for memory in batch:
+                    yield memory
+
+    def _headers(self, wire: Wire, where: Selection) -> Iterator[list[Memory]]:
+        reader, memories = self._reader(wire, where)
+        for heads in reader.heads(memories):
+            yield [head.memory for head in reader.with_messages(heads)]
+
+    async def read(self, where: Selection) -> AsyncGenerator[Page, None]:
+        async with aclosing(self._pages(where)) as pages:
+            async for page in where.apply(pages):
+                yield page
+
+    async def _pages(self, where: Selection) -> AsyncGenerator[Page, None]:
+        async with self._server.wire() as wire:
+            reader, memories = await in_thread(wire, partial(self._reader, wire, where))
+            batches = _together(reader.pages(memories))
+            while batch := await in_thread(wire, partial(next, batches, None)):
+                for page in batch:
+                    yield page
+        self.warnings += [line for line in reader.warnings() if line not in self.warnings]
+
+    def _reader(self, wire: Wire, where: Selection) -> tuple[Reader, list[Named]]:
+        memories = self._catalogue.memories(wire, where)
+        marks = self._catalogue.marks(wire, where) if memories else {}
+        return Reader(wire, marks, where), memories
+
+    # Writing
+
+    async def write(
+        self, pages: AsyncIterator[Page], mode: WriteMode = WriteMode.ADD
+    ) -> AsyncIterator[Tally]:
+        async with self._server.wire() as wire, self._server.wire() as side:
+            marks = await in_thread(wire, partial(self._catalogue.marks, wire, Selection()))
+            writer = Writer(wire, side, marks, mode)
+            async for batch in gather(pages):
+                if isinstance(batch, Large):
+                    yield await self._write_large(writer, wire, batch)
+                else:
+                    for tally in await in_thread(wire, partial(self._write_small, writer, batch)):
+                        yield tally
+
+    def _write_small(self, writer: Writer, batch: list[Small]) -> list[Tally]:
+        tallies = []
+        good = []
+        for small in batch:
+            try:
+                base = self._base(small.memory.key)
+                good.append(InHand(base, small, self._ttl(small.memory)))
+            except Refused as refused:
+                tallies.append(Tally(small.memory.key, failure=refused.failure))
+        return tallies + writer.write(good) if good else tallies
+
+    async def _write_large(self, writer: Writer, wire: Wire, large: Large) -> Tally:
+        try:
+            base = self._base(large.memory.key)
+            with Staged(self._keys, base, large, self._ttl(large.memory)) as staged:
+                try:
+                    async for page in large.pages:
+                        await in_thread(wire, partial(staged.add, wire, page.entries))
+                    [tally] = await in_thread(wire, partial(writer.write, [staged]))
+                finally:
+                    await self._discard(staged)
+                return tally
+        except Refused as refused:
+            async for _ in large.pages:
+                continue  # the memories behind it are still to come
+            return Tally(large.memory.key, failure=refused.failure)
+
+    async def _discard(self, staged: Staged) -> None:
+        """Removes what a memory that was not written has left; what is renamed is not there."""
+        if staged.published:
+            return
+        with suppress(MemctlError):  # what cannot be removed expires by itself
+            async with self._server.wire() as wire:
+                await in_thread(wire, partial(staged.discard, wire))
+
+    def _base(self, key: MemoryKey) -> bytes:
+        """What the keys of a memory begin with; raises Refused if it cannot have that name."""
+        if key.part:
+            raise Refused(
+                "bad-name", f"Redis holds one memory a session, not a part like {key.part!r}"
+            )
+        base = self._keys.base_or_none(key)
+        if base is None:
+            raise Refused("bad-name", f"{key} has half of a surrogate pair in its name")
+        if not self._catalogue.claim(base, key):
+            raise Refused("bad-name", f"the keys of {key} are those of another memory")
+        return base
+
+    def _ttl(self, memory: Memory) -> int | None:
+        """How long a memory shall live, in milliseconds; None to leave that as it is."""
+        if self._server.ttl is not None or memory.ttl is None:
+            return self._server.ttl
+        return max(1, round(memory.ttl * 1000))
+
+
+def _together(pages: Iterable[Page]) -> Iterator[list[Page]]:
+    """Pages of many small memories at once, so that they share the way to a thread and back."""
+    some: list[Page] = []
+    size = messages = 0
+    for page in pages:
+        some.append(page)
+        messages += len(page.entries)
+        size += sum(len(entry.message) for entry in page.entries)
+        if size >= PAGE_BYTES or messages >= PAGE_ENTRIES:
+            yield some
+            some, size, messages = [], 0, 0
+    if some:
+        yield some
