@@ -34,8 +34,8 @@ class Backend:
     """The messages of ``samples.MESSAGES`` that it does not take."""
     picky: bool = False
     """Some names cannot be written: it says so."""
-    many: bool = True
-    """It holds more than one memory."""
+    only: MemoryKey | None = None
+    """The one memory that it holds, where it does not hold many."""
     exists: bool = False
     """There is nothing to create: an empty place is a store without memories."""
 
@@ -67,7 +67,8 @@ class Place:
 
     def keys(self, count: int) -> list[MemoryKey]:
         """Names for so many memories, fewer where the place holds only one."""
-        return [samples.key(number) for number in range(count if self.backend.many else 1)]
+        only = self.backend.only
+        return [only] if only else [samples.key(number) for number in range(count)]
 
 
 def _file(name: str) -> Make:
@@ -133,7 +134,7 @@ BACKENDS = [
     Backend("archive-gz", _file("a.ndjson.gz"), _linked, _files),
     Backend("archive-zst", _file("a.ndjson.zst"), _linked, _files),
     Backend("sessions", _file("sessions"), _linked, _files, picky=True),  # names of files
-    Backend("state", _file("state.json"), _linked, _files, many=False),
+    Backend("state", _file("state.json"), _linked, _files, only=MemoryKey("", "state")),
 ]
 
 

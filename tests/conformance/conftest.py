@@ -33,6 +33,6 @@ def place(make_place: Callable[[], Place]) -> Place:
 @pytest.fixture
 def many_place(place: Place) -> Place:
     """The same, of stores that hold more than one memory."""
-    if not place.backend.many:
+    if place.backend.only:
         pytest.skip("holds one memory")
     return place

@@ -75,6 +75,20 @@ async def read(store: Store, where: Selection = ALL) -> dict[MemoryKey, Sample]:
     return found
 
 
+async def read_apart(store: Store, where: Selection) -> dict[MemoryKey, Sample]:
+    """What ``Selection`` itself picks out of everything."""
+
+    async def selected() -> AsyncIterator[Page]:
+        async for page in store.read(Selection()):
+            if where.has_key(page.memory.key):
+                yield page
+
+    found: dict[MemoryKey, Sample] = {}
+    async for page in where.apply(selected()):
+        found.setdefault(page.memory.key, Sample(page.memory)).entries.extend(page.entries)
+    return found
+
+
 async def infos(store: Store, where: Selection = ALL) -> dict[MemoryKey, MemoryInfo]:
     """The catalogue; each memory must be in it once."""
     found: dict[MemoryKey, MemoryInfo] = {}

@@ -1,0 +1,73 @@
+"""Any memory comes back from a store; any selection means the same to all of them."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from memctl.model import MemoryKey
+from tests.conformance.backends import BACKENDS, Backend, new_place
+from tests.conformance.drive import assert_same, infos, read, read_apart, write, write_all
+from tests.conftest import Servers
+from tests.properties.strategies import memories, selections
+
+TAKE_ANYTHING = [
+    backend
+    for backend in BACKENDS
+    if backend.name in ("sqlite", "redis", "redis-session", "archive", "sessions", "state")
+]
+"""Stores that take every JSON; the others check it in their own way."""
+
+
+@pytest.fixture(params=TAKE_ANYTHING, ids=lambda backend: backend.name)
+def backend(request: pytest.FixtureRequest) -> Backend:
+    """Each of them in turn."""
+    found: Backend = request.param
+    return found
+
+
+@given(data=st.data())
+def test_any_memory_comes_back(
+    backend: Backend, tmp_path: Path, servers: Servers, data: st.DataObject
+) -> None:
+    place = new_place(backend, tmp_path, servers)
+    written = data.draw(memories(backend.only))
+    size = data.draw(st.integers(1, 9))
+
+    async def check() -> None:
+        async with place.store() as store:
+            tally = (await write(store, [written], size=size))[written.key]
+            if tally.failure:
+                assert tally.failure.code == "bad-name"
+                return
+            assert_same(store, (await read(store)).get(written.key), written)
+            assert (await infos(store))[written.key].messages == len(written.entries)
+
+    asyncio.run(check())
+
+
+@given(data=st.data())
+def test_any_selection_means_the_same(
+    backend: Backend, tmp_path: Path, servers: Servers, data: st.DataObject
+) -> None:
+    place = new_place(backend, tmp_path, servers)
+    keys = [MemoryKey("u", "s"), MemoryKey("u", "t"), MemoryKey("v", "x")]
+    written = [data.draw(memories(key)) for key in ([backend.only] if backend.only else keys)]
+    where = data.draw(selections(written))
+
+    async def check() -> None:
+        async with place.store() as store:
+            await write_all(store, written)
+            expected = await read_apart(store, where)
+            found = await read(store, where)
+            listed = await infos(store, where)
+            assert set(found) == set(expected) == set(listed)
+            for key, one in expected.items():
+                assert_same(store, found[key], one)
+                assert listed[key].messages == len(one.entries)
+
+    asyncio.run(check())
