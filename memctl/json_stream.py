@@ -9,7 +9,6 @@ its size.  Takes what AgentScope writes: ``NaN``, huge integers, surrogates writ
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import AsyncIterator
 from typing import Any, Protocol
 
@@ -17,20 +16,14 @@ import orjson
 
 from memctl import codec
 from memctl.errors import BadData
+from memctl.json_scan import SPACE, TEXT, Scan, before_last_character, match_end
 
 WINDOW = 1024 * 1024
-LARGE = 8 * 1024 * 1024
+LARGE = 4 * 1024 * 1024
 """Values above this size (bytes) are not held to be checked, but taken apart."""
 DEPTH = 100
 """How deep large values, and objects that are looked into, may be nested."""
 
-_SPACE = re.compile(rb"[ \t\n\r]*+")
-_SCALAR = re.compile(rb"[-+.0-9A-Za-z]++")
-_STRING = re.compile(rb'"(?:[^"\\]++|\\.)*+"', re.DOTALL)
-_BRACKET = re.compile(rb'(?:[^"\[\]{}]++|"(?:[^"\\]++|\\.)*+")*+([\[\]{}"]?)', re.DOTALL)
-"""Up to the next bracket, strings passed over; stops before a string that is not closed."""
-_TEXT = re.compile(rb'[^"\\\x00-\x1f]*+(?:\\(?:["\\/bfnrt]|u[0-9a-fA-F]{4})[^"\\\x00-\x1f]*+)*+')
-"""The inside of a string, as far as it is right."""
 _LONGEST_ESCAPE = len(r"\u0000")
 
 
@@ -95,7 +88,7 @@ class Cursor:
     async def peek(self) -> bytes:
         """The next byte that is no white space, which is passed over; empty at the end."""
         while True:
-            self.at = _end(_SPACE, self.buffer, self.at)
+            self.at = match_end(SPACE, self.buffer, self.at)
             if self.at < len(self.buffer):
                 return self.buffer[self.at : self.at + 1]
             if not await self.grow():
@@ -177,7 +170,7 @@ class Cursor:
 
     def ends_before(self, limit: int) -> bool:
         """Whether the next value ends in the buffer before its byte ``limit``."""
-        return _Scan(self.at).end(self.buffer, limit) is not None
+        return Scan(self.at).end(self.buffer, limit) is not None
 
     def seek(self, position: int) -> None:
         """Goes to another place in the document."""
@@ -213,7 +206,7 @@ class Cursor:
     async def _value_end(self) -> int | None:
         if not await self.peek():
             raise self.cut_off()
-        scan = _Scan(self.at)
+        scan = Scan(self.at)
         while True:
             end = scan.end(self.buffer, len(self.buffer))
             if end is not None:
@@ -234,9 +227,9 @@ class Cursor:
     async def _skip_text(self) -> None:
         self.at += 1
         while True:
-            stop = _end(_TEXT, self.buffer, self.at)
+            stop = match_end(TEXT, self.buffer, self.at)
             if stop == len(self.buffer):
-                stop = _before_last_character(self.buffer, self.at)
+                stop = before_last_character(self.buffer, self.at)
             try:
                 self.buffer[self.at : stop].decode("utf-8", "surrogatepass")
             except UnicodeDecodeError as error:
@@ -254,62 +247,6 @@ class Cursor:
     def _check_depth(self, depth: int) -> None:
         if depth > DEPTH:
             raise self.bad("nested too deep")
-
-
-class _Scan:
-    """Looks for the end of one value in a buffer that grows, and goes on where it stopped."""
-
-    def __init__(self, start: int) -> None:
-        self.at = start
-        self.kind = ""
-        self._depth = 0
-
-    def end(self, buffer: bytes, limit: int) -> int | None:
-        """Where the value ends; None where that is not before ``limit``."""
-        if not self.kind:
-            first = buffer[self.at : self.at + 1]
-            self.kind = {b'"': "text", b"{": "container", b"[": "container"}.get(first, "scalar")
-        if self.kind == "container":
-            return self._end_of_container(buffer, limit)
-        if self.kind == "text":
-            found = _STRING.match(buffer, self.at, limit)
-            return found.end() if found else None
-        found = _SCALAR.match(buffer, self.at, limit)
-        end = found.end() if found else self.at
-        return end if end < limit else None
-
-    def _end_of_container(self, buffer: bytes, limit: int) -> int | None:
-        depth = self._depth
-        for found in _BRACKET.finditer(buffer, self.at, limit):
-            bracket = found[1]
-            if bracket in (b"{", b"["):
-                depth += 1
-            elif bracket in (b"}", b"]"):
-                depth -= 1
-                if not depth:
-                    return found.end()
-            else:
-                self.at = found.start(1)
-                break
-        self._depth = depth
-        return None
-
-
-def _end(pattern: re.Pattern[bytes], buffer: bytes, at: int) -> int:
-    """Where a match that begins at ``at`` ends; ``at`` where there is none."""
-    found = pattern.match(buffer, at)
-    return found.end() if found else at
-
-
-def _before_last_character(buffer: bytes, start: int) -> int:
-    """The end of the buffer, less a character of several bytes that may not be whole."""
-    end = len(buffer)
-    for at in range(end - 1, max(start, end - 4) - 1, -1):
-        if buffer[at] < 0x80:
-            return end
-        if buffer[at] >= 0xC0:
-            return at
-    return end
 
 
 def _fault(error: ValueError, text: bytes) -> tuple[str, int]:

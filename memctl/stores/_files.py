@@ -18,7 +18,7 @@ from memctl.location import visible
 TEMPORARY_PREFIX = ".memctl-"
 TEMPORARY_SUFFIX = ".tmp"
 
-_BUFFER = 1024 * 1024
+_BUFFER = 256 * 1024
 
 
 class AtomicFile:

@@ -9,6 +9,7 @@ application's modules by names of its own).
 from __future__ import annotations
 
 import re
+from abc import abstractmethod
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -16,7 +17,8 @@ from memctl import codec
 from memctl.errors import BadData, Unavailable
 from memctl.json_stream import DEPTH, Cursor, Source
 from memctl.model import Entry, MemoryInfo
-from memctl.stores._state_content import Content, Counter
+from memctl.stores._state_batch import Counts
+from memctl.stores._state_content import Content
 
 SUMMARY = "_compressed_summary"
 CONTENT = "content"
@@ -28,6 +30,20 @@ _MARKER = re.compile(rb'"content"|"_compressed_summary"|\\u00')
 _TELLING = frozenset({"role", "name", CONTENT})
 
 Steps = tuple[str, ...]
+
+
+class Document(Source):
+    """A session's JSON, open for reading.
+
+    ``version`` changes when the content does; None where nothing tells.
+    """
+
+    ttl: float | None
+    version: object
+
+    @abstractmethod
+    async def close(self) -> None:
+        """Lets go of it."""
 
 
 class Span(NamedTuple):
@@ -120,7 +136,7 @@ class _Object:
     content: Span | None = None
     summary: Span | None = None
     text: str = ""
-    counter: Counter = field(default_factory=Counter)
+    counts: Counts = field(default_factory=Counts)
     plain: bool = False
     entries: list[Entry] | None = None
     fault: BadData | None = None
@@ -132,7 +148,7 @@ class _Object:
         # A message has a list of that name too, and so may anything else that has one.
         if self.content is None or self.fault or {"role", "name"} <= self.keys:
             return False
-        return bool(self.counter.messages) or self.keys == {CONTENT}
+        return bool(self.counts.messages) or self.keys == {CONTENT}
 
 
 class _Finder:
@@ -183,7 +199,7 @@ class _Finder:
         if here.is_memory():
             if here.fault:
                 raise here.fault
-            info = here.counter.info()
+            info = here.counts.info()
             info.summary = bool(here.text)
             self._index.parts[path] = Part(
                 path, span, here.content, here.summary, here.text, info, here.plain, here.entries
@@ -224,30 +240,25 @@ class _Finder:
         cursor = self._cursor
         start = cursor.position
         content = Content(cursor, keep=self._keep)
-        here.counter = Counter()
+        here.counts = Counts()
         here.entries = [] if self._keep else None
         here.fault = None
         try:
             async for batch in content.batches():
-                if not here.counter.messages and not self._are_messages(here, batch):
+                # The summary says that it is a memory, or the first item does.
+                if here.summary is None and not {"role", "name"} <= (content.keys or set()):
                     raise cursor.bad("a list of messages was expected")
-                here.counter.add(batch)
+                here.counts.add(batch)
                 if here.entries is not None:
-                    here.entries += [item.entry for item in batch]
-                batch.clear()
+                    here.entries += batch.entries()
         except BadData as error:
-            if here.summary is not None or here.counter.messages:
+            if here.summary is not None or here.counts.messages:
                 raise
             here.fault = error
             cursor.seek(start)
             await cursor.skip()
         here.content = Span(start, cursor.position)
         here.plain = content.plain
-
-    @staticmethod
-    def _are_messages(here: _Object, batch: list[Any]) -> bool:
-        """Whether the list is one of messages: the summary says so, or the first item does."""
-        return here.summary is not None or {"role", "name"} <= batch[0].value.keys()
 
 
 def changed(name: str) -> Unavailable:

@@ -11,9 +11,8 @@ from pathlib import Path
 from memctl.errors import BadData, Failure
 from memctl.location import visible
 from memctl.stores._files import AtomicFile, sync_folder, system_errors
-from memctl.stores._state_document import changed
+from memctl.stores._state_document import Document, changed
 from memctl.stores._state_edit import Draft
-from memctl.stores._state_store import Document
 
 _SYNCS = 8
 """How many files are synced at once: the file system makes one journal entry of many."""
@@ -47,7 +46,7 @@ class FileDocument(Document):
             os.close(self._handle)
             raise
         self.size = found.st_size
-        self.signature = _signature(found)
+        self.version = _signature(found)
 
     async def read_at(self, start: int, size: int) -> bytes:
         """See ``Source``.
@@ -59,7 +58,7 @@ class FileDocument(Document):
         if size <= 0:
             return b""
         with system_errors(self._path, "read"):
-            if _signature(os.fstat(self._handle)) != self.signature:
+            if _signature(os.fstat(self._handle)) != self.version:
                 raise changed(self.name)
             data = os.pread(self._handle, size, start)
             while data and len(data) < size:  # a call reads no more than 2 GiB
@@ -78,7 +77,7 @@ class FileDraft(Draft):
     def __init__(self, path: Path, old: Document | None) -> None:
         self.path = path
         self.file = AtomicFile(path)
-        self._old = old.signature if isinstance(old, FileDocument) else None
+        self._old = old.version if isinstance(old, FileDocument) else None
 
     async def write(self, data: bytes) -> None:
         self.file.write(data)
@@ -97,7 +96,9 @@ class FileDraft(Draft):
 def publish_files(published: Sequence[tuple[Draft, object]]) -> list[Failure | None]:
     """Gives each file its name when all are on the disk; a failure for those overtaken."""
     drafts = [draft for draft, _ in published if isinstance(draft, FileDraft)]
-    with ThreadPoolExecutor(_SYNCS) as threads:
+    if not drafts:
+        return []
+    with ThreadPoolExecutor(min(_SYNCS, len(drafts))) as threads:
         for _ in threads.map(lambda draft: draft.file.sync(), drafts):
             pass
     failures: list[Failure | None] = []

@@ -4,38 +4,25 @@ from __future__ import annotations
 
 import asyncio
 from abc import abstractmethod
-from collections.abc import AsyncIterator, Iterator
-from contextlib import AsyncExitStack, asynccontextmanager
+from collections.abc import AsyncGenerator, AsyncIterator, Iterator
+from contextlib import aclosing
 from dataclasses import dataclass, replace
 
-from memctl.errors import BadData, Failure
-from memctl.json_stream import Cursor, Source
+from memctl.errors import Failure
+from memctl.json_stream import Cursor
 from memctl.location import Location
 from memctl.model import Entry, Memory, MemoryInfo, MemoryKey, Page, Tally, WriteMode
 from memctl.selection import Selection
 from memctl.store import PAGE_BYTES, PAGE_ENTRIES, Capability, Store
-from memctl.stores._batches import Large, Small, gather
 from memctl.stores._catalogue import catalogue
 from memctl.stores._state_content import Content
-from memctl.stores._state_document import Index, Part, changed, find
-from memctl.stores._state_edit import Draft, Edit, Plan, plan
+from memctl.stores._state_document import Document, Index, Part, changed, find
+from memctl.stores._state_edit import Draft
+from memctl.stores._state_write import DEFAULT_PATH, StateWriter
 
-DEFAULT_PATH = "memory"
-"""Where a session holds its memory, unless told otherwise: the name that
-``load_session_state(..., memory=InMemoryMemory())`` gives it."""
-
+_KNOWN_INDEXES = 100
 _STEP = 50
 """How many messages are put into a page at once."""
-
-
-class Document(Source):
-    """A session's JSON, open for reading."""
-
-    ttl: float | None
-
-    @abstractmethod
-    async def close(self) -> None:
-        """Lets go of it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,11 +69,12 @@ class StateStore(Store):
         super().__init__(location, create=create)
         self.path = location.options.get("path")
         self._checked: set[Selection] = set()
+        self._indexes: dict[tuple[str, object], Index] = {}
 
     # What a kind of document has to tell
 
     @abstractmethod
-    def documents(self, where: Selection) -> AsyncIterator[Owned]:
+    def documents(self, where: Selection) -> AsyncGenerator[Owned, None]:
         """The documents of the sessions that may be selected; each closed before the next opens."""
 
     @abstractmethod
@@ -115,49 +103,67 @@ class StateStore(Store):
             async for info in catalogue(self.read(where)):
                 yield info
             return
-        async for found in self._found(where, keep=False):
-            yield replace(found.part.info, key=found.memory.key, ttl=found.memory.ttl)
+        async with aclosing(self._found(where, keep=False)) as memories:
+            async for found in memories:
+                yield replace(found.part.info, key=found.memory.key, ttl=found.memory.ttl)
 
     async def headers(self, where: Selection) -> AsyncIterator[Memory]:
         if not where.whole:
             async for memory in super().headers(where):
                 yield memory
             return
-        async for found in self._found(where, keep=False):
-            yield found.memory
+        async with aclosing(self._found(where, keep=False)) as memories:
+            async for found in memories:
+                yield found.memory
 
     async def read(self, where: Selection) -> AsyncIterator[Page]:
         await self._check(where)
-        async for page in where.apply(self._pages(where)):
-            yield page
-            await asyncio.sleep(0)
+        async with aclosing(self._pages(where)) as pages:
+            async for page in where.apply(pages):
+                yield page
+                await asyncio.sleep(0)
 
     async def _check(self, where: Selection) -> None:
         """Looks for broken documents before the first page is out, so that nothing is written."""
         if self.create or _scope(where) in self._checked:
             return
-        async for _ in self._found(where, keep=False):
-            pass
+        async with aclosing(self._found(where, keep=False)) as found:
+            async for _ in found:
+                pass
 
-    async def _pages(self, where: Selection) -> AsyncIterator[Page]:
-        async for found in self._found(where, keep=True):
-            if found.part.entries is not None:
-                for page in _kept(found.memory, found.part.entries):
-                    yield page
-            else:
-                async for page in _streamed(found):
-                    yield page
+    async def _pages(self, where: Selection) -> AsyncGenerator[Page, None]:
+        async with aclosing(self._found(where, keep=True)) as memories:
+            async for found in memories:
+                if found.part.entries is not None:
+                    for page in _kept(found.memory, found.part.entries):
+                        yield page
+                else:
+                    async for page in _streamed(found):
+                        yield page
 
-    async def _found(self, where: Selection, *, keep: bool) -> AsyncIterator[Found]:
+    async def _found(self, where: Selection, *, keep: bool) -> AsyncGenerator[Found, None]:
         """The selected memories; with ``keep``, those of small documents have their messages."""
-        async for owned in self.documents(where):
-            document = owned.document
-            index = await find(document, keep=keep and document.size <= PAGE_BYTES)
-            self.check(document, index)
-            for key, part in self._named(owned, index, where):
-                yield Found(Memory(key, part.text, document.ttl), part, document)
-            await asyncio.sleep(0)
+        async with aclosing(self.documents(where)) as documents:
+            async for owned in documents:
+                document = owned.document
+                index = await self._index(document, keep=keep)
+                self.check(document, index)
+                for key, part in self._named(owned, index, where):
+                    yield Found(Memory(key, part.text, document.ttl), part, document)
+                await asyncio.sleep(0)
         self._checked = {_scope(where)}
+
+    async def _index(self, document: Document, *, keep: bool) -> Index:
+        """What is in a document; of a large one it is remembered until the document changes."""
+        if document.size <= PAGE_BYTES:
+            return await find(document, keep=keep)
+        known = self._indexes.get((document.name, document.version))
+        if known is None or document.version is None:
+            known = await find(document)
+            if len(self._indexes) >= _KNOWN_INDEXES:
+                self._indexes.clear()
+            self._indexes[document.name, document.version] = known
+        return known
 
     def check(self, document: Document, index: Index) -> None:
         """Objects to a document that should hold something else."""
@@ -181,135 +187,15 @@ class StateStore(Store):
             return path == self.path
         return not where.parts or path in where.parts
 
-    # Writing
-
-    async def write(
+    def write(
         self, pages: AsyncIterator[Page], mode: WriteMode = WriteMode.ADD
     ) -> AsyncIterator[Tally]:
-        async for batch in gather(pages):
-            if isinstance(batch, Large):
-                yield await self._write_large(batch, mode)
-                continue
-            for group in _groups(batch, self.batch):
-                for tally in await self._write_small(group, mode):
-                    yield tally
-                await asyncio.sleep(0)
-
-    async def _write_large(self, large: Large, mode: WriteMode) -> Tally:
-        async with self._edit(large.memory, mode, large.offset, messages=True) as edit:
-            async for page in large.pages:
-                if isinstance(edit, Edit):
-                    await edit.add(page.entries)
-                await asyncio.sleep(0)
-            if not isinstance(edit, Edit):
-                return edit
-            await edit.finish()
-            [tally] = await self._publish([edit])
-            return tally
-
-    async def _write_small(self, group: list[Small], mode: WriteMode) -> list[Tally]:
-        tallies: list[Tally] = []
-        edits: list[Edit] = []
-        async with AsyncExitStack() as stack:
-            for small in group:
-                edit = await stack.enter_async_context(
-                    self._edit(small.memory, mode, small.offset, messages=bool(small.entries))
-                )
-                if isinstance(edit, Edit):
-                    await edit.add(small.entries)
-                    await edit.finish()
-                    edits.append(edit)
-                else:
-                    tallies.append(edit)
-            return tallies + await self._publish(edits)
-
-    async def _publish(self, edits: list[Edit]) -> list[Tally]:
-        failures = await self.publish([(edit.draft, edit.memory.ttl) for edit in edits])
-        return [
-            Tally(edit.memory.key, failure=failure)
-            if failure
-            else Tally(edit.memory.key, edit.written, edit.deleted)
-            for edit, failure in zip(edits, failures, strict=True)
-        ]
-
-    @asynccontextmanager
-    async def _edit(
-        self, memory: Memory, mode: WriteMode, offset: int, *, messages: bool
-    ) -> AsyncIterator[Edit | Tally]:
-        """The memory on its way into its document, or why nothing is to be done.
-
-        On leaving, a draft that was not published is removed.
-        """
-        name = self.name_of(memory.key)
-        if isinstance(name, Failure):
-            yield Tally(memory.key, failure=name)
-            return
-        document = await self.document(name)
-        draft: Draft | None = None
-        try:
-            found = await self._plan(document, memory, mode, offset, messages=messages)
-            if isinstance(found, Failure):
-                yield Tally(memory.key, failure=found)
-            elif not found.changes:
-                yield Tally(memory.key)
-            else:
-                draft = await self.draft(name, document)
-                edit = Edit(memory, draft, document, found)
-                await edit.start()
-                yield edit
-        finally:
-            if draft is not None:
-                await draft.discard()
-            if document is not None:
-                await document.close()
-
-    async def _plan(
-        self,
-        document: Document | None,
-        memory: Memory,
-        mode: WriteMode,
-        offset: int,
-        *,
-        messages: bool,
-    ) -> Plan | Failure:
-        wanted = memory.key.part or self.path
-        if wanted is None:
-            wanted = self.default_path if document is None else DEFAULT_PATH
-        index: Index | None = None
-        if document is not None:
-            try:
-                index = await find(document, wanted=wanted)
-            except BadData as error:
-                return Failure("refused", error.message)
-        if not memory.key.part and self.path is None and index is not None and index.parts:
-            if len(index.parts) > 1:
-                paths = ", ".join(sorted(index.parts))
-                return Failure(
-                    "bad-name",
-                    f"the session holds several memories ({paths}): choose one with --path",
-                )
-            [wanted] = index.parts
-        return plan(index, wanted, memory, mode, offset, messages=messages)
+        return StateWriter(self, mode).write(pages)
 
 
 def _scope(where: Selection) -> Selection:
     """What of a selection names memories."""
     return Selection(where.users, where.sessions, where.parts, where.keys)
-
-
-def _groups(batch: list[Small], size: int) -> Iterator[list[Small]]:
-    """The batch in groups in which no session occurs twice, for each is one document."""
-    group: list[Small] = []
-    sessions: set[tuple[str, str]] = set()
-    for small in batch:
-        session = small.memory.key[:2]
-        if len(group) >= size or session in sessions:
-            yield group
-            group = []
-            sessions.clear()
-        group.append(small)
-        sessions.add(session)
-    yield group
 
 
 async def _streamed(found: Found) -> AsyncIterator[Page]:
@@ -318,23 +204,23 @@ async def _streamed(found: Found) -> AsyncIterator[Page]:
     if part.content is None:
         yield Page(found.memory, [])
         return
-    content = Content(Cursor(found.document, part.content.start), proven=part.plain)
+    content = Content(Cursor(found.document, part.content.start))
     held: list[Entry] = []
     size = offset = total = 0
-    async for batch in content.batches():
-        for start in range(0, len(batch), _STEP):
-            step = batch[start : start + _STEP]
-            more = sum(item.size for item in step)
+    async for entries in content.entries(plain=part.plain):
+        while entries:
+            step = entries[:_STEP]
+            del entries[:_STEP]
+            more = sum([len(entry.message) for entry in step])
             if held and (size + more > PAGE_BYTES or len(held) + len(step) > PAGE_ENTRIES):
                 yield Page(found.memory, held, offset, last=False)
                 offset += len(held)
                 held, size = [], 0
-            held += [item.entry for item in step]
+            held += step
+            step.clear()
             size += more
             total += more
-            step.clear()
-        batch.clear()
-    if offset + len(held) != part.info.messages or total != part.info.bytes:
+    if offset + len(held) != part.info.messages or (part.plain and total != part.info.bytes):
         raise changed(found.document.name)
     yield Page(found.memory, held, offset)
 

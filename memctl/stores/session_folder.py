@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncGenerator, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
@@ -19,9 +19,10 @@ from memctl.stores._session_names import (
     stem_of,
     stems,
 )
+from memctl.stores._state_document import Document
 from memctl.stores._state_edit import Draft
 from memctl.stores._state_files import FileDocument, FileDraft, publish_files
-from memctl.stores._state_store import Document, Owned, StateStore
+from memctl.stores._state_store import Owned, StateStore
 
 
 class _Name(NamedTuple):
@@ -66,7 +67,7 @@ class SessionFolderStore(StateStore):
 
     # Reading
 
-    async def documents(self, where: Selection) -> AsyncIterator[Owned]:
+    async def documents(self, where: Selection) -> AsyncGenerator[Owned, None]:
         for stem, user, session in self._names(where):
             document = await self.document(stem)
             if document is None:

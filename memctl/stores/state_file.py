@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
 from pathlib import Path
 
 from memctl.errors import BadData, Failure, NotFound
@@ -11,10 +11,10 @@ from memctl.model import MemoryKey
 from memctl.selection import Selection
 from memctl.stores._files import system_errors
 from memctl.stores._session_names import SUFFIX, split_stem
-from memctl.stores._state_document import Index
+from memctl.stores._state_document import Document, Index
 from memctl.stores._state_edit import Draft
 from memctl.stores._state_files import FileDocument, FileDraft, publish_files
-from memctl.stores._state_store import Document, Owned, StateStore
+from memctl.stores._state_store import Owned, StateStore
 
 
 class StateFileStore(StateStore):
@@ -56,7 +56,7 @@ class StateFileStore(StateStore):
     async def identity(self) -> str:
         return f"file:{same_file(self._file)}"
 
-    async def documents(self, where: Selection) -> AsyncIterator[Owned]:
+    async def documents(self, where: Selection) -> AsyncGenerator[Owned, None]:
         document = await self.document(str(self._file))
         if document is None:
             return

@@ -1,0 +1,150 @@
+"""Writing memories into the documents of a store, each whole or not at all."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Iterator
+from contextlib import AsyncExitStack, asynccontextmanager
+from typing import TYPE_CHECKING
+
+from memctl.errors import BadData, Failure
+from memctl.model import Memory, Page, Tally, WriteMode
+from memctl.stores._batches import Large, Small, gather
+from memctl.stores._state_document import Document, Index, find
+from memctl.stores._state_edit import Draft, Edit, Plan, plan
+
+if TYPE_CHECKING:
+    from memctl.stores._state_store import StateStore
+
+DEFAULT_PATH = "memory"
+"""Where a session holds its memory, unless told otherwise: the name that
+``load_session_state(..., memory=InMemoryMemory())`` gives it."""
+
+
+class StateWriter:
+    """One ``write`` of a store."""
+
+    def __init__(self, store: StateStore, mode: WriteMode) -> None:
+        self._store = store
+        self._mode = mode
+
+    async def write(self, pages: AsyncIterator[Page]) -> AsyncIterator[Tally]:
+        """See ``Store.write``."""
+        async for batch in gather(pages):
+            if isinstance(batch, Large):
+                yield await self._write_large(batch)
+                continue
+            for group in _groups(batch, self._store.batch):
+                for tally in await self._write_small(group):
+                    yield tally
+                await asyncio.sleep(0)
+
+    async def _write_large(self, large: Large) -> Tally:
+        async with self._edit(large.memory, large.offset, messages=True) as edit:
+            async for page in large.pages:
+                if isinstance(edit, Edit):
+                    await edit.add(page.entries)
+                await asyncio.sleep(0)
+            if not isinstance(edit, Edit):
+                return edit
+            await edit.finish()
+            [tally] = await self._publish([edit])
+            return tally
+
+    async def _write_small(self, group: list[Small]) -> list[Tally]:
+        tallies: list[Tally] = []
+        edits: list[Edit] = []
+        async with AsyncExitStack() as stack:
+            for small in group:
+                edit = await stack.enter_async_context(
+                    self._edit(small.memory, small.offset, messages=bool(small.entries))
+                )
+                if isinstance(edit, Edit):
+                    await edit.add(small.entries)
+                    await edit.finish()
+                    edits.append(edit)
+                else:
+                    tallies.append(edit)
+            return tallies + await self._publish(edits)
+
+    async def _publish(self, edits: list[Edit]) -> list[Tally]:
+        failures = await self._store.publish([(edit.draft, edit.memory.ttl) for edit in edits])
+        return [
+            Tally(edit.memory.key, failure=failure)
+            if failure
+            else Tally(edit.memory.key, edit.written, edit.deleted)
+            for edit, failure in zip(edits, failures, strict=True)
+        ]
+
+    @asynccontextmanager
+    async def _edit(
+        self, memory: Memory, offset: int, *, messages: bool
+    ) -> AsyncIterator[Edit | Tally]:
+        """The memory on its way into its document, or why nothing is to be done.
+
+        On leaving, a draft that was not published is removed.
+        """
+        name = self._store.name_of(memory.key)
+        if isinstance(name, Failure):
+            yield Tally(memory.key, failure=name)
+            return
+        document = await self._store.document(name)
+        draft: Draft | None = None
+        try:
+            found = await self._plan(document, memory, offset, messages=messages)
+            if isinstance(found, Failure):
+                yield Tally(memory.key, failure=found)
+            elif not found.changes:
+                yield Tally(memory.key)
+            else:
+                draft = await self._store.draft(name, document)
+                edit = Edit(memory, draft, document, found)
+                await edit.start()
+                yield edit
+        finally:
+            if draft is not None:
+                await draft.discard()
+            if document is not None:
+                await document.close()
+
+    async def _plan(
+        self,
+        document: Document | None,
+        memory: Memory,
+        offset: int,
+        *,
+        messages: bool,
+    ) -> Plan | Failure:
+        wanted = memory.key.part or self._store.path
+        if wanted is None:
+            wanted = self._store.default_path if document is None else DEFAULT_PATH
+        index: Index | None = None
+        if document is not None:
+            try:
+                index = await find(document, wanted=wanted)
+            except BadData as error:
+                return Failure("refused", error.message)
+        if not memory.key.part and self._store.path is None and index is not None and index.parts:
+            if len(index.parts) > 1:
+                paths = ", ".join(sorted(index.parts))
+                return Failure(
+                    "bad-name",
+                    f"the session holds several memories ({paths}): choose one with --path",
+                )
+            [wanted] = index.parts
+        return plan(index, wanted, memory, self._mode, offset, messages=messages)
+
+
+def _groups(batch: list[Small], size: int) -> Iterator[list[Small]]:
+    """The batch in groups in which no session occurs twice, for each is one document."""
+    group: list[Small] = []
+    sessions: set[tuple[str, str]] = set()
+    for small in batch:
+        session = small.memory.key[:2]
+        if len(group) >= size or session in sessions:
+            yield group
+            group = []
+            sessions.clear()
+        group.append(small)
+        sessions.add(session)
+    yield group
