@@ -19,7 +19,7 @@ class IdSet:
 
     def __init__(self) -> None:
         self._exact: set[str | bytes] | None = set()
-        self._parts = [array("q") for _ in range(_PARTS)]
+        self._parts: list[array[int]] = []
         self._added = 0
         self._sorted = False
 
@@ -32,6 +32,7 @@ class IdSet:
             self._exact.add(id)
             self._added += 1
         if len(self._exact) > _EXACT:
+            self._parts = [array("q") for _ in range(_PARTS)]
             self._add_digests(self._exact)
             self._exact = None
 

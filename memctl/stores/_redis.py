@@ -188,11 +188,12 @@ class Wire:
                 break
         else:
             most = 0
-        try:
-            self._connection.send_packed_command(_join(pieces))
-        except exceptions.RedisError as error:
-            raise self._server.translate(error) from error
-        self._waiting += count
+        if pieces:
+            try:
+                self._connection.send_packed_command(_join(pieces))
+            except exceptions.RedisError as error:
+                raise self._server.translate(error) from error
+            self._waiting += count
         return most > 0
 
     def _receive(self, tolerate: str) -> Any:

@@ -42,6 +42,9 @@ class State(NamedTuple):
     """The first ids of each mark list, those that are to come included."""
 
 
+_NOTHING = State(0, None, [], 0, False, {})
+
+
 class Writer:
     """One ``write``, in a thread."""
 
@@ -100,10 +103,14 @@ class Writer:
 
     def _look(self, memories: Sequence[Incoming]) -> list[State | Refused]:
         """Watches the keys of the memories and says what they hold."""
+        keys = [key for one in memories for key in self._keys(one)]
+        _, present = self._wire.ask([(b"WATCH", *keys), (b"EXISTS", *keys)])
+        if not present:
+            return [_NOTHING] * len(memories)
         questions = [_questions(one) for one in memories]
         replies = iter(self._wire.ask(chain(*questions), tolerate=WRONG_TYPE))
         answers = [list(islice(replies, len(some))) for some in questions]
-        names = [self._names(one, some[4]) for one, some in zip(memories, answers, strict=True)]
+        names = [self._names(one, some[0]) for one, some in zip(memories, answers, strict=True)]
         lists = iter(self._wire.ask(_about_marks(memories, names), tolerate=WRONG_TYPE))
         states: list[State | Refused] = []
         for some, marks in zip(answers, names, strict=True):
@@ -113,11 +120,18 @@ class Writer:
                 text = f"one of its keys holds another kind of value ({wrong})"
                 states.append(Refused("refused", text))
                 continue
-            _, held, ttl, ids, index, *known = some
+            index, held, ttl, ids, *known = some
             left = max(ttl, 1) if held and ttl >= 0 else None
             by_mark = dict(zip(marks, heads, strict=True))
             states.append(State(held, left, ids, sum(known), bool(index), by_mark))
         return states
+
+    def _keys(self, one: Incoming) -> Iterator[bytes]:
+        """The keys that may exist already, but for payloads and marks that only the index names."""
+        yield one.base + MESSAGES
+        yield one.base + MARKS_INDEX
+        for mark in one.marks.union(self._marks.get(one.base, ())):
+            yield one.base + MARK + mark
 
     def _names(self, one: Incoming, index: Any) -> list[bytes]:
         """The names of the mark lists that there are, or will be."""
@@ -233,11 +247,10 @@ def _questions(one: Incoming) -> list[Command]:
     messages = one.base + MESSAGES
     index = one.base + MARKS_INDEX
     return [
-        (b"WATCH", messages, index),
+        (b"SMEMBERS", index),
         (b"LLEN", messages),
         (b"PTTL", messages),
         (b"LRANGE", messages, b"0", b"%d" % (_HEAD - 1)),
-        (b"SMEMBERS", index),
         *(exists(one.base, (item.id for item in items)) for items in one.items() if one.offset),
     ]
 
