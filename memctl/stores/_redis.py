@@ -21,6 +21,7 @@ from redis import exceptions
 
 from memctl.errors import MemctlError, Unavailable, UsageError
 from memctl.location import Location
+from memctl.stores import _threads
 from memctl.stores._redis_errors import code, translated
 
 T = TypeVar("T")
@@ -211,18 +212,8 @@ class Wire:
 
 
 async def in_thread(wire: Wire, call: Callable[[], T]) -> T:
-    """Runs a call that uses the wire in a thread.
-
-    Cancelling closes the connection, which ends the call; only then is the cancellation passed on.
-    """
-    future = asyncio.get_running_loop().run_in_executor(None, call)
-    try:
-        return await asyncio.shield(future)
-    except asyncio.CancelledError:
-        wire.abort()
-        future.add_done_callback(lambda done: done.cancelled() or done.exception())
-        await asyncio.wait([future])
-        raise
+    """Runs a call that uses the wire in a thread; cancelling closes the connection."""
+    return await _threads.in_thread(call, wire.abort)
 
 
 def _pack(command: Command) -> list[bytes]:

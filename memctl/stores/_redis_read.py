@@ -11,8 +11,9 @@ from redis.exceptions import ResponseError
 from memctl import codec
 from memctl.model import Entry, Memory, Page
 from memctl.selection import Selection
-from memctl.store import PAGE_BYTES, PAGE_ENTRIES, Pacer
+from memctl.store import Pacer
 from memctl.stores._id_set import IdSet
+from memctl.stores._pages import paged
 from memctl.stores._redis import AHEAD, WRONG_TYPE, Command, Wire
 from memctl.stores._redis_keys import MARK, MARKS_INDEX, MESSAGES, PAYLOAD, decode
 from memctl.stores._redis_scan import Named, exists, list_pages
@@ -133,7 +134,8 @@ class Reader:
             groups.append(self._wanted(head.base, head.ids, marked))
         entries = self._fetch([wanted for group in groups for wanted in group])
         for head, group in zip(heads, groups, strict=True):
-            yield from _paged(head.memory, islice(entries, len(group)))
+            messages = filter(None, islice(entries, len(group)))
+            yield from paged(head.memory, messages, empty=False)
 
     def _large(self, head: Head) -> Iterator[Page]:
         """A memory whose ids come in pages."""
@@ -146,7 +148,7 @@ class Reader:
             for ids in list_pages(self._wire, head.base + MESSAGES):
                 yield from self._fetch(self._wanted(head.base, ids, marks_of))
 
-        yield from _paged(head.memory, entries())
+        yield from paged(head.memory, filter(None, entries()), empty=False)
 
     def _ids(self, key: bytes) -> IdSet:
         ids = IdSet()
@@ -207,20 +209,3 @@ def _message(payload: bytes) -> bytes | None:
         return message if isinstance(codec.loads(message), dict) else None
     except ValueError:
         return None
-
-
-def _paged(memory: Memory, entries: Iterable[Entry | None]) -> Iterator[Page]:
-    """Pages of the messages; none at all where none is left."""
-    page: list[Entry] = []
-    offset = size = 0
-    for entry in entries:
-        if entry is None:
-            continue
-        if page and (size >= PAGE_BYTES or len(page) >= PAGE_ENTRIES):
-            yield Page(memory, page, offset, last=False)
-            offset += len(page)
-            page, size = [], 0
-        page.append(entry)
-        size += len(entry.message)
-    if page:
-        yield Page(memory, page, offset)

@@ -6,7 +6,7 @@ where they are ambiguous is said in ``_redis_scan``.
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Iterator
+from collections.abc import AsyncGenerator, AsyncIterator, Iterator
 from contextlib import aclosing, suppress
 from functools import partial
 
@@ -14,9 +14,10 @@ from memctl.errors import MemctlError
 from memctl.location import Location
 from memctl.model import Memory, MemoryInfo, MemoryKey, Page, Tally, WriteMode
 from memctl.selection import Selection
-from memctl.store import PAGE_BYTES, PAGE_ENTRIES, Capability, Store
+from memctl.store import Capability, Store
 from memctl.stores._batches import Large, Small, gather
 from memctl.stores._catalogue import catalogue
+from memctl.stores._pages import together
 from memctl.stores._redis import RedisServer, Wire, in_thread
 from memctl.stores._redis_incoming import InHand, Refused, Staged
 from memctl.stores._redis_keys import Keys
@@ -82,7 +83,7 @@ class RedisMemoryStore(Store):
     async def _pages(self, where: Selection) -> AsyncGenerator[Page, None]:
         async with self._server.wire() as wire:
             reader, memories = await in_thread(wire, partial(self._reader, wire, where))
-            batches = _together(reader.pages(memories))
+            batches = together(reader.pages(memories))
             while batch := await in_thread(wire, partial(next, batches, None)):
                 for page in batch:
                     yield page
@@ -161,18 +162,3 @@ class RedisMemoryStore(Store):
         if self._server.ttl is not None or memory.ttl is None:
             return self._server.ttl
         return max(1, round(memory.ttl * 1000))
-
-
-def _together(pages: Iterable[Page]) -> Iterator[list[Page]]:
-    """Pages of many small memories at once, so that they share the way to a thread and back."""
-    some: list[Page] = []
-    size = messages = 0
-    for page in pages:
-        some.append(page)
-        messages += len(page.entries)
-        size += sum(len(entry.message) for entry in page.entries)
-        if size >= PAGE_BYTES or messages >= PAGE_ENTRIES:
-            yield some
-            some, size, messages = [], 0, 0
-    if some:
-        yield some

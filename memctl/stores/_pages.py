@@ -1,0 +1,65 @@
+"""Messages made into pages, and pages taken together on their way to a thread and back."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Iterable, Iterator
+
+from memctl.model import Entry, Memory, Page
+from memctl.store import PAGE_BYTES, PAGE_ENTRIES
+
+
+def paged(memory: Memory, entries: Iterable[Entry], *, empty: bool) -> Iterator[Page]:
+    """The pages of a memory; ``empty`` makes one page of a memory without messages, else none."""
+    page: list[Entry] = []
+    offset = size = 0
+    for entry in entries:
+        if page and (size >= PAGE_BYTES or len(page) >= PAGE_ENTRIES):
+            yield Page(memory, page, offset, last=False)
+            offset += len(page)
+            page, size = [], 0
+        page.append(entry)
+        size += len(entry.message)
+    if page or empty:
+        yield Page(memory, page, offset)
+
+
+def together(pages: Iterable[Page]) -> Iterator[list[Page]]:
+    """The pages of many small memories in lists of about a page."""
+    some = _Some()
+    for page in pages:
+        if some.add(page):
+            yield some.take()
+    if some.pages:
+        yield some.take()
+
+
+async def gathered(pages: AsyncIterator[Page]) -> AsyncIterator[list[Page]]:
+    """See ``together``."""
+    some = _Some()
+    async for page in pages:
+        if some.add(page):
+            yield some.take()
+    if some.pages:
+        yield some.take()
+
+
+class _Some:
+    """Pages of about a page's size."""
+
+    def __init__(self) -> None:
+        self.pages: list[Page] = []
+        self._size = 0
+        self._messages = 0
+
+    def add(self, page: Page) -> bool:
+        """Whether these are enough."""
+        self.pages.append(page)
+        self._messages += len(page.entries)
+        self._size += sum([len(entry.message) for entry in page.entries])
+        enough = self._size >= PAGE_BYTES or self._messages >= PAGE_ENTRIES
+        return enough or len(self.pages) >= PAGE_ENTRIES
+
+    def take(self) -> list[Page]:
+        pages = self.pages
+        self.pages, self._size, self._messages = [], 0, 0
+        return pages
