@@ -10,6 +10,7 @@ from typing import Any
 
 from memctl import codec
 from memctl.model import Entry, MemoryKey, Page
+from memctl.streams import closing
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,10 +104,11 @@ class Selection:
 
         A memory without a selected message is left out, unless the selection takes all messages.
         """
-        if self.whole:
-            async for page in pages:
+        async with closing(pages):
+            async for page in pages if self.whole else self._filter(pages):
                 yield page
-            return
+
+    async def _filter(self, pages: AsyncIterator[Page]) -> AsyncIterator[Page]:
         offset = 0
         newest: deque[Entry] = deque(maxlen=self.last)
         async for page in pages:

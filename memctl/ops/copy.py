@@ -26,6 +26,7 @@ from memctl.ops.losses import refuse_losses
 from memctl.ops.report import CopyReport, Progress, Silent
 from memctl.selection import Selection
 from memctl.store import Capability, Store
+from memctl.streams import closing
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,7 +106,7 @@ class _Copy:
         read = self._source.read(where)
         if self._options.lossy and Capability.REPEATED_IDS not in self._target.capabilities:
             read = _without_repeats(read, self._report.uneven)
-        async with pipeline.closing(read) as pages:
+        async with closing(read) as pages:
             async for page in pages:
                 if first:
                     report.memories.selected += page.last
@@ -167,13 +168,13 @@ class _Copy:
     async def _write(self, pages: AsyncIterator[Page], mode: WriteMode = WriteMode.ADD) -> None:
         pages = self._track(pages)
         written = pipeline.write(self._target, pages, mode, self._options.jobs)
-        async with pipeline.closing(written) as tallies:
+        async with closing(written) as tallies:
             async for tally in tallies:
                 self._count(tally, mode)
 
     async def _track(self, pages: AsyncIterator[Page]) -> AsyncIterator[Page]:
         """Counts the messages of each memory that is being written."""
-        async with pipeline.closing(pages):
+        async with closing(pages):
             async for page in pages:
                 key = page.memory.key
                 self._flying[key] = self._flying.get(key, 0) + len(page.entries)
@@ -220,11 +221,10 @@ class _Copy:
         self, keys: frozenset[MemoryKey], held: dict[MemoryKey, Fingerprint]
     ) -> AsyncIterator[Page]:
         """Messages whose ids the target lacks, to go behind what it holds."""
-        known = {
-            _id_digest(page.memory.key, entry)
-            async for page in self._target.read(Selection(keys=keys))
-            for entry in page.entries
-        }
+        async with closing(self._target.read(Selection(keys=keys))) as pages:
+            known = {
+                _id_digest(page.memory.key, entry) async for page in pages for entry in page.entries
+            }
         offset = 0
         async for page in self._read(self._where.only(keys), first=False):
             there = held[page.memory.key]

@@ -4,27 +4,14 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager, suppress
-from typing import TypeVar
+from contextlib import suppress
 from zlib import crc32
 
 from memctl.model import Page, Tally, WriteMode
 from memctl.store import Capability, Store
-
-T = TypeVar("T")
+from memctl.streams import closing
 
 _END = object()
-
-
-@asynccontextmanager
-async def closing(items: AsyncIterator[T]) -> AsyncIterator[AsyncIterator[T]]:
-    """Closes a stream that may not be read to its end, so that its store lets go at once."""
-    try:
-        yield items
-    finally:
-        close = getattr(items, "aclose", None)
-        if close is not None:
-            await close()
 
 
 async def write(

@@ -6,21 +6,23 @@ from collections.abc import AsyncIterator
 
 from memctl import codec
 from memctl.model import Entry, MemoryInfo, Page
+from memctl.streams import closing
 
 
 async def catalogue(pages: AsyncIterator[Page]) -> AsyncIterator[MemoryInfo]:
     """One MemoryInfo for each memory of the pages; ``repeated`` is left unknown."""
     info: MemoryInfo | None = None
-    async for page in pages:
-        if page.offset == 0 or info is None:
-            memory = page.memory
-            has_summary = None if memory.summary is None else bool(memory.summary)
-            info = MemoryInfo(memory.key, summary=has_summary, ttl=memory.ttl)
-        for entry in page.entries:
-            count(info, entry)
-        if page.last:
-            yield info
-            info = None
+    async with closing(pages):
+        async for page in pages:
+            if page.offset == 0 or info is None:
+                memory = page.memory
+                has_summary = None if memory.summary is None else bool(memory.summary)
+                info = MemoryInfo(memory.key, summary=has_summary, ttl=memory.ttl)
+            for entry in page.entries:
+                count(info, entry)
+            if page.last:
+                yield info
+                info = None
 
 
 def count(info: MemoryInfo, entry: Entry) -> None:

@@ -22,13 +22,20 @@ from memctl import codec
 from memctl.errors import BadData, MemctlError, Uninitialised
 from memctl.model import Entry, Memory, MemoryInfo, MemoryKey, Page, Tally, WriteMode
 from memctl.selection import Selection
-from memctl.store import Capability, Pacer, Store
+from memctl.store import PAGE_BYTES, PAGE_ENTRIES, Capability, Store
 from memctl.stores._catalogue import catalogue
 from memctl.stores._sql_schema import create_tables, missing_tables
 from memctl.stores._sql_write import Position, Refused, SqlWriter
+from memctl.streams import closing
 
 MAX_PUSHED_VALUES = 1000
 """Longer lists of names are compared here: databases bound the parameters of a statement."""
+
+SMALL_BYTES = 64 * 1024
+"""Larger messages are fetched one by one: drivers fetch rows by number, whatever their size."""
+
+FETCH_ROWS = 256
+"""Rows that a driver is asked for at a time: together at most 16 MiB."""
 
 
 class SqlStore(Store):
@@ -76,6 +83,10 @@ class SqlStore(Store):
     @abstractmethod
     def translate(self, error: BaseException) -> MemctlError | None:
         """The error of a driver as memctl's; None where the database refused a value."""
+
+    @abstractmethod
+    def is_repeat(self, error: BaseException) -> bool:
+        """Whether a row was refused because its key is there already."""
 
     @abstractmethod
     async def begin_read(self, connection: AsyncConnection) -> None:
@@ -134,7 +145,10 @@ class SqlStore(Store):
         except self._caught as error:
             cause = error.orig if isinstance(error, DBAPIError) and error.orig else error
             found = self.translate(cause)
-            raise found or Refused(f"{self.label}: {first_line(cause)}") from error
+            if found is None:
+                code = "repeated-id" if self.is_repeat(cause) else "refused"
+                raise Refused(f"{self.label}: {first_line(cause)}", code) from error
+            raise found from error
 
     # Reading
 
@@ -176,11 +190,18 @@ class SqlStore(Store):
         """The statement that reads messages, memory after memory, in order."""
         return (
             f"SELECT {self.user} AS user_id, m.session_id, m.id, {self.index}, "
-            f"{self.payload} AS payload, "
-            f"(SELECT {self.mark_list} FROM message_mark k WHERE k.msg_id = m.id) AS marks "
+            f"{self.small_payload()} AS payload, {self.marks()} AS marks "
             f"FROM {self.source()} WHERE {condition} "
             f"ORDER BY m.session_id, 1, {self.index}, m.id"
         )
+
+    def small_payload(self) -> str:
+        """The message, or NULL for a large one, which is fetched by itself."""
+        return f"CASE WHEN {self.size()} <= {SMALL_BYTES} THEN {self.payload} END"
+
+    def marks(self) -> str:
+        """The marks of a message as a JSON array."""
+        return f"(SELECT {self.mark_list} FROM message_mark k WHERE k.msg_id = m.id)"
 
     @asynccontextmanager
     async def snapshot(self) -> AsyncIterator[AsyncConnection]:
@@ -193,59 +214,73 @@ class SqlStore(Store):
                 finally:
                     await connection.rollback()
 
+    @asynccontextmanager
+    async def aside(self, connection: AsyncConnection) -> AsyncIterator[AsyncConnection]:
+        """A connection for a question while a result of ``connection`` is still being read."""
+        yield connection
+
     async def rows(
-        self, connection: AsyncConnection, sql: str, values: dict[str, list[str]], pacer: Pacer
+        self, connection: AsyncConnection, sql: str, values: dict[str, list[str]]
     ) -> AsyncIterator[Sequence[Any]]:
-        """The result in partitions whose size the pacer chooses."""
+        """The result in partitions of FETCH_ROWS."""
         statement = text(sql).bindparams(*(bindparam(name, expanding=True) for name in values))
         async with connection.stream(statement, values) as result:
-            while rows := await result.fetchmany(pacer.rows):
+            while rows := await result.fetchmany(FETCH_ROWS):
                 yield rows
 
     async def read(self, where: Selection) -> AsyncIterator[Page]:
-        async for page in where.apply(self._read_keys(where)):
-            yield page
+        async with closing(where.apply(self._read_keys(where))) as pages:
+            async for page in pages:
+                yield page
 
     async def _read_keys(self, where: Selection) -> AsyncIterator[Page]:
         seen: set[MemoryKey] = set()
-        async with self.snapshot() as connection:
-            async for page in self._read_messages(connection, where):
-                seen.add(page.memory.key)
-                yield page
+        async with self.snapshot() as connection, self.aside(connection) as aside:
+            async with closing(self._read_messages(connection, aside, where)) as pages:
+                async for page in pages:
+                    seen.add(page.memory.key)
+                    yield page
             if where.whole:
-                async for key in self._sessions(connection):
-                    if key not in seen and where.has_key(key):
-                        yield Page(Memory(key), [])
+                async with closing(self._sessions(connection)) as keys:
+                    async for key in keys:
+                        if key not in seen and where.has_key(key):
+                            yield Page(Memory(key), [])
 
     async def _read_messages(
-        self, connection: AsyncConnection, where: Selection
+        self, connection: AsyncConnection, aside: AsyncConnection, where: Selection
     ) -> AsyncIterator[Page]:
-        condition, values = self.conditions(where)
-        pacer = Pacer()
-        key: MemoryKey | None = None
-        entries: list[Entry] = []
-        offset = 0
-        async for rows in self.rows(connection, self.ordered(condition), values, pacer):
-            size = 0
-            for row in rows:
-                if key is None or row[1] != key.session or row[0] != key.user:
-                    if key is not None and where.has_key(key):
-                        yield Page(Memory(key), entries, offset, last=True)
-                    key, entries, offset = MemoryKey(row[0], row[1]), [], 0
-                entry = self._entry(key, row)
-                entries.append(entry)
-                size += len(entry.message)
-            pacer.saw(len(rows), size)
-            # The last message waits: only the next row tells whether it closes the memory.
-            if key is not None and len(entries) > 1 and where.has_key(key):
-                yield Page(Memory(key), entries[:-1], offset, last=False)
-                offset += len(entries) - 1
-            entries = entries[-1:]
-        if key is not None and where.has_key(key):
-            yield Page(Memory(key), entries, offset, last=True)
+        """Pages of the memories that have messages.
 
-    def _entry(self, key: MemoryKey, row: Any) -> Entry:
+        The newest message always waits: only the next row tells whether it closes its memory.
+        """
+        condition, values = self.conditions(where)
+        cutter = _Cutter()
+        async with closing(self.rows(connection, self.ordered(condition), values)) as partitions:
+            async for rows in partitions:
+                for row in rows:
+                    key = cutter.key
+                    if row[1] != key.session or row[0] != key.user or not cutter.entries:
+                        if cutter.entries and where.has_key(key):
+                            yield cutter.last()
+                        key = cutter.start(row[0], row[1])
+                    elif cutter.full:
+                        page = cutter.next()
+                        if where.has_key(key):
+                            yield page
+                    entry = await self._entry(aside, key, row)
+                    if entry:
+                        cutter.add(entry)
+        if cutter.entries and where.has_key(cutter.key):
+            yield cutter.last()
+
+    async def _entry(self, aside: AsyncConnection, key: MemoryKey, row: Any) -> Entry | None:
+        """A row as an entry; None where a large message was deleted while it was asked for."""
         _, _, row_id, index, payload, marks = row
+        if payload is None:
+            sql = text(f"SELECT {self.payload} FROM message m WHERE m.id = :id")
+            payload = (await aside.execute(sql, {"id": row_id})).scalar()
+            if payload is None:
+                return None
         message = (
             payload if isinstance(payload, bytes) else payload.encode("utf-8", "surrogatepass")
         )
@@ -262,9 +297,11 @@ class SqlStore(Store):
             raise BadData(f"{self.label}: the message {row_id!r} is not JSON: {error}") from error
 
     async def _sessions(self, connection: AsyncConnection) -> AsyncIterator[MemoryKey]:
-        async for rows in self.rows(connection, "SELECT user_id, id FROM session", {}, Pacer()):
-            for user, session in rows:
-                yield MemoryKey(user, session)
+        statement = "SELECT user_id, id FROM session"
+        async with closing(self.rows(connection, statement, {})) as partitions:
+            async for rows in partitions:
+                for user, session in rows:
+                    yield MemoryKey(user, session)
 
     # The catalogue
 
@@ -278,12 +315,10 @@ class SqlStore(Store):
         condition, values = self.conditions(where)
         infos: dict[MemoryKey, MemoryInfo] = {}
         async with self.snapshot() as connection:
-            pacer = Pacer()
-            pacer.rows = 1000
-            async for rows in self.rows(connection, self._by_role(condition), values, pacer):
+            async for rows in self.rows(connection, self._by_role(condition), values):
                 for row in rows:
                     self._add_role(infos, where, row)
-            async for rows in self.rows(connection, self._by_mark(condition), values, pacer):
+            async for rows in self.rows(connection, self._by_mark(condition), values):
                 for user, session, mark, count in rows:
                     if info := infos.get(MemoryKey(user, session)):
                         info.marks[mark] = count
@@ -337,20 +372,19 @@ class SqlStore(Store):
             f"SELECT {self.user} AS user_id, m.session_id AS session_id, {self.index} AS position "
             f"FROM {self.source()}) AS found GROUP BY user_id, session_id"
         )
-        pacer = Pacer()
-        pacer.rows = 1000
         async with self.snapshot() as connection:
             return {
                 MemoryKey(user, session): Position(count, top)
-                async for rows in self.rows(connection, sql, {}, pacer)
+                async for rows in self.rows(connection, sql, {})
                 for user, session, count, top in rows
             }
 
     async def write(
         self, pages: AsyncIterator[Page], mode: WriteMode = WriteMode.ADD
     ) -> AsyncIterator[Tally]:
-        async for tally in SqlWriter(self, mode).write(pages):
-            yield tally
+        async with closing(SqlWriter(self, mode).write(pages)) as tallies:
+            async for tally in tallies:
+                yield tally
 
     @asynccontextmanager
     async def transaction(self) -> AsyncIterator[AsyncConnection]:
@@ -359,6 +393,43 @@ class SqlStore(Store):
             await self.begin_write(connection)
             yield connection
             await connection.commit()
+
+
+class _Cutter:
+    """Cuts the messages of one memory after the other into pages."""
+
+    def __init__(self) -> None:
+        self.key = MemoryKey("", "")
+        self.entries: list[Entry] = []
+        self._offset = 0
+        self._size = 0
+
+    def start(self, user: str, session: str) -> MemoryKey:
+        """Another memory begins."""
+        self.key = MemoryKey(user, session)
+        self.entries, self._offset, self._size = [], 0, 0
+        return self.key
+
+    def add(self, entry: Entry) -> None:
+        """The memory goes on."""
+        self.entries.append(entry)
+        self._size += len(entry.message)
+
+    @property
+    def full(self) -> bool:
+        """Whether a page is ready, and the memory goes on."""
+        return self._size >= PAGE_BYTES or len(self.entries) >= PAGE_ENTRIES
+
+    def next(self) -> Page:
+        """The page that is ready."""
+        page = Page(Memory(self.key), self.entries, self._offset, last=False)
+        self._offset += len(self.entries)
+        self.entries, self._size = [], 0
+        return page
+
+    def last(self) -> Page:
+        """The end of the memory."""
+        return Page(Memory(self.key), self.entries, self._offset, last=True)
 
 
 def first_line(error: BaseException) -> str:

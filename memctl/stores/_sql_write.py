@@ -26,6 +26,10 @@ class Position(NamedTuple):
 class Refused(BadData):
     """The database understood the statement, but does not take one of its values."""
 
+    def __init__(self, message: str, failure_code: str) -> None:
+        super().__init__(message)
+        self.failure = Failure(failure_code, message)
+
 
 class SqlWriter:
     """One ``write`` of a store.
@@ -73,8 +77,7 @@ class SqlWriter:
             return tallies + await self._commit_small(good)
         except Refused as refused:
             if len(good) == 1:
-                failure = Failure("refused", str(refused))
-                return [*tallies, Tally(good[0].memory.key, failure=failure)]
+                return [*tallies, Tally(good[0].memory.key, failure=refused.failure)]
         # One of them was refused, and the database does not say which.
         for small in good:
             tallies += await self._write_small([small])
@@ -124,7 +127,7 @@ class SqlWriter:
                 return await self._commit_large(key, large)
         except Refused as refused:
             await _drain(large.pages)
-            return Tally(key, failure=Failure("refused", str(refused)))
+            return Tally(key, failure=refused.failure)
 
     async def _commit_large(self, key: MemoryKey, large: Large) -> Tally:
         written = 0

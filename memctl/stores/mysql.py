@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 import ssl
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
 from typing import Any
 from urllib.parse import parse_qsl, unquote, urlsplit
 
@@ -24,6 +25,7 @@ _SSL_MODES = ("disable", "prefer", "require", "verify-ca", "verify-full")
 # Values that the server does not take: too long, no valid JSON, wrong encoding, a key twice,
 # a packet beyond max_allowed_packet.
 _REFUSED = frozenset({1048, 1062, 1153, 1264, 1366, 1406, 1452, 3140, 3141, 3144, 4025, 22032})
+_REPEAT = 1062
 _DENIED = frozenset({1044, 1045, 1698})
 _READ_ONLY = frozenset({1142, 1227, 1290, 1792, 1836})
 _FULL = frozenset({1021, 1114})
@@ -64,7 +66,8 @@ class MysqlStore(SqlStore):
                 return "mysql:" + "/".join(str(part) for part in result.one())
 
     def field(self, name: str) -> str:
-        return f"JSON_UNQUOTE(JSON_EXTRACT(m.msg, '$.{name}'))"
+        value = f"JSON_EXTRACT(m.msg, '$.{name}')"
+        return f"CASE WHEN JSON_TYPE({value}) = 'STRING' THEN JSON_UNQUOTE({value}) END"
 
     def suffix(self) -> str:
         end = f"CONCAT('-', m.session_id, '-', {self.field('id')})"
@@ -75,6 +78,18 @@ class MysqlStore(SqlStore):
 
     def size(self) -> str:
         return "LENGTH(m.msg)"
+
+    def is_repeat(self, error: BaseException) -> bool:
+        return bool(error.args) and error.args[0] == _REPEAT
+
+    @asynccontextmanager
+    async def aside(
+        self,
+        connection: AsyncConnection,  # noqa: ARG002 - busy with its result
+    ) -> AsyncIterator[AsyncConnection]:
+        async with self._engine.connect() as other:
+            await self.begin_read(other)
+            yield other
 
     async def begin_read(self, connection: AsyncConnection) -> None:
         await connection.exec_driver_sql("START TRANSACTION WITH CONSISTENT SNAPSHOT, READ ONLY")

@@ -18,6 +18,8 @@ from memctl.stores._sql import SqlStore, first_line
 CONNECT_TIMEOUT = 15
 """Seconds until an attempt to connect is given up."""
 
+UNIQUE_VIOLATION = "23505"
+
 # Escapes that JSON may hold and PostgreSQL's json operators refuse, anywhere in the text: NUL, and
 # surrogates without a partner.
 _UNREADABLE = r"\\u(0000|[dD][89abAB]..(?!\\u[dD][c-fC-F])|(?<!\\u[dD][89abAB]..\\u)[dD][c-fC-F]..)"
@@ -63,13 +65,17 @@ class PostgresqlStore(SqlStore):
                 return "postgresql:" + "/".join(str(part) for part in result.one())
 
     def field(self, name: str) -> str:
-        cleaned = f"CAST(regexp_replace(m.msg::text, '{_UNREADABLE}', '\\u0001', 'g') AS json)"
+        return f"CASE WHEN json_typeof(j.msg -> '{name}') = 'string' THEN j.msg ->> '{name}' END"
+
+    def source(self) -> str:
         # Only a text that has such an escape pays for being cleaned.
         return (
-            f"CASE WHEN strpos(m.msg::text, '\\u0000') = 0 AND strpos(m.msg::text, '\\ud') = 0 "
-            f"AND strpos(m.msg::text, '\\uD') = 0 THEN m.msg ->> '{name}' "
-            f"ELSE {cleaned} ->> '{name}' END"
-        ).replace("::", "\\:\\:")
+            super().source() + " CROSS JOIN LATERAL (SELECT CASE "
+            "WHEN strpos(t.msg, '\\u0000') = 0 AND strpos(t.msg, '\\ud') = 0 "
+            "AND strpos(t.msg, '\\uD') = 0 THEN m.msg "
+            f"ELSE CAST(regexp_replace(t.msg, '{_UNREADABLE}', '\\u0001', 'g') AS json) END AS msg "
+            "FROM (SELECT CAST(m.msg AS TEXT) AS msg) t) j"
+        )
 
     def suffix(self) -> str:
         end = f"'-' || m.session_id || '-' || ({self.field('id')})"
@@ -80,6 +86,9 @@ class PostgresqlStore(SqlStore):
 
     def size(self) -> str:
         return "octet_length(CAST(m.msg AS TEXT))"
+
+    def is_repeat(self, error: BaseException) -> bool:
+        return getattr(error, "sqlstate", None) == UNIQUE_VIOLATION
 
     async def begin_read(self, connection: AsyncConnection) -> None:
         await connection.execution_options(

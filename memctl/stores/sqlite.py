@@ -59,8 +59,8 @@ class SqliteStore(SqlStore):
     def field(self, name: str) -> str:
         # SQLite's JSON functions refuse NaN; memctl's own function takes what Python takes.
         return (
-            f"CASE WHEN json_valid(m.msg) THEN json_extract(m.msg, '$.{name}') "
-            f"ELSE memctl_field(m.msg, '{name}') END"
+            f"CASE WHEN NOT json_valid(m.msg) THEN memctl_field(m.msg, '{name}') "
+            f"WHEN json_type(m.msg, '$.{name}') = 'text' THEN json_extract(m.msg, '$.{name}') END"
         )
 
     def suffix(self) -> str:
@@ -73,13 +73,16 @@ class SqliteStore(SqlStore):
         # Sorting the keys and then fetching each message keeps the messages out of the sorter.
         # LIMIT -1 and CROSS JOIN make SQLite keep the order of the inner statement.
         return (
-            f"SELECT k.user_id, k.session_id, m.id, {self.index}, {self.payload}, "
-            f"(SELECT {self.mark_list} FROM message_mark k WHERE k.msg_id = m.id) FROM ("
+            f"SELECT o.user_id, o.session_id, m.id, {self.index}, {self.small_payload()}, "
+            f"{self.marks()} FROM ("
             f"SELECT m.rowid AS row, m.session_id AS session_id, {self.user} AS user_id "
             f"FROM {self.source()} WHERE {condition} "
             f"ORDER BY m.session_id, 3, {self.index}, m.id LIMIT -1"
-            f") AS k CROSS JOIN message m ON m.rowid = k.row"
+            f") AS o CROSS JOIN message m ON m.rowid = o.row"
         )
+
+    def is_repeat(self, error: BaseException) -> bool:
+        return getattr(error, "sqlite_errorcode", None) in _REPEATS
 
     async def begin_read(self, connection: AsyncConnection) -> None:
         await connection.exec_driver_sql("BEGIN")
@@ -117,6 +120,9 @@ class SqliteStore(SqlStore):
         if isinstance(error, sqlite3.IntegrityError | sqlite3.DataError | UnicodeEncodeError):
             return None
         return Unavailable(f"{self.label}: {text}")
+
+
+_REPEATS = (sqlite3.SQLITE_CONSTRAINT_PRIMARYKEY, sqlite3.SQLITE_CONSTRAINT_UNIQUE)
 
 
 def _insert_sql(table: str, columns: Sequence[str]) -> str:
