@@ -1,0 +1,239 @@
+"""The records of memctl's archive: one JSON object a line.
+
+    {"memctl":"archive","version":1,"created":"2025-03-01T12:00:00+01:00","source":"redis://host/0"}
+    {"memory":{"user":"u","session":"s","summary":null,"attributes":{}}}
+    {"message":{...as it was stored...},"marks":["hint"]}
+    {"end":{"memories":1,"messages":1,"digest":"sha256:..."}}
+
+A memory is followed by its messages, in order.  The digest is that of all bytes before the last
+line.  Some fields are there only where they say something: ``part`` of a memory that is one of
+several in its session; the attribute ``ttl``, the seconds that it had still to live; ``id`` of a
+message where it is not the message's own; ``index``, the position column of the SQL layout.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable
+from enum import Enum
+from typing import Any, NamedTuple
+
+from memctl import codec
+from memctl.errors import BadData
+from memctl.model import Entry, Memory, MemoryKey
+from memctl.stores._compression import Sink
+
+VERSION = 1
+_LARGE = 1024 * 1024
+_MESSAGE = b'{"message":'
+_MARKS = b',"marks":'
+
+
+class Kind(Enum):
+    """What a line after the first can be."""
+
+    MEMORY = "memory"
+    MESSAGE = "message"
+    END = "end"
+
+
+_PREFIXES = {kind: b'{"%b":' % kind.value.encode() for kind in Kind}
+
+
+class End(NamedTuple):
+    """The last record."""
+
+    memories: int
+    messages: int
+    digest: str
+
+
+class ArchiveWriter:
+    """Writes an archive to a stream, record by record, in constant memory.
+
+    ``memory`` opens a memory; its messages follow by ``entries``, or by ``copy`` as lines of
+    another archive.  ``finish`` ends the archive; the stream stays open.
+    """
+
+    def __init__(self, stream: Sink, *, created: str, source: str | None = None) -> None:
+        """``created`` is a time in ISO 8601; ``source`` says where the memories come from."""
+        self.memories = 0
+        self.messages = 0
+        self._stream = stream
+        self._hash = hashlib.sha256()
+        header = {"memctl": "archive", "version": VERSION, "created": created, "source": source}
+        self._write(codec.dumps(header) + b"\n")
+
+    def memory(self, memory: Memory) -> None:
+        """Opens a memory."""
+        self._write(memory_line(memory))
+        self.memories += 1
+
+    def entries(self, entries: Iterable[Entry]) -> None:
+        """Adds messages to the memory opened last.
+
+        Raises:
+            BadData: see ``message_lines``.
+        """
+        for lines, messages in message_lines(entries):
+            self.copy(lines, messages)
+
+    def copy(self, lines: bytes, messages: int) -> None:
+        """Adds so many messages that are lines already, or pieces of lines."""
+        self._write(lines)
+        self.messages += messages
+
+    def finish(self) -> None:
+        """Writes the last record."""
+        digest = digest_text(self._hash.hexdigest())
+        end = {"memories": self.memories, "messages": self.messages, "digest": digest}
+        self._stream.write(codec.dumps({"end": end}) + b"\n")
+        self._stream.flush()
+
+    def _write(self, data: bytes) -> None:
+        self._hash.update(data)
+        self._stream.write(data)
+
+
+def digest_text(hexadecimal: str) -> str:
+    """How a digest is written."""
+    return f"sha256:{hexadecimal}"
+
+
+def memory_line(memory: Memory) -> bytes:
+    """The record that opens a memory."""
+    user, session, part = memory.key
+    record: dict[str, Any] = {"user": user, "session": session}
+    if part:
+        record["part"] = part
+    record["summary"] = memory.summary
+    record["attributes"] = {} if memory.ttl is None else {"ttl": memory.ttl}
+    return codec.dumps({"memory": record}) + b"\n"
+
+
+def message_lines(entries: Iterable[Entry]) -> Iterable[tuple[bytes, int]]:
+    """Pieces of the records of messages, each with the number of messages that it ends.
+
+    Raises:
+        BadData: a message is not a JSON object.
+    """
+    some: list[bytes] = []
+    messages = 0
+    for entry in entries:
+        message = entry.message
+        if b"\n" in message or b"\r" in message:
+            # Outside of JSON texts, where they are escaped, both are but white space.
+            message = message.replace(b"\n", b" ").replace(b"\r", b" ")
+        if len(message) < _LARGE:
+            some += (_MESSAGE, message, _about(entry))
+            messages += 1
+            continue
+        yield b"".join((*some, _MESSAGE)), messages
+        yield message, 0
+        some, messages = [_about(entry)], 1
+    yield b"".join(some), messages
+
+
+def _about(entry: Entry) -> bytes:
+    """The rest of the line, behind the message."""
+    try:
+        own = codec.field(entry.message, "id")
+    except ValueError as error:
+        raise BadData(f"the message {entry.id!r} is not a JSON object: {error}") from error
+    fields: dict[str, Any] = {"marks": list(entry.marks)}
+    if own != entry.id:
+        fields["id"] = entry.id
+    if entry.index is not None:
+        fields["index"] = entry.index
+    return b"," + codec.dumps(fields)[1:] + b"\n"
+
+
+def kind_of(line: bytes) -> Kind:
+    """What a line is; raises ValueError if it is none of a Kind."""
+    for kind, prefix in _PREFIXES.items():
+        if line.startswith(prefix):
+            return kind
+    record = _object(codec.loads(line))
+    for kind in Kind:
+        if kind.value in record:
+            return kind
+    raise ValueError("no record of an archive")
+
+
+def read_header(line: bytes) -> dict[str, Any] | None:
+    """The first line; None if this is no archive."""
+    try:
+        record = codec.loads(line)
+    except ValueError:
+        return None
+    if not isinstance(record, dict) or record.get("memctl") != "archive":
+        return None
+    return record if isinstance(record.get("version"), int) else None
+
+
+def read_memory(line: bytes) -> Memory:
+    """The memory that a line opens; raises ValueError if it is not written so."""
+    record = _object(_object(codec.loads(line)).get("memory"))
+    user, session, part = record.get("user"), record.get("session"), record.get("part", "")
+    summary, ttl = record.get("summary"), _object(record.get("attributes", {})).get("ttl")
+    if not (isinstance(user, str) and isinstance(session, str) and isinstance(part, str)):
+        raise ValueError("the name of the memory is not a text")
+    if not isinstance(summary, str | None) or not isinstance(ttl, int | float | None):
+        raise ValueError("the summary is not a text, or the ttl not a number")
+    return Memory(MemoryKey(user, session, part), summary, ttl)
+
+
+def read_end(line: bytes) -> End:
+    """What the last line says; raises ValueError if it is not written so."""
+    record = _object(_object(codec.loads(line)).get("end"))
+    return End(record.get("memories", -1), record.get("messages", -1), record.get("digest", ""))
+
+
+def split(line: bytes) -> tuple[bytes, dict[str, Any]]:
+    """The text of a message, not looked into, and the other fields of its line.
+
+    Raises:
+        ValueError: it is not written so.
+    """
+    at = line.rfind(_MARKS)
+    if at > 0 and line.startswith(_MESSAGE):
+        try:
+            # It is JSON only if nothing but the line itself is open before these marks.
+            fields = codec.loads(b"{" + line[at + 1 :])
+        except ValueError:
+            fields = None
+        if fields is not None:
+            return line[len(_MESSAGE) : at], _checked(fields)
+    record = _object(codec.loads(line))
+    return codec.dumps(_object(record.get("message"))), _checked(record)
+
+
+def entry(message: bytes, fields: dict[str, Any]) -> Entry:
+    """The message of a split line; raises ValueError if it is not a JSON object with an id."""
+    message = codec.utf8(message)
+    try:
+        value = codec.loads(message)
+    except ValueError:
+        # Somebody else's line, with more fields between the message and its marks
+        fields = codec.loads(_MESSAGE + message + b"}") | fields
+        value = fields["message"]
+        message = codec.dumps(value)
+    id = fields.get("id", _object(value).get("id"))
+    if not isinstance(id, str):
+        raise ValueError("the message has no id")
+    return Entry(id, message, tuple(fields["marks"]), fields.get("index"))
+
+
+def _object(value: Any) -> dict[str, Any]:
+    if not isinstance(value, dict):
+        raise ValueError("not a JSON object")
+    return value
+
+
+def _checked(fields: dict[str, Any]) -> dict[str, Any]:
+    marks = fields.setdefault("marks", [])
+    if not isinstance(marks, list) or not all(isinstance(mark, str) for mark in marks):
+        raise ValueError("the marks are not a list of texts")
+    if not isinstance(fields.get("index"), int | None):
+        raise ValueError("the index is not an integer")
+    return fields

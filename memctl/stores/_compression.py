@@ -1,0 +1,91 @@
+"""Streams that compress and decompress: gzip and zstd."""
+
+from __future__ import annotations
+
+import gzip
+import io
+import zlib
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from typing import IO, Protocol, cast
+
+import zstandard
+
+from memctl.errors import MemctlError
+
+_BUFFER = 1024 * 1024
+_GZIP = b"\x1f\x8b"
+_ZSTD = b"\x28\xb5\x2f\xfd"
+_GZIP_LEVEL = 6
+_ZSTD_LEVEL = 3
+DAMAGE = (EOFError, gzip.BadGzipFile, zlib.error, zstandard.ZstdError)
+"""What reading raises where compressed data is cut off or damaged."""
+
+
+class Sink(Protocol):
+    """What bytes are written to."""
+
+    def write(self, data: bytes, /) -> object:
+        """Takes all of the data."""
+
+    def flush(self) -> object:
+        """Hands on what is buffered."""
+
+
+class Output(Sink, Protocol):
+    """A sink with an end."""
+
+    def close(self) -> object:
+        """Writes what is left, and leaves what is below open."""
+
+
+def reading(raw: io.RawIOBase) -> io.BufferedIOBase:
+    """The content of a file, decompressed if it is compressed, whatever its name."""
+    buffered = io.BufferedReader(raw, _BUFFER)
+    start = buffered.peek(len(_ZSTD))
+    if start.startswith(_GZIP):
+        return gzip.GzipFile(fileobj=buffered, mode="rb")
+    if start.startswith(_ZSTD):
+        stream = zstandard.ZstdDecompressor().stream_reader(buffered, read_across_frames=True)
+        return io.BufferedReader(cast(io.RawIOBase, stream), _BUFFER)
+    return buffered
+
+
+def _output(name: str, sink: Sink) -> Output:
+    if name.lower().endswith(".gz"):
+        # With no time and no name in it, the same memories make the same file.
+        return gzip.GzipFile(
+            filename="",
+            mode="wb",
+            compresslevel=_GZIP_LEVEL,
+            fileobj=cast(IO[bytes], sink),
+            mtime=0,
+        )
+    if name.lower().endswith(".zst"):
+        compressor = zstandard.ZstdCompressor(level=_ZSTD_LEVEL, write_checksum=True)
+        return compressor.stream_writer(cast(IO[bytes], sink), closefd=False)
+    return _Plain(sink)
+
+
+class _Plain:
+    """No compression."""
+
+    def __init__(self, sink: Sink) -> None:
+        self.write = sink.write
+        self.flush = sink.flush
+
+    def close(self) -> None:
+        self.flush()
+
+
+@contextmanager
+def compressed(name: str, sink: Sink) -> Iterator[Sink]:
+    """What compresses as the ending of a file's name says; the sink stays open."""
+    output = _output(name, sink)
+    try:
+        yield output
+    except BaseException:
+        with suppress(MemctlError, OSError, ValueError):  # it will be thrown away
+            output.close()
+        raise
+    output.close()

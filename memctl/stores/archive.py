@@ -1,0 +1,190 @@
+"""memctl's archive: memories in one file, plain, gzip or zstd (see ``_archive_format``)."""
+
+from __future__ import annotations
+
+import os
+import stat
+import tempfile
+from collections.abc import AsyncGenerator, AsyncIterator, Iterator
+from contextlib import ExitStack, aclosing
+from datetime import datetime
+from functools import partial
+from pathlib import Path
+from typing import TypeVar
+
+from memctl.errors import BadData, Unavailable
+from memctl.location import Location, same_file
+from memctl.model import Memory, MemoryInfo, Page, Tally, WriteMode
+from memctl.selection import Selection
+from memctl.store import Capability, Store
+from memctl.stores._archive_format import ArchiveWriter
+from memctl.stores._archive_read import Contents, Sections, headers, read_pages, verify
+from memctl.stores._archive_write import Fresh, Incoming, Merge
+from memctl.stores._catalogue import count
+from memctl.stores._compression import compressed
+from memctl.stores._files import AtomicFile, system_errors
+from memctl.stores._id_set import IdSet
+from memctl.stores._pages import gathered, together
+from memctl.stores._threads import in_thread
+
+T = TypeVar("T")
+
+
+class ArchiveStore(Store):
+    """An archive, read only when it is proved to be whole, and replaced only by a whole one.
+
+    ``write`` adds to what is there: it yields its tallies when the new archive has taken the place
+    of the old one, which is when the pages are at their end.
+    """
+
+    kind = "archive"
+    capabilities = (
+        Capability.SUMMARIES
+        | Capability.TTL
+        | Capability.EMPTY
+        | Capability.REPEATED_IDS
+        | Capability.MARK_ORDER
+        | Capability.PARTS
+    )
+    source: str | None = None
+    """Where the memories come from, without secrets, for the first line of a new archive."""
+    created: str | None = None
+    """When, in ISO 8601; None is the time of writing."""
+
+    def __init__(self, location: Location, *, create: bool = False) -> None:
+        super().__init__(location, create=create)
+        self._descriptor: int | None = None
+        self._opened: tuple[int, ...] | None = None
+        self._contents = Contents()
+
+    async def open(self) -> None:
+        try:
+            self._open_file()
+            if self._descriptor is not None:
+                with system_errors(self.location.path, "read"):
+                    self._contents = await in_thread(partial(verify, self._descriptor, self.label))
+        except BaseException:
+            self._close_file()
+            raise
+
+    def _open_file(self) -> None:
+        """Opens the file, unless it is still to be made."""
+        path = self.location.path
+        with system_errors(path, "read"):
+            self._opened = _stamp(path)
+            if self.create and self._opened is None:
+                return
+            # Without O_NONBLOCK, opening a named pipe would wait for its writer.
+            self._descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
+            if not stat.S_ISREG(os.fstat(self._descriptor).st_mode):
+                raise BadData(f"{self.label} is not a file", "'-' reads an archive from a pipe")
+
+    def _close_file(self) -> None:
+        if self._descriptor is not None:
+            os.close(self._descriptor)
+            self._descriptor = None
+
+    async def close(self) -> None:
+        self._close_file()
+
+    async def identity(self) -> str:
+        return f"file:{same_file(self.location.path)}"
+
+    # Reading
+
+    async def memories(self, where: Selection) -> AsyncIterator[MemoryInfo]:
+        info: MemoryInfo | None = None
+        ids = IdSet()
+        async with aclosing(self.read(where)) as pages:
+            async for page in pages:
+                if info is None:
+                    memory = page.memory
+                    info = MemoryInfo(memory.key, summary=bool(memory.summary), ttl=memory.ttl)
+                    ids = IdSet()
+                for entry in page.entries:
+                    count(info, entry)
+                ids.add(entry.id for entry in page.entries)
+                if page.last:
+                    info.repeated = ids.repeats
+                    yield info
+                    info = None
+
+    async def headers(self, where: Selection) -> AsyncIterator[Memory]:
+        if not where.whole:
+            async for memory in super().headers(where):
+                yield memory
+        elif self._descriptor is not None:
+            found = headers(self._descriptor, self.label, where)
+            while some := await self._next(found):
+                for memory in some:
+                    yield memory
+
+    async def read(self, where: Selection) -> AsyncGenerator[Page, None]:
+        async with aclosing(self._pages(where)) as found:
+            async for page in where.apply(found):
+                yield page
+
+    async def _pages(self, where: Selection) -> AsyncGenerator[Page, None]:
+        if self._descriptor is not None:
+            found = together(read_pages(self._descriptor, self.label, where))
+            while some := await self._next(found):
+                for page in some:
+                    yield page
+
+    async def _next(self, found: Iterator[list[T]]) -> list[T]:
+        """The next of the lists, made in a thread; an empty one at the end."""
+        with system_errors(self.location.path, "read"):
+            return await in_thread(partial(next, found, []))
+
+    # Writing
+
+    async def write(
+        self, pages: AsyncIterator[Page], mode: WriteMode = WriteMode.ADD
+    ) -> AsyncIterator[Tally]:
+        path = self.location.path
+        created = self.created or datetime.now().astimezone().isoformat(timespec="seconds")
+        source = self.source or self._contents.source
+        with AtomicFile(path) as file:
+            with compressed(path.name, file) as sink, ExitStack() as stack:
+                writer = ArchiveWriter(sink, created=created, source=source)
+                incoming = self._incoming(writer, mode, stack)
+                async for some in gathered(pages):
+                    await in_thread(partial(incoming.add, some))
+                if incoming.changes or not incoming.tallies:
+                    await in_thread(incoming.finish)
+            if incoming.changes or (not incoming.tallies and self._descriptor is None):
+                await in_thread(partial(self._publish, file))
+                self._contents = Contents(source, incoming.after)
+        for tally in incoming.tallies:
+            yield tally
+
+    def _incoming(self, writer: ArchiveWriter, mode: WriteMode, stack: ExitStack) -> Incoming:
+        """How to write: only into memories that are there, a spool is needed."""
+        if self._descriptor is None or not self._contents.memories:
+            return Fresh(writer, self._contents, mode)
+        path = self.location.path
+        with system_errors(path, "write"):
+            folder = os.path.dirname(same_file(path))
+            spool = tempfile.TemporaryFile(dir=folder)  # noqa: SIM115 - the stack closes it
+        stack.enter_context(spool)
+        old = Sections(self._descriptor, self.label)
+        return Merge(writer, self._contents, mode, old, spool, path)
+
+    def _publish(self, file: AtomicFile) -> None:
+        """Puts the new archive into the place of the one that was opened, and opens it."""
+        if _stamp(self.location.path) != self._opened:
+            raise Unavailable(
+                f"another program changed {self.label} meanwhile", "run the same command again"
+            )
+        file.commit()
+        self._close_file()
+        self._open_file()
+
+
+def _stamp(path: Path) -> tuple[int, ...] | None:
+    """What changes with a file; None where there is none."""
+    try:
+        found = path.stat()
+    except FileNotFoundError:
+        return None
+    return found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns
