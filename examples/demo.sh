@@ -1,0 +1,24 @@
+#!/usr/bin/env bash
+# A sample agent's memory goes from a state_dict into SQLite, is looked at, exported, moved and compared.
+set -euo pipefail
+cd "$(dirname "$0")"
+demo=$(mktemp -d)
+trap 'rm -rf "$demo"' EXIT
+
+run() {
+    printf '\n\033[1m$ memctl %s\033[0m\n' "$(printf '%q ' "$@" | sed "s|$demo|DEMO|g")"
+    memctl "$@"
+}
+
+mkdir "$demo/states"
+store="sqlite:///$demo/agents.db?state=$demo/states"
+
+run import friday.json "$store" --user ada --session kyoto
+run inspect "$store"
+run inspect "$store" --messages --last 5
+run export "$store" --user ada --session kyoto -o "$demo/kyoto.json"
+run export "$store" --as archive -o "$demo/nightly.ndjson.gz"
+run migrate "$store" "$demo/moved.ndjson.zst"
+run migrate "$demo/nightly.ndjson.gz" "$demo/sessions/"
+run verify "$store" "$demo/moved.ndjson.zst"
+run verify "$store" "$demo/sessions/"

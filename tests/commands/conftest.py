@@ -1,0 +1,60 @@
+"""Stores with something in them, for the tests of the commands."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import Result
+
+from memctl import location
+from memctl.model import Entry, MemoryKey
+from memctl.registry import make_store
+from tests.conformance import samples
+from tests.conformance.drive import write_all
+
+Run = Callable[..., Result]
+FRIDAY = Path(__file__).parents[2] / "examples" / "friday.json"
+
+
+async def fill(text: str, memories: dict[MemoryKey, list[Entry]], **about: Any) -> None:
+    """Writes memories into a store that is written as a user writes it."""
+    async with make_store(location.parse(text), create=True) as store:
+        await write_all(
+            store, [samples.sample(key, found, **about) for key, found in memories.items()]
+        )
+
+
+@pytest.fixture
+def database(tmp_path: Path) -> str:
+    """A place for a SQLite database."""
+    return f"sqlite:///{tmp_path}/agents.db"
+
+
+@pytest.fixture
+def filled(database: str) -> str:
+    """A SQLite database with four memories of two users: 10, 20, 30 and 40 messages."""
+    keys = [samples.key(number) for number in range(4)]
+    asyncio.run(fill(database, {key: samples.entries(10 * n + 10) for n, key in enumerate(keys)}))
+    return database
+
+
+def report(result: Result, code: int = 0) -> dict[str, Any]:
+    """The JSON report of a run that ended with ``code``."""
+    assert result.exit_code == code, (result.exit_code, result.stdout, result.stderr)
+    found: dict[str, Any] = json.loads(result.stdout)
+    return found
+
+
+def fails(result: Result, code: int, *said: str) -> None:
+    """The run ended with ``code``, and told why on one line and what to do on the next."""
+    assert result.exit_code == code, (result.exit_code, result.stdout, result.stderr)
+    assert "Traceback" not in result.stderr + result.stdout
+    lines = [line for line in result.stderr.splitlines() if line.startswith("memctl: error:")]
+    assert len(lines) == 1, result.stderr
+    for text in said:
+        assert text in result.stderr, (text, result.stderr)

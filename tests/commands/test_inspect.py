@@ -1,0 +1,162 @@
+"""``memctl inspect``, as its users see it."""
+
+from __future__ import annotations
+
+import asyncio
+import csv
+import io
+import json
+from pathlib import Path
+
+import pytest
+
+from memctl.model import MemoryKey
+from tests.commands.conftest import FRIDAY, Run, fails, fill, report
+from tests.conformance import samples
+
+HOSTILE = "\x1b[31mred\x1b[0m \x1b]0;title\x07 \u202eback [bold]markup[/bold] :smile:\rover"
+
+
+def test_json_is_as_the_contract_has_it(run: Run, filled: str) -> None:
+    found = report(run("inspect", filled, "--json"))
+    assert found["schema"] == "memctl/inspect/1"
+    assert found["store"] == {"url": filled, "kind": "sqlite", "capabilities": ["empty"]}
+    totals = found["totals"]
+    assert (totals["users"], totals["memories"], totals["messages"]) == (2, 4, 100)
+    assert totals["marks"] == {"a": 18, "compressed": 26, "hint": 33}
+    assert totals["roles"] == {"user": 35, "assistant": 33, "system": 32}
+    assert totals["first"] == "2025-03-01 12:00:00.000"
+    assert totals["last"] == "2025-03-01 12:39:00.000"
+    assert totals["summaries"] is None
+    largest = found["memories"][0]
+    assert (largest["user"], largest["session"], largest["messages"]) == ("user1", "session3", 40)
+    assert (largest["summary"], largest["ttl"]) == (None, None)
+    assert sum(memory["bytes"] for memory in found["memories"]) == totals["bytes"]
+    assert found["warnings"] == []
+
+
+def test_the_table_tells_the_same(run: Run, filled: str) -> None:
+    text = run("inspect", filled).stdout
+    assert "2 users · 4 memories · 100 messages" in text
+    rows = [line.split() for line in text.splitlines() if line.startswith("user") and "█" in line]
+    assert [row[:3] for row in rows] == [
+        ["user1", "session3", "40"],
+        ["user0", "session2", "30"],
+        ["user0", "session1", "20"],
+        ["user0", "session0", "10"],
+    ]
+
+
+def test_rows_for_programs(run: Run, filled: str) -> None:
+    lines = run("inspect", filled, "--format", "ndjson").stdout.splitlines()
+    assert [json.loads(line)["messages"] for line in lines] == [40, 30, 20, 10]
+    table = list(csv.DictReader(io.StringIO(run("inspect", filled, "--format", "csv").stdout)))
+    assert [row["session"] for row in table] == ["session3", "session2", "session1", "session0"]
+    assert json.loads(table[3]["marks"]) == {"hint": 3, "compressed": 3, "a": 2}
+
+
+@pytest.mark.parametrize(
+    ("options", "messages"),
+    [
+        (["--user", "user1"], 40),
+        (["--session", "session0", "--session", "session1"], 30),
+        (["--mark", "hint"], 33),
+        (["--mark", "hint", "--exclude-mark", "a"], 15),
+        (["--role", "user"], 35),
+        (["--name", "Friday"], 33),
+        (["--id", "m0000003"], 4),
+        (["--since", "2025-03-01T12:30"], 10),
+        (["--until", "2025-03-01 12:01"], 4),
+        (["--since", "9999d"], 100),
+        (["--until", "1d"], 100),
+        (["--last", "3"], 12),
+        (["--match", "message 39"], 1),
+        (["--match", "MESSAGE"], 0),
+    ],
+)
+def test_selection(run: Run, filled: str, options: list[str], messages: int) -> None:
+    assert report(run("inspect", filled, "--json", *options))["totals"]["messages"] == messages
+
+
+def test_sort_and_limit(run: Run, filled: str) -> None:
+    found = report(run("inspect", filled, "--json", "--sort", "user", "--limit", "2"))
+    assert [memory["session"] for memory in found["memories"]] == ["session0", "session1"]
+    assert found["totals"]["memories"] == 4
+
+
+def test_groups(run: Run, filled: str) -> None:
+    by_user = report(run("inspect", filled, "--json", "--by", "user"))
+    assert [(row["user"], row["memories"], row["messages"]) for row in by_user["groups"]] == [
+        ("user0", 3, 60),
+        ("user1", 1, 40),
+    ]
+    by_mark = report(run("inspect", filled, "--json", "--by", "mark"))
+    assert {row["mark"]: row["messages"] for row in by_mark["groups"]} == {
+        "hint": 33,
+        "compressed": 26,
+        "a": 18,
+    }
+    by_day = report(run("inspect", filled, "--json", "--by", "day"))
+    assert [(row["day"], row["messages"]) for row in by_day["groups"]] == [("2025-03-01", 100)]
+    assert "assistant" in run("inspect", filled, "--by", "role").stdout
+
+
+def test_a_conversation_can_be_followed(run: Run) -> None:
+    text = run("inspect", FRIDAY, "--user", "ada", "--session", "kyoto", "--messages").stdout
+    assert "── ada / kyoto" in text
+    assert "Here is a summary of your previous work" in text
+    assert '→ weather  {"city": "Kyoto", "month": 11}' in text
+    assert "← search  102 characters  The garden paths" in text
+    assert "image  https://example.com/tofukuji.jpg" in text
+    assert "#11 system (system)  2026-10-02 09:20:48.300  [hint]" in text
+    assert "京都は初めてです 🍁" in text
+
+
+def test_messages_for_programs(run: Run) -> None:
+    options = ("--user", "ada", "--session", "kyoto", "--messages")
+    written = json.loads(FRIDAY.read_text())["content"]
+    lines = run("inspect", FRIDAY, *options, "--format", "ndjson").stdout.splitlines()
+    assert [[row["message"], row["marks"]] for row in map(json.loads, lines)] == written
+    whole = report(run("inspect", FRIDAY, *options, "--json"))
+    assert [[row["message"], row["marks"]] for row in whole["messages"]] == written
+
+
+def test_nothing_in_a_message_steers_the_terminal(run: Run, database: str) -> None:
+    key = MemoryKey(HOSTILE, HOSTILE)
+    blocks = [
+        {"type": "text", "text": HOSTILE},
+        {"type": "thinking", "thinking": HOSTILE},
+        {"type": "tool_use", "id": "1", "name": HOSTILE, "input": {HOSTILE: HOSTILE}},
+        {"type": "tool_result", "id": "1", "name": HOSTILE, "output": HOSTILE},
+        {"type": "image", "source": {"type": "url", "url": HOSTILE}},
+        {"type": HOSTILE, "x": HOSTILE},
+    ]
+    fields = {"name": HOSTILE, "role": HOSTILE, "timestamp": HOSTILE, "content": blocks}
+    found = [samples.entry("m", 0, (HOSTILE,), **fields)]
+    asyncio.run(fill(database, {key: found}))
+    for options in ([], ["--messages"], ["--by", "user"], ["--by", "role"], ["--by", "mark"]):
+        text = run("inspect", database, *options).stdout
+        assert not set(text) & set("\x1b\x07\u202e\r"), options
+        assert "\\x1b[31mred" in text
+        assert "[bold]markup[/bold] :smile:" in text
+
+
+def test_an_empty_store(run: Run, tmp_path: Path) -> None:
+    (tmp_path / "sessions").mkdir()
+    assert report(run("inspect", tmp_path / "sessions", "--json"))["totals"]["memories"] == 0
+    assert "0 memories" in run("inspect", tmp_path / "sessions").stdout
+
+
+def test_nothing_matched_is_no_error(run: Run, filled: str) -> None:
+    assert report(run("inspect", filled, "--json", "--mark", "none"))["totals"]["messages"] == 0
+
+
+def test_a_named_memory_that_is_not_there(run: Run, filled: str) -> None:
+    fails(run("inspect", filled, "--user", "nobody"), 4, "'nobody'", "hint:")
+    fails(run("inspect", filled, "--session", "none", "--messages"), 4, "'none'")
+
+
+def test_options_that_exclude_each_other(run: Run, filled: str) -> None:
+    fails(run("inspect", filled, "--messages", "--by", "user"), 2, "--by")
+    fails(run("inspect", filled, "--messages", "--format", "csv"), 2, "ndjson")
+    fails(run("inspect", filled, "--since", "yesterday"), 2, "'yesterday'", "30d")

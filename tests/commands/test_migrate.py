@@ -1,0 +1,201 @@
+"""``memctl migrate``: what is new, what is in the way, what cannot be held."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from memctl import location
+from memctl.model import Entry, MemoryKey
+from memctl.registry import make_store
+from tests.commands.conftest import FRIDAY, Run, fails, fill, report
+from tests.conformance import samples
+from tests.conformance.drive import read
+
+ONE = MemoryKey("ada", "one")
+
+
+def held(text: str) -> dict[MemoryKey, list[Entry]]:
+    """What a store holds."""
+
+    async def look() -> dict[MemoryKey, list[Entry]]:
+        async with make_store(location.parse(text)) as store:
+            return {key: found.entries for key, found in (await read(store)).items()}
+
+    return asyncio.run(look())
+
+
+def put(text: str, entries: list[Entry], **about: object) -> None:
+    """Writes the one memory."""
+    asyncio.run(fill(text, {ONE: entries}, **about))
+
+
+@pytest.fixture
+def target(tmp_path: Path) -> str:
+    return f"sqlite:///{tmp_path}/target.db"
+
+
+def test_everything_then_nothing_then_only_what_is_new(
+    run: Run, database: str, target: str
+) -> None:
+    put(database, samples.entries(1500))
+    first = report(run("migrate", database, target, "--json"))
+    assert first["schema"] == "memctl/migrate/1"
+    assert first["memories"] == {
+        "selected": 1, "written": 1, "unchanged": 0, "skipped": 0, "failed": 0,
+    }  # fmt: skip
+    assert first["messages"]["written"] == 1500
+    assert first["verified"] is True
+    assert (first["dry_run"], first["failures"]) == (False, [])
+    assert held(target) == held(database)
+    again = report(run("migrate", database, target, "--json"))
+    assert (again["memories"]["written"], again["memories"]["unchanged"]) == (0, 1)
+    assert (again["messages"]["written"], again["messages"]["skipped"]) == (0, 1500)
+
+    async def add() -> None:
+        from tests.conformance.drive import write
+
+        async with make_store(location.parse(database), create=True) as store:
+            more = samples.sample(ONE, samples.entries(7, start=1500))
+            await write(store, [more], offset=1500)
+
+    asyncio.run(add())
+    third = report(run("migrate", database, target, "--json"))
+    assert (third["messages"]["written"], third["messages"]["skipped"]) == (7, 1500)
+    assert held(target) == held(database)
+
+
+def test_a_dry_run_writes_nothing_and_reports_the_same(
+    run: Run, filled: str, target: str, tmp_path: Path
+) -> None:
+    dry = report(run("migrate", filled, target, "--json", "--dry-run"))
+    assert not (tmp_path / "target.db").exists()
+    wet = report(run("migrate", filled, target, "--json"))
+    assert dry.pop("dry_run") is True
+    assert wet.pop("dry_run") is False
+    assert wet.pop("verified") is True
+    assert dry == wet
+
+
+CONFLICTS = {
+    "another content": [samples.entry("m0000000", 99), *samples.entries(4, start=1)],
+    "other marks": [samples.entry("m0000000", 0, ("other",)), *samples.entries(4, start=1)],
+    "more messages": samples.entries(9),
+    "another order": samples.entries(5)[::-1],
+    "other messages": samples.entries(5, start=50),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("there", CONFLICTS.values(), ids=CONFLICTS)
+def test_what_is_in_the_way_is_left_alone(
+    run: Run, database: str, target: str, there: list[Entry]
+) -> None:
+    put(database, samples.entries(5))
+    asyncio.run(fill(database, {MemoryKey("bob", "two"): samples.entries(3)}))
+    put(target, there)
+    before = held(target)[ONE]
+    result = run("migrate", database, target, "--json")
+    found = report(result, 5)
+    assert found["error"]["code"] == "conflict"
+    assert [(row["user"], row["session"], row["code"]) for row in found["failures"]] == [
+        ("ada", "one", "conflict")
+    ]
+    assert found["memories"]["written"] == 1, "the others were done"
+    assert held(target)[ONE] == before
+    skipped = report(run("migrate", database, target, "--json", "--on-conflict", "skip"))
+    assert skipped["memories"]["skipped"] == 1
+    assert held(target)[ONE] == before
+
+
+def test_append_brings_the_ids_that_lack(run: Run, database: str, target: str) -> None:
+    put(database, samples.entries(5))
+    put(target, [samples.entry("m0000001", 42), samples.entry("own", 43)])
+    found = report(run("migrate", database, target, "--json", "--on-conflict", "append"))
+    assert (found["messages"]["written"], found["messages"]["skipped"]) == (4, 1)
+    ids = [entry.id for entry in held(target)[ONE]]
+    assert ids == ["m0000001", "own", "m0000000", "m0000002", "m0000003", "m0000004"]
+    again = report(run("migrate", database, target, "--json", "--on-conflict", "append"))
+    assert again["messages"]["written"] == 0
+
+
+def test_replace_makes_the_target_the_source(run: Run, database: str, target: str) -> None:
+    put(database, samples.entries(5))
+    put(target, [samples.entry("m0000001", 42), samples.entry("own", 43)])
+    found = report(run("migrate", database, target, "--json", "--on-conflict", "replace"))
+    assert (found["messages"]["written"], found["messages"]["deleted"]) == (5, 2)
+    assert any("cannot be taken back" in text for text in found["warnings"])
+    assert [(e.id, e.message, e.marks) for e in held(target)[ONE]] == [
+        (e.id, e.message, tuple(sorted(e.marks))) for e in samples.entries(5)
+    ]
+
+
+def test_the_same_messages_written_otherwise_are_no_conflict(
+    run: Run, database: str, target: str
+) -> None:
+    put(database, [Entry("m", b'{"id": "m", "a": [1, 2.0], "b": "\\u00e9"}')])
+    put(target, [Entry("m", '{"b":"é","id":"m","a":[1,2.0]}'.encode())])
+    found = report(run("migrate", database, target, "--json"))
+    assert found["memories"]["unchanged"] == 1
+
+
+def test_a_summary_needs_a_place(run: Run, database: str, tmp_path: Path) -> None:
+    who = ("--user", "ada", "--session", "kyoto")
+    fails(
+        run("import", FRIDAY, database, *who), 9, "a summary", "'ada'/'kyoto'", "?state=", "--lossy"
+    )
+    assert held(database) == {}
+    lossy = run("import", FRIDAY, database, *who, "--lossy", "--json")
+    assert any("left behind" in text for text in report(lossy)["warnings"])
+    (tmp_path / "states").mkdir()
+    found = report(run("migrate", FRIDAY, f"{database}?state={tmp_path}/states", *who, "--json"))
+    assert (found["memories"]["written"], found["messages"]["written"]) == (1, 0), "the summary"
+    state = (tmp_path / "states" / "ada_kyoto.json").read_text()
+    assert "Here is a summary" in state
+
+
+def test_an_expiry_needs_a_place(run: Run, redis_url: str, target: str) -> None:
+    asyncio.run(fill(redis_url, {ONE: samples.entries(3)}, ttl=1000.0))
+    fails(run("migrate", redis_url, target), 9, "an expiry", "--lossy")
+    assert report(run("migrate", redis_url, target, "--lossy", "--json"))["verified"] is True
+
+
+def test_repeated_ids_need_a_place(run: Run, target: str, tmp_path: Path) -> None:
+    twice = tmp_path / "twice.ndjson"
+    put(str(twice), [samples.entry("a", 1), samples.entry("b", 2), samples.entry("a", 1)])
+    fails(run("migrate", twice, target), 9, "occurs twice", "--lossy")
+    assert report(run("migrate", twice, target, "--lossy", "--json"))["messages"]["written"] == 2
+    assert [entry.id for entry in held(target)[ONE]] == ["a", "b"]
+
+
+def test_what_the_target_refuses_fails_alone(run: Run, database: str, postgresql_url: str) -> None:
+    bad = [samples.entry("n", 1, metadata={"score": float("nan")})]
+    asyncio.run(fill(database, {ONE: bad, MemoryKey("bob", "two"): samples.entries(3)}))
+    found = report(run("migrate", database, postgresql_url, "--json"), 7)
+    assert found["error"]["code"] == "partial"
+    assert [(row["user"], row["code"]) for row in found["failures"]] == [("ada", "refused")]
+    assert (found["memories"]["written"], found["messages"]["failed"]) == (1, 1)
+    assert set(held(postgresql_url)) == {MemoryKey("bob", "two")}
+
+
+def test_memories_without_messages_come_too(run: Run, database: str, target: str) -> None:
+    put(database, [])
+    assert report(run("migrate", database, target, "--json"))["memories"]["written"] == 1
+    assert held(target) == {ONE: []}
+
+
+def test_the_same_store_twice(run: Run, filled: str, tmp_path: Path) -> None:
+    (tmp_path / "link.db").symlink_to(tmp_path / "agents.db")
+    fails(run("migrate", filled, f"sqlite:///{tmp_path}/link.db"), 2, "the same store")
+
+
+def test_several_writers_write_the_same(run: Run, filled: str, postgresql_url: str) -> None:
+    found = report(run("migrate", filled, postgresql_url, "--jobs", "3", "--json"))
+    assert (found["memories"]["written"], found["verified"]) == (4, True)
+
+
+def test_the_source_is_not_changed(run: Run, filled: str, target: str, tmp_path: Path) -> None:
+    before = (tmp_path / "agents.db").read_bytes()
+    assert run("migrate", filled, target).exit_code == 0
+    assert (tmp_path / "agents.db").read_bytes() == before

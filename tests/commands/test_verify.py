@@ -1,0 +1,121 @@
+"""``memctl verify``: every way in which two stores can differ."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from memctl.model import Entry, MemoryKey
+from tests.commands.conftest import Run, fails, fill, report
+from tests.conformance import samples
+
+ONE = MemoryKey("ada", "one")
+COUNT = 1200
+MIDDLE = 600
+
+
+def _changed(entries: list[Entry]) -> list[Entry]:
+    entries[MIDDLE] = samples.entry(entries[MIDDLE].id, 9999, entries[MIDDLE].marks)
+    return entries
+
+
+def _marked(entries: list[Entry]) -> list[Entry]:
+    entries[MIDDLE] = entries[MIDDLE]._replace(marks=("other",))
+    return entries
+
+
+def _without(entries: list[Entry]) -> list[Entry]:
+    return entries[:MIDDLE] + entries[MIDDLE + 1 :]
+
+
+def _swapped(entries: list[Entry]) -> list[Entry]:
+    entries[MIDDLE - 1], entries[MIDDLE] = entries[MIDDLE], entries[MIDDLE - 1]
+    return entries
+
+
+BREAKS: dict[str, Callable[[list[Entry]], list[Entry]]] = {
+    "content": _changed,
+    "marks": _marked,
+    "message-missing": _without,
+    "order": _swapped,
+}
+
+
+@pytest.mark.parametrize("code", BREAKS)
+def test_a_broken_message_is_named(run: Run, tmp_path: Path, code: str) -> None:
+    left, right = tmp_path / "a.ndjson", tmp_path / "b.db"
+    asyncio.run(fill(str(left), {ONE: samples.entries(COUNT)}))
+    asyncio.run(fill(str(right), {ONE: BREAKS[code](samples.entries(COUNT))}))
+    found = report(run("verify", left, right, "--json"), 6)
+    assert [(row["code"], row["id"]) for row in found["differences"]] == [(code, f"m{MIDDLE:07}")]
+    assert found["memories"] == {"same": 0, "different": 1, "missing": 0, "extra": 0}
+    assert found["error"]["code"] == "different"
+    back = report(run("verify", right, left, "--json"), 6)
+    expected = "message-extra" if code == "message-missing" else code
+    assert [row["code"] for row in back["differences"]] == [expected]
+
+
+def test_show_prints_what_git_would(run: Run, tmp_path: Path) -> None:
+    left, right = tmp_path / "a.ndjson", tmp_path / "b.ndjson"
+    asyncio.run(fill(str(left), {ONE: [samples.entry("m", 1, content="one\x1b[2J")]}))
+    asyncio.run(fill(str(right), {ONE: [samples.entry("m", 1, ("hint",), content="two")]}))
+    text = run("verify", left, right, "--show").stdout
+    assert '-  "content": "one\\u001b[2J",' in text
+    assert '+  "content": "two",' in text
+    assert "-marks: \n" in text
+    assert "+marks: hint" in text
+    assert "\x1b" not in text
+
+
+def test_memories_that_one_side_lacks(run: Run, tmp_path: Path) -> None:
+    left, right = tmp_path / "a.ndjson", tmp_path / "b.ndjson"
+    asyncio.run(fill(str(left), {ONE: samples.entries(3), MemoryKey("l", "l"): []}))
+    asyncio.run(
+        fill(str(right), {ONE: samples.entries(3), MemoryKey("r", "r"): samples.entries(1)})
+    )
+    found = report(run("verify", left, right, "--json"), 6)
+    assert [(row["code"], row["user"]) for row in found["differences"]] == [
+        ("memory-missing", "l"),
+        ("memory-extra", "r"),
+    ]
+
+
+def test_summaries_and_expiry(run: Run, tmp_path: Path) -> None:
+    left, right = tmp_path / "a.ndjson", tmp_path / "b.ndjson"
+    asyncio.run(fill(str(left), {ONE: samples.entries(3)}, summary="one", ttl=100.0))
+    asyncio.run(fill(str(right), {ONE: samples.entries(3)}, summary="two"))
+    found = report(run("verify", left, right, "--json"), 6)
+    assert [row["code"] for row in found["differences"]] == ["summary", "expiry"]
+
+
+def test_the_same_value_written_otherwise_is_the_same(run: Run, tmp_path: Path) -> None:
+    left, right = tmp_path / "a.ndjson", tmp_path / "b.ndjson"
+    one = Entry("m", b'{"id": "m", "n": NaN, "big": 1000000000000000000000, "s": "\\ud800\\u00e9"}')
+    two = Entry("m", '{"s":"\\ud800é","big":1000000000000000000000,"n":NaN,"id":"m"}'.encode())
+    asyncio.run(fill(str(left), {ONE: [one]}))
+    asyncio.run(fill(str(right), {ONE: [two]}))
+    assert report(run("verify", left, right, "--json"))["memories"]["same"] == 1
+    off = replace_text(two, b"1000000000000000000000", b"1000000000000000000001")
+    (tmp_path / "b.ndjson").unlink()
+    asyncio.run(fill(str(right), {ONE: [off]}))
+    assert run("verify", left, right).exit_code == 6
+
+
+def replace_text(entry: Entry, old: bytes, new: bytes) -> Entry:
+    """The entry with a part of its text replaced."""
+    assert old in entry.message
+    return entry._replace(message=entry.message.replace(old, new))
+
+
+def test_a_selection_is_compared_alone(run: Run, filled: str, tmp_path: Path) -> None:
+    part = tmp_path / "part.ndjson"
+    assert run("migrate", filled, part, "--mark", "hint").exit_code == 0
+    assert run("verify", filled, part).exit_code == 6
+    assert run("verify", filled, part, "--mark", "hint").exit_code == 0
+
+
+def test_a_name_on_neither_side(run: Run, filled: str) -> None:
+    fails(run("verify", filled, filled, "--user", "nobody"), 4, "'nobody'")

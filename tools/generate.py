@@ -1,0 +1,137 @@
+"""Writes what the documentation takes from the code: reference, tables, completions.
+
+``python tools/generate.py`` writes the files; with ``--check`` it only tells which are out of date.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+from typer.main import get_command
+
+from memctl import errors
+from memctl.cli import COMMANDS, app
+from memctl.commands.stores import WRITTEN_AS
+from memctl.errors import MemctlError
+from memctl.registry import KINDS, store_class
+from memctl.store import Capability
+
+ROOT = Path(__file__).resolve().parent.parent
+SHELLS = ("bash", "zsh", "fish")
+COLUMNS = 96
+
+
+def reference() -> str:
+    """Every command with its help, as the parser prints it."""
+    parts = [
+        "# Reference",
+        "Made from the parser by `make docs`. What holds for all commands (stores, selection, "
+        "output, exit codes) is in the [README](../README.md).",
+        f"## memctl\n\n```text\n{_help([])}\n```",
+    ]
+    parts += [f"## memctl {name}\n\n```text\n{_help([name])}\n```" for name in COMMANDS]
+    return "\n\n".join(parts) + "\n"
+
+
+def _help(words: list[str]) -> str:
+    root = get_command(app)
+    context = root.make_context("memctl", [], resilient_parsing=True)
+    command, path = root, "memctl"
+    for word in words:
+        command, path = root.get_command(context, word), f"{path} {word}"
+    with command.make_context(
+        path, [], resilient_parsing=True, terminal_width=COLUMNS, max_content_width=COLUMNS
+    ) as inner:
+        return command.get_help(inner).rstrip()
+
+
+def commands_table() -> str:
+    """The commands, a line each."""
+    rows = [f"| [`{name}`](docs/reference.md#memctl-{name}) | {line} |" for name, (_, line) in COMMANDS.items()]
+    return "\n".join(["| command | what it does |", "|---|---|", *rows])
+
+
+def capabilities_table() -> str:
+    """The kinds of store and what each holds."""
+    flags = [flag for flag in Capability if flag is not Capability.PARALLEL]
+    heads = [name for flag in flags for name in flag.names()]
+    lines = [
+        f"| kind | written as | {' | '.join(head.replace('-', ' ') for head in heads)} |",
+        f"|---|---|{':-:|' * len(heads)}",
+    ]
+    for kind in KINDS:
+        written = WRITTEN_AS[kind][0].replace("|", "\\|")
+        held = store_class(kind).capabilities
+        cells = " | ".join("yes" if flag in held else "" for flag in flags)
+        lines.append(f"| {WRITTEN_AS[kind][1]} | `{written}` | {cells} |")
+    return "\n".join(lines)
+
+
+def exit_codes_table() -> str:
+    """Every exit code, from the classes of the errors."""
+    rows = ["| 0 | ok | Done; also when nothing matched. |"]
+    kinds = [
+        kind
+        for kind in vars(errors).values()
+        if isinstance(kind, type) and issubclass(kind, MemctlError) and "code" in vars(kind)
+    ]
+    for kind in sorted(kinds, key=lambda kind: kind.exit_code):
+        line = (kind.__doc__ or "").strip().splitlines()[0]
+        rows.append(f"| {kind.exit_code} | {kind.code} | {line} |")
+    return "\n".join(["| code | name | meaning |", "|--:|---|---|", *rows])
+
+
+def readme() -> str:
+    """The README with its generated blocks renewed."""
+    text = (ROOT / "README.md").read_text("utf-8")
+    for name, make in (
+        ("commands", commands_table),
+        ("capabilities", capabilities_table),
+        ("exit-codes", exit_codes_table),
+    ):
+        block = re.compile(rf"(<!-- {name} -->\n).*?(\n<!-- /{name} -->)", re.DOTALL)
+        text = block.sub(lambda found, make=make: found[1] + make() + found[2], text)
+    return text
+
+
+def completion(shell: str) -> str:
+    """The completion script of a shell."""
+    program = "from memctl.cli import app; app(prog_name='memctl')"
+    environment = os.environ | {"_MEMCTL_COMPLETE": f"source_{shell}"}
+    done = subprocess.run(
+        [sys.executable, "-c", program], env=environment, check=True, capture_output=True, text=True
+    )
+    return done.stdout.strip() + "\n"
+
+
+def files() -> dict[Path, str]:
+    """Every generated file and what it should hold."""
+    scripts = {ROOT / "completions" / f"memctl.{shell}": completion(shell) for shell in SHELLS}
+    return {
+        ROOT / "docs" / "reference.md": reference(),
+        ROOT / "README.md": readme(),
+        **scripts,
+    }
+
+
+def main() -> None:
+    """Writes or checks the files."""
+    stale = [
+        path
+        for path, text in files().items()
+        if not path.exists() or path.read_text("utf-8") != text
+    ]
+    if "--check" in sys.argv:
+        for path in stale:
+            sys.stderr.write(f"{path.relative_to(ROOT)} is out of date: run 'make docs'\n")
+        sys.exit(bool(stale))
+    for path, text in files().items():
+        path.write_text(text, "utf-8")
+
+
+if __name__ == "__main__":
+    main()
