@@ -183,6 +183,8 @@ class Cursor:
         try:
             return parse(text)
         except ValueError as error:
+            if text[:1] not in b'"{[' and self.position == self.source.size:
+                raise self.cut_off() from error  # such as "tru"
             raise self.bad(*_fault(error, text), back=len(text)) from error
 
     def bad(self, why: str, offset: int = 0, *, back: int = 0) -> BadData:

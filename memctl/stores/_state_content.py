@@ -142,6 +142,7 @@ class Content:
             self.keys = self.keys or frozenset(value)
             at = found.end()
             if found[2] == b"]":
+                at = found.end(2)
                 self._closed = True
                 break
         cursor.at = at
@@ -163,6 +164,7 @@ class Content:
             entries.append(Entry(begin[1].decode(), text, marks))
             at = found.end()
             if found[2] == b"]":
+                at = found.end(2)
                 self._closed = True
                 break
         cursor.at = at

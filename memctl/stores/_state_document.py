@@ -46,6 +46,16 @@ class Document(Source):
         """Lets go of it."""
 
 
+class Changed(Unavailable):
+    """A document was written to while it was read."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(
+            f"{name} was changed while it was read",
+            "run the command again when no agent writes to it",
+        )
+
+
 class Span(NamedTuple):
     """A value's place in the document, in bytes."""
 
@@ -259,10 +269,3 @@ class _Finder:
             await cursor.skip()
         here.content = Span(start, cursor.position)
         here.plain = content.plain
-
-
-def changed(name: str) -> Unavailable:
-    """The error that a document was written to while it was read."""
-    return Unavailable(
-        f"{name} was changed while it was read", "run the command again when no agent writes to it"
-    )

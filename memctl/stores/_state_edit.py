@@ -9,7 +9,7 @@ from memctl import codec
 from memctl.errors import Failure
 from memctl.json_stream import WINDOW, Source
 from memctl.model import Entry, Memory, WriteMode
-from memctl.stores._state_document import CONTENT, SUMMARY, Index, Part, Place, changed, join, split
+from memctl.stores._state_document import CONTENT, SUMMARY, Changed, Index, Part, Place, join, split
 
 _BETWEEN = b", "
 
@@ -49,7 +49,7 @@ class Plan:
 class Edit:
     """One memory on its way into a document.
 
-    ``start``, ``add`` with each page, ``finish``: then the draft is complete.
+    ``add`` with each page, then ``finish``: the draft is complete.
     """
 
     def __init__(self, memory: Memory, draft: Draft, old: Source | None, plan: Plan) -> None:
@@ -61,19 +61,18 @@ class Edit:
         self._changes = sorted(plan.changes, key=lambda change: change.start)
         self._copied = 0
         self._first = plan.first
-        self._tail = b""
-
-    async def start(self) -> None:
-        """Writes the document up to the place of the messages."""
-        while self._changes:
-            change = self._changes.pop(0)
-            await self._apply(change)
-            if change.stream:
-                self._tail = change.tail
-                return
+        self._tail: bytes | None = None
+        self._fault: Changed | None = None
 
     async def add(self, entries: list[Entry]) -> None:
-        """Writes the messages of a page."""
+        """Writes the messages of a page, the first one's behind what stands before them."""
+        if entries and self._tail is None:
+            try:
+                await self._begin()
+            except Changed as error:
+                self._fault = error
+        if self._fault:
+            return
         pieces: list[bytes] = []
         for entry in entries:
             pieces.append(b"[" if self._first else _BETWEEN + b"[")
@@ -90,12 +89,29 @@ class Edit:
         self.written += len(entries)
 
     async def finish(self) -> None:
-        """Writes the rest of the document."""
-        await self.draft.write(self._tail)
+        """Writes the rest of the document.
+
+        Raises:
+            Changed: the document was written to since the edit was planned.
+        """
+        if self._fault:
+            raise self._fault
+        if self._tail is None:
+            await self._begin()
+        await self.draft.write(self._tail or b"")
         for change in self._changes:
             await self._apply(change)
         if self._old is not None:
             await self._copy_to(self._old.size)
+
+    async def _begin(self) -> None:
+        self._tail = b""
+        while self._changes:
+            change = self._changes.pop(0)
+            await self._apply(change)
+            if change.stream:
+                self._tail = change.tail
+                return
 
     async def _apply(self, change: Change) -> None:
         await self._copy_to(change.start)
@@ -106,7 +122,7 @@ class Edit:
         while self._old is not None and self._copied < end:
             data = await self._old.read_at(self._copied, min(WINDOW, end - self._copied))
             if not data:
-                raise changed(self._old.name)
+                raise Changed(self._old.name)
             await self.draft.write(data)
             self._copied += len(data)
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from memctl.errors import BadData, Failure
 from memctl.location import visible
 from memctl.stores._files import AtomicFile, sync_folder, system_errors
-from memctl.stores._state_document import Document, changed
+from memctl.stores._state_document import Changed, Document
 from memctl.stores._state_edit import Draft
 
 _SYNCS = 8
@@ -59,7 +59,7 @@ class FileDocument(Document):
             return b""
         with system_errors(self._path, "read"):
             if _signature(os.fstat(self._handle)) != self.version:
-                raise changed(self.name)
+                raise Changed(self.name)
             data = os.pread(self._handle, size, start)
             while data and len(data) < size:  # a call reads no more than 2 GiB
                 data += os.pread(self._handle, size - len(data), start + len(data))

@@ -16,7 +16,7 @@ from memctl.selection import Selection
 from memctl.store import PAGE_BYTES, PAGE_ENTRIES, Capability, Store
 from memctl.stores._catalogue import catalogue
 from memctl.stores._state_content import Content
-from memctl.stores._state_document import Document, Index, Part, changed, find
+from memctl.stores._state_document import Changed, Document, Index, Part, find
 from memctl.stores._state_edit import Draft
 from memctl.stores._state_write import DEFAULT_PATH, StateWriter
 
@@ -221,7 +221,7 @@ async def _streamed(found: Found) -> AsyncIterator[Page]:
             size += more
             total += more
     if offset + len(held) != part.info.messages or (part.plain and total != part.info.bytes):
-        raise changed(found.document.name)
+        raise Changed(found.document.name)
     yield Page(found.memory, held, offset)
 
 

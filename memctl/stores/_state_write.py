@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from memctl.errors import BadData, Failure
 from memctl.model import Memory, Page, Tally, WriteMode
 from memctl.stores._batches import Large, Small, gather
-from memctl.stores._state_document import Document, Index, find
+from memctl.stores._state_document import Changed, Document, find
 from memctl.stores._state_edit import Draft, Edit, Plan, plan
 
 if TYPE_CHECKING:
@@ -45,15 +45,11 @@ class StateWriter:
                 if isinstance(edit, Edit):
                     await edit.add(page.entries)
                 await asyncio.sleep(0)
-            if not isinstance(edit, Edit):
-                return edit
-            await edit.finish()
             [tally] = await self._publish([edit])
             return tally
 
     async def _write_small(self, group: list[Small]) -> list[Tally]:
-        tallies: list[Tally] = []
-        edits: list[Edit] = []
+        edits: list[Edit | Tally] = []
         async with AsyncExitStack() as stack:
             for small in group:
                 edit = await stack.enter_async_context(
@@ -61,20 +57,28 @@ class StateWriter:
                 )
                 if isinstance(edit, Edit):
                     await edit.add(small.entries)
-                    await edit.finish()
-                    edits.append(edit)
-                else:
-                    tallies.append(edit)
-            return tallies + await self._publish(edits)
+                edits.append(edit)
+            return await self._publish(edits)
 
-    async def _publish(self, edits: list[Edit]) -> list[Tally]:
-        failures = await self._store.publish([(edit.draft, edit.memory.ttl) for edit in edits])
-        return [
-            Tally(edit.memory.key, failure=failure)
-            if failure
-            else Tally(edit.memory.key, edit.written, edit.deleted)
-            for edit, failure in zip(edits, failures, strict=True)
-        ]
+    async def _publish(self, edits: list[Edit | Tally]) -> list[Tally]:
+        """Completes the edits and makes them durable; tallies pass."""
+        tallies: list[Tally] = []
+        complete: list[Edit] = []
+        for edit in edits:
+            if isinstance(edit, Tally):
+                tallies.append(edit)
+                continue
+            try:
+                await edit.finish()
+                complete.append(edit)
+            except Changed as error:
+                overtaken = Failure("changed", error.message)
+                tallies.append(Tally(edit.memory.key, failure=overtaken))
+        failures = await self._store.publish([(edit.draft, edit.memory.ttl) for edit in complete])
+        for edit, failure in zip(complete, failures, strict=True):
+            tally = Tally(edit.memory.key, edit.written, edit.deleted)
+            tallies.append(Tally(edit.memory.key, failure=failure) if failure else tally)
+        return tallies
 
     @asynccontextmanager
     async def _edit(
@@ -98,9 +102,7 @@ class StateWriter:
                 yield Tally(memory.key)
             else:
                 draft = await self._store.draft(name, document)
-                edit = Edit(memory, draft, document, found)
-                await edit.start()
-                yield edit
+                yield Edit(memory, draft, document, found)
         finally:
             if draft is not None:
                 await draft.discard()
@@ -108,29 +110,26 @@ class StateWriter:
                 await document.close()
 
     async def _plan(
-        self,
-        document: Document | None,
-        memory: Memory,
-        offset: int,
-        *,
-        messages: bool,
+        self, document: Document | None, memory: Memory, offset: int, *, messages: bool
     ) -> Plan | Failure:
-        wanted = memory.key.part or self._store.path
-        if wanted is None:
-            wanted = self._store.default_path if document is None else DEFAULT_PATH
-        index: Index | None = None
-        if document is not None:
-            try:
-                index = await find(document, wanted=wanted)
-            except BadData as error:
-                return Failure("refused", error.message)
-        if not memory.key.part and self._store.path is None and index is not None and index.parts:
-            if len(index.parts) > 1:
-                paths = ", ".join(sorted(index.parts))
-                return Failure(
-                    "bad-name",
-                    f"the session holds several memories ({paths}): choose one with --path",
-                )
+        store = self._store
+        path = memory.key.part or store.path
+        wanted = store.default_path if document is None else DEFAULT_PATH
+        wanted = wanted if path is None else path
+        if document is None:
+            return plan(None, wanted, memory, self._mode, offset, messages=messages)
+        try:
+            index = await find(document, wanted=wanted)
+        except Changed as error:
+            return Failure("changed", error.message)
+        except BadData as error:
+            return Failure("refused", error.message)
+        if path is None and len(index.parts) > 1:
+            paths = ", ".join(sorted(index.parts))
+            return Failure(
+                "bad-name", f"the session holds several memories ({paths}): choose one with --path"
+            )
+        if path is None and index.parts:
             [wanted] = index.parts
         return plan(index, wanted, memory, self._mode, offset, messages=messages)
 
