@@ -32,24 +32,25 @@ class Servers:
 
     @cached_property
     def postgresql(self) -> Postgresql:
-        return _start(lambda: Postgresql(self.run))
+        return start(lambda: Postgresql(self.run))
 
     @cached_property
     def mariadb(self) -> Mariadb:
-        return _start(lambda: Mariadb(self.run))
+        return start(lambda: Mariadb(self.run))
 
     @cached_property
     def redis(self) -> Redis:
-        return _start(lambda: Redis(self.run))
+        return start(lambda: Redis(self.run))
 
     def redis_with(self, name: str, *settings: str, password: str = "") -> Redis:
         """A Redis server with settings of its command line, shared by all who use the name."""
-        return _start(lambda: Redis(self.run, f"redis-{name}", *settings, password=password))
+        return start(lambda: Redis(self.run, f"redis-{name}", *settings, password=password))
 
 
-def _start(start: Callable[[], ServerT]) -> ServerT:
+def start(make: Callable[[], ServerT]) -> ServerT:
+    """What ``make`` gives, or the end of the test where it is not installed."""
     try:
-        return start()
+        return make()
     except Missing as missing:
         if os.environ.get("CI") == "true":
             pytest.fail(f"{missing} (a store that is not tested fails where CI=true)")

@@ -1,4 +1,8 @@
-"""Uses a store, and holds it to the order of pages and tallies on the way."""
+"""Uses a store, and holds it to the order of pages and tallies on the way.
+
+Streams are read to their end before anything is asserted: one that a failing test left open would
+get into the way of the next.
+"""
 
 from __future__ import annotations
 
@@ -36,7 +40,8 @@ async def write(
     """Writes the memories; each must have exactly one Tally."""
     samples = list(samples)
     tallies: dict[MemoryKey, Tally] = {}
-    async for tally in store.write(pages(samples, offset=offset, size=size), mode):
+    source = pages(samples, offset=offset, size=size)
+    for tally in [tally async for tally in store.write(source, mode)]:
         assert tally.key not in tallies, f"a second Tally of {tally.key}"
         assert not tally.failure or not tally.written, "a memory that failed is not written"
         tallies[tally.key] = tally
@@ -58,7 +63,7 @@ async def read(store: Store, where: Selection = ALL) -> dict[MemoryKey, Sample]:
     """What the store gives for the selection, its pages being in order."""
     found: dict[MemoryKey, Sample] = {}
     open_key: MemoryKey | None = None
-    async for page in store.read(where):
+    for page in [page async for page in store.read(where)]:
         key = page.memory.key
         if open_key is None:
             assert key not in found, f"{key} comes a second time"
@@ -92,7 +97,7 @@ async def read_apart(store: Store, where: Selection) -> dict[MemoryKey, Sample]:
 async def infos(store: Store, where: Selection = ALL) -> dict[MemoryKey, MemoryInfo]:
     """The catalogue; each memory must be in it once."""
     found: dict[MemoryKey, MemoryInfo] = {}
-    async for info in store.memories(where):
+    for info in [info async for info in store.memories(where)]:
         assert info.key not in found, f"{info.key} is listed twice"
         found[info.key] = info
     return found

@@ -79,9 +79,9 @@ async def test_reading_twice_at_once(place: Place) -> None:
     async with place.store(create=False) as store:
         one, other = store.read(Selection()), store.read(Selection())
         first, second = await anext(one), await anext(other)
-        assert first.memory.key == second.memory.key
         await one.aclose()
         await other.aclose()
+        assert first.memory.key == second.memory.key
 
 
 async def test_no_secret_is_shown(place: Place) -> None:

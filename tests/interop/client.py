@@ -1,0 +1,88 @@
+"""Talks to the worker that runs the real AgentScope."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+from urllib.parse import urlsplit
+
+from tests.servers import Missing
+
+ROOT = Path(__file__).parents[2]
+PYTHON = ROOT / ".interop" / "bin" / "python"
+WORKER = Path(__file__).with_name("worker.py")
+
+DRIVERS = {
+    "sqlite": "sqlite+aiosqlite",
+    "postgresql": "postgresql+asyncpg",
+    "mysql": "mysql+aiomysql",
+}
+
+
+class AgentScope:
+    """The worker, alive as long as the context is."""
+
+    def __init__(self, log: Path) -> None:
+        """``log`` takes what AgentScope says.  Raises Missing where it is not installed."""
+        if not PYTHON.exists():
+            raise Missing("AgentScope is not installed: make .interop/.ready installs it")
+        self._log = log
+
+    def __enter__(self) -> Self:
+        with self._log.open("wb") as log:
+            self._process = subprocess.Popen(
+                [PYTHON, WORKER],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=log,
+                text=True,
+            )
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._process.communicate()
+
+    def write(self, place: str, memories: list[dict[str, Any]], *, nested: bool = False) -> None:
+        """Adds messages to memories at a place, written as memctl takes it."""
+        self._ask({"do": "write", "place": place_of(place, nested), "memories": memories})
+
+    def read(
+        self, place: str, memories: list[dict[str, Any]], *, nested: bool = False
+    ) -> list[dict[str, Any]]:
+        """What an agent sees of each memory: see ``worker.read``."""
+        return self._ask({"do": "read", "place": place_of(place, nested), "memories": memories})
+
+    def _ask(self, request: dict[str, Any]) -> list[dict[str, Any]]:
+        assert self._process.stdin
+        assert self._process.stdout
+        self._process.stdin.write(json.dumps(request) + "\n")
+        self._process.stdin.flush()
+        line = self._process.stdout.readline()
+        assert line, f"the worker ended:\n{self._log.read_text()[-3000:]}"
+        reply = json.loads(line)
+        assert "error" not in reply, f"AgentScope failed: {reply['error']}"
+        answer: list[dict[str, Any]] = reply["answer"]
+        return answer
+
+
+def place_of(text: str, nested: bool) -> dict[str, Any]:
+    """A place as the worker wants it, from one that memctl takes."""
+    url = urlsplit(text)
+    if url.scheme in DRIVERS:
+        return {"kind": "sql", "url": text.replace(url.scheme, DRIVERS[url.scheme], 1)}
+    if url.scheme == "redis":
+        plain, _, option = text.partition("?")
+        if option == "layout=session":
+            return {"kind": "redis_session", "url": plain, "nested": nested}
+        return {"kind": "redis", "url": plain, "prefix": option.removeprefix("prefix=")}
+    if text.endswith(".json"):
+        return {"kind": "state_dict", "path": text}
+    return {"kind": "json_session", "folder": text, "nested": nested}

@@ -1,0 +1,103 @@
+"""Files between AgentScope and memctl: state_dicts, and memories inside the states of sessions."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from typer.testing import Result
+
+from tests.interop.client import AgentScope
+from tests.interop.test_migrate import asked, memories
+
+Run = Callable[..., Result]
+
+
+@pytest.fixture
+def database(tmp_path: Path) -> str:
+    """Where a SQLite database may be made."""
+    return f"sqlite:///{tmp_path}/m.db"
+
+
+def test_an_exported_state_dict_loads(
+    agentscope: AgentScope, run: Run, tmp_path: Path, database: str
+) -> None:
+    written = memories(3)
+    agentscope.write(database, written)
+    expected = agentscope.read(database, asked(written))
+    for one, before in zip(written, expected, strict=True):
+        path = tmp_path / f"{len(list(tmp_path.iterdir()))}.json"
+        result = run(
+            *("export", database, "--user", one["user"], "--session", one["session"]),
+            *("-o", path),
+        )
+        assert result.exit_code == 0, result.output
+        assert agentscope.read(str(path), asked([one])) == [before]
+
+
+def test_a_state_dict_is_imported(
+    agentscope: AgentScope, run: Run, tmp_path: Path, database: str
+) -> None:
+    [written] = memories(1)
+    path = str(tmp_path / "state.json")
+    agentscope.write(path, [written])
+    names = ["--user", written["user"], "--session", written["session"]]
+    result = run("import", path, database, *names)
+    assert result.exit_code == 0, result.output
+    assert agentscope.read(database, asked([written])) == agentscope.read(path, asked([written]))
+
+
+@pytest.mark.parametrize("shape", ["bare messages", "no summary"])
+def test_a_state_dict_of_an_older_version_is_imported(
+    agentscope: AgentScope, run: Run, tmp_path: Path, database: str, shape: str
+) -> None:
+    """Up to 1.0.11 there were no marks, up to 1.0.15 no summary; 1.0.21 still loads both."""
+    [written] = memories(1)
+    path = tmp_path / "state.json"
+    pairs = written["messages"]
+    content = [message for message, _ in pairs] if shape == "bare messages" else pairs
+    path.write_text(json.dumps({"content": content}))
+    expected = agentscope.read(str(path), asked([written]))
+    path.write_text(json.dumps({"content": content}))
+    names = ["--user", written["user"], "--session", written["session"]]
+    result = run("import", path, database, *names)
+    assert result.exit_code == 0, result.output
+    assert agentscope.read(database, asked([written])) == expected
+
+
+def test_an_exported_folder_loads(
+    agentscope: AgentScope, run: Run, tmp_path: Path, database: str
+) -> None:
+    written = memories(4)
+    folder = tmp_path / "sessions"
+    agentscope.write(database, written)
+    result = run("export", database, "--as", "session-dir", "-o", folder)
+    assert result.exit_code == 0, result.output
+    expected = agentscope.read(database, asked(written))
+    assert agentscope.read(str(folder), asked(written)) == expected
+
+
+def test_a_memory_inside_an_agent(
+    agentscope: AgentScope, run: Run, tmp_path: Path, database: str
+) -> None:
+    """It is found by its shape, and what is around it stays when it gets more messages."""
+    written = memories(4)
+    folder = tmp_path / "sessions"
+    agentscope.write(str(folder), written, nested=True)
+    before = agentscope.read(str(folder), asked(written), nested=True)
+    result = run("import", folder, database)
+    assert result.exit_code == 0, result.output
+    assert agentscope.read(database, asked(written)) == before
+
+    message = {**written[0]["messages"][0][0], "id": "one more"}
+    agentscope.write(database, [{**one, "messages": [(message, ["hint"])]} for one in written])
+    result = run("migrate", database, folder)
+    assert result.exit_code == 0, result.output
+    after = agentscope.read(database, asked(written))
+    assert agentscope.read(str(folder), asked(written), nested=True) == after
+    for path in folder.iterdir():
+        state = json.loads(path.read_text())
+        assert state["agent"]["name"] == "Friday"
+        assert set(state) == {"agent"}

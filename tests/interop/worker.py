@@ -1,0 +1,151 @@
+"""Uses AgentScope's own memories and sessions, for tests that run without it.
+
+Runs in the environment ``.interop``, which knows nothing of memctl.  Each line of stdin is a
+request, each line of stdout its answer, both JSON: ``{"do": "write" | "read", "place": {...},
+"memories": [...]}``, answered by ``{"answer": [...]}`` or ``{"error": "..."}``.
+
+A place is ``{"kind": "sql", "url"}`` (SQLAlchemy's URL), ``{"kind": "redis", "url", "prefix"}``,
+``{"kind": "redis_session", "url"}``, ``{"kind": "state_dict", "path"}`` or ``{"kind":
+"json_session", "folder"}``; in a session the memory is at ``memory``, or with ``"nested": true`` at
+``agent.memory``.  A memory to write has ``user``, ``session``, ``summary`` and
+``messages``, a list of pairs of a message and its marks; one to read has ``user``, ``session`` and
+the ``marks`` to ask for.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from itertools import groupby
+from pathlib import Path
+from typing import Any
+
+from agentscope.memory import AsyncSQLAlchemyMemory, InMemoryMemory, MemoryBase, RedisMemory
+from agentscope.message import Msg
+from agentscope.module import StateModule
+from agentscope.session import JSONSession, RedisSession
+from redis.asyncio import ConnectionPool
+from sqlalchemy.ext.asyncio import create_async_engine
+from sqlalchemy.pool import NullPool
+
+
+class Agent(StateModule):
+    """What an application keeps in a session beside the memory, or around it."""
+
+    def __init__(self, memory: InMemoryMemory | None = None) -> None:
+        super().__init__()
+        if memory:
+            self.memory = memory
+        self.name = "Friday"
+        self.register_state("name")
+
+
+@asynccontextmanager
+async def opened(place: dict[str, Any], about: dict[str, Any]) -> AsyncIterator[MemoryBase]:
+    """The memory at the place; what has no home but a file is loaded and saved."""
+    user, session = about["user"], about["session"]
+    kind = place["kind"]
+    if kind == "sql":
+        engine = create_async_engine(place["url"], poolclass=NullPool)
+        async with AsyncSQLAlchemyMemory(engine, session_id=session, user_id=user) as memory:
+            yield memory
+        await engine.dispose()
+    elif kind == "redis":
+        pool = ConnectionPool.from_url(place["url"], decode_responses=True)
+        prefix = place.get("prefix", "")
+        async with RedisMemory(session, user, connection_pool=pool, key_prefix=prefix) as memory:
+            yield memory
+        await pool.aclose()
+    elif kind == "state_dict":
+        memory = load(Path(place["path"]))
+        yield memory
+        save(Path(place["path"]), memory)
+    else:
+        memory = InMemoryMemory()
+        nested = place.get("nested")
+        modules = {"agent": Agent(memory)} if nested else {"agent": Agent(), "memory": memory}
+        store = session_of(place)
+        await store.load_session_state(session, user, **modules)
+        yield memory
+        await store.save_session_state(session, user, **modules)
+        if isinstance(store, RedisSession):
+            await store.close()
+
+
+def load(path: Path) -> InMemoryMemory:
+    """The memory whose state_dict the file holds, if there is one."""
+    memory = InMemoryMemory()
+    if path.exists():
+        memory.load_state_dict(json.loads(path.read_bytes().decode("utf-8", "surrogatepass")))
+    return memory
+
+
+def save(path: Path, memory: InMemoryMemory) -> None:
+    """Writes the state_dict of the memory to the file."""
+    path.write_text(json.dumps(memory.state_dict()))
+
+
+def session_of(place: dict[str, Any]) -> JSONSession | RedisSession:
+    """AgentScope's session store of the place."""
+    if place["kind"] == "json_session":
+        return JSONSession(place["folder"])
+    pool = ConnectionPool.from_url(place["url"], decode_responses=True)
+    return RedisSession(connection_pool=pool)
+
+
+async def write(memory: MemoryBase, about: dict[str, Any]) -> dict[str, Any]:
+    """Adds the messages; those that follow one another with the same marks at once."""
+    for marks, group in groupby(about["messages"], key=lambda pair: pair[1]):
+        messages = [Msg.from_dict(message) for message, _ in group]
+        await memory.add(messages, marks=marks or None)
+    if about.get("summary"):
+        await memory.update_compressed_summary(about["summary"])
+    return {"size": await memory.size()}
+
+
+async def read(memory: MemoryBase, about: dict[str, Any]) -> dict[str, Any]:
+    """What an agent would see: everything, and by each mark."""
+    found = await memory.get_memory(prepend_summary=False)
+    marked, excluded = {}, {}
+    for mark in about["marks"]:
+        with_mark = await memory.get_memory(mark=mark, prepend_summary=False)
+        without = await memory.get_memory(exclude_mark=mark, prepend_summary=False)
+        marked[mark] = [message.id for message in with_mark]
+        excluded[mark] = [message.id for message in without]
+    return {
+        "size": await memory.size(),
+        "summary": memory._compressed_summary,
+        "messages": [message.to_dict() for message in found],
+        "marked": marked,
+        "excluded": excluded,
+    }
+
+
+async def answer(request: dict[str, Any]) -> list[dict[str, Any]]:
+    """Does what is asked for each memory in turn."""
+    work = {"write": write, "read": read}[request["do"]]
+    answers = []
+    for about in request["memories"]:
+        async with opened(request["place"], about) as memory:
+            answers.append(await work(memory, about))
+    return answers
+
+
+def main() -> None:
+    # AgentScope logs to stdout, which is for answers.
+    answers = os.fdopen(os.dup(1), "w")
+    os.dup2(2, 1)
+    for line in sys.stdin:
+        try:
+            reply: dict[str, Any] = {"answer": asyncio.run(answer(json.loads(line)))}
+        except Exception as error:  # noqa: BLE001 - the test shows whatever AgentScope raised
+            reply = {"error": f"{type(error).__name__}: {error}"}
+        print(json.dumps(reply), file=answers, flush=True)
+
+
+if __name__ == "__main__":
+    main()
