@@ -15,9 +15,12 @@ from typing import Any
 
 import orjson
 
+from memctl.json_scan import STRING, TEXT
+
 _LONG_NUMBER = re.compile(rb"\d{19}")
 _INT64 = range(-(2**63), 2**64)
 _PIECE = 1 << 20
+_LONG_TEXT = 1000
 
 
 def loads(text: bytes) -> Any:
@@ -35,6 +38,30 @@ def loads(text: bytes) -> Any:
         return json.loads(text.decode("utf-8", "surrogatepass"))
     except RecursionError as error:
         raise ValueError("nested too deep") from error
+
+
+def outline(text: bytes) -> Any:
+    """The value of a JSON text; where the text is large, long texts in it (1,000 bytes) are empty.
+
+    For what looks at short fields: it takes little memory, however large the text.
+
+    Raises:
+        ValueError: as ``loads``.
+    """
+    return loads(text if len(text) < _PIECE else b"".join(_short_texts(text)))
+
+
+def _short_texts(text: bytes) -> Iterator[bytes]:
+    """The JSON text without the insides of its long texts, which are checked."""
+    at = 0
+    for found in STRING.finditer(text):
+        start, end = found.start() + 1, found.end() - 1
+        if end - start > _LONG_TEXT:
+            if not TEXT.fullmatch(text, start, end):
+                raise ValueError(f"the text at {start} is not written as JSON has it")
+            yield text[at:start]
+            at = end
+    yield text[at:]
 
 
 def dumps(value: Any) -> bytes:
@@ -111,12 +138,12 @@ def _escaped(piece: bytes) -> bytes:
 
 
 def field(message: bytes, name: str) -> str | None:
-    """The text of one top-level field of a message; None where it is missing or not a text.
+    """The text of one short top-level field of a message; None where it is missing or no text.
 
     Raises:
         ValueError: the message is not a JSON object.
     """
-    value = loads(message)
+    value = outline(message)
     if not isinstance(value, dict):
         raise ValueError("a message is not a JSON object")
     found = value.get(name)

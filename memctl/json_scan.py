@@ -6,7 +6,7 @@ import re
 
 SPACE = re.compile(rb"[ \t\n\r]*+")
 _SCALAR = re.compile(rb"[-+.0-9A-Za-z]++")
-_STRING = re.compile(rb'"(?:[^"\\]++|\\.)*+"', re.DOTALL)
+STRING = re.compile(rb'"(?:[^"\\]++|\\.)*+"', re.DOTALL)
 _BRACKET = re.compile(rb'(?:[^"\[\]{}]++|"(?:[^"\\]++|\\.)*+")*+([\[\]{}"]?)', re.DOTALL)
 """Up to the next bracket, strings passed over; stops before a string that is not closed."""
 TEXT = re.compile(rb'[^"\\\x00-\x1f]*+(?:\\(?:["\\/bfnrt]|u[0-9a-fA-F]{4})[^"\\\x00-\x1f]*+)*+')
@@ -29,7 +29,7 @@ class Scan:
         if self.kind == "container":
             return self._end_of_container(buffer, limit)
         if self.kind == "text":
-            found = _STRING.match(buffer, self.at, limit)
+            found = STRING.match(buffer, self.at, limit)
             return found.end() if found else None
         found = _SCALAR.match(buffer, self.at, limit)
         end = found.end() if found else self.at

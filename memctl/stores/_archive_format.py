@@ -189,30 +189,43 @@ def read_end(line: bytes) -> End:
     return End(record.get("memories", -1), record.get("messages", -1), record.get("digest", ""))
 
 
+def check_message(line: bytes) -> None:
+    """Raises ValueError if a line is not a message; the message itself is not looked into."""
+    if _tail(line) is None:
+        split(line)
+
+
 def split(line: bytes) -> tuple[bytes, dict[str, Any]]:
     """The text of a message, not looked into, and the other fields of its line.
 
     Raises:
         ValueError: it is not written so.
     """
-    at = line.rfind(_MARKS)
-    if at > 0 and line.startswith(_MESSAGE):
-        try:
-            # It is JSON only if nothing but the line itself is open before these marks.
-            fields = codec.loads(b"{" + line[at + 1 :])
-        except ValueError:
-            fields = None
-        if fields is not None:
-            return line[len(_MESSAGE) : at], _checked(fields)
+    fields = _tail(line)
+    if fields is not None:
+        return line[len(_MESSAGE) : line.rindex(_MARKS)], fields
     record = _object(codec.loads(line))
     return codec.dumps(_object(record.get("message"))), _checked(record)
+
+
+def _tail(line: bytes) -> dict[str, Any] | None:
+    """The fields of a line behind its message; None if it is not in memctl's own order."""
+    at = line.rfind(_MARKS)
+    if at < 0 or not line.startswith(_MESSAGE):
+        return None
+    try:
+        # It is JSON only if nothing but the line itself is open before these marks.
+        fields = codec.loads(b"{" + line[at + 1 :])
+    except ValueError:
+        return None
+    return _checked(fields)
 
 
 def entry(message: bytes, fields: dict[str, Any]) -> Entry:
     """The message of a split line; raises ValueError if it is not a JSON object with an id."""
     message = codec.utf8(message)
     try:
-        value = codec.loads(message)
+        value = codec.outline(message)
     except ValueError:
         # Somebody else's line, with more fields between the message and its marks
         fields = codec.loads(_MESSAGE + message + b"}") | fields

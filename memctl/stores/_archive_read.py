@@ -16,6 +16,7 @@ from memctl.store import PAGE_ENTRIES
 from memctl.stores._archive_format import (
     VERSION,
     Kind,
+    check_message,
     digest_text,
     entry,
     kind_of,
@@ -114,7 +115,7 @@ class _Check:
             if kind is Kind.MEMORY:
                 self._memory(read_memory(line).key)
             elif kind is Kind.MESSAGE:
-                split(line)
+                check_message(line)
                 self._message()
             else:
                 self._end(line)

@@ -27,7 +27,7 @@ async def catalogue(pages: AsyncIterator[Page]) -> AsyncIterator[MemoryInfo]:
 
 def count(info: MemoryInfo, entry: Entry) -> None:
     """Adds one message to the counts of its memory."""
-    message = codec.loads(entry.message)
+    message = codec.outline(entry.message)
     info.messages += 1
     info.bytes += len(entry.message)
     for mark in entry.marks:

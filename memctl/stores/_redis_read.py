@@ -206,6 +206,6 @@ def _message(payload: bytes) -> bytes | None:
     """The payload as a message; None where it is not a JSON object."""
     try:
         message = codec.utf8(payload)
-        return message if isinstance(codec.loads(message), dict) else None
+        return message if isinstance(codec.outline(message), dict) else None
     except ValueError:
         return None
