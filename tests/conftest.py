@@ -42,6 +42,10 @@ class Servers:
     def redis(self) -> Redis:
         return start(lambda: Redis(self.run))
 
+    def mariadb_with(self, name: str, *settings: str) -> Mariadb:
+        """A MariaDB server with settings of its command line, shared by all who use the name."""
+        return start(lambda: Mariadb(self.run, f"mariadb-{name}", *settings))
+
     def redis_with(self, name: str, *settings: str, password: str = "") -> Redis:
         """A Redis server with settings of its command line, shared by all who use the name."""
         return start(lambda: Redis(self.run, f"redis-{name}", *settings, password=password))

@@ -21,9 +21,12 @@ EXACT = "utf8mb4_bin"
 class Mariadb:
     """A running server, over TCP with a password and over a socket."""
 
-    def __init__(self, run: Path) -> None:
-        """Raises Missing where MariaDB is not installed."""
-        info = shared(run, "mariadb", _start)
+    def __init__(self, run: Path, name: str = "mariadb", *settings: str) -> None:
+        """One server for each ``name``; ``settings`` are those of its command line.
+
+        Raises Missing where MariaDB is not installed.
+        """
+        info = shared(run, name, lambda folder: _start(folder, settings))
         self.port: int = info["port"]
         self.socket: str = info["socket"]
 
@@ -51,6 +54,16 @@ class Mariadb:
             connection.commit()
             return int(cursor.lastrowid or 0)
 
+    def cut(self, url: str) -> None:
+        """Ends every connection to the database, as a restart or a firewall would."""
+        with _connect(self.socket, "memctl", PASSWORD) as connection:
+            cursor = connection.cursor()
+            cursor.execute(
+                "SELECT id FROM information_schema.processlist WHERE db = %s", [_database(url)]
+            )
+            for (number,) in list(cursor.fetchall()):
+                cursor.execute(f"KILL CONNECTION {number}")
+
     def dump(self, url: str) -> dict[str, list[Any]]:
         """The definition and all rows of each table."""
         dump: dict[str, list[Any]] = {}
@@ -75,7 +88,7 @@ def _connect(
     return pymysql.connect(unix_socket=path, user=user, password=password, database=database)
 
 
-def _start(folder: Path) -> dict[str, Any]:
+def _start(folder: Path, settings: tuple[str, ...]) -> dict[str, Any]:
     server = _program("mariadbd")
     installer = _program("mariadb-install-db")
     user = run_as()
@@ -104,6 +117,7 @@ def _start(folder: Path) -> dict[str, Any]:
             *("--innodb-flush-log-at-trx-commit=0", "--innodb-doublewrite=0"),
             *("--innodb-log-file-size=256M", "--max-allowed-packet=256M"),
             *("--innodb-buffer-pool-size=128M", "--pid-file=pid", "--sync-frm=0"),
+            *settings,
         ],
         lambda: _is_up(path),
         user=user,

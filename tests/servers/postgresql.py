@@ -52,6 +52,13 @@ class Postgresql:
         """
         return _psql(self._programs, url, sql)
 
+    def cut(self, url: str) -> None:
+        """Ends every connection to the database, as a restart or a firewall would."""
+        admin = _socket_url(self.sockets, self.port, "postgres")
+        name = url.rpartition("/")[2]
+        sessions = f"pg_stat_activity WHERE datname = '{name}'"
+        self.execute(admin, f"SELECT pg_terminate_backend(pid) FROM {sessions}")
+
     def dump(self, url: str) -> str:
         """The whole database as SQL."""
         program = self._programs / "pg_dump"

@@ -50,6 +50,14 @@ class Redis:
         """A client of the database, which gives bytes."""
         return redis.Redis.from_url(url)
 
+    def cut(self, url: str) -> None:
+        """Ends every connection to the database, as a restart or a firewall would."""
+        number = url.rpartition("/")[2]
+        with redis.Redis(unix_socket_path=self.socket, password=self.password or None) as client:
+            for other in client.client_list():
+                if other["db"] == number:
+                    client.client_kill_filter(_id=other["id"])
+
     def dump(self, url: str) -> dict[bytes, tuple[Any, bool]]:
         """Every key of the database: its value, and whether it will expire."""
         with self.client(url) as client:
