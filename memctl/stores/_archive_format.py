@@ -23,6 +23,8 @@ from memctl.errors import BadData
 from memctl.model import Entry, Memory, MemoryKey
 from memctl.stores._compression import Sink
 
+Line = bytes | bytearray
+
 VERSION = 1
 _LARGE = 1024 * 1024
 _MESSAGE = b'{"message":'
@@ -78,7 +80,7 @@ class ArchiveWriter:
         for lines, messages in message_lines(entries):
             self.copy(lines, messages)
 
-    def copy(self, lines: bytes, messages: int) -> None:
+    def copy(self, lines: bytes | memoryview, messages: int) -> None:
         """Adds so many messages that are lines already, or pieces of lines."""
         self._write(lines)
         self.messages += messages
@@ -90,7 +92,7 @@ class ArchiveWriter:
         self._stream.write(codec.dumps({"end": end}) + b"\n")
         self._stream.flush()
 
-    def _write(self, data: bytes) -> None:
+    def _write(self, data: bytes | memoryview) -> None:
         self._hash.update(data)
         self._stream.write(data)
 
@@ -148,22 +150,22 @@ def _about(entry: Entry) -> bytes:
     return b"," + codec.dumps(fields)[1:] + b"\n"
 
 
-def kind_of(line: bytes) -> Kind:
+def kind_of(line: Line) -> Kind:
     """What a line is; raises ValueError if it is none of a Kind."""
     for kind, prefix in _PREFIXES.items():
         if line.startswith(prefix):
             return kind
-    record = _object(codec.loads(line))
+    record = _object(codec.loads(bytes(line)))
     for kind in Kind:
         if kind.value in record:
             return kind
     raise ValueError("no record of an archive")
 
 
-def read_header(line: bytes) -> dict[str, Any] | None:
+def read_header(line: Line) -> dict[str, Any] | None:
     """The first line; None if this is no archive."""
     try:
-        record = codec.loads(line)
+        record = codec.loads(bytes(line))
     except ValueError:
         return None
     if not isinstance(record, dict) or record.get("memctl") != "archive":
@@ -171,9 +173,9 @@ def read_header(line: bytes) -> dict[str, Any] | None:
     return record if isinstance(record.get("version"), int) else None
 
 
-def read_memory(line: bytes) -> Memory:
+def read_memory(line: Line) -> Memory:
     """The memory that a line opens; raises ValueError if it is not written so."""
-    record = _object(_object(codec.loads(line)).get("memory"))
+    record = _object(_object(codec.loads(bytes(line))).get("memory"))
     user, session, part = record.get("user"), record.get("session"), record.get("part", "")
     summary, ttl = record.get("summary"), _object(record.get("attributes", {})).get("ttl")
     if not (isinstance(user, str) and isinstance(session, str) and isinstance(part, str)):
@@ -183,19 +185,19 @@ def read_memory(line: bytes) -> Memory:
     return Memory(MemoryKey(user, session, part), summary, ttl)
 
 
-def read_end(line: bytes) -> End:
+def read_end(line: Line) -> End:
     """What the last line says; raises ValueError if it is not written so."""
-    record = _object(_object(codec.loads(line)).get("end"))
+    record = _object(_object(codec.loads(bytes(line))).get("end"))
     return End(record.get("memories", -1), record.get("messages", -1), record.get("digest", ""))
 
 
-def check_message(line: bytes) -> None:
+def check_message(line: Line) -> None:
     """Raises ValueError if a line is not a message; the message itself is not looked into."""
     if _tail(line) is None:
         split(line)
 
 
-def split(line: bytes) -> tuple[bytes, dict[str, Any]]:
+def split(line: Line) -> tuple[bytes, dict[str, Any]]:
     """The text of a message, not looked into, and the other fields of its line.
 
     Raises:
@@ -203,19 +205,19 @@ def split(line: bytes) -> tuple[bytes, dict[str, Any]]:
     """
     fields = _tail(line)
     if fields is not None:
-        return line[len(_MESSAGE) : line.rindex(_MARKS)], fields
-    record = _object(codec.loads(line))
+        return bytes(memoryview(line)[len(_MESSAGE) : line.rindex(_MARKS)]), fields
+    record = _object(codec.loads(bytes(line)))
     return codec.dumps(_object(record.get("message"))), _checked(record)
 
 
-def _tail(line: bytes) -> dict[str, Any] | None:
+def _tail(line: Line) -> dict[str, Any] | None:
     """The fields of a line behind its message; None if it is not in memctl's own order."""
     at = line.rfind(_MARKS)
     if at < 0 or not line.startswith(_MESSAGE):
         return None
     try:
         # It is JSON only if nothing but the line itself is open before these marks.
-        fields = codec.loads(b"{" + line[at + 1 :])
+        fields = codec.loads(b"{" + bytes(line[at + 1 :]))
     except ValueError:
         return None
     return _checked(fields)

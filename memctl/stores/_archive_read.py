@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import io
-import os
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from itertools import islice
@@ -25,7 +23,8 @@ from memctl.stores._archive_format import (
     read_memory,
     split,
 )
-from memctl.stores._compression import DAMAGE, reading
+from memctl.stores._compression import DAMAGE
+from memctl.stores._lines import Lines
 from memctl.stores._pages import paged
 
 _HEADER_BYTES = 64 * 1024
@@ -39,27 +38,6 @@ class Contents:
     memories: dict[MemoryKey, int] = field(default_factory=dict)
 
 
-class FileAt(io.RawIOBase):
-    """An open file, read from its beginning whoever else reads it, or closes it."""
-
-    def __init__(self, descriptor: int) -> None:
-        self._descriptor = os.dup(descriptor)
-        self._offset = 0
-
-    def readable(self) -> bool:
-        return True
-
-    def readinto(self, buffer: bytearray | memoryview) -> int:  # type: ignore[override]
-        count = os.preadv(self._descriptor, [buffer], self._offset)
-        self._offset += count
-        return count
-
-    def close(self) -> None:
-        if not self.closed:
-            os.close(self._descriptor)
-        super().close()
-
-
 def verify(descriptor: int, label: str) -> Contents:
     """Reads a whole archive.
 
@@ -68,11 +46,11 @@ def verify(descriptor: int, label: str) -> Contents:
     """
     check = _Check(label)
     try:
-        stream = reading(FileAt(descriptor))
-        check.header(stream.readline(_HEADER_BYTES))
+        lines = Lines(descriptor)
+        check.header(lines.next(_HEADER_BYTES))
         while not check.ended:
-            check.line(stream.readline())
-        check.nothing_more(stream.readline(1))
+            check.line(lines.next())
+        check.nothing_more(lines.next(1))
     except DAMAGE as error:
         raise check.cut_off(str(error)) from error
     return check.contents
@@ -90,7 +68,7 @@ class _Check:
         self._messages = 0
         self._key: MemoryKey | None = None
 
-    def header(self, line: bytes) -> None:
+    def header(self, line: bytes | bytearray) -> None:
         header = read_header(line)
         if header is None:
             raise BadData(
@@ -106,7 +84,7 @@ class _Check:
         self.contents.source = source if isinstance(source, str) else None
         self._take(line)
 
-    def line(self, line: bytes) -> None:
+    def line(self, line: bytes | bytearray) -> None:
         """The next line.  Light: that messages are JSON follows from the digest."""
         if not line:
             raise self.cut_off("its last line is missing")
@@ -128,7 +106,7 @@ class _Check:
             ) from error
         self._take(line)
 
-    def _take(self, line: bytes) -> None:
+    def _take(self, line: bytes | bytearray) -> None:
         self._hash.update(line)
         self._lines += 1
 
@@ -144,7 +122,7 @@ class _Check:
         self.contents.memories[self._key] += 1
         self._messages += 1
 
-    def _end(self, line: bytes) -> None:
+    def _end(self, line: bytes | bytearray) -> None:
         end = read_end(line)
         if (end.memories, end.messages) != (len(self.contents.memories), self._messages):
             raise BadData(
@@ -159,7 +137,7 @@ class _Check:
             )
         self.ended = True
 
-    def nothing_more(self, rest: bytes) -> None:
+    def nothing_more(self, rest: bytes | bytearray) -> None:
         """Nothing may follow the last line."""
         if rest:
             raise BadData(f"{self._label}: there is more behind its end", "get a clean copy of it")
@@ -180,10 +158,10 @@ class Sections:
 
     def __init__(self, descriptor: int, label: str) -> None:
         self._label = label
-        self._stream = reading(FileAt(descriptor))
-        self._next = b""
+        self._lines = Lines(descriptor)
+        self._lines.next()  # the header
+        self._next: bytes | bytearray = b""
         self._kind: Kind | None = None
-        self._stream.readline()  # the header
 
     def __iter__(self) -> Iterator[Memory]:
         """Each memory; what was not read of its messages is passed over."""
@@ -195,7 +173,7 @@ class Sections:
             for _ in self.lines():
                 continue
 
-    def lines(self) -> Iterator[bytes]:
+    def lines(self) -> Iterator[bytes | bytearray]:
         """The lines of the messages of the memory that came last."""
         while self._kind is Kind.MESSAGE:
             yield self._next
@@ -222,7 +200,7 @@ class Sections:
     def _advance(self) -> None:
         self._next = b""
         try:
-            self._next = self._stream.readline()
+            self._next = self._lines.next()
             self._kind = kind_of(self._next)
         except (ValueError, *DAMAGE) as error:
             raise BadData(

@@ -155,7 +155,7 @@ class Merge(Incoming):
             self._writer.memory(Memory(old.key, summary, ttl))
         if new is None or self._mode is WriteMode.ADD:
             for line in self._old.lines():
-                self._writer.copy(line, 1)
+                self._writer.copy(memoryview(line), 1)
         else:
             kept = 0
         if new is not None:

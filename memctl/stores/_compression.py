@@ -25,11 +25,18 @@ DAMAGE = (EOFError, gzip.BadGzipFile, zlib.error, zstandard.ZstdError)
 class Sink(Protocol):
     """What bytes are written to."""
 
-    def write(self, data: bytes, /) -> object:
+    def write(self, data: bytes | memoryview, /) -> object:
         """Takes all of the data."""
 
     def flush(self) -> object:
         """Hands on what is buffered."""
+
+
+class Input(Protocol):
+    """What bytes are read from."""
+
+    def read(self, size: int, /) -> bytes | None:
+        """The next bytes, at most so many; none at the end."""
 
 
 class Output(Sink, Protocol):
@@ -39,16 +46,14 @@ class Output(Sink, Protocol):
         """Writes what is left, and leaves what is below open."""
 
 
-def reading(raw: io.RawIOBase) -> io.BufferedIOBase:
-    """The content of a file, decompressed if it is compressed, whatever its name."""
-    buffered = io.BufferedReader(raw, _BUFFER)
-    start = buffered.peek(len(_ZSTD))
+def decompressed(raw: io.RawIOBase, start: bytes) -> Input:
+    """The content of a stream that begins with ``start``, whatever its name."""
     if start.startswith(_GZIP):
-        return gzip.GzipFile(fileobj=buffered, mode="rb")
+        return gzip.GzipFile(fileobj=io.BufferedReader(raw, _BUFFER), mode="rb")
     if start.startswith(_ZSTD):
-        stream = zstandard.ZstdDecompressor().stream_reader(buffered, read_across_frames=True)
-        return io.BufferedReader(cast(io.RawIOBase, stream), _BUFFER)
-    return buffered
+        source = cast(IO[bytes], raw)
+        return zstandard.ZstdDecompressor().stream_reader(source, read_across_frames=True)
+    return raw
 
 
 def _output(name: str, sink: Sink) -> Output:
