@@ -24,6 +24,7 @@ from tests.servers import free_port
 from tests.servers.mariadb import Mariadb
 from tests.servers.postgresql import Postgresql
 from tests.servers.redis import Redis
+from tests.servers.tls import Tls
 
 SECRET = "sesame-0pen"
 
@@ -101,6 +102,22 @@ async def test_files_of_another_kind(tmp_path: Path, name: str, content: bytes) 
     path.write_bytes(content)
     assert isinstance(await refusal(str(path)), BadData)
     assert path.read_bytes() == content
+
+
+async def test_redis_over_tls(servers: Servers, tmp_path: Path) -> None:
+    written = sample(samples.key(0), samples.entries(1500))
+    server = servers.redis
+    number = server.fresh().rpartition("/")[2]
+    async with Tls(server.port, tmp_path) as tls:
+        plain = f"rediss://127.0.0.1:{tls.port}/{number}"
+        async with make_store(parse(f"{plain}?ssl_ca_certs={tls.authority}")) as store:
+            await write_all(store, [written])
+            await _assert_holds(store, [written])
+        async with make_store(parse(f"{plain}?ssl_cert_reqs=none")) as store:
+            await _assert_holds(store, [written])
+        assert isinstance(await refusal(plain), Unavailable), "nobody vouches for the certificate"
+        without = plain.replace("rediss", "redis")
+        assert isinstance(await refusal(without), Unavailable), "the server wants TLS"
 
 
 async def test_tables_of_an_application(servers: Servers) -> None:
