@@ -35,15 +35,29 @@ Steps = tuple[str, ...]
 class Document(Source):
     """A session's JSON, open for reading.
 
-    ``version`` changes when the content does; None where nothing tells.
+    ``version`` changes when the content does; None where nothing tells.  ``exists`` is false for
+    the place of a document that is still to be written.
     """
 
+    exists = True
     ttl: float | None
     version: object
 
     @abstractmethod
+    async def verify(self) -> None:
+        """Makes sure that all that was read so far belongs together.
+
+        Raises:
+            Changed: the document was written to since it was opened.
+        """
+
+    @abstractmethod
     async def close(self) -> None:
         """Lets go of it."""
+
+
+class TooLarge(BadData):
+    """The new document would be larger than its store takes."""
 
 
 class Changed(Unavailable):

@@ -9,7 +9,17 @@ from memctl import codec
 from memctl.errors import Failure
 from memctl.json_stream import WINDOW, Source
 from memctl.model import Entry, Memory, WriteMode
-from memctl.stores._state_document import CONTENT, SUMMARY, Changed, Index, Part, Place, join, split
+from memctl.stores._state_document import (
+    CONTENT,
+    SUMMARY,
+    Changed,
+    Index,
+    Part,
+    Place,
+    TooLarge,
+    join,
+    split,
+)
 
 _BETWEEN = b", "
 
@@ -19,7 +29,11 @@ class Draft(ABC):
 
     @abstractmethod
     async def write(self, data: bytes) -> None:
-        """Appends."""
+        """Appends.
+
+        Raises:
+            TooLarge: the store does not take so much.
+        """
 
     @abstractmethod
     async def discard(self) -> None:
@@ -62,17 +76,20 @@ class Edit:
         self._copied = 0
         self._first = plan.first
         self._tail: bytes | None = None
-        self._fault: Changed | None = None
+        self._fault: Changed | TooLarge | None = None
 
     async def add(self, entries: list[Entry]) -> None:
         """Writes the messages of a page, the first one's behind what stands before them."""
-        if entries and self._tail is None:
-            try:
-                await self._begin()
-            except Changed as error:
-                self._fault = error
-        if self._fault:
+        if self._fault or not entries:
             return
+        try:
+            if self._tail is None:
+                await self._begin()
+            await self._add(entries)
+        except (Changed, TooLarge) as error:
+            self._fault = error  # what follows is taken, and ``finish`` tells
+
+    async def _add(self, entries: list[Entry]) -> None:
         pieces: list[bytes] = []
         for entry in entries:
             pieces.append(b"[" if self._first else _BETWEEN + b"[")
@@ -93,6 +110,7 @@ class Edit:
 
         Raises:
             Changed: the document was written to since the edit was planned.
+            TooLarge: the store does not take so large a document.
         """
         if self._fault:
             raise self._fault

@@ -6,6 +6,7 @@ import os
 import stat
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 
 from memctl.errors import BadData, Failure
@@ -13,6 +14,7 @@ from memctl.location import visible
 from memctl.stores._files import AtomicFile, sync_folder, system_errors
 from memctl.stores._state_document import Changed, Document
 from memctl.stores._state_edit import Draft
+from memctl.stores._threads import in_thread
 
 _SYNCS = 8
 """How many files are synced at once: the file system makes one journal entry of many."""
@@ -58,12 +60,16 @@ class FileDocument(Document):
         if size <= 0:
             return b""
         with system_errors(self._path, "read"):
-            if _signature(os.fstat(self._handle)) != self.version:
-                raise Changed(self.name)
+            await self.verify()
             data = os.pread(self._handle, size, start)
             while data and len(data) < size:  # a call reads no more than 2 GiB
                 data += os.pread(self._handle, size - len(data), start + len(data))
         return data
+
+    async def verify(self) -> None:
+        with system_errors(self._path, "read"):
+            if _signature(os.fstat(self._handle)) != self.version:
+                raise Changed(self.name)
 
     async def close(self) -> None:
         if self._handle >= 0:
@@ -85,29 +91,29 @@ class FileDraft(Draft):
     async def discard(self) -> None:
         self.file.discard()
 
-    def overtaken(self) -> bool:
-        """Whether somebody else has written the file meanwhile."""
+    def take_place(self) -> Failure | None:
+        """Takes the file's name, unless somebody else has written the file meanwhile."""
         try:
-            return _signature(os.stat(self.path)) != self._old
+            present = _signature(os.stat(self.path))
         except FileNotFoundError:
-            return self._old is not None
+            present = None
+        if present != self._old:
+            return Failure("changed", f"{visible(str(self.path))} was changed meanwhile")
+        self.file.replace()
+        return None
 
 
-def publish_files(published: Sequence[tuple[Draft, object]]) -> list[Failure | None]:
+async def publish_files(published: Sequence[tuple[Draft, object]]) -> list[Failure | None]:
     """Gives each file its name when all are on the disk; a failure for those overtaken."""
     drafts = [draft for draft, _ in published if isinstance(draft, FileDraft)]
-    if not drafts:
-        return []
-    with ThreadPoolExecutor(min(_SYNCS, len(drafts))) as threads:
+    return await in_thread(partial(_publish, drafts))
+
+
+def _publish(drafts: list[FileDraft]) -> list[Failure | None]:
+    with ThreadPoolExecutor(min(_SYNCS, len(drafts) or 1)) as threads:
         for _ in threads.map(lambda draft: draft.file.sync(), drafts):
             pass
-    failures: list[Failure | None] = []
-    for draft in drafts:
-        if draft.overtaken():
-            failures.append(Failure("changed", f"{visible(str(draft.path))} was changed meanwhile"))
-        else:
-            draft.file.replace()
-            failures.append(None)
+    failures = [draft.take_place() for draft in drafts]
     for folder in {draft.path.parent for draft in drafts}:
         sync_folder(folder)
     return failures

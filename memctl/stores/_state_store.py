@@ -62,8 +62,8 @@ class StateStore(Store):
     )
     default_path = DEFAULT_PATH
     """Where a new document holds its memory."""
-    batch = 64
-    """How many documents are made durable together."""
+    together = 64
+    """How many documents are made durable at once."""
 
     def __init__(self, location: Location, *, create: bool = False) -> None:
         super().__init__(location, create=create)
@@ -83,7 +83,7 @@ class StateStore(Store):
 
     @abstractmethod
     async def document(self, name: str) -> Document | None:
-        """The document of that name; None where there is none yet."""
+        """The document of that name, or its place; None where there is neither."""
 
     @abstractmethod
     async def draft(self, name: str, old: Document | None) -> Draft:
@@ -222,6 +222,7 @@ async def _streamed(found: Found) -> AsyncIterator[Page]:
             total += more
     if offset + len(held) != part.info.messages or (part.plain and total != part.info.bytes):
         raise Changed(found.document.name)
+    await found.document.verify()
     yield Page(found.memory, held, offset)
 
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from memctl.errors import BadData, Failure
 from memctl.model import Memory, Page, Tally, WriteMode
 from memctl.stores._batches import Large, Small, gather
-from memctl.stores._state_document import Changed, Document, find
+from memctl.stores._state_document import Changed, Document, TooLarge, find
 from memctl.stores._state_edit import Draft, Edit, Plan, plan
 
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ class StateWriter:
             if isinstance(batch, Large):
                 yield await self._write_large(batch)
                 continue
-            for group in _groups(batch, self._store.batch):
+            for group in _groups(batch, self._store.together):
                 for tally in await self._write_small(group):
                     yield tally
                 await asyncio.sleep(0)
@@ -72,8 +72,11 @@ class StateWriter:
                 await edit.finish()
                 complete.append(edit)
             except Changed as error:
-                overtaken = Failure("changed", error.message)
-                tallies.append(Tally(edit.memory.key, failure=overtaken))
+                reason = Failure("changed", error.message)
+                tallies.append(Tally(edit.memory.key, failure=reason))
+            except TooLarge as error:
+                reason = Failure("refused", error.message)
+                tallies.append(Tally(edit.memory.key, failure=reason))
         failures = await self._store.publish([(edit.draft, edit.memory.ttl) for edit in complete])
         for edit, failure in zip(complete, failures, strict=True):
             tally = Tally(edit.memory.key, edit.written, edit.deleted)
@@ -93,16 +96,17 @@ class StateWriter:
             yield Tally(memory.key, failure=name)
             return
         document = await self._store.document(name)
+        present = document if document is not None and document.exists else None
         draft: Draft | None = None
         try:
-            found = await self._plan(document, memory, offset, messages=messages)
+            found = await self._plan(present, memory, offset, messages=messages)
             if isinstance(found, Failure):
                 yield Tally(memory.key, failure=found)
             elif not found.changes:
                 yield Tally(memory.key)
             else:
                 draft = await self._store.draft(name, document)
-                yield Edit(memory, draft, document, found)
+                yield Edit(memory, draft, present, found)
         finally:
             if draft is not None:
                 await draft.discard()

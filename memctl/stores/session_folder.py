@@ -135,7 +135,7 @@ class SessionFolderStore(StateStore):
         return FileDraft(path, old)
 
     async def publish(self, drafts: list[tuple[Draft, float | None]]) -> list[Failure | None]:
-        return publish_files(drafts)
+        return await publish_files(drafts)
 
     def _path(self, stem: str) -> Path:
         return self._folder / (stem + SUFFIX)

@@ -111,4 +111,4 @@ class StateFileStore(StateStore):
         return FileDraft(Path(name), old)
 
     async def publish(self, drafts: list[tuple[Draft, float | None]]) -> list[Failure | None]:
-        return publish_files(drafts)
+        return await publish_files(drafts)
