@@ -9,7 +9,7 @@ BIN := $(VENV)/bin
 
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: demo test lint format clean
+.PHONY: demo test lint format docs clean
 
 demo: $(VENV)/.package
 	@PATH="$(CURDIR)/$(BIN):$$PATH" examples/demo.sh
@@ -28,6 +28,10 @@ lint: $(VENV)/.dev
 format: $(VENV)/.dev
 	@$(BIN)/ruff check --fix .
 	@$(BIN)/ruff format .
+
+# What the documentation takes from the code.
+docs: $(VENV)/.dev
+	@$(BIN)/python tools/generate.py
 
 clean:
 	rm -rf $(VENV) $(INTEROP) build dist .cache .mypy_cache .ruff_cache .pytest_cache \

@@ -113,7 +113,10 @@ def _version(wanted: bool) -> None:
 def _globals(
     context: typer.Context,
     config: Annotated[
-        Path | None, typer.Option("--config", help="The configuration file.", show_default=False)
+        Path | None,
+        typer.Option(
+            "--config", metavar="FILE", help="The configuration file.", show_default=False
+        ),
     ] = None,
     quiet: Annotated[bool, typer.Option("-q", "--quiet", help="No progress, no notes.")] = False,
     verbose: Annotated[bool, typer.Option("-v", "--verbose", help="Say more.")] = False,

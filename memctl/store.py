@@ -60,6 +60,8 @@ class Store(ABC):
         self.location = location
         self.label = location.label
         self.create = create
+        self.origin: str | None = None
+        """The label of the store that is copied here: an archive notes it."""
         self.warnings: list[str] = []
         """What the operator should know, a line each, such as messages that were left out."""
 
@@ -93,6 +95,15 @@ class Store(ABC):
     @abstractmethod
     async def identity(self) -> str:
         """A text that two stores share when they are the same place."""
+
+    async def prove(self, where: Selection) -> None:  # noqa: B027 - most stores prove nothing
+        """Reads a file through once, so that nothing is written of one that is damaged.
+
+        A live store has nothing to prove.
+
+        Raises:
+            BadData: the file is not what it claims to be.
+        """
 
     @abstractmethod
     def memories(self, where: Selection) -> AsyncIterator[MemoryInfo]:

@@ -51,7 +51,10 @@ def _help(words: list[str]) -> str:
 
 def commands_table() -> str:
     """The commands, a line each."""
-    rows = [f"| [`{name}`](docs/reference.md#memctl-{name}) | {line} |" for name, (_, line) in COMMANDS.items()]
+    rows = [
+        f"| [`{name}`](docs/reference.md#memctl-{name}) | {line} |"
+        for name, (_, line) in COMMANDS.items()
+    ]
     return "\n".join(["| command | what it does |", "|---|---|", *rows])
 
 
@@ -93,8 +96,8 @@ def readme() -> str:
         ("capabilities", capabilities_table),
         ("exit-codes", exit_codes_table),
     ):
-        block = re.compile(rf"(<!-- {name} -->\n).*?(\n<!-- /{name} -->)", re.DOTALL)
-        text = block.sub(lambda found, make=make: found[1] + make() + found[2], text)
+        block = re.compile(rf"(<!-- {name} -->\n).*?(<!-- /{name} -->)", re.DOTALL)
+        text = block.sub(lambda found, make=make: f"{found[1]}{make()}\n{found[2]}", text)
     return text
 
 

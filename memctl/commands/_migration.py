@@ -5,7 +5,7 @@ from __future__ import annotations
 from memctl.commands._context import Run
 from memctl.commands._reports import CopyOutcome, expected
 from memctl.commands._run import opened, refuse_absent, wait_for
-from memctl.commands._stores import make_target
+from memctl.commands._stores import make_target, writable
 from memctl.errors import Different
 from memctl.location import Location
 from memctl.ops.compare import compare
@@ -31,8 +31,10 @@ def run_copy(
         MemctlError: see ``copy``; Conflict, Partial or Different when that is how it ended.
     """
     output = run.output
-    output.report = outcome.report()
-    wait_for(_copy(output, outcome, origin, destination, where, options, verify=verify))
+    if destination.kind != "stdio":  # there stdout is the archive, and the report would spoil it
+        output.report = outcome.report()
+    with writable(destination) as place:
+        wait_for(_copy(output, outcome, origin, place, where, options, verify=verify))
     error = outcome.error()
     if error:
         raise error
@@ -49,12 +51,13 @@ async def _copy(
     *,
     verify: bool,
 ) -> None:
-    target = make_target(destination, dry_run=outcome.dry_run)
-    async with opened(make_store(origin), output) as source, opened(target, output):
-        with output.progress("copying") as progress:
-            await copy(source, target, where, options, outcome.copied, progress)
-        for text in outcome.copied.warnings:
-            output.warn(text)
+    async with opened(make_store(origin), output) as source:
+        await source.prove(where)
+        async with opened(make_target(destination, dry_run=outcome.dry_run), output) as target:
+            with output.progress("copying") as progress:
+                await copy(source, target, where, options, outcome.copied, progress)
+    for text in outcome.copied.warnings:
+        output.warn(text)
     refuse_absent(where, outcome.copied.memories.selected, origin.label)
     if verify and not outcome.dry_run:
         await _verify(output, outcome, origin, destination, where)

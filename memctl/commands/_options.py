@@ -31,10 +31,14 @@ ConflictOption = Annotated[
     OnConflict,
     typer.Option("--on-conflict", help="What to do where the target holds something else."),
 ]
-JobsOption = Annotated[int, typer.Option("--jobs", min=1, max=64, help="Writers at once.")]
+JobsOption = Annotated[
+    int, typer.Option("--jobs", metavar="N", min=1, max=64, help="Writers at once.")
+]
 PathOption = Annotated[
     str | None,
-    typer.Option("--path", help="Which memory of a session state, such as agent.memory."),
+    typer.Option(
+        "--path", metavar="PATH", help="Which memory of a session state, such as agent.memory."
+    ),
 ]
 
 _AGE = re.compile(r"(\d+)([smhdw])")
@@ -42,26 +46,41 @@ _UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days", "w": "weeks
 
 
 def _selection(
-    user: Annotated[list[str] | None, typer.Option("--user", help="Of this user.")] = None,
-    session: Annotated[list[str] | None, typer.Option("--session", help="Of this session.")] = None,
-    mark: Annotated[list[str] | None, typer.Option("--mark", help="With this mark.")] = None,
-    exclude_mark: Annotated[
-        list[str] | None, typer.Option("--exclude-mark", help="Without this mark.")
+    user: Annotated[
+        list[str] | None, typer.Option("--user", metavar="U", help="Of this user.")
     ] = None,
-    role: Annotated[list[str] | None, typer.Option("--role", help="Of this role.")] = None,
-    name: Annotated[list[str] | None, typer.Option("--name", help="Sent by this name.")] = None,
-    id_: Annotated[list[str] | None, typer.Option("--id", help="With this id.")] = None,
+    session: Annotated[
+        list[str] | None, typer.Option("--session", metavar="S", help="Of this session.")
+    ] = None,
+    mark: Annotated[
+        list[str] | None, typer.Option("--mark", metavar="M", help="With this mark.")
+    ] = None,
+    exclude_mark: Annotated[
+        list[str] | None, typer.Option("--exclude-mark", metavar="M", help="Without this mark.")
+    ] = None,
+    role: Annotated[
+        list[str] | None, typer.Option("--role", metavar="R", help="Of this role.")
+    ] = None,
+    name: Annotated[
+        list[str] | None, typer.Option("--name", metavar="N", help="Sent by this name.")
+    ] = None,
+    id_: Annotated[
+        list[str] | None, typer.Option("--id", metavar="ID", help="With this id.")
+    ] = None,
     since: Annotated[
-        str | None, typer.Option("--since", help="From this ISO time on, or an age such as 30d.")
+        str | None,
+        typer.Option("--since", metavar="T", help="From this ISO time on, or an age such as 30d."),
     ] = None,
     until: Annotated[
-        str | None, typer.Option("--until", help="Before this ISO time, or an age such as 12h.")
+        str | None,
+        typer.Option("--until", metavar="T", help="Before this ISO time, or an age such as 12h."),
     ] = None,
     last: Annotated[
-        int | None, typer.Option("--last", min=1, help="The newest N of each memory.")
+        int | None, typer.Option("--last", metavar="N", min=1, help="The newest N of each memory.")
     ] = None,
     match: Annotated[
-        str | None, typer.Option("--match", help="With this in its text, case counting.")
+        str | None,
+        typer.Option("--match", metavar="TEXT", help="With this in its text, case counting."),
     ] = None,
 ) -> Selection:
     now = datetime.now()

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
+from typing import BinaryIO
 
 from memctl.errors import BadData, Unavailable
 from memctl.location import Location
@@ -74,6 +75,30 @@ def _sniff(path: Path) -> tuple[str, str]:
     raise BadData(
         "stdin holds neither an archive nor a state_dict", "is the command before it right?"
     )
+
+
+@contextmanager
+def writable(location: Location) -> Iterator[Location]:
+    """A location that can be written: what is meant for stdout is an archive first.
+
+    Raises:
+        Unavailable: there is no room for it.
+    """
+    if location.kind != "stdio":
+        yield location
+        return
+    with tempfile.TemporaryDirectory(prefix="memctl-") as folder:
+        path = Path(folder) / "stdout.ndjson"
+        yield replace(location, kind="archive", path=path)
+        if path.exists():
+            pour(path, sys.stdout.buffer)
+
+
+def pour(path: Path, stream: BinaryIO) -> None:
+    """Copies a file into a stream."""
+    with path.open("rb") as whole:
+        shutil.copyfileobj(whole, stream)
+    stream.flush()
 
 
 def make_target(location: Location, *, dry_run: bool) -> Store:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 import sys
 import tempfile
 from collections.abc import AsyncIterator, Iterator
@@ -19,12 +18,13 @@ from memctl.commands._context import Run, this_run
 from memctl.commands._options import STORE_HELP, LossyOption, PathOption, build, selecting
 from memctl.commands._reports import CopyOutcome
 from memctl.commands._run import opened, refuse_absent, wait_for
-from memctl.commands._stores import narrowed, readable
+from memctl.commands._stores import narrowed, pour, readable
 from memctl.errors import NotFound, Unavailable, UsageError
 from memctl.location import ARCHIVE_SUFFIXES, Location
 from memctl.model import Memory
 from memctl.ops.copy import CopyOptions, copy
 from memctl.output import markdown
+from memctl.output.numbers import count
 from memctl.output.terminal import Output
 from memctl.registry import make_store
 from memctl.selection import Selection
@@ -53,7 +53,10 @@ def export(
     store: Annotated[str, typer.Argument(metavar="STORE", help=STORE_HELP)],
     where: Selection,
     output: Annotated[
-        str, typer.Option("-o", "--output", help="The file or folder to write; - is stdout.")
+        str,
+        typer.Option(
+            "-o", "--output", metavar="FILE", help="The file or folder to write; - is stdout."
+        ),
     ] = "-",
     shape: Annotated[
         Shape | None,
@@ -80,12 +83,13 @@ def export(
         outcome = CopyOutcome("export", location.label, output, dry_run=False)
         with _published(output, shape) as place:
             if shape is Shape.MARKDOWN:
-                wait_for(_write_markdown(run.output, location, where, place))
+                wait_for(_write_markdown(run.output, outcome, location, where, place))
             else:
                 target = _target(shape, place, path)
                 wait_for(_write(run, outcome, location, target, where, lossy=lossy))
     if error := outcome.error():
         raise error
+    run.output.note(f"{count(outcome.copied.memories.written, 'memory')} written to {output}")
 
 
 def _of_ending(output: str) -> Shape | None:
@@ -124,8 +128,13 @@ def _refuse_existing(output: str, shape: Shape, *, force: bool) -> None:
         taken = path.exists()
         if path.is_dir():
             raise UsageError(f"{output!r} is a folder", "--as session-dir writes a folder")
-    if taken and not force:
+    if taken and not force and not _is_device(path):
         raise UsageError(f"{output!r} exists", "--force replaces it")
+
+
+def _is_device(path: Path) -> bool:
+    """Whether it is a pipe or a device such as /dev/stdout: written to, never replaced."""
+    return path.exists() and not path.is_file() and not path.is_dir()
 
 
 @contextmanager
@@ -135,7 +144,7 @@ def _published(output: str, shape: Shape) -> Iterator[Path]:
     Raises:
         Unavailable: the output cannot be written.
     """
-    target = None if output == "-" else Path(output)
+    target = None if output == "-" or _is_device(Path(output)) else Path(output)
     if target and shape is Shape.SESSION_DIR:
         yield target
         return
@@ -148,12 +157,13 @@ def _published(output: str, shape: Shape) -> Iterator[Path]:
         ) as folder:
             place = Path(folder) / f"export{suffix}"
             yield place
-            if target is None:
-                with place.open("rb") as whole:
-                    shutil.copyfileobj(whole, sys.stdout.buffer)
-                sys.stdout.buffer.flush()
-            else:
+            if target is not None:
                 place.replace(target)
+            elif output == "-":
+                pour(place, sys.stdout.buffer)
+            else:
+                with open(output, "wb") as device:
+                    pour(place, device)
     except BrokenPipeError:
         raise
     except OSError as error:
@@ -212,7 +222,7 @@ async def _refuse_several(headers: AsyncIterator[Memory]) -> None:
 
 
 async def _write_markdown(
-    output: Output, location: Location, where: Selection, place: Path
+    output: Output, outcome: CopyOutcome, location: Location, where: Selection, place: Path
 ) -> None:
     memories = 0
     async with opened(make_store(location), output) as store:
@@ -229,6 +239,7 @@ async def _write_markdown(
                 for entry in page.entries:
                     file.write(markdown.message(entry))
                 progress.advance(memories=int(page.last), messages=len(page.entries))
+    outcome.copied.memories.written = memories
     refuse_absent(where, memories, location.label)
 
 

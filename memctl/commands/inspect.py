@@ -44,7 +44,11 @@ def inspect(
     limit: Annotated[
         int | None,
         typer.Option(
-            "--limit", min=0, help="Rows at most; 0 for all.", show_default="50 on a terminal"
+            "--limit",
+            metavar="N",
+            min=0,
+            help="Rows at most; 0 for all.",
+            show_default="50 on a terminal",
         ),
     ] = None,
     path: PathOption = None,

@@ -20,7 +20,7 @@ from memctl.commands._options import (
 from memctl.commands._run import opened, refuse_absent, wait_for
 from memctl.commands._show import differences
 from memctl.commands._stores import narrowed, readable
-from memctl.errors import Different
+from memctl.errors import Different, UsageError
 from memctl.location import Location
 from memctl.ops.compare import CompareReport, compare
 from memctl.output import tables
@@ -51,6 +51,8 @@ def verify(
     run = this_run(context)
     output = run.output
     choose_format(output, format_, json=json)
+    if left == right == "-":
+        raise UsageError("stdin can be read once", "write one side to a file")
     with (
         readable(narrowed(run.locate(left), where, path)) as first,
         readable(narrowed(run.locate(right), where, path)) as second,

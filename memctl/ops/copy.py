@@ -57,6 +57,7 @@ async def copy(
         raise UsageError(
             f"source and target are the same store: {source.label}", "name another target"
         )
+    target.origin = source.label
     report.warnings += await refuse_losses(source, target, where, lossy=options.lossy)
     await _Copy(source, target, where, options, report, progress or Silent()).run()
 

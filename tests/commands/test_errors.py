@@ -1,0 +1,178 @@
+"""What goes wrong: one line that says what, one that says what to do, and the right exit code."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import re
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import pytest
+
+from memctl.model import MemoryKey
+from tests.commands.conftest import FRIDAY, Run, fails, fill, report
+from tests.conformance import samples
+from tests.conftest import Servers
+
+ONE = MemoryKey("ada", "one")
+SECRET = "s3cr3t-p4ss"
+
+
+def with_password(url: str) -> str:
+    """The URL with a wrong password."""
+    parts = urlsplit(url)
+    host = parts.netloc.rpartition("@")[2]
+    user = parts.username or ""
+    return parts._replace(netloc=f"{user}:{SECRET}@{host}").geturl()
+
+
+def test_a_wrong_password(
+    run: Run, servers: Servers, postgresql_url: str, mysql_url: str, filled: str
+) -> None:
+    redis = servers.redis_with("locked", password="right").url(1, password=SECRET)
+    for url in (with_password(postgresql_url), with_password(mysql_url), redis):
+        for arguments in (("inspect", url), ("migrate", filled, url), ("migrate", url, filled)):
+            result = run(*arguments)
+            fails(result, 3, "hint:")
+            assert SECRET not in result.stdout + result.stderr
+            result = run(*arguments, "--json")
+            assert report(result, 3)["error"]["code"] == "unavailable"
+            assert SECRET not in result.stdout + result.stderr
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        f"postgresql://u:{SECRET}@127.0.0.1:1/d",
+        f"mysql://u:{SECRET}@127.0.0.1:1/d",
+        f"redis://:{SECRET}@127.0.0.1:1/0",
+        f"rediss://:{SECRET}@127.0.0.1:1/0",
+        "unix:///nowhere/redis.sock",
+        "postgresql:///d?host=/nowhere",
+        "mysql:///d?host=/nowhere/mysqld.sock",
+    ],
+)
+def test_no_server(run: Run, url: str) -> None:
+    result = run("inspect", url)
+    fails(result, 3, "hint:")
+    assert SECRET not in result.stdout + result.stderr
+
+
+def test_no_such_database(run: Run, postgresql_url: str, mysql_url: str, filled: str) -> None:
+    for url in (postgresql_url, mysql_url):
+        absent = url.rpartition("/")[0] + "/absent"
+        fails(run("inspect", absent), 3, "absent", "create the database")
+        fails(run("migrate", filled, absent), 3, "create the database")
+
+
+@pytest.mark.parametrize("name", ["none.db", "none.json", "none.ndjson", "none/"])
+def test_no_such_file(run: Run, tmp_path: Path, name: str) -> None:
+    fails(run("inspect", f"{tmp_path}/{name}"), 4, "does not exist")
+
+
+def test_a_database_that_is_not_agentscopes(
+    run: Run, servers: Servers, postgresql_url: str, mysql_url: str, tmp_path: Path, filled: str
+) -> None:
+    import sqlite3
+
+    path = tmp_path / "app.db"
+    with sqlite3.connect(path) as database:
+        database.execute("CREATE TABLE users (id INTEGER PRIMARY KEY, email TEXT)")
+    database.close()
+    servers.postgresql.execute(postgresql_url, "CREATE TABLE other (id int)")
+    for url in (str(path), postgresql_url, mysql_url):
+        fails(run("inspect", url), 8, "holds no AgentScope memory", "hint:")
+    with sqlite3.connect(path) as database:
+        database.execute("CREATE TABLE message (id INTEGER PRIMARY KEY, body TEXT)")
+    database.close()
+    before = path.read_bytes()
+    fails(run("migrate", filled, path), 8, "'message' is not AgentScope's", "'msg'")
+    assert path.read_bytes() == before
+
+
+def test_other_tables_and_columns_are_left_alone(
+    run: Run, servers: Servers, postgresql_url: str, filled: str
+) -> None:
+    sql = servers.postgresql.execute
+    assert run("migrate", filled, postgresql_url, "--user", "user0").exit_code == 0
+    sql(postgresql_url, "ALTER TABLE message ADD COLUMN tenant text DEFAULT 'acme'")
+    sql(postgresql_url, "CREATE TABLE invoices (id int); INSERT INTO invoices VALUES (7)")
+    assert run("migrate", filled, postgresql_url).exit_code == 0
+    assert sql(postgresql_url, "SELECT DISTINCT tenant FROM message").strip() == "acme"
+    assert sql(postgresql_url, "SELECT id FROM invoices").strip() == "7"
+
+
+def test_a_file_that_is_no_database(run: Run, tmp_path: Path) -> None:
+    path = tmp_path / "x.db"
+    path.write_text(json.dumps({"a": 1}) * 100)
+    fails(run("inspect", path), 8, "not a database")
+    fails(run("migrate", FRIDAY, path, "--user", "a", "--session", "b", "--lossy"), 8)
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root writes where nobody may")
+def test_a_read_only_file(run: Run, filled: str, tmp_path: Path) -> None:
+    target = tmp_path / "target.db"
+    assert run("migrate", filled, target, "--user", "user0").exit_code == 0
+    target.chmod(0o400)
+    fails(run("migrate", filled, target), 3, "hint:")
+
+
+def test_a_read_only_server(run: Run, servers: Servers, postgresql_url: str, filled: str) -> None:
+    name = postgresql_url.rpartition("/")[2]
+    sql = servers.postgresql.execute
+    assert run("migrate", filled, postgresql_url, "--user", "user0").exit_code == 0
+    sql(postgresql_url, f'ALTER DATABASE "{name}" SET default_transaction_read_only = on')
+    fails(run("migrate", filled, postgresql_url), 3, "read-only", "hint:")
+    assert run("inspect", postgresql_url).exit_code == 0
+
+
+def test_redis_out_of_memory(run: Run, servers: Servers, filled: str) -> None:
+    redis = servers.redis_with("full", "--maxmemory-policy", "noeviction")
+    url = redis.fresh()
+    with redis.client(url) as client:
+        client.config_set("maxmemory", 1)
+    fails(run("migrate", filled, url), 3, "refuses writes", "hint:")
+
+
+def test_a_store_that_memctl_does_not_know(run: Run, tmp_path: Path) -> None:
+    fails(run("inspect", "mongodb://h/d"), 2, "mongodb://", "memctl stores")
+    fails(run("inspect", "prod"), 2, "no store named 'prod'", "./prod")
+    (tmp_path / "notes.txt").write_text("x")
+    fails(run("inspect", tmp_path / "notes.txt"), 2, "no ending")
+    fails(run("inspect", "sqlite://host/x.db"), 2, "SQLite has none")
+    fails(run("inspect", "postgresql://h/d?sslmode=maybe"), 2)
+
+
+def test_usage(run: Run) -> None:
+    for arguments in (("frob",), ("inspect",), ("inspect", "--frob", "x"), ("migrate", "a.db")):
+        result = run(*arguments)
+        assert result.exit_code == 2
+        assert "Usage:" in result.stderr
+    assert "Did you mean 'migrate'" in run("migrat", "a", "b").stderr
+
+
+def test_a_bug_is_told_as_one(run: Run, filled: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(*_: object) -> None:
+        raise ZeroDivisionError("secret detail")
+
+    monkeypatch.setattr("memctl.ops.inspect._add", broken)
+    result = run("inspect", filled)
+    fails(result, 1, "this is a bug", "MEMCTL_DEBUG")
+    assert "secret detail" not in result.stdout + result.stderr
+
+
+def test_messages_as_json_lines(run: Run) -> None:
+    result = run("--log-format", "json", "inspect", "none.db")
+    line = json.loads(result.stderr)
+    assert (line["level"], line["code"], result.exit_code) == ("error", "not-found", 4)
+    assert re.match(r"\d{4}-\d\d-\d\dT", line["time"])
+    assert line["hint"]
+
+
+def test_hostile_names_in_errors(run: Run, tmp_path: Path) -> None:
+    asyncio.run(fill(str(tmp_path / "a.ndjson"), {ONE: samples.entries(1)}))
+    result = run("inspect", tmp_path / "a.ndjson", "--user", "\x1b[31m\x07")
+    fails(result, 4)
+    assert not set(result.stderr) & set("\x1b\x07")

@@ -1,0 +1,78 @@
+"""The command line as a whole: fast to start, and documented as it is."""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from typer.main import get_command
+
+from memctl.cli import COMMANDS, app
+from tests.commands.conftest import Run, report
+
+ROOT = Path(__file__).parent.parent
+DRIVERS = {"asyncpg", "aiosqlite", "aiomysql", "redis"}
+HEAVY = DRIVERS | {"sqlalchemy", "rich", "asyncio", "zstandard"}
+
+
+@pytest.mark.parametrize("arguments", [["--help"], ["--version"], []])
+def test_helping_loads_nothing_heavy(arguments: list[str]) -> None:
+    program = f"""
+import sys
+sys.argv = ["memctl", *{arguments!r}]
+from memctl.cli import main
+try:
+    main()
+finally:
+    sys.stderr.write("modules:" + repr(sorted({{name.split(".")[0] for name in sys.modules}})))
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    modules = set(ast.literal_eval(done.stderr.rpartition("modules:")[2]))
+    assert "typer" in modules
+    assert not modules & HEAVY
+
+
+@pytest.mark.parametrize(
+    ("store", "drivers"),
+    [("none.db", {"aiosqlite"}), ("none.json", set()), ("none.ndjson", set())],
+)
+def test_a_store_loads_its_own_driver(store: str, drivers: set[str]) -> None:
+    program = f"""
+import sys
+sys.argv = ["memctl", "inspect", {store!r}]
+from memctl.cli import main
+try:
+    main()
+finally:
+    sys.stderr.write("modules:" + repr(sorted({{name.split(".")[0] for name in sys.modules}})))
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert done.returncode == 4
+    modules = set(ast.literal_eval(done.stderr.rpartition("modules:")[2]))
+    assert modules & DRIVERS == drivers
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_the_overview_says_what_the_command_says(name: str) -> None:
+    root = get_command(app)
+    context = root.make_context("memctl", [], resilient_parsing=True)
+    command = root.get_command(context, name)
+    assert (command.help or "").strip().splitlines()[0] == COMMANDS[name][1]
+
+
+def test_generated_files_are_up_to_date() -> None:
+    done = subprocess.run(
+        [sys.executable, ROOT / "tools" / "generate.py", "--check"], capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stderr
+
+
+def test_the_kinds_of_store(run: Run) -> None:
+    found = {row["kind"]: row for row in report(run("stores", "--json"))["stores"]}
+    assert found["sqlite"]["capabilities"] == ["empty"]
+    assert "summaries" in found["archive"]["capabilities"]
+    assert found["redis"]["capabilities"] == ["ttl", "parallel"]
+    assert "RedisMemory" in run("stores").stdout
