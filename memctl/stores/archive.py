@@ -5,8 +5,8 @@ from __future__ import annotations
 import os
 import stat
 import tempfile
-from collections.abc import AsyncGenerator, AsyncIterator, Iterator
-from contextlib import ExitStack, aclosing
+from collections.abc import AsyncIterator, Iterator
+from contextlib import ExitStack
 from datetime import datetime
 from functools import partial
 from pathlib import Path
@@ -26,6 +26,7 @@ from memctl.stores._files import AtomicFile, system_errors
 from memctl.stores._id_set import IdSet
 from memctl.stores._pages import gathered, together
 from memctl.stores._threads import in_thread
+from memctl.streams import closing
 
 T = TypeVar("T")
 
@@ -95,7 +96,7 @@ class ArchiveStore(Store):
     async def memories(self, where: Selection) -> AsyncIterator[MemoryInfo]:
         info: MemoryInfo | None = None
         ids = IdSet()
-        async with aclosing(self.read(where)) as pages:
+        async with closing(self.read(where)) as pages:
             async for page in pages:
                 if info is None:
                     memory = page.memory
@@ -119,12 +120,12 @@ class ArchiveStore(Store):
                 for memory in some:
                     yield memory
 
-    async def read(self, where: Selection) -> AsyncGenerator[Page, None]:
-        async with aclosing(self._pages(where)) as found:
-            async for page in where.apply(found):
+    async def read(self, where: Selection) -> AsyncIterator[Page]:
+        async with closing(where.apply(self._pages(where))) as found:
+            async for page in found:
                 yield page
 
-    async def _pages(self, where: Selection) -> AsyncGenerator[Page, None]:
+    async def _pages(self, where: Selection) -> AsyncIterator[Page]:
         if self._descriptor is not None:
             found = together(read_pages(self._descriptor, self.label, where))
             while some := await self._next(found):

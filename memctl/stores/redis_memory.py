@@ -6,8 +6,8 @@ where they are ambiguous is said in ``_redis_scan``.
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, AsyncIterator, Iterator
-from contextlib import aclosing, suppress
+from collections.abc import AsyncIterator, Iterator
+from contextlib import suppress
 from functools import partial
 
 from memctl.errors import MemctlError
@@ -24,6 +24,7 @@ from memctl.stores._redis_keys import Keys
 from memctl.stores._redis_read import Reader
 from memctl.stores._redis_scan import Catalogue, Named
 from memctl.stores._redis_write import Writer
+from memctl.streams import closing
 
 
 class RedisMemoryStore(Store):
@@ -55,8 +56,8 @@ class RedisMemoryStore(Store):
     # Reading
 
     async def memories(self, where: Selection) -> AsyncIterator[MemoryInfo]:
-        async with aclosing(self.read(where)) as pages:
-            async for info in catalogue(pages):
+        async with closing(catalogue(self.read(where))) as infos:
+            async for info in infos:
                 yield info
 
     async def headers(self, where: Selection) -> AsyncIterator[Memory]:
@@ -75,12 +76,12 @@ class RedisMemoryStore(Store):
         for heads in reader.heads(memories):
             yield [head.memory for head in reader.with_messages(heads)]
 
-    async def read(self, where: Selection) -> AsyncGenerator[Page, None]:
-        async with aclosing(self._pages(where)) as pages:
-            async for page in where.apply(pages):
+    async def read(self, where: Selection) -> AsyncIterator[Page]:
+        async with closing(where.apply(self._pages(where))) as pages:
+            async for page in pages:
                 yield page
 
-    async def _pages(self, where: Selection) -> AsyncGenerator[Page, None]:
+    async def _pages(self, where: Selection) -> AsyncIterator[Page]:
         async with self._server.wire() as wire:
             reader, memories = await in_thread(wire, partial(self._reader, wire, where))
             batches = together(reader.pages(memories))
