@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import sys
 from collections.abc import Iterator, MutableMapping
 from importlib import import_module
@@ -14,8 +15,8 @@ from typer.core import TyperCommand, TyperGroup
 
 from memctl import __version__
 from memctl.commands._context import Run
-from memctl.errors import MemctlError
-from memctl.output.terminal import Color, LogFormat, Output
+from memctl.errors import MemctlError, Unavailable
+from memctl.output.terminal import Color, Format, LogFormat, Output
 
 COMMANDS = {
     "inspect": ("inspect", "Show what is in a store: totals, memories, or the messages."),
@@ -70,6 +71,13 @@ class Memctl(TyperGroup):
             raise typer.Exit(error.exit_code) from error
         except BrokenPipeError:
             raise  # whoever read has enough: main ends quietly
+        except OSError as error:
+            # Stores translate their own, so it is stdout that cannot be written.
+            failure = Unavailable(f"the output cannot be written: {error.strerror}")
+            output = _output(ctx)
+            output.report, output.format = None, Format.TABLE
+            output.fail(failure)
+            raise typer.Exit(failure.exit_code) from error
         except (typer.Exit, typer.Abort):
             raise
         except Exception as error:
@@ -140,6 +148,14 @@ def main() -> None:
     try:
         app()
     except BrokenPipeError:
-        # Python flushes stdout once more at exit; there is nobody left to read it.
+        sys.exit(128 + signal.SIGPIPE)
+    finally:
+        _flush()
+
+
+def _flush() -> None:
+    """Python flushes stdout once more at exit: what cannot be written was told already."""
+    try:
+        sys.stdout.flush()
+    except OSError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        sys.exit(141)

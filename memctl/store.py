@@ -15,6 +15,7 @@ from typing import ClassVar, Self
 from memctl.location import Location
 from memctl.model import Memory, MemoryInfo, Page, Tally, WriteMode
 from memctl.selection import Selection
+from memctl.streams import closing
 
 PAGE_BYTES = 2 * 1024 * 1024
 PAGE_ENTRIES = 1000
@@ -118,9 +119,10 @@ class Store(ABC):
 
         A store overrides it where it need not read messages to tell.
         """
-        async for page in self.read(where):
-            if page.offset == 0:
-                yield page.memory
+        async with closing(self.read(where)) as pages:
+            async for page in pages:
+                if page.offset == 0:
+                    yield page.memory
 
     @abstractmethod
     def read(self, where: Selection) -> AsyncIterator[Page]:

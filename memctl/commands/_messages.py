@@ -12,6 +12,7 @@ from memctl.model import Entry, Memory
 from memctl.output.terminal import Format, Output
 from memctl.selection import Selection
 from memctl.store import Store
+from memctl.streams import closing
 
 
 async def print_messages(output: Output, store: Store, where: Selection) -> int:
@@ -36,23 +37,25 @@ async def _conversations(output: Output, store: Store, where: Selection) -> int:
 
     console = output.console()
     memories = 0
-    async for page in store.read(where):
-        if page.offset == 0:
-            if memories:
-                console.print()
-            console.print(conversation.heading(page.memory))
-            memories += 1
-        for number, entry in enumerate(page.entries, page.offset + 1):
-            console.print(conversation.message(entry, number))
+    async with closing(store.read(where)) as pages:
+        async for page in pages:
+            if page.offset == 0:
+                if memories:
+                    console.print()
+                console.print(conversation.heading(page.memory))
+                memories += 1
+            for number, entry in enumerate(page.entries, page.offset + 1):
+                console.print(conversation.message(entry, number))
     return memories
 
 
 async def _lines(store: Store, where: Selection) -> int:
     memories = 0
-    async for page in store.read(where):
-        memories += page.offset == 0
-        for entry in page.entries:
-            sys.stdout.write(json.dumps(_row(page.memory, entry)) + "\n")
+    async with closing(store.read(where)) as pages:
+        async for page in pages:
+            memories += page.offset == 0
+            for entry in page.entries:
+                sys.stdout.write(json.dumps(_row(page.memory, entry)) + "\n")
     return memories
 
 
@@ -61,11 +64,12 @@ async def _object(output: Output, store: Store, where: Selection) -> int:
     memories = 0
     separator = ""
     sys.stdout.write('{"schema": "memctl/inspect/1", "messages": [')
-    async for page in store.read(where):
-        memories += page.offset == 0
-        for entry in page.entries:
-            sys.stdout.write(f"{separator}\n{json.dumps(_row(page.memory, entry))}")
-            separator = ","
+    async with closing(store.read(where)) as pages:
+        async for page in pages:
+            memories += page.offset == 0
+            for entry in page.entries:
+                sys.stdout.write(f"{separator}\n{json.dumps(_row(page.memory, entry))}")
+                separator = ","
     sys.stdout.write(f'\n], "warnings": {json.dumps(output.warnings)}}}\n')
     return memories
 

@@ -14,6 +14,7 @@ from memctl.model import Entry, MemoryKey
 from memctl.ops.compare import Difference
 from memctl.selection import Selection
 from memctl.store import Store
+from memctl.streams import closing
 
 _STYLES = {"-": "red", "+": "green", "@": "cyan"}
 
@@ -38,9 +39,10 @@ async def differences(
 
 async def _lines(store: Store, where: Selection) -> list[str]:
     lines: list[str] = []
-    async for page in store.read(where):
-        for entry in page.entries:
-            lines += _readable(entry)
+    async with closing(store.read(where)) as pages:
+        async for page in pages:
+            for entry in page.entries:
+                lines += _readable(entry)
     return lines
 
 

@@ -28,6 +28,7 @@ from memctl.output.numbers import count
 from memctl.output.terminal import Output
 from memctl.registry import make_store
 from memctl.selection import Selection
+from memctl.streams import closing
 
 
 class Shape(StrEnum):
@@ -106,8 +107,8 @@ def _of_ending(output: str) -> Shape | None:
 async def _by_count(location: Location, where: Selection) -> Shape:
     """One memory makes a state_dict, several an archive."""
     found = 0
-    async with make_store(location) as store:
-        async for _ in store.headers(where):
+    async with make_store(location) as store, closing(store.headers(where)) as memories:
+        async for _ in memories:
             found += 1
             if found > 1:
                 break
@@ -210,13 +211,14 @@ async def _refuse_several(headers: AsyncIterator[Memory]) -> None:
         NotFound: none is.
     """
     found = []
-    async for memory in headers:
-        found.append(memory.key)
-        if len(found) > 1:
-            raise UsageError(
-                f"a state_dict holds one memory, and several are selected: {found[0]}, {found[1]}",
-                "choose one with --user and --session, or write --as archive",
-            )
+    async with closing(headers) as memories:
+        async for memory in memories:
+            found.append(memory.key)
+            if len(found) > 1:
+                raise UsageError(
+                    f"a state_dict holds one memory; selected are {found[0]}, {found[1]} at least",
+                    "choose one with --user and --session, or write --as archive",
+                )
     if not found:
         raise NotFound("no memory is selected", "memctl inspect lists what there is")
 
@@ -232,13 +234,14 @@ async def _write_markdown(
                 os.open(place, os.O_WRONLY | os.O_CREAT, 0o600), "w", errors="backslashreplace"
             ) as file,
         ):
-            async for page in store.read(where):
-                if page.offset == 0:
-                    file.write(("\n" if memories else "") + markdown.heading(page.memory))
-                    memories += 1
-                for entry in page.entries:
-                    file.write(markdown.message(entry))
-                progress.advance(memories=int(page.last), messages=len(page.entries))
+            async with closing(store.read(where)) as pages:
+                async for page in pages:
+                    if page.offset == 0:
+                        file.write(("\n" if memories else "") + markdown.heading(page.memory))
+                        memories += 1
+                    for entry in page.entries:
+                        file.write(markdown.message(entry))
+                    progress.advance(memories=int(page.last), messages=len(page.entries))
     outcome.copied.memories.written = memories
     refuse_absent(where, memories, location.label)
 

@@ -28,6 +28,7 @@ from memctl.output.numbers import count
 from memctl.output.terminal import Format, Output, Report
 from memctl.registry import make_store
 from memctl.selection import Selection
+from memctl.streams import closing
 
 
 @selecting
@@ -82,8 +83,9 @@ async def _compare(
             where, found.same + len(found.differences), f"{first.label} or {second.label}"
         )
         if show:
-            async for text in differences(left, right, found.differences):
-                output.console().print(text)
+            async with closing(differences(left, right, found.differences)) as texts:
+                async for text in texts:
+                    output.console().print(text)
     return found
 
 

@@ -24,6 +24,7 @@ from memctl.ops.fingerprint import (
 )
 from memctl.selection import Selection
 from memctl.store import Capability, Store
+from memctl.streams import closing
 
 GROUP_MESSAGES = 200_000
 """How many messages are held in brief at a time to name their differences."""
@@ -170,15 +171,16 @@ class _Compare:
     ) -> dict[MemoryKey, dict[tuple[str, int], _Brief]]:
         """Every message of some memories; the number tells messages of one id apart."""
         found: dict[MemoryKey, dict[tuple[str, int], _Brief]] = {}
-        async for page in store.read(where):
-            messages = found.setdefault(page.memory.key, {})
-            for entry in page.entries:
-                number = 0
-                while (entry.id, number) in messages:
-                    number += 1
-                digest = hashlib.blake2b(content(entry, Form.VALUE), digest_size=16).digest()
-                marks = encode_marks(entry, mark_order=self._mark_order)
-                messages[entry.id, number] = _Brief(digest, marks)
+        async with closing(store.read(where)) as pages:
+            async for page in pages:
+                messages = found.setdefault(page.memory.key, {})
+                for entry in page.entries:
+                    number = 0
+                    while (entry.id, number) in messages:
+                        number += 1
+                    digest = hashlib.blake2b(content(entry, Form.VALUE), digest_size=16).digest()
+                    marks = encode_marks(entry, mark_order=self._mark_order)
+                    messages[entry.id, number] = _Brief(digest, marks)
         return found
 
     def _message_differences(

@@ -227,18 +227,21 @@ class _Copy:
                 _id_digest(page.memory.key, entry) async for page in pages for entry in page.entries
             }
         offset = 0
-        async for page in self._read(self._where.only(keys), first=False):
-            there = held[page.memory.key]
-            if page.offset == 0:
-                offset = there.messages
-            entries = [
-                entry for entry in page.entries if _id_digest(page.memory.key, entry) not in known
-            ]
-            self._report.messages.skipped += len(page.entries) - len(entries)
-            # A summary that the target has is part of what it holds, and stays.
-            memory = replace(page.memory, summary=None) if there.summary else page.memory
-            yield Page(memory, entries, offset, page.last)
-            offset += len(entries)
+        async with closing(self._read(self._where.only(keys), first=False)) as pages:
+            async for page in pages:
+                there = held[page.memory.key]
+                if page.offset == 0:
+                    offset = there.messages
+                entries = [
+                    entry
+                    for entry in page.entries
+                    if _id_digest(page.memory.key, entry) not in known
+                ]
+                self._report.messages.skipped += len(page.entries) - len(entries)
+                # A summary that the target has is part of what it holds, and stays.
+                memory = replace(page.memory, summary=None) if there.summary else page.memory
+                yield Page(memory, entries, offset, page.last)
+                offset += len(entries)
 
 
 class _Beginning:

@@ -15,6 +15,7 @@ from memctl.errors import BadData
 from memctl.model import Entry, Memory, MemoryKey
 from memctl.selection import Selection
 from memctl.store import Capability, Store
+from memctl.streams import closing
 
 DIGEST_BYTES = 16
 
@@ -116,17 +117,18 @@ async def fingerprints(
     """
     found: dict[MemoryKey, Fingerprint] = {}
     hasher = Hasher(form, mark_order=mark_order)
-    async for page in store.read(where):
-        if page.offset == 0:
-            hasher = Hasher(form, mark_order=mark_order)
-        for entry in page.entries:
-            hasher.add(entry)
-        if page.last:
-            memory = page.memory
-            found[memory.key] = Fingerprint(
-                hasher.messages,
-                hasher.digest(),
-                summary_digest(memory),
-                memory.ttl is not None,
-            )
+    async with closing(store.read(where)) as pages:
+        async for page in pages:
+            if page.offset == 0:
+                hasher = Hasher(form, mark_order=mark_order)
+            for entry in page.entries:
+                hasher.add(entry)
+            if page.last:
+                memory = page.memory
+                found[memory.key] = Fingerprint(
+                    hasher.messages,
+                    hasher.digest(),
+                    summary_digest(memory),
+                    memory.ttl is not None,
+                )
     return found

@@ -10,6 +10,7 @@ from memctl import codec
 from memctl.model import MemoryInfo
 from memctl.selection import Selection
 from memctl.store import Capability, Store
+from memctl.streams import closing
 
 
 class Sort(StrEnum):
@@ -69,7 +70,8 @@ async def inspect(store: Store, where: Selection, sort: Sort) -> Catalogue:
     Raises:
         MemctlError: as ``Store.memories``.
     """
-    memories = [info async for info in store.memories(where)]
+    async with closing(store.memories(where)) as found:
+        memories = [info async for info in found]
     totals = Totals(summaries=0 if Capability.SUMMARIES in store.capabilities else None)
     for info in memories:
         _add(totals, info)
@@ -109,19 +111,20 @@ async def group(store: Store, where: Selection, by: GroupBy) -> list[Group]:
         MemctlError: as ``Store.read``.
     """
     groups: dict[str, Group] = {}
-    async for page in store.read(where):
-        seen: set[str] = set()
-        for entry in page.entries:
-            for name in _names(by, page.memory.key.user, entry.message, entry.marks):
-                found = groups.setdefault(name, Group(name))
-                found.messages += 1
-                found.bytes += len(entry.message)
-                seen.add(name)
-        if page.offset == 0:
-            counted: set[str] = set()
-        for name in seen - counted:
-            groups[name].memories += 1
-        counted |= seen
+    async with closing(store.read(where)) as pages:
+        async for page in pages:
+            seen: set[str] = set()
+            for entry in page.entries:
+                for name in _names(by, page.memory.key.user, entry.message, entry.marks):
+                    found = groups.setdefault(name, Group(name))
+                    found.messages += 1
+                    found.bytes += len(entry.message)
+                    seen.add(name)
+            if page.offset == 0:
+                counted: set[str] = set()
+            for name in seen - counted:
+                groups[name].memories += 1
+            counted |= seen
     order = (lambda found: found.name) if by is GroupBy.DAY else (lambda found: -found.messages)
     return sorted(groups.values(), key=order)
 

@@ -8,6 +8,7 @@ from memctl.errors import Loss, UsageError
 from memctl.model import Memory, MemoryKey
 from memctl.selection import Selection
 from memctl.store import Capability, Store
+from memctl.streams import closing
 
 _LOSSES = {
     Capability.SUMMARIES: (
@@ -35,37 +36,40 @@ async def refuse_losses(
         return []
     first: dict[Capability, MemoryKey] = {}
     counts: dict[Capability, int] = {}
-    async for memory, repeated in _headers(source, where, lacking):
-        if memory.key.part and Capability.PARTS in lacking:
-            raise UsageError(
-                f"the session {memory.key.session!r} holds several memories, such as "
-                f"{memory.key.part!r}, and {target.label} has a place for one",
-                f"choose one with --path {memory.key.part}",
-            )
-        for loss in _of(memory, repeated):
-            if loss in lacking:
-                first.setdefault(loss, memory.key)
-                counts[loss] = counts.get(loss, 0) + 1
-    found = [
+    async with closing(_headers(source, where, lacking)) as found:
+        async for memory, repeated in found:
+            if memory.key.part and Capability.PARTS in lacking:
+                raise UsageError(
+                    f"the session {memory.key.session!r} holds several memories, such as "
+                    f"{memory.key.part!r}, and {target.label} has a place for one",
+                    f"choose one with --path {memory.key.part}",
+                )
+            for loss in _of(memory, repeated):
+                if loss in lacking:
+                    first.setdefault(loss, memory.key)
+                    counts[loss] = counts.get(loss, 0) + 1
+    losses = [
         f"{counts[loss]} memories have {_LOSSES[loss][0]} that {target.label} has no place for "
         f"(the first: {first[loss]})"
         for loss in first
     ]
-    if found and not lossy:
-        raise Loss("; ".join(found), _LOSSES[next(iter(first))][1])
-    return [f"{text}: left behind" for text in found]
+    if losses and not lossy:
+        raise Loss("; ".join(losses), _LOSSES[next(iter(first))][1])
+    return [f"{text}: left behind" for text in losses]
 
 
 async def _headers(
     source: Store, where: Selection, lacking: Capability
 ) -> AsyncIterator[tuple[Memory, int]]:
     if Capability.REPEATED_IDS not in lacking:
-        async for memory in source.headers(where):
-            yield memory, 0
+        async with closing(source.headers(where)) as memories:
+            async for memory in memories:
+                yield memory, 0
         return
-    async for info in source.memories(where):
-        summary = "yes" if info.summary else ""
-        yield Memory(info.key, summary, info.ttl), info.repeated or 0
+    async with closing(source.memories(where)) as infos:
+        async for info in infos:
+            summary = "yes" if info.summary else ""
+            yield Memory(info.key, summary, info.ttl), info.repeated or 0
 
 
 def _of(memory: Memory, repeated: int) -> list[Capability]:

@@ -8,6 +8,7 @@ from memctl.errors import NotFound, Uninitialised
 from memctl.model import MemoryInfo, MemoryKey, Page, Tally, WriteMode
 from memctl.selection import Selection
 from memctl.store import Capability, Store
+from memctl.streams import closing
 
 
 class DryRun(Store):
@@ -44,13 +45,15 @@ class DryRun(Store):
 
     async def memories(self, where: Selection) -> AsyncIterator[MemoryInfo]:
         if self._exists:
-            async for info in self._target.memories(where):
-                yield info
+            async with closing(self._target.memories(where)) as infos:
+                async for info in infos:
+                    yield info
 
     async def read(self, where: Selection) -> AsyncIterator[Page]:
         if self._exists:
-            async for page in self._target.read(where):
-                yield page
+            async with closing(self._target.read(where)) as pages:
+                async for page in pages:
+                    yield page
 
     async def write(
         self, pages: AsyncIterator[Page], mode: WriteMode = WriteMode.ADD
@@ -58,7 +61,8 @@ class DryRun(Store):
         """Counts what would be written and deleted; what the target would refuse it cannot tell."""
         held: dict[MemoryKey, int] = {}
         if mode is WriteMode.REPLACE:
-            held = {info.key: info.messages async for info in self.memories(Selection())}
+            async with closing(self.memories(Selection())) as infos:
+                held = {info.key: info.messages async for info in infos}
         messages = 0
         async for page in pages:
             messages = len(page.entries) + (messages if page.offset and messages else 0)

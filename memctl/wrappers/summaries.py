@@ -13,6 +13,7 @@ from memctl.errors import Failure
 from memctl.model import Memory, MemoryInfo, MemoryKey, Page, Tally, WriteMode
 from memctl.selection import Selection
 from memctl.store import Capability, Store
+from memctl.streams import closing
 
 DEFAULT_USER = "default_user"
 
@@ -51,34 +52,44 @@ class WithSummaries(Store):
     async def identity(self) -> str:
         return await self._messages.identity()
 
+    async def prove(self, where: Selection) -> None:
+        await self._messages.prove(where)
+        await self._states.prove(where)
+
     async def memories(self, where: Selection) -> AsyncIterator[MemoryInfo]:
         seen: set[MemoryKey] = set()
-        async for info in self._messages.memories(where):
-            seen.add(info.key)
-            info.summary = bool((await self._state(info.key)).summary)
-            yield info
-        async for memory in self._without_messages(where, seen):
-            yield MemoryInfo(memory.key, summary=True, ttl=memory.ttl, repeated=0)
+        async with closing(self._messages.memories(where)) as infos:
+            async for info in infos:
+                seen.add(info.key)
+                info.summary = bool((await self._state(info.key)).summary)
+                yield info
+        async with closing(self._without_messages(where, seen)) as memories:
+            async for memory in memories:
+                yield MemoryInfo(memory.key, summary=True, ttl=memory.ttl, repeated=0)
 
     async def headers(self, where: Selection) -> AsyncIterator[Memory]:
         seen: set[MemoryKey] = set()
-        async for memory in self._messages.headers(where):
-            seen.add(memory.key)
-            yield replace(memory, summary=(await self._state(memory.key)).summary)
-        async for memory in self._without_messages(where, seen):
-            yield memory
+        async with closing(self._messages.headers(where)) as memories:
+            async for memory in memories:
+                seen.add(memory.key)
+                yield replace(memory, summary=(await self._state(memory.key)).summary)
+        async with closing(self._without_messages(where, seen)) as memories:
+            async for memory in memories:
+                yield memory
 
     async def read(self, where: Selection) -> AsyncIterator[Page]:
         seen: set[MemoryKey] = set()
         memory: Memory | None = None
-        async for page in self._messages.read(where):
-            if page.offset == 0 or memory is None:
-                summary = (await self._state(page.memory.key)).summary
-                memory = replace(page.memory, summary=summary)
-                seen.add(memory.key)
-            yield replace(page, memory=memory)
-        async for memory in self._without_messages(where, seen):
-            yield Page(memory, [])
+        async with closing(self._messages.read(where)) as pages:
+            async for page in pages:
+                if page.offset == 0 or memory is None:
+                    summary = (await self._state(page.memory.key)).summary
+                    memory = replace(page.memory, summary=summary)
+                    seen.add(memory.key)
+                yield replace(page, memory=memory)
+        async with closing(self._without_messages(where, seen)) as memories:
+            async for memory in memories:
+                yield Page(memory, [])
 
     async def _without_messages(
         self, where: Selection, seen: set[MemoryKey]
@@ -86,11 +97,12 @@ class WithSummaries(Store):
         """Memories of which there is only a summary."""
         if not where.whole:
             return
-        async for memory in self._states.headers(where):
-            key = memory.key
-            known = {key, MemoryKey(DEFAULT_USER, key.session)} if not key.user else {key}
-            if memory.summary and not known & seen:
-                yield memory
+        async with closing(self._states.headers(where)) as memories:
+            async for memory in memories:
+                key = memory.key
+                known = {key, MemoryKey(DEFAULT_USER, key.session)} if not key.user else {key}
+                if memory.summary and not known & seen:
+                    yield memory
 
     async def _state(self, key: MemoryKey) -> Memory:
         """The state of a memory, also where the session was saved without a user."""
@@ -98,8 +110,9 @@ class WithSummaries(Store):
         if key.user == DEFAULT_USER:
             keys.append(MemoryKey("", key.session))
         for name in keys:
-            async for memory in self._states.headers(Selection(keys=frozenset({name}))):
-                return memory
+            async with closing(self._states.headers(Selection(keys=frozenset({name})))) as memories:
+                async for memory in memories:
+                    return memory
         return Memory(key, summary="")
 
     async def write(
@@ -116,10 +129,11 @@ class WithSummaries(Store):
                 headers[page.memory.key] = page.memory
                 yield page
 
-        async for tally in self._messages.write(noted(), mode):
-            memory = headers.pop(tally.key)
-            failure = None if tally.failure else await self._write_summary(memory)
-            yield replace(tally, failure=failure) if failure else tally
+        async with closing(self._messages.write(noted(), mode)) as tallies:
+            async for tally in tallies:
+                memory = headers.pop(tally.key)
+                failure = None if tally.failure else await self._write_summary(memory)
+                yield replace(tally, failure=failure) if failure else tally
 
     async def _write_summary(self, memory: Memory) -> Failure | None:
         there = await self._state(memory.key)
@@ -131,6 +145,7 @@ class WithSummaries(Store):
             yield Page(state, [])
 
         failure = None
-        async for tally in self._states.write(page()):
-            failure = tally.failure
+        async with closing(self._states.write(page())) as tallies:
+            async for tally in tallies:
+                failure = tally.failure
         return failure

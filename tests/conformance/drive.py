@@ -80,16 +80,10 @@ async def read(store: Store, where: Selection = ALL) -> dict[MemoryKey, Sample]:
     return found
 
 
-async def read_apart(store: Store, where: Selection) -> dict[MemoryKey, Sample]:
+async def picked(everything: Iterable[Sample], where: Selection) -> dict[MemoryKey, Sample]:
     """What ``Selection`` itself picks out of everything."""
-
-    async def selected() -> AsyncIterator[Page]:
-        async for page in store.read(Selection()):
-            if where.has_key(page.memory.key):
-                yield page
-
     found: dict[MemoryKey, Sample] = {}
-    async for page in where.apply(selected()):
+    async for page in where.apply(pages(one for one in everything if where.has_key(one.key))):
         found.setdefault(page.memory.key, Sample(page.memory)).entries.extend(page.entries)
     return found
 

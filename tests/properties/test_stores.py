@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from memctl.model import MemoryKey
 from tests.conformance.backends import BACKENDS, Backend, new_place
-from tests.conformance.drive import assert_same, infos, read, read_apart, write, write_all
+from tests.conformance.drive import assert_same, infos, picked, read, write, write_all
 from tests.conftest import Servers
 from tests.properties.strategies import memories, selections
 
@@ -62,7 +62,7 @@ def test_any_selection_means_the_same(
     async def check() -> None:
         async with place.store() as store:
             await write_all(store, written)
-            expected = await read_apart(store, where)
+            expected = await picked((await read(store)).values(), where)
             found = await read(store, where)
             listed = await infos(store, where)
             assert set(found) == set(expected) == set(listed)

@@ -1,0 +1,172 @@
+"""memctl as a process: in pipes, under signals, on a full disk, beside another run."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import resource
+import shlex
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from memctl.model import MemoryKey
+from tests.commands.conftest import FRIDAY, fill
+from tests.commands.test_migrate import held
+from tests.conformance import samples
+from tests.conftest import Servers
+
+MEMCTL = [sys.executable, "-m", "memctl"]
+KEYS = [samples.key(number) for number in range(30)]
+
+
+def start(*arguments: object, **settings: Any) -> subprocess.Popen[str]:
+    """Starts memctl."""
+    command = [*MEMCTL, *(str(argument) for argument in arguments)]
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    return subprocess.Popen(command, **{**pipes, **settings})
+
+
+def shell(script: str) -> subprocess.CompletedProcess[str]:
+    """Runs a script of the shell in which ``memctl`` is memctl."""
+    function = f'memctl() {{ {shlex.join(MEMCTL)} "$@"; }}\nset -o pipefail\n'
+    return subprocess.run(["bash", "-c", function + script], capture_output=True, text=True)
+
+
+@pytest.fixture(scope="module")
+def large(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A SQLite database that takes a while to copy: 30 memories of 1,000 messages."""
+    path = tmp_path_factory.mktemp("large") / "large.db"
+    asyncio.run(fill(str(path), {key: samples.entries(1000) for key in KEYS}))
+    return path
+
+
+def test_pipes(large: Path, tmp_path: Path) -> None:
+    target = tmp_path / "copy.db"
+    done = shell(f"memctl export {large} | memctl import - {target} --json")
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)["memories"]["written"] == len(KEYS)
+    done = shell(f"memctl migrate {large} - | memctl verify - {target}")
+    assert done.returncode == 0, done.stderr
+    assert "memctl" not in done.stderr
+
+
+def test_a_reader_that_has_enough(large: Path) -> None:
+    done = shell(f"memctl inspect {large} --messages --format ndjson | head -n 2")
+    assert [json.loads(line)["id"] for line in done.stdout.splitlines()] == ["m0000000", "m0000001"]
+    assert done.stderr == ""
+
+
+def test_a_full_device(large: Path) -> None:
+    for command in (f"export {large}", f"inspect {large} --messages"):
+        done = shell(f"memctl {command} > /dev/full")
+        assert done.returncode == 3, (command, done.stderr)
+        assert "No space left on device" in done.stderr
+        assert "Traceback" not in done.stderr
+
+
+def test_a_device_is_written_to_not_replaced() -> None:
+    done = shell(f"memctl export {FRIDAY} --user a --session b -o /dev/stdout | cat")
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout) == json.loads(FRIDAY.read_text())
+
+
+@pytest.mark.parametrize("name", ["x.ndjson", "x.db", "x.json", "sessions/"])
+def test_a_full_disk_leaves_nothing_half_written(large: Path, tmp_path: Path, name: str) -> None:
+    def limit() -> None:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, 100_000))
+
+    options = ["--user", "user0", "--session", "session0"]
+    process = start("migrate", large, f"{tmp_path}/{name}", *options, preexec_fn=limit)
+    _, said = process.communicate()
+    assert process.returncode == 3, said
+    assert len([line for line in said.splitlines() if "error:" in line]) == 1
+    assert "Traceback" not in said
+    left = [path for path in tmp_path.rglob("*") if path.is_file() and path.suffix != ".db"]
+    assert left == []
+    if name == "x.db":
+        assert held(str(tmp_path / name)) == {}
+
+
+def wait_until(ready: Callable[[], object]) -> None:
+    """Waits for something to happen."""
+    deadline = time.monotonic() + 60
+    while not ready():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_a_signal_stops_cleanly(
+    servers: Servers, postgresql_url: str, large: Path, number: signal.Signals, code: int
+) -> None:
+    process = start("migrate", large, postgresql_url)
+    count = "SELECT count(*) FROM message"
+    sql = servers.postgresql.execute
+    exists = "SELECT to_regclass('message') IS NOT NULL"
+    wait_until(lambda: sql(postgresql_url, exists).strip() == "t")
+    wait_until(lambda: int(sql(postgresql_url, count)) > 0)
+    process.send_signal(number)
+    _, said = process.communicate(timeout=30)
+    assert process.returncode == code, said
+    assert number.name in said
+    assert "Traceback" not in said
+    assert_whole(postgresql_url)
+    assert start("migrate", large, postgresql_url).wait() == 0
+    assert len(held(postgresql_url)) == len(KEYS)
+
+
+def assert_whole(url: str) -> None:
+    """Every memory is there with all its messages, or not at all."""
+    found = held(url)
+    assert set(found) < set(KEYS)
+    assert {len(entries) for entries in found.values()} <= {1000}
+
+
+def test_a_server_that_goes_away(servers: Servers, postgresql_url: str, large: Path) -> None:
+    process = start("migrate", large, postgresql_url, "--json")
+    name = postgresql_url.rpartition("/")[2]
+    kill = (
+        "SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity "
+        f"WHERE datname = '{name}' AND application_name = 'memctl' AND query LIKE 'COPY%'"
+    )
+    wait_until(lambda: int(servers.postgresql.execute(postgresql_url, kill)))
+    output, said = process.communicate(timeout=60)
+    assert process.returncode == 3, said
+    assert "Traceback" not in said
+    report = json.loads(output)
+    assert report["error"]["code"] == "unavailable"
+    assert_whole(postgresql_url)
+    assert len(held(postgresql_url)) >= report["memories"]["written"]
+    assert start("migrate", large, postgresql_url).wait() == 0
+    assert len(held(postgresql_url)) == len(KEYS)
+
+
+def test_two_runs_at_once(large: Path, postgresql_url: str) -> None:
+    runs = [start("migrate", large, postgresql_url, "--no-verify") for _ in range(2)]
+    ends = [(process.communicate()[1], process.returncode) for process in runs]
+    assert all(code in (0, 7) for _, code in ends), ends
+    found = held(postgresql_url)
+    assert set(found) == set(KEYS)
+    for entries in found.values():
+        assert [entry.id for entry in entries] == [entry.id for entry in samples.entries(1000)]
+
+
+def test_locale_c(tmp_path: Path) -> None:
+    environment = {"PATH": os.environ["PATH"], "LC_ALL": "C", "PYTHONUTF8": "0"}
+    environment |= {name: os.environ[name] for name in ("PYTHONPATH",) if name in os.environ}
+    key = MemoryKey("京都", "🍁")
+    asyncio.run(fill(str(tmp_path / "x.ndjson"), {key: samples.entries(1)}))
+    process = start(
+        "inspect", tmp_path / "x.ndjson", env={**environment, "PYTHONIOENCODING": "ascii"}
+    )
+    output, said = process.communicate()
+    assert process.returncode == 0, said
+    assert "\\u4eac\\u90fd" in output
