@@ -1,0 +1,529 @@
+"""Archives: what is in the file, what is refused, and what a write leaves."""
+
+from __future__ import annotations
+
+import gzip
+import hashlib
+import io
+import json
+import os
+from collections.abc import AsyncIterator, Iterable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import zstandard
+
+from memctl import location
+from memctl.errors import BadData, NotFound, Unavailable
+from memctl.model import Entry, Memory, MemoryInfo, MemoryKey, Page, Tally, WriteMode
+from memctl.selection import Selection
+from memctl.stores import _lines
+from memctl.stores._archive_format import ArchiveWriter
+from memctl.stores.archive import ArchiveStore
+
+ALL = Selection()
+KEY = MemoryKey("u", "s")
+WHEN = "2025-03-01T12:00:00+01:00"
+ENDINGS = ["ndjson", "ndjson.gz", "ndjson.zst"]
+
+
+def entry(id: str, *marks: str, content: str = "c") -> Entry:
+    message = {"id": id, "name": "n", "role": "user", "content": content}
+    return Entry(id, json.dumps(message).encode(), marks)
+
+
+def entries(count: int, start: int = 0) -> list[Entry]:
+    return [entry(f"m{number}", "hint") for number in range(start, start + count)]
+
+
+def page(found: Iterable[Entry], key: MemoryKey = KEY, offset: int = 0, **about: Any) -> Page:
+    return Page(Memory(key, **about), list(found), offset)
+
+
+def store_of(path: Path, *, create: bool = True) -> ArchiveStore:
+    store = ArchiveStore(location.parse(str(path)), create=create)
+    store.created = WHEN
+    return store
+
+
+async def write(path: Path, *pages: Page, mode: WriteMode = WriteMode.ADD) -> list[Tally]:
+    async with store_of(path) as store:
+        return await write_to(store, *pages, mode=mode)
+
+
+async def write_to(
+    store: ArchiveStore, *pages: Page, mode: WriteMode = WriteMode.ADD
+) -> list[Tally]:
+    async def all_pages() -> AsyncIterator[Page]:
+        for one in pages:
+            yield one
+
+    return [tally async for tally in store.write(all_pages(), mode)]
+
+
+async def read(path: Path, where: Selection = ALL) -> list[tuple[Memory, list[Entry]]]:
+    async with store_of(path, create=False) as store:
+        return await read_from(store, where)
+
+
+async def read_from(
+    store: ArchiveStore, where: Selection = ALL
+) -> list[tuple[Memory, list[Entry]]]:
+    found: list[tuple[Memory, list[Entry]]] = []
+    async for some in store.read(where):
+        if some.offset == 0:
+            found.append((some.memory, []))
+        found[-1][1].extend(some.entries)
+    return found
+
+
+async def refusal(path: Path) -> BadData:
+    """Why the archive is not opened, be it to read or to write."""
+    for create in (False, True):
+        with pytest.raises(BadData) as refused:
+            async with store_of(path, create=create):
+                pass
+        assert refused.value.hint
+    return refused.value
+
+
+def sealed(*lines: bytes, memories: int = 1, messages: int = 1) -> bytes:
+    """The lines after the header, with a header and a right end."""
+    head = b'{"memctl": "archive", "version": 1, "created": "x", "source": null, "new": 1}\n'
+    body = head + b"".join(line + b"\n" for line in lines)
+    digest = "sha256:" + hashlib.sha256(body).hexdigest()
+    end = {"end": {"memories": memories, "messages": messages, "digest": digest}}
+    return body + json.dumps(end).encode()
+
+
+def compress(ending: str, data: bytes) -> bytes:
+    if ending.endswith("gz"):
+        return gzip.compress(data)
+    return zstandard.compress(data) if ending.endswith("zst") else data
+
+
+def decompress(path: Path) -> bytes:
+    data = path.read_bytes()
+    if path.suffix == ".gz":
+        return gzip.decompress(data)
+    if path.suffix == ".zst":
+        return zstandard.ZstdDecompressor().decompressobj().decompress(data)
+    return data
+
+
+# The file
+
+
+@pytest.mark.parametrize("ending", ENDINGS)
+async def test_what_is_in_the_file(tmp_path: Path, ending: str) -> None:
+    path = tmp_path / f"a.{ending}"
+    message = b'{"id":"m", "n":NaN,"s":"\\ud800\\u0000","big":18446744073709551616,"f":1.10}'
+    async with store_of(path) as store:
+        store.source = "redis://host/0"
+        await write_to(
+            store,
+            page([Entry("m", message, ("b", "a"))], summary="what was", ttl=12.5),
+            page([], MemoryKey("", "e\udcff", "agent.memory")),
+            page([Entry("list id", b'{"id": 5}', (), 7), Entry("x", b"{}")], MemoryKey("u", "t")),
+        )
+    *lines, end = decompress(path).splitlines(keepends=True)
+    assert b"".join(lines) == (
+        b'{"memctl":"archive","version":1,"created":"2025-03-01T12:00:00+01:00",'
+        b'"source":"redis://host/0"}\n'
+        b'{"memory":{"user":"u","session":"s","summary":"what was","attributes":{"ttl":12.5}}}\n'
+        b'{"message":' + message + b',"marks":["b","a"]}\n'
+        b'{"memory":{"user":"","session":"e\\udcff","part":"agent.memory","summary":null,'
+        b'"attributes":{}}}\n'
+        b'{"memory":{"user":"u","session":"t","summary":null,"attributes":{}}}\n'
+        b'{"message":{"id": 5},"marks":[],"id":"list id","index":7}\n'
+        b'{"message":{},"marks":[],"id":"x"}\n'
+    )
+    digest = "sha256:" + hashlib.sha256(b"".join(lines)).hexdigest()
+    assert json.loads(end) == {"end": {"memories": 3, "messages": 3, "digest": digest}}
+    assert path.stat().st_mode & 0o777 == 0o600
+    assert os.listdir(tmp_path) == [path.name]
+    assert await read(path) == [
+        (Memory(KEY, "what was", 12.5), [Entry("m", message, ("b", "a"))]),
+        (Memory(MemoryKey("", "e\udcff", "agent.memory")), []),
+        (
+            Memory(MemoryKey("u", "t")),
+            [Entry("list id", b'{"id": 5}', (), 7), Entry("x", b"{}")],
+        ),
+    ]
+
+
+def test_an_archive_on_a_stream() -> None:
+    stream = io.BytesIO()
+    writer = ArchiveWriter(stream, created=WHEN)
+    writer.memory(Memory(KEY))
+    writer.entries(entries(2))
+    writer.finish()
+    assert not stream.closed
+    lines = stream.getvalue().splitlines()
+    assert [next(iter(json.loads(line))) for line in lines] == [
+        *("memctl", "memory", "message", "message", "end")
+    ]
+
+
+async def test_messages_of_several_lines(tmp_path: Path) -> None:
+    """White space between the tokens of JSON; in its texts a new line is an escape."""
+    message = b'{\r\n  "id": "m",\n  "content": "a\\nb"\r}\n'
+    await write(tmp_path / "a.ndjson", page([Entry("m", message)]))
+    [(_, [found])] = await read(tmp_path / "a.ndjson")
+    assert found.message == b'{    "id": "m",   "content": "a\\nb" } '
+    assert json.loads(found.message) == json.loads(message)
+
+
+@pytest.mark.parametrize("ending", ENDINGS)
+async def test_the_same_memories_make_the_same_file(tmp_path: Path, ending: str) -> None:
+    paths = [tmp_path / f"{name}.{ending}" for name in "ab"]
+    for path in paths:
+        await write(path, page(entries(2000)))
+    assert paths[0].read_bytes() == paths[1].read_bytes()
+
+
+@pytest.mark.parametrize("ending", ENDINGS)
+async def test_lines_longer_than_a_block(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ending: str
+) -> None:
+    path = tmp_path / f"a.{ending}"
+    sizes = [1, 5, 63, 64, 65, 1000, 10_000, 2_000_000, 3]
+    written = [entry(f"m{size}", "hint", content="会" * size) for size in sizes]
+    await write(path, page(written[:5]), page(written, MemoryKey("u", "t")))
+    for block in (64, 1000, 1 << 20):
+        monkeypatch.setattr(_lines, "_BLOCK", block)
+        assert [found for _, found in await read(path)] == [written[:5], written]
+        assert [memory for memory, _ in await read(path, Selection(sessions=frozenset("t")))] == [
+            Memory(MemoryKey("u", "t"))
+        ]
+
+
+async def test_the_catalogue(tmp_path: Path) -> None:
+    path = tmp_path / "a.ndjson"
+    same = [entry("m", "hint"), entry("n"), entry("m"), entry("m")]
+    await write(path, page(same, summary="x"), page([], MemoryKey("u", "empty"), ttl=5))
+    size = sum(len(one.message) for one in same)
+    async with store_of(path) as store:
+        assert [info async for info in store.memories(ALL)] == [
+            MemoryInfo(KEY, 4, size, {"hint": 1}, {"user": 4}, None, None, True, None, 2),
+            MemoryInfo(MemoryKey("u", "empty"), summary=False, ttl=5, repeated=0),
+        ]
+        assert [memory async for memory in store.headers(ALL)] == [
+            Memory(KEY, "x"),
+            Memory(MemoryKey("u", "empty"), ttl=5),
+        ]
+
+
+# What others wrote
+
+
+async def test_lines_in_another_order(tmp_path: Path) -> None:
+    path = tmp_path / "a.ndjson"
+    path.write_bytes(
+        sealed(
+            b'{ "memory": {"session":"s", "user":"u", "attributes": {"new":1, "ttl":3}}, "x":1}',
+            b'{"marks": ["a"], "message": {"id": "1", "f": 1.0, "n": NaN}}',
+            b'{"message": {"id": "2", "x": {"marks": ["no"]}}}',
+            b'{"message":{"id":"3","x":{"message":1,"marks":["no"]}}}',
+            b'{"message":{"id":"4"},"more":[{"marks":[]}],"marks":["b"]}',
+            b'{"message":{"id":"5","t":"a\\",\\"marks\\":[\\"no\\"]}"},"marks":["c"],"x":{"marks":1}}',
+            b'{"message":{"id":"6"},"index":4,"marks":[]}',
+            b'{"message":{"id":"7"} , "marks" : [ "d" ] }',
+            messages=7,
+        )
+    )
+    [(memory, found)] = await read(path)
+    assert memory == Memory(KEY, None, 3)
+    assert [(one.id, one.marks, one.index) for one in found] == [
+        *(("1", ("a",), None), ("2", (), None), ("3", (), None), ("4", ("b",), None)),
+        *(("5", ("c",), None), ("6", (), 4), ("7", ("d",), None)),
+    ]
+    assert found[0].message == b'{"id":"1","f":1.0,"n":NaN}'
+    assert json.loads(found[4].message)["t"] == 'a","marks":["no"]}'
+
+
+@pytest.mark.parametrize(
+    "lines",
+    [
+        [b'{"message":{"id":"1"},"marks":[]}'],
+        [b'{"memory":{"user":"u"}}'],
+        [b'{"memory":{"user":"u","session":5}}'],
+        [b'{"memory":{"user":"u","session":"s","summary":[]}}'],
+        [b'{"memory":{"user":"u","session":"s","attributes":{"ttl":"1"}}}'],
+        [b'{"memory":[]}'],
+        [b'{"memory":{"user":"u","session":"s"}}'] * 2,
+        [b'{"memory":{"user":"u","session":"s"}}', b'{"message":{"id":"1"},"marks":[1]}'],
+        [b'{"memory":{"user":"u","session":"s"}}', b'{"message":{"id":"1"},"marks":null}'],
+        [b'{"memory":{"user":"u","session":"s"}}', b'{"message":"text","marks":["a"],"x":1} '],
+        [b'{"memory":{"user":"u","session":"s"}}', b'{"message":{"id":"1"}'],
+        [b'{"memory":{"user":"u","session":"s"}}', b'{"note":"hello"}'],
+        [b'{"memory":{"user":"u","session":"s"}}', b""],
+        [b'{"memory":{"user":"u","session":"s"}}', b"\xff\xfe"],
+    ],
+)
+async def test_lines_that_are_no_records(tmp_path: Path, lines: list[bytes]) -> None:
+    path = tmp_path / "a.ndjson"
+    memories = sum(line.startswith(b'{"memory') for line in lines)
+    path.write_bytes(sealed(*lines, memories=memories, messages=len(lines) - memories))
+    with pytest.raises(BadData):
+        await read(path)
+
+
+@pytest.mark.parametrize("message", [b"[]", b'"text"', b"{}", b'{"id":1}', b'{"id":"1",}', b"{"])
+async def test_messages_that_are_none(tmp_path: Path, message: bytes) -> None:
+    path = tmp_path / "a.ndjson"
+    memory = b'{"memory":{"user":"u","session":"s"}}'
+    path.write_bytes(sealed(memory, b'{"message":' + message + b',"marks":[]}'))
+    with pytest.raises(BadData):
+        await read(path)
+
+
+# What is not whole
+
+
+@pytest.mark.parametrize("ending", ENDINGS)
+async def test_archives_that_are_cut_off(tmp_path: Path, ending: str) -> None:
+    path = tmp_path / f"a.{ending}"
+    found = [entry(f"m{n}", content=hashlib.sha512(b"%d" % n).hexdigest()) for n in range(40)]
+    await write(path, page(found[:20]), page(found[20:], MemoryKey("u", "t")))
+    whole = path.read_bytes()
+    # The last bytes of zstd are a checksum, which is not missed: the digest proves more.
+    end = len(whole) - (8 if ending.endswith("zst") else 1)
+    for size in [*range(0, end, max(1, end // 97)), end - 1]:
+        path.write_bytes(whole[:size])
+        error = await refusal(path)
+        assert "cut off" in error.message or "is not an archive" in error.message
+    path.write_bytes(whole)
+    assert len(await read(path)) == 2
+
+
+async def test_how_far_a_cut_archive_goes(tmp_path: Path) -> None:
+    path = tmp_path / "a.ndjson"
+    await write(path, page(entries(3)), page(entries(3), MemoryKey("u", "t")))
+    lines = path.read_bytes().splitlines(keepends=True)
+    path.write_bytes(b"".join(lines[:7]))
+    assert "after 2 memories, 4 messages" in (await refusal(path)).message
+    path.write_bytes(b"".join(lines[:7]) + lines[7][:-5])
+    assert "after 2 memories, 4 messages" in (await refusal(path)).message
+
+
+@pytest.mark.parametrize("ending", ENDINGS)
+async def test_archives_that_were_changed(tmp_path: Path, ending: str) -> None:
+    path = tmp_path / f"a.{ending}"
+    await write(path, page(entries(3)), page(entries(3), MemoryKey("u", "t")))
+    text = decompress(path)
+    lines = text.splitlines(keepends=True)
+    for changed in (
+        text.replace(b"m2", b"m9"),
+        text.replace(b'"source":null', b'"source":""'),
+        b"".join([*lines[:2], *lines[3:]]),
+        b"".join([*lines[:2], lines[3], lines[2], *lines[4:]]),
+        text.replace(b'"messages":6', b'"messages":5'),
+        text + lines[-1],
+        text + b"\n",
+    ):
+        assert changed != text
+        path.write_bytes(compress(ending, changed))
+        await refusal(path)
+
+
+@pytest.mark.parametrize("ending", ["ndjson.gz", "ndjson.zst"])
+async def test_compressed_data_that_is_damaged(tmp_path: Path, ending: str) -> None:
+    path = tmp_path / f"a.{ending}"
+    await write(path, page(entries(500)))
+    whole = path.read_bytes()
+    for at in range(0, len(whole), max(1, len(whole) // 61)):
+        path.write_bytes(whole[:at] + bytes([whole[at] ^ 0x55]) + whole[at + 1 :])
+        try:
+            assert await read(path) == [(Memory(KEY), entries(500))], "a byte without meaning"
+        except BadData:
+            await refusal(path)
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"",
+        b"\n",
+        b"{}",
+        b'{"memctl":"archive"}\n',
+        b'{"memctl":"other","version":1}\n',
+        b'[["memctl", "archive"]]\n',
+        b'{"_compressed_summary": "", "content": []}',
+        b"\x00" * 5_000_000,
+        b"{" * 5_000_000,
+        b"BZh91AY&SY",
+        gzip.compress(b"hello"),
+        gzip.compress(b"hello")[:9],
+        zstandard.compress(b"hello"),
+        b"\x28\xb5\x2f\xfd\xff\xff\xff",
+    ],
+)
+@pytest.mark.parametrize("ending", ENDINGS)
+async def test_what_is_no_archive(tmp_path: Path, ending: str, content: bytes) -> None:
+    path = tmp_path / f"a.{ending}"
+    path.write_bytes(content)
+    await refusal(path)
+
+
+async def test_an_archive_of_the_future(tmp_path: Path) -> None:
+    path = tmp_path / "a.ndjson"
+    path.write_bytes(b'{"memctl":"archive","version":2,"new":true}\n{"whatever":1}\n')
+    assert "version 2" in (await refusal(path)).message
+
+
+async def test_places_that_hold_no_file(tmp_path: Path) -> None:
+    with pytest.raises(NotFound):
+        await read(tmp_path / "a.ndjson")
+    (tmp_path / "folder.ndjson").mkdir()
+    os.mkfifo(tmp_path / "pipe.ndjson")
+    for name in ("folder.ndjson", "pipe.ndjson"):
+        for create in (False, True):
+            with pytest.raises(BadData):
+                async with store_of(tmp_path / name, create=create):
+                    pass
+    with pytest.raises(NotFound):
+        await write(tmp_path / "missing" / "a.ndjson", page(entries(1)))
+
+
+async def test_compression_under_another_name(tmp_path: Path) -> None:
+    """As an archive that was renamed, or came through a pipe."""
+    for ending in ENDINGS:
+        path = tmp_path / f"a.{ending}"
+        await write(path, page(entries(3)))
+        for other in ENDINGS:
+            renamed = tmp_path / f"renamed.{other}"
+            renamed.write_bytes(path.read_bytes())
+            assert await read(renamed) == [(Memory(KEY), entries(3))]
+
+
+# Writing into what is there
+
+
+@pytest.mark.parametrize("ending", ENDINGS)
+async def test_memories_keep_their_places(tmp_path: Path, ending: str) -> None:
+    path = tmp_path / f"a.{ending}"
+    one, two, three, four, five = (MemoryKey("u", str(number)) for number in range(5))
+    await write(
+        path,
+        page(entries(2), one, summary="one", ttl=60.0),
+        page(entries(1500), two, summary="two"),
+        page(entries(3), three),
+    )
+    path.chmod(0o640)
+    tallies = await write(
+        path,
+        page(entries(1), five),
+        page(entries(5, 3), three, 3, summary="three"),
+        page(entries(1, 9), one, 2, ttl=30.0),
+        page(entries(1), two, 7),
+        page([], four),
+    )
+    assert [(tally.key, tally.written, tally.failure is None) for tally in tallies] == [
+        *((five, 1, True), (three, 5, True), (one, 1, True), (two, 0, False), (four, 0, True))
+    ]
+    assert await read(path) == [
+        (Memory(one, "one", 30.0), [*entries(2), *entries(1, 9)]),
+        (Memory(two, "two"), entries(1500)),
+        (Memory(three, "three"), entries(8)),
+        (Memory(five), entries(1)),
+        (Memory(four), []),
+    ]
+    assert path.stat().st_mode & 0o777 == 0o640
+    tallies = await write(
+        path,
+        page(entries(2), two),
+        page([], three),
+        page(entries(1), KEY),
+        mode=WriteMode.REPLACE,
+    )
+    assert tallies == [Tally(two, 2, 1500), Tally(three, 0, 8), Tally(KEY, 1)]
+    assert [(memory, len(found)) for memory, found in await read(path)] == [
+        *((Memory(one, "one", 30.0), 3), (Memory(two, "two"), 2), (Memory(three, "three"), 0)),
+        *((Memory(five), 1), (Memory(four), 0), (Memory(KEY), 1)),
+    ]
+    assert os.listdir(tmp_path) == [path.name]
+
+
+async def test_lines_of_others_survive_a_merge(tmp_path: Path) -> None:
+    path = tmp_path / "a.ndjson"
+    path.write_bytes(
+        sealed(
+            b'{"memory":{"user":"u","session":"s"}}',
+            b'{"marks": ["a"], "message": {"id": "1", "f": 1.50}}',
+        )
+    )
+    await write(path, page(entries(1), offset=1))
+    assert b'{"marks": ["a"], "message": {"id": "1", "f": 1.50}}\n' in path.read_bytes()
+    assert [one.id for one in (await read(path))[0][1]] == ["1", "m0"]
+
+
+async def test_a_file_is_not_touched_for_nothing(tmp_path: Path) -> None:
+    path = tmp_path / "a.ndjson"
+    [tally] = await write(path, page(entries(1), offset=4))
+    assert tally.failure
+    assert not path.exists()
+    await write(path)
+    assert await read(path) == [], "an archive of no memories is one"
+    await write(path, page(entries(1)))
+    before = path.stat()
+    await write(path)
+    [tally] = await write(path, page(entries(1), offset=4))
+    assert tally.failure
+    assert path.stat() == before
+    assert os.listdir(tmp_path) == [path.name]
+
+
+async def test_a_memory_that_comes_twice(tmp_path: Path) -> None:
+    path = tmp_path / "a.ndjson"
+    for there in (0, 1):
+        tallies = await write(path, page(entries(1), offset=there), page(entries(1), offset=there))
+        assert [tally.failure and tally.failure.code for tally in tallies] == [None, "changed"]
+
+
+@pytest.mark.parametrize("there", [False, True])
+async def test_a_message_that_is_no_json(tmp_path: Path, there: bool) -> None:
+    path = tmp_path / "a.ndjson.gz"
+    if there:
+        await write(path, page(entries(1)))
+    before = os.listdir(tmp_path)
+    with pytest.raises(BadData):
+        await write(path, page([*entries(1), Entry("bad", b"{")], MemoryKey("u", "t")))
+    assert os.listdir(tmp_path) == before
+
+
+@pytest.mark.parametrize("there", [False, True])
+async def test_another_program_was_faster(tmp_path: Path, there: bool) -> None:
+    path = tmp_path / "a.ndjson"
+    if there:
+        await write(path, page(entries(1)))
+    async with store_of(path) as store:
+        await write(path, page(entries(1), MemoryKey("u", "other")))
+        with pytest.raises(Unavailable, match="another program"):
+            await write_to(store, page(entries(1), MemoryKey("u", "t")))
+    assert MemoryKey("u", "other") in {memory.key for memory, _ in await read(path)}
+    assert os.listdir(tmp_path) == [path.name]
+
+
+async def test_reading_on_while_the_file_is_replaced(tmp_path: Path) -> None:
+    path = tmp_path / "a.ndjson.zst"
+    await write(path, page(entries(1500)), page(entries(1500), MemoryKey("u", "t")))
+    async with store_of(path) as store:
+        pages = store.read(ALL)
+        found = [await anext(pages)]
+        await write_to(store, page(entries(1)), mode=WriteMode.REPLACE)
+        found += [some async for some in pages]
+        assert sum(len(some.entries) for some in found) == 3000
+        assert sum(len(found) for _, found in await read_from(store)) == 1501
+
+
+async def test_an_archive_behind_a_link(tmp_path: Path) -> None:
+    folder = tmp_path / "real"
+    folder.mkdir()
+    path, link = folder / "a.ndjson", tmp_path / "link.ndjson"
+    link.symlink_to(path)
+    await write(link, page(entries(1)))
+    await write(link, page(entries(1, 1), offset=1))
+    assert link.is_symlink()
+    assert await read(path) == [(Memory(KEY), entries(2))]
