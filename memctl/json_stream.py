@@ -88,6 +88,9 @@ class Cursor:
     async def peek(self) -> bytes:
         """The next byte that is no white space, which is passed over; empty at the end."""
         while True:
+            byte = self.buffer[self.at : self.at + 1]
+            if byte > b" ":  # as it nearly always is
+                return byte
             self.at = match_end(SPACE, self.buffer, self.at)
             if self.at < len(self.buffer):
                 return self.buffer[self.at : self.at + 1]

@@ -69,8 +69,8 @@ def _stems(folder: Path, prefix: str) -> Iterator[str]:
             yield prefix + name.removesuffix(SUFFIX)
 
 
-def objection(folder: Path, stem: str) -> Failure | None:
-    """Why a file of that name cannot be written to the folder."""
+def unfit(folder: Path, stem: str) -> Failure | None:
+    """Why no file in the folder can have that name."""
     name = stem + SUFFIX
     try:
         parts = os.fsencode(name).split(b"/")
@@ -84,17 +84,19 @@ def objection(folder: Path, stem: str) -> Failure | None:
         return Failure("refused", "the name of the file would be too long for its file system")
     if len(os.fsencode(folder / name)) >= os.pathconf(folder, "PC_PATH_MAX"):
         return Failure("refused", "the path of the file would be too long for its file system")
-    if not os.path.realpath(folder / name).startswith(os.path.realpath(folder) + os.sep):
+    return None
+
+
+def obstacle(folder: Path, stem: str) -> Failure | None:
+    """What is in the way of a file: a link that leads out, a folder, a file instead of one."""
+    name = stem + SUFFIX
+    path = os.path.join(folder, name)
+    inside = os.path.realpath(folder) + os.sep
+    if ("/" in name or os.path.islink(path)) and not os.path.realpath(path).startswith(inside):
         return Failure("bad-name", f"{name!r} leads out of the folder by a link")
-    return _taken(folder, name)
-
-
-def _taken(folder: Path, name: str) -> Failure | None:
-    """An objection where a folder has the file's name, or a file has a folder's."""
-    path = folder / name
-    if path.is_dir():
+    if os.path.isdir(path):
         return Failure("bad-name", f"{name!r} is a folder")
-    for parent in path.relative_to(folder).parents:
+    for parent in Path(name).parents[:-1]:
         if (folder / parent).is_file():
             return Failure("bad-name", f"{str(parent)!r} is a file, not a folder")
     return None

@@ -14,10 +14,11 @@ from memctl.stores._files import system_errors
 from memctl.stores._session_names import (
     SUFFIX,
     is_ambiguous,
-    objection,
+    obstacle,
     split_stem,
     stem_of,
     stems,
+    unfit,
 )
 from memctl.stores._state_document import Document
 from memctl.stores._state_edit import Draft
@@ -88,7 +89,7 @@ class SessionFolderStore(StateStore):
             return
         for user, session in sorted(asked):
             stem = stem_of(user, session)
-            if objection(self._folder, stem) is None:
+            if unfit(self._folder, stem) is None:
                 yield _Name(stem, user, session)
 
     def _listed(self, where: Selection) -> Iterator[_Name]:
@@ -116,7 +117,7 @@ class SessionFolderStore(StateStore):
         stem = stem_of(key.user, key.session)
         if self._written.get(stem, len(key.user)) != len(key.user):
             return Failure("bad-name", f"another session was written to {visible(stem)}{SUFFIX}")
-        failure = objection(self._folder, stem)
+        failure = unfit(self._folder, stem) or obstacle(self._folder, stem)
         if failure:
             return failure
         if "_" in stem:

@@ -149,6 +149,15 @@ async def test_names_that_lead_elsewhere_are_refused(tmp_path: Path) -> None:
     assert set(os.listdir(tmp_path)) == {"sessions", "outside"}
 
 
+async def test_a_linked_file_is_read(tmp_path: Path) -> None:
+    put(tmp_path, "elsewhere.txt")
+    (tmp_path / "sessions").mkdir()
+    (tmp_path / "sessions" / "u_s.json").symlink_to(tmp_path / "elsewhere.txt")
+    async with store_of(tmp_path / "sessions") as store:
+        assert await keys(store) == {("u", "s", "")}
+        assert await keys(store, Selection(keys=frozenset({KEY}))) == {("u", "s", "")}
+
+
 async def test_two_sessions_of_one_name(tmp_path: Path) -> None:
     names = [MemoryKey("a", "b_c"), MemoryKey("a_b", "c"), MemoryKey("", "a_b_c")]
     async with store_of(tmp_path, create=True) as store:
