@@ -25,7 +25,7 @@ from memctl.selection import Selection
 from memctl.stores._redis import WRONG_TYPE, Command, Wire
 from memctl.stores._redis_keys import MARK, MESSAGES, PAYLOAD, Keys
 
-LIST_PAGE = 1000
+_LIST_PAGE = 1000
 _LISTS = b":m[ae]*"
 """Suffixes of lists, and few others: payloads begin with ``:msg:``."""
 _COUNT = b"2000"
@@ -161,12 +161,14 @@ def exists(base: bytes, ids: Iterable[bytes]) -> Command:
 def list_pages(wire: Wire, key: bytes, start: int = 0) -> Iterator[list[bytes]]:
     """The items of a list from a position on, a page at a time; none if it is no list."""
     while True:
-        command = (b"LRANGE", key, b"%d" % start, b"%d" % (start + LIST_PAGE - 1))
+        command = (b"LRANGE", key, b"%d" % start, b"%d" % (start + _LIST_PAGE - 1))
         [page] = wire.ask([command], tolerate=WRONG_TYPE)
         if isinstance(page, ResponseError) or not page:
             return
         yield page
-        start += LIST_PAGE
+        if len(page) < _LIST_PAGE:
+            return
+        start += _LIST_PAGE
 
 
 def _longest(key: bytes, bases: set[bytes]) -> bytes | None:
