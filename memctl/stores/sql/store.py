@@ -1,7 +1,7 @@
 """AgentScope's SQL memory (AsyncSQLAlchemyMemory), whatever the database.
 
 The dialects (``sqlite``, ``postgresql``, ``mysql``) say how to connect, how to look into the JSON
-of a message and which errors mean what; everything else is here and in ``_sql_write``.
+of a message and which errors mean what; the rest is here, in ``read``, ``count`` and ``write``.
 
 Source: ``memory/_working_memory/_sqlalchemy_memory.py`` of agentscope 1.0.21.
 """
@@ -13,19 +13,19 @@ from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from typing import Any, ClassVar
 
-import orjson
 from sqlalchemy import bindparam, text
 from sqlalchemy.exc import DBAPIError, SQLAlchemyError
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
-from memctl import codec
-from memctl.errors import BadData, MemctlError, Uninitialised
-from memctl.model import Entry, Memory, MemoryInfo, MemoryKey, Page, Tally, WriteMode
+from memctl.errors import MemctlError, Uninitialised
+from memctl.model import MemoryInfo, MemoryKey, Page, Tally, WriteMode
 from memctl.selection import Selection
-from memctl.store import PAGE_BYTES, PAGE_ENTRIES, Capability, Store
+from memctl.store import Capability, Store
 from memctl.stores._catalogue import catalogue
-from memctl.stores._sql_schema import create_tables, missing_tables
-from memctl.stores._sql_write import Position, Refused, SqlWriter
+from memctl.stores.sql.count import count
+from memctl.stores.sql.read import SqlReader
+from memctl.stores.sql.schema import create_tables, missing_tables
+from memctl.stores.sql.write import Position, Refused, SqlWriter
 from memctl.streams import closing
 
 MAX_PUSHED_VALUES = 1000
@@ -75,6 +75,10 @@ class SqlStore(Store):
     @abstractmethod
     def field(self, name: str) -> str:
         """SQL that gives a top-level text field of ``m.msg``, NULL where it is missing."""
+
+    @abstractmethod
+    def size(self) -> str:
+        """SQL that gives the bytes of ``m.msg``."""
 
     @abstractmethod
     def suffix(self) -> str:
@@ -229,139 +233,23 @@ class SqlStore(Store):
                 yield rows
 
     async def read(self, where: Selection) -> AsyncIterator[Page]:
-        async with closing(where.apply(self._read_keys(where))) as pages:
+        async with closing(where.apply(SqlReader(self, where).pages())) as pages:
             async for page in pages:
                 yield page
 
-    async def _read_keys(self, where: Selection) -> AsyncIterator[Page]:
-        seen: set[MemoryKey] = set()
-        async with self.snapshot() as connection, self.aside(connection) as aside:
-            async with closing(self._read_messages(connection, aside, where)) as pages:
-                async for page in pages:
-                    seen.add(page.memory.key)
-                    yield page
-            if where.whole:
-                async with closing(self._sessions(connection)) as keys:
-                    async for key in keys:
-                        if key not in seen and where.has_key(key):
-                            yield Page(Memory(key), [])
+    async def memories(self, where: Selection) -> AsyncIterator[MemoryInfo]:
+        counted = count(self, where) if where.whole else catalogue(self.read(where))
+        async with closing(counted) as infos:
+            async for info in infos:
+                yield info
 
-    async def _read_messages(
-        self, connection: AsyncConnection, aside: AsyncConnection, where: Selection
-    ) -> AsyncIterator[Page]:
-        """Pages of the memories that have messages.
-
-        The newest message always waits: only the next row tells whether it closes its memory.
-        """
-        condition, values = self.conditions(where)
-        cutter = _Cutter()
-        async with closing(self.rows(connection, self.ordered(condition), values)) as partitions:
-            async for rows in partitions:
-                for row in rows:
-                    key = cutter.key
-                    if row[1] != key.session or row[0] != key.user or not cutter.entries:
-                        if cutter.entries and where.has_key(key):
-                            yield cutter.last()
-                        key = cutter.start(row[0], row[1])
-                    elif cutter.full:
-                        page = cutter.next()
-                        if where.has_key(key):
-                            yield page
-                    entry = await self._entry(aside, key, row)
-                    if entry:
-                        cutter.add(entry)
-        if cutter.entries and where.has_key(cutter.key):
-            yield cutter.last()
-
-    async def _entry(self, aside: AsyncConnection, key: MemoryKey, row: Any) -> Entry | None:
-        """A row as an entry; None where a large message was deleted while it was asked for."""
-        _, _, row_id, index, payload, marks = row
-        if payload is None:
-            sql = text(f"SELECT {self.payload} FROM message m WHERE m.id = :id")
-            payload = (await aside.execute(sql, {"id": row_id})).scalar()
-            if payload is None:
-                return None
-        message = (
-            payload if isinstance(payload, bytes) else payload.encode("utf-8", "surrogatepass")
-        )
-        message = codec.utf8(message)
-        start = f"{key.user}-{key.session}-"
-        name = row_id.removeprefix(start) if row_id.startswith(start) else self._id(message, row_id)
-        labels = tuple(sorted(orjson.loads(marks))) if marks else ()
-        return Entry(name, message, labels, index)
-
-    def _id(self, message: bytes, row_id: str) -> str:
-        try:
-            return codec.field(message, "id") or row_id
-        except ValueError as error:
-            raise BadData(f"{self.label}: the message {row_id!r} is not JSON: {error}") from error
-
-    async def _sessions(self, connection: AsyncConnection) -> AsyncIterator[MemoryKey]:
+    async def sessions(self, connection: AsyncConnection) -> AsyncIterator[MemoryKey]:
+        """The memories that have a session row, with messages or without."""
         statement = "SELECT user_id, id FROM session"
         async with closing(self.rows(connection, statement, {})) as partitions:
             async for rows in partitions:
                 for user, session in rows:
                     yield MemoryKey(user, session)
-
-    # The catalogue
-
-    async def memories(self, where: Selection) -> AsyncIterator[MemoryInfo]:
-        found = self._count(where) if where.whole else catalogue(self.read(where))
-        async for info in found:
-            yield info
-
-    async def _count(self, where: Selection) -> AsyncIterator[MemoryInfo]:
-        """Counts in the database: a row a memory and role, and one a memory and mark."""
-        condition, values = self.conditions(where)
-        infos: dict[MemoryKey, MemoryInfo] = {}
-        async with self.snapshot() as connection:
-            async for rows in self.rows(connection, self._by_role(condition), values):
-                for row in rows:
-                    self._add_role(infos, where, row)
-            async for rows in self.rows(connection, self._by_mark(condition), values):
-                for user, session, mark, count in rows:
-                    if info := infos.get(MemoryKey(user, session)):
-                        info.marks[mark] = count
-            async for key in self._sessions(connection):
-                if key not in infos and where.has_key(key):
-                    infos[key] = MemoryInfo(key, repeated=0)
-        for info in infos.values():
-            yield info
-
-    def _by_role(self, condition: str) -> str:
-        return (
-            f"SELECT user_id, session_id, role, COUNT(*), SUM(size), MIN(at), MAX(at) FROM ("
-            f"SELECT {self.user} AS user_id, m.session_id AS session_id, "
-            f"{self.field('role')} AS role, {self.size()} AS size, {self.field('timestamp')} AS at "
-            f"FROM {self.source()} WHERE {condition}) AS found "
-            f"GROUP BY user_id, session_id, role ORDER BY session_id, user_id, role"
-        )
-
-    def _by_mark(self, condition: str) -> str:
-        return (
-            f"SELECT {self.user} AS user_id, m.session_id, marked.mark, COUNT(*) "
-            f"FROM {self.source()} JOIN message_mark marked ON marked.msg_id = m.id "
-            f"WHERE {condition} GROUP BY 1, 2, 3 ORDER BY 2, 1, 3"
-        )
-
-    @abstractmethod
-    def size(self) -> str:
-        """SQL that gives the bytes of ``m.msg``."""
-
-    @staticmethod
-    def _add_role(infos: dict[MemoryKey, MemoryInfo], where: Selection, row: Any) -> None:
-        user, session, role, count, size, first, last = row
-        key = MemoryKey(user, session)
-        if not where.has_key(key):
-            return
-        info = infos.setdefault(key, MemoryInfo(key, repeated=0))
-        info.messages += count
-        info.bytes += int(size)
-        if role is not None:
-            info.roles[role] = info.roles.get(role, 0) + count
-        if first is not None:
-            info.first = min(info.first or first, first)
-            info.last = max(info.last or last, last)
 
     # Writing
 
@@ -393,43 +281,6 @@ class SqlStore(Store):
             await self.begin_write(connection)
             yield connection
             await connection.commit()
-
-
-class _Cutter:
-    """Cuts the messages of one memory after the other into pages."""
-
-    def __init__(self) -> None:
-        self.key = MemoryKey("", "")
-        self.entries: list[Entry] = []
-        self._offset = 0
-        self._size = 0
-
-    def start(self, user: str, session: str) -> MemoryKey:
-        """Another memory begins."""
-        self.key = MemoryKey(user, session)
-        self.entries, self._offset, self._size = [], 0, 0
-        return self.key
-
-    def add(self, entry: Entry) -> None:
-        """The memory goes on."""
-        self.entries.append(entry)
-        self._size += len(entry.message)
-
-    @property
-    def full(self) -> bool:
-        """Whether a page is ready, and the memory goes on."""
-        return self._size >= PAGE_BYTES or len(self.entries) >= PAGE_ENTRIES
-
-    def next(self) -> Page:
-        """The page that is ready."""
-        page = Page(Memory(self.key), self.entries, self._offset, last=False)
-        self._offset += len(self.entries)
-        self.entries, self._size = [], 0
-        return page
-
-    def last(self) -> Page:
-        """The end of the memory."""
-        return Page(Memory(self.key), self.entries, self._offset, last=True)
 
 
 def first_line(error: BaseException) -> str:

@@ -13,7 +13,7 @@ from memctl.model import Entry, MemoryKey, Page, Tally, WriteMode
 from memctl.stores._batches import Large, Small, gather
 
 if TYPE_CHECKING:
-    from memctl.stores._sql import SqlStore
+    from memctl.stores.sql.store import SqlStore
 
 
 class Position(NamedTuple):

@@ -15,7 +15,7 @@ from sqlalchemy.pool import NullPool
 from memctl import codec
 from memctl.errors import BadData, MemctlError, NotFound, Unavailable, UsageError
 from memctl.location import same_file
-from memctl.stores._sql import SqlStore, first_line
+from memctl.stores.sql.store import SqlStore, first_line
 
 LOCK_TIMEOUT = 30
 """Seconds to wait for another process that writes to the file."""

@@ -1,0 +1,1 @@
+"""AgentScope's SQL memory: one layout, one file a database."""

@@ -1,0 +1,72 @@
+"""The catalogue, counted by the database: a row a memory and role, and one a memory and mark."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from typing import TYPE_CHECKING, Any
+
+from memctl.model import MemoryInfo, MemoryKey
+from memctl.selection import Selection
+from memctl.streams import closing
+
+if TYPE_CHECKING:
+    from memctl.stores.sql.store import SqlStore
+
+
+async def count(store: SqlStore, where: Selection) -> AsyncIterator[MemoryInfo]:
+    """The selected memories with all their messages."""
+    condition, values = store.conditions(where)
+    infos: dict[MemoryKey, MemoryInfo] = {}
+    async with store.snapshot() as connection:
+        async with closing(
+            store.rows(connection, _by_role(store, condition), values)
+        ) as partitions:
+            async for rows in partitions:
+                for row in rows:
+                    _add_role(infos, where, row)
+        async with closing(
+            store.rows(connection, _by_mark(store, condition), values)
+        ) as partitions:
+            async for rows in partitions:
+                for user, session, mark, number in rows:
+                    if info := infos.get(MemoryKey(user, session)):
+                        info.marks[mark] = number
+        async with closing(store.sessions(connection)) as keys:
+            async for key in keys:
+                if key not in infos and where.has_key(key):
+                    infos[key] = MemoryInfo(key, repeated=0)
+    for info in infos.values():
+        yield info
+
+
+def _by_role(store: SqlStore, condition: str) -> str:
+    return (
+        f"SELECT user_id, session_id, role, COUNT(*), SUM(size), MIN(at), MAX(at) FROM ("
+        f"SELECT {store.user} AS user_id, m.session_id AS session_id, "
+        f"{store.field('role')} AS role, {store.size()} AS size, {store.field('timestamp')} AS at "
+        f"FROM {store.source()} WHERE {condition}) AS found "
+        f"GROUP BY user_id, session_id, role ORDER BY session_id, user_id, role"
+    )
+
+
+def _by_mark(store: SqlStore, condition: str) -> str:
+    return (
+        f"SELECT {store.user} AS user_id, m.session_id, marked.mark, COUNT(*) "
+        f"FROM {store.source()} JOIN message_mark marked ON marked.msg_id = m.id "
+        f"WHERE {condition} GROUP BY 1, 2, 3 ORDER BY 2, 1, 3"
+    )
+
+
+def _add_role(infos: dict[MemoryKey, MemoryInfo], where: Selection, row: Any) -> None:
+    user, session, role, number, size, first, last = row
+    key = MemoryKey(user, session)
+    if not where.has_key(key):
+        return
+    info = infos.setdefault(key, MemoryInfo(key, repeated=0))
+    info.messages += number
+    info.bytes += int(size)
+    if role is not None:
+        info.roles[role] = info.roles.get(role, 0) + number
+    if first is not None:
+        info.first = min(info.first or first, first)
+        info.last = max(info.last or last, last)
