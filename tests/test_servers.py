@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import subprocess
+from typing import Any
 
 import pytest
 import redis
 
-from tests.conftest import Servers
+from tests.conftest import Servers, start
+from tests.servers import Missing
 
 
 def test_postgresql_is_reached_over_tcp_and_socket(servers: Servers, postgresql_url: str) -> None:
@@ -45,3 +47,15 @@ def test_redis_asks_for_its_password(servers: Servers) -> None:
         pytest.raises(redis.AuthenticationError),
     ):
         client.ping()
+
+
+@pytest.mark.parametrize(("ci", "ends"), [("true", pytest.fail), ("", pytest.skip)])
+def test_a_missing_server_fails_in_ci_alone(
+    monkeypatch: pytest.MonkeyPatch, ci: str, ends: Any
+) -> None:
+    def missing() -> None:
+        raise Missing("Postgres is out")
+
+    monkeypatch.setenv("CI", ci)
+    with pytest.raises(ends.Exception, match="Postgres is out"):
+        start(missing)

@@ -168,6 +168,43 @@ async def test_many_small_memories(many_place: Place) -> None:
         assert {key: info.messages for key, info in listed.items()} == dict.fromkeys(keys, 4)
 
 
+async def test_several_writers_at_once(place: Place) -> None:
+    """As ``migrate --jobs`` has them: each has sessions of its own."""
+    keys = place.keys(40)
+    written = [
+        sample(key, samples.entries(1200 if n % 9 == 0 else 5)) for n, key in enumerate(keys)
+    ]
+    async with place.store() as store:
+        if Capability.PARALLEL not in store.capabilities:
+            pytest.skip("is written by one at a time")
+        parts = await asyncio.gather(*(write(store, written[n::4]) for n in range(4)))
+        assert not [tally for part in parts for tally in part.values() if tally.failure]
+        found = await read(store)
+        assert set(found) == set(keys)
+        for one in written:
+            assert_same(store, found[one.key], one)
+
+
+async def test_one_memory_written_by_two_at_once(place: Place) -> None:
+    """The slower one finds more than it expected; never are both in."""
+    [key] = place.keys(1)
+    first = sample(key, samples.entries(1500))
+    second = sample(key, samples.entries(1500, start=5000))
+    async with place.store() as store, place.store() as other:
+        if Capability.PARALLEL not in store.capabilities:
+            pytest.skip("is written by one at a time")
+        ended = await asyncio.gather(
+            write(store, [first]), write(other, [second]), return_exceptions=True
+        )
+        tallies = [end[key] for end in ended if not isinstance(end, BaseException)]
+        assert [end for end in ended if isinstance(end, BaseException)] == []
+        good = [
+            one for one, tally in zip((first, second), tallies, strict=True) if not tally.failure
+        ]
+        assert len(good) == 1
+        assert_same(store, (await read(store)).get(key), good[0])
+
+
 async def test_pages_of_one_message(place: Place) -> None:
     [key] = place.keys(1)
     one = sample(key, samples.entries(30))

@@ -1,4 +1,4 @@
-"""A MariaDB server from the programs that Debian's ``mariadb-server-core`` installs."""
+"""A MariaDB server from programs of Debian: ``mariadb-server-core``, ``mariadb-client-core``."""
 
 from __future__ import annotations
 
@@ -144,5 +144,5 @@ def _program(name: str) -> str:
     # Debian keeps servers where ordinary users do not look.
     found = shutil.which(name, path=f"{os.environ.get('PATH', '')}:/usr/sbin")
     if found is None:
-        raise Missing(f"{name} is not installed: Debian's mariadb-server-core has it")
+        raise Missing(f"{name} is not installed (Debian: mariadb-server-core, mariadb-client-core)")
     return found
