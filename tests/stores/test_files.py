@@ -1,0 +1,70 @@
+"""Files appear whole or not at all, and say why where they cannot."""
+
+from __future__ import annotations
+
+import errno
+import os
+from pathlib import Path
+
+import pytest
+
+from memctl.errors import MemctlError, NotFound, Unavailable
+from memctl.stores._files import AtomicFile, system_errors
+
+
+def test_a_file_appears_when_it_is_whole(tmp_path: Path) -> None:
+    path = tmp_path / "a"
+    with AtomicFile(path) as file:
+        file.write(b"one ")
+        file.flush()
+        file.write(memoryview(b"two"))
+        assert not path.exists()
+        file.commit()
+    assert path.read_bytes() == b"one two"
+    assert path.stat().st_mode & 0o777 == 0o600
+    assert os.listdir(tmp_path) == ["a"]
+
+
+def test_what_was_there_stays_until_then(tmp_path: Path) -> None:
+    path = tmp_path / "a"
+    path.write_bytes(b"old")
+    path.chmod(0o644)
+    with AtomicFile(path) as file:
+        file.write(b"new")  # and no commit
+    assert path.read_bytes() == b"old"
+    with AtomicFile(path) as file:
+        file.commit()
+    assert path.read_bytes() == b""
+    assert path.stat().st_mode & 0o777 == 0o644
+    assert os.listdir(tmp_path) == ["a"]
+
+
+def test_what_is_no_file_is_not_replaced(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    for path in (tmp_path / "pipe", tmp_path, Path("/dev/null")):
+        with pytest.raises(Unavailable, match="not a regular file"):
+            AtomicFile(path)
+    with pytest.raises(NotFound, match="the folder of"):
+        AtomicFile(tmp_path / "none" / "a")
+
+
+def test_a_full_disk_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(_: int) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(os, "fsync", full)
+    with (
+        pytest.raises(Unavailable, match="no space left") as found,
+        AtomicFile(tmp_path / "a") as f,
+    ):
+        f.commit()
+    assert found.value.hint
+    assert os.listdir(tmp_path) == []
+
+
+@pytest.mark.parametrize("number", sorted(errno.errorcode))
+def test_every_refusal_of_the_system_has_words(number: int) -> None:
+    with pytest.raises(MemctlError) as found, system_errors(Path("a\x1b[1mb"), "write"):
+        raise OSError(number, os.strerror(number))
+    assert "\x1b" not in found.value.message
+    assert found.value.hint
