@@ -10,19 +10,19 @@ from __future__ import annotations
 import asyncio
 import os
 import re
+import socket
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from typing import Any, TypeVar, cast
-from urllib.parse import urlsplit
 
-import redis
 from hiredis import pack_command
 from redis import exceptions
 
-from memctl.errors import MemctlError, Unavailable, UsageError
+from memctl.errors import MemctlError, Unavailable
 from memctl.location import Location
 from memctl.stores import _threads
 from memctl.stores._redis_errors import code, translated
+from memctl.stores._redis_pool import make_pool, milliseconds
 
 T = TypeVar("T")
 Command = tuple[bytes, ...]
@@ -33,8 +33,6 @@ WRONG_TYPE = "WRONGTYPE"
 """The first word of the error reply where a key holds another kind of value."""
 
 _OLDEST = (6, 2)
-_CONNECT_SECONDS = 10.0
-_READ_BYTES = 256 * 1024
 _SEND_BYTES = 256 * 1024
 _LARGE_BYTES = 64 * 1024
 
@@ -53,8 +51,8 @@ class RedisServer:
         """
         self.label = location.label
         self.prefix = location.options.get("prefix", "")
-        self.ttl = _milliseconds(location.options.get("ttl"))
-        self._pool = _make_pool(location, environ.get("REDISCLI_AUTH"))
+        self.ttl = milliseconds(location.options.get("ttl"))
+        self._pool = make_pool(location, environ.get("REDISCLI_AUTH"))
         self._run_id: str | None = None
 
     async def open(self) -> None:
@@ -117,6 +115,7 @@ class Wire:
         self._server = server
         self._connection: Any = None
         self._waiting = 0
+        self._broken = False
 
     def connect(self) -> None:
         """Takes a connection from the pool, which connects where none is idle.
@@ -130,17 +129,24 @@ class Wire:
             raise self._server.translate(error) from error
 
     def release(self) -> None:
-        """Gives the connection back; one with replies still to come is closed first."""
+        """Gives the connection back; one that broke, or has replies to come, is closed first."""
         if self._connection is not None:
-            if self._waiting:
+            if self._waiting or self._broken:
                 self._connection.disconnect()
             self._server.give(self._connection)
             self._connection = None
 
     def abort(self) -> None:
-        """Closes the connection, under a thread that waits for it too."""
-        if self._connection is not None:
-            self._connection.disconnect()
+        """Breaks the connection, also under a thread that waits for it.
+
+        redis-py's own ``disconnect`` would let that thread connect again with its next command,
+        and run the rest of a transaction outside of it.
+        """
+        self._broken = True
+        link = self._connection and self._connection._sock
+        if link:
+            with suppress(OSError):  # it is closed already
+                link.shutdown(socket.SHUT_RDWR)
 
     def translate(self, reply: exceptions.ResponseError) -> MemctlError:
         """What an error reply means for the operator."""
@@ -180,22 +186,25 @@ class Wire:
         """Sends the next commands, up to a number and a size; whether there may be more."""
         pieces: list[bytes] = []
         size = count = 0
+        more = False
         for command in commands:
             packed = _pack(command)
             pieces += packed
             size += sum(map(len, packed))
             count += 1
             if count >= most or size >= _SEND_BYTES:
+                more = True
                 break
-        else:
-            most = 0
         if pieces:
+            if self._broken:
+                raise Unavailable(f"the connection to {self._server.label} was closed")
             try:
-                self._connection.send_packed_command(_join(pieces))
+                # A health check would take the reply to another command for its own.
+                self._connection.send_packed_command(_join(pieces), check_health=False)
             except exceptions.RedisError as error:
-                raise self._server.translate(error) from error
+                raise self._failed(error) from error
             self._waiting += count
-        return most > 0
+        return more
 
     def _receive(self, tolerate: str) -> Any:
         try:
@@ -203,12 +212,17 @@ class Wire:
         except exceptions.ResponseError as error:
             self._waiting -= 1
             if not tolerate or code(error) != tolerate:
-                raise self._server.translate(error) from error
+                raise self._failed(error) from error
             return error
         except exceptions.RedisError as error:
-            raise self._server.translate(error) from error
+            raise self._failed(error) from error
         self._waiting -= 1
         return reply
+
+    def _failed(self, error: exceptions.RedisError) -> MemctlError:
+        """The error for memctl; the connection is of no more use, and must not come back."""
+        self._broken = True
+        return self._server.translate(error)
 
 
 async def in_thread(wire: Wire, call: Callable[[], T]) -> T:
@@ -246,50 +260,3 @@ def _info(wire: Wire) -> dict[str, str]:
         return {}
     lines = reply.decode(errors="replace").splitlines()
     return dict(line.split(":", 1) for line in lines if ":" in line)
-
-
-def _make_pool(location: Location, password: str | None) -> redis.ConnectionPool:
-    scheme, colon, rest = location.url.partition(":")
-    names = scheme.lower().split("+")
-    scheme = "unix" if "unix" in names else names[0]
-    if scheme == "unix":
-        rest = "//" + rest.removeprefix("//")
-    try:
-        number = urlsplit(scheme + colon + rest).path.strip("/")
-        if scheme != "unix" and number and not number.isdigit():
-            raise ValueError("the path is not the number of a database")
-        pool = redis.ConnectionPool.from_url(
-            scheme + colon + rest,
-            socket_connect_timeout=_CONNECT_SECONDS,
-            socket_timeout=None,  # a large reply may take its time
-            socket_read_size=_READ_BYTES,
-            protocol=2,
-        )
-    except (ValueError, TypeError):
-        # What they say may hold a piece of a password that was not quoted.
-        raise UsageError(
-            f"{location.label} is not a Redis URL",
-            "write redis://[USER:PASSWORD@]HOST[:PORT][/NUMBER] or unix:///SOCKET?db=NUMBER",
-        ) from None
-    pool.connection_kwargs["decode_responses"] = False
-    if password and not pool.connection_kwargs.get("password"):
-        pool.connection_kwargs["password"] = password
-    try:
-        pool.make_connection()  # connects to nothing, but takes only options that exist
-    except (ValueError, TypeError, exceptions.RedisError) as error:
-        raise UsageError(
-            f"{location.label} has an option that a Redis connection does not take", str(error)
-        ) from error
-    return pool
-
-
-def _milliseconds(seconds: str | None) -> int | None:
-    if seconds is None:
-        return None
-    try:
-        found = round(float(seconds) * 1000)
-    except (ValueError, OverflowError):
-        found = 0
-    if found <= 0:
-        raise UsageError(f"ttl={seconds!r} is not a number of seconds", "such as ttl=86400")
-    return found

@@ -220,7 +220,7 @@ class Writer:
         """
         marks = one.marks if fresh or one.ttl is None else state.marks
         keys = [one.base + MARK + mark for mark in marks]
-        if marks:
+        if marks or state.indexed:
             keys.append(one.base + MARKS_INDEX)
         if fresh or one.ttl is not None:
             keys.append(one.base + MESSAGES)
@@ -245,13 +245,13 @@ def _ttl(one: Incoming, state: State) -> int | None:
 
 def _questions(one: Incoming) -> list[Command]:
     messages = one.base + MESSAGES
-    index = one.base + MARKS_INDEX
+    added = one.items() if one.offset else ()
     return [
-        (b"SMEMBERS", index),
+        (b"SMEMBERS", one.base + MARKS_INDEX),
         (b"LLEN", messages),
         (b"PTTL", messages),
         (b"LRANGE", messages, b"0", b"%d" % (_HEAD - 1)),
-        *(exists(one.base, (item.id for item in items)) for items in one.items() if one.offset),
+        *(exists(one.base, (item.id for item in items)) for items in added),
     ]
 
 

@@ -111,15 +111,19 @@ class RedisMemoryStore(Store):
                         yield tally
 
     def _write_small(self, writer: Writer, batch: list[Small]) -> list[Tally]:
-        tallies = []
-        good = []
+        tallies: list[Tally] = []
+        good: dict[bytes, InHand] = {}
         for small in batch:
             try:
                 base = self._base(small.memory.key)
-                good.append(InHand(base, small, self._ttl(small.memory)))
+                incoming = InHand(base, small, self._ttl(small.memory))
             except Refused as refused:
                 tallies.append(Tally(small.memory.key, failure=refused.failure))
-        return tallies + writer.write(good) if good else tallies
+                continue
+            if base in good:  # the second must see what the first makes
+                tallies += writer.write([good.pop(base)])
+            good[base] = incoming
+        return tallies + writer.write(list(good.values())) if good else tallies
 
     async def _write_large(self, writer: Writer, wire: Wire, large: Large) -> Tally:
         try:

@@ -18,7 +18,7 @@ from memctl.errors import Unavailable, UsageError
 from memctl.model import Entry, Memory, MemoryKey, Page, Tally, WriteMode
 from memctl.selection import Selection
 from memctl.stores import _redis_write
-from memctl.stores._redis import RedisServer, in_thread
+from memctl.stores._redis import RedisServer, Wire, in_thread
 from memctl.stores.redis_memory import RedisMemoryStore
 from tests.conftest import Servers
 
@@ -348,6 +348,16 @@ async def test_adding_where_all_payloads_expired(client: redis.Redis, redis_url:
     assert client.llen(f"{BASE}:messages") == 2
 
 
+async def test_a_memory_that_comes_twice(redis_url: str) -> None:
+    async with store_of(redis_url) as store:
+        tallies = await write(
+            store, page(entries(2)), page(entries(1)), page(entries(1, 2), offset=2)
+        )
+        codes = [tally.failure and tally.failure.code for tally in tallies]
+        assert codes == [None, "changed", None]
+        assert (await read(store))[KEY] == entries(3)
+
+
 async def test_payloads_without_id_are_overwritten(client: redis.Redis, redis_url: str) -> None:
     client.set(f"{BASE}:msg:m1", b'{"id": "m1", "of": "a lost memory"}')
     async with store_of(redis_url) as store:
@@ -596,4 +606,34 @@ async def test_no_more_commands_wait_than_asked(servers: Servers) -> None:
             return most
 
         assert await in_thread(wire, ask) == 8
+    await server.close()
+
+
+@pytest.mark.parametrize("abort", [True, False])
+async def test_a_broken_connection_does_not_come_back(
+    client: redis.Redis, redis_url: str, abort: bool
+) -> None:
+    """The rest of a transaction would run outside of it."""
+    server = RedisServer(location.parse(redis_url))
+
+    def commands(wire: Wire, number: int) -> Iterator[tuple[bytes, ...]]:
+        yield (b"MULTI",)
+        yield (b"SET", b"first", b"1")
+        if abort:
+            wire.abort()
+        else:
+            client.execute_command("CLIENT", "KILL", "ID", str(number))
+        for number in range(2000):
+            yield (b"SET", b"k%d" % number, b"v" * 1000)
+        yield (b"EXEC",)
+
+    async with server.wire() as wire:
+        [number] = wire.ask([(b"CLIENT", b"ID")])
+        with pytest.raises(Unavailable):
+            wire.ask(commands(wire, number))
+        with pytest.raises(Unavailable):
+            wire.ask([(b"SET", b"last", b"1")])
+    assert client.dbsize() == 0
+    async with server.wire() as wire:
+        assert wire.ask([(b"PING",)]) == [b"PONG"]
     await server.close()
