@@ -20,6 +20,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import IO, Any
+from zlib import crc32
 
 KEEPER = Path(__file__).with_name("keeper.py")
 START_SECONDS = 60
@@ -68,6 +69,11 @@ def shared(run: Path, name: str, start: Callable[[Path], dict[str, Any]]) -> dic
             raise
         note.write_text(json.dumps(info))
     return info
+
+
+def variant(name: str, settings: tuple[str, ...]) -> str:
+    """The name of a server with these settings: others by the same name are not mistaken for it."""
+    return f"{name}-{crc32(repr(settings).encode()):08x}" if settings else name
 
 
 def _hold(folder: Path) -> bool:

@@ -11,7 +11,7 @@ from urllib.parse import quote, unquote, urlsplit
 
 import pymysql
 
-from tests.servers import Missing, free_port, give, keep, run_as, shared
+from tests.servers import Missing, free_port, give, keep, run_as, shared, variant
 
 PASSWORD = "pa:ss/w@rd%21"
 EXACT = "utf8mb4_bin"
@@ -22,11 +22,11 @@ class Mariadb:
     """A running server, over TCP with a password and over a socket."""
 
     def __init__(self, run: Path, name: str = "mariadb", *settings: str) -> None:
-        """One server for each ``name``; ``settings`` are those of its command line.
+        """One server for each ``name`` and ``settings``, which are those of its command line.
 
         Raises Missing where MariaDB is not installed.
         """
-        info = shared(run, name, lambda folder: _start(folder, settings))
+        info = shared(run, variant(name, settings), lambda folder: _start(folder, settings))
         self.port: int = info["port"]
         self.socket: str = info["socket"]
 

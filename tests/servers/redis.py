@@ -9,7 +9,7 @@ from urllib.parse import quote
 
 import redis
 
-from tests.servers import Missing, free_port, keep, shared
+from tests.servers import Missing, free_port, keep, shared, variant
 
 DATABASES = 10_000
 
@@ -18,13 +18,15 @@ class Redis:
     """A running server, over TCP and over a socket."""
 
     def __init__(self, run: Path, name: str = "redis", *settings: str, password: str = "") -> None:
-        """One server for each ``name``; ``settings`` are those of its command line.
+        """One server for each ``name`` and ``settings``, which are those of its command line.
 
         Raises Missing where the wheel is not installed.
         """
         if password:
             settings = (*settings, "--requirepass", password)
-        info = shared(run, name, lambda folder: _start(folder, password, settings))
+        info = shared(
+            run, variant(name, settings), lambda folder: _start(folder, password, settings)
+        )
         self.port: int = info["port"]
         self.socket: str = info["socket"]
         self.password = password
