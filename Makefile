@@ -16,7 +16,7 @@ demo: $(VENV)/.package
 
 # pytest last: its closing line closes the output.
 test: lint $(INTEROP)/.ready
-	@scripts/get-mariadb
+	@scripts/get-servers $(BIN)/python
 	@$(BIN)/pytest -n $(WORKERS) --dist worksteal
 
 lint: $(VENV)/.dev

