@@ -13,6 +13,7 @@ from memctl.errors import UsageError
 ARCHIVE_SUFFIXES = (".ndjson", ".ndjson.gz", ".ndjson.zst")
 SQLITE_SUFFIXES = (".db", ".sqlite", ".sqlite3")
 OWN_OPTIONS = frozenset({"prefix", "ttl", "state", "state_path", "layout", "path"})
+_HOST = re.compile(r"(\[[^]]*\]|[^:]*)(:\d*)?")
 SECRET_QUERY = re.compile(r"pass|secret|token|key|auth", re.IGNORECASE)
 
 _KIND_OF_SCHEME = {
@@ -111,6 +112,9 @@ def redact(url: str) -> str:
         login, _, host = netloc.rpartition("@")
         user, colon, _ = login.partition(":")
         netloc = f"{user}:***@{host}" if colon else f"{user}@{host}"
+    elif not all(_HOST.fullmatch(host) for host in netloc.split(",")):
+        # No port: the beginning of a password with a / ? or # that was not quoted.
+        return visible(f"{parts.scheme}://{netloc.partition(':')[0]}:***")
     pairs = parse_qsl(parts.query, keep_blank_values=True)
     hidden = [(name, "***" if _is_secret(name) else _inner(value)) for name, value in pairs]
     query = urlencode(hidden, safe="*/:@", quote_via=quote)
