@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import suppress
+from typing import cast
 from zlib import crc32
 
 from memctl.model import Page, Tally, WriteMode
@@ -54,15 +55,22 @@ class _Queue:
         await self._queue.put(item)
 
     async def items(self) -> AsyncIterator[object]:
-        while (item := await self._queue.get()) is not _END:
-            if isinstance(item, Exception):
-                raise item
-            yield item
+        held = [await self._queue.get()]
+        while held[0] is not _END:
+            if isinstance(held[0], Exception):
+                raise held[0]
+            yield held.pop()  # not kept here while it is used: it may be large
+            held.append(await self._queue.get())
 
     async def pages(self) -> AsyncIterator[Page]:
-        async for page in self.items():
-            assert isinstance(page, Page)
-            yield page
+        items = self.items()
+        held: list[Page] = []
+        while True:
+            try:
+                held.append(cast("Page", await anext(items)))
+            except StopAsyncIteration:
+                return
+            yield held.pop()
 
 
 async def _pump(pages: AsyncIterator[Page], queues: list[_Queue]) -> None:

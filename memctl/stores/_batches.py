@@ -8,6 +8,9 @@ from dataclasses import dataclass
 from memctl.model import Entry, Memory, Page
 from memctl.store import PAGE_BYTES, PAGE_ENTRIES
 
+LARGE_BYTES = 4 * PAGE_BYTES
+"""A page above this size is written by itself."""
+
 
 @dataclass(frozen=True, slots=True)
 class Small:
@@ -28,19 +31,25 @@ class Large:
 
 
 async def gather(pages: AsyncIterator[Page]) -> AsyncIterator[list[Small] | Large]:
-    """Lists of small memories of about a page together, and large memories one by one."""
+    """Lists of small memories of about a page together, and large memories one by one.
+
+    A page is let go of before it is handed on: one message may be most of the memory in use.
+    """
     batch: list[Small] = []
     size = messages = 0
     async for page in pages:
-        if not page.last:
+        added = sum(len(entry.message) for entry in page.entries)
+        if not page.last or added > LARGE_BYTES:
             if batch:
                 yield batch
                 batch, size, messages = [], 0, 0
-            yield Large(page.memory, page.offset, _until_last(page, pages))
+            large = Large(page.memory, page.offset, _until_last([page], pages))
+            del page
+            yield large
             continue
         batch.append(Small(page.memory, page.entries, page.offset))
         messages += len(page.entries)
-        size += sum(len(entry.message) for entry in page.entries)
+        size += added
         if size >= PAGE_BYTES or messages >= PAGE_ENTRIES or len(batch) >= PAGE_ENTRIES:
             yield batch
             batch, size, messages = [], 0, 0
@@ -48,10 +57,10 @@ async def gather(pages: AsyncIterator[Page]) -> AsyncIterator[list[Small] | Larg
         yield batch
 
 
-async def _until_last(first: Page, rest: AsyncIterator[Page]) -> AsyncIterator[Page]:
-    yield first
-    if not first.last:
-        async for page in rest:
-            yield page
-            if page.last:
-                return
+async def _until_last(held: list[Page], rest: AsyncIterator[Page]) -> AsyncIterator[Page]:
+    last = held[0].last
+    yield held.pop()
+    while not last:
+        held.append(await anext(rest))
+        last = held[0].last
+        yield held.pop()

@@ -15,18 +15,16 @@ if TYPE_CHECKING:
 
 async def count(store: SqlStore, where: Selection) -> AsyncIterator[MemoryInfo]:
     """The selected memories with all their messages."""
-    condition, values = store.conditions(where)
     infos: dict[MemoryKey, MemoryInfo] = {}
     async with store.snapshot() as connection:
-        async with closing(
-            store.rows(connection, _by_role(store, condition), values)
-        ) as partitions:
+        condition, values = store.conditions(where)
+        by_role = store.rows(connection, _by_role(store, condition), values)
+        async with closing(by_role) as partitions:
             async for rows in partitions:
                 for row in rows:
                     _add_role(infos, where, row)
-        async with closing(
-            store.rows(connection, _by_mark(store, condition), values)
-        ) as partitions:
+        by_mark = store.rows(connection, _by_mark(store, condition), values)
+        async with closing(by_mark) as partitions:
             async for rows in partitions:
                 for user, session, mark, number in rows:
                     if info := infos.get(MemoryKey(user, session)):
@@ -43,17 +41,20 @@ def _by_role(store: SqlStore, condition: str) -> str:
     return (
         f"SELECT user_id, session_id, role, COUNT(*), SUM(size), MIN(at), MAX(at) FROM ("
         f"SELECT {store.user} AS user_id, m.session_id AS session_id, "
-        f"{store.field('role')} AS role, {store.size()} AS size, {store.field('timestamp')} AS at "
-        f"FROM {store.source()} WHERE {condition}) AS found "
+        f"{store.field('role')} AS role, {store.huge.sized(store.size())} AS size, "
+        f"{store.field('timestamp')} AS at "
+        f"FROM {store.source()} WHERE {condition} {store.apart}) AS found "
         f"GROUP BY user_id, session_id, role ORDER BY session_id, user_id, role"
     )
 
 
 def _by_mark(store: SqlStore, condition: str) -> str:
     return (
-        f"SELECT {store.user} AS user_id, m.session_id, marked.mark, COUNT(*) "
+        f"SELECT user_id, session_id, mark, COUNT(*) FROM ("
+        f"SELECT {store.user} AS user_id, m.session_id AS session_id, marked.mark AS mark "
         f"FROM {store.source()} JOIN message_mark marked ON marked.msg_id = m.id "
-        f"WHERE {condition} GROUP BY 1, 2, 3 ORDER BY 2, 1, 3"
+        f"WHERE {condition} {store.apart}) AS found "
+        f"GROUP BY user_id, session_id, mark ORDER BY session_id, user_id, mark"
     )
 
 

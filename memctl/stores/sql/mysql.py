@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import os
 import ssl
 from collections.abc import AsyncIterator, Sequence
@@ -10,12 +11,15 @@ from typing import Any
 from urllib.parse import parse_qsl, unquote, urlsplit
 
 import aiomysql
+from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_engine
 from sqlalchemy.pool import NullPool
 
 from memctl.errors import BadData, MemctlError, Unavailable, UsageError
 from memctl.store import Capability
+from memctl.stores.sql.huge import CHUNK_BYTES, HUGE_BYTES
 from memctl.stores.sql.store import SqlStore, first_line
+from memctl.stores.sql.write import Refused
 
 CONNECT_TIMEOUT = 15
 """Seconds until an attempt to connect is given up."""
@@ -39,6 +43,7 @@ class MysqlStore(SqlStore):
     kind = "mysql"
     capabilities = SqlStore.capabilities | Capability.PARALLEL
     quote = "`"
+    lock = "FOR UPDATE"
     mark_list = "JSON_ARRAYAGG(k.mark)"
     driver_errors = (aiomysql.Error, UnicodeEncodeError, RuntimeError)
 
@@ -69,6 +74,18 @@ class MysqlStore(SqlStore):
         value = f"JSON_EXTRACT(m.msg, '$.{name}')"
         return f"CASE WHEN JSON_TYPE({value}) = 'STRING' THEN JSON_UNQUOTE({value}) END"
 
+    async def fetch(self, connection: AsyncConnection, row_id: str) -> bytes:
+        # In pieces: the driver would collect a large value three times.
+        piece = text(
+            f"SELECT SUBSTRING(CAST(msg AS BINARY), :at, {CHUNK_BYTES}) FROM message WHERE id = :id"
+        )
+        pieces = []
+        at = 1
+        while found := (await connection.execute(piece, {"at": at, "id": row_id})).scalar():
+            pieces.append(found)
+            at += len(found)
+        return b"".join(pieces)
+
     def suffix(self) -> str:
         end = f"CONCAT('-', m.session_id, '-', {self.field('id')})"
         return (
@@ -95,40 +112,67 @@ class MysqlStore(SqlStore):
         await connection.exec_driver_sql("START TRANSACTION WITH CONSISTENT SNAPSHOT, READ ONLY")
 
     async def begin_write(self, connection: AsyncConnection) -> None:
+        # Without gap locks: two runs that create sessions side by side would deadlock on them.
+        await connection.exec_driver_sql("SET TRANSACTION ISOLATION LEVEL READ COMMITTED")
         await connection.exec_driver_sql("START TRANSACTION")
 
     async def insert(
         self, connection: AsyncConnection, table: str, columns: Sequence[str], rows: list[Any]
     ) -> None:
         if "msg" in columns:
-            rows = [(row_id, message.decode(), *rest) for row_id, message, *rest in rows]
-        await connection.exec_driver_sql(_insert_sql("INSERT", table, columns), rows)
+            for row in [row for row in rows if len(row[1]) > HUGE_BYTES]:
+                await self._insert_huge(connection, *row)
+            rows = [
+                (row_id, message.decode(), *rest)
+                for row_id, message, *rest in rows
+                if len(message) <= HUGE_BYTES
+            ]
+        if rows:
+            await connection.exec_driver_sql(_insert_sql("INSERT", table, columns), rows)
+
+    async def _insert_huge(
+        self, connection: AsyncConnection, row_id: str, message: bytes, session: str, index: int
+    ) -> None:
+        """Puts a message together on the server: a statement holds little of it."""
+        run = connection.exec_driver_sql
+        await run("SET @memctl_text = ''")
+        decoder = codecs.getincrementaldecoder("utf-8")()
+        for start in range(0, len(message), CHUNK_BYTES):
+            piece = decoder.decode(message[start : start + CHUNK_BYTES])
+            await run("SET @memctl_text = CONCAT(@memctl_text, %s)", (piece,))
+        if (await run("SELECT @memctl_text IS NULL")).scalar():
+            raise Refused(f"{self.label}: a message exceeds max_allowed_packet", "refused")
+        await run(
+            "INSERT INTO message (id, msg, session_id, `index`) VALUES (%s, @memctl_text, %s, %s)",
+            (row_id, session, index),
+        )
+        await run("SET @memctl_text = NULL")
 
     async def insert_missing(
         self, connection: AsyncConnection, table: str, columns: Sequence[str], rows: list[Any]
-    ) -> None:
+    ) -> int:
         sql = _insert_sql("INSERT", table, columns) + " ON DUPLICATE KEY UPDATE id = id"
-        await connection.exec_driver_sql(sql, rows)
+        return (await connection.exec_driver_sql(sql, rows)).rowcount
 
     def translate(self, error: BaseException) -> MemctlError | None:
         code = error.args[0] if error.args and isinstance(error.args[0], int) else 0
-        said = str(error.args[1]) if code and len(error.args) > 1 else first_line(error)
-        text = f"{self.label}: {said}"
+        reason = str(error.args[1]) if code and len(error.args) > 1 else first_line(error)
+        said = f"{self.label}: {reason}"
         if code in _REFUSED or isinstance(error, UnicodeEncodeError):
             return None
         if code in _DENIED:
-            return Unavailable(text, "check user and password")
+            return Unavailable(said, "check user and password")
         if code in _READ_ONLY:
-            return Unavailable(text, "this login or server does not take writes")
+            return Unavailable(said, "this login or server does not take writes")
         if code in _FULL:
-            return Unavailable(text, "the server is out of disk")
+            return Unavailable(said, "the server is out of disk")
         if code == _UNKNOWN_DATABASE:
-            return Unavailable(text, "create the database first")
+            return Unavailable(said, "create the database first")
         if code in _FOREIGN_TABLE:
-            return BadData(text, "are these AgentScope's tables?")
+            return BadData(said, "are these AgentScope's tables?")
         if isinstance(error, aiomysql.OperationalError | OSError | RuntimeError):
-            return Unavailable(text, "is the server running, and are host and port right?")
-        return Unavailable(text)
+            return Unavailable(said, "is the server running, and are host and port right?")
+        return Unavailable(said)
 
 
 def connect_settings(url: str) -> dict[str, Any]:

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import struct
+from collections.abc import AsyncIterator, Sequence
 from typing import Any
 from urllib.parse import urlsplit
 
 import asyncpg
-from sqlalchemy import event
+from sqlalchemy import event, text
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_engine
 from sqlalchemy.pool import NullPool
 
 from memctl.errors import BadData, MemctlError, Unavailable, UsageError
 from memctl.store import Capability
-from memctl.stores.sql.store import SqlStore, first_line
+from memctl.stores.sql.huge import CHUNK_BYTES, HUGE_BYTES
+from memctl.stores.sql.store import SMALL_BYTES, SqlStore, first_line
 
 CONNECT_TIMEOUT = 15
 """Seconds until an attempt to connect is given up."""
@@ -31,6 +33,8 @@ class PostgresqlStore(SqlStore):
     kind = "postgresql"
     capabilities = SqlStore.capabilities | Capability.PARALLEL
     mark_list = "CAST(json_agg(k.mark) AS TEXT)"
+    lock = "FOR UPDATE"
+    stub_cast = "CAST(CAST({} AS TEXT) AS json)"
     driver_errors = (asyncpg.PostgresError, asyncpg.InterfaceError, UnicodeEncodeError)
 
     def make_engine(self) -> AsyncEngine:
@@ -77,6 +81,24 @@ class PostgresqlStore(SqlStore):
             "FROM (SELECT CAST(m.msg AS TEXT) AS msg) t) j"
         )
 
+    def is_huge(self) -> str:
+        # Texts that are stored small, compressed or not, need not be unpacked to be ruled out.
+        return f"pg_column_size(m.msg) > {SMALL_BYTES} AND {super().is_huge()}"
+
+    async def fetch(self, connection: AsyncConnection, row_id: str) -> bytes:
+        # In pieces: the driver would collect a large value twice.
+        sql = (
+            "WITH whole AS MATERIALIZED (SELECT convert_to(CAST(msg AS TEXT), 'UTF8') AS text "
+            "FROM message WHERE id = :id) "
+            f"SELECT substring(text FROM at FOR {CHUNK_BYTES}) FROM whole, "
+            f"generate_series(1, octet_length(text), {CHUNK_BYTES}) AS at ORDER BY at"
+        )
+        async with connection.stream(text(sql), {"id": row_id}) as result:
+            pieces = []
+            while rows := await result.fetchmany(1):
+                pieces.append(rows[0][0])
+        return b"".join(pieces)
+
     def suffix(self) -> str:
         end = f"'-' || m.session_id || '-' || ({self.field('id')})"
         return (
@@ -102,47 +124,65 @@ class PostgresqlStore(SqlStore):
         self, connection: AsyncConnection, table: str, columns: Sequence[str], rows: list[Any]
     ) -> None:
         driver = await _driver(connection)
-        await driver.copy_records_to_table(table, columns=columns, records=rows)
+        if "msg" in columns and any(len(row[1]) > HUGE_BYTES for row in rows):
+            await driver.copy_to_table(
+                table, columns=columns, source=_copied(rows), format="binary"
+            )
+        else:
+            await driver.copy_records_to_table(table, columns=columns, records=rows)
 
     async def insert_missing(
         self, connection: AsyncConnection, table: str, columns: Sequence[str], rows: list[Any]
-    ) -> None:
+    ) -> int:
         driver = await _driver(connection)
         names = ", ".join(columns)
         values = ", ".join(f"${number}::varchar[]" for number in range(1, len(columns) + 1))
-        await driver.execute(
+        status = await driver.execute(
             f"INSERT INTO {table} ({names}) SELECT * FROM unnest({values}) ON CONFLICT DO NOTHING",
             *(list(column) for column in zip(*rows, strict=True)),
         )
+        return int(status.rpartition(" ")[2])
 
     def translate(self, error: BaseException) -> MemctlError | None:
-        text = f"{self.label}: {first_line(error)}"
+        said = f"{self.label}: {first_line(error)}"
         state = getattr(error, "sqlstate", None) or ""
         match state[:2]:
             case "22" | "23" | "54":
                 return None
             case "28":
-                return Unavailable(text, "check user, password and pg_hba.conf")
+                return Unavailable(said, "check user, password and pg_hba.conf")
             case "3D":
-                return Unavailable(text, "create the database first")
+                return Unavailable(said, "create the database first")
             case "25" | "42" if state in ("25006", "42501"):
-                return Unavailable(text, "this login may not write here")
+                return Unavailable(said, "this login may not write here")
             case "42":
-                return BadData(text, "are these AgentScope's tables?")
+                return BadData(said, "are these AgentScope's tables?")
             case "53":
-                return Unavailable(text, "the server is out of disk, memory or connections")
+                return Unavailable(said, "the server is out of disk, memory or connections")
         if isinstance(error, asyncpg.DataError | UnicodeEncodeError):
             return None
         if isinstance(error, TimeoutError):
             return Unavailable(f"{self.label}: no answer in {CONNECT_TIMEOUT} seconds")
         if isinstance(error, OSError):
-            return Unavailable(text, "is the server running, and are host and port right?")
-        return Unavailable(text)
+            return Unavailable(said, "is the server running, and are host and port right?")
+        return Unavailable(said)
 
 
 async def _driver(connection: AsyncConnection) -> Any:
     """asyncpg's own connection, for COPY, within SQLAlchemy's transaction."""
     return (await connection.get_raw_connection()).driver_connection
+
+
+async def _copied(rows: list[Any]) -> AsyncIterator[bytes]:
+    """Rows of ``message`` in the binary format of COPY, in pieces that the driver need not join."""
+    yield b"PGCOPY\n\xff\r\n\0" + struct.pack("!ii", 0, 0)
+    for row_id, message, session, index in rows:
+        name, owner = row_id.encode(), session.encode()
+        yield struct.pack("!hi", 4, len(name)) + name + struct.pack("!i", len(message))
+        for start in range(0, len(message), CHUNK_BYTES):
+            yield message[start : start + CHUNK_BYTES]
+        yield struct.pack("!i", len(owner)) + owner + struct.pack("!iq", 8, index)
+    yield struct.pack("!h", -1)
 
 
 def _pass_json_through(connection: Any, _record: Any) -> None:

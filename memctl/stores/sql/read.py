@@ -6,7 +6,6 @@ from collections.abc import AsyncIterator
 from typing import TYPE_CHECKING, Any
 
 import orjson
-from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from memctl import codec
@@ -73,11 +72,10 @@ class SqlReader:
         """A row as an entry; None where a large message was deleted while it was asked for."""
         _, _, row_id, index, payload, marks = row
         if payload is None:
-            sql = text(f"SELECT {self._store.payload} FROM message m WHERE m.id = :id")
-            payload = (await aside.execute(sql, {"id": row_id})).scalar()
-            if payload is None:
+            payload = await self._store.fetch(aside, row_id)
+            if not payload:
                 return None
-        if not isinstance(payload, bytes):
+        if isinstance(payload, str):
             payload = payload.encode("utf-8", "surrogatepass")
         message = codec.utf8(payload)
         start = f"{key.user}-{key.session}-"

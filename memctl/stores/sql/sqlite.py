@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import sqlite3
 from collections.abc import Sequence
 from typing import Any
@@ -15,7 +16,8 @@ from sqlalchemy.pool import NullPool
 from memctl import codec
 from memctl.errors import BadData, MemctlError, NotFound, Unavailable, UsageError
 from memctl.location import same_file
-from memctl.stores.sql.store import SqlStore, first_line
+from memctl.stores.sql.huge import CHUNK_BYTES, HUGE_BYTES
+from memctl.stores.sql.store import FETCH_ROWS, SqlStore, first_line
 
 LOCK_TIMEOUT = 30
 """Seconds to wait for another process that writes to the file."""
@@ -27,6 +29,13 @@ class SqliteStore(SqlStore):
     kind = "sqlite"
     mark_list = "json_group_array(k.mark)"
     payload = "CAST(m.msg AS BLOB)"
+    row_columns = "rowid, id"
+    # Without it SQLite groups the messages themselves and looks into them afterwards.
+    apart = "LIMIT -1"
+    driver_errors = (sqlite3.Error, UnicodeEncodeError)
+
+    _driver: sqlite3.Connection
+    _aside = False
 
     def make_engine(self) -> AsyncEngine:
         path = self.location.path
@@ -41,11 +50,16 @@ class SqliteStore(SqlStore):
         mode = "rwc" if self.create else "ro"
         uri = f"file:{quote(str(path.absolute()))}?mode={mode}"
 
-        async def connect() -> aiosqlite.Connection:
-            # Transactions are begun by hand: the driver would begin none for reading.
-            return await aiosqlite.connect(
-                uri, uri=True, isolation_level=None, timeout=LOCK_TIMEOUT
+        def connect_driver() -> sqlite3.Connection:
+            # Transactions are begun by hand: the driver would begin none for reading.  Blobs are
+            # opened from another thread than aiosqlite's, while that one waits.
+            self._driver = sqlite3.connect(
+                uri, uri=True, isolation_level=None, timeout=LOCK_TIMEOUT, check_same_thread=False
             )
+            return self._driver
+
+        async def connect() -> aiosqlite.Connection:
+            return await aiosqlite.Connection(connect_driver, iter_chunk_size=FETCH_ROWS)
 
         engine = create_async_engine(
             "sqlite+aiosqlite://", async_creator=connect, poolclass=NullPool
@@ -94,16 +108,53 @@ class SqliteStore(SqlStore):
         self, connection: AsyncConnection, table: str, columns: Sequence[str], rows: list[Any]
     ) -> None:
         if "msg" in columns:
+            huge = [row for row in rows if len(row[1]) > HUGE_BYTES]
+            if huge:
+                rows = [row for row in rows if len(row[1]) <= HUGE_BYTES]
+                await self._put_aside(connection, huge)
             rows = [(row_id, message.decode(), *rest) for row_id, message, *rest in rows]
-        await connection.exec_driver_sql(_insert_sql(table, columns), rows)
+        if rows:
+            await connection.exec_driver_sql(_insert_sql(table, columns), rows)
+
+    async def _put_aside(self, connection: AsyncConnection, rows: list[Any]) -> None:
+        """Streams huge messages into a temporary table.
+
+        To insert a row SQLite copies its values twice, and the third copy, the one of the caller,
+        would be one too many: ``settle`` inserts when that is gone.
+        """
+        await connection.exec_driver_sql(
+            "CREATE TABLE IF NOT EXISTS temp.huge "
+            "(id TEXT, session_id TEXT, position INTEGER, msg BLOB)"
+        )
+        self._aside = True
+        for row_id, message, session, position in rows:
+            result = await connection.exec_driver_sql(
+                "INSERT INTO temp.huge VALUES (?, ?, ?, zeroblob(?))",
+                (row_id, session, position, len(message)),
+            )
+            await asyncio.to_thread(self._fill, result.lastrowid, message)
+
+    def _fill(self, row: int, message: bytes) -> None:
+        view = memoryview(message)
+        with self._driver.blobopen("huge", "msg", row, name="temp") as blob:
+            for start in range(0, len(view), CHUNK_BYTES):
+                blob.write(view[start : start + CHUNK_BYTES])
+
+    async def settle(self, connection: AsyncConnection) -> None:
+        if not self._aside:
+            return
+        await connection.exec_driver_sql(
+            'INSERT INTO message (id, msg, session_id, "index") '
+            "SELECT id, CAST(msg AS TEXT), session_id, position FROM temp.huge"
+        )
+        await connection.exec_driver_sql("DELETE FROM temp.huge")
+        self._aside = False
 
     async def insert_missing(
         self, connection: AsyncConnection, table: str, columns: Sequence[str], rows: list[Any]
-    ) -> None:
+    ) -> int:
         sql = f"{_insert_sql(table, columns)} ON CONFLICT (id) DO NOTHING"
-        await connection.exec_driver_sql(sql, rows)
-
-    driver_errors = (sqlite3.Error, UnicodeEncodeError)
+        return (await connection.exec_driver_sql(sql, rows)).rowcount
 
     def translate(self, error: BaseException) -> MemctlError | None:
         text = first_line(error)

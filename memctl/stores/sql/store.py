@@ -9,20 +9,22 @@ Source: ``memory/_working_memory/_sqlalchemy_memory.py`` of agentscope 1.0.21.
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from typing import Any, ClassVar
 
-from sqlalchemy import bindparam, text
+from sqlalchemy import TextClause, bindparam, text
 from sqlalchemy.exc import DBAPIError, SQLAlchemyError
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
 from memctl.errors import MemctlError, Uninitialised
+from memctl.location import Location
 from memctl.model import MemoryInfo, MemoryKey, Page, Tally, WriteMode
 from memctl.selection import Selection
 from memctl.store import Capability, Store
 from memctl.stores._catalogue import catalogue
 from memctl.stores.sql.count import count
+from memctl.stores.sql.huge import HUGE_BYTES, MOST, HugeMessages, describe
 from memctl.stores.sql.read import SqlReader
 from memctl.stores.sql.schema import create_tables, missing_tables
 from memctl.stores.sql.write import Position, Refused, SqlWriter
@@ -52,11 +54,24 @@ class SqlStore(Store):
     """An aggregate that gives the marks of a message as a JSON array."""
     payload: ClassVar[str] = "m.msg"
     """The message as text or bytes."""
+    row_columns: ClassVar[str] = "id"
+    """What identifies a row of ``message``."""
+    lock: ClassVar[str] = ""
+    """SQL at the end of a SELECT that locks its rows until the transaction ends."""
+    apart: ClassVar[str] = ""
+    """SQL at the end of an inner SELECT that keeps the database from mixing it with the outer."""
+    stub_cast: ClassVar[str] = "{}"
+    """SQL that makes a value of the type of ``message.msg`` of a text."""
 
     driver_errors: tuple[type[Exception], ...] = ()
     """Exceptions of the driver that can pass SQLAlchemy by."""
 
     _engine: AsyncEngine
+
+    def __init__(self, location: Location, *, create: bool = False) -> None:
+        super().__init__(location, create=create)
+        self.huge = HugeMessages({})
+        self._searched = False
 
     @property
     def _caught(self) -> tuple[type[Exception], ...]:
@@ -109,8 +124,8 @@ class SqlStore(Store):
     @abstractmethod
     async def insert_missing(
         self, connection: AsyncConnection, table: str, columns: Sequence[str], rows: list[Any]
-    ) -> None:
-        """Inserts the rows whose primary key is not there yet."""
+    ) -> int:
+        """Inserts the rows whose primary key is not there yet, and counts them."""
 
     # Opening and closing
 
@@ -167,8 +182,14 @@ class SqlStore(Store):
         return f"m.{self.quote}index{self.quote}"
 
     def source(self) -> str:
-        """The tables behind every question about messages."""
-        return "message m LEFT JOIN session s ON s.id = m.session_id"
+        """The tables behind every question about messages, stubs in the place of huge ones."""
+        message = "message"
+        if self.huge:
+            index = f"{self.quote}index{self.quote}"
+            stubbed = self.huge.stubbed("msg", self.stub_cast)
+            columns = f"{self.row_columns}, session_id, {index}, {stubbed} AS msg"
+            message = f"(SELECT {columns} FROM message)"
+        return f"{message} m LEFT JOIN session s ON s.id = m.session_id"
 
     def conditions(self, where: Selection) -> tuple[str, dict[str, list[str]]]:
         """A WHERE clause that lets through at least what is selected, and its values."""
@@ -201,7 +222,8 @@ class SqlStore(Store):
 
     def small_payload(self) -> str:
         """The message, or NULL for a large one, which is fetched by itself."""
-        return f"CASE WHEN {self.size()} <= {SMALL_BYTES} THEN {self.payload} END"
+        small = f"CASE WHEN {self.size()} <= {SMALL_BYTES} THEN {self.payload} END"
+        return self.huge.hidden(small)
 
     def marks(self) -> str:
         """The marks of a message as a JSON array."""
@@ -214,9 +236,41 @@ class SqlStore(Store):
             async with self._engine.connect() as connection:
                 await self.begin_read(connection)
                 try:
+                    if not self._searched:
+                        await self._find_huge(connection)
                     yield connection
                 finally:
                     await connection.rollback()
+
+    async def _find_huge(self, connection: AsyncConnection) -> None:
+        result = await connection.execute(
+            text(f"SELECT m.id FROM message m WHERE {self.is_huge()}")
+        )
+        ids = [row[0] for row in result]
+        if len(ids) <= MOST:
+            found = {row_id: describe(await self.fetch(connection, row_id)) for row_id in ids}
+            self.huge = HugeMessages(found)
+        self._searched = True
+
+    def is_huge(self) -> str:
+        """SQL that tells whether ``m.msg`` is a huge message."""
+        return f"{self.size()} > {HUGE_BYTES}"
+
+    async def fetch(self, connection: AsyncConnection, row_id: str) -> bytes:
+        """The text of one large message, empty where it was deleted meanwhile."""
+        sql = text(f"SELECT {self.payload} FROM message m WHERE m.id = :id")
+        payload = (await connection.execute(sql, {"id": row_id})).scalar()
+        if isinstance(payload, str):
+            return payload.encode("utf-8", "surrogatepass")
+        return payload or b""
+
+    def bind(self, sql: str, values: Mapping[str, Any]) -> tuple[TextClause, dict[str, Any]]:
+        """A statement and all its values; lists become the values of an IN."""
+        known = self.huge.values() if ":huge_" in sql else {}
+        used = {name: value for name, value in known.items() if f":{name}" in sql}
+        lists = (name for name, value in values.items() if isinstance(value, list))
+        statement = text(sql).bindparams(*(bindparam(name, expanding=True) for name in lists))
+        return statement, {**values, **used}
 
     @asynccontextmanager
     async def aside(self, connection: AsyncConnection) -> AsyncIterator[AsyncConnection]:
@@ -227,8 +281,8 @@ class SqlStore(Store):
         self, connection: AsyncConnection, sql: str, values: dict[str, list[str]]
     ) -> AsyncIterator[Sequence[Any]]:
         """The result in partitions of FETCH_ROWS."""
-        statement = text(sql).bindparams(*(bindparam(name, expanding=True) for name in values))
-        async with connection.stream(statement, values) as result:
+        statement, bound = self.bind(sql, values)
+        async with connection.stream(statement, bound) as result:
             while rows := await result.fetchmany(FETCH_ROWS):
                 yield rows
 
@@ -255,15 +309,24 @@ class SqlStore(Store):
 
     async def positions(self) -> dict[MemoryKey, Position]:
         """How many messages each memory holds, and its highest index."""
+        async with self.snapshot() as connection:
+            return await self.count_positions(connection, {})
+
+    async def count_positions(
+        self, connection: AsyncConnection, values: dict[str, list[str]]
+    ) -> dict[MemoryKey, Position]:
+        """The positions in all sessions, or in those of the list ``sessions``."""
+        condition = "m.session_id IN :sessions" if values else "1 = 1"
         sql = (
             f"SELECT user_id, session_id, COUNT(*), MAX(position) FROM ("
             f"SELECT {self.user} AS user_id, m.session_id AS session_id, {self.index} AS position "
-            f"FROM {self.source()}) AS found GROUP BY user_id, session_id"
+            f"FROM {self.source()} WHERE {condition} {self.apart}) AS found "
+            f"GROUP BY user_id, session_id"
         )
-        async with self.snapshot() as connection:
+        async with closing(self.rows(connection, sql, values)) as partitions:
             return {
                 MemoryKey(user, session): Position(count, top)
-                async for rows in self.rows(connection, sql, {})
+                async for rows in partitions
                 for user, session, count, top in rows
             }
 
@@ -280,7 +343,11 @@ class SqlStore(Store):
         async with self._engine.connect() as connection:
             await self.begin_write(connection)
             yield connection
+            await self.settle(connection)
             await connection.commit()
+
+    async def settle(self, connection: AsyncConnection) -> None:
+        """Puts in place what ``insert`` had to put aside, at the end of a transaction."""
 
 
 def first_line(error: BaseException) -> str:

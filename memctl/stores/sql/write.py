@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Iterable
 from typing import TYPE_CHECKING, NamedTuple
 
-from sqlalchemy import bindparam, text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from memctl.errors import BadData, Failure
@@ -35,8 +34,8 @@ class SqlWriter:
     """One ``write`` of a store.
 
     The sizes of the memories are counted once, before the first write: without an index on
-    ``session_id`` each question about one session scans the table.  A memory that is continued is
-    counted again within its own transaction.
+    ``session_id`` each question about one session scans the table.  What is written to is counted
+    again within its own transaction.
     """
 
     def __init__(self, store: SqlStore, mode: WriteMode) -> None:
@@ -89,12 +88,12 @@ class SqlWriter:
         tallies = []
         with self._store.errors():
             async with self._store.transaction() as connection:
-                await self._recount(connection, batch)
+                keys = [small.memory.key for small in batch]
+                await self._claim(connection, keys)
                 stale = [
                     small for small in batch if self._objection(small.memory.key, small.offset)
                 ]
-                deleted = await self._clear(connection, [small.memory.key for small in batch])
-                await self._add_owners(connection, [small.memory.key for small in batch])
+                deleted = await self._clear(connection, keys)
                 rows: list[Row] = []
                 for small in batch:
                     key = small.memory.key
@@ -132,20 +131,19 @@ class SqlWriter:
     async def _commit_large(self, key: MemoryKey, large: Large) -> Tally:
         written = 0
         async with self._store.transaction() as connection:
-            await self._recount(connection, [Small(large.memory, [], large.offset)])
+            await self._claim(connection, [key])
             failure = self._objection(key, large.offset)
             if failure:
                 await _drain(large.pages)
                 return Tally(key, failure=failure)
             deleted = await self._clear(connection, [key])
-            await self._add_owners(connection, [key])
             last: int | None = None
             async for page in large.pages:
                 if last is None:
                     last = _start(page.entries, large.offset, self._tops.get(key.session, -1))
-                numbered, last = _number(page.entries, last)
-                await self._insert(connection, _rows(key, numbered))
+                last = await self._insert_page(connection, page, last)
                 written += len(page.entries)
+                del page  # a huge message must be gone before the next step of its transaction
         self._messages[key] = large.offset + written
         self._tops[key.session] = max(self._tops.get(key.session, -1), last or 0)
         return Tally(key, written, deleted.get(key, 0))
@@ -163,23 +161,30 @@ class SqlWriter:
             return Failure("changed", f"the target holds {held} messages, not {offset}")
         return None
 
-    async def _recount(self, connection: AsyncConnection, batch: list[Small]) -> None:
-        """Counts memories that are continued again: an agent may have written meanwhile."""
-        sessions = sorted({small.memory.key.session for small in batch if small.offset})
-        if not sessions:
-            return
+    async def _claim(self, connection: AsyncConnection, keys: list[MemoryKey]) -> None:
+        """Makes the sessions ours until the transaction ends, and sure of what they hold.
+
+        A session that is created here is empty.  One that was there is locked and counted again:
+        an agent, or another run, may have written meanwhile.
+        """
         store = self._store
-        sql = (
-            f"SELECT user_id, session_id, COUNT(*), MAX(position) FROM ("
-            f"SELECT {store.user} AS user_id, m.session_id AS session_id, "
-            f"{store.index} AS position FROM {store.source()} "
-            f"WHERE m.session_id IN :sessions) AS found GROUP BY user_id, session_id"
-        )
-        statement = text(sql).bindparams(bindparam("sessions", expanding=True))
-        for key in (small.memory.key for small in batch if small.offset):
-            self._messages[key] = 0
-        result = await connection.execute(statement, {"sessions": sessions})
-        self._learn((MemoryKey(row[0], row[1]), Position(row[2], row[3])) for row in result)
+        sessions = {key.session: key.user for key in reversed(keys)}
+        there = f"SELECT id FROM session WHERE id IN :sessions ORDER BY id {store.lock}"
+        result = await connection.execute(*store.bind(there, {"sessions": sorted(sessions)}))
+        known = {row[0] for row in result}
+        users = sorted({(key.user,) for key in keys})
+        await store.insert_missing(connection, "users", ["id"], users)
+        new = sorted((name, user) for name, user in sessions.items() if name not in known)
+        if new and len(new) > await store.insert_missing(
+            connection, "session", ["id", "user_id"], new
+        ):
+            known |= {name for name, _ in new}
+        if known:
+            for key in keys:
+                if key.session in known:
+                    self._messages[key] = 0
+            found = await store.count_positions(connection, {"sessions": sorted(known)})
+            self._learn(found.items())
 
     async def _clear(
         self, connection: AsyncConnection, keys: list[MemoryKey]
@@ -200,21 +205,18 @@ class SqlWriter:
             )
             values = {"session": key.session, "user": key.user}
             await connection.execute(
-                text(f"DELETE FROM message_mark WHERE msg_id IN {doomed}"), values
+                *store.bind(f"DELETE FROM message_mark WHERE msg_id IN {doomed}", values)
             )
             result = await connection.execute(
-                text(f"DELETE FROM message WHERE id IN {doomed}"), values
+                *store.bind(f"DELETE FROM message WHERE id IN {doomed}", values)
             )
             deleted[key] = result.rowcount
         return deleted
 
-    async def _add_owners(self, connection: AsyncConnection, keys: list[MemoryKey]) -> None:
-        users = dict.fromkeys((key.user,) for key in keys)
-        sessions = {key.session: (key.session, key.user) for key in reversed(keys)}
-        await self._store.insert_missing(connection, "users", ["id"], list(users))
-        await self._store.insert_missing(
-            connection, "session", ["id", "user_id"], list(sessions.values())
-        )
+    async def _insert_page(self, connection: AsyncConnection, page: Page, last: int) -> int:
+        numbered, last = _number(page.entries, last)
+        await self._insert(connection, _rows(page.memory.key, numbered))
+        return last
 
     async def _insert(self, connection: AsyncConnection, rows: list[Row]) -> None:
         if not rows:

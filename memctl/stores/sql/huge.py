@@ -1,0 +1,86 @@
+"""Messages so large that each copy of one counts.
+
+To look into a message a database loads it, once for every time that a statement names it, and
+SQLite does so within this process.  So huge messages are found first; in the statements a stub,
+their short fields alone, stands for each, and their text is fetched by itself.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from typing import Any, NamedTuple
+
+from memctl import codec
+
+HUGE_BYTES = 8 * 1024 * 1024
+"""Messages above this size are huge."""
+
+MOST = 500
+"""Beyond so many huge messages none is treated so: databases bound the parameters."""
+
+CHUNK_BYTES = 4 * 1024 * 1024
+"""Huge messages travel in pieces of this size where the driver would copy them whole."""
+
+_FIELDS = ("id", "name", "role", "timestamp")
+
+
+class Huge(NamedTuple):
+    """A huge message: its size in bytes, and a JSON object of its short fields."""
+
+    size: int
+    stub: str
+
+
+def describe(message: bytes) -> Huge:
+    """What statements are told of a huge message."""
+    try:
+        outline = codec.outline(message)
+    except ValueError:
+        outline = None
+    fields = outline if isinstance(outline, dict) else {}
+    return Huge(len(message), json.dumps({name: fields.get(name) for name in _FIELDS}))
+
+
+class HugeMessages:
+    """The huge messages of a database, by row id."""
+
+    def __init__(self, found: dict[str, Huge]) -> None:
+        self._found = found if len(found) <= MOST else {}
+
+    def __contains__(self, row_id: str) -> bool:
+        return row_id in self._found
+
+    def __bool__(self) -> bool:
+        return bool(self._found)
+
+    def hidden(self, payload: str) -> str:
+        """``payload`` of a row ``m``, NULL where it is huge."""
+        if not self._found:
+            return payload
+        ids = ", ".join(f":huge_id_{number}" for number in range(len(self._found)))
+        return f"CASE WHEN m.id NOT IN ({ids}) THEN {payload} END"
+
+    def stubbed(self, message: str, cast: str) -> str:
+        """``message`` of a row, or its stub; ``cast`` is SQL with ``{}`` for the text of a stub."""
+        stubs = (cast.format(f":huge_stub_{number}") for number in range(len(self._found)))
+        return self._case("id", stubs, message)
+
+    def sized(self, size: str) -> str:
+        """The size of the message of a row ``m``, whose stub has ``size``."""
+        return self._case("m.id", (f":huge_size_{n}" for n in range(len(self._found))), size)
+
+    def _case(self, row_id: str, values: Iterable[str], otherwise: str) -> str:
+        if not self._found:
+            return otherwise
+        cases = (f"WHEN :huge_id_{number} THEN {value}" for number, value in enumerate(values))
+        return f"CASE {row_id} {' '.join(cases)} ELSE {otherwise} END"
+
+    def values(self) -> dict[str, Any]:
+        """What the SQL of ``hidden`` and ``stubbed`` is bound to."""
+        found: dict[str, Any] = {}
+        for number, (row_id, huge) in enumerate(self._found.items()):
+            found[f"huge_id_{number}"] = row_id
+            found[f"huge_stub_{number}"] = huge.stub
+            found[f"huge_size_{number}"] = huge.size
+        return found
