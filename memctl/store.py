@@ -7,13 +7,13 @@ every store passes the same conformance suite (``tests/conformance``).
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterable
 from enum import Flag, auto
 from types import TracebackType
 from typing import ClassVar, Self
 
 from memctl.location import Location
-from memctl.model import Memory, MemoryInfo, Page, Tally, WriteMode
+from memctl.model import Memory, MemoryInfo, MemoryKey, Page, Tally, WriteMode
 from memctl.selection import Selection
 from memctl.streams import closing
 
@@ -55,6 +55,8 @@ class Store(ABC):
 
     kind: ClassVar[str]
     capabilities: Capability
+    ambiguous: ClassVar[bool] = False
+    """Whether its names can be read in several ways, until ``expect`` tells what may be in it."""
 
     def __init__(self, location: Location, *, create: bool = False) -> None:
         """``create`` makes what is missing (a target); without it the place must exist."""
@@ -113,6 +115,9 @@ class Store(ABC):
         Computed by the store where it can.  A memory is listed when its key is selected and it
         has a selected message, or when the selection does not look at messages at all.
         """
+
+    def expect(self, keys: Iterable[MemoryKey]) -> None:  # noqa: B027 - most names are plain
+        """Tells an ambiguous store which memories may be in it."""
 
     async def headers(self, where: Selection) -> AsyncIterator[Memory]:
         """What the memories that ``memories`` lists have beside messages.

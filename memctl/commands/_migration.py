@@ -6,13 +6,17 @@ from memctl.commands._context import Run
 from memctl.commands._reports import CopyOutcome, expected
 from memctl.commands._run import opened, refuse_absent, wait_for
 from memctl.commands._stores import make_target, writable
-from memctl.errors import Different
+from memctl.errors import Different, UsageError
 from memctl.location import Location
 from memctl.ops.compare import compare
 from memctl.ops.copy import CopyOptions, copy
 from memctl.output.terminal import Output
 from memctl.registry import make_store
 from memctl.selection import Selection
+from memctl.store import Store
+from memctl.streams import closing
+
+FILES = ("state", "sessions", "archive")
 
 
 def run_copy(
@@ -53,6 +57,8 @@ async def _copy(
 ) -> None:
     async with opened(make_store(origin), output) as source:
         await source.prove(where)
+        if origin.kind == "state" and destination.kind not in FILES:
+            await _refuse_nameless(source, where)
         async with opened(make_target(destination, dry_run=outcome.dry_run), output) as target:
             with output.progress("copying") as progress:
                 await copy(source, target, where, options, outcome.copied, progress)
@@ -61,6 +67,22 @@ async def _copy(
     refuse_absent(where, outcome.copied.memories.selected, origin.label)
     if verify and not outcome.dry_run:
         await _verify(output, outcome, origin, destination, where)
+
+
+async def _refuse_nameless(source: Store, where: Selection) -> None:
+    """A state_dict does not say whose memory it is.
+
+    Raises:
+        UsageError: neither do the options.
+    """
+    location = source.location
+    async with closing(source.headers(where)) as memories:
+        async for memory in memories:
+            guessed = "session" not in location.options and memory.key.session == location.path.stem
+            if guessed or ("user" not in location.options and not memory.key.user):
+                raise UsageError(
+                    f"{source.label} does not say whose memory it is", "give --user and --session"
+                )
 
 
 async def _verify(

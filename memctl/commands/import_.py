@@ -8,7 +8,7 @@ import typer
 from typer.core import TyperCommand
 
 from memctl.commands._context import choose_format, this_run
-from memctl.commands._migration import run_copy
+from memctl.commands._migration import FILES, run_copy
 from memctl.commands._options import (
     STORE_HELP,
     ConflictOption,
@@ -27,8 +27,6 @@ from memctl.model import OnConflict
 from memctl.ops.copy import CopyOptions
 from memctl.output.terminal import Format
 from memctl.selection import Selection
-
-FILES = ("state", "sessions", "archive")
 
 
 @selecting

@@ -22,6 +22,7 @@ from memctl.ops.fingerprint import (
     fingerprints,
     keeps_mark_order,
 )
+from memctl.ops.names import introduce
 from memctl.selection import Selection
 from memctl.store import Capability, Store
 from memctl.streams import closing
@@ -86,6 +87,8 @@ class _Compare:
 
     async def run(self) -> CompareReport:
         report = self._report
+        await introduce(self._left, self._right, self._where)
+        await introduce(self._right, self._left, self._where)
         left, right = await self._both(self._where, Form.TEXT)
         report.left_messages = sum(side.messages for side in left.values())
         report.right_messages = sum(side.messages for side in right.values())

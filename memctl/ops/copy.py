@@ -23,6 +23,7 @@ from memctl.ops.fingerprint import (
     summary_digest,
 )
 from memctl.ops.losses import refuse_losses
+from memctl.ops.names import introduce
 from memctl.ops.report import CopyReport, Progress, Silent
 from memctl.selection import Selection
 from memctl.store import Capability, Store
@@ -86,6 +87,7 @@ class _Copy:
         self._flying: dict[MemoryKey, int] = {}
 
     async def run(self) -> None:
+        await introduce(self._source, self._target, self._where)
         where = Selection(users=self._where.users, sessions=self._where.sessions)
         held = await self._fingerprints(where, Form.TEXT)
         await self._write(self._missing(self._read(self._where, first=True), held, Form.TEXT))

@@ -116,6 +116,9 @@ class StateStore(Store):
             async for found in memories:
                 yield found.memory
 
+    async def prove(self, where: Selection) -> None:
+        await self._check(where)
+
     async def read(self, where: Selection) -> AsyncIterator[Page]:
         await self._check(where)
         async with aclosing(self._pages(where)) as pages:

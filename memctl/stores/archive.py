@@ -47,8 +47,6 @@ class ArchiveStore(Store):
         | Capability.MARK_ORDER
         | Capability.PARTS
     )
-    source: str | None = None
-    """Where the memories come from, without secrets, for the first line of a new archive."""
     created: str | None = None
     """When, in ISO 8601; None is the time of writing."""
 
@@ -144,7 +142,7 @@ class ArchiveStore(Store):
     ) -> AsyncIterator[Tally]:
         path = self.location.path
         created = self.created or datetime.now().astimezone().isoformat(timespec="seconds")
-        source = self.source or self._contents.source
+        source = self.origin or self._contents.source
         with AtomicFile(path) as file:
             with compressed(path.name, file) as sink, ExitStack() as stack:
                 writer = ArchiveWriter(sink, created=created, source=source)

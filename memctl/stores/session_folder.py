@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Iterator
+from collections.abc import AsyncGenerator, Iterable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
@@ -37,16 +37,17 @@ class _Name(NamedTuple):
 class SessionFolderStore(StateStore):
     """One file a session; files without a memory in them are passed over.
 
-    Whose session a file is follows from its name (``split_stem``); what was written through this
-    store keeps the names it was written by.
+    Whose session a file is follows from its name (``split_stem``); what is expected, or was written
+    through this store, keeps its names.
     """
 
     kind = "sessions"
+    ambiguous = True
 
     def __init__(self, location: Location, *, create: bool = False) -> None:
         super().__init__(location, create=create)
         self._folder = location.path
-        self._written: dict[str, int] = {}
+        self._names_known: dict[str, int] = {}
         """The length of the user's part of each name that could be read otherwise."""
 
     async def open(self) -> None:
@@ -65,6 +66,12 @@ class SessionFolderStore(StateStore):
 
     async def identity(self) -> str:
         return f"file:{same_file(self._folder)}"
+
+    def expect(self, keys: Iterable[MemoryKey]) -> None:
+        for key in keys:
+            stem = stem_of(key.user, key.session)
+            if "_" in stem and unfit(self._folder, stem) is None and self._path(stem).is_file():
+                self._names_known.setdefault(stem, len(key.user))
 
     # Reading
 
@@ -94,8 +101,8 @@ class SessionFolderStore(StateStore):
 
     def _listed(self, where: Selection) -> Iterator[_Name]:
         for stem in stems(self._folder):
-            if stem in self._written:
-                user = stem[: self._written[stem]]
+            if stem in self._names_known:
+                user = stem[: self._names_known[stem]]
                 yield _Name(stem, user, stem[len(user) + bool(user) :])
                 continue
             user, session = split_stem(stem, where.users, where.sessions)
@@ -115,13 +122,13 @@ class SessionFolderStore(StateStore):
 
     def name_of(self, key: MemoryKey) -> str | Failure:
         stem = stem_of(key.user, key.session)
-        if self._written.get(stem, len(key.user)) != len(key.user):
+        if self._names_known.get(stem, len(key.user)) != len(key.user):
             return Failure("bad-name", f"another session was written to {visible(stem)}{SUFFIX}")
         failure = unfit(self._folder, stem) or obstacle(self._folder, stem)
         if failure:
             return failure
         if "_" in stem:
-            self._written[stem] = len(key.user)
+            self._names_known[stem] = len(key.user)
         return stem
 
     async def document(self, name: str) -> Document | None:

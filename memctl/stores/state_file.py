@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Iterable
 from pathlib import Path
 
 from memctl.errors import BadData, Failure, NotFound
@@ -30,6 +30,7 @@ class StateFileStore(StateStore):
     """
 
     kind = "state"
+    ambiguous = True
     default_path = ""
 
     def __init__(self, location: Location, *, create: bool = False) -> None:
@@ -55,6 +56,14 @@ class StateFileStore(StateStore):
 
     async def identity(self) -> str:
         return f"file:{same_file(self._file)}"
+
+    def expect(self, keys: Iterable[MemoryKey]) -> None:
+        owners = {key[:2] for key in keys}
+        if self._owner is None and len(owners) == 1 and not self._is_told():
+            self._owner = owners.pop()
+
+    def _is_told(self) -> bool:
+        return "user" in self.location.options or "session" in self.location.options
 
     async def documents(self, where: Selection) -> AsyncGenerator[Owned, None]:
         document = await self.document(str(self._file))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterable
 
 from memctl.errors import NotFound, Uninitialised
 from memctl.model import MemoryInfo, MemoryKey, Page, Tally, WriteMode
@@ -42,6 +42,14 @@ class DryRun(Store):
 
     async def identity(self) -> str:
         return await self._target.identity() if self._exists else f"absent:{self.label}"
+
+    @property
+    def ambiguous(self) -> bool:  # type: ignore[override]
+        """That of the target."""
+        return self._target.ambiguous
+
+    def expect(self, keys: Iterable[MemoryKey]) -> None:
+        self._target.expect(keys)
 
     async def memories(self, where: Selection) -> AsyncIterator[MemoryInfo]:
         if self._exists:

@@ -99,7 +99,7 @@ def sealed(*lines: bytes, memories: int = 1, messages: int = 1) -> bytes:
 
 def compress(ending: str, data: bytes) -> bytes:
     if ending.endswith("gz"):
-        return gzip.compress(data)
+        return gzip.compress(data, mtime=0)
     return zstandard.compress(data) if ending.endswith("zst") else data
 
 
@@ -120,7 +120,7 @@ async def test_what_is_in_the_file(tmp_path: Path, ending: str) -> None:
     path = tmp_path / f"a.{ending}"
     message = b'{"id":"m", "n":NaN,"s":"\\ud800\\u0000","big":18446744073709551616,"f":1.10}'
     async with store_of(path) as store:
-        store.source = "redis://host/0"
+        store.origin = "redis://host/0"
         await write_to(
             store,
             page([Entry("m", message, ("b", "a"))], summary="what was", ttl=12.5),
@@ -354,8 +354,8 @@ async def test_compressed_data_that_is_damaged(tmp_path: Path, ending: str) -> N
         b"\x00" * 5_000_000,
         b"{" * 5_000_000,
         b"BZh91AY&SY",
-        gzip.compress(b"hello"),
-        gzip.compress(b"hello")[:9],
+        gzip.compress(b"hello", mtime=0),
+        gzip.compress(b"hello", mtime=0)[:9],
         zstandard.compress(b"hello"),
         b"\x28\xb5\x2f\xfd\xff\xff\xff",
     ],

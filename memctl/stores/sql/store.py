@@ -19,7 +19,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
 from memctl.errors import MemctlError, Uninitialised
 from memctl.location import Location
-from memctl.model import MemoryInfo, MemoryKey, Page, Tally, WriteMode
+from memctl.model import Memory, MemoryInfo, MemoryKey, Page, Tally, WriteMode
 from memctl.selection import Selection
 from memctl.store import Capability, Store
 from memctl.stores._catalogue import catalogue
@@ -290,6 +290,19 @@ class SqlStore(Store):
         async with closing(where.apply(SqlReader(self, where).pages())) as pages:
             async for page in pages:
                 yield page
+
+    async def headers(self, where: Selection) -> AsyncIterator[Memory]:
+        if not where.whole:
+            async with closing(super().headers(where)) as memories:
+                async for memory in memories:
+                    yield memory
+            return
+        async with self.snapshot() as connection:
+            keys = dict.fromkeys(await self.count_positions(connection, {}))
+            async with closing(self.sessions(connection)) as sessions:
+                keys |= dict.fromkeys([key async for key in sessions])
+        for key in filter(where.has_key, keys):
+            yield Memory(key)
 
     async def memories(self, where: Selection) -> AsyncIterator[MemoryInfo]:
         counted = count(self, where) if where.whole else catalogue(self.read(where))
