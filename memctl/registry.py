@@ -19,11 +19,11 @@ KINDS: dict[str, tuple[str, str]] = {
     "sqlite": ("memctl.stores.sql.sqlite", "SqliteStore"),
     "postgresql": ("memctl.stores.sql.postgresql", "PostgresqlStore"),
     "mysql": ("memctl.stores.sql.mysql", "MysqlStore"),
-    "redis": ("memctl.stores.redis_memory", "RedisMemoryStore"),
-    "redis-session": ("memctl.stores.redis_session", "RedisSessionStore"),
-    "state": ("memctl.stores.state_file", "StateFileStore"),
-    "sessions": ("memctl.stores.session_folder", "SessionFolderStore"),
-    "archive": ("memctl.stores.archive", "ArchiveStore"),
+    "redis": ("memctl.stores.redis.memory", "RedisMemoryStore"),
+    "redis-session": ("memctl.stores.state.redis", "RedisSessionStore"),
+    "state": ("memctl.stores.state.file", "StateFileStore"),
+    "sessions": ("memctl.stores.state.folder", "SessionFolderStore"),
+    "archive": ("memctl.stores.archive.store", "ArchiveStore"),
 }
 
 _EXTRAS = {"mysql": "mysql"}

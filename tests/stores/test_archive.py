@@ -18,9 +18,8 @@ from memctl import location
 from memctl.errors import BadData, NotFound, Unavailable
 from memctl.model import Entry, Memory, MemoryInfo, MemoryKey, Page, Tally, WriteMode
 from memctl.selection import Selection
-from memctl.stores import _lines
-from memctl.stores._archive_format import ArchiveWriter
-from memctl.stores.archive import ArchiveStore
+from memctl.stores.archive.format import ArchiveWriter
+from memctl.stores.archive.store import ArchiveStore
 
 ALL = Selection()
 KEY = MemoryKey("u", "s")
@@ -192,7 +191,7 @@ async def test_lines_longer_than_a_block(
     written = [entry(f"m{size}", "hint", content="会" * size) for size in sizes]
     await write(path, page(written[:5]), page(written, MemoryKey("u", "t")))
     for block in (64, 1000, 1 << 20):
-        monkeypatch.setattr(_lines, "_BLOCK", block)
+        monkeypatch.setattr("memctl.stores.archive.lines._BLOCK", block)
         assert [found for _, found in await read(path)] == [written[:5], written]
         assert [memory for memory, _ in await read(path, Selection(sessions=frozenset("t")))] == [
             Memory(MemoryKey("u", "t"))

@@ -17,9 +17,9 @@ from memctl import location
 from memctl.errors import Unavailable, UsageError
 from memctl.model import Entry, Memory, MemoryKey, Page, Tally, WriteMode
 from memctl.selection import Selection
-from memctl.stores import _redis_write
-from memctl.stores._redis import RedisServer, Wire, in_thread
-from memctl.stores.redis_memory import RedisMemoryStore
+from memctl.stores.redis.memory import RedisMemoryStore
+from memctl.stores.redis.wire import RedisServer, Wire, in_thread
+from memctl.stores.redis.write import Writer
 from tests.conftest import Servers
 
 ALL = Selection()
@@ -405,7 +405,7 @@ async def test_another_client_is_faster(
     code: str | None,
 ) -> None:
     """What Redis refuses is tried again, and in the end left alone."""
-    queued = _redis_write.Writer._changes
+    queued = Writer._changes
     interruptions = 0
 
     def interrupted(self: Any, one: Any, state: Any) -> Any:
@@ -417,7 +417,7 @@ async def test_another_client_is_faster(
             client.lpop(f"{BASE}:messages")
             client.delete(f"{BASE}:messages")
 
-    monkeypatch.setattr(_redis_write.Writer, "_changes", interrupted)
+    monkeypatch.setattr(Writer, "_changes", interrupted)
     other = MemoryKey("u", "other")
     async with store_of(redis_url) as store:
         pages = large(entries(2)) if split else [page(entries(2))]

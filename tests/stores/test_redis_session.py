@@ -14,7 +14,7 @@ from memctl import location
 from memctl.errors import BadData, Unavailable
 from memctl.model import Entry, Memory, MemoryKey, Page, Tally, WriteMode
 from memctl.selection import Selection
-from memctl.stores.redis_session import RedisSessionStore
+from memctl.stores.state.redis import RedisSessionStore
 from tests.conftest import Servers
 
 ALL = Selection()

@@ -15,8 +15,8 @@ from memctl import location
 from memctl.errors import BadData, NotFound
 from memctl.model import Entry, Memory, MemoryKey, Page, Tally
 from memctl.selection import Selection
-from memctl.stores._session_names import split_stem, stem_of, stems
-from memctl.stores.session_folder import SessionFolderStore
+from memctl.stores.state.folder import SessionFolderStore
+from memctl.stores.state.names import split_stem, stem_of, stems
 
 ALL = Selection()
 KEY = MemoryKey("u", "s")

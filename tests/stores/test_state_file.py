@@ -18,8 +18,7 @@ from memctl import json_stream, location
 from memctl.errors import BadData, NotFound, Unavailable
 from memctl.model import Entry, Memory, MemoryKey, Page, Tally, WriteMode
 from memctl.selection import Selection
-from memctl.stores import _state_content, _state_store
-from memctl.stores.state_file import StateFileStore
+from memctl.stores.state.file import StateFileStore
 
 ALL = Selection()
 KEY = MemoryKey("u", "s")
@@ -125,8 +124,8 @@ def test_any_messages_are_read(
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(json_stream, "WINDOW", window)
         patch.setattr(json_stream, "LARGE", large)
-        patch.setattr(_state_content, "LARGE", large)
-        patch.setattr(_state_store, "PAGE_BYTES", page)
+        patch.setattr("memctl.stores.state.content.LARGE", large)
+        patch.setattr("memctl.stores.state.store.PAGE_BYTES", page)
         summary, entries = asyncio.run(only(path))
     assert summary == "s"
     found = [[json.loads(entry.message.decode()), list(entry.marks)] for entry in entries]

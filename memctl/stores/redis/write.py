@@ -18,10 +18,10 @@ from redis.exceptions import ResponseError
 from memctl.errors import Failure
 from memctl.model import Tally, WriteMode
 from memctl.stores._id_set import IdSet
-from memctl.stores._redis import WRONG_TYPE, Command, Wire
-from memctl.stores._redis_incoming import Incoming, Refused
-from memctl.stores._redis_keys import MARK, MARKS_INDEX, MESSAGES, PAYLOAD, decode
-from memctl.stores._redis_scan import exists, list_pages
+from memctl.stores.redis.incoming import Incoming, Refused
+from memctl.stores.redis.keys import MARK, MARKS_INDEX, MESSAGES, PAYLOAD, decode
+from memctl.stores.redis.scan import exists, list_pages
+from memctl.stores.redis.wire import WRONG_TYPE, Command, Wire
 
 _TRIES = 5
 _HEAD = 100

@@ -12,9 +12,9 @@ from pathlib import Path
 from memctl.errors import BadData, Failure
 from memctl.location import visible
 from memctl.stores._files import AtomicFile, sync_folder, system_errors
-from memctl.stores._state_document import Changed, Document
-from memctl.stores._state_edit import Draft
 from memctl.stores._threads import in_thread
+from memctl.stores.state.document import Changed, Document
+from memctl.stores.state.edit import Draft
 
 _SYNCS = 8
 """How many files are synced at once: the file system makes one journal entry of many."""

@@ -9,9 +9,9 @@ from typing import IO
 
 from memctl.errors import Failure
 from memctl.model import Entry, Memory, MemoryKey, Page, Tally, WriteMode
-from memctl.stores._archive_format import ArchiveWriter, message_lines
-from memctl.stores._archive_read import Contents, Sections
 from memctl.stores._files import system_errors
+from memctl.stores.archive.format import ArchiveWriter, message_lines
+from memctl.stores.archive.read import Contents, Sections
 
 _PIECE = 1024 * 1024
 

@@ -1,7 +1,7 @@
 """AgentScope's Redis memory (``RedisMemory``).
 
 Source: ``memory/_working_memory/_redis_memory.py`` of agentscope 1.0.21.  How keys are taken apart
-where they are ambiguous is said in ``_redis_scan``.
+where they are ambiguous is said in ``scan``.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from memctl.store import Capability, Store
 from memctl.stores._batches import Large, Small, gather
 from memctl.stores._catalogue import catalogue
 from memctl.stores._pages import together
-from memctl.stores._redis import RedisServer, Wire, in_thread
-from memctl.stores._redis_incoming import InHand, Refused, Staged
-from memctl.stores._redis_keys import Keys
-from memctl.stores._redis_read import Reader
-from memctl.stores._redis_scan import Catalogue, Named
-from memctl.stores._redis_write import Writer
+from memctl.stores.redis.incoming import InHand, Refused, Staged
+from memctl.stores.redis.keys import Keys
+from memctl.stores.redis.read import Reader
+from memctl.stores.redis.scan import Catalogue, Named
+from memctl.stores.redis.wire import RedisServer, Wire, in_thread
+from memctl.stores.redis.write import Writer
 from memctl.streams import closing
 
 

@@ -9,7 +9,7 @@ from memctl import codec
 from memctl.errors import Failure
 from memctl.json_stream import WINDOW, Source
 from memctl.model import Entry, Memory, WriteMode
-from memctl.stores._state_document import (
+from memctl.stores.state.document import (
     CONTENT,
     SUMMARY,
     Changed,

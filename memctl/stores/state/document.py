@@ -17,8 +17,8 @@ from memctl import codec
 from memctl.errors import BadData, Unavailable
 from memctl.json_stream import DEPTH, Cursor, Source
 from memctl.model import Entry, MemoryInfo
-from memctl.stores._state_batch import Counts
-from memctl.stores._state_content import Content
+from memctl.stores.state.batch import Counts
+from memctl.stores.state.content import Content
 
 SUMMARY = "_compressed_summary"
 CONTENT = "content"

@@ -21,8 +21,8 @@ from redis import exceptions
 from memctl.errors import MemctlError, Unavailable
 from memctl.location import Location
 from memctl.stores import _threads
-from memctl.stores._redis_errors import code, translated
-from memctl.stores._redis_pool import make_pool, milliseconds
+from memctl.stores.redis.errors import code, translated
+from memctl.stores.redis.pool import make_pool, milliseconds
 
 T = TypeVar("T")
 Command = tuple[bytes, ...]

@@ -1,4 +1,4 @@
-"""memctl's archive: memories in one file, plain, gzip or zstd (see ``_archive_format``)."""
+"""memctl's archive: memories in one file, plain, gzip or zstd (see ``format``)."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ from memctl.location import Location, same_file
 from memctl.model import Memory, MemoryInfo, Page, Tally, WriteMode
 from memctl.selection import Selection
 from memctl.store import Capability, Store
-from memctl.stores._archive_format import ArchiveWriter
-from memctl.stores._archive_read import Contents, Sections, headers, read_pages, verify
-from memctl.stores._archive_write import Fresh, Incoming, Merge
 from memctl.stores._catalogue import count
-from memctl.stores._compression import compressed
 from memctl.stores._files import AtomicFile, system_errors
 from memctl.stores._id_set import IdSet
 from memctl.stores._pages import gathered, together
 from memctl.stores._threads import in_thread
+from memctl.stores.archive.compression import compressed
+from memctl.stores.archive.format import ArchiveWriter
+from memctl.stores.archive.read import Contents, Sections, headers, read_pages, verify
+from memctl.stores.archive.write import Fresh, Incoming, Merge
 from memctl.streams import closing
 
 T = TypeVar("T")

@@ -14,9 +14,9 @@ from memctl.selection import Selection
 from memctl.store import Pacer
 from memctl.stores._id_set import IdSet
 from memctl.stores._pages import paged
-from memctl.stores._redis import AHEAD, WRONG_TYPE, Command, Wire
-from memctl.stores._redis_keys import MARK, MARKS_INDEX, MESSAGES, PAYLOAD, decode
-from memctl.stores._redis_scan import Named, exists, list_pages
+from memctl.stores.redis.keys import MARK, MARKS_INDEX, MESSAGES, PAYLOAD, decode
+from memctl.stores.redis.scan import Named, exists, list_pages
+from memctl.stores.redis.wire import AHEAD, WRONG_TYPE, Command, Wire
 
 _SMALL = 100
 """Memories of so many messages are read together."""

@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING
 from memctl.errors import BadData, Failure
 from memctl.model import Memory, Page, Tally, WriteMode
 from memctl.stores._batches import Large, Small, gather
-from memctl.stores._state_document import Changed, Document, TooLarge, find
-from memctl.stores._state_edit import Draft, Edit, Plan, plan
+from memctl.stores.state.document import Changed, Document, TooLarge, find
+from memctl.stores.state.edit import Draft, Edit, Plan, plan
 
 if TYPE_CHECKING:
-    from memctl.stores._state_store import StateStore
+    from memctl.stores.state.store import StateStore
 
 DEFAULT_PATH = "memory"
 """Where a session holds its memory, unless told otherwise: the name that

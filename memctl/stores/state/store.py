@@ -15,10 +15,10 @@ from memctl.model import Entry, Memory, MemoryInfo, MemoryKey, Page, Tally, Writ
 from memctl.selection import Selection
 from memctl.store import PAGE_BYTES, PAGE_ENTRIES, Capability, Store
 from memctl.stores._catalogue import catalogue
-from memctl.stores._state_content import Content
-from memctl.stores._state_document import Changed, Document, Index, Part, find
-from memctl.stores._state_edit import Draft
-from memctl.stores._state_write import DEFAULT_PATH, StateWriter
+from memctl.stores.state.content import Content
+from memctl.stores.state.document import Changed, Document, Index, Part, find
+from memctl.stores.state.edit import Draft
+from memctl.stores.state.write import DEFAULT_PATH, StateWriter
 
 _KNOWN_INDEXES = 100
 _STEP = 50

@@ -13,12 +13,12 @@ from memctl.location import Location
 from memctl.model import MemoryKey
 from memctl.selection import Selection
 from memctl.store import PAGE_BYTES, Capability
-from memctl.stores._redis import WRONG_TYPE, RedisServer, Wire, in_thread
-from memctl.stores._redis_keys import STATE, Keys, decode, encode
-from memctl.stores._redis_state import KeyDocument, KeyDraft, WatchedKey
-from memctl.stores._state_document import Document
-from memctl.stores._state_edit import Draft
-from memctl.stores._state_store import Owned, StateStore
+from memctl.stores.redis.keys import STATE, Keys, decode, encode
+from memctl.stores.redis.wire import WRONG_TYPE, RedisServer, Wire, in_thread
+from memctl.stores.state.document import Document
+from memctl.stores.state.edit import Draft
+from memctl.stores.state.redis_documents import KeyDocument, KeyDraft, WatchedKey
+from memctl.stores.state.store import Owned, StateStore
 
 _TOGETHER = 128
 _COUNT = b"2000"

@@ -13,10 +13,10 @@ from redis.exceptions import ResponseError
 
 from memctl.errors import Failure, MemctlError
 from memctl.location import visible
-from memctl.stores._redis import Command, RedisServer, Wire, in_thread
-from memctl.stores._redis_keys import decode, encode
-from memctl.stores._state_document import Changed, Document, TooLarge
-from memctl.stores._state_edit import Draft
+from memctl.stores.redis.keys import decode, encode
+from memctl.stores.redis.wire import Command, RedisServer, Wire, in_thread
+from memctl.stores.state.document import Changed, Document, TooLarge
+from memctl.stores.state.edit import Draft
 
 _WINDOW = 4 * 1024 * 1024
 _STAGE_BYTES = 1024 * 1024

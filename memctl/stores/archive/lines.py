@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 import os
 
-from memctl.stores._compression import decompressed
+from memctl.stores.archive.compression import decompressed
 
 _BLOCK = 1024 * 1024
 _SNIFFED = 8

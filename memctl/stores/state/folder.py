@@ -11,7 +11,10 @@ from memctl.location import Location, same_file, visible
 from memctl.model import MemoryKey
 from memctl.selection import Selection
 from memctl.stores._files import system_errors
-from memctl.stores._session_names import (
+from memctl.stores.state.document import Document
+from memctl.stores.state.edit import Draft
+from memctl.stores.state.files import FileDocument, FileDraft, publish_files
+from memctl.stores.state.names import (
     SUFFIX,
     is_ambiguous,
     obstacle,
@@ -20,10 +23,7 @@ from memctl.stores._session_names import (
     stems,
     unfit,
 )
-from memctl.stores._state_document import Document
-from memctl.stores._state_edit import Draft
-from memctl.stores._state_files import FileDocument, FileDraft, publish_files
-from memctl.stores._state_store import Owned, StateStore
+from memctl.stores.state.store import Owned, StateStore
 
 
 class _Name(NamedTuple):

@@ -15,7 +15,7 @@ import orjson
 from memctl import codec
 from memctl.json_stream import LARGE, Cursor
 from memctl.model import Entry
-from memctl.stores._state_batch import Batch
+from memctl.stores.state.batch import Batch
 
 _SPACE = rb"[ \t\n\r]*+"
 _TEXT = rb'"(?:[^"\\]++|\\.)*+"' + _SPACE

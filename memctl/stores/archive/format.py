@@ -21,7 +21,7 @@ from typing import Any, NamedTuple
 from memctl import codec
 from memctl.errors import BadData
 from memctl.model import Entry, Memory, MemoryKey
-from memctl.stores._compression import Sink
+from memctl.stores.archive.compression import Sink
 
 Line = bytes | bytearray
 

@@ -11,7 +11,9 @@ from memctl.errors import BadData
 from memctl.model import Entry, Memory, MemoryKey, Page
 from memctl.selection import Selection
 from memctl.store import PAGE_ENTRIES
-from memctl.stores._archive_format import (
+from memctl.stores._pages import paged
+from memctl.stores.archive.compression import DAMAGE
+from memctl.stores.archive.format import (
     VERSION,
     Kind,
     check_message,
@@ -23,9 +25,7 @@ from memctl.stores._archive_format import (
     read_memory,
     split,
 )
-from memctl.stores._compression import DAMAGE
-from memctl.stores._lines import Lines
-from memctl.stores._pages import paged
+from memctl.stores.archive.lines import Lines
 
 _HEADER_BYTES = 64 * 1024
 

@@ -10,11 +10,11 @@ from memctl.location import Location, same_file, visible
 from memctl.model import MemoryKey
 from memctl.selection import Selection
 from memctl.stores._files import system_errors
-from memctl.stores._session_names import SUFFIX, split_stem
-from memctl.stores._state_document import Document, Index
-from memctl.stores._state_edit import Draft
-from memctl.stores._state_files import FileDocument, FileDraft, publish_files
-from memctl.stores._state_store import Owned, StateStore
+from memctl.stores.state.document import Document, Index
+from memctl.stores.state.edit import Draft
+from memctl.stores.state.files import FileDocument, FileDraft, publish_files
+from memctl.stores.state.names import SUFFIX, split_stem
+from memctl.stores.state.store import Owned, StateStore
 
 
 class StateFileStore(StateStore):

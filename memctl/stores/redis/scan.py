@@ -22,8 +22,8 @@ from redis.exceptions import ResponseError
 
 from memctl.model import MemoryKey
 from memctl.selection import Selection
-from memctl.stores._redis import WRONG_TYPE, Command, Wire
-from memctl.stores._redis_keys import MARK, MESSAGES, PAYLOAD, Keys
+from memctl.stores.redis.keys import MARK, MESSAGES, PAYLOAD, Keys
+from memctl.stores.redis.wire import WRONG_TYPE, Command, Wire
 
 _LIST_PAGE = 1000
 _LISTS = b":m[ae]*"

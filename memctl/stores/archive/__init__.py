@@ -1,0 +1,1 @@
+"""memctl's archive: memories in one file."""

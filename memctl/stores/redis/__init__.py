@@ -1,0 +1,1 @@
+"""AgentScope's Redis memory."""

@@ -1,0 +1,1 @@
+"""Memories inside session states: JSON documents in files, folders and Redis."""
