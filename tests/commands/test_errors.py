@@ -63,8 +63,8 @@ def test_no_server(run: Run, url: str) -> None:
 def test_no_such_database(run: Run, postgresql_url: str, mysql_url: str, filled: str) -> None:
     for url in (postgresql_url, mysql_url):
         absent = url.rpartition("/")[0] + "/absent"
-        fails(run("inspect", absent), 3, "absent", "create the database")
-        fails(run("migrate", filled, absent), 3, "create the database")
+        fails(run("inspect", absent), 4, "absent", "create the database")
+        fails(run("migrate", filled, absent), 4, "create the database")
 
 
 @pytest.mark.parametrize("name", ["none.db", "none.json", "none.ndjson", "none/"])

@@ -44,7 +44,7 @@ def _by_role(store: SqlStore, condition: str) -> str:
         f"{store.field('role')} AS role, {store.huge.sized(store.size())} AS size, "
         f"{store.field('timestamp')} AS at "
         f"FROM {store.source()} WHERE {condition} {store.apart}) AS found "
-        f"GROUP BY user_id, session_id, role ORDER BY session_id, user_id, role"
+        f"GROUP BY {_exactly(store, 'user_id', 'session_id', 'role')}"
     )
 
 
@@ -54,8 +54,12 @@ def _by_mark(store: SqlStore, condition: str) -> str:
         f"SELECT {store.user} AS user_id, m.session_id AS session_id, marked.mark AS mark "
         f"FROM {store.source()} JOIN message_mark marked ON marked.msg_id = m.id "
         f"WHERE {condition} {store.apart}) AS found "
-        f"GROUP BY user_id, session_id, mark ORDER BY session_id, user_id, mark"
+        f"GROUP BY {_exactly(store, 'user_id', 'session_id', 'mark')}"
     )
+
+
+def _exactly(store: SqlStore, *columns: str) -> str:
+    return ", ".join(store.exact(column) for column in columns)
 
 
 def _add_role(infos: dict[MemoryKey, MemoryInfo], where: Selection, row: Any) -> None:

@@ -15,9 +15,9 @@ from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_engine
 from sqlalchemy.pool import NullPool
 
-from memctl.errors import BadData, MemctlError, Unavailable, UsageError
+from memctl.errors import BadData, MemctlError, NotFound, Unavailable, UsageError
 from memctl.store import Capability
-from memctl.stores.sql.huge import CHUNK_BYTES, HUGE_BYTES
+from memctl.stores.sql.huge import CHUNK_BYTES
 from memctl.stores.sql.store import SqlStore, first_line
 from memctl.stores.sql.write import Refused
 
@@ -44,6 +44,7 @@ class MysqlStore(SqlStore):
     capabilities = SqlStore.capabilities | Capability.PARALLEL
     quote = "`"
     lock = "FOR UPDATE"
+    _packet = 0
     mark_list = "JSON_ARRAYAGG(k.mark)"
     driver_errors = (aiomysql.Error, UnicodeEncodeError, RuntimeError)
 
@@ -86,6 +87,10 @@ class MysqlStore(SqlStore):
             at += len(found)
         return b"".join(pieces)
 
+    def exact(self, text: str) -> str:
+        # Collations take texts for the same that differ in case, accents or spaces at the end.
+        return f"CAST({text} AS BINARY)"
+
     def suffix(self) -> str:
         end = f"CONCAT('-', m.session_id, '-', {self.field('id')})"
         return (
@@ -120,28 +125,41 @@ class MysqlStore(SqlStore):
         self, connection: AsyncConnection, table: str, columns: Sequence[str], rows: list[Any]
     ) -> None:
         if "msg" in columns:
-            for row in [row for row in rows if len(row[1]) > HUGE_BYTES]:
+            limit = await self._piece_limit(connection)
+            for row in [row for row in rows if len(row[1]) > limit]:
                 await self._insert_huge(connection, *row)
             rows = [
                 (row_id, message.decode(), *rest)
                 for row_id, message, *rest in rows
-                if len(message) <= HUGE_BYTES
+                if len(message) <= limit
             ]
         if rows:
             await connection.exec_driver_sql(_insert_sql("INSERT", table, columns), rows)
+
+    async def _piece_limit(self, connection: AsyncConnection) -> int:
+        """The bytes of text that a statement can hold: escaped, it may be twice as long."""
+        if not self._packet:
+            result = await connection.exec_driver_sql("SELECT @@max_allowed_packet")
+            self._packet = int(result.scalar_one())
+        return min(CHUNK_BYTES, self._packet // 4)
 
     async def _insert_huge(
         self, connection: AsyncConnection, row_id: str, message: bytes, session: str, index: int
     ) -> None:
         """Puts a message together on the server: a statement holds little of it."""
+        if len(message) > self._packet:
+            raise Refused(
+                f"{self.label}: a message of {len(message)} bytes exceeds the server's "
+                f"max_allowed_packet of {self._packet}",
+                "refused",
+            )
         run = connection.exec_driver_sql
         await run("SET @memctl_text = ''")
         decoder = codecs.getincrementaldecoder("utf-8")()
-        for start in range(0, len(message), CHUNK_BYTES):
-            piece = decoder.decode(message[start : start + CHUNK_BYTES])
+        size = await self._piece_limit(connection)
+        for start in range(0, len(message), size):
+            piece = decoder.decode(message[start : start + size])
             await run("SET @memctl_text = CONCAT(@memctl_text, %s)", (piece,))
-        if (await run("SELECT @memctl_text IS NULL")).scalar():
-            raise Refused(f"{self.label}: a message exceeds max_allowed_packet", "refused")
         await run(
             "INSERT INTO message (id, msg, session_id, `index`) VALUES (%s, @memctl_text, %s, %s)",
             (row_id, session, index),
@@ -167,7 +185,7 @@ class MysqlStore(SqlStore):
         if code in _FULL:
             return Unavailable(said, "the server is out of disk")
         if code == _UNKNOWN_DATABASE:
-            return Unavailable(said, "create the database first")
+            return NotFound(said, "create the database first")
         if code in _FOREIGN_TABLE:
             return BadData(said, "are these AgentScope's tables?")
         if isinstance(error, aiomysql.OperationalError | OSError | RuntimeError):

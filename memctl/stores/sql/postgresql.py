@@ -12,7 +12,7 @@ from sqlalchemy import event, text
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_engine
 from sqlalchemy.pool import NullPool
 
-from memctl.errors import BadData, MemctlError, Unavailable, UsageError
+from memctl.errors import BadData, MemctlError, NotFound, Unavailable, UsageError
 from memctl.store import Capability
 from memctl.stores.sql.huge import CHUNK_BYTES, HUGE_BYTES
 from memctl.stores.sql.store import SMALL_BYTES, SqlStore, first_line
@@ -152,7 +152,7 @@ class PostgresqlStore(SqlStore):
             case "28":
                 return Unavailable(said, "check user, password and pg_hba.conf")
             case "3D":
-                return Unavailable(said, "create the database first")
+                return NotFound(said, "create the database first")
             case "25" | "42" if state in ("25006", "42501"):
                 return Unavailable(said, "this login may not write here")
             case "42":

@@ -181,6 +181,10 @@ class SqlStore(Store):
         """The name of the index column, a reserved word."""
         return f"m.{self.quote}index{self.quote}"
 
+    def exact(self, text: str) -> str:
+        """SQL for a text that equals only itself, whatever the collation."""
+        return text
+
     def source(self) -> str:
         """The tables behind every question about messages, stubs in the place of huge ones."""
         message = "message"
@@ -217,7 +221,7 @@ class SqlStore(Store):
             f"SELECT {self.user} AS user_id, m.session_id, m.id, {self.index}, "
             f"{self.small_payload()} AS payload, {self.marks()} AS marks "
             f"FROM {self.source()} WHERE {condition} "
-            f"ORDER BY m.session_id, 1, {self.index}, m.id"
+            f"ORDER BY {self.exact('m.session_id')}, {self.exact('user_id')}, {self.index}, m.id"
         )
 
     def small_payload(self) -> str:
@@ -334,7 +338,7 @@ class SqlStore(Store):
             f"SELECT user_id, session_id, COUNT(*), MAX(position) FROM ("
             f"SELECT {self.user} AS user_id, m.session_id AS session_id, {self.index} AS position "
             f"FROM {self.source()} WHERE {condition} {self.apart}) AS found "
-            f"GROUP BY user_id, session_id"
+            f"GROUP BY {self.exact('user_id')}, {self.exact('session_id')}"
         )
         async with closing(self.rows(connection, sql, values)) as partitions:
             return {

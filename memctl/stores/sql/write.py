@@ -201,7 +201,8 @@ class SqlWriter:
             # that it reads in the same statement unless the rows are collected first.
             doomed = (
                 f"(SELECT id FROM (SELECT m.id AS id FROM {store.source()} "
-                f"WHERE m.session_id = :session AND {store.user} = :user) AS doomed)"
+                f"WHERE {store.exact('m.session_id')} = {store.exact(':session')} "
+                f"AND {store.exact(store.user)} = {store.exact(':user')}) AS doomed)"
             )
             values = {"session": key.session, "user": key.user}
             await connection.execute(
