@@ -640,3 +640,17 @@ async def test_a_broken_connection_does_not_come_back(
     async with server.wire() as wire:
         assert wire.ask([(b"PING",)]) == [b"PONG"]
     await server.close()
+
+
+async def test_a_memory_that_is_deleted_while_it_is_read(
+    client: redis.Redis, redis_url: str
+) -> None:
+    """A part of a memory is never handed out as the whole."""
+    async with store_of(redis_url) as store:
+        await write(store, *large(entries(8000)))
+        pages = store.read(ALL)
+        first = await anext(pages)
+        assert not first.last
+        client.flushdb()
+        with pytest.raises(Unavailable, match="deleted while they were read"):
+            [page async for page in pages]

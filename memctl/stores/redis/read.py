@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 from redis.exceptions import ResponseError
 
 from memctl import codec
+from memctl.errors import Unavailable
 from memctl.model import Entry, Memory, Page
 from memctl.selection import Selection
 from memctl.store import Pacer
@@ -134,7 +135,9 @@ class Reader:
             groups.append(self._wanted(head.base, head.ids, marked))
         entries = self._fetch([wanted for group in groups for wanted in group])
         for head, group in zip(heads, groups, strict=True):
-            messages = filter(None, islice(entries, len(group)))
+            messages = list(filter(None, islice(entries, len(group))))
+            if len(messages) < len(group):
+                self._assert_there(head)
             yield from paged(head.memory, messages, empty=False)
 
     def _large(self, head: Head) -> Iterator[Page]:
@@ -145,10 +148,27 @@ class Reader:
             return tuple(mark for mark, ids in sets if id in ids)
 
         def entries() -> Iterator[Entry | None]:
+            count = 0
             for ids in list_pages(self._wire, head.base + MESSAGES):
-                yield from self._fetch(self._wanted(head.base, ids, marks_of))
+                count += len(ids)
+                for entry in self._fetch(self._wanted(head.base, ids, marks_of)):
+                    if entry is None:
+                        self._assert_there(head)
+                    yield entry
+            if count < head.messages:
+                raise _overtaken(head)
 
         yield from paged(head.memory, filter(None, entries()), empty=False)
+
+    def _assert_there(self, head: Head) -> None:
+        """Tells a payload that is missing from a memory that is being deleted.
+
+        Raises:
+            Unavailable: the memory is no longer there.
+        """
+        [there] = self._wire.ask([(b"EXISTS", head.base + MESSAGES)])
+        if not there:
+            raise _overtaken(head)
 
     def _ids(self, key: bytes) -> IdSet:
         ids = IdSet()
@@ -182,6 +202,13 @@ class Reader:
             if message is None:
                 self._broken.add(one)
             yield None if message is None else Entry(decode(one.id), message, one.marks)
+
+
+def _overtaken(head: Head) -> Unavailable:
+    return Unavailable(
+        f"messages of {head.memory.key} were deleted while they were read",
+        "run again: what was written is whole, and what is gone is not read",
+    )
 
 
 def _look(base: bytes) -> Iterator[Command]:
