@@ -134,10 +134,15 @@ class Reader:
             marked = _marked(zip(head.marks, islice(lists, len(head.marks)), strict=True))
             groups.append(self._wanted(head.base, head.ids, marked))
         entries = self._fetch([wanted for group in groups for wanted in group])
+        doubtful = []
         for head, group in zip(heads, groups, strict=True):
             messages = list(filter(None, islice(entries, len(group))))
             if len(messages) < len(group):
-                self._assert_there(head)
+                doubtful.append((head, messages))
+            else:
+                yield from paged(head.memory, messages, empty=False)
+        for head, messages in doubtful:
+            self._assert_there(head)
             yield from paged(head.memory, messages, empty=False)
 
     def _large(self, head: Head) -> Iterator[Page]:
@@ -151,10 +156,12 @@ class Reader:
             count = 0
             for ids in list_pages(self._wire, head.base + MESSAGES):
                 count += len(ids)
+                missing = False
                 for entry in self._fetch(self._wanted(head.base, ids, marks_of)):
-                    if entry is None:
-                        self._assert_there(head)
+                    missing = missing or entry is None
                     yield entry
+                if missing:
+                    self._assert_there(head)
             if count < head.messages:
                 raise _overtaken(head)
 
