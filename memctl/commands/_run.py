@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import signal
 from collections.abc import AsyncIterator, Coroutine
 from contextlib import asynccontextmanager
@@ -22,6 +23,8 @@ def wait_for(work: Coroutine[Any, Any, T]) -> T:
     Raises:
         Interrupted: SIGINT or SIGTERM came; the operation has let go of everything.
     """
+    # What libraries log of a connection that was cut off is told by memctl's own error.
+    logging.getLogger().addHandler(logging.NullHandler())
     return asyncio.run(_interruptible(work))
 
 

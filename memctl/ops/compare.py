@@ -6,7 +6,6 @@ read once more, some memories at a time, to name every difference.
 
 from __future__ import annotations
 
-import asyncio
 import hashlib
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -109,10 +108,9 @@ class _Compare:
     async def _both(
         self, where: Selection, form: Form
     ) -> tuple[dict[MemoryKey, Fingerprint], dict[MemoryKey, Fingerprint]]:
-        left, right = await asyncio.gather(
-            fingerprints(self._left, where, form, mark_order=self._mark_order),
-            fingerprints(self._right, where, form, mark_order=self._mark_order),
-        )
+        # One after the other: a huge message of each side at once would be one too many.
+        left = await fingerprints(self._left, where, form, mark_order=self._mark_order)
+        right = await fingerprints(self._right, where, form, mark_order=self._mark_order)
         both = self._left.capabilities & self._right.capabilities
         if Capability.EMPTY not in both:
             left, right = _inhabited(left, both), _inhabited(right, both)
@@ -161,9 +159,8 @@ class _Compare:
 
     async def _name_differences(self, keys: list[MemoryKey]) -> None:
         where = self._where.only(frozenset(keys))
-        left, right = await asyncio.gather(
-            self._briefs(self._left, where), self._briefs(self._right, where)
-        )
+        left = await self._briefs(self._left, where)
+        right = await self._briefs(self._right, where)
         for key in keys:
             self._report.differences += self._message_differences(
                 key, left.get(key, {}), right.get(key, {})

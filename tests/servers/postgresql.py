@@ -44,6 +44,10 @@ class Postgresql:
         """The same database through the socket, as libpq writes it."""
         return _socket_url(self.sockets, self.port, "memctl", url.rpartition("/")[2])
 
+    def admin_url(self, url: str) -> str:
+        """The same database through the socket, as its superuser."""
+        return _socket_url(self.sockets, self.port, "postgres", url.rpartition("/")[2])
+
     def execute(self, url: str, sql: str) -> str:
         """Runs SQL through psql; gives what it prints, a line a row.
 

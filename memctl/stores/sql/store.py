@@ -218,10 +218,10 @@ class SqlStore(Store):
     def ordered(self, condition: str) -> str:
         """The statement that reads messages, memory after memory, in order."""
         return (
-            f"SELECT {self.user} AS user_id, m.session_id, m.id, {self.index}, "
+            f"SELECT {self.user} AS owner, m.session_id, m.id, {self.index}, "
             f"{self.small_payload()} AS payload, {self.marks()} AS marks "
             f"FROM {self.source()} WHERE {condition} "
-            f"ORDER BY {self.exact('m.session_id')}, {self.exact('user_id')}, {self.index}, m.id"
+            f"ORDER BY {self.exact('m.session_id')}, {self.exact('owner')}, {self.index}, m.id"
         )
 
     def small_payload(self) -> str:

@@ -1,0 +1,70 @@
+"""Runs a command as a whole process and asks the kernel what it took."""
+
+from __future__ import annotations
+
+import os
+import platform
+import statistics
+import subprocess
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from importlib.metadata import version
+
+# A process inherits the peak of the one that starts it, so a small one stands between.
+_LAUNCHER = """
+import os, subprocess, sys, time
+started = time.perf_counter()
+process = subprocess.Popen(sys.argv[1:], stdout=subprocess.DEVNULL, stdin=subprocess.DEVNULL)
+_, status, usage = os.wait4(process.pid, 0)
+print(time.perf_counter() - started, usage.ru_maxrss)
+sys.exit(os.waitstatus_to_exitcode(status))
+"""
+
+
+@dataclass(frozen=True)
+class Run:
+    """Wall time in seconds and the largest resident set in MiB."""
+
+    seconds: float
+    peak: float
+
+
+def run(command: Sequence[str]) -> Run:
+    """One run, whose output is thrown away.
+
+    Raises:
+        SystemExit: the command failed; it said why.
+    """
+    done = subprocess.run(
+        [sys.executable, "-S", "-c", _LAUNCHER, *command], stdout=subprocess.PIPE, text=True
+    )
+    if done.returncode:
+        sys.exit(f"{' '.join(command)} failed with exit code {done.returncode}")
+    seconds, peak = done.stdout.split()
+    return Run(float(seconds), int(peak) / 1024)
+
+
+def interleaved(commands: dict[str, Sequence[str]], rounds: int) -> dict[str, list[Run]]:
+    """Runs of each command in turn, after one that does not count."""
+    for command in commands.values():
+        run(command)
+    found: dict[str, list[Run]] = {name: [] for name in commands}
+    for _ in range(rounds):
+        for name, command in commands.items():
+            found[name].append(run(command))
+    return found
+
+
+def median(runs: Sequence[Run]) -> float:
+    """The median of the wall times in seconds."""
+    return statistics.median(run.seconds for run in runs)
+
+
+def machine() -> str:
+    """What the figures were measured on."""
+    packages = ", ".join(f"{name} {version(name)}" for name in ("typer", "sqlalchemy", "redis"))
+    return (
+        f"{os.cpu_count()} cores, {platform.system()} {platform.machine()}, "
+        f"Python {platform.python_version()}, {packages}"
+    )

@@ -1,0 +1,48 @@
+"""A message is never copied so often that memory grows by several times its size."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from benchmarks.measure import run
+from memctl.model import MemoryKey
+from tests.commands.conftest import fill
+from tests.conformance import samples
+from tests.conftest import Servers
+
+SIZE = 60_000_000
+LIMIT = 200 * 1024 * 1024 + SIZE
+TARGETS: dict[str, Callable[[Path, Servers], str]] = {
+    "sqlite": lambda folder, _: f"{folder}/a.db",
+    "postgresql": lambda _, servers: servers.postgresql.fresh(),
+    "mysql": lambda _, servers: servers.mariadb_with(
+        "packet-1g", "--max-allowed-packet=1G"
+    ).fresh(),
+    "redis": lambda _, servers: servers.redis.fresh(),
+    "archive": lambda folder, _: f"{folder}/b.ndjson.zst",
+    "sessions": lambda folder, _: f"{folder}/sessions/",
+}
+
+
+def peak(*arguments: str) -> float:
+    """The largest resident set of a run of memctl, in bytes."""
+    return run([sys.executable, "-m", "memctl", *arguments]).peak * 1024 * 1024
+
+
+@pytest.mark.parametrize("name", TARGETS)
+def test_a_huge_message(servers: Servers, tmp_path: Path, name: str) -> None:
+    source = str(tmp_path / "source.ndjson")
+    huge = samples.entry("huge", 1, content="h" * SIZE)
+    entries = [samples.entry("before"), huge, samples.entry("after")]
+    asyncio.run(fill(source, {MemoryKey("u", "s"): entries}))
+    target = TARGETS[name](tmp_path, servers)
+    copied = str(tmp_path / "copy.ndjson")
+    assert peak("migrate", source, target, "--no-verify") < LIMIT
+    assert peak("inspect", target) < LIMIT
+    assert peak("migrate", target, copied, "--no-verify", "--lossy") < LIMIT
+    assert peak("verify", source, copied) < LIMIT
