@@ -11,7 +11,7 @@ from memctl.ops.compare import CompareReport
 from memctl.ops.report import CopyReport
 from memctl.output import tables
 from memctl.output.numbers import count
-from memctl.output.terminal import Report
+from memctl.output.report import Report
 
 
 class CopyOutcome:

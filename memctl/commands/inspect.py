@@ -26,7 +26,8 @@ from memctl.ops import inspect as operation
 from memctl.ops.inspect import Catalogue, Group, GroupBy, Sort
 from memctl.output import tables
 from memctl.output.formats import memory_row
-from memctl.output.terminal import Format, Output, Report
+from memctl.output.report import Report
+from memctl.output.terminal import Format, Output
 from memctl.registry import make_store
 from memctl.selection import Selection
 

@@ -11,7 +11,8 @@ from memctl.commands._context import choose_format, this_run
 from memctl.commands._options import FormatOption, JsonOption, build
 from memctl.errors import UsageError
 from memctl.output import tables
-from memctl.output.terminal import Format, Report
+from memctl.output.report import Report
+from memctl.output.terminal import Format
 from memctl.registry import KINDS, store_class
 
 WRITTEN_AS = {

@@ -25,7 +25,8 @@ from memctl.location import Location
 from memctl.ops.compare import CompareReport, compare
 from memctl.output import tables
 from memctl.output.numbers import count
-from memctl.output.terminal import Format, Output, Report
+from memctl.output.report import Report
+from memctl.output.terminal import Format, Output
 from memctl.registry import make_store
 from memctl.selection import Selection
 from memctl.streams import closing

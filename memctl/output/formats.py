@@ -9,7 +9,7 @@ from typing import Any
 
 from memctl.errors import MemctlError
 from memctl.model import MemoryInfo
-from memctl.output.terminal import Report
+from memctl.output.report import Report
 
 
 def write_json(report: Report, warnings: list[str], error: MemctlError | None) -> None:

@@ -4,19 +4,20 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from memctl.errors import MemctlError
 from memctl.location import visible
 from memctl.ops.report import Progress, Silent
+from memctl.output.report import Report
 
 if TYPE_CHECKING:
-    from rich.console import Console, RenderableType
+    from rich.console import Console
 
 WIDE = 10_000
 """Columns of a table that is piped: never cut."""
@@ -44,20 +45,6 @@ class LogFormat(StrEnum):
 
     TEXT = "text"
     JSON = "json"
-
-
-@dataclass(slots=True)
-class Report:
-    """What a command has to say, ready for every format.
-
-    ``data`` is the JSON object without schema, warnings and error; ``rows`` are flat records for
-    NDJSON and CSV; ``table`` is for people, None where there is nothing to show.
-    """
-
-    command: str
-    data: Callable[[], dict[str, Any]]
-    rows: Callable[[], list[dict[str, Any]]]
-    table: Callable[[], RenderableType | None]
 
 
 @dataclass(slots=True)
