@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from memctl.model import MemoryInfo, MemoryKey
 from memctl.selection import Selection
+from memctl.stores.sql.database import SqlDatabase
 from memctl.streams import closing
 
-if TYPE_CHECKING:
-    from memctl.stores.sql.store import SqlStore
 
-
-async def count(store: SqlStore, where: Selection) -> AsyncIterator[MemoryInfo]:
+async def count(store: SqlDatabase, where: Selection) -> AsyncIterator[MemoryInfo]:
     """The selected memories with all their messages."""
     infos: dict[MemoryKey, MemoryInfo] = {}
     async with store.snapshot() as connection:
@@ -37,7 +35,7 @@ async def count(store: SqlStore, where: Selection) -> AsyncIterator[MemoryInfo]:
         yield info
 
 
-def _by_role(store: SqlStore, condition: str) -> str:
+def _by_role(store: SqlDatabase, condition: str) -> str:
     return (
         f"SELECT user_id, session_id, role, COUNT(*), SUM(size), MIN(at), MAX(at) FROM ("
         f"SELECT {store.user} AS user_id, m.session_id AS session_id, "
@@ -48,7 +46,7 @@ def _by_role(store: SqlStore, condition: str) -> str:
     )
 
 
-def _by_mark(store: SqlStore, condition: str) -> str:
+def _by_mark(store: SqlDatabase, condition: str) -> str:
     return (
         f"SELECT user_id, session_id, mark, COUNT(*) FROM ("
         f"SELECT {store.user} AS user_id, m.session_id AS session_id, marked.mark AS mark "
@@ -58,7 +56,7 @@ def _by_mark(store: SqlStore, condition: str) -> str:
     )
 
 
-def _exactly(store: SqlStore, *columns: str) -> str:
+def _exactly(store: SqlDatabase, *columns: str) -> str:
     return ", ".join(store.exact(column) for column in columns)
 
 

@@ -17,9 +17,9 @@ from sqlalchemy.pool import NullPool
 
 from memctl.errors import BadData, MemctlError, NotFound, Unavailable, UsageError
 from memctl.store import Capability
+from memctl.stores.sql.database import Refused, first_line
 from memctl.stores.sql.huge import CHUNK_BYTES
-from memctl.stores.sql.store import SqlStore, first_line
-from memctl.stores.sql.write import Refused
+from memctl.stores.sql.store import SqlStore
 
 CONNECT_TIMEOUT = 15
 """Seconds until an attempt to connect is given up."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import orjson
 from sqlalchemy.ext.asyncio import AsyncConnection
@@ -13,16 +13,14 @@ from memctl.errors import BadData
 from memctl.model import Entry, Memory, MemoryKey, Page
 from memctl.selection import Selection
 from memctl.store import PAGE_BYTES, PAGE_ENTRIES
+from memctl.stores.sql.database import SqlDatabase
 from memctl.streams import closing
-
-if TYPE_CHECKING:
-    from memctl.stores.sql.store import SqlStore
 
 
 class SqlReader:
     """One pass over a store: at least what is selected."""
 
-    def __init__(self, store: SqlStore, where: Selection) -> None:
+    def __init__(self, store: SqlDatabase, where: Selection) -> None:
         self._store = store
         self._where = where
 

@@ -16,8 +16,9 @@ from sqlalchemy.pool import NullPool
 from memctl import codec
 from memctl.errors import BadData, MemctlError, NotFound, Unavailable, UsageError
 from memctl.location import same_file
+from memctl.stores.sql.database import FETCH_ROWS, first_line
 from memctl.stores.sql.huge import CHUNK_BYTES, HUGE_BYTES
-from memctl.stores.sql.store import FETCH_ROWS, SqlStore, first_line
+from memctl.stores.sql.store import SqlStore
 
 LOCK_TIMEOUT = 30
 """Seconds to wait for another process that writes to the file."""

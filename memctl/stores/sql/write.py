@@ -3,31 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Iterable
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from memctl.errors import BadData, Failure
+from memctl.errors import Failure
 from memctl.model import Entry, MemoryKey, Page, Tally, WriteMode
 from memctl.stores._batches import Large, Small, gather
-
-if TYPE_CHECKING:
-    from memctl.stores.sql.store import SqlStore
-
-
-class Position(NamedTuple):
-    """Where a memory ends: how many messages it holds, and its highest index."""
-
-    messages: int
-    top: int
-
-
-class Refused(BadData):
-    """The database understood the statement, but does not take one of its values."""
-
-    def __init__(self, message: str, failure_code: str) -> None:
-        super().__init__(message)
-        self.failure = Failure(failure_code, message)
+from memctl.stores.sql.database import Position, Refused, SqlDatabase
 
 
 class SqlWriter:
@@ -38,7 +21,7 @@ class SqlWriter:
     again within its own transaction.
     """
 
-    def __init__(self, store: SqlStore, mode: WriteMode) -> None:
+    def __init__(self, store: SqlDatabase, mode: WriteMode) -> None:
         self._store = store
         self._mode = mode
         self._messages: dict[MemoryKey, int] = {}
