@@ -6,7 +6,7 @@ demo=$(mktemp -d)
 trap 'rm -rf "$demo"' EXIT
 
 run() {
-    printf '\n\033[1m$ memctl %s\033[0m\n' "$(printf '%q ' "$@" | sed "s|$demo|DEMO|g")"
+    printf '\n\033[1m$ memctl %s\033[0m\n' "${*//$demo/DEMO}"
     memctl "$@"
 }
 
