@@ -67,7 +67,7 @@ class Memctl(TyperGroup):
         try:
             return super().invoke(ctx)
         except MemctlError as error:
-            _output(ctx).fail(error)
+            _output(ctx).fail(error, ctx.invoked_subcommand)
             raise typer.Exit(error.exit_code) from error
         except BrokenPipeError:
             raise  # whoever read has enough: main ends quietly
@@ -83,7 +83,7 @@ class Memctl(TyperGroup):
         except Exception as error:
             if type(error).__module__.startswith("typer"):
                 raise
-            _output(ctx).fail(_unforeseen(error))
+            _output(ctx).fail(_unforeseen(error), ctx.invoked_subcommand)
             raise typer.Exit(1) from error
 
 

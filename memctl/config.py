@@ -165,7 +165,9 @@ def _run(place: str, command: str) -> str:
             stdin=subprocess.DEVNULL,
         )
     except (subprocess.SubprocessError, UnicodeDecodeError) as error:
-        raise UsageError(f"{place}: its password_command failed", type(error).__name__) from error
+        status = getattr(error, "returncode", None)
+        why = "it took too long" if status is None else f"it ended with exit code {status}"
+        raise UsageError(f"{place}: its password_command failed", why) from error
     return done.stdout.rstrip("\r\n")
 
 

@@ -12,6 +12,8 @@ from memctl.errors import UsageError
 
 ARCHIVE_SUFFIXES = (".ndjson", ".ndjson.gz", ".ndjson.zst")
 SQLITE_SUFFIXES = (".db", ".sqlite", ".sqlite3")
+_PATH_SUFFIXES = (*ARCHIVE_SUFFIXES, *SQLITE_SUFFIXES, ".json")
+LAYOUTS = ("memory", "session")
 OWN_OPTIONS = frozenset({"prefix", "ttl", "state", "state_path", "layout", "path"})
 _HOST = re.compile(r"(\[[^]]*\]|[^:]*)(:\d*)?")
 SECRET_QUERY = re.compile(r"pass|secret|token|key|auth", re.IGNORECASE)
@@ -50,6 +52,8 @@ def parse(text: str) -> Location:
     Raises:
         UsageError: nothing that memctl knows is written so.
     """
+    if not text:
+        raise UsageError("the name of a store is empty", "is a variable unset? . is this folder")
     if text == "-":
         return Location("stdio", "-")
     if "://" in text or text.startswith("unix:"):
@@ -59,6 +63,11 @@ def parse(text: str) -> Location:
 
 def _parse_path(text: str) -> Location:
     path = Path(text).expanduser()
+    before, mark, _ = text.partition("?")
+    if mark and before.lower().endswith(_PATH_SUFFIXES) and not path.exists():
+        raise UsageError(
+            f"{text!r} is a path, and options go with a URL", f"write sqlite:///{text}"
+        )
     name = path.name.lower()
     if name.endswith(ARCHIVE_SUFFIXES):
         return Location("archive", text, path=path)
@@ -76,30 +85,63 @@ def _parse_path(text: str) -> Location:
 
 
 def _parse_url(text: str) -> Location:
-    parts = urlsplit(text)
+    parts = _split(text)
     scheme = parts.scheme.lower()
     kind = _KIND_OF_SCHEME.get(scheme) or _KIND_OF_SCHEME.get(scheme.split("+")[0])
     if kind is None:
         raise UsageError(
-            f"memctl knows no store {scheme}://",
+            f"memctl knows no store {visible(scheme)}://",
             "known are sqlite, postgresql, mysql, redis, rediss, unix; see 'memctl stores'",
         )
     pairs = parse_qsl(parts.query, keep_blank_values=True)
     options = {name: value for name, value in pairs if name in OWN_OPTIONS}
-    rest = urlencode([pair for pair in pairs if pair[0] not in OWN_OPTIONS], quote_via=quote)
-    url = _join(parts._replace(query=rest))
+    others = [pair for pair in pairs if pair[0] not in OWN_OPTIONS]
+    url = _join(parts._replace(query=urlencode(others, quote_via=quote)))
     if kind == "sqlite":
-        # sqlite:///relative and sqlite:////absolute, as SQLAlchemy has it
-        if parts.netloc:
-            raise UsageError(
-                f"{redact(text)} names a host; SQLite has none",
-                "write sqlite:///relative/path.db or sqlite:////absolute/path.db",
-            )
-        path = Path(unquote(parts.path.removeprefix("/"))).expanduser()
-        return Location(kind, redact(text), url, path, options)
-    if kind == "redis" and options.get("layout", "memory") == "session":
+        return _sqlite(text, parts, url, options, others)
+    if options.get("layout", "memory") not in LAYOUTS:
+        raise UsageError(
+            f"layout={visible(options['layout'])} is unknown", f"known are {', '.join(LAYOUTS)}"
+        )
+    if kind == "redis" and options.get("layout") == "session":
         kind = "redis-session"
     return Location(kind, redact(text), url, Path(), options)
+
+
+def _split(text: str) -> SplitResult:
+    """The parts of a URL.  No error shows any of it: what is out of place may be a password."""
+    scheme = visible(text.partition(":")[0])
+    hint = "in user and password write %2F for /, %3F for ?, %23 for #, %40 for @"
+    try:
+        parts = urlsplit(text)
+        if "," not in parts.netloc:  # PostgreSQL takes several hosts
+            _ = parts.port
+    except ValueError:
+        raise UsageError(f"what follows {scheme}:// is no address", hint) from None
+    if parts.fragment or text.endswith("#"):
+        raise UsageError(f"what follows {scheme}:// holds a '#'", hint)
+    return parts
+
+
+def _sqlite(
+    text: str,
+    parts: SplitResult,
+    url: str,
+    options: dict[str, str],
+    others: list[tuple[str, str]],
+) -> Location:
+    """sqlite:///relative and sqlite:////absolute, as SQLAlchemy has it."""
+    if parts.netloc:
+        raise UsageError(
+            f"{redact(text)} names a host; SQLite has none",
+            "write sqlite:///relative/path.db or sqlite:////absolute/path.db",
+        )
+    if others:
+        raise UsageError(
+            f"SQLite takes no option {visible(others[0][0])!r}", "known are state and state_path"
+        )
+    path = Path(unquote(parts.path.removeprefix("/"))).expanduser()
+    return Location("sqlite", redact(text), url, path, options)
 
 
 def redact(url: str) -> str:

@@ -46,11 +46,14 @@ class Memory:
 
     ``summary`` is AgentScope's ``_compressed_summary``: ``""`` where there is none, ``None`` where
     the store has no place for one.  ``ttl`` is the remaining life in seconds, ``None`` for ever.
+    ``place`` is the path at which it stood in its session state, such as ``agent.memory``: a new
+    state gets it there, as the application expects it; it is not part of what the memory is.
     """
 
     key: MemoryKey
     summary: str | None = None
     ttl: float | None = None
+    place: str | None = field(default=None, compare=False)
 
 
 @dataclass(frozen=True, slots=True)

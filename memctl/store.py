@@ -55,6 +55,8 @@ class Store(ABC):
 
     kind: ClassVar[str]
     capabilities: Capability
+    single: ClassVar[bool] = False
+    """Whether it holds one session only."""
     ambiguous: ClassVar[bool] = False
     """Whether its names can be read in several ways, until ``expect`` tells what may be in it."""
 

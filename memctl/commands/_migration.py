@@ -10,6 +10,7 @@ from memctl.errors import Different, UsageError
 from memctl.location import Location
 from memctl.ops.compare import compare
 from memctl.ops.copy import CopyOptions, copy
+from memctl.output.numbers import count
 from memctl.output.terminal import Output
 from memctl.registry import make_store
 from memctl.selection import Selection
@@ -64,7 +65,7 @@ async def _copy(
                 await copy(source, target, where, options, outcome.copied, progress)
     for text in outcome.copied.warnings:
         output.warn(text)
-    refuse_absent(where, outcome.copied.memories.selected, origin.label)
+    refuse_absent(where, outcome.copied.memories.selected, origin.label, origin.options.get("path"))
     if verify and not outcome.dry_run:
         await _verify(output, outcome, origin, destination, where)
 
@@ -98,6 +99,11 @@ async def _verify(
     ):
         with output.progress("verifying"):
             found = expected(await compare(source, target, where), outcome.copied)
+    if outcome.copied.uneven:
+        output.warn(
+            f"not compared, because --on-conflict or --lossy leaves them different: "
+            f"{count(len(outcome.copied.uneven), 'memory')}"
+        )
     outcome.verified = found.equal
     if not found.equal:
         first = found.differences[0]

@@ -60,12 +60,16 @@ async def opened(store: Store, output: Output) -> AsyncIterator[Store]:
                 output.warn(text)
 
 
-def refuse_absent(where: Selection, found: int, label: str) -> None:
-    """Naming a user or a session that is not there is an error; an empty selection is not.
+def refuse_absent(where: Selection, found: int, label: str, path: str | None = None) -> None:
+    """Naming a memory that is not there is an error; an empty selection is not.
 
     Raises:
         NotFound: nothing was found under the names.
     """
+    if path is not None and not found:
+        raise NotFound(
+            f"{label} has no memory at the path {path!r}", "memctl inspect lists what there is"
+        )
     if where.named and not found:
         names = ", ".join(repr(name) for name in sorted(where.users | where.sessions))
         raise NotFound(f"{label} has no memory of {names}", "memctl inspect lists what there is")

@@ -36,28 +36,28 @@ def narrowed(location: Location, where: Selection, path: str | None) -> Location
 
 
 @contextmanager
-def readable(location: Location) -> Iterator[Location]:
-    """A location that can be read more than once: stdin is spooled to a temporary file.
+def readable(location: Location, where: Selection, path: str | None) -> Iterator[Location]:
+    """A location to read from, more than once: stdin is spooled to a temporary file.
 
     Raises:
         BadData: stdin holds neither an archive nor a state_dict.
         Unavailable: there is no room for it.
     """
     if location.kind != "stdio":
-        yield location
+        yield narrowed(location, where, path)
         return
     with tempfile.TemporaryDirectory(prefix="memctl-") as folder:
-        path = Path(folder) / "stdin"
+        spooled = Path(folder) / "stdin"
         try:
-            with path.open("wb") as spool:
+            with spooled.open("wb") as spool:
                 shutil.copyfileobj(sys.stdin.buffer, spool)
         except OSError as error:
             raise Unavailable(
                 f"stdin cannot be kept in {folder}: {error.strerror}", "point TMPDIR to more room"
             ) from error
-        kind, suffix = _sniff(path)
-        spooled = path.rename(path.with_suffix(suffix))
-        yield replace(location, kind=kind, label="-", path=spooled)
+        kind, suffix = _sniff(spooled)
+        found = replace(location, kind=kind, path=spooled.rename(spooled.with_suffix(suffix)))
+        yield narrowed(found, where, path)
 
 
 def _sniff(path: Path) -> tuple[str, str]:

@@ -18,10 +18,10 @@ from memctl.commands._context import Run, this_run
 from memctl.commands._options import STORE_HELP, LossyOption, PathOption, build, selecting
 from memctl.commands._reports import CopyOutcome
 from memctl.commands._run import opened, refuse_absent, wait_for
-from memctl.commands._stores import narrowed, pour, readable
+from memctl.commands._stores import pour, readable
 from memctl.errors import NotFound, Unavailable, UsageError
-from memctl.location import ARCHIVE_SUFFIXES, Location
-from memctl.model import Memory
+from memctl.location import ARCHIVE_SUFFIXES, Location, same_file
+from memctl.model import Memory, OnConflict
 from memctl.ops.copy import CopyOptions, copy
 from memctl.output import markdown
 from memctl.output.numbers import count
@@ -40,11 +40,11 @@ class Shape(StrEnum):
     MARKDOWN = "markdown"
 
 
-_SUFFIXES = {
-    Shape.STATE_DICT: ".json",
-    Shape.ARCHIVE: ".ndjson",
-    Shape.SESSION_DIR: "",
-    Shape.MARKDOWN: ".md",
+_ENDINGS: dict[Shape, tuple[str, ...]] = {
+    Shape.STATE_DICT: (".json",),
+    Shape.ARCHIVE: ARCHIVE_SUFFIXES,
+    Shape.SESSION_DIR: (),
+    Shape.MARKDOWN: (".md",),
 }
 
 
@@ -68,7 +68,9 @@ def export(
             "and archive for several",
         ),
     ] = None,
-    force: Annotated[bool, typer.Option("--force", help="Replace what is there.")] = False,
+    force: Annotated[
+        bool, typer.Option("--force", help="Replace the file, or in a folder the sessions.")
+    ] = False,
     lossy: LossyOption = False,
     path: PathOption = None,
 ) -> None:
@@ -78,9 +80,9 @@ def export(
     file has mode 0600 and appears under its name only when it is whole.
     """
     run = this_run(context)
-    with readable(narrowed(run.locate(store), where, path)) as location:
+    with readable(run.locate(store), where, path) as location:
         shape = shape or _of_ending(output) or wait_for(_by_count(location, where))
-        _refuse_existing(output, shape, force=force)
+        _refuse_output(output, shape, location, force=force)
         outcome = CopyOutcome("export", location.label, output, dry_run=False)
         with _published(output, shape) as place:
             if shape is Shape.MARKDOWN:
@@ -90,7 +92,8 @@ def export(
                 wait_for(_write(run, outcome, location, target, where, lossy=lossy))
     if error := outcome.error():
         raise error
-    run.output.note(f"{count(outcome.copied.memories.written, 'memory')} written to {output}")
+    if output != "-":
+        run.output.note(f"{count(outcome.copied.memories.written, 'memory')} written to {output}")
 
 
 def _of_ending(output: str) -> Shape | None:
@@ -115,12 +118,28 @@ async def _by_count(location: Location, where: Selection) -> Shape:
     return Shape.STATE_DICT if found == 1 else Shape.ARCHIVE
 
 
-def _refuse_existing(output: str, shape: Shape, *, force: bool) -> None:
+def _refuse_output(output: str, shape: Shape, source: Location, *, force: bool) -> None:
+    """Objects to an output that is taken, or that nobody could read back.
+
+    Raises:
+        UsageError: see there.
+    """
     if output == "-":
         if shape is Shape.SESSION_DIR:
             raise UsageError("a folder cannot be written to stdout", "name it: -o FOLDER")
         return
     path = Path(output)
+    if _is_device(path):
+        return
+    if source.path != Path() and same_file(source.path) == same_file(path):
+        raise UsageError(f"{output!r} is the store that is exported", "name another file")
+    endings = _ENDINGS[shape]
+    if endings and not output.lower().endswith(endings):
+        raise UsageError(
+            f"{output!r} does not end as {shape.value} does",
+            f"name it {' or '.join('NAME' + ending for ending in endings)}; "
+            "'memctl migrate' writes databases",
+        )
     if not path.parent.is_dir():
         raise UsageError(f"the folder of {output!r} does not exist", "create it first")
     if shape is Shape.SESSION_DIR:
@@ -129,7 +148,7 @@ def _refuse_existing(output: str, shape: Shape, *, force: bool) -> None:
         taken = path.exists()
         if path.is_dir():
             raise UsageError(f"{output!r} is a folder", "--as session-dir writes a folder")
-    if taken and not force and not _is_device(path):
+    if taken and not force:
         raise UsageError(f"{output!r} exists", "--force replaces it")
 
 
@@ -149,7 +168,7 @@ def _published(output: str, shape: Shape) -> Iterator[Path]:
     if target and shape is Shape.SESSION_DIR:
         yield target
         return
-    suffix = _SUFFIXES[shape]
+    suffix = _ENDINGS[shape][0]
     if target and shape is Shape.ARCHIVE and target.name.lower().endswith(ARCHIVE_SUFFIXES):
         suffix = target.name[target.name.lower().rindex(".ndjson") :]
     try:
@@ -196,11 +215,14 @@ async def _write(
             await _refuse_several(source.headers(where))
         async with opened(make_store(target, create=True), run.output) as file:
             with run.output.progress("exporting") as progress:
-                options = CopyOptions(lossy=lossy)
+                # In a folder that is there already, --force was given.
+                options = CopyOptions(OnConflict.REPLACE, lossy=lossy)
                 await copy(source, file, where, options, outcome.copied, progress)
     for text in outcome.copied.warnings:
         run.output.warn(text)
-    refuse_absent(where, outcome.copied.memories.selected, location.label)
+    refuse_absent(
+        where, outcome.copied.memories.selected, location.label, location.options.get("path")
+    )
 
 
 async def _refuse_several(headers: AsyncIterator[Memory]) -> None:
@@ -243,7 +265,7 @@ async def _write_markdown(
                         file.write(markdown.message(entry))
                     progress.advance(memories=int(page.last), messages=len(page.entries))
     outcome.copied.memories.written = memories
-    refuse_absent(where, memories, location.label)
+    refuse_absent(where, memories, location.label, location.options.get("path"))
 
 
 def command() -> TyperCommand:

@@ -52,11 +52,10 @@ def import_(
     """
     run = this_run(context)
     choose_format(run.output, format_, json=json)
-    with readable(narrowed(run.locate(file), where, path)) as origin:
+    with readable(run.locate(file), where, path) as origin:
         if origin.kind not in FILES:
             raise UsageError(f"{origin.label} is no file to import", "memctl migrate copies stores")
-        origin = narrowed(origin, where, path)
-        destination = run.locate(store)
+        destination = narrowed(run.locate(store), where, path)
         outcome = CopyOutcome("import", origin.label, destination.label, dry_run=dry_run)
         options = CopyOptions(on_conflict, lossy)
         run_copy(run, outcome, origin, destination, where, options, verify=False)

@@ -19,7 +19,7 @@ from memctl.commands._options import (
     selecting,
 )
 from memctl.commands._run import opened, refuse_absent, wait_for
-from memctl.commands._stores import narrowed, readable
+from memctl.commands._stores import readable
 from memctl.errors import UsageError
 from memctl.location import Location
 from memctl.ops import inspect as operation
@@ -64,7 +64,7 @@ def inspect(
         raise UsageError("--messages does not go with --by", "give one of them")
     if limit is None and output.format is Format.TABLE and sys.stdout.isatty():
         limit = TERMINAL_ROWS
-    with readable(narrowed(run.locate(store), where, path)) as location:
+    with readable(run.locate(store), where, path) as location:
         wait_for(_inspect(output, location, where, messages, by, sort, limit or None))
     output.emit()
 
@@ -80,14 +80,19 @@ async def _inspect(
 ) -> None:
     async with opened(make_store(location), output) as store:
         if messages:
-            refuse_absent(where, await print_messages(output, store, where), location.label)
+            refuse_absent(
+                where,
+                await print_messages(output, store, where),
+                location.label,
+                location.options.get("path"),
+            )
         elif by:
             groups = await operation.group(store, where, by)
-            refuse_absent(where, len(groups), location.label)
+            refuse_absent(where, len(groups), location.label, location.options.get("path"))
             output.report = _groups(by, groups)
         else:
             found = await operation.inspect(store, where, sort)
-            refuse_absent(where, len(found.memories), location.label)
+            refuse_absent(where, len(found.memories), location.label, location.options.get("path"))
             head = {
                 "url": store.label,
                 "kind": store.kind,

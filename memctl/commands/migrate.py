@@ -54,7 +54,7 @@ def migrate(
     run = this_run(context)
     choose_format(run.output, format_, json=json)
     options = CopyOptions(on_conflict, lossy, jobs)
-    with readable(narrowed(run.locate(source), where, path)) as origin:
+    with readable(run.locate(source), where, path) as origin:
         destination = narrowed(run.locate(target), where, path)
         outcome = CopyOutcome("migrate", origin.label, destination.label, dry_run=dry_run)
         run_copy(run, outcome, origin, destination, where, options, verify=verify)

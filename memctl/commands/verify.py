@@ -19,7 +19,7 @@ from memctl.commands._options import (
 )
 from memctl.commands._run import opened, refuse_absent, wait_for
 from memctl.commands._show import differences
-from memctl.commands._stores import narrowed, readable
+from memctl.commands._stores import readable
 from memctl.errors import Different, UsageError
 from memctl.location import Location
 from memctl.ops.compare import CompareReport, compare
@@ -56,8 +56,8 @@ def verify(
     if left == right == "-":
         raise UsageError("stdin can be read once", "write one side to a file")
     with (
-        readable(narrowed(run.locate(left), where, path)) as first,
-        readable(narrowed(run.locate(right), where, path)) as second,
+        readable(run.locate(left), where, path) as first,
+        readable(run.locate(right), where, path) as second,
     ):
         found = wait_for(_compare(output, first, second, where, show=show))
     output.report = Report(

@@ -50,6 +50,8 @@ class CompareReport:
     left_messages: int = 0
     right_messages: int = 0
     differences: list[Difference] = field(default_factory=list)
+    warnings: list[str] = field(default_factory=list)
+    """What could not be compared, because one side has no place for it."""
 
     @property
     def equal(self) -> bool:
@@ -89,6 +91,8 @@ class _Compare:
         await introduce(self._left, self._right, self._where)
         await introduce(self._right, self._left, self._where)
         left, right = await self._both(self._where, Form.TEXT)
+        self._warn(self._left, left, self._right)
+        self._warn(self._right, right, self._left)
         report.left_messages = sum(side.messages for side in left.values())
         report.right_messages = sum(side.messages for side in right.values())
         suspects = frozenset(
@@ -104,6 +108,19 @@ class _Compare:
             for group in _groups(differing, left, right):
                 await self._name_differences(group)
         return report
+
+    def _warn(self, store: Store, found: dict[MemoryKey, Fingerprint], other: Store) -> None:
+        """Says what one side has and the other has no place for."""
+        sides = found.values()
+        for flag, what, has in (
+            (Capability.SUMMARIES, "summaries", any(side.summary for side in sides)),
+            (Capability.TTL, "expiries", any(side.expires for side in sides)),
+        ):
+            if has and flag not in other.capabilities:
+                self._report.warnings.append(
+                    f"the {what} of {store.label} were not compared: {other.label} has no place "
+                    "for them"
+                )
 
     async def _both(
         self, where: Selection, form: Form
@@ -147,11 +164,11 @@ class _Compare:
         self, left: dict[MemoryKey, Fingerprint], right: dict[MemoryKey, Fingerprint]
     ) -> None:
         for key in sorted(left.keys() - right.keys()):
-            text = f"its {left[key].messages} messages are only in {self._left.label}"
+            text = f"only in {self._left.label}, with messages: {left[key].messages}"
             self._report.differences.append(Difference(key, "memory-missing", "", text))
             self._report.missing += 1
         for key in sorted(right.keys() - left.keys()):
-            text = f"its {right[key].messages} messages are only in {self._right.label}"
+            text = f"only in {self._right.label}, with messages: {right[key].messages}"
             self._report.differences.append(Difference(key, "memory-extra", "", text))
             self._report.extra += 1
 

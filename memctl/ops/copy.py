@@ -214,8 +214,8 @@ class _Copy:
                 await self._write(self._unknown(keys, held))
             case OnConflict.REPLACE:
                 report.warnings.append(
-                    f"{len(keys)} memories were replaced in {self._target.label}; "
-                    "that cannot be taken back"
+                    f"what {self._target.label} held otherwise is replaced, and that cannot be "
+                    f"taken back; memories: {len(keys)}"
                 )
                 pages = self._read(self._where.only(keys), first=False)
                 await self._write(pages, WriteMode.REPLACE)
@@ -241,8 +241,12 @@ class _Copy:
                 ]
                 self._report.messages.skipped += len(page.entries) - len(entries)
                 # A summary that the target has is part of what it holds, and stays.
-                memory = replace(page.memory, summary=None) if there.summary else page.memory
-                yield Page(memory, entries, offset, page.last)
+                adds = page.memory.summary and not there.summary
+                memory = page.memory if adds else replace(page.memory, summary=None)
+                if entries or (page.last and (adds or offset > there.messages)):
+                    yield Page(memory, entries, offset, page.last)
+                elif page.last:
+                    self._report.memories.unchanged += 1
                 offset += len(entries)
 
 

@@ -29,6 +29,8 @@ async def refuse_losses(
         Loss: it would lose something, and ``lossy`` is not set.
         UsageError: several memories of one session have no names in the target.
     """
+    if target.single:
+        await _refuse_several(source, target, where)
     lacking = source.capabilities & ~target.capabilities
     if not lacking & (
         Capability.PARTS | Capability.REPEATED_IDS | Capability.SUMMARIES | Capability.TTL
@@ -49,13 +51,25 @@ async def refuse_losses(
                     first.setdefault(loss, memory.key)
                     counts[loss] = counts.get(loss, 0) + 1
     losses = [
-        f"{counts[loss]} memories have {_LOSSES[loss][0]} that {target.label} has no place for "
-        f"(the first: {first[loss]})"
+        f"{target.label} has no place for {_LOSSES[loss][0]}, and {first[loss]} has one "
+        f"(such memories: {counts[loss]})"
         for loss in first
     ]
     if losses and not lossy:
         raise Loss("; ".join(losses), _LOSSES[next(iter(first))][1])
     return [f"{text}: left behind" for text in losses]
+
+
+async def _refuse_several(source: Store, target: Store, where: Selection) -> None:
+    sessions = set()
+    async with closing(source.headers(where)) as memories:
+        async for memory in memories:
+            sessions.add(memory.key[:2])
+            if len(sessions) > 1:
+                raise UsageError(
+                    f"{target.label} holds one session, and several are selected",
+                    "choose one with --user and --session, or name an archive or a folder",
+                )
 
 
 async def _headers(

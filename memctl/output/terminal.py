@@ -126,10 +126,10 @@ class Output:
                 if table is not None:
                     self.console().print(table)
 
-    def fail(self, error: MemctlError) -> None:
+    def fail(self, error: MemctlError, command: str = "") -> None:
         """Reports how far a run came, then why it ended."""
         if self.report is None and self.format is Format.JSON:
-            self.report = Report("error", dict, list, lambda: None)
+            self.report = Report(command, dict, list, lambda: None)
         self.emit(error)
         more = {"code": error.code} if self.log_format is LogFormat.JSON else {}
         if error.hint:

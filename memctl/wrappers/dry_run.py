@@ -44,6 +44,11 @@ class DryRun(Store):
         return await self._target.identity() if self._exists else f"absent:{self.label}"
 
     @property
+    def single(self) -> bool:  # type: ignore[override]
+        """That of the target."""
+        return self._target.single
+
+    @property
     def ambiguous(self) -> bool:  # type: ignore[override]
         """That of the target."""
         return self._target.ambiguous

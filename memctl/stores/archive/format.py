@@ -109,7 +109,8 @@ def memory_line(memory: Memory) -> bytes:
     if part:
         record["part"] = part
     record["summary"] = memory.summary
-    record["attributes"] = {} if memory.ttl is None else {"ttl": memory.ttl}
+    attributes = {"ttl": memory.ttl, "place": memory.place}
+    record["attributes"] = {name: value for name, value in attributes.items() if value is not None}
     return codec.dumps({"memory": record}) + b"\n"
 
 
@@ -177,12 +178,15 @@ def read_memory(line: Line) -> Memory:
     """The memory that a line opens; raises ValueError if it is not written so."""
     record = _object(_object(codec.loads(bytes(line))).get("memory"))
     user, session, part = record.get("user"), record.get("session"), record.get("part", "")
-    summary, ttl = record.get("summary"), _object(record.get("attributes", {})).get("ttl")
+    attributes = _object(record.get("attributes", {}))
+    summary, ttl, place = record.get("summary"), attributes.get("ttl"), attributes.get("place")
     if not (isinstance(user, str) and isinstance(session, str) and isinstance(part, str)):
         raise ValueError("the name of the memory is not a text")
     if not isinstance(summary, str | None) or not isinstance(ttl, int | float | None):
         raise ValueError("the summary is not a text, or the ttl not a number")
-    return Memory(MemoryKey(user, session, part), summary, ttl)
+    if not isinstance(place, str | None):
+        raise ValueError("the place is not a text")
+    return Memory(MemoryKey(user, session, part), summary, ttl, place)
 
 
 def read_end(line: Line) -> End:

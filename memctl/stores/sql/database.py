@@ -156,7 +156,7 @@ class SqlDatabase(Store):
                     async with self._engine.begin() as connection:
                         await connection.run_sync(create_tables)
             except BaseException:
-                await self._engine.dispose()
+                await self.close()
                 raise
 
     async def close(self) -> None:

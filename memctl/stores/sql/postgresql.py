@@ -22,6 +22,7 @@ CONNECT_TIMEOUT = 15
 """Seconds until an attempt to connect is given up."""
 
 UNIQUE_VIOLATION = "23505"
+UNKNOWN_SETTING = "42704"
 
 # Escapes that JSON may hold and PostgreSQL's json operators refuse, anywhere in the text: NUL, and
 # surrogates without a partner.
@@ -49,10 +50,15 @@ class PostgresqlStore(SqlStore):
                     timeout=CONNECT_TIMEOUT,
                     server_settings={"application_name": "memctl", "jit": "off"},
                 )
-            except (ValueError, asyncpg.ClientConfigurationError) as error:
+            except asyncpg.ClientConfigurationError as error:
                 raise UsageError(
                     f"{self.label}: {first_line(error)}", "write it as for psql"
                 ) from error
+            except ValueError:
+                # Its text may hold a part of the password.
+                raise UsageError(
+                    f"{self.label} is no address of PostgreSQL", "write it as for psql"
+                ) from None
 
         engine = create_async_engine(
             "postgresql+asyncpg://", async_creator=connect, poolclass=NullPool
@@ -156,6 +162,8 @@ class PostgresqlStore(SqlStore):
                 return NotFound(said, "create the database first")
             case "25" | "42" if state in ("25006", "42501"):
                 return Unavailable(said, "this login may not write here")
+            case "42" if state == UNKNOWN_SETTING:
+                return UsageError(said, "is the option in the URL written right?")
             case "42":
                 return BadData(said, "are these AgentScope's tables?")
             case "53":
@@ -164,6 +172,8 @@ class PostgresqlStore(SqlStore):
             return None
         if isinstance(error, TimeoutError):
             return Unavailable(f"{self.label}: no answer in {CONNECT_TIMEOUT} seconds")
+        if isinstance(error, OSError) and "SSL" in said:
+            return Unavailable(said, "a server without TLS takes sslmode=prefer or disable")
         if isinstance(error, OSError):
             return Unavailable(said, "is the server running, and are host and port right?")
         return Unavailable(said)

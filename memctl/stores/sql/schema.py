@@ -58,6 +58,11 @@ def missing_tables(connection: Connection) -> list[str]:
             continue
         columns = {column["name"] for column in inspect(connection).get_columns(name)}
         lacking = [column.name for column in table.columns if column.name not in columns]
+        lacking += [
+            f"{name}.id that is a text"
+            for column in inspect(connection).get_columns(name)
+            if column["name"] == "id" and not isinstance(column["type"], String)
+        ]
         if lacking:
             raise BadData(
                 f"the table {name!r} is not AgentScope's: it has no column {lacking[0]!r}",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import sqlite3
+import threading
 from collections.abc import Sequence
 from typing import Any
 from urllib.parse import quote
@@ -15,7 +16,7 @@ from sqlalchemy.pool import NullPool
 
 from memctl import codec
 from memctl.errors import BadData, MemctlError, NotFound, Unavailable, UsageError
-from memctl.location import same_file
+from memctl.location import Location, same_file
 from memctl.stores.sql.database import FETCH_ROWS, first_line
 from memctl.stores.sql.huge import CHUNK_BYTES, HUGE_BYTES
 from memctl.stores.sql.store import SqlStore
@@ -38,6 +39,10 @@ class SqliteStore(SqlStore):
     _driver: sqlite3.Connection
     _aside = False
 
+    def __init__(self, location: Location, *, create: bool = False) -> None:
+        super().__init__(location, create=create)
+        self._threads: list[threading.Thread] = []
+
     def make_engine(self) -> AsyncEngine:
         path = self.location.path
         if not path.name:
@@ -54,6 +59,7 @@ class SqliteStore(SqlStore):
         def connect_driver() -> sqlite3.Connection:
             # Transactions are begun by hand: the driver would begin none for reading.  Blobs are
             # opened from another thread than aiosqlite's, while that one waits.
+            self._threads.append(threading.current_thread())
             self._driver = sqlite3.connect(
                 uri, uri=True, isolation_level=None, timeout=LOCK_TIMEOUT, check_same_thread=False
             )
@@ -67,6 +73,13 @@ class SqliteStore(SqlStore):
         )
         event.listen(engine.sync_engine, "connect", _prepare)
         return engine
+
+    async def close(self) -> None:
+        await super().close()
+        # aiosqlite lets its threads end by themselves, and what they say last needs the loop.
+        for thread in self._threads:
+            await asyncio.to_thread(thread.join, LOCK_TIMEOUT)
+        self._threads.clear()
 
     async def identity(self) -> str:
         return f"file:{same_file(self.location.path)}"

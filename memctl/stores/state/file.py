@@ -30,6 +30,7 @@ class StateFileStore(StateStore):
     """
 
     kind = "state"
+    single = True
     ambiguous = True
     default_path = ""
 
@@ -98,7 +99,7 @@ class StateFileStore(StateStore):
                 f"{document.name} holds no memory of AgentScope",
                 "a memory is an object with '_compressed_summary' or a list of messages 'content'",
             )
-        if self.path is not None and self.path not in index.parts:
+        if self.path is not None and not {self.path, ""} & index.parts.keys():
             paths = ", ".join(sorted(index.parts)) or "the file itself"
             raise NotFound(f"{document.name} holds no memory {self.path!r}", f"it holds {paths}")
 

@@ -152,7 +152,8 @@ class StateStore(Store):
                 index = await self._index(document, keep=keep)
                 self.check(document, index)
                 for key, part in self._named(owned, index, where):
-                    yield Found(Memory(key, part.text, document.ttl), part, document)
+                    memory = Memory(key, part.text, document.ttl, part.path or None)
+                    yield Found(memory, part, document)
                 await asyncio.sleep(0)
         self._checked = {_scope(where)}
 
@@ -172,7 +173,10 @@ class StateStore(Store):
         """Objects to a document that should hold something else."""
 
     def _named(self, owned: Owned, index: Index, where: Selection) -> list[tuple[MemoryKey, Part]]:
-        parts = [part for part in index.parts.values() if self._is_chosen(part.path, where)]
+        # A document that is itself a memory has no paths to choose from.
+        parts = [part for part in index.parts.values() if self._is_chosen(part.path, where)] or [
+            part for part in index.parts.values() if part.path == ""
+        ]
         user, session = (owned.bare if "" in index.parts else None) or owned.owner
         named = []
         for part in parts:

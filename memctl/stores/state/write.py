@@ -118,8 +118,9 @@ class StateWriter:
     ) -> Plan | Failure:
         store = self._store
         path = memory.key.part or store.path
-        wanted = store.default_path if document is None else DEFAULT_PATH
-        wanted = wanted if path is None else path
+        bare = document is None and not store.default_path
+        usual = "" if bare else memory.place or DEFAULT_PATH
+        wanted = usual if path is None else path
         if document is None:
             return plan(None, wanted, memory, self._mode, offset, messages=messages)
         try:
