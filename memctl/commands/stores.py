@@ -41,9 +41,7 @@ def stores(
         lambda: {"stores": found},
         lambda: found,
         lambda: tables.kinds(
-            {name: str(value) for name, value in row.items() if name != "capabilities"}
-            | {"capabilities": ", ".join(row["capabilities"]) or row["missing"]}
-            for row in ({"missing": "", **row} for row in found)
+            (row["kind"], row["written_as"], row["what"], _able(row)) for row in found
         ),
     )
     output.emit()
@@ -56,6 +54,10 @@ def _kind(kind: str) -> dict[str, Any]:
         return row | {"capabilities": store_class(kind).capabilities.names()}
     except UsageError as error:
         return row | {"capabilities": [], "missing": error.hint}
+
+
+def _able(row: dict[str, Any]) -> str:
+    return ", ".join(row["capabilities"]) or row.get("missing") or ""
 
 
 def command() -> TyperCommand:

@@ -6,6 +6,8 @@ import json
 from collections.abc import Iterator
 from typing import Any
 
+from rich.cells import cell_len, set_cell_size
+from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
 from rich.text import Text
 
 from memctl import codec
@@ -16,10 +18,40 @@ from memctl.output.numbers import count, duration, size
 FOLDED = 120
 """Columns that a folded tool call or result may take."""
 
+GLANCE = 4096
+"""Characters of a tool call or result that are looked at to fold it."""
+
+INDENT = "   "
+"""What stands before the lines of a message."""
+
 _ROLE_STYLES = {"user": "bold green", "assistant": "bold blue", "system": "bold magenta"}
 
 
-def heading(memory: Memory) -> Text:
+class _Lines:
+    """Lines that keep their indentation where a terminal wraps them."""
+
+    def __init__(self, text: Text, first: str = INDENT) -> None:
+        self._text = text
+        self._first = first
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        overflow = options.overflow or "fold"
+        first = self._first
+        for line in self._text.split("\n", allow_blank=True):
+            margin = INDENT + _leading(line.plain, options.max_width // 4)
+            room = max(options.max_width - len(margin), 1)
+            line = line[len(margin) - len(INDENT) :]
+            for part in line.wrap(console, room, overflow=overflow, no_wrap=options.no_wrap):
+                yield Text(first + margin[len(INDENT) :]) + part if part else Text()
+                first = margin
+            first = INDENT
+
+
+def _leading(line: str, most: int) -> str:
+    return line[: min(len(line) - len(line.lstrip(" ")), most)]
+
+
+def heading(memory: Memory) -> RenderableType:
     """The line above a conversation, and its summary."""
     key = memory.key
     text = Text(f"── {visible(key.user)} / {visible(key.session)}", "bold")
@@ -27,26 +59,25 @@ def heading(memory: Memory) -> Text:
         text.append(f" ({visible(key.part)})")
     if memory.ttl is not None:
         text.append(f"  expires in {duration(memory.ttl)}", "not bold dim")
+    parts = [_Lines(text, "")]
     if memory.summary:
-        text.append("\n")
-        text.append_text(_indented(memory.summary, "not bold italic"))
-    return text
+        parts.append(_body(memory.summary, "italic"))
+    return Group(*parts)
 
 
-def message(entry: Entry, number: int) -> Text:
+def message(entry: Entry, number: int) -> RenderableType:
     """A message: a line of who and when, then its blocks."""
     value = codec.loads(entry.message)
     role = str(value.get("role", "?"))
-    text = Text(f"#{number} ", "dim")
+    text = Text()
+    text.append(f"#{number} ", "dim")
     text.append(visible(str(value.get("name", role))), _ROLE_STYLES.get(role, "bold"))
-    text.append(f" ({visible(role)})  {visible(str(value.get('timestamp') or ''))}", "dim")
+    when = visible(str(value.get("timestamp") or ""))
+    text.append(f" ({visible(role)})" + (f"  {when}" if when else ""), "dim")
     for mark in entry.marks:
         text.append("  ")
         text.append(f"[{visible(mark)}]", "yellow")
-    for block in blocks(value.get("content")):
-        text.append("\n")
-        text.append_text(_block(block))
-    return text
+    return Group(_Lines(text, ""), *(_block(block) for block in blocks(value.get("content"))))
 
 
 def blocks(content: Any) -> Iterator[dict[str, Any]]:
@@ -58,10 +89,10 @@ def blocks(content: Any) -> Iterator[dict[str, Any]]:
         yield block if isinstance(block, dict) else {"type": "?", "value": block}
 
 
-def _block(block: dict[str, Any]) -> Text:
+def _block(block: dict[str, Any]) -> _Lines:
     match block.get("type"):
         case "text":
-            return _indented(str(block.get("text", "")), "")
+            return _body(str(block.get("text", "")))
         case "thinking":
             return _line("thinking", fold(str(block.get("thinking", ""))), "dim italic")
         case _:
@@ -105,16 +136,18 @@ def media(source: Any) -> str:
 
 def fold(text: str) -> str:
     """The text on one line, cut where it gets long, control characters shown."""
-    line = visible(" ".join(text.split()))
-    return line if len(line) <= FOLDED else line[: FOLDED - 1] + "…"
+    line = visible(" ".join(text[:GLANCE].split()))
+    if len(text) <= GLANCE and cell_len(line) <= FOLDED:
+        return line
+    return set_cell_size(line, min(cell_len(line), FOLDED - 1)) + "…"
 
 
-def _line(label: str, said: str, style: str) -> Text:
-    text = Text("   ")
+def _line(label: str, said: str, style: str) -> _Lines:
+    text = Text()
     text.append(label, style)
-    text.append(f"  {said}", "dim")
-    return text
+    text.append(f"  {said}")
+    return _Lines(text)
 
 
-def _indented(text: str, style: str) -> Text:
-    return Text("\n".join("   " + visible(line) for line in text.split("\n")), style)
+def _body(text: str, style: str = "") -> _Lines:
+    return _Lines(Text("\n".join(visible(line) for line in text.split("\n")), style))

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 
+from rich.cells import cell_len
+from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
 from rich.console import Group as Stack
-from rich.console import RenderableType
-from rich.table import Table
 from rich.text import Text
 
 from memctl.location import visible
@@ -15,8 +16,93 @@ from memctl.ops.compare import CompareReport
 from memctl.ops.inspect import Catalogue, Group, Totals
 from memctl.ops.report import CopyReport
 from memctl.output.numbers import bar, count, duration, size
+from memctl.output.terminal import WIDE
 
 SHOWN_DIFFERENCES = 50
+
+GAP = 2
+"""Blank columns between two cells."""
+
+ENOUGH = 36
+"""Columns of an id (a UUID) that go before anything that may be left out."""
+
+LEAST = 3
+"""Columns that are left of an id on the narrowest terminal."""
+
+
+@dataclass(slots=True)
+class _Column:
+    """Cells under a name.
+
+    The column with the smallest ``leaves`` is the first to go where a terminal is narrow; one
+    without stays.  ``shrinks`` has its cells cut, with an ellipsis, when nothing can go any more.
+    """
+
+    name: str
+    cells: Sequence[Text]
+    right: bool = False
+    leaves: int | None = None
+    shrinks: bool = False
+
+    def width(self) -> int:
+        return max(cell_len(self.name), max((cell.cell_len for cell in self.cells), default=0))
+
+
+class _Grid:
+    """Columns side by side, one line a row; in a pipe nothing is left out or cut."""
+
+    def __init__(self, columns: list[_Column]) -> None:
+        self._columns = [(column, column.width()) for column in columns]
+
+    def width(self) -> int:
+        """Columns of the terminal that all of it takes."""
+        return _taken(width for _, width in self._columns)
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        fitted = self._columns
+        if options.max_width < WIDE:
+            fitted = _fit(fitted, options.max_width)
+        yield _line([Text(column.name, "dim") for column, _ in fitted], fitted)
+        for row in zip(*(column.cells for column, _ in fitted), strict=True):
+            yield _line(row, fitted)
+
+
+def _taken(widths: Iterable[int]) -> int:
+    return sum(width + GAP for width in widths) - GAP
+
+
+def _fit(columns: list[tuple[_Column, int]], room: int) -> list[tuple[_Column, int]]:
+    """The columns for which there is room, and their widths."""
+    for leaving in sorted({column.leaves for column, _ in columns if column.leaves is not None}):
+        needed = (min(width, ENOUGH) if column.shrinks else width for column, width in columns)
+        if _taken(needed) <= room:
+            break
+        columns = [item for item in columns if item[0].leaves != leaving]
+    room -= _taken(0 if column.shrinks else width for column, width in columns)
+    fitted = dict.fromkeys(range(len(columns)), 0)
+    shrinking = sorted(
+        (width, place) for place, (column, width) in enumerate(columns) if column.shrinks
+    )
+    for before, (width, place) in enumerate(shrinking):
+        # What a short id does not need goes to the longer ones.
+        fitted[place] = min(width, max(LEAST, room // (len(shrinking) - before)))
+        room -= fitted[place]
+    return [
+        (column, fitted[place] if column.shrinks else width)
+        for place, (column, width) in enumerate(columns)
+    ]
+
+
+def _line(row: Sequence[Text], columns: list[tuple[_Column, int]]) -> Text:
+    line = Text(overflow="fold")
+    for place, (cell, (column, width)) in enumerate(zip(row, columns, strict=True)):
+        fitted = cell.copy()
+        fitted.truncate(width, overflow="ellipsis")
+        fitted.align("right" if column.right else "left", width)
+        line.append(" " * GAP if place else "")
+        line.append_text(fitted)
+    line.rstrip()
+    return line
 
 
 def catalogue(label: str, found: Catalogue, limit: int | None) -> RenderableType:
@@ -55,40 +141,29 @@ def _counts(counts: dict[str, int]) -> str:
     return "  ".join(f"{visible(name)} {number:,}" for name, number in largest)
 
 
-def _memories(rows: list[MemoryInfo], found: Catalogue) -> Table:
+def _memories(rows: list[MemoryInfo], found: Catalogue) -> _Grid:
     largest = max(info.bytes for info in found.memories) or 1
-    with_path = any(info.key.part for info in rows)
-    with_ttl = any(info.ttl is not None for info in rows)
-    table = Table(box=None, pad_edge=False, header_style="dim", padding=(0, 2, 0, 0))
-    for name in ("user", "session", *(["path"] if with_path else [])):
-        table.add_column(name, overflow="fold")
-    table.add_column("messages", justify="right")
-    table.add_column("size", justify="right", no_wrap=True)
-    table.add_column("", no_wrap=True, min_width=8)
-    table.add_column("roles", overflow="fold")
-    table.add_column("marks", overflow="fold")
-    table.add_column("last", no_wrap=True)
-    if with_ttl:
-        table.add_column("expires in", no_wrap=True)
+    columns = [
+        _Column("user", [_cell(info.key.user) for info in rows], shrinks=True),
+        _Column("session", [_cell(info.key.session) for info in rows], shrinks=True),
+    ]
+    if any(info.key.part for info in rows):
+        columns.append(_Column("path", [_cell(info.key.part) for info in rows], shrinks=True))
+    columns += [
+        _Column("messages", [Text(f"{info.messages:,}") for info in rows], right=True),
+        _Column("size", [Text(size(info.bytes)) for info in rows], right=True),
+        _Column("", [Text(bar(info.bytes / largest), "cyan") for info in rows], leaves=1),
+        _Column("roles", [Text(_counts(info.roles), "dim") for info in rows], leaves=2),
+        _Column("marks", [Text(_counts(info.marks), "yellow") for info in rows], leaves=3),
+        _Column("last", [Text(visible((info.last or "")[:19])) for info in rows], leaves=4),
+    ]
+    if any(info.ttl is not None for info in rows):
+        lives = [Text("" if info.ttl is None else duration(info.ttl)) for info in rows]
+        columns.append(_Column("expires in", lives, leaves=6))
     if found.totals.summaries is not None:
-        table.add_column("summary")
-    for info in rows:
-        cells = [_cell(info.key.user), _cell(info.key.session)]
-        cells += [_cell(info.key.part)] if with_path else []
-        cells += [
-            Text(f"{info.messages:,}"),
-            Text(size(info.bytes)),
-            Text(bar(info.bytes / largest), "cyan"),
-            Text(_counts(info.roles), "dim"),
-            Text(_counts(info.marks), "yellow"),
-            _cell((info.last or "")[:19]),
-        ]
-        if with_ttl:
-            cells.append(Text("" if info.ttl is None else duration(info.ttl)))
-        if found.totals.summaries is not None:
-            cells.append(Text("yes" if info.summary else ""))
-        table.add_row(*cells)
-    return table
+        summaries = [Text("yes" if info.summary else "") for info in rows]
+        columns.append(_Column("summary", summaries, leaves=5))
+    return _Grid(columns)
 
 
 def _cell(text: str) -> Text:
@@ -97,43 +172,50 @@ def _cell(text: str) -> Text:
 
 def groups(by: str, found: list[Group]) -> RenderableType:
     """A row a group."""
-    table = Table(box=None, pad_edge=False, header_style="dim", padding=(0, 2, 0, 0))
-    table.add_column(by, overflow="fold")
-    for name in ("memories", "messages", "size"):
-        table.add_column(name, justify="right")
-    table.add_column("", no_wrap=True)
     largest = max((group.messages for group in found), default=1) or 1
-    for group in found:
-        table.add_row(
-            _cell(group.name),
-            f"{group.memories:,}",
-            f"{group.messages:,}",
-            size(group.bytes),
-            Text(bar(group.messages / largest), "cyan"),
-        )
-    return table
+    return _Grid(
+        [
+            _Column(by, [_cell(group.name) for group in found], shrinks=True),
+            _Column("memories", [Text(f"{group.memories:,}") for group in found], right=True),
+            _Column("messages", [Text(f"{group.messages:,}") for group in found], right=True),
+            _Column("size", [Text(size(group.bytes)) for group in found], right=True),
+            _Column("", [Text(bar(group.messages / largest), "cyan") for group in found], leaves=1),
+        ]
+    )
 
 
-def copy(report: CopyReport, source: str, target: str, *, dry_run: bool) -> RenderableType:
-    """What a copy did, then every memory that failed."""
+def copy(
+    report: CopyReport, source: str, target: str, *, dry_run: bool, ended: bool = True
+) -> RenderableType | None:
+    """What a copy did, then every memory that failed.
+
+    A copy that did not reach its end (``ended`` is false) has nothing to tell when it had selected
+    nothing yet: None.
+    """
     memories, messages = report.memories, report.messages
-    verb = "would be written" if dry_run else "written"
+    if not ended and not memories.selected and not report.failures:
+        return None
+    done = "would be " if dry_run else ""
     text = Text(f"{visible(source)} → {visible(target)}", "bold")
     facts = [
         f"{count(memories.selected, 'memory')} selected",
-        f"{memories.written:,} {verb}",
+        f"{memories.written:,} {done}written",
         f"{memories.unchanged:,} unchanged",
     ]
     if memories.skipped:
-        facts.append(f"{memories.skipped:,} skipped")
+        facts.append(f"{memories.skipped:,} {done}skipped")
     if memories.failed:
-        facts.append(f"{memories.failed:,} left as they were")
+        left = "would be left as they are" if dry_run else "left as they were"
+        facts.append(f"{memories.failed:,} {left}")
     text.append("\n" + ", ".join(facts), "not bold")
-    more = [f"{count(messages.selected, 'message')} selected", f"{messages.written:,} {verb}"]
+    more = [
+        f"{count(messages.selected, 'message')} selected",
+        f"{messages.written:,} {done}written",
+    ]
     if messages.skipped:
-        more.append(f"{messages.skipped:,} already there or skipped")
+        more.append(f"{messages.skipped:,} already there or {done}skipped")
     if messages.deleted:
-        more.append(f"{messages.deleted:,} replaced")
+        more.append(f"{messages.deleted:,} {done}replaced")
     text.append("\n" + ", ".join(more), "not bold")
     for key, failure in report.failures:
         text.append(
@@ -166,15 +248,39 @@ def comparison(report: CompareReport, left: str, right: str) -> RenderableType:
         )
     hidden = len(report.differences) - SHOWN_DIFFERENCES
     if hidden > 0:
-        text.append(f"\nand {count(hidden, 'difference')} more: --format ndjson names all", "dim")
+        text.append(
+            f"\nand {count(hidden, 'difference')} more: --format ndjson names all", "not bold dim"
+        )
     return text
 
 
-def kinds(rows: Iterable[dict[str, str]]) -> RenderableType:
-    """The kinds of store."""
-    table = Table(box=None, pad_edge=False, header_style="dim", padding=(0, 2, 0, 0))
-    for name in ("kind", "written as", "what it is", "holds beside messages and marks"):
-        table.add_column(name, overflow="fold")
-    for row in rows:
-        table.add_row(*(Text(value) for value in row.values()))
-    return table
+def kinds(rows: Iterable[tuple[str, str, str, str]]) -> RenderableType:
+    """The kinds of store: name, how it is written, what it is, what it can."""
+    names = ("kind", "written as", "what it is", "capabilities")
+    return _Kinds(
+        [
+            _Column(name, [Text(visible(cell)) for cell in cells])
+            for name, cells in zip(names, zip(*rows, strict=True), strict=True)
+        ]
+    )
+
+
+class _Kinds:
+    """A table where it has room, else a paragraph a kind."""
+
+    def __init__(self, columns: list[_Column]) -> None:
+        self._columns = columns
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        grid = _Grid(self._columns)
+        if grid.width() <= options.max_width:
+            yield grid
+            return
+        margin = self._columns[0].width() + GAP
+        for kind, written, what, able in zip(*(item.cells for item in self._columns), strict=True):
+            label = kind.plain
+            for part, style in ((what, ""), (written, "cyan"), (able, "dim")):
+                part.style = style
+                for line in part.wrap(console, max(options.max_width - margin, 1)):
+                    yield Text.assemble((label.ljust(margin), "bold"), line)
+                    label = ""

@@ -1,0 +1,90 @@
+"""Reports for people, drawn at a given width."""
+
+from __future__ import annotations
+
+import io
+import json
+
+import pytest
+from rich.cells import cell_len
+from rich.console import Console, RenderableType
+
+from memctl.errors import Failure
+from memctl.model import Entry, MemoryInfo, MemoryKey
+from memctl.ops.inspect import Catalogue, Totals
+from memctl.ops.report import CopyReport
+from memctl.output import conversation, tables
+
+
+def drawn(renderable: RenderableType, width: int) -> list[str]:
+    """The lines that Rich makes of it."""
+    console = Console(file=io.StringIO(), width=width, highlight=False, markup=False, emoji=False)
+    with console.capture() as capture:
+        console.print(renderable)
+    return capture.get().splitlines()
+
+
+def entry(content: object) -> Entry:
+    value = {"id": "m", "name": "ada", "role": "user", "content": content, "timestamp": "now"}
+    return Entry("m", json.dumps(value).encode())
+
+
+@pytest.mark.parametrize("width", [20, 40, 60, 80, 200])
+def test_parts_and_lives_fit_too(width: int) -> None:
+    info = MemoryInfo(
+        MemoryKey("a" * 50, "s", "planner.memory"), 1_000_000, 10**9, ttl=90_000, summary=True
+    )
+    found = Catalogue(Totals(users=1, memories=1, messages=1, bytes=1, summaries=1), [info])
+    lines = drawn(tables.catalogue("store", found, None), width)
+    assert all(cell_len(line) <= width for line in lines)
+    text = " ".join(lines)
+    for word in ("user", "messages", "size", "1,000,000", "1.0 GB"):
+        assert word in text
+    if width >= 40:
+        assert len(lines[lines.index("") + 1 :]) == 2
+
+
+def test_an_indented_line_wraps_under_itself() -> None:
+    lines = drawn(conversation.message(entry("if so:\n    one two three four five"), 1), 20)
+    assert lines[1:] == ["   if so:", "       one two three", "       four five"]
+
+
+def test_blank_lines_stay_blank() -> None:
+    lines = drawn(conversation.message(entry("one\n\ntwo\n"), 1), 40)
+    assert lines[1:] == ["   one", "", "   two", ""]
+
+
+def test_control_characters_are_shown() -> None:
+    lines = drawn(conversation.message(entry("a\x1b[2Jb\tc\u202ed"), 1), 40)
+    assert lines[1] == r"   a\x1b[2Jb\tc\u202ed"
+
+
+def test_what_is_folded_is_counted_in_columns() -> None:
+    folded = conversation.fold("京" * 100)
+    assert cell_len(folded) <= conversation.FOLDED
+    assert folded.endswith("京…")
+    assert conversation.fold("x " * conversation.GLANCE).endswith("…")
+    assert conversation.fold("京" * 60) == "京" * 60
+
+
+def test_a_dry_run_tells_what_would_be() -> None:
+    report = CopyReport()
+    report.memories.selected = report.memories.written = report.memories.skipped = 2
+    report.messages.deleted = report.messages.skipped = 3
+    report.fail(MemoryKey("u", "s"), Failure("conflict", "holds something else"))
+    planned, done = (
+        "\n".join(drawn(tables.copy(report, "a", "b", dry_run=dry) or "", 200))
+        for dry in (True, False)
+    )
+    for words in ("written", "skipped", "replaced"):
+        assert f"would be {words}" in planned
+    assert "1 would be left as they are" in planned
+    assert "would" not in done
+
+
+def test_a_copy_that_selected_nothing_speaks_only_when_it_ended() -> None:
+    report = CopyReport()
+    assert tables.copy(report, "a", "b", dry_run=False, ended=False) is None
+    table = tables.copy(report, "a", "b", dry_run=False)
+    assert table is not None
+    assert "0 memories selected" in "\n".join(drawn(table, 80))
