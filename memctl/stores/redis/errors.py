@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from redis import exceptions
 
-from memctl.errors import MemctlError, Unavailable
+from memctl.errors import MemctlError, NotFound, Unavailable
 
 _REFUSED_WRITE = {
     "OOM": "give the server more memory (maxmemory), or free some",
@@ -12,6 +12,8 @@ _REFUSED_WRITE = {
     "MISCONF": "the server cannot save its data to disk: see its log",
     "NOREPLICAS": "the server waits for its replicas: see min-replicas-to-write",
 }
+_NO_DATABASE = ("DB index", "value is out of range, value must")
+"""How Redis refuses the number of a database: too large for its configuration, or for an int."""
 _CLUSTER = ("MOVED", "ASK", "CROSSSLOT", "CLUSTERDOWN")
 
 
@@ -25,6 +27,12 @@ def translated(error: exceptions.RedisError, label: str) -> MemctlError:
         return Unavailable(
             f"{label} belongs to a Redis Cluster",
             "AgentScope's RedisMemory works on a single server only, and so does memctl",
+        )
+    if any(words in text for words in _NO_DATABASE):
+        return NotFound(
+            f"{label} does not exist: {text}",
+            "the number of the database (/NUMBER or db=NUMBER) is 0 to 15, "
+            "unless the server's setting 'databases' says otherwise",
         )
     match error:
         case exceptions.AuthenticationError() | exceptions.AuthorizationError():
@@ -69,6 +77,11 @@ def _sentence(error: exceptions.RedisError) -> str:
 
 
 def _connection_hint(text: str) -> str:
+    if text.startswith("Timeout"):
+        return (
+            "is it Redis? rediss:// is with TLS, redis:// without; "
+            "if it is slow, raise socket_connect_timeout (and socket_timeout, where given)"
+        )
     if "SSL" in text or "certificate" in text.lower():
         return "rediss:// needs a server with TLS; ssl_ca_certs=FILE names its authority"
     if "closed by server" in text:

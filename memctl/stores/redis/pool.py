@@ -2,16 +2,60 @@
 
 from __future__ import annotations
 
-from urllib.parse import urlsplit
+from functools import partial
+from typing import Any
+from urllib.parse import parse_qs, urlsplit
 
 import redis
 from redis import exceptions
 
 from memctl.errors import UsageError
 from memctl.location import Location
+from memctl.stores.redis.connect import log_in
 
 _CONNECT_SECONDS = 10.0
 _READ_BYTES = 256 * 1024
+_OWN = "prefix, ttl, state, layout"
+# Those of redis-py that a text can set; what else it takes are Python objects.
+_ANY = frozenset(
+    {
+        "client_name",
+        "db",
+        "decode_responses",
+        "encoding",
+        "encoding_errors",
+        "health_check_interval",
+        "max_connections",
+        "password",
+        "protocol",
+        "retry_on_timeout",
+        "socket_connect_timeout",
+        "socket_read_size",
+        "socket_timeout",
+        "username",
+    }
+)
+_TCP = frozenset({"socket_keepalive"})
+_TLS = frozenset(
+    {
+        "ssl_ca_certs",
+        "ssl_ca_data",
+        "ssl_ca_path",
+        "ssl_cert_reqs",
+        "ssl_certfile",
+        "ssl_check_hostname",
+        "ssl_ciphers",
+        "ssl_exclude_verify_flags",
+        "ssl_include_verify_flags",
+        "ssl_keyfile",
+        "ssl_min_version",
+        "ssl_password",
+        "ssl_validate_ocsp",
+        "ssl_validate_ocsp_stapled",
+    }
+)
+OPTIONS = {"redis": _ANY | _TCP, "rediss": _ANY | _TCP | _TLS, "unix": _ANY}
+"""The options of redis-py that a URL may have, by scheme."""
 
 
 def make_pool(location: Location, password: str | None) -> redis.ConnectionPool:
@@ -32,7 +76,7 @@ def make_pool(location: Location, password: str | None) -> redis.ConnectionPool:
         pool = redis.ConnectionPool.from_url(
             scheme + colon + rest,
             socket_connect_timeout=_CONNECT_SECONDS,
-            socket_timeout=None,  # a large reply may take its time
+            socket_timeout=None,
             socket_read_size=_READ_BYTES,
             protocol=2,
         )
@@ -42,16 +86,46 @@ def make_pool(location: Location, password: str | None) -> redis.ConnectionPool:
             f"{location.label} is not a Redis URL",
             "write redis://[USER:PASSWORD@]HOST[:PORT][/NUMBER] or unix:///SOCKET?db=NUMBER",
         ) from None
+    _check_options(location, scheme)
+    _limit_login(pool.connection_kwargs)
     pool.connection_kwargs["decode_responses"] = False
     if password and not pool.connection_kwargs.get("password"):
         pool.connection_kwargs["password"] = password
     try:
-        pool.make_connection()  # connects to nothing, but takes only options that exist
+        pool.make_connection()  # connects to nothing, but looks at some of the options
     except (ValueError, TypeError, exceptions.RedisError) as error:
         raise UsageError(
             f"{location.label} has an option that a Redis connection does not take", str(error)
         ) from error
     return pool
+
+
+def _check_options(location: Location, scheme: str) -> None:
+    """Refuses what is no option of such a URL.
+
+    Raises:
+        UsageError: an option is unknown, or needs another scheme.
+    """
+    given = parse_qs(urlsplit(location.url).query, keep_blank_values=True)
+    known = OPTIONS[scheme]
+    for name in given:
+        if name in _TLS - known:
+            raise UsageError(f"{location.label}: the option {name} is for TLS", "write rediss://")
+        if name not in known:
+            raise UsageError(
+                f"{location.label} has an unknown option {name!r}",
+                f"memctl's own are {_OWN}; redis-py's are {', '.join(sorted(known))}",
+            )
+
+
+def _limit_login(options: dict[str, Any]) -> None:
+    """Gives all of connecting a time limit, and no reply after it, unless the URL says so.
+
+    redis-py's limit for connecting ends before the handshake of TLS and the login, and its limit
+    for replies is one for all of them; but a large reply may take its time.
+    """
+    options["redis_connect_func"] = partial(log_in, seconds=options["socket_timeout"])
+    options["socket_timeout"] = options["socket_connect_timeout"]
 
 
 def milliseconds(seconds: str | None) -> int | None:

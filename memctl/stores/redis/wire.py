@@ -11,6 +11,7 @@ import asyncio
 import os
 import re
 import socket
+import threading
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
 from contextlib import asynccontextmanager, suppress
 from typing import Any, TypeVar, cast
@@ -18,9 +19,10 @@ from typing import Any, TypeVar, cast
 from hiredis import pack_command
 from redis import exceptions
 
-from memctl.errors import MemctlError, Unavailable
+from memctl.errors import MemctlError, Unavailable, UsageError
 from memctl.location import Location
 from memctl.stores import _threads
+from memctl.stores.redis.connect import in_daemon
 from memctl.stores.redis.errors import code, translated
 from memctl.stores.redis.pool import make_pool, milliseconds
 
@@ -60,6 +62,8 @@ class RedisServer:
 
         Raises:
             Unavailable: the server cannot be reached, refuses the login or is too old.
+            NotFound: the server has no database of this number.
+            UsageError: the URL has a host, or the value of an option, that cannot be.
         """
         async with self.wire() as wire:
             info = await in_thread(wire, lambda: _info(wire))
@@ -84,7 +88,7 @@ class RedisServer:
         """A connection for one operation.  After an error it is closed, and not used again."""
         wire = Wire(self)
         try:
-            await in_thread(wire, wire.connect)
+            await in_daemon(wire.connect)
             yield wire
         except BaseException:
             wire.abort()
@@ -116,25 +120,39 @@ class Wire:
         self._connection: Any = None
         self._waiting = 0
         self._broken = False
+        self._handover = threading.Lock()
 
     def connect(self) -> None:
         """Takes a connection from the pool, which connects where none is idle.
 
+        Nobody may be there any more when it has connected: then it is closed.
+
         Raises:
-            Unavailable: see ``RedisServer.open``.
+            MemctlError: see ``RedisServer.open``.
         """
         try:
-            self._connection = self._server.take()
+            connection = self._server.take()
         except exceptions.RedisError as error:
             raise self._server.translate(error) from error
+        except (ValueError, OverflowError) as error:
+            # redis-py leaves names of hosts, time limits and versions of TLS to Python to check.
+            raise UsageError(
+                f"{self._server.label} has a host or an option that cannot be", str(error)
+            ) from error
+        with self._handover:
+            self._connection = connection
+            left = self._broken
+        if left:
+            self.release()
 
     def release(self) -> None:
         """Gives the connection back; one that broke, or has replies to come, is closed first."""
-        if self._connection is not None:
+        with self._handover:
+            connection, self._connection = self._connection, None
+        if connection is not None:
             if self._waiting or self._broken:
-                self._connection.disconnect()
-            self._server.give(self._connection)
-            self._connection = None
+                connection.disconnect()
+            self._server.give(connection)
 
     def abort(self) -> None:
         """Breaks the connection, also under a thread that waits for it.
@@ -142,7 +160,8 @@ class Wire:
         redis-py's own ``disconnect`` would let that thread connect again with its next command,
         and run the rest of a transaction outside of it.
         """
-        self._broken = True
+        with self._handover:
+            self._broken = True
         link = self._connection and self._connection._sock
         if link:
             with suppress(OSError):  # it is closed already
@@ -255,7 +274,7 @@ def _join(pieces: list[bytes]) -> list[bytes]:
 
 def _info(wire: Wire) -> dict[str, str]:
     """What the server says of itself; nothing where the ACL forbids to ask."""
-    _, reply = wire.ask([(b"PING",), (b"INFO", b"server")], tolerate="NOPERM")
+    [reply] = wire.ask([(b"INFO", b"server")], tolerate="NOPERM")
     if isinstance(reply, exceptions.ResponseError):
         return {}
     lines = reply.decode(errors="replace").splitlines()
