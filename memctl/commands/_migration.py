@@ -40,6 +40,7 @@ def run_copy(
         output.report = outcome.report()
     with writable(destination) as place:
         wait_for(_copy(output, outcome, origin, place, where, options, verify=verify))
+    outcome.ended = True
     error = outcome.error()
     if error:
         raise error

@@ -24,6 +24,8 @@ class CopyOutcome:
         self.dry_run = dry_run
         self.copied = CopyReport()
         self.verified: bool | None = None
+        self.ended = False
+        """Whether nothing stopped it: then there is something to say even of nothing."""
 
     def report(self) -> Report:
         """This, for every format."""
@@ -62,7 +64,9 @@ class CopyOutcome:
             flat |= {f"{what}_{name}": number for name, number in data[what].items()}
         return [flat]
 
-    def _table(self) -> RenderableType:
+    def _table(self) -> RenderableType | None:
+        if not (self.ended or self.copied.memories.selected):
+            return None
         return tables.copy(self.copied, self.source, self.target, dry_run=self.dry_run)
 
     def error(self) -> MemctlError | None:

@@ -26,7 +26,7 @@ def narrowed(location: Location, where: Selection, path: str | None) -> Location
     A state_dict does not say whose memory it is; one ``--user`` and one ``--session`` do.
     """
     options = dict(location.options)
-    if path is not None:
+    if path is not None and location.kind in ("state", "sessions", "redis-session"):
         options["path"] = path
     if location.kind == "state":
         for name, values in (("user", where.users), ("session", where.sessions)):

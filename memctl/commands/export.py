@@ -134,6 +134,8 @@ def _refuse_output(output: str, shape: Shape, source: Location, *, force: bool) 
     if source.path != Path() and same_file(source.path) == same_file(path):
         raise UsageError(f"{output!r} is the store that is exported", "name another file")
     endings = _ENDINGS[shape]
+    if endings and path.is_dir():
+        raise UsageError(f"{output!r} is a folder", "--as session-dir writes a folder")
     if endings and not output.lower().endswith(endings):
         raise UsageError(
             f"{output!r} does not end as {shape.value} does",
@@ -146,8 +148,6 @@ def _refuse_output(output: str, shape: Shape, source: Location, *, force: bool) 
         taken = path.is_file() or (path.is_dir() and any(path.iterdir()))
     else:
         taken = path.exists()
-        if path.is_dir():
-            raise UsageError(f"{output!r} is a folder", "--as session-dir writes a folder")
     if taken and not force:
         raise UsageError(f"{output!r} exists", "--force replaces it")
 

@@ -80,6 +80,8 @@ async def _compare(
     ):
         with output.progress("comparing"):
             found = await compare(left, right, where)
+        for warning in found.warnings:
+            output.warn(warning)
         refuse_absent(
             where, found.same + len(found.differences), f"{first.label} or {second.label}"
         )

@@ -79,17 +79,21 @@ def test_a_database_that_is_not_agentscopes(
 
     path = tmp_path / "app.db"
     with sqlite3.connect(path) as database:
-        database.execute("CREATE TABLE users (id INTEGER PRIMARY KEY, email TEXT)")
+        database.execute("CREATE TABLE customers (id INTEGER PRIMARY KEY, email TEXT)")
     database.close()
     servers.postgresql.execute(postgresql_url, "CREATE TABLE other (id int)")
     for url in (str(path), postgresql_url, mysql_url):
         fails(run("inspect", url), 8, "holds no AgentScope memory", "hint:")
     with sqlite3.connect(path) as database:
-        database.execute("CREATE TABLE message (id INTEGER PRIMARY KEY, body TEXT)")
+        database.execute("CREATE TABLE message (id TEXT PRIMARY KEY, body TEXT)")
     database.close()
     before = path.read_bytes()
     fails(run("migrate", filled, path), 8, "'message' is not AgentScope's", "'msg'")
     assert path.read_bytes() == before
+    servers.postgresql.execute(postgresql_url, "CREATE TABLE users (id int PRIMARY KEY, name text)")
+    fails(run("migrate", filled, postgresql_url), 8, "'users' is not AgentScope's", "no text")
+    tables = "SELECT count(*) FROM pg_tables WHERE schemaname = 'public'"
+    assert servers.postgresql.execute(postgresql_url, tables).strip() == "2"
 
 
 def test_other_tables_and_columns_are_left_alone(

@@ -56,13 +56,13 @@ def missing_tables(connection: Connection) -> list[str]:
         if name not in there:
             missing.append(name)
             continue
-        columns = {column["name"] for column in inspect(connection).get_columns(name)}
-        lacking = [column.name for column in table.columns if column.name not in columns]
-        lacking += [
-            f"{name}.id that is a text"
-            for column in inspect(connection).get_columns(name)
-            if column["name"] == "id" and not isinstance(column["type"], String)
-        ]
+        types = {column["name"]: column["type"] for column in inspect(connection).get_columns(name)}
+        lacking = [column.name for column in table.columns if column.name not in types]
+        if "id" in types and not isinstance(types["id"], String):
+            raise BadData(
+                f"the table {name!r} is not AgentScope's: its column 'id' is no text",
+                "give AgentScope's memory a database (or a schema) of its own",
+            )
         if lacking:
             raise BadData(
                 f"the table {name!r} is not AgentScope's: it has no column {lacking[0]!r}",

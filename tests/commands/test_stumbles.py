@@ -1,0 +1,175 @@
+"""Mistakes that would cost something, and what happens instead."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from pathlib import Path
+
+import pytest
+
+from memctl.model import MemoryKey
+from tests.commands.conftest import FRIDAY, Run, fails, fill, report
+from tests.commands.test_migrate import held
+from tests.conformance import samples
+
+ONE = MemoryKey("ada", "kyoto")
+WHO = ("--user", "ada", "--session", "kyoto")
+
+
+def state(count: int) -> dict[str, object]:
+    """A state_dict with so many messages."""
+    content = [[json.loads(entry.message), list(entry.marks)] for entry in samples.entries(count)]
+    return {"_compressed_summary": "", "content": content}
+
+
+@pytest.fixture
+def two(tmp_path: Path) -> Path:
+    """A session file with two memories."""
+    folder = tmp_path / "two"
+    folder.mkdir()
+    path = folder / "ada_kyoto.json"
+    both = {"agent": {"name": "F", "memory": state(3)}, "planner": {"memory": state(2)}}
+    path.write_text(json.dumps(both))
+    return path
+
+
+def test_an_export_never_replaces_a_database(run: Run, filled: str, tmp_path: Path) -> None:
+    path = Path(filled.removeprefix("sqlite:///"))
+    other = tmp_path / "other.db"
+    asyncio.run(fill(str(other), {ONE: samples.entries(1)}))
+    for target in (path, other):
+        before = target.read_bytes()
+        for options in ([], ["--as", "archive"], ["--as", "markdown"]):
+            fails(run("export", filled, "-o", target, "--force", *options), 2, "hint:")
+        assert target.read_bytes() == before
+    archive = tmp_path / "a.ndjson"
+    assert run("export", filled, "-o", archive).exit_code == 0
+    before = archive.read_bytes()
+    fails(run("export", archive, "-o", archive, "--force"), 2, "the store that is exported")
+    assert archive.read_bytes() == before
+
+
+def test_an_export_can_be_read_back(run: Run, filled: str, tmp_path: Path) -> None:
+    for name, shape in (("a.txt", "archive"), ("a.json", "archive"), ("a.ndjson", "state-dict")):
+        fails(run("export", filled, "-o", tmp_path / name, "--as", shape), 2, "does not end as")
+
+
+def test_a_forced_export_into_a_folder_replaces_its_sessions(
+    run: Run, filled: str, tmp_path: Path
+) -> None:
+    folder = tmp_path / "sessions"
+    asyncio.run(fill(f"{folder}/", {samples.key(0): [samples.entry("old")]}))
+    (folder / "other.json").write_text('{"memory": {"content": []}}')
+    options = ("--as", "session-dir", "-o", folder)
+    fails(run("export", filled, *options), 2, "exists")
+    assert run("export", filled, *options, "--force").exit_code == 0
+    assert (folder / "other.json").exists()
+    assert len(held(f"{folder}/")[samples.key(0)]) == 10
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "postgresql://ops:hunter2/xyz@h/x",
+        "postgresql://ops:hunter2?xyz@h/x",
+        "postgresql://ops:hunter2#xyz@h/x",
+        "mysql://ops:hunter2/xyz@h/x",
+        "mysql://ops:hunter2#xyz@h/x",
+        "redis://:hunter2/xyz@h:1",
+        "redis://[::1",
+        "postgresql://[::1/hunter2",
+    ],
+)
+def test_no_piece_of_a_password_is_shown(run: Run, url: str) -> None:
+    result = run("inspect", url)
+    fails(result, result.exit_code, "hint:")
+    assert result.exit_code in (2, 3)
+    assert "hunter2" not in result.stdout + result.stderr
+
+
+def test_an_empty_name_is_no_folder(
+    run: Run, filled: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    before = set(tmp_path.iterdir())
+    fails(run("migrate", filled, ""), 2, "empty")
+    fails(run("inspect", ""), 2, "empty")
+    fails(run("import", FRIDAY, "chain.db?state=st", *WHO), 2, "sqlite:///chain.db?state=st")
+    assert set(tmp_path.iterdir()) == before
+
+
+@pytest.mark.parametrize(
+    "url", ["redis://h?layout=sesion", "sqlite:///r.db?stat=F", "redis://h?prefx=x"]
+)
+def test_a_misspelt_option_of_a_url(run: Run, url: str) -> None:
+    fails(run("inspect", url), 2, "hint:")
+
+
+def test_a_folder_keeps_the_place_of_a_memory(run: Run, tmp_path: Path) -> None:
+    """What an application saved as ``agent.memory`` it finds there again."""
+    folder = tmp_path / "in"
+    folder.mkdir()
+    saved = json.dumps({"agent": {"name": "F", "memory": state(3)}})
+    (folder / "ada_kyoto.json").write_text(saved)
+    archive = tmp_path / "a.ndjson"
+    assert run("export", folder, "--as", "archive", "-o", archive).exit_code == 0
+    assert run("migrate", archive, f"{tmp_path}/out/").exit_code == 0
+    found = json.loads((tmp_path / "out" / "ada_kyoto.json").read_text())
+    assert found == {"agent": {"memory": state(3)}}
+
+
+def test_verify_says_what_it_cannot_compare(run: Run, database: str, tmp_path: Path) -> None:
+    source = tmp_path / "a.ndjson"
+    asyncio.run(fill(str(source), {ONE: samples.entries(3)}, summary="s", ttl=60.0))
+    assert run("migrate", source, database, "--lossy").exit_code == 0
+    warnings = " ".join(report(run("verify", source, database, "--json"))["warnings"])
+    assert "summaries" in warnings
+    assert "expiries" in warnings
+
+
+def test_one_of_several_memories_is_written(run: Run, two: Path, tmp_path: Path) -> None:
+    fails(run("import", FRIDAY, two, *WHO), 7, "--path")
+    more = tmp_path / "more.json"
+    more.write_text(json.dumps(state(5)))
+    found = report(run("import", more, two, *WHO, "--path", "agent.memory", "--json"))
+    assert found["messages"]["written"] == 2
+    after = json.loads(two.read_text())
+    assert after["agent"]["memory"] == state(5)
+    assert after["planner"]["memory"] == state(2)
+
+
+def test_many_memories_do_not_fit_into_one_file(run: Run, filled: str, tmp_path: Path) -> None:
+    fails(run("migrate", filled, tmp_path / "new.json"), 2, "one session", "several")
+    assert not (tmp_path / "new.json").exists()
+
+
+def test_a_path_that_is_not_there(run: Run, two: Path) -> None:
+    for command in (["inspect"], ["export"]):
+        fails(run(*command, two.parent, "--path", "planer.memory"), 4, "planer.memory")
+
+
+def test_what_append_leaves_different_is_said(run: Run, database: str, tmp_path: Path) -> None:
+    target = f"sqlite:///{tmp_path}/target.db"
+    asyncio.run(fill(database, {ONE: samples.entries(3)}))
+    asyncio.run(fill(target, {ONE: [samples.entry("m0000000", 9), *samples.entries(2, start=1)]}))
+    found = report(run("migrate", database, target, "--on-conflict", "append", "--json"))
+    assert (found["memories"]["written"], found["memories"]["unchanged"]) == (0, 1)
+    assert any("not compared" in text for text in found["warnings"])
+
+
+@pytest.mark.parametrize("options", [(), ("--as", "state-dict")])
+def test_every_command_reads_stdin(run: Run, options: tuple[str, ...]) -> None:
+    data = FRIDAY.read_bytes()
+    found = report(run("inspect", "-", *WHO, "--json", input=data))
+    assert found["totals"]["messages"] == 11
+    copied = run("export", "-", *WHO, *options, input=data)
+    assert json.loads(copied.stdout) == json.loads(data)
+    assert run("verify", "-", FRIDAY, *WHO, input=data).exit_code == 0
+
+
+def test_every_error_has_the_schema_of_its_command(run: Run, filled: str) -> None:
+    for command in (["inspect", filled], ["verify", filled, filled]):
+        found = report(run(*command, "--user", "nobody", "--json"), 4)
+        assert found["schema"] == f"memctl/{command[0]}/1"
+        assert found["error"]["code"] == "not-found"
