@@ -65,9 +65,9 @@ class CopyOutcome:
         return [flat]
 
     def _table(self) -> RenderableType | None:
-        if not (self.ended or self.copied.memories.selected):
-            return None
-        return tables.copy(self.copied, self.source, self.target, dry_run=self.dry_run)
+        return tables.copy(
+            self.copied, self.source, self.target, dry_run=self.dry_run, ended=self.ended
+        )
 
     def error(self) -> MemctlError | None:
         """What the run ends with, as far as copying goes."""

@@ -38,13 +38,12 @@ class _Lines:
         overflow = options.overflow or "fold"
         first = self._first
         for line in self._text.split("\n", allow_blank=True):
-            margin = INDENT + _leading(line.plain, options.max_width // 4)
-            room = max(options.max_width - len(margin), 1)
-            line = line[len(margin) - len(INDENT) :]
-            for part in line.wrap(console, room, overflow=overflow, no_wrap=options.no_wrap):
-                yield Text(first + margin[len(INDENT) :]) + part if part else Text()
-                first = margin
-            first = INDENT
+            own = _leading(line.plain, options.max_width // 4)
+            room = max(options.max_width - len(INDENT + own), 1)
+            rest = line[len(own) :] if own else line
+            for part in rest.wrap(console, room, overflow=overflow, no_wrap=options.no_wrap):
+                yield Text(first + own) + part if part else part
+                first = INDENT
 
 
 def _leading(line: str, most: int) -> str:
@@ -139,7 +138,7 @@ def fold(text: str) -> str:
     line = visible(" ".join(text[:GLANCE].split()))
     if len(text) <= GLANCE and cell_len(line) <= FOLDED:
         return line
-    return set_cell_size(line, min(cell_len(line), FOLDED - 1)) + "…"
+    return set_cell_size(line, min(cell_len(line), FOLDED - 1)).rstrip() + "…"
 
 
 def _line(label: str, said: str, style: str) -> _Lines:
