@@ -45,7 +45,7 @@ def test_parts_and_lives_fit_too(width: int) -> None:
 
 
 def test_an_indented_line_wraps_under_itself() -> None:
-    lines = drawn(conversation.message(entry("if so:\n    one two three four five"), 1), 20)
+    lines = drawn(conversation.message(entry("if so:\n    one two three four five"), 1), 22)
     assert lines[1:] == ["   if so:", "       one two three", "       four five"]
 
 
