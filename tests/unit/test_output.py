@@ -46,7 +46,18 @@ def test_parts_and_lives_fit_too(width: int) -> None:
 
 def test_an_indented_line_wraps_under_itself() -> None:
     lines = drawn(conversation.message(entry("if so:\n    one two three four five"), 1), 22)
-    assert lines[1:] == ["   if so:", "       one two three", "       four five"]
+    assert [line.rstrip() for line in lines[1:]] == [
+        "   if so:",
+        "       one two three",
+        "       four five",
+    ]
+
+
+def test_a_line_stays_whole_where_nothing_wraps() -> None:
+    console = Console(file=io.StringIO(), width=80)
+    with console.capture() as capture:
+        console.print(conversation.message(entry("word " * 9999 + "end"), 1), soft_wrap=True)
+    assert capture.get().splitlines()[1:] == ["   " + "word " * 9999 + "end"]
 
 
 def test_blank_lines_stay_blank() -> None:
