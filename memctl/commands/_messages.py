@@ -36,16 +36,17 @@ async def _conversations(output: Output, store: Store, where: Selection) -> int:
     from memctl.output import conversation  # drawn here only
 
     console = output.console()
+    piped = not sys.stdout.isatty()  # there lines are as long as they are
     memories = 0
     async with closing(store.read(where)) as pages:
         async for page in pages:
             if page.offset == 0:
                 if memories:
                     console.print()
-                console.print(conversation.heading(page.memory))
+                console.print(conversation.heading(page.memory), soft_wrap=piped)
                 memories += 1
             for number, entry in enumerate(page.entries, page.offset + 1):
-                console.print(conversation.message(entry, number))
+                console.print(conversation.message(entry, number), soft_wrap=piped)
     return memories
 
 
