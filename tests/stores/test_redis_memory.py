@@ -707,7 +707,6 @@ def test_options_that_there_are(scheme: str) -> None:
         "db": "1",
         "max_connections": "5",
         "protocol": "3",
-        "socket_read_size": "4096",
         "ssl_cert_reqs": "none",
         "ssl_check_hostname": "false",
         "ssl_exclude_verify_flags": "VERIFY_X509_STRICT",

@@ -14,12 +14,10 @@ from redis import exceptions
 T = TypeVar("T")
 
 
-def log_in(connection: Any, seconds: float | None) -> None:
+def log_in(connection: Any) -> None:
     """What redis-py does on a new connection, and a PING; for its ``redis_connect_func``.
 
-    Until then the connection has the time limit of connecting (its ``socket_timeout``), from then
-    on ``seconds`` for each reply, or any time.  The PING is there because redis-py itself waits
-    for a reply only where it has something to set.
+    The PING is there because redis-py itself waits for a reply only where it has something to set.
 
     Raises:
         RedisError: the server refuses the login, or does not answer in time.
@@ -28,7 +26,6 @@ def log_in(connection: Any, seconds: float | None) -> None:
     connection.send_command("PING", check_health=False)
     with suppress(exceptions.NoPermissionError):  # an answer, too
         connection.read_response()
-    connection._sock.settimeout(seconds)
 
 
 async def in_daemon(call: Callable[[], T]) -> T:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from functools import partial
-from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
 import redis
@@ -30,7 +28,6 @@ _ANY = frozenset(
         "protocol",
         "retry_on_timeout",
         "socket_connect_timeout",
-        "socket_read_size",
         "socket_timeout",
         "username",
     }
@@ -58,8 +55,15 @@ OPTIONS = {"redis": _ANY | _TCP, "rediss": _ANY | _TCP | _TLS, "unix": _ANY}
 """The options of redis-py that a URL may have, by scheme."""
 
 
-def make_pool(location: Location, password: str | None) -> redis.ConnectionPool:
-    """The connections of a location; ``password`` is for a URL without one.
+def make_pool(
+    location: Location, password: str | None
+) -> tuple[redis.ConnectionPool, float | None]:
+    """The connections of a location, and how many seconds a reply may take once connected.
+
+    redis-py's limit for connecting ends before the handshake of TLS and the login, and its limit
+    for replies is one for all of them, but a large reply may take its time.  So connections come
+    with the limit of connecting for replies too, and whoever takes one sets the other.
+    ``password`` is for a URL without one.
 
     Raises:
         UsageError: the URL is wrong.
@@ -87,17 +91,20 @@ def make_pool(location: Location, password: str | None) -> redis.ConnectionPool:
             "write redis://[USER:PASSWORD@]HOST[:PORT][/NUMBER] or unix:///SOCKET?db=NUMBER",
         ) from None
     _check_options(location, scheme)
-    _limit_login(pool.connection_kwargs)
-    pool.connection_kwargs["decode_responses"] = False
-    if password and not pool.connection_kwargs.get("password"):
-        pool.connection_kwargs["password"] = password
+    options = pool.connection_kwargs
+    reply_seconds = options["socket_timeout"]
+    options["socket_timeout"] = options["socket_connect_timeout"]
+    options["redis_connect_func"] = log_in
+    options["decode_responses"] = False
+    if password and not options.get("password"):
+        options["password"] = password
     try:
         pool.make_connection()  # connects to nothing, but looks at some of the options
     except (ValueError, TypeError, exceptions.RedisError) as error:
         raise UsageError(
             f"{location.label} has an option that a Redis connection does not take", str(error)
         ) from error
-    return pool
+    return pool, reply_seconds
 
 
 def _check_options(location: Location, scheme: str) -> None:
@@ -116,16 +123,6 @@ def _check_options(location: Location, scheme: str) -> None:
                 f"{location.label} has an unknown option {name!r}",
                 f"memctl's own are {_OWN}; redis-py's are {', '.join(sorted(known))}",
             )
-
-
-def _limit_login(options: dict[str, Any]) -> None:
-    """Gives all of connecting a time limit, and no reply after it, unless the URL says so.
-
-    redis-py's limit for connecting ends before the handshake of TLS and the login, and its limit
-    for replies is one for all of them; but a large reply may take its time.
-    """
-    options["redis_connect_func"] = partial(log_in, seconds=options["socket_timeout"])
-    options["socket_timeout"] = options["socket_connect_timeout"]
 
 
 def milliseconds(seconds: str | None) -> int | None:

@@ -54,7 +54,7 @@ class RedisServer:
         self.label = location.label
         self.prefix = location.options.get("prefix", "")
         self.ttl = milliseconds(location.options.get("ttl"))
-        self._pool = make_pool(location, environ.get("REDISCLI_AUTH"))
+        self._pool, self._reply_seconds = make_pool(location, environ.get("REDISCLI_AUTH"))
         self._run_id: str | None = None
 
     async def open(self) -> None:
@@ -98,7 +98,9 @@ class RedisServer:
 
     def take(self) -> Any:
         """A connection of the driver; ``give`` it back."""
-        return self._pool.get_connection()
+        connection: Any = self._pool.get_connection()
+        connection._sock.settimeout(self._reply_seconds)
+        return connection
 
     def give(self, connection: Any) -> None:
         """Takes a connection back."""
