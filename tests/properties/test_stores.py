@@ -3,15 +3,21 @@
 from __future__ import annotations
 
 import asyncio
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from memctl.model import MemoryKey
+from memctl.model import Memory, MemoryKey
+from memctl.ops.compare import compare
+from memctl.ops.copy import CopyOptions, copy
+from memctl.ops.report import CopyReport
+from memctl.selection import Selection
 from tests.conformance.backends import BACKENDS, Backend, new_place
 from tests.conformance.drive import assert_same, infos, picked, read, write, write_all
+from tests.conformance.samples import Sample
 from tests.conftest import Servers
 from tests.properties.strategies import memories, selections
 
@@ -48,6 +54,37 @@ def test_any_memory_comes_back(
             assert (await infos(store))[written.key].messages == len(written.entries)
 
     asyncio.run(check())
+
+
+@given(data=st.data())
+def test_any_way_through_the_stores_brings_back_what_went_in(
+    tmp_path: Path, servers: Servers, data: st.DataObject
+) -> None:
+    many = [backend for backend in TAKE_ANYTHING if backend.only is None]
+    way = data.draw(st.lists(st.sampled_from(many), min_size=2, max_size=5))
+    written = data.draw(memories(MemoryKey("u", "s")))
+
+    async def check() -> None:
+        places = [new_place(backend, tmp_path, servers) for backend in way]
+        async with places[0].store() as store:
+            await write_all(store, [written])
+        for here, there in pairwise(places):
+            report = CopyReport()
+            async with here.store(create=False) as source, there.store() as target:
+                await copy(source, target, Selection(), CopyOptions(lossy=True), report)
+                assert report.failures == []
+                assert (await compare(source, target, Selection())).differences == []
+        async with places[-1].store(create=False) as store:
+            found = (await read(store))[written.key]
+            assert_same(store, in_any_order(found), in_any_order(written))
+
+    asyncio.run(check())
+
+
+def in_any_order(memory: Sample) -> Sample:
+    """The memory with its marks sorted: some stores on the way keep no order of them."""
+    entries = [entry._replace(marks=tuple(sorted(entry.marks))) for entry in memory.entries]
+    return Sample(Memory(memory.key), entries)
 
 
 @given(data=st.data())
