@@ -10,6 +10,7 @@ from memctl.errors import Different, UsageError
 from memctl.location import Location
 from memctl.ops.compare import compare
 from memctl.ops.copy import CopyOptions, copy
+from memctl.ops.losses import refuse_losses
 from memctl.output.numbers import count
 from memctl.output.terminal import Output
 from memctl.registry import make_store
@@ -61,7 +62,9 @@ async def _copy(
         await source.prove(where)
         if origin.kind == "state" and destination.kind not in FILES:
             await _refuse_nameless(source, where)
-        async with opened(make_target(destination, dry_run=outcome.dry_run), output) as target:
+        target = make_target(destination, dry_run=outcome.dry_run)
+        outcome.copied.warnings += await refuse_losses(source, target, where, lossy=options.lossy)
+        async with opened(target, output):
             with output.progress("copying") as progress:
                 await copy(source, target, where, options, outcome.copied, progress)
     for text in outcome.copied.warnings:

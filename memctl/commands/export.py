@@ -23,6 +23,7 @@ from memctl.errors import NotFound, Unavailable, UsageError
 from memctl.location import ARCHIVE_SUFFIXES, Location, same_file
 from memctl.model import Memory, OnConflict
 from memctl.ops.copy import CopyOptions, copy
+from memctl.ops.losses import refuse_losses
 from memctl.output import markdown
 from memctl.output.numbers import count
 from memctl.output.terminal import Output
@@ -213,7 +214,10 @@ async def _write(
     async with opened(make_store(location), run.output) as source:
         if target.kind == "state":
             await _refuse_several(source.headers(where))
-        async with opened(make_store(target, create=True), run.output) as file:
+        await source.prove(where)
+        file = make_store(target, create=True)
+        outcome.copied.warnings += await refuse_losses(source, file, where, lossy=lossy)
+        async with opened(file, run.output):
             with run.output.progress("exporting") as progress:
                 # In a folder that is there already, --force was given.
                 options = CopyOptions(OnConflict.REPLACE, lossy=lossy)

@@ -22,7 +22,6 @@ from memctl.ops.fingerprint import (
     keeps_mark_order,
     summary_digest,
 )
-from memctl.ops.losses import refuse_losses
 from memctl.ops.names import introduce
 from memctl.ops.report import CopyReport, Progress, Silent
 from memctl.selection import Selection
@@ -49,9 +48,11 @@ async def copy(
 ) -> None:
     """Copies the selected memories; ``report`` tells what was done, also when an error ends it.
 
+    What the target cannot hold is left behind: ``losses.refuse_losses`` tells beforehand, when the
+    target need not even be there.
+
     Raises:
         UsageError: source and target are the same.
-        Loss: the target cannot hold something of the source, and ``lossy`` is not set.
         MemctlError: as ``Store.read`` and ``Store.write``.
     """
     if await source.identity() == await target.identity():
@@ -59,7 +60,6 @@ async def copy(
             f"source and target are the same store: {source.label}", "name another target"
         )
     target.origin = source.label
-    report.warnings += await refuse_losses(source, target, where, lossy=options.lossy)
     await _Copy(source, target, where, options, report, progress or Silent()).run()
 
 
