@@ -245,5 +245,6 @@ async def test_no_file_stays_open(tmp_path: Path) -> None:
         await anext(pages)
         await pages.aclose()  # type: ignore[attr-defined]
         await write(store, [MemoryKey("u", str(number)) for number in range(200)])
-        assert os.listdir("/proc/self/fd") == before
+        # Others may close what they left behind meanwhile; nothing may be added.
+        assert set(os.listdir("/proc/self/fd")) <= set(before)
     assert not [name for name in os.listdir(tmp_path) if name.startswith(".memctl")]

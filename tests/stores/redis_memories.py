@@ -1,0 +1,75 @@
+"""Memories in Redis, made and read as the tests need them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator
+from typing import Any
+
+import redis
+
+from memctl import location
+from memctl.model import Entry, Memory, MemoryKey, Page, Tally, WriteMode
+from memctl.selection import Selection
+from memctl.stores.redis.memory import RedisMemoryStore
+
+ALL = Selection()
+KEY = MemoryKey("u", "s")
+BASE = "user_id:u:session:s"
+
+
+def entry(id: str, *marks: str, content: str = "c") -> Entry:
+    message = {"id": id, "name": "n", "role": "user", "content": content}
+    return Entry(id, json.dumps(message).encode(), marks)
+
+
+def entries(count: int, start: int = 0) -> list[Entry]:
+    return [entry(f"m{number}") for number in range(start, start + count)]
+
+
+def page(found: list[Entry], key: MemoryKey = KEY, offset: int = 0, **about: Any) -> Page:
+    return Page(Memory(key, **about), found, offset)
+
+
+def large(found: list[Entry], key: MemoryKey = KEY, offset: int = 0, **about: Any) -> list[Page]:
+    """The same memory in two pages."""
+    half = len(found) // 2
+    memory = Memory(key, **about)
+    return [
+        Page(memory, found[:half], offset, last=False),
+        Page(memory, found[half:], offset + half),
+    ]
+
+
+def store_of(url: str, options: str = "") -> RedisMemoryStore:
+    return RedisMemoryStore(location.parse(f"{url}?{options}"))
+
+
+def put(client: redis.Redis, base: str, ids: list[str], **marks: list[str]) -> None:
+    """A memory as AgentScope 1.0.14 writes it, without an index of its marks."""
+    client.rpush(f"{base}:messages", *ids)
+    for id in ids:
+        client.set(f"{base}:msg:{id}", entry(id).message)
+    for mark, marked in marks.items():
+        client.rpush(f"{base}:mark:{mark}", *marked)
+
+
+async def read(store: RedisMemoryStore, where: Selection = ALL) -> dict[MemoryKey, list[Entry]]:
+    found: dict[MemoryKey, list[Entry]] = {}
+    async for some in store.read(where):
+        found.setdefault(some.memory.key, []).extend(some.entries)
+    return found
+
+
+async def write(
+    store: RedisMemoryStore, *pages: Page, mode: WriteMode = WriteMode.ADD
+) -> list[Tally]:
+    async def all_pages() -> AsyncIterator[Page]:
+        for one in pages:
+            yield one
+
+    return [tally async for tally in store.write(all_pages(), mode)]
+
+
+def marks(found: list[Entry]) -> dict[str, tuple[str, ...]]:
+    return {one.id: one.marks for one in found}

@@ -1,0 +1,352 @@
+"""Redis servers that hang, refuse, forget or are addressed wrongly."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+
+import pytest
+import redis
+
+from memctl import location
+from memctl.errors import NotFound, Unavailable, UsageError
+from memctl.stores.redis.memory import RedisMemoryStore
+from memctl.stores.redis.pool import OPTIONS
+from memctl.stores.redis.wire import RedisServer, Wire, in_thread
+from tests.conftest import Servers
+from tests.stores.redis_memories import (
+    BASE,
+    KEY,
+    entries,
+    large,
+    marks,
+    page,
+    put,
+    read,
+    store_of,
+    write,
+)
+
+# Servers
+
+
+async def test_a_server_that_hangs_can_be_left(client: redis.Redis, redis_url: str) -> None:
+    """Ctrl-C while Redis is busy: the waiting thread ends at once."""
+    put(client, BASE, ["a"])
+    async with store_of(redis_url) as store:
+        busy = asyncio.create_task(asyncio.to_thread(client.execute_command, "DEBUG", "SLEEP", "3"))
+        await asyncio.sleep(0.3)
+        task = asyncio.create_task(read(store))
+        await asyncio.sleep(0.3)
+        start = time.monotonic()
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        assert time.monotonic() - start < 1
+        await busy
+        assert set(await read(store)) == {KEY}
+
+
+@pytest.fixture
+def silent() -> Iterator[int]:
+    """The port of something that takes connections, reads, and never answers."""
+    links: list[socket.socket] = []
+
+    def read_all(link: socket.socket) -> None:
+        while link.recv(4096):
+            pass
+
+    def accept() -> None:
+        while True:
+            try:
+                link, _ = listener.accept()
+            except OSError:  # shut down
+                return
+            links.append(link)
+            threading.Thread(target=read_all, args=[link], daemon=True).start()
+
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        thread = threading.Thread(target=accept)
+        thread.start()
+        yield listener.getsockname()[1]
+        listener.shutdown(socket.SHUT_RDWR)
+        thread.join()
+    for link in links:
+        link.shutdown(socket.SHUT_RDWR)
+        link.close()
+
+
+@pytest.mark.parametrize("scheme", ["redis", "rediss"])
+async def test_what_never_answers(silent: int, scheme: str) -> None:
+    start = time.monotonic()
+    with pytest.raises(Unavailable, match="Timeout") as late:
+        async with store_of(f"{scheme}://127.0.0.1:{silent}", "socket_connect_timeout=0.5"):
+            pass
+    assert 0.4 < time.monotonic() - start < 3
+    assert "rediss:// is with TLS" in str(late.value.hint)
+
+
+def test_how_long_memctl_waits_for_an_answer(silent: int) -> None:
+    start = time.monotonic()
+    runs = [inspect(f"{scheme}://127.0.0.1:{silent}") for scheme in ("redis", "rediss")]
+    for process in runs:
+        _, said = process.communicate(timeout=30)
+        assert process.returncode == Unavailable.exit_code, said
+        assert 9 < time.monotonic() - start < 15
+
+
+def inspect(url: str) -> subprocess.Popen[str]:
+    command = [sys.executable, "-m", "memctl", "inspect", url]
+    return subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
+
+
+@pytest.mark.parametrize("scheme", ["redis", "rediss"])
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_a_signal_stops_connecting(
+    silent: int, scheme: str, number: signal.Signals, code: int
+) -> None:
+    process = inspect(f"{scheme}://127.0.0.1:{silent}")
+    time.sleep(2)  # until it connects
+    start = time.monotonic()
+    process.send_signal(number)
+    _, said = process.communicate(timeout=30)
+    assert process.returncode == code, said
+    assert time.monotonic() - start < 1.5
+    assert "Traceback" not in said
+
+
+async def test_a_connection_that_comes_too_late_is_closed(
+    client: redis.Redis, redis_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    server = RedisServer(location.parse(f"{redis_url}?client_name=late"))
+    connected, may_go, gone = threading.Event(), threading.Event(), threading.Event()
+    take, give = server.take, server.give
+    monkeypatch.setattr(server, "take", lambda: (take(), connected.set(), may_go.wait(10))[0])
+    monkeypatch.setattr(server, "give", lambda link: (give(link), gone.set()))
+
+    async def connect() -> None:
+        async with server.wire():
+            pass
+
+    def names() -> list[str]:
+        return [each["name"] for each in client.client_list()]
+
+    task = asyncio.create_task(connect())
+    assert await asyncio.to_thread(connected.wait, 10)
+    assert "late" in names()
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    may_go.set()
+    assert await asyncio.to_thread(gone.wait, 10)
+    await asyncio.sleep(0.1)  # until the server sees it
+    assert "late" not in names()
+    await server.close()
+
+
+async def test_only_connecting_is_limited_in_time(client: redis.Redis, redis_url: str) -> None:
+    server = RedisServer(location.parse(f"{redis_url}?socket_connect_timeout=0.5"))
+    slow = (b"EVAL", b"while redis.call('TIME')[1] < ARGV[1] do end", b"0")
+    async with server.wire() as wire:
+        until = b"%d" % (client.time()[0] + 2)
+        assert await in_thread(wire, lambda: wire.ask([(*slow, until)])) == [None]
+    await server.close()
+
+
+async def test_the_password_of_the_environment(
+    servers: Servers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    server = servers.redis_with("password", password="a:b@/%")
+    url = server.url(3, password="")
+    monkeypatch.setenv("REDISCLI_AUTH", "a:b@/%")
+    async with store_of(url) as store:
+        assert await read(store) == {}
+    monkeypatch.setenv("REDISCLI_AUTH", "wrong")
+    with pytest.raises(Unavailable, match="refuses the login"):
+        async with store_of(url):
+            pass
+    async with store_of(server.url(3)) as store:
+        assert await read(store) == {}
+
+
+async def test_writes_that_the_server_refuses(servers: Servers) -> None:
+    """A server without the replicas that it wants; and it is said before anything is half done."""
+    server = servers.redis_with("no-replicas", "--min-replicas-to-write", "1")
+    async with store_of(server.url(1)) as store:
+        assert await read(store) == {}
+        for pages in ([page(entries(2))], large(entries(2))):
+            with pytest.raises(Unavailable, match="redis refuses writes") as refused:
+                await write(store, *pages)
+            assert refused.value.hint
+        assert await read(store) == {}
+
+
+async def test_a_user_who_may_not(servers: Servers) -> None:
+    """Reading without the right to read is no empty store."""
+    server = servers.redis_with("acl")
+    with server.client(server.url(0)) as client:
+        client.acl_setuser(
+            "looker", enabled=True, passwords=["+pw"], keys=["app:*"], commands=["+@all", "-lrange"]
+        )
+        put(client, f"app:{BASE}", ["a"])
+    url = f"redis://looker:pw@127.0.0.1:{server.port}/0"
+    async with store_of(url, "prefix=app:") as store:
+        with pytest.raises(Unavailable, match="forbids a command"):
+            await read(store)
+    async with store_of(url, "prefix=other:") as store:
+        with pytest.raises(Unavailable, match="forbids a command"):
+            await write(store, page(entries(1)))
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "redis://localhost/zero",
+        "redis://:pa/ss@localhost",
+        "redis://user:pa?ss@localhost",
+        "redis://user:p:pa#ss@localhost",
+        "redis://localhost:port",
+        "redis://localhost?no_such_option=1",
+        "redis://localhost?db=zero",
+        "rediss://localhost?ssl_cert_reqs=perhaps",
+        "redis://localhost?ttl=soon",
+        "redis://localhost?ttl=-1",
+        "redis://localhost?ttl=inf",
+    ],
+)
+def test_urls_that_cannot_be(url: str) -> None:
+    with pytest.raises(UsageError) as wrong:
+        RedisMemoryStore(location.parse(url))
+    assert "pa" not in wrong.value.message.replace("has an option that", "")
+
+
+@pytest.mark.parametrize(
+    ("url", "hint"),
+    [
+        ("redis://localhost?pefix=x", "prefix, ttl, state, layout; redis-py's are .*client_name"),
+        ("redis://localhost?pefix=", "prefix"),
+        ("redis://localhost?redis_connect_func=print", "socket_timeout"),
+        ("redis://localhost?ssl_ca_certs=x", "rediss://"),
+        ("unix:///socket?socket_keepalive=1", "prefix"),
+    ],
+)
+def test_options_that_there_are_not(url: str, hint: str) -> None:
+    with pytest.raises(UsageError) as wrong:
+        RedisMemoryStore(location.parse(url))
+    assert url.partition("?")[2].partition("=")[0] in wrong.value.message
+    assert wrong.value.hint
+    assert re.search(hint, wrong.value.hint)
+
+
+@pytest.mark.parametrize("scheme", list(OPTIONS))
+def test_options_that_there_are(scheme: str) -> None:
+    values = {
+        "db": "1",
+        "max_connections": "5",
+        "protocol": "3",
+        "ssl_cert_reqs": "none",
+        "ssl_check_hostname": "false",
+        "ssl_exclude_verify_flags": "VERIFY_X509_STRICT",
+        "ssl_include_verify_flags": "VERIFY_X509_STRICT",
+    }
+    for name in OPTIONS[scheme]:
+        RedisMemoryStore(location.parse(f"{scheme}://localhost/1?{name}={values.get(name, 1)}"))
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        f"redis://{'a' * 64}.example",
+        "redis://localhost?socket_connect_timeout=-1",
+        "redis://localhost?socket_connect_timeout=inf",
+    ],
+)
+async def test_what_python_refuses(url: str) -> None:
+    with pytest.raises(UsageError, match="cannot be"):
+        async with RedisMemoryStore(location.parse(url)):
+            pass
+
+
+@pytest.mark.parametrize("number", [1 << 20, -1, 1 << 40])
+async def test_databases_that_there_are_not(servers: Servers, number: int) -> None:
+    with pytest.raises(NotFound, match="does not exist") as wrong:
+        async with store_of(servers.redis.url(0), f"db={number}"):
+            pass
+    assert "0 to 15" in str(wrong.value.hint)
+
+
+async def test_ways_to_write_a_socket(servers: Servers) -> None:
+    path = servers.redis.socket
+    places = [f"unix://{path}?db=7", f"unix:{path}?db=7", f"redis+unix://{path}?db=7"]
+    identities = set()
+    for place in places:
+        async with RedisMemoryStore(location.parse(place)) as store:
+            identities.add(await store.identity())
+    async with store_of(servers.redis.url(7)) as store:
+        identities.add(await store.identity())
+    assert len(identities) == 1
+
+
+async def test_options_do_not_change_what_is_read(client: redis.Redis, redis_url: str) -> None:
+    put(client, BASE, ["a"], hint=["a"])
+    options = "decode_responses=true&protocol=3&socket_timeout=20&health_check_interval=1"
+    async with store_of(redis_url, options) as store:
+        assert marks((await read(store))[KEY]) == {"a": ("hint",)}
+
+
+async def test_no_more_commands_wait_than_asked(servers: Servers) -> None:
+    server = RedisServer(location.parse(servers.redis.fresh()))
+    async with server.wire() as wire:
+
+        def ask() -> int:
+            taken = most = 0
+
+            def commands() -> Iterator[tuple[bytes, ...]]:
+                nonlocal taken
+                for number in range(1000):
+                    taken += 1
+                    yield (b"SET", b"k%d" % number, b"v" * (200_000 if number % 50 == 0 else 10))
+
+            for count, _ in enumerate(wire.stream(commands(), ahead=lambda: 8)):
+                most = max(most, taken - count)
+            return most
+
+        assert await in_thread(wire, ask) == 8
+    await server.close()
+
+
+@pytest.mark.parametrize("abort", [True, False])
+async def test_a_broken_connection_does_not_come_back(
+    client: redis.Redis, redis_url: str, abort: bool
+) -> None:
+    """The rest of a transaction would run outside of it."""
+    server = RedisServer(location.parse(redis_url))
+
+    def commands(wire: Wire, number: int) -> Iterator[tuple[bytes, ...]]:
+        yield (b"MULTI",)
+        yield (b"SET", b"first", b"1")
+        if abort:
+            wire.abort()
+        else:
+            client.execute_command("CLIENT", "KILL", "ID", str(number))
+        for number in range(2000):
+            yield (b"SET", b"k%d" % number, b"v" * 1000)
+        yield (b"EXEC",)
+
+    async with server.wire() as wire:
+        [number] = wire.ask([(b"CLIENT", b"ID")])
+        with pytest.raises(Unavailable):
+            wire.ask(commands(wire, number))
+        with pytest.raises(Unavailable):
+            wire.ask([(b"SET", b"last", b"1")])
+    assert client.dbsize() == 0
+    async with server.wire() as wire:
+        assert wire.ask([(b"PING",)]) == [b"PONG"]
+    await server.close()
