@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 
 import pytest
@@ -89,3 +90,13 @@ async def test_no_secret_is_shown(place: Place) -> None:
         for text in (store.label, await store.identity(), repr(store)):
             assert "pa:ss/w@rd%21" not in text
             assert "pa%3Ass%2Fw%40rd%2521" not in text
+
+
+async def test_a_place_is_created_by_several_at_once(place: Place) -> None:
+    async def create() -> None:
+        async with place.store():
+            pass
+
+    await asyncio.gather(*(create() for _ in range(4)))
+    async with place.store() as store:
+        assert await read(store) == {}

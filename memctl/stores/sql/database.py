@@ -8,6 +8,7 @@ Source: ``memory/_working_memory/_sqlalchemy_memory.py`` of agentscope 1.0.21.
 
 from __future__ import annotations
 
+import asyncio
 from abc import abstractmethod
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager
@@ -31,6 +32,10 @@ MAX_PUSHED_VALUES = 1000
 
 SMALL_BYTES = 64 * 1024
 """Larger messages are fetched one by one: drivers fetch rows by number, whatever their size."""
+
+CREATE_ATTEMPTS = 5
+CREATE_PAUSE = 0.2
+"""Tables that two runs create at once exist for the slower one when it looks again, in seconds."""
 
 FETCH_ROWS = 256
 """Rows that a driver is asked for at a time: together at most 16 MiB."""
@@ -153,11 +158,22 @@ class SqlDatabase(Store):
                         "message, message_mark",
                     )
                 if missing:
-                    async with self._engine.begin() as connection:
-                        await connection.run_sync(create_tables)
+                    await self._create_tables()
             except BaseException:
                 await self.close()
                 raise
+
+    async def _create_tables(self) -> None:
+        """Creates what is missing, beside another run that may be doing the same."""
+        for left in reversed(range(CREATE_ATTEMPTS)):
+            try:
+                async with self._engine.begin() as connection:
+                    await connection.run_sync(create_tables)
+                return
+            except self._caught:
+                if not left:
+                    raise
+            await asyncio.sleep(CREATE_PAUSE)
 
     async def close(self) -> None:
         await self._engine.dispose()
