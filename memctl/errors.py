@@ -10,7 +10,6 @@ MemctlError          1    unforeseen
 ├── BadData          8    the input is not what it claims to be; nothing was written
 │   └── Uninitialised     8    a database without AgentScope's tables
 ├── Loss             9    going on would lose something; nothing was written
-├── Busy            75    another run holds this store's lock
 └── Interrupted    130    Ctrl-C, or SIGTERM (143)
 
 An error is raised once, with a hint, and rendered once, by ``memctl.cli``.
@@ -31,7 +30,10 @@ class Failure:
 
 
 class MemctlError(Exception):
-    """Base of all errors that memctl raises on purpose: one line of message, one of hint."""
+    """Something unforeseen happened: a bug.
+
+    Base of all errors that memctl raises on purpose: one line of message, one of hint.
+    """
 
     code: ClassVar[str] = "error"
     exit_code: int = 1
@@ -43,7 +45,7 @@ class MemctlError(Exception):
 
 
 class UsageError(MemctlError):
-    """The command line or the configuration is wrong."""
+    """The command line or the configuration is wrong, or a file to be written exists."""
 
     code = "usage"
     exit_code = 2
@@ -100,13 +102,6 @@ class Loss(MemctlError):
 
     code = "loss"
     exit_code = 9
-
-
-class Busy(MemctlError):
-    """Another memctl run holds this store's lock."""
-
-    code = "busy"
-    exit_code = 75
 
 
 class Interrupted(MemctlError):

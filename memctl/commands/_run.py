@@ -53,6 +53,7 @@ async def _interruptible(work: Coroutine[Any, Any, T]) -> T:
 async def opened(store: Store, output: Output) -> AsyncIterator[Store]:
     """An open store, whose warnings reach the operator."""
     async with store:
+        output.detail(f"opened {store.label} ({store.kind})")
         try:
             yield store
         finally:

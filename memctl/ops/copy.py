@@ -173,7 +173,7 @@ class _Copy:
         written = pipeline.write(self._target, pages, mode, self._options.jobs)
         async with closing(written) as tallies:
             async for tally in tallies:
-                self._count(tally, mode)
+                self._count(tally)
 
     async def _track(self, pages: AsyncIterator[Page]) -> AsyncIterator[Page]:
         """Counts the messages of each memory that is being written."""
@@ -183,7 +183,7 @@ class _Copy:
                 self._flying[key] = self._flying.get(key, 0) + len(page.entries)
                 yield page
 
-    def _count(self, tally: Tally, mode: WriteMode) -> None:
+    def _count(self, tally: Tally) -> None:
         report = self._report
         messages = self._flying.pop(tally.key, 0)
         if tally.failure:
@@ -192,8 +192,6 @@ class _Copy:
         report.memories.written += 1
         report.messages.written += tally.written
         report.messages.deleted += tally.deleted
-        if mode is WriteMode.REPLACE:
-            report.memories.replaced += 1
 
     # Conflicts
 

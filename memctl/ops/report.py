@@ -31,7 +31,6 @@ class Counts:
     written: int = 0
     unchanged: int = 0
     skipped: int = 0
-    replaced: int = 0
     deleted: int = 0
     failed: int = 0
 

@@ -141,6 +141,11 @@ def test_nothing_in_a_message_steers_the_terminal(run: Run, database: str) -> No
         assert "[bold]markup[/bold] :smile:" in text
 
 
+def test_verbose_says_what_is_opened(run: Run, filled: str) -> None:
+    assert f"opened {filled} (sqlite)" in run("-v", "inspect", filled).stderr
+    assert run("inspect", filled).stderr == ""
+
+
 def test_an_empty_store(run: Run, tmp_path: Path) -> None:
     (tmp_path / "sessions").mkdir()
     assert report(run("inspect", tmp_path / "sessions", "--json"))["totals"]["memories"] == 0
