@@ -3,6 +3,7 @@
 MemctlError          1    unforeseen
 ├── UsageError       2    the command line or the configuration is wrong
 ├── Unavailable      3    the store cannot be reached, or refuses the login
+│   └── Lost             3    the connection broke, or no answer came: trying again may help
 ├── NotFound         4    the store or the named memory does not exist
 ├── Conflict         5    some memories were left alone: the target holds something else
 ├── Different        6    verify found differences
@@ -10,6 +11,7 @@ MemctlError          1    unforeseen
 ├── BadData          8    the input is not what it claims to be; nothing was written
 │   └── Uninitialised     8    a database without AgentScope's tables
 ├── Loss             9    going on would lose something; nothing was written
+├── Busy            75    another memctl run holds the lock of the store
 └── Interrupted    130    Ctrl-C, or SIGTERM (143)
 
 An error is raised once, with a hint, and rendered once, by ``memctl.cli``.
@@ -58,6 +60,10 @@ class Unavailable(MemctlError):
     exit_code = 3
 
 
+class Lost(Unavailable):
+    """The connection broke, or no answer came in time: trying again may help."""
+
+
 class NotFound(MemctlError):
     """The store, or the memory named by user and session, does not exist."""
 
@@ -102,6 +108,13 @@ class Loss(MemctlError):
 
     code = "loss"
     exit_code = 9
+
+
+class Busy(MemctlError):
+    """Another memctl run holds the lock of the store."""
+
+    code = "busy"
+    exit_code = 75
 
 
 class Interrupted(MemctlError):
