@@ -140,6 +140,14 @@ class Store(ABC):
         same as ``Selection.matches`` (``Selection.apply`` filters pages of whole memories).
         """
 
+    def outlines(self, where: Selection) -> AsyncIterator[Page]:
+        """The pages of ``read``, whose messages may be empty: ids, order, marks and headers.
+
+        What tells which memories changed.  A store overrides it where it need not read messages.
+        ``where`` selects whole memories.
+        """
+        return self.read(where)
+
     @abstractmethod
     def write(
         self, pages: AsyncIterator[Page], mode: WriteMode = WriteMode.ADD

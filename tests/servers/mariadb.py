@@ -64,6 +64,13 @@ class Mariadb:
             for (number,) in list(cursor.fetchall()):
                 cursor.execute(f"KILL CONNECTION {number}")
 
+    def tables(self, url: str) -> list[str]:
+        """The names of the tables of the database."""
+        with _connect(self.socket, "memctl", PASSWORD, _database(url)) as connection:
+            cursor = connection.cursor()
+            cursor.execute("SHOW TABLES")
+            return [str(name) for (name,) in cursor.fetchall()]
+
     def dump(self, url: str) -> dict[str, list[Any]]:
         """The definition and all rows of each table."""
         dump: dict[str, list[Any]] = {}
