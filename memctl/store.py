@@ -98,6 +98,18 @@ class Store(ABC):
         """Lets go of every connection, file and temporary file, whatever happened before."""
 
     @abstractmethod
+    async def lock(self, holder: str) -> None:
+        """Keeps other memctl runs from writing here until ``close``; called once, on a target.
+
+        ``holder`` is a short text of one line that says who holds it.  Agents and readers are not
+        hindered.  A lock ends with its run, however that ends.
+
+        Raises:
+            Busy: another run holds it.
+            Unavailable: the place does not let it be locked.
+        """
+
+    @abstractmethod
     async def identity(self) -> str:
         """A text that two stores share when they are the same place."""
 

@@ -43,6 +43,11 @@ class WithSummaries(Store):
             raise
         self.warnings = self._messages.warnings
 
+    async def lock(self, holder: str) -> None:
+        await self._messages.lock(holder)
+        await self._states.lock(holder)
+        self.warnings += self._states.warnings
+
     async def close(self) -> None:
         try:
             await self._states.close()

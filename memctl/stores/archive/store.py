@@ -20,6 +20,7 @@ from memctl.store import Capability, Store
 from memctl.stores._catalogue import count
 from memctl.stores._files import AtomicFile, system_errors
 from memctl.stores._id_set import IdSet
+from memctl.stores._locks import FileLock
 from memctl.stores._pages import gathered, together
 from memctl.stores._threads import in_thread
 from memctl.stores.archive.compression import compressed
@@ -55,6 +56,7 @@ class ArchiveStore(Store):
         self._descriptor: int | None = None
         self._opened: tuple[int, ...] | None = None
         self._contents = Contents()
+        self._lock = FileLock(location.path, self.label)
 
     async def open(self) -> None:
         try:
@@ -65,6 +67,14 @@ class ArchiveStore(Store):
         except BaseException:
             self._close_file()
             raise
+
+    async def lock(self, holder: str) -> None:
+        self.warnings += await self._lock.take_aside(holder)
+        with system_errors(self.location.path, "read"):
+            stale = _stamp(self.location.path) != self._opened
+        if stale:  # the run that held the lock has ended while this one proved the old archive
+            self._close_file()
+            await self.open()
 
     def _open_file(self) -> None:
         """Opens the file, unless it is still to be made."""
@@ -84,6 +94,7 @@ class ArchiveStore(Store):
             self._descriptor = None
 
     async def close(self) -> None:
+        self._lock.release()
         self._close_file()
 
     async def identity(self) -> str:

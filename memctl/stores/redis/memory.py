@@ -20,6 +20,7 @@ from memctl.stores._catalogue import catalogue
 from memctl.stores._pages import together
 from memctl.stores.redis.incoming import InHand, Refused, Staged
 from memctl.stores.redis.keys import Keys
+from memctl.stores.redis.lock import RedisLock
 from memctl.stores.redis.read import Reader
 from memctl.stores.redis.scan import Catalogue, Named
 from memctl.stores.redis.wire import RedisServer, Wire, in_thread
@@ -42,13 +43,22 @@ class RedisMemoryStore(Store):
         super().__init__(location, create=create)
         self._server = RedisServer(location)
         self._keys = Keys(self._server.prefix)
+        self._lock: RedisLock | None = None
         self._catalogue = Catalogue(self._keys)
 
     async def open(self) -> None:
         await self._server.open()
 
+    async def lock(self, holder: str) -> None:
+        self._lock = RedisLock(self._server, "memory", self.warnings)
+        await self._lock.take(holder)
+
     async def close(self) -> None:
-        await self._server.close()
+        try:
+            if self._lock is not None:
+                await self._lock.release()
+        finally:
+            await self._server.close()
 
     async def identity(self) -> str:
         return f"redis:{self._server.identity()}"

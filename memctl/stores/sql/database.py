@@ -72,7 +72,7 @@ class SqlDatabase(Store):
     """The message as text or bytes."""
     row_columns: ClassVar[str] = "id"
     """What identifies a row of ``message``."""
-    lock: ClassVar[str] = ""
+    row_lock: ClassVar[str] = ""
     """SQL at the end of a SELECT that locks its rows until the transaction ends."""
     apart: ClassVar[str] = ""
     """SQL at the end of an inner SELECT that keeps the database from mixing it with the outer."""
@@ -177,6 +177,10 @@ class SqlDatabase(Store):
 
     async def close(self) -> None:
         await self._engine.dispose()
+
+    async def connect_alone(self) -> AsyncConnection:
+        """A connection outside of transactions, to be closed by who asked for it."""
+        return await self._engine.execution_options(isolation_level="AUTOCOMMIT").connect()
 
     @contextmanager
     def errors(self) -> Iterator[None]:

@@ -19,6 +19,7 @@ from memctl.errors import BadData, MemctlError, NotFound, Unavailable, UsageErro
 from memctl.store import Capability
 from memctl.stores.sql.database import Refused, first_line
 from memctl.stores.sql.huge import CHUNK_BYTES
+from memctl.stores.sql.lock import MysqlLock
 from memctl.stores.sql.store import SqlStore
 
 CONNECT_TIMEOUT = 15
@@ -43,10 +44,11 @@ class MysqlStore(SqlStore):
     kind = "mysql"
     capabilities = SqlStore.capabilities | Capability.PARALLEL
     quote = "`"
-    lock = "FOR UPDATE"
+    row_lock = "FOR UPDATE"
     _packet = 0
     mark_list = "JSON_ARRAYAGG(k.mark)"
     driver_errors = (aiomysql.Error, UnicodeEncodeError, RuntimeError)
+    _lock: MysqlLock | None = None
 
     def make_engine(self) -> AsyncEngine:
         settings = connect_settings(self.location.url)
@@ -62,6 +64,17 @@ class MysqlStore(SqlStore):
             )
 
         return create_async_engine("mysql+aiomysql://", async_creator=connect, poolclass=NullPool)
+
+    async def lock(self, holder: str) -> None:
+        self._lock = MysqlLock(self)
+        await self._lock.take(holder)
+
+    async def close(self) -> None:
+        try:
+            if self._lock is not None:
+                await self._lock.release()
+        finally:
+            await super().close()
 
     async def identity(self) -> str:
         with self.errors():

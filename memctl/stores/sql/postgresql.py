@@ -16,6 +16,7 @@ from memctl.errors import BadData, MemctlError, NotFound, Unavailable, UsageErro
 from memctl.store import Capability
 from memctl.stores.sql.database import SMALL_BYTES, first_line
 from memctl.stores.sql.huge import CHUNK_BYTES, HUGE_BYTES
+from memctl.stores.sql.lock import PostgresqlLock
 from memctl.stores.sql.store import SqlStore
 
 CONNECT_TIMEOUT = 15
@@ -35,9 +36,10 @@ class PostgresqlStore(SqlStore):
     kind = "postgresql"
     capabilities = SqlStore.capabilities | Capability.PARALLEL
     mark_list = "CAST(json_agg(k.mark) AS TEXT)"
-    lock = "FOR UPDATE"
+    row_lock = "FOR UPDATE"
     stub_cast = "CAST(CAST({} AS TEXT) AS json)"
     driver_errors = (asyncpg.PostgresError, asyncpg.InterfaceError, UnicodeEncodeError)
+    _lock: PostgresqlLock | None = None
 
     def make_engine(self) -> AsyncEngine:
         parts = urlsplit(self.location.url)
@@ -65,6 +67,17 @@ class PostgresqlStore(SqlStore):
         )
         event.listen(engine.sync_engine, "connect", _pass_json_through)
         return engine
+
+    async def lock(self, holder: str) -> None:
+        self._lock = PostgresqlLock(self)
+        await self._lock.take(holder)
+
+    async def close(self) -> None:
+        try:
+            if self._lock is not None:
+                await self._lock.release()
+        finally:
+            await super().close()
 
     async def identity(self) -> str:
         with self.errors():

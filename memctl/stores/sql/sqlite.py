@@ -17,6 +17,7 @@ from sqlalchemy.pool import NullPool
 from memctl import codec
 from memctl.errors import BadData, MemctlError, NotFound, Unavailable, UsageError
 from memctl.location import Location, same_file
+from memctl.stores._locks import FileLock
 from memctl.stores.sql.database import FETCH_ROWS, first_line
 from memctl.stores.sql.huge import CHUNK_BYTES, HUGE_BYTES
 from memctl.stores.sql.store import SqlStore
@@ -42,6 +43,7 @@ class SqliteStore(SqlStore):
     def __init__(self, location: Location, *, create: bool = False) -> None:
         super().__init__(location, create=create)
         self._threads: list[threading.Thread] = []
+        self._lock = FileLock(location.path, self.label)
 
     def make_engine(self) -> AsyncEngine:
         path = self.location.path
@@ -74,7 +76,11 @@ class SqliteStore(SqlStore):
         event.listen(engine.sync_engine, "connect", _prepare)
         return engine
 
+    async def lock(self, holder: str) -> None:
+        self.warnings += await self._lock.take_aside(holder)
+
     async def close(self) -> None:
+        self._lock.release()
         await super().close()
         # aiosqlite lets its threads end by themselves, and what they say last needs the loop.
         for thread in self._threads:

@@ -152,7 +152,7 @@ class SqlWriter:
         """
         store = self._store
         sessions = {key.session: key.user for key in reversed(keys)}
-        there = f"SELECT id FROM session WHERE id IN :sessions ORDER BY id {store.lock}"
+        there = f"SELECT id FROM session WHERE id IN :sessions ORDER BY id {store.row_lock}"
         result = await connection.execute(*store.bind(there, {"sessions": sorted(sessions)}))
         known = {row[0] for row in result}
         users = sorted({(key.user,) for key in keys})

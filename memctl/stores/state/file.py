@@ -10,6 +10,7 @@ from memctl.location import Location, same_file, visible
 from memctl.model import MemoryKey
 from memctl.selection import Selection
 from memctl.stores._files import system_errors
+from memctl.stores._locks import FileLock
 from memctl.stores.state.document import Document, Index
 from memctl.stores.state.edit import Draft
 from memctl.stores.state.files import FileDocument, FileDraft, publish_files
@@ -38,6 +39,7 @@ class StateFileStore(StateStore):
         super().__init__(location, create=create)
         self._file = location.path
         self._owner: tuple[str, str] | None = None
+        self._lock = FileLock(location.path, self.label)
 
     async def open(self) -> None:
         path = self._file
@@ -52,8 +54,12 @@ class StateFileStore(StateStore):
                     f"the folder of {name} does not exist", "create it, or check the path"
                 )
 
+    async def lock(self, holder: str) -> None:
+        self.warnings += await self._lock.take_aside(holder)
+
     async def close(self) -> None:
-        """Nothing stays open between calls."""
+        """Nothing but a lock stays open between calls."""
+        self._lock.release()
 
     async def identity(self) -> str:
         return f"file:{same_file(self._file)}"

@@ -11,6 +11,7 @@ from memctl.location import Location, same_file, visible
 from memctl.model import MemoryKey
 from memctl.selection import Selection
 from memctl.stores._files import system_errors
+from memctl.stores._locks import FileLock
 from memctl.stores.state.document import Document
 from memctl.stores.state.edit import Draft
 from memctl.stores.state.files import FileDocument, FileDraft, publish_files
@@ -47,6 +48,7 @@ class SessionFolderStore(StateStore):
     def __init__(self, location: Location, *, create: bool = False) -> None:
         super().__init__(location, create=create)
         self._folder = location.path
+        self._lock = FileLock(location.path, self.label)
         self._names_known: dict[str, int] = {}
         """The length of the user's part of each name that could be read otherwise."""
 
@@ -61,8 +63,12 @@ class SessionFolderStore(StateStore):
         if self.create:
             _make(folder)
 
+    async def lock(self, holder: str) -> None:
+        self.warnings += await self._lock.take_aside(holder)
+
     async def close(self) -> None:
-        """Nothing stays open between calls."""
+        """Nothing but a lock stays open between calls."""
+        self._lock.release()
 
     async def identity(self) -> str:
         return f"file:{same_file(self._folder)}"

@@ -14,6 +14,7 @@ from memctl.model import MemoryKey
 from memctl.selection import Selection
 from memctl.store import PAGE_BYTES, Capability
 from memctl.stores.redis.keys import STATE, Keys, decode, encode
+from memctl.stores.redis.lock import RedisLock
 from memctl.stores.redis.wire import WRONG_TYPE, RedisServer, Wire, in_thread
 from memctl.stores.state.document import Document
 from memctl.stores.state.edit import Draft
@@ -51,14 +52,23 @@ class RedisSessionStore(StateStore):
         super().__init__(location, create=create)
         self._server = RedisServer(location)
         self._keys = Keys(self._server.prefix)
+        self._lock: RedisLock | None = None
         self._written: dict[bytes, MemoryKey] = {}
         """The names under which keys were written that could be read otherwise."""
 
     async def open(self) -> None:
         await self._server.open()
 
+    async def lock(self, holder: str) -> None:
+        self._lock = RedisLock(self._server, "session", self.warnings)
+        await self._lock.take(holder)
+
     async def close(self) -> None:
-        await self._server.close()
+        try:
+            if self._lock is not None:
+                await self._lock.release()
+        finally:
+            await self._server.close()
 
     async def identity(self) -> str:
         # The messages of RedisMemory share the names, but not the keys.

@@ -1,0 +1,274 @@
+"""Locks that keep two memctl runs from writing into one place.
+
+Every write is safe without them: each store checks, as it commits, that what it adds to is still
+what it found.  A lock spares the operator the conflicts that come of two runs at once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import fcntl
+import os
+import re
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from functools import partial
+from hashlib import sha256
+from pathlib import Path
+
+from memctl.errors import Busy, MemctlError
+from memctl.location import same_file, visible
+from memctl.stores._files import TEMPORARY_PREFIX, system_errors
+from memctl.stores._threads import in_thread
+
+_ENDS = "wait until it has ended, or stop it; its lock ends with it"
+_PAUSES = (0.01, 0.02, 0.05, 0.1, 0.2, 0.4)
+"""Seconds before a lock is looked at again whose holder is about to let go, or to sign."""
+
+_NO_LOCKS = frozenset({errno.ENOLCK, errno.ENOSYS, errno.ENOTSUP, errno.EINVAL})
+_MODE = 0o644
+"""Others may read who holds the lock: a second run need not be the same user's."""
+_NAME_BYTES = 255
+_HOLDER_BYTES = 1000
+_UNFIT = re.compile(r"[^A-Za-z0-9 .,:;@()+_-]")
+"""What not every server passes on as it is."""
+
+
+def busy(label: str, holder: str, hint: str = _ENDS) -> Busy:
+    """The error of who comes second; ``holder`` is empty where nothing tells who came first."""
+    name = f"another memctl run, {visible(holder)}," if holder else "another memctl run"
+    return Busy(f"{name} is writing to {label}", hint)
+
+
+class FileLock:
+    """A small file that is locked in the kernel, beside what it stands for or in the folder it is.
+
+    The kernel's lock ends with its process, so a file that a killed run left is not locked.  The
+    text in it is the holder's.  The file is removed by who holds it.
+    """
+
+    def __init__(self, path: Path, label: str) -> None:
+        """``path`` is what to keep others from; links are followed."""
+        self._path = path
+        self._label = label
+        self._file = path
+        self._handle: int | None = None
+
+    def take(self, holder: str) -> list[str]:
+        """Takes the lock; warnings where the file system has no locks.
+
+        Raises:
+            Busy: another run holds it.
+            NotFound, Unavailable: the system refuses the file.
+        """
+        self._file = _lock_file(self._path)
+        other = ""
+        with system_errors(self._path, "write"):
+            for pause in _PAUSES:
+                try:
+                    if self._create(holder):
+                        return []
+                    other = _clear(self._file) or ""
+                except OSError as error:
+                    if error.errno not in _NO_LOCKS:
+                        raise
+                    return [
+                        f"{self._label} is on a file system without locks: "
+                        "nothing keeps another run from writing there too"
+                    ]
+                if other:
+                    break
+                time.sleep(pause)
+        raise busy(self._label, other)
+
+    async def take_aside(self, holder: str) -> list[str]:
+        """``take`` in a thread."""
+        return await in_thread(partial(self.take, holder))
+
+    def release(self) -> None:
+        """Lets go of the lock, if it is held."""
+        handle, self._handle = self._handle, None
+        if handle is None:
+            return
+        with suppress(OSError):  # a file that stays is not locked, and in nobody's way
+            if _is_at(handle, self._file):
+                os.unlink(self._file)
+        os.close(handle)
+
+    @contextmanager
+    def held(self, holder: str) -> Iterator[list[str]]:
+        """Holds the lock for the body; see ``take``."""
+        try:
+            yield self.take(holder)
+        finally:
+            self.release()
+
+    def _create(self, holder: str) -> bool:
+        """Whether a new file of ours is there, locked and signed."""
+        flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
+        try:
+            handle = os.open(self._file, flags, _MODE)
+        except FileExistsError:
+            return False
+        try:
+            # Until it is locked, others take it for a leftover, which they lock and remove.
+            if not (_locked(handle) and _is_at(handle, self._file)):
+                os.close(handle)
+                return False
+            os.fchmod(handle, _MODE)
+            os.write(handle, f"{holder}\n".encode(errors="replace"))
+        except BaseException:
+            with suppress(OSError):  # the first error tells more
+                os.unlink(self._file)
+            os.close(handle)
+            raise
+        self._handle = handle
+        return True
+
+
+def _lock_file(path: Path) -> Path:
+    """Where the lock of a file or folder is, whatever link leads to it."""
+    real = Path(same_file(path))
+    if real.is_dir():
+        return real / f"{TEMPORARY_PREFIX}lock"
+    name = f".{real.name}{TEMPORARY_PREFIX}lock"
+    if len(os.fsencode(name)) > _NAME_BYTES:
+        name = f"{TEMPORARY_PREFIX}{sha256(os.fsencode(real.name)).hexdigest()}.lock"
+    return real.with_name(name)
+
+
+def _clear(file: Path) -> str | None:
+    """Removes the file if nobody holds it; the text of who does, None where nobody did."""
+    handle = _opened(file)
+    if handle is None:
+        return None
+    try:
+        if not _locked(handle):
+            return os.pread(handle, _HOLDER_BYTES, 0).decode(errors="replace").strip()
+        if _is_at(handle, file):
+            os.unlink(file)
+        return None
+    finally:
+        os.close(handle)
+
+
+def _opened(file: Path) -> int | None:
+    flags = os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
+    try:
+        try:
+            return os.open(file, os.O_RDWR | flags)  # NFS locks only what can be written
+        except PermissionError:
+            return os.open(file, os.O_RDONLY | flags)
+    except FileNotFoundError:
+        return None
+
+
+def _locked(handle: int) -> bool:
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
+
+
+def _is_at(handle: int, file: Path) -> bool:
+    """Whether the open file still has its name."""
+    try:
+        there = os.stat(file, follow_symlinks=False)
+    except FileNotFoundError:
+        return False
+    return os.path.samestat(there, os.fstat(handle))
+
+
+class ServerLock(ABC):
+    """A lock that a server keeps, looked after by a task until it is released.
+
+    The task notices when the lock is lost (a restart, a failover, a pause of this process) and
+    takes it again.  Where another run has it by then, that is a warning: writes stay safe.
+    """
+
+    period = 5.0
+    """Seconds between two looks at the lock."""
+    hint = _ENDS
+
+    def __init__(self, label: str, warnings: list[str]) -> None:
+        """``warnings`` are those of the store."""
+        self.label = label
+        self.holder = ""
+        self._warnings = warnings
+        self._begun = False
+        self._task: asyncio.Task[None] | None = None
+
+    async def take(self, holder: str) -> None:
+        """Takes the lock, and keeps it until ``release``.
+
+        Raises:
+            Busy: another run holds it.
+            MemctlError: the server cannot be asked.
+        """
+        self.holder = _UNFIT.sub("?", holder)
+        self._begun = True
+        other: str | None = ""
+        for pause in _PAUSES:
+            other = await self.attempt()
+            if other is None:
+                self._task = asyncio.create_task(self._look_after())
+                return
+            if other:
+                break
+            await asyncio.sleep(pause)  # who held it a moment ago is gone, or not yet known
+        self._begun = False
+        raise busy(self.label, other or "", self.hint)
+
+    async def release(self) -> None:
+        """Lets go of the lock, if it is held or was about to be."""
+        if not self._begun:
+            return
+        self._begun = False
+        task, self._task = self._task, None
+        try:
+            if task is not None:
+                task.cancel()
+                await asyncio.wait([task])
+        finally:
+            await self.let_go()
+        if task is not None and not task.cancelled():
+            task.result()
+
+    async def _look_after(self) -> None:
+        while True:
+            # A server that cannot be reached fails the writes, which tell; here it is tried again.
+            with suppress(MemctlError):
+                if await self.stay():
+                    continue
+                other = await self.attempt()
+                if other is not None:
+                    self._warn(other)
+
+    def _warn(self, other: str) -> None:
+        if other and self.holder.startswith(other):
+            return  # our own, of a connection whose end the server has not noticed
+        text = (
+            f"the lock of {self.label} was lost, and another memctl run has it now: "
+            f"{visible(other) or 'it does not say who it is'}"
+        )
+        if text not in self._warnings:
+            self._warnings.append(text)
+
+    @abstractmethod
+    async def attempt(self) -> str | None:
+        """Takes the lock: None if it is ours now, else the text of who holds it, if it is known.
+
+        Nothing stays open where it is another's.
+        """
+
+    @abstractmethod
+    async def stay(self) -> bool:
+        """Waits for a period and makes the lock last; whether it is still ours."""
+
+    @abstractmethod
+    async def let_go(self) -> None:
+        """Ends the lock if it is ours, whatever state it is in; needs no reachable server."""

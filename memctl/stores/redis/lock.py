@@ -1,0 +1,77 @@
+"""The lock of a store in Redis: a key that expires unless the run that set it makes it last."""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+from collections.abc import Callable
+from contextlib import suppress
+from functools import partial
+from typing import TypeVar
+
+from memctl.errors import MemctlError
+from memctl.stores._locks import ServerLock
+from memctl.stores.redis.keys import encode
+from memctl.stores.redis.wire import Command, RedisServer, Wire, in_thread
+
+T = TypeVar("T")
+
+LEASE_SECONDS = 30.0
+"""How long the lock of a run that was killed stays."""
+
+
+class RedisLock(ServerLock):
+    """``{prefix}memctl:lock:{kind}``, a string: a random word, a space, and the holder's text.
+
+    No pattern of AgentScope's, and none of memctl's, finds a key of this name.  Only commands are
+    used that writing uses too, so that it needs no more of an ACL than writing does.
+    """
+
+    def __init__(self, server: RedisServer, kind: str, warnings: list[str]) -> None:
+        """``kind`` tells the stores apart that may share a prefix."""
+        super().__init__(server.label, warnings)
+        self.period = LEASE_SECONDS / 3
+        self.hint = (
+            "wait until it has ended, or stop it; "
+            f"the lock of a run that was killed ends by itself within {LEASE_SECONDS:.0f} seconds"
+        )
+        self._server = server
+        self._key = encode(f"{server.prefix}memctl:lock:{kind}")
+        self._lease = b"%d" % round(LEASE_SECONDS * 1000)
+        self._word = secrets.token_hex(16)
+
+    @property
+    def _value(self) -> bytes:
+        return f"{self._word} {self.holder}".encode(errors="replace")
+
+    async def attempt(self) -> str | None:
+        return await self._run(self._attempt)
+
+    async def stay(self) -> bool:
+        await asyncio.sleep(self.period)
+        return await self._run(partial(self._if_ours, (b"PEXPIRE", self._key, self._lease)))
+
+    async def let_go(self) -> None:
+        with suppress(MemctlError):  # what cannot be removed expires by itself
+            await self._run(partial(self._if_ours, (b"UNLINK", self._key)))
+
+    async def _run(self, call: Callable[[Wire], T]) -> T:
+        async with self._server.wire() as wire:
+            return await in_thread(wire, partial(call, wire))
+
+    def _attempt(self, wire: Wire) -> str | None:
+        put = (b"SET", self._key, self._value, b"NX", b"PX", self._lease)
+        done, held = wire.ask([put, (b"GET", self._key)])
+        # The reply to an earlier attempt may have been lost with its connection.
+        if done is not None or held == self._value:
+            return None
+        return (held or b"").decode(errors="replace").partition(" ")[2]
+
+    def _if_ours(self, command: Command, wire: Wire) -> bool:
+        """Runs the command unless the key is another's, or not there; whether it did."""
+        _, held = wire.ask([(b"WATCH", self._key), (b"GET", self._key)])
+        if held != self._value:
+            wire.ask([(b"UNWATCH",)])
+            return False
+        *_, done = wire.ask([(b"MULTI",), command, (b"EXEC",)])
+        return done is not None
