@@ -152,7 +152,7 @@ def test_a_server_that_goes_away(servers: Servers, postgresql_url: str, large: P
 def test_two_runs_at_once(large: Path, postgresql_url: str) -> None:
     runs = [start("migrate", large, postgresql_url, "--no-verify") for _ in range(2)]
     ends = [(process.communicate()[1], process.returncode) for process in runs]
-    assert all(code in (0, 7) for _, code in ends), ends
+    assert sorted(code for _, code in ends) in ([0, 0], [0, 75]), ends
     found = held(postgresql_url)
     assert set(found) == set(KEYS)
     for entries in found.values():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from memctl.commands._context import Run
+from memctl.commands._holder import holder
 from memctl.commands._reports import CopyOutcome, expected
 from memctl.commands._run import opened, refuse_absent, wait_for
 from memctl.commands._stores import make_target, writable
@@ -65,6 +66,7 @@ async def _copy(
         target = make_target(destination, dry_run=outcome.dry_run)
         outcome.copied.warnings += await refuse_losses(source, target, where, lossy=options.lossy)
         async with opened(target, output):
+            await target.lock(holder())
             with output.progress("copying") as progress:
                 await copy(source, target, where, options, outcome.copied, progress)
     for text in outcome.copied.warnings:

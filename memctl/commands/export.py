@@ -15,6 +15,7 @@ import typer
 from typer.core import TyperCommand
 
 from memctl.commands._context import Run, this_run
+from memctl.commands._holder import holder
 from memctl.commands._options import STORE_HELP, LossyOption, PathOption, build, selecting
 from memctl.commands._reports import CopyOutcome
 from memctl.commands._run import opened, refuse_absent, wait_for
@@ -29,6 +30,7 @@ from memctl.output.numbers import count
 from memctl.output.terminal import Output
 from memctl.registry import make_store
 from memctl.selection import Selection
+from memctl.stores._locks import FileLock
 from memctl.streams import closing
 
 
@@ -85,7 +87,7 @@ def export(
         shape = shape or _of_ending(output) or wait_for(_by_count(location, where))
         _refuse_output(output, shape, location, force=force)
         outcome = CopyOutcome("export", location.label, output, dry_run=False)
-        with _published(output, shape) as place:
+        with _locked(run.output, output, shape), _published(output, shape) as place:
             if shape is Shape.MARKDOWN:
                 wait_for(_write_markdown(run.output, outcome, location, where, place))
             else:
@@ -159,6 +161,24 @@ def _is_device(path: Path) -> bool:
 
 
 @contextmanager
+def _locked(messages: Output, output: str, shape: Shape) -> Iterator[None]:
+    """Keeps other runs from the file that is to be replaced; a folder is locked by its store.
+
+    Raises:
+        Busy: another run writes to it.
+        Unavailable: its folder cannot be written.
+    """
+    path = Path(output)
+    if output == "-" or shape is Shape.SESSION_DIR or _is_device(path):
+        yield
+        return
+    with FileLock(path, output).held(holder()) as warnings:
+        for text in warnings:
+            messages.warn(text)
+        yield
+
+
+@contextmanager
 def _published(output: str, shape: Shape) -> Iterator[Path]:
     """A place to write to, that becomes the output when the work ends well.
 
@@ -218,6 +238,7 @@ async def _write(
         file = make_store(target, create=True)
         outcome.copied.warnings += await refuse_losses(source, file, where, lossy=lossy)
         async with opened(file, run.output):
+            await file.lock(holder())
             with run.output.progress("exporting") as progress:
                 # In a folder that is there already, --force was given.
                 options = CopyOptions(OnConflict.REPLACE, lossy=lossy)

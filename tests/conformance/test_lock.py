@@ -3,12 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-import subprocess
-import sys
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from pathlib import Path
+from collections.abc import Callable
 
 import pytest
 
@@ -18,6 +14,7 @@ from memctl.stores.redis import lock
 from tests.conformance import samples
 from tests.conformance.backends import Place
 from tests.conformance.drive import infos, read, write_all
+from tests.conformance.lock_holder import elsewhere
 from tests.conformance.samples import sample
 
 FIRST = "pid 4242 since 2026-11-21T02:17:53Z on web-1"
@@ -138,23 +135,8 @@ async def free_soon(place: Place) -> None:
             await asyncio.sleep(0.05)
 
 
-@contextmanager
-def elsewhere(place: Place) -> Iterator[subprocess.Popen[str]]:
-    """Another process that holds the lock."""
-    command = [sys.executable, "-m", "tests.conformance.lock_holder", place.text, FIRST, str(LEASE)]
-    root = Path(__file__).parents[2]
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=root)
-    try:
-        assert process.stdout is not None
-        assert process.stdout.readline() == "locked\n"
-        yield process
-    finally:
-        process.kill()
-        process.communicate()
-
-
 async def test_a_killed_run_holds_no_lock(place: Place) -> None:
-    with elsewhere(place) as process:
+    with elsewhere(place.text, FIRST, LEASE) as process:
         assert FIRST in await is_busy(place)
         process.kill()
         process.wait()

@@ -1,0 +1,196 @@
+"""Two runs into one target: the second says so, ends with 75 and writes nothing."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import re
+import signal
+import socket
+import subprocess
+import sys
+import time
+from contextlib import AbstractContextManager
+from pathlib import Path
+
+import pytest
+
+from memctl import location
+from memctl.errors import Uninitialised
+from memctl.registry import make_store
+from memctl.selection import Selection
+from tests.commands.conftest import Run, fails, fill, report
+from tests.conformance import samples
+from tests.conformance.lock_holder import elsewhere
+from tests.conftest import Servers
+
+KEYS = [samples.key(number) for number in range(3)]
+OTHER = samples.key(90)
+HOLDER = "pid 4242 since 2026-11-21T02:17:53Z on web-1 (ada)"
+
+
+@pytest.fixture(
+    params=["x.db", "x.ndjson", "sessions", "postgresql", "mysql", "redis", "redis-both"]
+)
+def target(request: pytest.FixtureRequest, tmp_path: Path, servers: Servers) -> str:
+    """An empty target, as a user writes it."""
+    match request.param:
+        case "postgresql":
+            return servers.postgresql.fresh()
+        case "mysql":
+            return servers.mariadb.fresh()
+        case "redis":
+            return servers.redis.fresh()
+        case "redis-both":
+            return f"{servers.redis.fresh()}?state=redis"
+        case name:
+            return str(tmp_path / name)
+
+
+def locked(text: str) -> AbstractContextManager[object]:
+    """Another process that holds the lock of the place."""
+    return elsewhere(text, HOLDER)
+
+
+def keys(text: str) -> set[object]:
+    """The names of the memories that are there."""
+
+    async def found() -> set[object]:
+        async with make_store(location.parse(text)) as store:
+            return {memory.key async for memory in store.headers(Selection())}
+
+    return asyncio.run(found())
+
+
+def memctl(*arguments: object) -> subprocess.Popen[str]:
+    """memctl as a process of its own."""
+    return subprocess.Popen(
+        [sys.executable, "-m", "memctl", *(str(argument) for argument in arguments)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        stdin=subprocess.PIPE,
+        text=True,
+    )
+
+
+@pytest.fixture
+def source(tmp_path: Path) -> str:
+    """A source of three memories."""
+    path = str(tmp_path / "source.ndjson")
+    asyncio.run(fill(path, {key: samples.entries(5) for key in KEYS}))
+    return path
+
+
+def test_the_second_run_is_busy(run: Run, source: str, target: str) -> None:
+    asyncio.run(fill(target, {OTHER: samples.entries(2)}))
+    with locked(target):
+        result = run("migrate", source, target)
+        fails(result, 75, "another memctl run, pid 4242 since 2026-11-21T02:17:53Z on web-1")
+        assert "hint: wait until it has ended" in result.stderr
+        found = report(run("migrate", source, target, "--json"), 75)
+        assert found["error"]["code"] == "busy"
+        assert "pid 4242" in found["error"]["message"]
+        assert found["error"]["hint"]
+        assert keys(target) == {OTHER}
+        assert run("migrate", source, target, "--dry-run").exit_code == 0
+        assert run("inspect", target).exit_code == 0
+        assert run("export", target, "--as", "archive").exit_code == 0
+        assert run("verify", target, target).exit_code == 0
+    assert run("migrate", source, target).exit_code == 0
+    assert keys(target) == {OTHER, *KEYS}
+
+
+@pytest.fixture(scope="module")
+def large(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """A source that takes a while to copy: 40 memories of 1,000 messages."""
+    path = str(tmp_path_factory.mktemp("large") / "large.ndjson")
+    memories = {samples.key(number): samples.entries(1000) for number in range(40)}
+    asyncio.run(fill(path, memories))
+    return path
+
+
+def is_writing(target: str, folder: Path) -> bool:
+    """Whether a run has the lock: its file is there, or what was written under it."""
+    if "://" not in target:
+        return any(folder.rglob(".*memctl-lock"))
+    try:
+        return bool(keys(target))
+    except Uninitialised:
+        return False
+
+
+def test_two_processes(source: str, large: str, target: str, tmp_path: Path) -> None:
+    """The first is stopped while it writes, and goes on when the second has given up."""
+    asyncio.run(fill(source, {OTHER: samples.entries(2)}))
+    first = memctl("migrate", large, target, "--no-verify")
+    try:
+        deadline = time.monotonic() + 30
+        while not is_writing(target, tmp_path):
+            assert time.monotonic() < deadline
+            assert first.poll() is None, first.communicate()
+            time.sleep(0.005)
+        first.send_signal(signal.SIGSTOP)
+        second = memctl("migrate", source, target, "--json")
+        output, said = second.communicate()
+        assert second.returncode == 75, said
+        who = re.search(r"pid (\d+) since \S+Z on (\S+)", json.loads(output)["error"]["message"])
+        assert who
+        assert int(who[1]) == first.pid
+        assert socket.gethostname().startswith(who[2])
+    finally:
+        first.send_signal(signal.SIGCONT)
+        said = first.communicate()[1]
+    assert first.returncode == 0, said
+    assert OTHER not in keys(target)
+    assert len(keys(target)) == 40
+
+
+def test_a_run_that_was_killed_is_in_nobodys_way(
+    run: Run, source: str, large: str, tmp_path: Path
+) -> None:
+    target = tmp_path / "x.ndjson"
+    lock = tmp_path / ".x.ndjson.memctl-lock"
+    process = memctl("migrate", large, target)
+    while process.poll() is None and not lock.exists():
+        time.sleep(0.001)
+    process.kill()
+    process.communicate()
+    assert lock.exists()
+    assert run("migrate", source, target).exit_code == 0
+    assert not lock.exists()
+    lock.write_text("pid 1 since ever on nowhere\n")
+    assert run("migrate", source, target).exit_code == 0
+    assert not lock.exists()
+
+
+@pytest.mark.parametrize("name", ["x.ndjson", "x.json", "folder"])
+def test_an_export_over_what_another_run_writes(
+    run: Run, source: str, tmp_path: Path, name: str
+) -> None:
+    shape = ("--as", "session-dir") if name == "folder" else ()
+    one = ("--user", KEYS[0].user, "--session", KEYS[0].session)
+    export = ("export", source, *one, *shape, "-o", tmp_path / name, "--force")
+    with locked(str(tmp_path / name)):
+        before = sorted(tmp_path.rglob("*"))
+        fails(run(*export), 75, "pid 4242")
+        assert sorted(tmp_path.rglob("*")) == before
+    assert run(*export).exit_code == 0
+    assert [path for path in tmp_path.rglob("*") if ".memctl-" in path.name] == []
+
+
+def test_a_link_has_the_lock_of_its_file(run: Run, source: str, tmp_path: Path) -> None:
+    (tmp_path / "far").mkdir()
+    real = tmp_path / "far" / "x.ndjson"
+    link = tmp_path / "link.ndjson"
+    link.symlink_to(real)
+    with locked(str(link)):
+        assert (tmp_path / "far" / ".x.ndjson.memctl-lock").exists()
+        fails(run("migrate", source, real), 75, "pid 4242")
+        fails(run("export", source, "-o", link), 75, "pid 4242")
+
+
+def test_the_longest_name_has_a_lock(run: Run, source: str, tmp_path: Path) -> None:
+    target = tmp_path / f"{'x' * 248}.ndjson"
+    assert run("migrate", source, target).exit_code == 0
+    with locked(str(target)):
+        fails(run("migrate", source, target), 75, "pid 4242")
