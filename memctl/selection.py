@@ -21,13 +21,15 @@ class Selection:
     ``since`` (inclusive) and ``until`` (exclusive) are local times without a zone, as messages
     carry them; a message without a readable timestamp is in no period.  ``match`` is a part of the
     text of the message, case counting.  ``last`` keeps the newest N of what is left, per memory.
-    ``keys`` are whole keys, for operations that come back to certain memories.
+    ``keys`` are whole keys, for operations that come back to certain memories; ``done`` are those
+    that they need not come back to.
     """
 
     users: frozenset[str] = frozenset()
     sessions: frozenset[str] = frozenset()
     parts: frozenset[str] = frozenset()
     keys: frozenset[MemoryKey] | None = None
+    done: frozenset[MemoryKey] = frozenset()
     marks: frozenset[str] = frozenset()
     exclude_marks: frozenset[str] = frozenset()
     roles: frozenset[str] = frozenset()
@@ -45,6 +47,7 @@ class Selection:
             and (not self.sessions or key.session in self.sessions)
             and (not self.parts or not key.part or key.part in self.parts)
             and (self.keys is None or key in self.keys)
+            and key not in self.done
         )
 
     @property
@@ -98,6 +101,10 @@ class Selection:
     def only(self, keys: frozenset[MemoryKey]) -> Selection:
         """The same selection of messages, in these memories alone."""
         return replace(self, keys=keys)
+
+    def without(self, keys: frozenset[MemoryKey]) -> Selection:
+        """The same selection of messages, but for these memories."""
+        return replace(self, done=self.done | keys)
 
     async def apply(self, pages: AsyncIterator[Page]) -> AsyncIterator[Page]:
         """Filters whole memories down to the selected messages.

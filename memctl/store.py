@@ -59,6 +59,10 @@ class Store(ABC):
     """Whether it holds one session only."""
     ambiguous: ClassVar[bool] = False
     """Whether its names can be read in several ways, until ``expect`` tells what may be in it."""
+    ticking: ClassVar[bool] = True
+    """Whether the expiry of a memory draws nearer while it lies there."""
+    at_once: ClassVar[bool] = False
+    """Whether all that is written becomes durable together, when the pages end."""
 
     def __init__(self, location: Location, *, create: bool = False) -> None:
         """``create`` makes what is missing (a target); without it the place must exist."""

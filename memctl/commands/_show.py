@@ -11,7 +11,7 @@ from rich.text import Text
 from memctl import codec
 from memctl.location import visible
 from memctl.model import Entry, MemoryKey
-from memctl.ops.compare import Difference
+from memctl.ops.differences import Difference
 from memctl.selection import Selection
 from memctl.store import Store
 from memctl.streams import closing

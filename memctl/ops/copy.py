@@ -1,8 +1,9 @@
 """Copies memories between two stores: what the target lacks, and nothing twice.
 
-Sync, not a journal.  The target is fingerprinted, then the source streams by: a memory that the
-target lacks passes whole; one whose beginning the target holds passes from there on; one that the
-target holds otherwise is a conflict.  So a run that was cut short is resumed by running it again.
+Sync, not a journal.  What both sides hold is compared in brief, then what differs streams from the
+source: a memory that the target lacks passes whole; one whose beginning the target holds passes
+from there on; one that the target holds otherwise is a conflict.  So a run that was cut short is
+resumed by running it again, and one that finds nothing new reads no message.
 """
 
 from __future__ import annotations
@@ -11,19 +12,15 @@ from collections.abc import AsyncIterator
 from dataclasses import dataclass, replace
 from hashlib import blake2b
 
-from memctl.errors import Failure, UsageError
-from memctl.model import Entry, Memory, MemoryKey, OnConflict, Page, Tally, WriteMode
+from memctl.errors import Failure, Interrupted, UsageError
+from memctl.model import Entry, MemoryKey, OnConflict, Page, Tally, WriteMode
 from memctl.ops import pipeline
-from memctl.ops.fingerprint import (
-    Fingerprint,
-    Form,
-    Hasher,
-    fingerprints,
-    keeps_mark_order,
-    summary_digest,
-)
+from memctl.ops.beginning import Beginning
+from memctl.ops.fingerprint import Fingerprint, Form, fingerprints
 from memctl.ops.names import introduce
 from memctl.ops.report import CopyReport, Progress, Silent
+from memctl.ops.sides import Sides, summaries_differ
+from memctl.ops.stop import Stop
 from memctl.selection import Selection
 from memctl.store import Capability, Store
 from memctl.streams import closing
@@ -31,11 +28,24 @@ from memctl.streams import closing
 
 @dataclass(frozen=True, slots=True)
 class CopyOptions:
-    """How to copy: ``lossy`` lets go of what the target cannot hold; ``jobs`` counts writers."""
+    """How to copy.
+
+    ``lossy`` lets go of what the target cannot hold; ``jobs`` counts writers.  ``checksum``
+    compares what both sides hold by content; without it ids, order, marks and summary tell what is
+    the same, unless conflicts are replaced.
+    """
 
     on_conflict: OnConflict = OnConflict.FAIL
     lossy: bool = False
     jobs: int = 1
+    checksum: bool = False
+
+    @property
+    def form(self) -> Form:
+        """How memories are compared."""
+        return (
+            Form.TEXT if self.checksum or self.on_conflict is OnConflict.REPLACE else Form.OUTLINE
+        )
 
 
 async def copy(
@@ -45,14 +55,17 @@ async def copy(
     options: CopyOptions,
     report: CopyReport,
     progress: Progress | None = None,
+    stop: Stop | None = None,
 ) -> None:
     """Copies the selected memories; ``report`` tells what was done, also when an error ends it.
 
-    What the target cannot hold is left behind: ``losses.refuse_losses`` tells beforehand, when the
-    target need not even be there.
+    Memories that the report has settled are passed over: a copy that lost its connection goes on
+    where it was with the same report.  What the target cannot hold is left behind:
+    ``losses.refuse_losses`` tells beforehand, when the target need not even be there.
 
     Raises:
         UsageError: source and target are the same.
+        Interrupted: ``stop`` was asked for; the memory at hand was written.
         MemctlError: as ``Store.read`` and ``Store.write``.
     """
     if await source.identity() == await target.identity():
@@ -60,7 +73,11 @@ async def copy(
             f"source and target are the same store: {source.label}", "name another target"
         )
     target.origin = source.label
-    await _Copy(source, target, where, options, report, progress or Silent()).run()
+    where = where.without(frozenset(report.settled))
+    stop = stop or Stop()
+    await _Copy(source, target, where, options, report, progress or Silent(), stop).run()
+    if stop.asked:
+        raise Interrupted("stopped as asked", "what was reported as written is whole")
 
 
 class _Copy:
@@ -74,6 +91,7 @@ class _Copy:
         options: CopyOptions,
         report: CopyReport,
         progress: Progress,
+        stop: Stop,
     ) -> None:
         self._source = source
         self._target = target
@@ -81,44 +99,77 @@ class _Copy:
         self._options = options
         self._report = report
         self._progress = progress
-        self._mark_order = keeps_mark_order(source, target)
+        self._stop = stop
+        self._sides = Sides.of(source, target)
         self._suspects: dict[MemoryKey, str] = {}
-        self._sizes: dict[MemoryKey, int] = {}
-        self._flying: dict[MemoryKey, int] = {}
+        self._selected: dict[MemoryKey, int] = {}
+        """How many messages were read of each memory that is not settled."""
+        self._passed: dict[MemoryKey, int] = {}
+        """How many of them are being written."""
 
     async def run(self) -> None:
         await introduce(self._source, self._target, self._where)
-        where = Selection(users=self._where.users, sessions=self._where.sessions)
-        held = await self._fingerprints(where, Form.TEXT)
-        await self._write(self._missing(self._read(self._where, first=True), held, Form.TEXT))
-        if self._suspects:
+        form = self._options.form
+        where = self._where
+        held = await self._held(Selection(where.users, where.sessions), form)
+        if held and form is Form.OUTLINE and where.whole:
+            where = where.only(await self._changed(held))
+            if not where.keys:
+                return
+        await self._write(self._missing(self._counted(self._read(where)), held, form))
+        if self._suspects and form is Form.TEXT:
             keys = frozenset(self._suspects)
             self._suspects = {}
-            held = await self._fingerprints(Selection(keys=keys), Form.VALUE)
-            pages = self._read(self._where.only(keys), first=False)
+            held = await self._held(Selection(keys=keys), Form.VALUE)
+            pages = self._read(self._where.only(keys))
             await self._write(self._missing(pages, held, Form.VALUE))
-        if self._suspects:
+        if self._suspects and not self._stop.asked:
             await self._resolve(frozenset(self._suspects), held)
 
-    async def _fingerprints(self, where: Selection, form: Form) -> dict[MemoryKey, Fingerprint]:
-        return await fingerprints(self._target, where, form, mark_order=self._mark_order)
+    async def _held(self, where: Selection, form: Form) -> dict[MemoryKey, Fingerprint]:
+        """What the target holds, in brief."""
+        read = self._target.outlines if form is Form.OUTLINE else self._target.read
+        return await fingerprints(read(where), form, mark_order=self._sides.mark_order)
 
-    async def _read(self, where: Selection, *, first: bool) -> AsyncIterator[Page]:
-        """The source's pages, counted when they are read for the first time."""
-        report = self._report
-        read = self._source.read(where)
+    async def _changed(self, held: dict[MemoryKey, Fingerprint]) -> frozenset[MemoryKey]:
+        """The memories of the source that the target does not hold as they are."""
+        outlines = self._source.outlines(self._where)
+        found = await fingerprints(outlines, Form.OUTLINE, mark_order=self._sides.mark_order)
+        changed = set()
+        for key, here in found.items():
+            there = held.get(key)
+            if (
+                there is None
+                or here.digest != there.digest
+                or (here.summary and summaries_differ(here.summary, there.summary))
+                or self._sides.lacks(here, there)
+            ):
+                changed.add(key)
+                continue
+            self._progress.advance(memories=1, messages=here.messages)
+            self._unchanged(key, here.messages, held=here.messages)
+        return frozenset(changed)
+
+    # Reading
+
+    def _read(self, where: Selection) -> AsyncIterator[Page]:
+        pages = self._source.read(where)
         if self._options.lossy and Capability.REPEATED_IDS not in self._target.capabilities:
-            read = _without_repeats(read, self._report.uneven)
-        async with closing(read) as pages:
+            return _without_repeats(pages, self._report.uneven)
+        return pages
+
+    async def _counted(self, pages: AsyncIterator[Page]) -> AsyncIterator[Page]:
+        """The pages, until a stop is asked for: then to the end of the memory."""
+        async with closing(pages):
             async for page in pages:
-                if first:
-                    report.memories.selected += page.last
-                    report.messages.selected += len(page.entries)
-                    size = sum(len(entry.message) for entry in page.entries)
-                    self._progress.advance(
-                        memories=int(page.last), messages=len(page.entries), size=size
-                    )
+                if self._stop.asked and page.offset == 0:
+                    return
+                key, messages = page.memory.key, len(page.entries)
+                self._selected[key] = self._selected.get(key, 0) + messages
+                size = sum([len(entry.message) for entry in page.entries])
+                self._progress.advance(memories=int(page.last), messages=messages, size=size)
                 yield page
+                del page  # not kept while the next one is read: it may be large
 
     # What the target lacks
 
@@ -126,66 +177,80 @@ class _Copy:
         self, pages: AsyncIterator[Page], held: dict[MemoryKey, Fingerprint], form: Form
     ) -> AsyncIterator[Page]:
         """Of every memory what the target lacks; what it holds otherwise becomes a suspect."""
-        beginning: _Beginning | None = None
-        async for page in pages:
-            if page.offset == 0:
-                beginning = self._beginning(page.memory, held, form)
-            if beginning is None:
-                if self._is_something(page):
-                    yield page
-                continue
-            rest = beginning.take(page)
-            if rest is not None:
-                yield rest
-            if page.last:
-                self._close(page.memory.key, beginning)
-
-    def _beginning(
-        self, memory: Memory, held: dict[MemoryKey, Fingerprint], form: Form
-    ) -> _Beginning | None:
-        there = held.get(memory.key)
-        if there is None:
-            return None
-        return _Beginning(memory, there, Hasher(form, mark_order=self._mark_order))
+        beginning: Beginning | None = None
+        async with closing(pages):
+            async for page in pages:
+                memory = page.memory
+                if page.offset == 0:
+                    there = held.get(memory.key)
+                    beginning = Beginning(memory, there, form, self._sides) if there else None
+                if beginning is None:
+                    if self._is_something(page):
+                        yield page
+                    else:
+                        self._unchanged(memory.key, 0, held=0)
+                    del page
+                    continue
+                rest = beginning.take(page)
+                last = page.last
+                del page
+                if rest is not None:
+                    yield rest
+                    del rest
+                if last:
+                    self._close(memory.key, beginning)
 
     def _is_something(self, page: Page) -> bool:
         """Whether there is anything to write: some stores hold no memory without messages."""
         if page.entries or page.offset or page.memory.summary:
             return True
-        if Capability.EMPTY in self._target.capabilities:
-            return True
-        self._report.memories.unchanged += 1
-        return False
+        return Capability.EMPTY in self._target.capabilities
 
-    def _close(self, key: MemoryKey, beginning: _Beginning) -> None:
+    def _close(self, key: MemoryKey, beginning: Beginning) -> None:
         if beginning.conflict:
             self._suspects[key] = beginning.conflict
-            self._sizes[key] = beginning.messages
-            return
-        self._report.messages.skipped += beginning.there.messages
-        if not beginning.passed:
-            self._report.memories.unchanged += 1
+        elif beginning.passed:
+            self._report.messages.skipped += beginning.there.messages
+        else:
+            self._unchanged(key, beginning.messages, held=beginning.there.messages)
+
+    def _unchanged(self, key: MemoryKey, messages: int, *, held: int) -> None:
+        self._report.memories.unchanged += 1
+        self._report.messages.skipped += held
+        self._settle(key, messages)
+
+    def _settle(self, key: MemoryKey, messages: int | None = None) -> None:
+        """Counts a memory with the messages that were read of it, or so many."""
+        read = self._selected.pop(key, 0)
+        self._report.settle(key, read if messages is None else messages)
 
     # Writing
 
     async def _write(self, pages: AsyncIterator[Page], mode: WriteMode = WriteMode.ADD) -> None:
-        pages = self._track(pages)
-        written = pipeline.write(self._target, pages, mode, self._options.jobs)
-        async with closing(written) as tallies:
-            async for tally in tallies:
-                self._count(tally)
+        """Writes, and ends well at a memory's end when a stop is asked for.
+
+        Where all that is written becomes durable together there is no such end: then the stop is a
+        cancellation.
+        """
+        written = pipeline.write(self._target, self._track(pages), mode, self._options.jobs)
+        with self._stop.heeded(when=not self._target.at_once):
+            async with closing(written) as tallies:
+                async for tally in tallies:
+                    self._count(tally)
 
     async def _track(self, pages: AsyncIterator[Page]) -> AsyncIterator[Page]:
         """Counts the messages of each memory that is being written."""
         async with closing(pages):
             async for page in pages:
                 key = page.memory.key
-                self._flying[key] = self._flying.get(key, 0) + len(page.entries)
+                self._passed[key] = self._passed.get(key, 0) + len(page.entries)
                 yield page
+                del page
 
     def _count(self, tally: Tally) -> None:
         report = self._report
-        messages = self._flying.pop(tally.key, 0)
+        messages = self._passed.pop(tally.key, 0)
+        self._settle(tally.key)
         if tally.failure:
             report.fail(tally.key, tally.failure, messages)
             return
@@ -202,11 +267,14 @@ class _Copy:
         match self._options.on_conflict:
             case OnConflict.FAIL:
                 for key, reason in self._suspects.items():
-                    report.fail(key, Failure("conflict", reason), self._sizes[key])
+                    report.fail(key, Failure("conflict", reason), self._selected[key])
+                    self._settle(key)
             case OnConflict.SKIP:
                 report.uneven |= keys
                 report.memories.skipped += len(keys)
-                report.messages.skipped += sum(self._sizes.values())
+                for key in keys:
+                    report.messages.skipped += self._selected[key]
+                    self._settle(key)
             case OnConflict.APPEND:
                 report.uneven |= keys
                 await self._write(self._unknown(keys, held))
@@ -215,28 +283,24 @@ class _Copy:
                     f"what {self._target.label} held otherwise is replaced, and that cannot be "
                     f"taken back; memories: {len(keys)}"
                 )
-                pages = self._read(self._where.only(keys), first=False)
-                await self._write(pages, WriteMode.REPLACE)
+                await self._write(self._read(self._where.only(keys)), WriteMode.REPLACE)
 
     async def _unknown(
         self, keys: frozenset[MemoryKey], held: dict[MemoryKey, Fingerprint]
     ) -> AsyncIterator[Page]:
         """Messages whose ids the target lacks, to go behind what it holds."""
-        async with closing(self._target.read(Selection(keys=keys))) as pages:
+        async with closing(self._target.outlines(Selection(keys=keys))) as pages:
             known = {
                 _id_digest(page.memory.key, entry) async for page in pages for entry in page.entries
             }
         offset = 0
-        async with closing(self._read(self._where.only(keys), first=False)) as pages:
+        async with closing(self._read(self._where.only(keys))) as pages:
             async for page in pages:
-                there = held[page.memory.key]
+                key = page.memory.key
+                there = held[key]
                 if page.offset == 0:
                     offset = there.messages
-                entries = [
-                    entry
-                    for entry in page.entries
-                    if _id_digest(page.memory.key, entry) not in known
-                ]
+                entries = [entry for entry in page.entries if _id_digest(key, entry) not in known]
                 self._report.messages.skipped += len(page.entries) - len(entries)
                 # A summary that the target has is part of what it holds, and stays.
                 adds = page.memory.summary and not there.summary
@@ -244,60 +308,8 @@ class _Copy:
                 if entries or (page.last and (adds or offset > there.messages)):
                     yield Page(memory, entries, offset, page.last)
                 elif page.last:
-                    self._report.memories.unchanged += 1
+                    self._unchanged(key, self._selected[key], held=0)
                 offset += len(entries)
-
-
-class _Beginning:
-    """Compares a memory, page by page, with what the target holds, and passes on the rest."""
-
-    def __init__(self, memory: Memory, there: Fingerprint, hasher: Hasher) -> None:
-        self.there = there
-        self.conflict = _summary_conflict(memory, there)
-        self.passed = False
-        self.messages = 0
-        self._hasher = hasher
-
-    def take(self, page: Page) -> Page | None:
-        """What of the page is to be written, if anything."""
-        self.messages += len(page.entries)
-        if self.conflict:
-            return None
-        compared = max(0, min(len(page.entries), self.there.messages - page.offset))
-        for entry in page.entries[:compared]:
-            self._hasher.add(entry)
-        if page.last and self.messages < self.there.messages:
-            self.conflict = (
-                f"the target holds {self.there.messages} messages, the source {self.messages}"
-            )
-            return None
-        if self.messages < self.there.messages:
-            return None
-        reached = compared or not page.offset
-        if reached and self._hasher.digest() != self.there.digest:
-            self.conflict = (
-                f"the first {self.there.messages} messages of the source are not those that "
-                "the target holds"
-            )
-            return None
-        return self._rest(page, page.entries[compared:], page.offset + compared)
-
-    def _rest(self, page: Page, entries: list[Entry], offset: int) -> Page | None:
-        summary = summary_digest(page.memory)
-        adds_summary = page.last and bool(summary) and self.there.summary == b""
-        if not entries and not self.passed and not adds_summary:
-            return None
-        if not entries and not page.last:
-            return None
-        self.passed = True
-        return Page(page.memory, entries, offset, page.last)
-
-
-def _summary_conflict(memory: Memory, there: Fingerprint) -> str:
-    summary = summary_digest(memory)
-    if summary is not None and there.summary and summary != there.summary:
-        return "the target holds another summary"
-    return ""
 
 
 async def _without_repeats(
@@ -306,20 +318,21 @@ async def _without_repeats(
     """Keeps the first of the messages of a memory that share an id."""
     seen: set[int] = set()
     offset = 0
-    async for page in pages:
-        if page.offset == 0:
-            seen.clear()
-            offset = 0
-        entries = []
-        for entry in page.entries:
-            digest = _id_digest(page.memory.key, entry)
-            if digest in seen:
-                changed.add(page.memory.key)
-            else:
-                seen.add(digest)
-                entries.append(entry)
-        yield Page(page.memory, entries, offset, page.last)
-        offset += len(entries)
+    async with closing(pages):
+        async for page in pages:
+            if page.offset == 0:
+                seen.clear()
+                offset = 0
+            entries = []
+            for entry in page.entries:
+                digest = _id_digest(page.memory.key, entry)
+                if digest in seen:
+                    changed.add(page.memory.key)
+                else:
+                    seen.add(digest)
+                    entries.append(entry)
+            yield Page(page.memory, entries, offset, page.last)
+            offset += len(entries)
 
 
 def _id_digest(key: MemoryKey, entry: Entry) -> int:

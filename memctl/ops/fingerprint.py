@@ -1,28 +1,31 @@
 """What a memory holds, in a few bytes: enough to tell whether two memories are the same.
 
-A fingerprint is taken of the stored text first, which is cheap and settles most memories; only
-where texts differ are messages compared by value (key order and formatting aside).
+Three forms, each looking closer than the one before: the outline (ids, order and marks), the stored
+text, which is cheap and settles most memories, and the value (key order and formatting aside).
 """
 
 from __future__ import annotations
 
-import hashlib
+import time
+from array import array
+from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass
 from enum import Enum
+from hashlib import sha256
 
 from memctl import codec
 from memctl.errors import BadData
-from memctl.model import Entry, Memory, MemoryKey
-from memctl.selection import Selection
-from memctl.store import Capability, Store
+from memctl.model import Entry, Memory, MemoryKey, Page
+from memctl.store import PAGE_BYTES
 from memctl.streams import closing
 
 DIGEST_BYTES = 16
 
 
 class Form(Enum):
-    """What counts as the same message: the same text, or the same value."""
+    """What counts as the same message: the same id, the same text, or the same value."""
 
+    OUTLINE = "outline"
     TEXT = "text"
     VALUE = "value"
 
@@ -31,51 +34,87 @@ class Form(Enum):
 class Fingerprint:
     """A memory in brief.
 
-    ``digest`` covers ids, order, marks and content of the messages.  ``summary`` is a digest of the
-    summary, empty where there is none, None where the store has no place for one.
+    ``digest`` covers ids, order, marks and, but for an outline, content of the messages.
+    ``summary`` is a digest of the summary, empty where there is none, None where the store has no
+    place for one.  ``expires`` is the moment at which the memory expires, in seconds since the
+    epoch.  ``beginning`` is the digest of as many messages as were asked for, if there are so many.
     """
 
     messages: int
     digest: bytes
     summary: bytes | None
-    expires: bool
+    expires: float | None = None
+    beginning: bytes | None = None
 
 
 class Hasher:
-    """The digest of the messages of one memory, as they come."""
+    """The digest of the messages of one memory, as they come.
+
+    Ids, marks, contents and the lengths of each are hashed apart, so that pages go in whole and it
+    makes no difference where they were cut.
+    """
 
     def __init__(self, form: Form, *, mark_order: bool) -> None:
+        self.messages = 0
         self._form = form
         self._mark_order = mark_order
-        self._state = hashlib.blake2b(digest_size=DIGEST_BYTES)
-        self.messages = 0
+        self._ids = sha256()
+        self._id_lengths = sha256()
+        self._marks = sha256()
+        self._contents = sha256()
+        self._content_lengths = sha256()
 
-    def add(self, entry: Entry) -> None:
-        """Takes the next message in.
+    def add(self, entries: list[Entry]) -> None:
+        """Takes the next messages in.
 
         Raises:
-            BadData: the message is not JSON (only where values are compared).
+            BadData: a message is not JSON (only where values are compared).
         """
-        name = entry.id.encode("utf-8", "surrogatepass")
-        marks = encode_marks(entry, mark_order=self._mark_order)
-        message = content(entry, self._form)
-        self._state.update(b"%d %d %d\n" % (len(name), len(marks), len(message)))
-        self._state.update(name)
-        self._state.update(marks)
-        self._state.update(message)
-        self.messages += 1
+        ids = [entry.id for entry in entries]
+        self._ids.update("".join(ids).encode("utf-8", "surrogatepass"))
+        self._id_lengths.update(array("Q", map(len, ids)).tobytes())
+        marked = [
+            f"{number} {len(mark)} {mark}"
+            for number, entry in enumerate(entries, self.messages)
+            if entry.marks
+            for mark in _in_order(entry, mark_order=self._mark_order)
+        ]
+        if marked:
+            self._marks.update("".join(marked).encode("utf-8", "surrogatepass"))
+        if self._form is not Form.OUTLINE:
+            self._add_contents(entries)
+        self.messages += len(entries)
+
+    def _add_contents(self, entries: list[Entry]) -> None:
+        if self._form is Form.TEXT:
+            contents = [entry.message for entry in entries]
+        else:
+            contents = [content(entry, self._form) for entry in entries]
+        lengths = array("Q", map(len, contents))
+        self._content_lengths.update(lengths.tobytes())
+        if sum(lengths) <= 2 * PAGE_BYTES:
+            self._contents.update(b"".join(contents))
+            return
+        for one in contents:  # large ones are not held twice
+            self._contents.update(one)
 
     def digest(self) -> bytes:
         """The digest of all messages so far."""
-        return self._state.digest()
+        parts = (
+            *(self._ids, self._id_lengths, self._marks),
+            *(self._contents, self._content_lengths),
+        )
+        whole = b"%d " % self.messages + b"".join(part.digest() for part in parts)
+        return sha256(whole).digest()[:DIGEST_BYTES]
+
+
+def _in_order(entry: Entry, *, mark_order: bool) -> list[str]:
+    return list(dict.fromkeys(entry.marks)) if mark_order else sorted(set(entry.marks))
 
 
 def encode_marks(entry: Entry, *, mark_order: bool) -> bytes:
     """The marks of a message as comparable bytes."""
-    if not entry.marks:
-        return b""
-    marks = dict.fromkeys(entry.marks) if mark_order else sorted(set(entry.marks))
-    return "\0".join(marks).encode("utf-8", "surrogatepass")
+    return "\0".join(_in_order(entry, mark_order=mark_order)).encode("utf-8", "surrogatepass")
 
 
 def content(entry: Entry, form: Form) -> bytes:
@@ -98,37 +137,45 @@ def summary_digest(memory: Memory) -> bytes | None:
         return None
     if not memory.summary:
         return b""
-    text = memory.summary.encode("utf-8", "surrogatepass")
-    return hashlib.blake2b(text, digest_size=DIGEST_BYTES).digest()
-
-
-def keeps_mark_order(first: Store, second: Store) -> bool:
-    """Whether the order of marks means something between the two stores."""
-    return Capability.MARK_ORDER in first.capabilities & second.capabilities
+    return sha256(memory.summary.encode("utf-8", "surrogatepass")).digest()[:DIGEST_BYTES]
 
 
 async def fingerprints(
-    store: Store, where: Selection, form: Form, *, mark_order: bool
+    pages: AsyncIterator[Page],
+    form: Form,
+    *,
+    mark_order: bool,
+    beginnings: Mapping[MemoryKey, int] | None = None,
 ) -> dict[MemoryKey, Fingerprint]:
-    """The fingerprint of every selected memory, from one pass over the store.
+    """The fingerprint of every memory that passes.
+
+    ``beginnings`` asks for the digest of so many messages too.
 
     Raises:
         MemctlError: as ``Store.read``.
     """
     found: dict[MemoryKey, Fingerprint] = {}
+    asked = beginnings or {}
     hasher = Hasher(form, mark_order=mark_order)
-    async with closing(store.read(where)) as pages:
+    beginning: bytes | None = None
+    async with closing(pages):
         async for page in pages:
+            memory = page.memory
             if page.offset == 0:
-                hasher = Hasher(form, mark_order=mark_order)
-            for entry in page.entries:
-                hasher.add(entry)
+                hasher, beginning = Hasher(form, mark_order=mark_order), None
+            entries = page.entries
+            left = asked.get(memory.key, -1) - hasher.messages
+            if 0 <= left <= len(entries):
+                hasher.add(entries[:left])
+                beginning = hasher.digest()
+                entries = entries[left:]
+            hasher.add(entries)
             if page.last:
-                memory = page.memory
                 found[memory.key] = Fingerprint(
                     hasher.messages,
                     hasher.digest(),
                     summary_digest(memory),
-                    memory.ttl is not None,
+                    None if memory.ttl is None else time.time() + memory.ttl,
+                    beginning,
                 )
     return found

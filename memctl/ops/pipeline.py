@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+from collections import deque
 from collections.abc import AsyncIterator
 from contextlib import suppress
 from typing import cast
 from zlib import crc32
 
 from memctl.model import Page, Tally, WriteMode
-from memctl.store import Capability, Store
+from memctl.store import PAGE_BYTES, PAGE_ENTRIES, Capability, Store
 from memctl.streams import closing
 
 _END = object()
+_ROOM = 4 * PAGE_BYTES
+"""Bytes of messages that may wait for a writer; a larger page waits alone."""
 
 
 async def write(
@@ -27,15 +30,14 @@ async def write(
         MemctlError: of the source or the target; what was tallied is durable.
     """
     writers = jobs if Capability.PARALLEL in target.capabilities else 1
-    queues = [_Queue() for _ in range(writers)]
+    parcels = [_Parcels() for _ in range(writers)]
     tallies = _Queue()
-    tasks = [asyncio.create_task(_pump(pages, queues))]
-    tasks += [asyncio.create_task(_work(target, queue, mode, tallies)) for queue in queues]
+    tasks = [asyncio.create_task(_pump(pages, parcels))]
+    tasks += [asyncio.create_task(_work(target, one.queue, mode, tallies)) for one in parcels]
     try:
-        for _ in queues:
+        for _ in parcels:
             async for tally in tallies.items():
-                assert isinstance(tally, Tally)
-                yield tally
+                yield cast("Tally", tally)
     finally:
         for task in tasks:
             task.cancel()
@@ -45,45 +47,95 @@ async def write(
 
 
 class _Queue:
-    """Items on their way between two tasks; an error of the sender is raised at the receiver."""
+    """Items on their way between two tasks; an error of the sender is raised at the receiver.
+
+    Sending waits until there is room for the item's size, or nothing else is there.
+    """
 
     def __init__(self) -> None:
-        # One item waits while one is written and one is read: more would only hold memory.
-        self._queue: asyncio.Queue[object] = asyncio.Queue(maxsize=1)
+        self._items: deque[tuple[object, int]] = deque()
+        self._size = 0
+        self._changed = asyncio.Condition()
 
-    async def put(self, item: object) -> None:
-        await self._queue.put(item)
+    async def put(self, item: object, size: int = 0) -> None:
+        async with self._changed:
+            while self._items and self._size + size > _ROOM:
+                await self._changed.wait()
+            self._items.append((item, size))
+            self._size += size
+            self._changed.notify_all()
+
+    async def _get(self) -> object:
+        async with self._changed:
+            while not self._items:
+                await self._changed.wait()
+            item, size = self._items.popleft()
+            self._size -= size
+            self._changed.notify_all()
+            return item
 
     async def items(self) -> AsyncIterator[object]:
-        held = [await self._queue.get()]
+        held = [await self._get()]
         while held[0] is not _END:
             if isinstance(held[0], Exception):
                 raise held[0]
             yield held.pop()  # not kept here while it is used: it may be large
-            held.append(await self._queue.get())
+            held.append(await self._get())
 
     async def pages(self) -> AsyncIterator[Page]:
+        """The pages of the parcels that were put."""
         items = self.items()
-        held: list[Page] = []
+        parcel: list[Page] = []
         while True:
             try:
-                held.append(cast("Page", await anext(items)))
+                parcel = cast("list[Page]", await anext(items))
             except StopAsyncIteration:
                 return
-            yield held.pop()
+            parcel.reverse()
+            while parcel:
+                yield parcel.pop()
 
 
-async def _pump(pages: AsyncIterator[Page], queues: list[_Queue]) -> None:
+class _Parcels:
+    """Pages on their way to one writer, small ones together: a turn of the queue has its price."""
+
+    def __init__(self) -> None:
+        self.queue = _Queue()
+        self._pages: list[Page] = []
+        self._size = 0
+        self._messages = 0
+
+    async def add(self, page: Page) -> None:
+        """Sends a page, now or with those that follow."""
+        self._pages.append(page)
+        self._messages += len(page.entries)
+        self._size += sum([len(entry.message) for entry in page.entries])
+        enough = self._size >= PAGE_BYTES // 2 or self._messages >= PAGE_ENTRIES
+        if enough or len(self._pages) >= PAGE_ENTRIES:
+            await self.send()
+
+    async def send(self) -> None:
+        """Sends what has gathered."""
+        pages, size = self._pages, self._size
+        self._pages, self._size, self._messages = [], 0, 0
+        if pages:
+            await self.queue.put(pages, size)
+
+
+async def _pump(pages: AsyncIterator[Page], parcels: list[_Parcels]) -> None:
     end: object = _END
     try:
         async with closing(pages):
             async for page in pages:
                 session = page.memory.key.session.encode("utf-8", "surrogatepass")
-                await queues[crc32(session) % len(queues)].put(page)
+                await parcels[crc32(session) % len(parcels)].add(page)
+                del page  # a huge message must not stay here while the next one is read
+        for one in parcels:
+            await one.send()
     except Exception as error:  # noqa: BLE001 - raised again by the writers
         end = error
-    for queue in queues:
-        await queue.put(end)
+    for one in parcels:
+        await one.queue.put(end)
 
 
 async def _work(target: Store, queue: _Queue, mode: WriteMode, tallies: _Queue) -> None:

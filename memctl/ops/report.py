@@ -48,7 +48,19 @@ class CopyReport:
     failures: list[tuple[MemoryKey, Failure]] = field(default_factory=list)
     uneven: set[MemoryKey] = field(default_factory=set)
     """Memories that the target now holds otherwise than the source, as was asked for."""
+    settled: dict[MemoryKey, int] = field(default_factory=dict)
+    """How many messages the source had of each memory that is done with, well or not."""
     warnings: list[str] = field(default_factory=list)
+
+    def settle(self, key: MemoryKey, messages: int) -> None:
+        """Notes that nothing is left to do for a memory, of which the source has ``messages``.
+
+        A memory that comes again, because the source goes on, counts with what is new.
+        """
+        before = self.settled.get(key)
+        self.settled[key] = messages
+        self.memories.selected += before is None
+        self.messages.selected += max(0, messages - (before or 0))
 
     def fail(self, key: MemoryKey, failure: Failure, messages: int = 0) -> None:
         """Notes a memory that was left as it was."""

@@ -1,0 +1,58 @@
+"""A memory of which the target holds the beginning: what is left of it passes on."""
+
+from __future__ import annotations
+
+import time
+
+from memctl.model import Entry, Memory, Page
+from memctl.ops.fingerprint import Fingerprint, Form, Hasher, summary_digest
+from memctl.ops.sides import Sides
+
+
+class Beginning:
+    """Compares a memory, page by page, with what the target holds, and passes on the rest.
+
+    ``conflict`` says why it cannot, ``passed`` whether anything was left.
+    """
+
+    def __init__(self, memory: Memory, there: Fingerprint, form: Form, sides: Sides) -> None:
+        self.there = there
+        self.passed = False
+        self.messages = 0
+        summary = summary_digest(memory)
+        expires = None if memory.ttl is None else time.time() + memory.ttl
+        self._lacks = sides.lacks(Fingerprint(0, b"", summary, expires), there)
+        self.conflict = ""
+        if summary and there.summary and summary != there.summary:
+            self.conflict = "the target holds another summary"
+        self._hasher = Hasher(form, mark_order=sides.mark_order)
+
+    def take(self, page: Page) -> Page | None:
+        """What of the page is to be written, if anything."""
+        self.messages += len(page.entries)
+        if self.conflict:
+            return None
+        compared = max(0, min(len(page.entries), self.there.messages - page.offset))
+        if compared:
+            self._hasher.add(page.entries[:compared])
+        if page.last and self.messages < self.there.messages:
+            self.conflict = (
+                f"the target holds {self.there.messages} messages, the source {self.messages}"
+            )
+            return None
+        if self.messages < self.there.messages:
+            return None
+        reached = compared or not page.offset
+        if reached and self._hasher.digest() != self.there.digest:
+            self.conflict = (
+                f"the first {self.there.messages} messages of the source are not those that "
+                "the target holds"
+            )
+            return None
+        return self._rest(page, page.entries[compared:], page.offset + compared)
+
+    def _rest(self, page: Page, entries: list[Entry], offset: int) -> Page | None:
+        if not entries and not (page.last and (self.passed or self._lacks)):
+            return None
+        self.passed = True
+        return Page(page.memory, entries, offset, page.last)
