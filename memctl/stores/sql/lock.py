@@ -23,6 +23,7 @@ _NAME_BYTES = 63
 """What PostgreSQL keeps of an ``application_name``."""
 _WAIT_SECONDS = 60
 """After how long MySQL ends a connection that says nothing."""
+_PAUSES = (0.01, 0.05, 0.2)
 _HOLDER = re.compile(r"/\* memctl: (.*?) \*/")
 
 
@@ -150,7 +151,8 @@ class MysqlLock(SqlLock):
 
     The one text that a login may see of its other connections is the statement that they run.  So
     the connection that holds the lock sleeps on the server, statement after statement, and each
-    says whose it is.  ``wait_timeout`` ends the connection of a machine that is gone.
+    says whose it is.  Other logins, and those who come while the run is stopped, get the number of
+    the connection.  ``wait_timeout`` ends the connection of a machine that is gone.
     """
 
     period = 2.0
@@ -167,12 +169,19 @@ class MysqlLock(SqlLock):
         return bool(done)
 
     async def who_holds(self) -> str:
-        row = await self.ask(
-            "SELECT INFO FROM information_schema.PROCESSLIST WHERE ID = IS_USED_LOCK(:name)",
-            name=await self._name(),
-        )
-        found = _HOLDER.search(str(row[0])) if row else None
-        return found[1] if found else ""
+        name = await self._name()
+        number = None
+        for pause in _PAUSES:
+            [number] = await self.ask("SELECT IS_USED_LOCK(:name)", name=name)
+            if number is None:
+                return ""
+            row = await self.ask(
+                "SELECT INFO FROM information_schema.PROCESSLIST WHERE ID = :id", id=number
+            )
+            if found := _HOLDER.search(str(row[0])) if row else None:
+                return found[1]
+            await asyncio.sleep(pause)  # it may be between two statements
+        return f"connection {number} of the server"
 
     async def wait(self) -> None:
         await self._run(f"SELECT SLEEP({self.period}) /* memctl: {self.holder} */")
