@@ -2,78 +2,171 @@
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
 from memctl.commands._context import Run
 from memctl.commands._holder import holder
 from memctl.commands._reports import CopyOutcome, expected
 from memctl.commands._run import opened, refuse_absent, wait_for
 from memctl.commands._stores import make_target, writable
+from memctl.commands._transfer import Transfer
 from memctl.errors import Different, UsageError
 from memctl.location import Location
 from memctl.ops.compare import compare
 from memctl.ops.copy import CopyOptions, copy
+from memctl.ops.follow import Lag, follow
 from memctl.ops.losses import refuse_losses
+from memctl.ops.retry import Retries
+from memctl.ops.stop import Stop
 from memctl.output.numbers import count
-from memctl.output.terminal import Output
 from memctl.registry import make_store
 from memctl.selection import Selection
 from memctl.store import Store
 from memctl.streams import closing
+from memctl.wrappers.rate_limit import RateLimit
+from memctl.wrappers.timeout import Timeout
 
 FILES = ("state", "sessions", "archive")
 
 
-def run_copy(
-    run: Run,
-    outcome: CopyOutcome,
-    origin: Location,
-    destination: Location,
-    where: Selection,
-    options: CopyOptions,
-    *,
-    verify: bool,
-) -> None:
-    """Copies, verifies and reports: what import and migrate have in common.
+class Migration:
+    """A copy from one location to another, again and again where a connection is lost."""
 
-    Raises:
-        MemctlError: see ``copy``; Conflict, Partial or Different when that is how it ended.
-    """
-    output = run.output
-    if destination.kind != "stdio":  # there stdout is the archive, and the report would spoil it
-        output.report = outcome.report()
-    with writable(destination) as place:
-        wait_for(_copy(output, outcome, origin, place, where, options, verify=verify))
-    outcome.ended = True
-    error = outcome.error()
-    if error:
-        raise error
-    output.emit()
+    def __init__(
+        self,
+        run: Run,
+        outcome: CopyOutcome,
+        origin: Location,
+        where: Selection,
+        options: CopyOptions,
+        transfer: Transfer,
+    ) -> None:
+        self._output = run.output
+        self._outcome = outcome
+        self._origin = origin
+        self._where = where
+        self._options = options
+        self._transfer = transfer
+        self._stop = Stop()
+        self._retries = Retries(transfer.retries, run.output.warn)
+        self._examined = False
+        self._copied = False
 
+    def run(
+        self, destination: Location, *, verify: bool = False, interval: float | None = None
+    ) -> None:
+        """Copies, verifies and reports; with an ``interval`` in seconds it follows the source.
 
-async def _copy(
-    output: Output,
-    outcome: CopyOutcome,
-    origin: Location,
-    destination: Location,
-    where: Selection,
-    options: CopyOptions,
-    *,
-    verify: bool,
-) -> None:
-    async with opened(make_store(origin), output) as source:
-        await source.prove(where)
-        if origin.kind == "state" and destination.kind not in FILES:
-            await _refuse_nameless(source, where)
-        target = make_target(destination, dry_run=outcome.dry_run)
-        outcome.copied.warnings += await refuse_losses(source, target, where, lossy=options.lossy)
-        async with opened(target, output):
-            await target.lock(holder())
-            with output.progress("copying") as progress:
-                await copy(source, target, where, options, outcome.copied, progress)
-    for text in outcome.copied.warnings:
-        output.warn(text)
-    refuse_absent(where, outcome.copied.memories.selected, origin.label, origin.options.get("path"))
-    if verify and not outcome.dry_run:
-        await _verify(output, outcome, origin, destination, where)
+        Raises:
+            MemctlError: see ``copy``; Conflict, Partial or Different when that is how it ended.
+        """
+        if destination.kind != "stdio":  # there stdout is the archive, which a report would spoil
+            self._output.report = self._outcome.report()
+        with writable(destination) as place:
+            wait_for(self._run(place, verify=verify, interval=interval), self._stop)
+        self._outcome.ended = True
+        error = self._outcome.error()
+        if error:
+            raise error
+        self._output.emit()
+
+    async def _run(self, destination: Location, *, verify: bool, interval: float | None) -> None:
+        outcome, report = self._outcome, self._outcome.copied
+        await self._retries.run(
+            lambda: self._copy(destination, interval), lambda: len(report.settled)
+        )
+        for text in report.warnings:
+            self._output.warn(text)
+        origin = self._origin
+        refuse_absent(
+            self._where, report.memories.selected, origin.label, origin.options.get("path")
+        )
+        if verify and not outcome.dry_run and report.memories.written:
+            await self._retries.run(lambda: self._verify(destination), lambda: 0)
+
+    async def _copy(self, destination: Location, interval: float | None) -> None:
+        """One attempt, which goes on where the one before ended."""
+        outcome, report, where = self._outcome, self._outcome.copied, self._where
+        async with self._source() as source:
+            target = self._timed(make_target(destination, dry_run=outcome.dry_run))
+            if not self._examined:
+                await self._examine(source, target)
+            async with opened(target, self._output):
+                if not outcome.dry_run:
+                    await target.lock(holder())
+                self._retries.reached = True
+                if not self._copied:
+                    rest = where.without(frozenset(report.settled))
+                    with self._output.progress("copying") as progress:
+                        await copy(
+                            source, target, rest, self._options, report, progress, self._stop
+                        )
+                    self._copied = True
+                if interval is not None:
+                    await follow(
+                        *(source, target, where, self._options, report, self._stop),
+                        interval,
+                        self._tell,
+                    )
+
+    @asynccontextmanager
+    async def _source(self) -> AsyncIterator[Store]:
+        store = self._timed(make_store(self._origin))
+        if self._transfer.rate is not None:
+            store = RateLimit(store, self._transfer.rate)
+        async with opened(store, self._output):
+            yield store
+
+    def _timed(self, store: Store) -> Store:
+        return Timeout(store, self._transfer.timeout)
+
+    async def _examine(self, source: Store, target: Store) -> None:
+        """Objects to what cannot be copied, before the target is even made."""
+        await source.prove(self._where)
+        if self._origin.kind == "state" and target.location.kind not in FILES:
+            await _refuse_nameless(source, self._where)
+        lossy = self._options.lossy
+        self._outcome.copied.warnings += await refuse_losses(
+            source, target, self._where, lossy=lossy
+        )
+        self._examined = True
+
+    def _tell(self, lag: Lag) -> None:
+        """Says how far behind the target was."""
+        text = f"the target is as the source was {lag.seconds:.1f} s ago"
+        if lag.messages or lag.memories:
+            new = f"{count(lag.messages, 'message')} in {count(lag.memories, 'memory')}"
+            self._output.note(f"{text}; it was behind by {new}")
+        else:
+            self._output.detail(text)
+
+    async def _verify(self, destination: Location) -> None:
+        outcome, report = self._outcome, self._outcome.copied
+        async with (
+            self._source() as source,
+            opened(self._timed(make_store(destination)), self._output) as target,
+        ):
+            with self._output.progress("verifying"):
+                compared = await compare(source, target, self._where, report.settled)
+        found = expected(compared, report)
+        if report.uneven:
+            self._output.warn(
+                f"not compared, because --on-conflict or --lossy leaves them different: "
+                f"{count(len(report.uneven), 'memory')}"
+            )
+        if found.grown > 0:
+            self._output.note(
+                f"{count(found.grown, 'message')} came to the source meanwhile: run again for them"
+            )
+        outcome.verified = found.equal
+        if not found.equal:
+            first = found.differences[0]
+            raise Different(
+                f"the target differs after the copy: {first.key}: {first.message} "
+                f"({len(found.differences)} differences)",
+                "has the source changed meanwhile? 'memctl verify' names every difference",
+            )
 
 
 async def _refuse_nameless(source: Store, where: Selection) -> None:
@@ -90,31 +183,3 @@ async def _refuse_nameless(source: Store, where: Selection) -> None:
                 raise UsageError(
                     f"{source.label} does not say whose memory it is", "give --user and --session"
                 )
-
-
-async def _verify(
-    output: Output,
-    outcome: CopyOutcome,
-    origin: Location,
-    destination: Location,
-    where: Selection,
-) -> None:
-    async with (
-        opened(make_store(origin), output) as source,
-        opened(make_store(destination), output) as target,
-    ):
-        with output.progress("verifying"):
-            found = expected(await compare(source, target, where), outcome.copied)
-    if outcome.copied.uneven:
-        output.warn(
-            f"not compared, because --on-conflict or --lossy leaves them different: "
-            f"{count(len(outcome.copied.uneven), 'memory')}"
-        )
-    outcome.verified = found.equal
-    if not found.equal:
-        first = found.differences[0]
-        raise Different(
-            f"the target differs after the copy: {first.key}: {first.message} "
-            f"({len(found.differences)} differences)",
-            "has the source changed meanwhile? 'memctl verify' names every difference",
-        )

@@ -10,6 +10,7 @@ from contextlib import asynccontextmanager
 from typing import Any, TypeVar
 
 from memctl.errors import Interrupted, NotFound
+from memctl.ops.stop import Stop
 from memctl.output.terminal import Output
 from memctl.selection import Selection
 from memctl.store import Store
@@ -17,36 +18,42 @@ from memctl.store import Store
 T = TypeVar("T")
 
 
-def wait_for(work: Coroutine[Any, Any, T]) -> T:
+def wait_for(work: Coroutine[Any, Any, T], stop: Stop | None = None) -> T:
     """Runs an operation to its end.
+
+    A signal asks the operation to stop, where it pays attention to that; another one, or the first
+    where it does not, cuts it short.
 
     Raises:
         Interrupted: SIGINT or SIGTERM came; the operation has let go of everything.
     """
     # What libraries log of a connection that was cut off is told by memctl's own error.
     logging.getLogger().addHandler(logging.NullHandler())
-    return asyncio.run(_interruptible(work))
+    return asyncio.run(_interruptible(work, stop or Stop()))
 
 
-async def _interruptible(work: Coroutine[Any, Any, T]) -> T:
+async def _interruptible(work: Coroutine[Any, Any, T], stop: Stop) -> T:
     loop = asyncio.get_running_loop()
     task = asyncio.ensure_future(work)
     caught: list[signal.Signals] = []
 
-    def stop(number: signal.Signals) -> None:
+    def hear(number: signal.Signals) -> None:
         caught.append(number)
-        task.cancel()
+        if stop.attentive and not stop.asked:
+            stop.ask()
+        else:
+            task.cancel()
 
     for number in (signal.SIGINT, signal.SIGTERM):
-        loop.add_signal_handler(number, stop, number)
+        loop.add_signal_handler(number, hear, number)
     try:
         return await task
-    except asyncio.CancelledError:
+    except (asyncio.CancelledError, Interrupted) as end:
         if not caught:
             raise
         error = Interrupted(f"stopped by {caught[0].name}", "what was reported as written is whole")
         error.exit_code = 128 + caught[0]
-        raise error from None
+        raise error from end
 
 
 @asynccontextmanager

@@ -8,7 +8,7 @@ import typer
 from typer.core import TyperCommand
 
 from memctl.commands._context import choose_format, this_run
-from memctl.commands._migration import FILES, run_copy
+from memctl.commands._migration import FILES, Migration
 from memctl.commands._options import (
     STORE_HELP,
     ConflictOption,
@@ -22,6 +22,14 @@ from memctl.commands._options import (
 )
 from memctl.commands._reports import CopyOutcome
 from memctl.commands._stores import narrowed, readable
+from memctl.commands._transfer import (
+    RETRIES,
+    TIMEOUT,
+    RateOption,
+    RetriesOption,
+    TimeoutOption,
+    transfer,
+)
 from memctl.errors import UsageError
 from memctl.model import OnConflict
 from memctl.ops.copy import CopyOptions
@@ -40,6 +48,9 @@ def import_(
     where: Selection,
     on_conflict: ConflictOption = OnConflict.FAIL,
     lossy: LossyOption = False,
+    retries: RetriesOption = RETRIES,
+    timeout: TimeoutOption = TIMEOUT,
+    rate_limit: RateOption = None,
     path: PathOption = None,
     dry_run: DryRunOption = False,
     format_: FormatOption = Format.TABLE,
@@ -57,8 +68,10 @@ def import_(
             raise UsageError(f"{origin.label} is no file to import", "memctl migrate copies stores")
         destination = narrowed(run.locate(store), where, path)
         outcome = CopyOutcome("import", origin.label, destination.label, dry_run=dry_run)
-        options = CopyOptions(on_conflict, lossy)
-        run_copy(run, outcome, origin, destination, where, options, verify=False)
+        # A file may be there to mend what the store holds: that is a matter of content.
+        options = CopyOptions(on_conflict, lossy, checksum=True)
+        patience = transfer(retries, timeout, rate_limit)
+        Migration(run, outcome, origin, where, options, patience).run(destination)
 
 
 def command() -> TyperCommand:

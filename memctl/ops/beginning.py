@@ -8,6 +8,9 @@ from memctl.model import Entry, Memory, Page
 from memctl.ops.fingerprint import Fingerprint, Form, Hasher, summary_digest
 from memctl.ops.sides import Sides
 
+NOTHING = Fingerprint(0, Hasher(Form.OUTLINE, mark_order=False).digest(), None)
+"""What a target holds of a memory that is not there."""
+
 
 class Beginning:
     """Compares a memory, page by page, with what the target holds, and passes on the rest.
@@ -21,7 +24,8 @@ class Beginning:
         self.messages = 0
         summary = summary_digest(memory)
         expires = None if memory.ttl is None else time.time() + memory.ttl
-        self._lacks = sides.lacks(Fingerprint(0, b"", summary, expires), there)
+        here = Fingerprint(0, b"", summary, expires)
+        self._lacks = there is NOTHING or sides.lacks(here, there)
         self.conflict = ""
         if summary and there.summary and summary != there.summary:
             self.conflict = "the target holds another summary"
@@ -42,6 +46,7 @@ class Beginning:
             return None
         if self.messages < self.there.messages:
             return None
+        # Only what the target holds is in the digest so far, unless the rest has begun.
         reached = compared or not page.offset
         if reached and self._hasher.digest() != self.there.digest:
             self.conflict = (
@@ -49,7 +54,14 @@ class Beginning:
                 "the target holds"
             )
             return None
-        return self._rest(page, page.entries[compared:], page.offset + compared)
+        rest = page.entries[compared:]
+        self._hasher.add(rest)
+        return self._rest(page, rest, page.offset + compared)
+
+    @property
+    def digest(self) -> bytes:
+        """That of the whole memory, when its last page was taken."""
+        return self._hasher.digest()
 
     def _rest(self, page: Page, entries: list[Entry], offset: int) -> Page | None:
         if not entries and not (page.last and (self.passed or self._lacks)):

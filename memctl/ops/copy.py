@@ -10,14 +10,14 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, replace
-from hashlib import blake2b
 
 from memctl.errors import Failure, Interrupted, UsageError
-from memctl.model import Entry, MemoryKey, OnConflict, Page, Tally, WriteMode
+from memctl.model import Memory, MemoryKey, OnConflict, Page, Tally, WriteMode
 from memctl.ops import pipeline
-from memctl.ops.beginning import Beginning
+from memctl.ops.beginning import NOTHING, Beginning
 from memctl.ops.fingerprint import Fingerprint, Form, fingerprints
 from memctl.ops.names import introduce
+from memctl.ops.repeats import id_digest, without_repeats
 from memctl.ops.report import CopyReport, Progress, Silent
 from memctl.ops.sides import Sides, summaries_differ
 from memctl.ops.stop import Stop
@@ -56,12 +56,14 @@ async def copy(
     report: CopyReport,
     progress: Progress | None = None,
     stop: Stop | None = None,
+    mirror: dict[MemoryKey, bytes] | None = None,
 ) -> None:
     """Copies the selected memories; ``report`` tells what was done, also when an error ends it.
 
-    Memories that the report has settled are passed over: a copy that lost its connection goes on
-    where it was with the same report.  What the target cannot hold is left behind:
-    ``losses.refuse_losses`` tells beforehand, when the target need not even be there.
+    What the target cannot hold is left behind: ``losses.refuse_losses`` tells beforehand, when the
+    target need not even be there.  ``mirror`` keeps the digests of the outlines that copies of the
+    same stores have left in the target: what is still so is not somebody else's, and is replaced
+    where the source has changed.
 
     Raises:
         UsageError: source and target are the same.
@@ -73,9 +75,9 @@ async def copy(
             f"source and target are the same store: {source.label}", "name another target"
         )
     target.origin = source.label
-    where = where.without(frozenset(report.settled))
     stop = stop or Stop()
-    await _Copy(source, target, where, options, report, progress or Silent(), stop).run()
+    work = _Copy(source, target, where, options, report, progress or Silent(), stop, mirror)
+    await work.run()
     if stop.asked:
         raise Interrupted("stopped as asked", "what was reported as written is whole")
 
@@ -92,6 +94,7 @@ class _Copy:
         report: CopyReport,
         progress: Progress,
         stop: Stop,
+        mirror: dict[MemoryKey, bytes] | None,
     ) -> None:
         self._source = source
         self._target = target
@@ -100,8 +103,12 @@ class _Copy:
         self._report = report
         self._progress = progress
         self._stop = stop
+        self._mirror = mirror
         self._sides = Sides.of(source, target)
+        self._form = options.form if mirror is None else Form.OUTLINE
         self._suspects: dict[MemoryKey, str] = {}
+        self._outdated: set[MemoryKey] = set()
+        """Memories that the target holds as they were in the source."""
         self._selected: dict[MemoryKey, int] = {}
         """How many messages were read of each memory that is not settled."""
         self._passed: dict[MemoryKey, int] = {}
@@ -109,7 +116,7 @@ class _Copy:
 
     async def run(self) -> None:
         await introduce(self._source, self._target, self._where)
-        form = self._options.form
+        form = self._form
         where = self._where
         held = await self._held(Selection(where.users, where.sessions), form)
         if held and form is Form.OUTLINE and where.whole:
@@ -123,6 +130,9 @@ class _Copy:
             held = await self._held(Selection(keys=keys), Form.VALUE)
             pages = self._read(self._where.only(keys))
             await self._write(self._missing(pages, held, Form.VALUE))
+        if self._outdated:
+            pages = self._read(self._where.only(frozenset(self._outdated)))
+            await self._write(self._missing(pages, {}, form), WriteMode.REPLACE)
         if self._suspects and not self._stop.asked:
             await self._resolve(frozenset(self._suspects), held)
 
@@ -146,6 +156,7 @@ class _Copy:
             ):
                 changed.add(key)
                 continue
+            self._left(key, here.digest)
             self._progress.advance(memories=1, messages=here.messages)
             self._unchanged(key, here.messages, held=here.messages)
         return frozenset(changed)
@@ -155,7 +166,7 @@ class _Copy:
     def _read(self, where: Selection) -> AsyncIterator[Page]:
         pages = self._source.read(where)
         if self._options.lossy and Capability.REPEATED_IDS not in self._target.capabilities:
-            return _without_repeats(pages, self._report.uneven)
+            return without_repeats(pages, self._report.uneven)
         return pages
 
     async def _counted(self, pages: AsyncIterator[Page]) -> AsyncIterator[Page]:
@@ -180,25 +191,26 @@ class _Copy:
         beginning: Beginning | None = None
         async with closing(pages):
             async for page in pages:
-                memory = page.memory
+                memory, last = page.memory, page.last
                 if page.offset == 0:
                     there = held.get(memory.key)
-                    beginning = Beginning(memory, there, form, self._sides) if there else None
-                if beginning is None:
-                    if self._is_something(page):
-                        yield page
-                    else:
+                    if there is None and not self._is_something(page):
                         self._unchanged(memory.key, 0, held=0)
-                    del page
-                    continue
-                rest = beginning.take(page)
-                last = page.last
-                del page
+                        continue
+                    beginning = self._beginning(memory, there, form)
+                rest = page if beginning is None else beginning.take(page)
+                del page  # not kept while the next one is read: it may be large
                 if rest is not None:
                     yield rest
                     del rest
-                if last:
+                if last and beginning is not None:
                     self._close(memory.key, beginning)
+
+    def _beginning(self, memory: Memory, there: Fingerprint | None, form: Form) -> Beginning | None:
+        """What compares a memory with the target; None where all of it is new and passes."""
+        if there is None and self._mirror is None:
+            return None
+        return Beginning(memory, there or NOTHING, form, self._sides)
 
     def _is_something(self, page: Page) -> bool:
         """Whether there is anything to write: some stores hold no memory without messages."""
@@ -206,17 +218,28 @@ class _Copy:
             return True
         return Capability.EMPTY in self._target.capabilities
 
+    def _left(self, key: MemoryKey, digest: bytes) -> None:
+        """Notes what the target holds now."""
+        if self._mirror is not None:
+            self._mirror[key] = digest
+
     def _close(self, key: MemoryKey, beginning: Beginning) -> None:
         if beginning.conflict:
-            self._suspects[key] = beginning.conflict
-        elif beginning.passed:
+            if self._mirror and self._mirror.get(key) == beginning.there.digest:
+                self._outdated.add(key)
+            else:
+                self._suspects[key] = beginning.conflict
+            return
+        self._left(key, beginning.digest)
+        if beginning.passed:
             self._report.messages.skipped += beginning.there.messages
         else:
             self._unchanged(key, beginning.messages, held=beginning.there.messages)
 
     def _unchanged(self, key: MemoryKey, messages: int, *, held: int) -> None:
-        self._report.memories.unchanged += 1
-        self._report.messages.skipped += held
+        if key not in self._report.settled:  # by an earlier copy of the same run
+            self._report.memories.unchanged += 1
+            self._report.messages.skipped += held
         self._settle(key, messages)
 
     def _settle(self, key: MemoryKey, messages: int | None = None) -> None:
@@ -253,6 +276,8 @@ class _Copy:
         self._settle(tally.key)
         if tally.failure:
             report.fail(tally.key, tally.failure, messages)
+            if self._mirror is not None:
+                self._mirror.pop(tally.key, None)
             return
         report.memories.written += 1
         report.messages.written += tally.written
@@ -291,7 +316,7 @@ class _Copy:
         """Messages whose ids the target lacks, to go behind what it holds."""
         async with closing(self._target.outlines(Selection(keys=keys))) as pages:
             known = {
-                _id_digest(page.memory.key, entry) async for page in pages for entry in page.entries
+                id_digest(page.memory.key, entry) async for page in pages for entry in page.entries
             }
         offset = 0
         async with closing(self._read(self._where.only(keys))) as pages:
@@ -300,7 +325,7 @@ class _Copy:
                 there = held[key]
                 if page.offset == 0:
                     offset = there.messages
-                entries = [entry for entry in page.entries if _id_digest(key, entry) not in known]
+                entries = [entry for entry in page.entries if id_digest(key, entry) not in known]
                 self._report.messages.skipped += len(page.entries) - len(entries)
                 # A summary that the target has is part of what it holds, and stays.
                 adds = page.memory.summary and not there.summary
@@ -310,31 +335,3 @@ class _Copy:
                 elif page.last:
                     self._unchanged(key, self._selected[key], held=0)
                 offset += len(entries)
-
-
-async def _without_repeats(
-    pages: AsyncIterator[Page], changed: set[MemoryKey]
-) -> AsyncIterator[Page]:
-    """Keeps the first of the messages of a memory that share an id."""
-    seen: set[int] = set()
-    offset = 0
-    async with closing(pages):
-        async for page in pages:
-            if page.offset == 0:
-                seen.clear()
-                offset = 0
-            entries = []
-            for entry in page.entries:
-                digest = _id_digest(page.memory.key, entry)
-                if digest in seen:
-                    changed.add(page.memory.key)
-                else:
-                    seen.add(digest)
-                    entries.append(entry)
-            yield Page(page.memory, entries, offset, page.last)
-            offset += len(entries)
-
-
-def _id_digest(key: MemoryKey, entry: Entry) -> int:
-    text = "\0".join((*key, entry.id)).encode("utf-8", "surrogatepass")
-    return int.from_bytes(blake2b(text, digest_size=8).digest())

@@ -62,6 +62,11 @@ class CopyReport:
         self.memories.selected += before is None
         self.messages.selected += max(0, messages - (before or 0))
 
+    def try_again(self) -> None:
+        """Forgets what failed, for the next copy of the same run."""
+        self.failures.clear()
+        self.memories.failed = self.messages.failed = 0
+
     def fail(self, key: MemoryKey, failure: Failure, messages: int = 0) -> None:
         """Notes a memory that was left as it was."""
         self.failures.append((key, failure))

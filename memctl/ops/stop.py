@@ -2,20 +2,36 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 
 
 class Stop:
-    """Asked for at most once by whoever hears the signal, looked at by the operation.
+    """Asked for by whoever hears the signal, looked at by the operation.
 
     While the operation is ``attentive`` it ends by itself at the next good moment; else it must be
     cancelled.
     """
 
     def __init__(self) -> None:
-        self.asked = False
         self.attentive = False
+        self._event = asyncio.Event()
+
+    @property
+    def asked(self) -> bool:
+        """Whether the operation should end."""
+        return self._event.is_set()
+
+    def ask(self) -> None:
+        """Asks it to end."""
+        self._event.set()
+
+    async def pause(self, seconds: float) -> None:
+        """Sleeps, but not on when a stop is asked for."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                await self._event.wait()
 
     @contextmanager
     def heeded(self, *, when: bool = True) -> Iterator[None]:

@@ -18,6 +18,7 @@ class DryRun(Store):
     """
 
     kind = "dry-run"
+    at_once = True
 
     def __init__(self, target: Store) -> None:
         super().__init__(target.location)
@@ -68,6 +69,12 @@ class DryRun(Store):
     async def read(self, where: Selection) -> AsyncIterator[Page]:
         if self._exists:
             async with closing(self._target.read(where)) as pages:
+                async for page in pages:
+                    yield page
+
+    async def outlines(self, where: Selection) -> AsyncIterator[Page]:
+        if self._exists:
+            async with closing(self._target.outlines(where)) as pages:
                 async for page in pages:
                     yield page
 

@@ -83,9 +83,22 @@ class WithSummaries(Store):
                 yield memory
 
     async def read(self, where: Selection) -> AsyncIterator[Page]:
+        async with closing(self._summarised(self._messages.read(where), where)) as pages:
+            async for page in pages:
+                yield page
+
+    async def outlines(self, where: Selection) -> AsyncIterator[Page]:
+        async with closing(self._summarised(self._messages.outlines(where), where)) as pages:
+            async for page in pages:
+                yield page
+
+    async def _summarised(
+        self, pages: AsyncIterator[Page], where: Selection
+    ) -> AsyncIterator[Page]:
+        """The pages with their summaries, then the memories that have nothing else."""
         seen: set[MemoryKey] = set()
         memory: Memory | None = None
-        async with closing(self._messages.read(where)) as pages:
+        async with closing(pages):
             async for page in pages:
                 if page.offset == 0 or memory is None:
                     summary = (await self._state(page.memory.key)).summary
@@ -93,8 +106,8 @@ class WithSummaries(Store):
                     seen.add(memory.key)
                 yield replace(page, memory=memory)
         async with closing(self._without_messages(where, seen)) as memories:
-            async for memory in memories:
-                yield Page(memory, [])
+            async for found in memories:
+                yield Page(found, [])
 
     async def _without_messages(
         self, where: Selection, seen: set[MemoryKey]

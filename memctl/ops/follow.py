@@ -1,0 +1,65 @@
+"""Keeps a target as the source is: one copy after the other, until a stop is asked for.
+
+What the target holds is what the copies left there, so a memory whose source changed otherwise than
+by growing (messages deleted, marks changed) is written anew; one that somebody else wrote to is a
+conflict.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from memctl.model import MemoryKey
+from memctl.ops.copy import CopyOptions, copy
+from memctl.ops.report import CopyReport
+from memctl.ops.stop import Stop
+from memctl.selection import Selection
+from memctl.store import Store
+
+
+@dataclass(frozen=True, slots=True)
+class Lag:
+    """How far the target was behind: what came in the last copy, and the seconds that it took."""
+
+    memories: int
+    messages: int
+    seconds: float
+
+
+async def follow(
+    source: Store,
+    target: Store,
+    where: Selection,
+    options: CopyOptions,
+    report: CopyReport,
+    stop: Stop,
+    interval: float,
+    tell: Callable[[Lag], None],
+) -> None:
+    """Copies what is new every ``interval`` seconds; a stop has it copy once more, and end.
+
+    So what the source held when the stop was asked for is in the target when this ends.
+
+    Raises:
+        MemctlError: as ``copy``.
+    """
+    mirror: dict[MemoryKey, bytes] = {}
+    with stop.heeded():
+        while True:
+            last = stop.asked
+            began = time.monotonic()
+            memories, messages = report.memories.written, report.messages.written
+            report.try_again()
+            await copy(source, target, where, options, report, mirror=mirror)
+            tell(
+                Lag(
+                    report.memories.written - memories,
+                    report.messages.written - messages,
+                    time.monotonic() - began,
+                )
+            )
+            if last:
+                return
+            await stop.pause(interval)

@@ -1,0 +1,70 @@
+"""Going on after a connection was lost: again and again, with pauses that grow, within bounds."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Awaitable, Callable
+from typing import TypeVar
+
+from memctl.errors import Busy, Lost, MemctlError
+
+T = TypeVar("T")
+
+FIRST_PAUSE = 1.0
+LONGEST_PAUSE = 30.0
+"""Seconds between two attempts; each pause is up to twice the one before."""
+
+
+class Retries:
+    """How often a lost connection is forgiven.
+
+    The count begins anew whenever something was achieved in between.  A store that was never
+    ``reached`` is not waited for: its name may be wrong.
+    """
+
+    def __init__(self, limit: int, tell: Callable[[str], None]) -> None:
+        """``tell`` hears of each attempt that failed."""
+        self.reached = False
+        self._limit = limit
+        self._tell = tell
+
+    async def run(self, attempt: Callable[[], Awaitable[T]], achieved: Callable[[], int]) -> T:
+        """What the attempt gives when it ends well; ``achieved`` grows with what was done.
+
+        Raises:
+            Lost: once too often.
+            MemctlError: as the attempt.
+        """
+        failures = 0
+        before = achieved()
+        while True:
+            try:
+                return await attempt()
+            except (Lost, Busy) as error:
+                # The lock that this run lost may outlive its connection for a while.
+                if not self.reached or not self._limit:
+                    raise
+                failures = 1 if achieved() > before else failures + 1
+                before = achieved()
+                if failures > self._limit:
+                    raise _given_up(error, self._limit) from error
+                seconds = pause(failures)
+                self._tell(
+                    f"{error.message}: trying again in {seconds:.0f} s "
+                    f"({failures} of {self._limit})"
+                )
+            await asyncio.sleep(seconds)
+
+
+def pause(failures: int) -> float:
+    """How long to wait after so many failures in a row, in seconds."""
+    longest: float = min(LONGEST_PAUSE, FIRST_PAUSE * 2.0 ** (failures - 1))
+    # Many runs that lost one server should not come back all at once.
+    return longest * random.uniform(0.75, 1.0)
+
+
+def _given_up(error: MemctlError, limit: int) -> MemctlError:
+    error.message += f" (given up after {limit} attempts)"
+    error.hint = "run the same command again: it goes on where this one ended"
+    return error

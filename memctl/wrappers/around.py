@@ -1,0 +1,67 @@
+"""A store with another one inside: what a wrapper does not change is the inner one's."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Iterable
+
+from memctl.model import Memory, MemoryInfo, MemoryKey, Page, Tally, WriteMode
+from memctl.selection import Selection
+from memctl.store import Capability, Store
+
+
+class Around(Store):
+    """Passes everything on."""
+
+    kind = "around"
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        super().__init__(store.location, create=store.create)
+        self.kind = store.kind  # type: ignore[misc]
+        self.single = store.single  # type: ignore[misc]
+        self.ambiguous = store.ambiguous  # type: ignore[misc]
+        self.ticking = store.ticking  # type: ignore[misc]
+        self.at_once = store.at_once  # type: ignore[misc]
+
+    @property
+    def capabilities(self) -> Capability:  # type: ignore[override]
+        """Those of the inner store."""
+        return self._store.capabilities
+
+    async def open(self) -> None:
+        self._store.origin = self.origin
+        await self._store.open()
+        self.warnings = self._store.warnings
+
+    async def close(self) -> None:
+        await self._store.close()
+
+    async def lock(self, holder: str) -> None:
+        await self._store.lock(holder)
+
+    async def identity(self) -> str:
+        return await self._store.identity()
+
+    async def prove(self, where: Selection) -> None:
+        await self._store.prove(where)
+
+    def expect(self, keys: Iterable[MemoryKey]) -> None:
+        self._store.expect(keys)
+
+    def memories(self, where: Selection) -> AsyncIterator[MemoryInfo]:
+        return self._store.memories(where)
+
+    def headers(self, where: Selection) -> AsyncIterator[Memory]:
+        return self._store.headers(where)
+
+    def read(self, where: Selection) -> AsyncIterator[Page]:
+        return self._store.read(where)
+
+    def outlines(self, where: Selection) -> AsyncIterator[Page]:
+        return self._store.outlines(where)
+
+    def write(
+        self, pages: AsyncIterator[Page], mode: WriteMode = WriteMode.ADD
+    ) -> AsyncIterator[Tally]:
+        self._store.origin = self.origin
+        return self._store.write(pages, mode)

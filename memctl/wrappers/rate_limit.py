@@ -1,0 +1,46 @@
+"""A store that is read no faster than asked for, to spare what else works with it."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+
+from memctl.model import Page
+from memctl.selection import Selection
+from memctl.store import Store
+from memctl.streams import closing
+from memctl.wrappers.around import Around
+
+
+@dataclass(frozen=True, slots=True)
+class Rate:
+    """So many messages a second, or so many bytes; the other one is None."""
+
+    messages: float | None = None
+    size: float | None = None
+
+    def seconds(self, page: Page) -> float:
+        """How long a page may take at least."""
+        if self.size is not None:
+            return sum([len(entry.message) for entry in page.entries]) / self.size
+        return len(page.entries) / (self.messages or float("inf"))
+
+
+class RateLimit(Around):
+    """Hands out the next page when the time of the one before is over."""
+
+    def __init__(self, store: Store, rate: Rate) -> None:
+        super().__init__(store)
+        self._rate = rate
+
+    async def read(self, where: Selection) -> AsyncIterator[Page]:
+        due = time.monotonic()
+        async with closing(super().read(where)) as pages:
+            async for page in pages:
+                await asyncio.sleep(due - time.monotonic())
+                # What was not used of the time is lost: nothing is caught up in a burst.
+                due = max(due, time.monotonic()) + self._rate.seconds(page)
+                yield page
+                del page
