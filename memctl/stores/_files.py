@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import fcntl
 import os
 import stat
 import tempfile
@@ -40,9 +41,7 @@ class AtomicFile:
         self._target = os.path.realpath(path)
         with system_errors(path, "write"):
             present = self._present()
-            handle, self._temporary = tempfile.mkstemp(
-                TEMPORARY_SUFFIX, TEMPORARY_PREFIX, os.path.dirname(self._target)
-            )
+            handle, self._temporary = _new_file(os.path.dirname(self._target))
         self._file = os.fdopen(handle, "wb", buffering=_BUFFER)
         self._done = False
         if present is not None:
@@ -108,9 +107,10 @@ class AtomicFile:
     def replace(self) -> None:
         """Takes the target's name.  To last, it needs ``sync`` before and ``sync_folder`` after."""
         with system_errors(self.path, "write"):
-            self._file.close()
+            self._file.flush()
             os.replace(self._temporary, self._target)
-        self._done = True
+            self._done = True
+            self._file.close()  # only now, for then others may take it for a leftover
 
     def commit(self) -> None:
         """Makes the file durable under its name."""
@@ -127,6 +127,52 @@ class AtomicFile:
             self._file.close()
         with system_errors(self.path, "write"):
             Path(self._temporary).unlink(missing_ok=True)
+
+
+_swept: set[str] = set()
+"""Folders that this process has cleared of leftovers: listing a large one takes its time."""
+
+
+def _new_file(folder: str) -> tuple[int, str]:
+    """A temporary file in the folder, locked as long as it is open, and its name.
+
+    The kernel lets go of the lock however the process ends.  So a file that is not locked was left
+    by a run that was killed, and the next one to write in the folder removes it.
+    """
+    if folder not in _swept:
+        _sweep(folder)
+        _swept.add(folder)
+    while True:
+        handle, name = tempfile.mkstemp(TEMPORARY_SUFFIX, TEMPORARY_PREFIX, folder)
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            os.close(handle)  # another run was quicker, and is about to remove it
+            continue
+        except OSError:
+            return handle, name  # without locks nothing is taken for a leftover either
+        if os.fstat(handle).st_nlink:
+            return handle, name
+        os.close(handle)
+
+
+def _sweep(folder: str) -> None:
+    """Removes what killed runs have left in the folder; what cannot be removed stays."""
+    left: list[str] = []
+    with suppress(PermissionError), os.scandir(folder) as found:  # it may be ours to write only
+        left = [
+            entry.path
+            for entry in found
+            if entry.name.startswith(TEMPORARY_PREFIX) and entry.name.endswith(TEMPORARY_SUFFIX)
+        ]
+    for path in left:
+        with suppress(OSError):  # it is another user's, in use, or gone
+            handle = os.open(path, os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+            try:
+                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                os.unlink(path)
+            finally:
+                os.close(handle)
 
 
 def sync_folder(folder: Path) -> None:

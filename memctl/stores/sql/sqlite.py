@@ -20,6 +20,7 @@ from memctl.location import Location, same_file
 from memctl.stores._locks import FileLock
 from memctl.stores.sql.database import FETCH_ROWS, first_line
 from memctl.stores.sql.huge import CHUNK_BYTES, HUGE_BYTES
+from memctl.stores.sql.recovery import HINT, recover
 from memctl.stores.sql.store import SqlStore
 
 LOCK_TIMEOUT = 30
@@ -62,6 +63,8 @@ class SqliteStore(SqlStore):
             # Transactions are begun by hand: the driver would begin none for reading.  Blobs are
             # opened from another thread than aiosqlite's, while that one waits.
             self._threads.append(threading.current_thread())
+            if not self.create:
+                recover(path, LOCK_TIMEOUT)
             self._driver = sqlite3.connect(
                 uri, uri=True, isolation_level=None, timeout=LOCK_TIMEOUT, check_same_thread=False
             )
@@ -184,6 +187,8 @@ class SqliteStore(SqlStore):
             return BadData(f"{self.label}: {text}", "it is not a SQLite database, or it is damaged")
         if code in (sqlite3.SQLITE_FULL,):
             return Unavailable(f"{self.label}: {text}", "free some space and run again")
+        if name == "SQLITE_READONLY_ROLLBACK":
+            return Unavailable(f"{self.label}: {text}", HINT)
         if name.startswith("SQLITE_READONLY"):
             return Unavailable(f"{self.label}: {text}", "make the file and its folder writable")
         if name.startswith(("SQLITE_BUSY", "SQLITE_LOCKED")):

@@ -1,0 +1,28 @@
+"""What a program that was killed while it wrote leaves in a SQLite file."""
+
+from __future__ import annotations
+
+import sqlite3
+from contextlib import closing
+from pathlib import Path
+from urllib.parse import quote
+
+from memctl.location import same_file
+
+HINT = "a program was killed while it wrote to it: make the file and its folder writable"
+
+
+def recover(path: Path, timeout: float) -> None:
+    """Takes back what was left half done, as the next AgentScope would.
+
+    Until then SQLite refuses a connection that may only read: SQLITE_READONLY_ROLLBACK.
+    ``timeout`` is in seconds, to wait for another process that writes.
+
+    Raises:
+        sqlite3.Error: the file is no database, or this login may not write it.
+    """
+    if not Path(f"{same_file(path)}-journal").exists():
+        return
+    uri = f"file:{quote(str(path.absolute()))}?mode=rw"
+    with closing(sqlite3.connect(uri, uri=True, timeout=timeout)) as driver:
+        driver.execute("SELECT 1 FROM sqlite_master LIMIT 1").fetchall()
