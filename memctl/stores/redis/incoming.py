@@ -135,6 +135,7 @@ class Staged(Incoming):
         self._file = tempfile.TemporaryFile()  # noqa: SIM115 - closed by __exit__
         self._pages = 0
         self._settled = False
+        self._forever = False
         self.ids = IdSet()
         self.marks = set()
         self.count = 0
@@ -176,14 +177,19 @@ class Staged(Incoming):
         self._settled = True
         if self.ids.repeats:
             raise Refused("repeated-id", "a message id occurs twice")
+        self._forever = ttl is None
+        left = _LEASE if ttl is None else b"%d" % ttl
         for name in self._all_names():
-            yield (b"PERSIST", name) if ttl is None else (b"PEXPIRE", name, b"%d" % ttl)
+            yield (b"PEXPIRE", name, left)
 
     def payloads(self) -> Iterator[Command]:
         names = iter(self._all_names())
         for items in self.items():
             for item in items:
-                yield (b"RENAME", next(names), self.base + PAYLOAD + item.id)
+                payload = self.base + PAYLOAD + item.id
+                yield (b"RENAME", next(names), payload)
+                if self._forever:  # not before: what a killed run has staged must expire
+                    yield (b"PERSIST", payload)
 
     def discard(self, wire: Wire) -> None:
         """Removes what is staged.
