@@ -2,6 +2,7 @@
 
 PYTHON ?= python3
 WORKERS ?= 2
+MINUTES ?= 60
 
 VENV := .venv
 INTEROP := .interop
@@ -9,7 +10,7 @@ BIN := $(VENV)/bin
 
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: demo test lint format docs clean
+.PHONY: demo test soak lint format docs clean
 
 demo: $(VENV)/.package
 	@PATH="$(CURDIR)/$(BIN):$$PATH" examples/demo.sh
@@ -18,6 +19,12 @@ demo: $(VENV)/.package
 test: lint $(INTEROP)/.ready
 	@scripts/get-servers $(BIN)/python
 	@$(BIN)/pytest -n $(WORKERS) --dist worksteal
+
+# Kills migrations for so many minutes, SEED=n always in the same ways; see tests/trust/soak.py.
+soak: $(VENV)/.dev
+	@scripts/get-servers $(BIN)/python
+	@$(BIN)/python -m tests.trust.soak --minutes $(MINUTES) $(if $(SEED),--seed $(SEED)) \
+		$(if $(PAIR),--pair $(PAIR))
 
 lint: $(VENV)/.dev
 	@$(BIN)/ruff check .

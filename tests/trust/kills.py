@@ -1,0 +1,224 @@
+"""Kills migrations at random moments, and holds them to what memctl promises.
+
+One trial: a target, empty or with beginnings of some memories; a run that is killed, now and then a
+second one; a run to the end.  After each kill every memory of the target is as it was or whole; at
+the end the target holds what the source holds, and nothing else is left.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+import time
+from collections import Counter
+from dataclasses import dataclass, field
+from pathlib import Path
+from random import Random
+
+from memctl import codec
+from memctl.model import MemoryKey
+from memctl.store import Capability
+from tests.conformance.samples import Sample
+from tests.conftest import Servers
+from tests.trust.places import KINDS, LOCK_SECONDS, Place, held_by
+from tests.trust.process import Migration, Timeline
+from tests.trust.worlds import beginnings, world
+
+BUSY = 75
+PATIENCE = 0.03
+"""How often a lock that does not end with its process is waited for: it takes half a minute."""
+PHASES = ["before", "begun", "between", "after", "ended"]
+"""Where a kill hit: before anything was written; something is, but no memory; some memories are
+there, and some are not; all are there; the run had ended by itself."""
+
+State = tuple[object, ...]
+Pair = tuple[str, str]
+
+
+@dataclass
+class Tally:
+    """What was seen, for the report."""
+
+    kills: Counter[Pair] = field(default_factory=Counter)
+    phases: Counter[str] = field(default_factory=Counter)
+    busy: int = 0
+
+
+class Broken(AssertionError):
+    """memctl broke a promise; says how to make it happen again."""
+
+
+class Yard:
+    """Sources of one world and room for targets."""
+
+    def __init__(self, folder: Path, servers: Servers, seed: str, tally: Tally) -> None:
+        self.seed = seed
+        self.tally = tally
+        self._folder = folder
+        self._servers = servers
+        self._number = 0
+        self._sources: dict[tuple[str, Capability], Source] = {}
+        self._timelines: dict[Pair, Timeline] = {}
+
+    def place(self, kind: str) -> Place:
+        """A new and empty place."""
+        self._number += 1
+        folder = self._folder / str(self._number)
+        folder.mkdir()
+        return KINDS[kind](folder, self._servers)
+
+    def home(self, place: Place) -> Path:
+        """Where memctl may keep what it needs beside a target."""
+        return place.folder.with_suffix(".home")
+
+    def source(self, pair: Pair) -> Source:
+        """A source for the pair, made when first asked for."""
+        held = held_by(pair)
+        if (pair[0], held) not in self._sources:
+            self._sources[pair[0], held] = Source(self.place(pair[0]), world(self.seed, held))
+        return self._sources[pair[0], held]
+
+    def timeline(self, pair: Pair) -> Timeline:
+        """How long a run of the pair takes that nobody kills."""
+        if pair not in self._timelines:
+            target = self.place(pair[1])
+            source = self.source(pair)
+            run = Migration(source.place.text, target.text, self.home(target))
+            code = run.wait()
+            assert code == 0, f"{pair} ended with {code}:\n{run.said}"
+            label = target.text.rpartition("@")[2]  # the password is not shown
+            self._timelines[pair] = Timeline(run, label)
+            self.discard(target)
+        return self._timelines[pair]
+
+    def discard(self, place: Place) -> None:
+        """Gives back what a place takes."""
+        place.drop()
+        shutil.rmtree(place.folder)
+        shutil.rmtree(self.home(place), ignore_errors=True)
+
+    def close(self) -> None:
+        """Sees that no source has changed, and lets go of them."""
+        for source in self._sources.values():
+            assert states(source.place.read(), order=True) == source.states(order=True)
+            self.discard(source.place)
+
+
+class Source:
+    """A store to migrate from, and what it holds."""
+
+    def __init__(self, place: Place, samples: list[Sample]) -> None:
+        place.fill(samples)
+        self.place = place
+        self.held = place.read()
+        """As it is read: names of files may be taken for others than were written."""
+        assert len(self.held) == len(samples)
+
+    def states(self, *, order: bool) -> dict[MemoryKey, State]:
+        """See ``states``."""
+        return states(self.held, order=order)
+
+
+class Trial:
+    """One target of one pair, whose migrations are killed."""
+
+    def __init__(self, yard: Yard, pair: Pair, number: int) -> None:
+        self._yard = yard
+        self._pair = pair
+        self._name = f"seed {yard.seed}, {pair[0]}:{pair[1]}, trial {number}"
+        self._draw = Random(self._name)
+        self._moments: list[str] = []
+
+    def run(self) -> None:
+        """Raises Broken where a promise is."""
+        yard = self._yard
+        timeline = yard.timeline(self._pair)
+        self._source = yard.source(self._pair)
+        self._target = yard.place(self._pair[1])
+        self._home = yard.home(self._target)
+        self._order = Capability.MARK_ORDER in held_by(self._pair)
+        self._wanted = self._source.states(order=self._order)
+        if self._draw.random() < 0.3:
+            self._target.fill(beginnings(self._name, list(self._source.held.values())))
+        self._before = self._read()
+        while True:
+            self._kill(timeline)
+            if self._draw.random() < 0.7:
+                break
+        self._finish()
+        yard.discard(self._target)
+
+    def _read(self) -> dict[MemoryKey, State]:
+        return states(self._target.read(self._wanted), order=self._order)
+
+    def _start(self) -> Migration:
+        return Migration(self._source.place.text, self._target.text, self._home)
+
+    def _kill(self, timeline: Timeline) -> None:
+        traces = set(self._target.traces())
+        moment = timeline.moment(self._draw)
+        self._moments.append(str(moment))
+        killed = self._start().kill_at(moment)
+        after = self._read()
+        self._yard.tally.kills[self._pair] += killed
+        self._yard.tally.phases[self._phase(after, traces) if killed else "ended"] += 1
+        for key in after.keys() | self._before.keys():
+            if after.get(key) not in (self._before.get(key), self._wanted.get(key)):
+                self._fail(f"{key} is neither as it was nor whole: {_brief(after.get(key))}")
+        self._before = after
+        if self._draw.random() > PATIENCE:
+            self._target.unlock()
+
+    def _phase(self, after: dict[MemoryKey, State], traces: set[str]) -> str:
+        if after == self._wanted:
+            return "after"
+        if after != self._before:
+            return "between"
+        return "begun" if set(self._target.traces()) - traces else "before"
+
+    def _finish(self) -> None:
+        deadline = time.monotonic() + 1.5 * LOCK_SECONDS
+        while True:
+            run = self._start()
+            code = run.wait()
+            if code != BUSY or time.monotonic() > deadline:
+                break
+            self._yard.tally.busy += 1
+            time.sleep(1)
+        if code:
+            self._fail(f"the run after it ended with {code}:\n{run.said}")
+        found = self._read()
+        for key in found.keys() | self._wanted.keys():
+            if found.get(key) != self._wanted.get(key):
+                self._fail(f"{key} is not as in the source: {_brief(found.get(key))}")
+        left = self._target.left_behind() + [str(path) for path in self._home.rglob("*")]
+        if left:
+            self._fail(f"left behind: {', '.join(sorted(left)[:5])} ({len(left)} in all)")
+
+    def _fail(self, text: str) -> None:
+        raise Broken(f"{self._name}, killed {' and then '.join(self._moments)}: {text}")
+
+
+def states(found: dict[MemoryKey, Sample], *, order: bool) -> dict[MemoryKey, State]:
+    """What matters of each memory; ``order`` tells whether the order of marks does."""
+    return {
+        key: (
+            one.memory.summary or None,
+            one.memory.ttl is not None,
+            *(
+                (entry.id, _value(entry.message), entry.marks if order else sorted(entry.marks))
+                for entry in one.entries
+            ),
+        )
+        for key, one in found.items()
+    }
+
+
+def _value(message: bytes) -> str:
+    return json.dumps(codec.loads(message))
+
+
+def _brief(state: State | None) -> str:
+    if state is None:
+        return "not there"
+    return f"{len(state) - 2} messages, summary {state[0]!r}, expires: {state[1]}"

@@ -1,0 +1,200 @@
+"""Where the memories of a migration are: the six kinds of store, and what a dead run may leave."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+from abc import ABC, abstractmethod
+from collections.abc import Iterable
+from pathlib import Path
+from typing import ClassVar
+
+from memctl import location
+from memctl.errors import NotFound, Uninitialised
+from memctl.model import MemoryKey
+from memctl.registry import make_store, store_class
+from memctl.store import Capability
+from tests.conformance import drive
+from tests.conformance.samples import Sample
+from tests.conftest import Servers
+
+LOCK = b"app:memctl:lock:"
+LOCK_SECONDS = 30
+"""How long the lock of a killed run may stay, where it is a key that expires."""
+
+
+class Place(ABC):
+    """A new and empty place; ``text`` is what a user of memctl writes for it."""
+
+    text: str
+    options = ""
+    """Options of memctl's own, behind the URL."""
+
+    def __init__(self, folder: Path, servers: Servers) -> None:
+        """``folder`` is empty, and the place's own."""
+        self.folder = folder
+        self.servers = servers
+        self.text = self.make() + self.options
+
+    @abstractmethod
+    def make(self) -> str:
+        """Makes the place; gives how it is written."""
+
+    @abstractmethod
+    def traces(self) -> list[str]:
+        """What shows that something is being written, or was when its writer died."""
+
+    @abstractmethod
+    def left_behind(self) -> list[str]:
+        """What is no part of the store, and nothing removes by itself."""
+
+    def unlock(self) -> None:  # noqa: B027 - most locks end with their process
+        """Ends the lock of a run that was killed, where that does not end with the process."""
+
+    def drop(self) -> None:  # noqa: B027 - files go with their folder
+        """Gives its room back to the server."""
+
+    @property
+    def url(self) -> str:
+        """The place without memctl's own options."""
+        return self.text.removesuffix(self.options)
+
+    def fill(self, samples: Iterable[Sample]) -> None:
+        """Writes memories, through memctl in this process."""
+        asyncio.run(self._fill(list(samples)))
+
+    async def _fill(self, samples: list[Sample]) -> None:
+        async with make_store(location.parse(self.text), create=True) as store:
+            await drive.write_all(store, samples)
+
+    def read(self, expected: Iterable[MemoryKey] = ()) -> dict[MemoryKey, Sample]:
+        """All that it holds now, by a new connection; ``expected`` settles names of files."""
+        return asyncio.run(self._read(list(expected)))
+
+    async def _read(self, expected: list[MemoryKey]) -> dict[MemoryKey, Sample]:
+        try:
+            async with make_store(location.parse(self.text)) as store:
+                store.expect(expected)
+                return await drive.read(store)
+        except (NotFound, Uninitialised):
+            return {}
+
+
+class File(Place):
+    """A file of its own name in the folder."""
+
+    name: str
+
+    def make(self) -> str:
+        return str(self.folder / self.name)
+
+    def traces(self) -> list[str]:
+        found = [str(path.relative_to(self.folder)) for path in sorted(self.folder.rglob("*"))]
+        return [name for name in found if not name.endswith("memctl-lock")]
+
+    def left_behind(self) -> list[str]:
+        return [str(path) for path in self.folder.iterdir() if path.name != self.name]
+
+
+class Sqlite(File):
+    name = "m.db"
+
+
+class Archive(File):
+    name = "a.ndjson.zst"
+
+
+class Sessions(File):
+    name = "sessions"
+
+    def left_behind(self) -> list[str]:
+        found = (self.folder / self.name).rglob("*")
+        strays = [str(path) for path in found if path.suffix != ".json" and path.is_file()]
+        return super().left_behind() + strays
+
+
+class Database(Place):
+    """A database of a server, whose connections end with their processes."""
+
+    @abstractmethod
+    def names(self) -> list[str]:
+        """The tables that it has."""
+
+    def traces(self) -> list[str]:
+        return self.names()
+
+    def left_behind(self) -> list[str]:
+        return sorted(set(self.names()) - {"users", "session", "message", "message_mark"})
+
+
+class Postgresql(Database):
+    def make(self) -> str:
+        return self.servers.postgresql.fresh()
+
+    def names(self) -> list[str]:
+        sql = "SELECT tablename FROM pg_tables WHERE schemaname = 'public'"
+        return self.servers.postgresql.execute(self.url, sql).splitlines()
+
+    def drop(self) -> None:
+        server = self.servers.postgresql
+        name = self.url.rpartition("/")[2]
+        server.execute(server.url("postgres", user="postgres"), f"DROP DATABASE {name} (FORCE)")
+
+
+class Mysql(Database):
+    def make(self) -> str:
+        return self.servers.mariadb.fresh()
+
+    def names(self) -> list[str]:
+        return self.servers.mariadb.tables(self.url)
+
+    def drop(self) -> None:
+        self.servers.mariadb.execute(f"DROP DATABASE {self.url.rpartition('/')[2]}")
+
+
+class Redis(Place):
+    options = "?prefix=app:"
+    _emptied: ClassVar[list[str]] = []
+    """A server has a fixed number of databases."""
+
+    def make(self) -> str:
+        return self._emptied.pop() if self._emptied else self.servers.redis.fresh()
+
+    def traces(self) -> list[str]:
+        with self.servers.redis.client(self.url) as client:
+            return [repr(key) for key in client.keys("*") if not key.startswith(LOCK)]
+
+    def left_behind(self) -> list[str]:
+        """Keys of no memory that will not expire."""
+        with self.servers.redis.client(self.url) as client:
+            own = [key for key in client.keys("*") if not key.startswith(b"app:user_id:")]
+            return [repr(key) for key in own if client.ttl(key) == -1]
+
+    def unlock(self) -> None:
+        with self.servers.redis.client(self.url) as client:
+            for key in client.keys(LOCK + b"*"):
+                assert 0 < client.pttl(key) <= LOCK_SECONDS * 1000
+                client.unlink(key)
+
+    def drop(self) -> None:
+        with self.servers.redis.client(self.url) as client:
+            client.flushdb()
+        self._emptied.append(self.url)
+
+
+KINDS: dict[str, type[Place]] = {
+    "sqlite": Sqlite,
+    "postgresql": Postgresql,
+    "mysql": Mysql,
+    "redis": Redis,
+    "archive": Archive,
+    "sessions": Sessions,
+}
+PAIRS = list(itertools.product(KINDS, KINDS))
+"""Every way through the stores."""
+
+
+def held_by(pair: tuple[str, str]) -> Capability:
+    """What both stores of a pair can hold."""
+    first, second = (store_class(kind).capabilities for kind in pair)
+    return first & second

@@ -1,0 +1,110 @@
+"""``make soak``: kills migrations between every pair of stores for as long as it is told.
+
+``python -m tests.trust.soak --minutes 60 --seed 7`` prints how far it is now and then, and ends at
+the first promise that is broken.  ``--pair redis:archive`` keeps to one pair.
+"""
+
+from __future__ import annotations
+
+import argparse
+import random
+import shutil
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+from tests.conftest import Servers
+from tests.trust.kills import PHASES, Broken, Tally, Trial, Yard
+from tests.trust.places import KINDS, PAIRS
+
+REPORT_SECONDS = 30
+TRIALS = 4
+"""For each pair of a round; the next round has another world."""
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="soak", description=__doc__)
+    parser.add_argument("--minutes", type=float, default=60)
+    parser.add_argument("--seed", type=int, default=random.randrange(10**6))
+    parser.add_argument("--round", type=int, default=0, help="where to begin")
+    parser.add_argument("--pair", metavar="SRC:DST", help=f"of {', '.join(KINDS)}")
+    options = parser.parse_args()
+    pairs = [tuple(options.pair.split(":"))] if options.pair else PAIRS
+    soak = Soak(options.seed, options.minutes, [(first, second) for first, second in pairs])
+    try:
+        soak.run(options.round)
+    except Broken as broken:
+        print(soak.report(), f"BROKEN: {broken}", soak.again(), sep="\n")
+        return 1
+    print(soak.report(), soak.table(), "nothing was broken", sep="\n")
+    return 0
+
+
+class Soak:
+    """Rounds over the pairs, until the time is over."""
+
+    def __init__(self, seed: int, minutes: float, pairs: list[tuple[str, str]]) -> None:
+        self._seed = seed
+        self._pairs = pairs
+        self._pair = pairs[0]
+        self._round = 0
+        self._tally = Tally()
+        self._begin = time.monotonic()
+        self._end = self._begin + minutes * 60
+        self._reported = self._begin
+
+    def run(self, first: int) -> None:
+        """Raises Broken at the first promise that is."""
+        folder = Path(tempfile.mkdtemp(prefix="memctl-soak-"))
+        servers = Servers(folder)
+        self._round = first
+        while time.monotonic() < self._end:
+            (folder / "round").mkdir()
+            yard = Yard(folder / "round", servers, f"{self._seed}/{self._round}", self._tally)
+            self._one_round(yard)
+            yard.close()
+            shutil.rmtree(folder / "round")
+            self._round += 1
+        shutil.rmtree(folder)
+
+    def _one_round(self, yard: Yard) -> None:
+        for pair in random.Random(yard.seed).sample(self._pairs, len(self._pairs)):
+            self._pair = pair
+            for number in range(TRIALS):
+                if time.monotonic() > self._end:
+                    return
+                Trial(yard, self._pair, number).run()
+                if time.monotonic() > self._reported + REPORT_SECONDS:
+                    self._reported = time.monotonic()
+                    print(self.report(), flush=True)
+
+    def report(self) -> str:
+        """A line on how far it is."""
+        tally = self._tally
+        phases = ", ".join(f"{tally.phases[name]} {name}" for name in PHASES)
+        least, kills = min(((pair, tally.kills[pair]) for pair in self._pairs), key=lambda p: p[1])
+        return (
+            f"seed {self._seed}, {(time.monotonic() - self._begin) / 60:.1f} min, round "
+            f"{self._round}: {tally.kills.total()} kills ({phases}), busy {tally.busy} times, "
+            f"least {':'.join(least)} with {kills}"
+        )
+
+    def table(self) -> str:
+        """The kills of each pair: a row a source, a column a target."""
+        rows = [f"{'':12}" + "".join(f"{name:>12}" for name in KINDS)]
+        for first in KINDS:
+            counts = [self._tally.kills[first, second] for second in KINDS]
+            rows.append(f"{first:12}" + "".join(f"{count:12}" for count in counts))
+        return "\n".join(rows)
+
+    def again(self) -> str:
+        """How to come to the same failure."""
+        return (
+            "again: python -m tests.trust.soak "
+            f"--seed {self._seed} --round {self._round} --pair {':'.join(self._pair)}"
+        )
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,29 @@
+"""A sample of what ``make soak`` does: migrations killed between every pair of stores."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from tests.conftest import Servers
+from tests.trust.kills import Tally, Trial, Yard
+from tests.trust.places import PAIRS
+
+SEED = "sample"
+TRIALS = 2
+
+
+@pytest.fixture(scope="module")
+def yard(tmp_path_factory: pytest.TempPathFactory, servers: Servers) -> Iterator[Yard]:
+    """Sources that all pairs of this process share; none may change."""
+    yard = Yard(tmp_path_factory.mktemp("trust"), servers, SEED, Tally())
+    yield yard
+    yard.close()
+
+
+@pytest.mark.parametrize(("source", "target"), PAIRS)
+def test_killed_at_any_moment(yard: Yard, source: str, target: str) -> None:
+    for number in range(TRIALS):
+        Trial(yard, (source, target), number).run()
+    assert yard.tally.phases.total() >= TRIALS

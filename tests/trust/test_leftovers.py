@@ -1,0 +1,85 @@
+"""What a killed run leaves is in nobody's way, and the next run clears it away."""
+
+from __future__ import annotations
+
+import asyncio
+import fcntl
+import shutil
+import sqlite3
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from typer.testing import Result
+
+from tests.commands.conftest import fill, report
+from tests.conformance import samples
+from tests.conftest import Servers
+
+Run = Callable[..., Result]
+WRITER = """
+import os, signal, sqlite3, sys
+driver = sqlite3.connect(sys.argv[1], isolation_level=None)
+driver.execute("PRAGMA cache_size = 1")
+driver.execute("BEGIN IMMEDIATE")
+driver.execute("UPDATE message SET msg = 'half ' || msg")
+driver.execute('UPDATE message SET "index" = -1')
+os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+@pytest.fixture
+def filled(tmp_path: Path) -> Path:
+    """A SQLite database with some memories."""
+    path = tmp_path / "agents.db"
+    keys = [samples.key(number) for number in range(4)]
+    asyncio.run(fill(str(path), {key: samples.entries(100) for key in keys}))
+    return path
+
+
+@pytest.mark.parametrize("target", ["copy/a.ndjson", "copy/state.json", "copy/sessions", "copy"])
+def test_temporary_files_of_dead_runs(run: Run, filled: Path, tmp_path: Path, target: str) -> None:
+    place = tmp_path / target
+    folder = place if place.suffix == "" else place.parent
+    folder.mkdir(parents=True)
+    (folder / ".memctl-dead.tmp").write_text("half")
+    alive = folder / ".memctl-alive.tmp"
+    with alive.open("w") as held:
+        fcntl.flock(held, fcntl.LOCK_EX)
+        name = ["--user", "user0", "--session", "session0"]
+        report(run("migrate", filled, place, *name, "--json"))
+        assert [path for path in folder.iterdir() if path.name.startswith(".memctl-")] == [alive]
+
+
+def test_a_sqlite_file_whose_writer_was_killed(run: Run, filled: Path, tmp_path: Path) -> None:
+    whole = report(run("inspect", filled, "--json"))
+    subprocess.run([sys.executable, "-c", WRITER, str(filled)], check=False)
+    assert Path(f"{filled}-journal").stat().st_size
+    killed = tmp_path / "killed.db"
+    for suffix in ("", "-journal"):
+        shutil.copy(f"{filled}{suffix}", f"{killed}{suffix}")
+    with pytest.raises(sqlite3.OperationalError, match="readonly"):
+        sqlite3.connect(f"file:{killed}?mode=ro", uri=True).execute("SELECT * FROM message")
+    found = report(run("inspect", filled, "--json"))
+    assert found["totals"] == whole["totals"]
+
+
+def test_what_is_staged_expires_until_it_is_published(
+    run: Run, servers: Servers, redis_url: str, tmp_path: Path
+) -> None:
+    source = str(tmp_path / "large.ndjson")
+    asyncio.run(fill(source, {samples.key(0): samples.entries(2500)}))
+    client = servers.redis.client(redis_url)
+    with client, client.monitor() as monitor:
+        report(run("migrate", source, redis_url, "--json"))
+        client.echo("the end")
+        said: list[str] = []
+        while "the end" not in (said[-1] if said else ""):
+            said.append(str(monitor.next_command()["command"]))
+    staged = [line for line in said if " memctl:" in line and "memctl:lock" not in line]
+    assert [line for line in staged if line.startswith("SET ")]
+    assert not [line for line in staged if line.startswith("PERSIST ")]
+    with client:
+        assert {client.ttl(key) for key in client.keys("*")} == {-1}

@@ -1,0 +1,104 @@
+"""Memories to migrate, the same ones for the same seed: small, large, and with hostile names."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from random import Random
+from typing import Any
+
+from memctl.model import Entry, MemoryKey
+from memctl.store import Capability
+from tests.conformance import samples
+from tests.conformance.samples import Sample
+
+TTL = 100_000
+"""Seconds; no test lasts so long."""
+
+HARD = ["huge integer", "floats", "null character", "beyond the basic plane", "null metadata"]
+HARD += ["unknown block", "tools", "empty", "empty blocks", "quotes", "like another"]
+MARKS = ["hint", "compressed", "a:b*?[c]", "it's 😀", "%", "two words", "A", "a"]
+NAMES = [name for name in samples.NAMES if len(name) < 60 and ":session:" not in name]
+"""Hostile names.  Row ids of SQL end at 255 characters; Redis keys can be too ambiguous."""
+
+
+def world(seed: str, held: Capability) -> list[Sample]:
+    """60 to 200 memories, in no order, with what both stores of a pair can hold (``held``)."""
+    draw = Random(seed)
+    keys = [_key(draw, number) for number in range(draw.randint(60, 200))]
+    shared = draw.choice(keys)
+    keys += [MemoryKey(f"{user}{len(keys)}", shared.session) for user in ("guest ", "G-")]
+    found = [
+        samples.sample(key, _entries(draw, f"{number}.", _length(draw, number)), **_about(draw))
+        for number, key in enumerate(keys)
+    ]
+    _make_heavy(draw, found[3])
+    if Capability.EMPTY in held:
+        found.append(samples.sample(MemoryKey("nobody", f"empty {len(keys)}"), [], **_about(draw)))
+    for one in found:
+        one.memory = _only(one, held)
+    draw.shuffle(found)
+    return found
+
+
+def beginnings(seed: str, found: list[Sample]) -> list[Sample]:
+    """What a target may hold of a world already: some memories in part, some whole."""
+    draw = Random(seed)
+    chosen = [one for one in found if one.entries and draw.random() < 0.4]
+    parts = [samples.sample(one.key, one.entries[: _some(draw, one)]) for one in chosen]
+    for part, one in zip(parts, chosen, strict=True):
+        summary = "" if one.memory.summary else one.memory.summary  # it comes with the rest
+        part.memory = replace(one.memory, summary=summary)
+    return parts
+
+
+def _some(draw: Random, one: Sample) -> int:
+    return draw.randint(1, len(one.entries))
+
+
+def _key(draw: Random, number: int) -> MemoryKey:
+    if draw.random() < 0.4:
+        return MemoryKey(draw.choice(NAMES), f"{draw.choice(NAMES)}{number}")
+    return MemoryKey(f"user{number // 3}", f"session{number}")
+
+
+def _length(draw: Random, number: int) -> int:
+    """How many messages: the first memories take several pages."""
+    if number < 2:
+        return draw.randint(1001, 2300)
+    return min(300, round(draw.lognormvariate(1.5, 1)) + 1)
+
+
+def _about(draw: Random) -> dict[str, Any]:
+    summary = f"Summary {draw.random()} 😀\n" if draw.random() < 0.3 else ""
+    return {"summary": summary, "ttl": TTL if draw.random() < 0.3 else None}
+
+
+def _only(one: Sample, held: Capability) -> Any:
+    about: dict[str, Any] = {}
+    if Capability.SUMMARIES in held:
+        about["summary"] = one.memory.summary
+    if Capability.TTL in held:
+        about["ttl"] = one.memory.ttl
+    return samples.sample(one.key, [], **about).memory
+
+
+def _entries(draw: Random, prefix: str, count: int) -> list[Entry]:
+    names = draw.sample(NAMES, min(len(NAMES), count))
+    found = []
+    for number in range(count):
+        name = names[number] if number < len(names) and draw.random() < 0.3 else ""
+        marks = [mark for mark in MARKS if draw.random() < 0.08]
+        draw.shuffle(marks)
+        fields = samples.MESSAGES[draw.choice(HARD)] if draw.random() < 0.1 else {}
+        text = {"content": f"message {number} " + "word 😀 " * draw.randint(0, 120)}
+        found.append(
+            samples.entry(f"{prefix}{number}:{name}", number, tuple(marks), **{**text, **fields})
+        )
+    return found
+
+
+def _make_heavy(draw: Random, one: Sample) -> None:
+    """Large messages, of which a few make a page."""
+    for number in range(draw.randint(3, 9)):
+        text = "large " * draw.randint(50_000, 200_000)
+        one.entries.append(samples.entry(f"large {number}", number, ("hint",), content=text))
