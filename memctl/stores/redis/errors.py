@@ -2,19 +2,29 @@
 
 from __future__ import annotations
 
+import socket
+
 from redis import exceptions
 
-from memctl.errors import MemctlError, NotFound, Unavailable
+from memctl.errors import Lost, MemctlError, NotFound, Unavailable
 
 _REFUSED_WRITE = {
     "OOM": "give the server more memory (maxmemory), or free some",
-    "READONLY": "this is a replica: name the primary",
     "MISCONF": "the server cannot save its data to disk: see its log",
     "NOREPLICAS": "the server waits for its replicas: see min-replicas-to-write",
 }
+_FOR_NOW = {
+    "LOADING": "the server reads its data from disk: wait until it has ended",
+    "MASTERDOWN": "this replica has lost its primary: name the primary, or wait for it",
+    "READONLY": "this is a replica: name the primary",
+    "BUSY": "a script keeps the server busy: wait until it has ended",
+    "TRYAGAIN": "wait until the slots of the cluster have moved",
+}
+"""Error replies that another try may not get: after a failover, after a while."""
 _NO_DATABASE = ("DB index", "value is out of range, value must")
 """How Redis refuses the number of a database: too large for its configuration, or for an int."""
 _CLUSTER = ("MOVED", "ASK", "CROSSSLOT", "CLUSTERDOWN")
+_LOGIN = ("NOAUTH", "WRONGPASS")
 
 
 def translated(error: exceptions.RedisError, label: str) -> MemctlError:
@@ -23,6 +33,10 @@ def translated(error: exceptions.RedisError, label: str) -> MemctlError:
     word = code(error)
     if word in _REFUSED_WRITE:
         return Unavailable(f"redis refuses writes: {text} ({label})", _REFUSED_WRITE[word])
+    if word == "READONLY":
+        return Lost(f"redis refuses writes: {text} ({label})", _FOR_NOW[word])
+    if word in _FOR_NOW:
+        return Lost(f"{label} cannot answer now: {text}", _FOR_NOW[word])
     if word in _CLUSTER:
         return Unavailable(
             f"{label} belongs to a Redis Cluster",
@@ -34,23 +48,36 @@ def translated(error: exceptions.RedisError, label: str) -> MemctlError:
             "the number of the database (/NUMBER or db=NUMBER) is 0 to 15, "
             "unless the server's setting 'databases' says otherwise",
         )
+    if word in _LOGIN or isinstance(error, _LOGIN_ERRORS):
+        return Unavailable(
+            f"{label} refuses the login: {text}",
+            "the password comes from the URL, the alias or REDISCLI_AUTH",
+        )
     match error:
-        case exceptions.AuthenticationError() | exceptions.AuthorizationError():
-            return Unavailable(
-                f"{label} refuses the login: {text}",
-                "the password comes from the URL, the alias or REDISCLI_AUTH",
-            )
-        case exceptions.NoPermissionError():
+        case _ if word == "NOPERM":
             return Unavailable(
                 f"{label} forbids a command: {text}",
-                "the ACL of this user must cover memctl's commands and the keys of the prefix",
+                "the ACL of this user must cover memctl's commands and the keys of the prefix; "
+                "reading needs MULTI and EXEC, too",
             )
         case exceptions.InvalidResponse():
             return Unavailable(f"what answers at {label} is not Redis", "check the URL")
         case exceptions.ConnectionError() | exceptions.TimeoutError():
-            return Unavailable(f"cannot reach {label}: {text}", _connection_hint(text))
+            kind = Unavailable if _is_lasting(error, text) else Lost
+            return kind(f"cannot reach {label}: {text}", _connection_hint(text))
         case _:
             return Unavailable(f"{label} refuses a command: {text}", "is it Redis 6.2 or later?")
+
+
+_LOGIN_ERRORS = (exceptions.AuthenticationError, exceptions.AuthorizationError)
+
+
+def _is_lasting(error: exceptions.RedisError, text: str) -> bool:
+    """Whether another try would meet the same: a host that there is not, or TLS that fails."""
+    cause = error.__context__
+    if isinstance(cause, socket.gaierror):
+        return cause.errno != socket.EAI_AGAIN
+    return "SSL" in text or "certificate" in text.lower()
 
 
 def code(error: exceptions.RedisError) -> str:
@@ -60,6 +87,12 @@ def code(error: exceptions.RedisError) -> str:
             return "OOM"
         case exceptions.ReadOnlyError():
             return "READONLY"
+        case exceptions.BusyLoadingError():
+            return "LOADING"
+        case exceptions.MasterDownError():
+            return "MASTERDOWN"
+        case exceptions.TryAgainError():
+            return "TRYAGAIN"
         case exceptions.NoPermissionError():
             return "NOPERM"
         case exceptions.MovedError() | exceptions.AskError():

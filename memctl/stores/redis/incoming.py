@@ -17,7 +17,8 @@ from memctl.model import Entry, Memory
 from memctl.stores._batches import Large, Small
 from memctl.stores._id_set import IdSet
 from memctl.stores.redis.keys import PAYLOAD, Keys, encode
-from memctl.stores.redis.wire import Command, Wire
+from memctl.stores.redis.link import Command
+from memctl.stores.redis.wire import Wire
 
 _LEASE = b"%d" % (6 * 3600 * 1000)
 """How long staged payloads live, in milliseconds, if the run that staged them is killed."""

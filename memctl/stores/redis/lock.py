@@ -12,7 +12,8 @@ from typing import TypeVar
 from memctl.errors import MemctlError
 from memctl.stores._locks import ServerLock
 from memctl.stores.redis.keys import encode
-from memctl.stores.redis.wire import Command, RedisServer, Wire, in_thread
+from memctl.stores.redis.link import Command
+from memctl.stores.redis.wire import RedisServer, Wire, in_thread
 
 T = TypeVar("T")
 

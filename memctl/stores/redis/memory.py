@@ -83,27 +83,35 @@ class RedisMemoryStore(Store):
 
     def _headers(self, wire: Wire, where: Selection) -> Iterator[list[Memory]]:
         reader, memories = self._reader(wire, where)
-        for heads in reader.heads(memories):
-            yield [head.memory for head in reader.with_messages(heads)]
+        yield from reader.headers(memories)
 
     async def read(self, where: Selection) -> AsyncIterator[Page]:
         async with closing(where.apply(self._pages(where))) as pages:
             async for page in pages:
                 yield page
 
-    async def _pages(self, where: Selection) -> AsyncIterator[Page]:
+    async def outlines(self, where: Selection) -> AsyncIterator[Page]:
+        """See ``Store.outlines``; a payload counts that ``read`` leaves out as no JSON object."""
+        async with closing(self._pages(where, payloads=False)) as pages:
+            async for page in pages:
+                yield page
+
+    async def _pages(self, where: Selection, *, payloads: bool = True) -> AsyncIterator[Page]:
         async with self._server.wire() as wire:
-            reader, memories = await in_thread(wire, partial(self._reader, wire, where))
+            find = partial(self._reader, wire, where, payloads=payloads)
+            reader, memories = await in_thread(wire, find)
             batches = together(reader.pages(memories))
             while batch := await in_thread(wire, partial(next, batches, None)):
                 for page in batch:
                     yield page
         self.warnings += [line for line in reader.warnings() if line not in self.warnings]
 
-    def _reader(self, wire: Wire, where: Selection) -> tuple[Reader, list[Named]]:
+    def _reader(
+        self, wire: Wire, where: Selection, *, payloads: bool = True
+    ) -> tuple[Reader, list[Named]]:
         memories = self._catalogue.memories(wire, where)
         marks = self._catalogue.marks(wire, where) if memories else {}
-        return Reader(wire, marks, where), memories
+        return Reader(wire, marks, where, payloads=payloads), memories
 
     # Writing
 

@@ -12,7 +12,6 @@ from memctl.location import Location
 from memctl.stores.redis.connect import log_in
 
 _CONNECT_SECONDS = 10.0
-_READ_BYTES = 256 * 1024
 _OWN = "prefix, ttl, state, layout"
 # Those of redis-py that a text can set; what else it takes are Python objects.
 _ANY = frozenset(
@@ -81,8 +80,6 @@ def make_pool(
             scheme + colon + rest,
             socket_connect_timeout=_CONNECT_SECONDS,
             socket_timeout=None,
-            socket_read_size=_READ_BYTES,
-            protocol=2,
         )
     except (ValueError, TypeError):
         # What they say may hold a piece of a password that was not quoted.
@@ -95,6 +92,7 @@ def make_pool(
     reply_seconds = options["socket_timeout"]
     options["socket_timeout"] = options["socket_connect_timeout"]
     options["redis_connect_func"] = log_in
+    options["protocol"] = 2  # no server speaks up by itself there
     options["decode_responses"] = False
     if password and not options.get("password"):
         options["password"] = password

@@ -1,78 +1,54 @@
-"""Reading AgentScope's Redis memory: heads of many memories at once, then their payloads."""
+"""Reading AgentScope's Redis memory: what a memory was at one moment, then its payloads.
+
+A payload never changes under its id, so it may be read after the moment at which its id was listed.
+One that has gone since tells that its message was deleted meanwhile: then the memory is looked at
+again.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from itertools import islice
-from typing import Any, NamedTuple
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import chain, islice, repeat
+from typing import Any
 
 from redis.exceptions import ResponseError
 
 from memctl import codec
-from memctl.errors import Unavailable
+from memctl.errors import Lost
 from memctl.model import Entry, Memory, Page
 from memctl.selection import Selection
-from memctl.store import Pacer
-from memctl.stores._id_set import IdSet
-from memctl.stores._pages import paged
-from memctl.stores.redis.keys import MARK, MARKS_INDEX, MESSAGES, PAYLOAD, decode
+from memctl.store import PAGE_ENTRIES, Pacer
+from memctl.stores._pages import are_objects, paged
+from memctl.stores.redis.keys import MESSAGES, PAYLOAD, decode
+from memctl.stores.redis.look import Looker, Marks, Sight
+from memctl.stores.redis.making import Found, LeftOut, Making
 from memctl.stores.redis.scan import Named, exists, list_pages
-from memctl.stores.redis.wire import AHEAD, WRONG_TYPE, Command, Wire
+from memctl.stores.redis.wire import WRONG_TYPE, Wire
 
-_SMALL = 100
-"""Memories of so many messages are read together."""
+_TRIES = 10
 _TOGETHER = 128
-
-Marks = tuple[str, ...]
-
-
-class Head(NamedTuple):
-    """What is known of a memory before its messages are read."""
-
-    base: bytes
-    memory: Memory
-    messages: int
-    ids: list[bytes]
-    """The first ones."""
-    marks: list[bytes]
-    """The names of its mark lists, sorted."""
-
-
-class Wanted(NamedTuple):
-    """A message whose payload is to be read."""
-
-    base: bytes
-    id: bytes
-    marks: Marks
-
-
-class LeftOut:
-    """Messages that a reading had to leave out."""
-
-    def __init__(self, what: str) -> None:
-        self._what = what
-        self._count = 0
-        self._first = ""
-
-    def add(self, wanted: Wanted) -> None:
-        """Counts one."""
-        self._first = self._first or f"{decode(wanted.id)!r} of {decode(wanted.base)!r}"
-        self._count += 1
-
-    def lines(self) -> list[str]:
-        """The warning, if there is any."""
-        if not self._count:
-            return []
-        return [f"left out {self._count} {self._what} (the first: {self._first})"]
+_LOOKED_AT = 100
 
 
 class Reader:
     """One pass over some memories, in a thread."""
 
-    def __init__(self, wire: Wire, marks: dict[bytes, tuple[bytes, ...]], where: Selection) -> None:
-        """``marks`` names the known mark lists by base; ``where`` may spare payloads."""
+    def __init__(
+        self,
+        wire: Wire,
+        marks: dict[bytes, tuple[bytes, ...]],
+        where: Selection,
+        *,
+        payloads: bool = True,
+    ) -> None:
+        """``marks`` as ``Looker`` takes them; ``where`` may spare payloads.
+
+        Without ``payloads`` messages are empty, and are there if any payload is.
+        """
         self._wire = wire
-        self._marks = marks
+        self._looker = Looker(wire, marks)
+        self._payloads = payloads
+        self._pacer = Pacer()
         # What is left of it can be told without the payload.
         self._where = Selection(marks=where.marks, exclude_marks=where.exclude_marks, ids=where.ids)
         self._missing = LeftOut("message ids without payload")
@@ -82,158 +58,187 @@ class Reader:
         """What was left out so far."""
         return self._missing.lines() + self._broken.lines()
 
-    def heads(self, memories: Iterable[Named]) -> Iterator[list[Head]]:
-        """The heads of the memories that exist, many at a time."""
-        source = iter(memories)
-        while some := list(islice(source, _TOGETHER)):
-            commands = (command for named in some for command in _look(named.base))
-            replies = iter(self._wire.ask(commands, tolerate=WRONG_TYPE))
-            heads = (self._head(named, *islice(replies, 4)) for named in some)
-            yield [head for head in heads if head is not None]
-
-    def _head(self, named: Named, count: Any, ttl: int, ids: Any, index: Any) -> Head | None:
-        if isinstance(count, ResponseError) or not count:
-            return None
-        marks = set(self._marks.get(named.base, ()))
-        if not isinstance(index, ResponseError):
-            marks.update(index)
-        memory = Memory(named.key, ttl=ttl / 1000 if ttl >= 0 else None)
-        return Head(named.base, memory, count, ids, sorted(marks))
-
-    def with_messages(self, heads: Sequence[Head]) -> Iterator[Head]:
-        """Those of which any id leads to a payload."""
-        counts = self._wire.ask(exists(head.base, head.ids) for head in heads)
-        for head, count in zip(heads, counts, strict=True):
-            if count or any(True for _ in self._large(head)):
-                yield head
-
     def pages(self, memories: Iterable[Named]) -> Iterator[Page]:
-        """The memories, but for messages whose id and marks rule them out."""
-        for heads in self.heads(memories):
-            small: list[Head] = []
-            for head in heads:
-                if head.messages <= _SMALL:
-                    small.append(head)
-                else:
-                    yield from self._small(small)
-                    yield from self._large(head)
-                    small = []
-            yield from self._small(small)
-
-    def _small(self, heads: Sequence[Head]) -> Iterator[Page]:
-        """Memories whose ids are all known: their marks in one go, then their payloads."""
-        commands = [(head.base, mark) for head in heads for mark in head.marks]
-        lists = iter(
-            self._wire.ask(
-                ((b"LRANGE", base + MARK + mark, b"0", b"-1") for base, mark in commands),
-                tolerate=WRONG_TYPE,
-            )
-        )
-        groups = []
-        for head in heads:
-            marked = _marked(zip(head.marks, islice(lists, len(head.marks)), strict=True))
-            groups.append(self._wanted(head.base, head.ids, marked))
-        entries = self._fetch([wanted for group in groups for wanted in group])
-        doubtful = []
-        for head, group in zip(heads, groups, strict=True):
-            messages = list(filter(None, islice(entries, len(group))))
-            if len(messages) < len(group):
-                doubtful.append((head, messages))
-            else:
-                yield from paged(head.memory, messages, empty=False)
-        for head, messages in doubtful:
-            self._assert_there(head)
-            yield from paged(head.memory, messages, empty=False)
-
-    def _large(self, head: Head) -> Iterator[Page]:
-        """A memory whose ids come in pages."""
-        sets = [(decode(mark), self._ids(head.base + MARK + mark)) for mark in head.marks]
-
-        def marks_of(id: bytes) -> Marks:
-            return tuple(mark for mark, ids in sets if id in ids)
-
-        def entries() -> Iterator[Entry | None]:
-            count = 0
-            for ids in list_pages(self._wire, head.base + MESSAGES):
-                count += len(ids)
-                missing = False
-                for entry in self._fetch(self._wanted(head.base, ids, marks_of)):
-                    missing = missing or entry is None
-                    yield entry
-                if missing:
-                    self._assert_there(head)
-            if count < head.messages:
-                raise _overtaken(head)
-
-        yield from paged(head.memory, filter(None, entries()), empty=False)
-
-    def _assert_there(self, head: Head) -> None:
-        """Tells a payload that is missing from a memory that is being deleted.
+        """The memories, but for messages whose id and marks rule them out.
 
         Raises:
-            Unavailable: the memory is no longer there.
+            Lost: the connection broke; or messages of a memory were deleted while it was read, and
+                a part of it has been handed out.
+            Unavailable: the server refuses a command.
         """
-        [there] = self._wire.ask([(b"EXISTS", head.base + MESSAGES)])
-        if not there:
-            raise _overtaken(head)
+        for sights in self._looker.sights(memories):
+            yield from self._small(sights) if sights[0].few else self._large(sights[0])
 
-    def _ids(self, key: bytes) -> IdSet:
-        ids = IdSet()
-        for page in list_pages(self._wire, key):
-            ids.add(page)
-        return ids
+    def headers(self, memories: Iterable[Named]) -> Iterator[list[Memory]]:
+        """What memories have beside messages, of those that have any payload."""
+        source = iter(memories)
+        while some := list(islice(source, _TOGETHER)):
+            commands = chain.from_iterable(
+                (
+                    (b"LRANGE", named.base + MESSAGES, b"0", b"%d" % (_LOOKED_AT - 1)),
+                    (b"PTTL", named.base + MESSAGES),
+                )
+                for named in some
+            )
+            replies = iter(self._wire.ask(commands, tolerate=WRONG_TYPE))
+            found = [
+                (named, ids, ttl)
+                for named, ids, ttl in zip(some, replies, replies, strict=True)
+                if ids and not isinstance(ids, ResponseError)
+            ]
+            counts = self._wire.ask(exists(named.base, ids) for named, ids, _ in found)
+            yield [
+                Memory(named.key, ttl=ttl / 1000 if ttl >= 0 else None)
+                for (named, ids, ttl), count in zip(found, counts, strict=True)
+                if count or (len(ids) == _LOOKED_AT and self._has_payload(named.base))
+            ]
 
-    def _wanted(
-        self, base: bytes, ids: Iterable[bytes], marks_of: Callable[[bytes], Marks]
-    ) -> list[Wanted]:
-        found = [Wanted(base, id, marks_of(id)) for id in ids]
+    def _has_payload(self, base: bytes) -> bool:
+        pages = list_pages(self._wire, base + MESSAGES, _LOOKED_AT)
+        return any(self._wire.ask([exists(base, ids)])[0] for ids in pages)
+
+    def _small(self, sights: Sequence[Sight]) -> Iterator[Page]:
+        """Memories whose ids are all known: their payloads in one go."""
+        wanted = [self._wanted(sight, next(sight.chunks())) for sight in sights]
+        keys = [
+            sight.named.base + PAYLOAD + id
+            for sight, (ids, _) in zip(sights, wanted, strict=True)
+            for id in ids
+        ]
+        ids, marks = (list(chain.from_iterable(some)) for some in zip(*wanted, strict=True))
+        blocks = self._found(keys, ids, marks)
+        held: list[Found] = []
+        doubtful = []
+        for sight, (its, _) in zip(sights, wanted, strict=True):
+            making = Making(sight)
+            yield from making.fill(len(its), blocks, held)
+            if making.missing and not making.offset:
+                doubtful.append(making)
+            else:
+                yield from self._end(making)
+        for making in doubtful:
+            yield from self._again(making)
+
+    def _large(self, sight: Sight) -> Iterator[Page]:
+        """A memory whose ids come in chunks."""
+        making = Making(sight)
+        for chunk in sight.chunks():
+            ids, marks = self._wanted(sight, chunk)
+            keys = [sight.named.base + PAYLOAD + id for id in ids]
+            yield from making.fill(len(ids), self._found(keys, ids, marks), [])
+        yield from self._end(making)
+
+    def _end(self, making: Making) -> Iterator[Page]:
+        """The last page, when it is sure that no message was deleted meanwhile."""
+        named = making.sight.named
+        if making.missing:
+            sight = self._looker.look(named)
+            chunks = sight.chunks() if sight else ()
+            if sum(id in making.gone for chunk in chunks for id in chunk) < making.missing:
+                raise _overtaken(named)
+            self._missing.add(making.first_gone, named, making.missing)
+        for id in making.broken:
+            self._broken.add(id, named)
+        yield from making.rest()
+
+    def _again(self, making: Making) -> Iterator[Page]:
+        """A small memory of which a payload was missing, as it is by now.
+
+        An id that is still listed after its payload was missing has none: it is left out.
+        """
+        named = making.sight.named
+        known: dict[str, Entry | None] = {entry.id: entry for entry in making.entries}
+        known |= dict.fromkeys(making.broken)
+        gone = making.gone
+        for _ in range(_TRIES):
+            sight = self._looker.look(named)
+            if sight is None:
+                return
+            if not sight.few:
+                yield from self._large(sight)
+                return
+            ids, marks = self._wanted(sight, next(sight.chunks()))
+            new = [
+                (id, some)
+                for id, some in zip(ids, marks, strict=True)
+                if decode(id) not in known and id not in gone
+            ]
+            if not new:
+                yield from self._settled(sight, ids, marks, known)
+                return
+            keys = [named.base + PAYLOAD + id for id, _ in new]
+            for block in self._found(keys, *map(list, zip(*new, strict=True))):
+                known |= {one.id: one for one in block if isinstance(one, Entry)}
+                known |= dict.fromkeys(one for one in block if isinstance(one, str))
+                gone.add(one for one in block if isinstance(one, bytes))
+        raise _overtaken(named)
+
+    def _settled(
+        self, sight: Sight, ids: list[bytes], marks: list[Marks], known: dict[str, Entry | None]
+    ) -> Iterator[Page]:
+        """A small memory of which each id has a payload in ``known``, or none at all."""
+        entries = []
+        for id, some in zip(map(decode, ids), marks, strict=True):
+            entry = known.get(id)
+            if entry is not None:
+                entries.append(entry._replace(marks=some))
+            else:
+                (self._broken if id in known else self._missing).add(id, sight.named)
+        yield from paged(sight.memory, entries, empty=False)
+
+    # Payloads
+
+    def _wanted(self, sight: Sight, ids: list[bytes]) -> tuple[list[bytes], list[Marks]]:
+        """The ids that may be selected, and their marks."""
+        marks = [some or () for some in map(sight.marks, ids)]
         if self._where.whole:
-            return found
-        matches = self._where.matches
-        return [one for one in found if matches(Entry(decode(one.id), b"", one.marks))]
+            return ids, marks
+        pairs = [
+            (id, some)
+            for id, some in zip(ids, marks, strict=True)
+            if self._where.matches(Entry(decode(id), b"", some))
+        ]
+        return [id for id, _ in pairs], [some for _, some in pairs]
 
-    def _fetch(self, wanted: Sequence[Wanted]) -> Iterator[Entry | None]:
-        """The messages, None for those that must be left out."""
-        pacer = Pacer()
-        commands = ((b"GET", one.base + PAYLOAD + one.id) for one in wanted)
-        replies = self._wire.stream(
-            commands, tolerate=WRONG_TYPE, ahead=lambda: min(AHEAD, pacer.rows)
-        )
-        for one, payload in zip(wanted, replies, strict=True):
-            if not isinstance(payload, bytes):
-                self._missing.add(one)
-                yield None
+    def _found(
+        self, keys: list[bytes], ids: list[bytes], marks: list[Marks]
+    ) -> Iterator[list[Found]]:
+        """What is under the keys, some at a time."""
+        at = 0
+        fetched = self._wire.values(keys, self._pacer) if self._payloads else self._existing(keys)
+        for values in fetched:
+            end = at + len(values)
+            texts = [id.decode("utf-8", "surrogateescape") for id in ids[at:end]]
+            made = [self._made(ids[at:end], texts, values, marks[at:end])]
+            at = end
+            del values
+            yield made.pop()  # not kept here while it is used: it may be large
+
+    def _made(
+        self, ids: list[bytes], texts: list[str], values: list[Any], marks: list[Marks]
+    ) -> list[Found]:
+        good = are_objects(values) if self._payloads else None not in values
+        if good:
+            return list(map(Entry._make, zip(texts, values, marks, repeat(None), strict=False)))
+        found: list[Found] = []
+        for id, text, value, some in zip(ids, texts, values, marks, strict=True):
+            if not isinstance(value, bytes):
+                found.append(id)
                 continue
-            pacer.saw(1, len(payload))
-            message = _message(payload)
-            if message is None:
-                self._broken.add(one)
-            yield None if message is None else Entry(decode(one.id), message, one.marks)
+            message = _message(value) if self._payloads else value
+            found.append(text if message is None else Entry(text, message, some))
+        return found
 
-
-def _overtaken(head: Head) -> Unavailable:
-    return Unavailable(
-        f"messages of {head.memory.key} were deleted while they were read",
-        "run again: what was written is whole, and what is gone is not read",
-    )
-
-
-def _look(base: bytes) -> Iterator[Command]:
-    messages = base + MESSAGES
-    yield (b"LLEN", messages)
-    yield (b"PTTL", messages)
-    yield (b"LRANGE", messages, b"0", b"%d" % (_SMALL - 1))
-    yield (b"SMEMBERS", base + MARKS_INDEX)
-
-
-def _marked(lists: Iterable[tuple[bytes, Any]]) -> Callable[[bytes], Marks]:
-    """What gives the marks of an id, of lists of ids by sorted marks."""
-    marks: dict[bytes, Marks] = {}
-    for mark, ids in lists:
-        name = (decode(mark),)
-        for id in set() if isinstance(ids, ResponseError) else set(ids):
-            marks[id] = marks.get(id, ()) + name
-    return lambda id: marks.get(id, ())
+    def _existing(self, keys: list[bytes]) -> Iterator[list[bytes | None]]:
+        """An empty message for each key that exists, None for each other."""
+        for start in range(0, len(keys), PAGE_ENTRIES):
+            some = keys[start : start + PAGE_ENTRIES]
+            [count] = self._wire.ask([(b"EXISTS", *some)])
+            if count == len(some):
+                yield [b""] * count
+                continue
+            each = self._wire.ask((b"EXISTS", key) for key in some)
+            yield [b"" if there else None for there in each]
 
 
 def _message(payload: bytes) -> bytes | None:
@@ -243,3 +248,10 @@ def _message(payload: bytes) -> bytes | None:
         return message if isinstance(codec.outline(message), dict) else None
     except ValueError:
         return None
+
+
+def _overtaken(named: Named) -> Lost:
+    return Lost(
+        f"messages of {named.key} were deleted while they were read",
+        "run again: what was written is whole, and what is gone is not read",
+    )

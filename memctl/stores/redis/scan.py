@@ -23,7 +23,8 @@ from redis.exceptions import ResponseError
 from memctl.model import MemoryKey
 from memctl.selection import Selection
 from memctl.stores.redis.keys import MARK, MESSAGES, PAYLOAD, Keys
-from memctl.stores.redis.wire import WRONG_TYPE, Command, Wire
+from memctl.stores.redis.link import Command
+from memctl.stores.redis.wire import WRONG_TYPE, Wire
 
 _LIST_PAGE = 1000
 _LISTS = b":m[ae]*"

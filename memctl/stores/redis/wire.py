@@ -1,8 +1,8 @@
 """One Redis database: its connections, commands sent ahead of their replies, and its errors.
 
-The synchronous client is used, in threads: it reads replies twice as fast as the asynchronous one.
-redis-py makes the connections, for it knows logins and TLS.  Its pipelines are not used: they hold
-all commands and all replies of a batch at once.
+Sockets are read in threads: asyncio takes twice as long.  redis-py makes the connections, for it
+knows logins and TLS.  Its pipelines are not used: they hold all commands and all replies of a batch
+at once.
 """
 
 from __future__ import annotations
@@ -10,24 +10,24 @@ from __future__ import annotations
 import asyncio
 import os
 import re
-import socket
 import threading
-from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
-from contextlib import asynccontextmanager, suppress
-from typing import Any, TypeVar, cast
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import asynccontextmanager
+from itertools import chain
+from typing import Any, TypeVar
 
-from hiredis import pack_command
 from redis import exceptions
 
-from memctl.errors import MemctlError, Unavailable, UsageError
+from memctl.errors import Lost, MemctlError, Unavailable, UsageError
 from memctl.location import Location
+from memctl.store import PAGE_BYTES, PAGE_ENTRIES, Pacer
 from memctl.stores import _threads
 from memctl.stores.redis.connect import in_daemon
 from memctl.stores.redis.errors import code, translated
+from memctl.stores.redis.link import Command, Link, Packed, packed
 from memctl.stores.redis.pool import make_pool, milliseconds
 
 T = TypeVar("T")
-Command = tuple[bytes, ...]
 
 AHEAD = 256
 """How many commands may wait for their replies, unless the caller says otherwise."""
@@ -36,7 +36,6 @@ WRONG_TYPE = "WRONGTYPE"
 
 _OLDEST = (6, 2)
 _SEND_BYTES = 256 * 1024
-_LARGE_BYTES = 64 * 1024
 
 
 class RedisServer:
@@ -120,6 +119,7 @@ class Wire:
     def __init__(self, server: RedisServer) -> None:
         self._server = server
         self._connection: Any = None
+        self._link: Link | None = None
         self._waiting = 0
         self._broken = False
         self._handover = threading.Lock()
@@ -143,6 +143,7 @@ class Wire:
             ) from error
         with self._handover:
             self._connection = connection
+            self._link = Link(connection)
             left = self._broken
         if left:
             self.release()
@@ -150,7 +151,7 @@ class Wire:
     def release(self) -> None:
         """Gives the connection back; one that broke, or has replies to come, is closed first."""
         with self._handover:
-            connection, self._connection = self._connection, None
+            connection, self._connection, self._link = self._connection, None, None
         if connection is not None:
             if self._waiting or self._broken:
                 connection.disconnect()
@@ -164,22 +165,20 @@ class Wire:
         """
         with self._handover:
             self._broken = True
-        link = self._connection and self._connection._sock
-        if link:
-            with suppress(OSError):  # it is closed already
-                link.shutdown(socket.SHUT_RDWR)
+        if self._link is not None:
+            self._link.break_off()
 
     def translate(self, reply: exceptions.ResponseError) -> MemctlError:
         """What an error reply means for the operator."""
         return self._server.translate(reply)
 
-    def ask(self, commands: Iterable[Command], *, tolerate: str = "") -> list[Any]:
+    def ask(self, commands: Iterable[Command | Packed], *, tolerate: str = "") -> list[Any]:
         """All replies to some commands; see ``stream``."""
         return list(self.stream(commands, tolerate=tolerate))
 
     def stream(
         self,
-        commands: Iterable[Command],
+        commands: Iterable[Command | Packed],
         *,
         tolerate: str = "",
         ahead: Callable[[], int] = lambda: AHEAD,
@@ -192,53 +191,127 @@ class Wire:
         begins.
 
         Raises:
-            Unavailable: the connection broke, or the server refuses a command.
+            Lost: the connection broke.
+            Unavailable: the server refuses a command.
         """
         source = iter(commands)
         more = True
         while more or self._waiting:
             most = ahead()
             if more and self._waiting <= most // 2:
-                more = self._send(source, most - self._waiting)
+                more = self._send_some(source, most - self._waiting)
             else:
-                yield self._receive(tolerate)
+                yield from self._receive(tolerate)
 
-    def _send(self, commands: Iterator[Command], most: int) -> bool:
+    def atomic(self, commands: Iterable[Command], *, tolerate: str = "") -> Iterator[Any]:
+        """The replies to commands that the server runs at one moment (MULTI and EXEC).
+
+        However much they are together, they come one by one.
+
+        Raises:
+            Lost: the connection broke.
+            Unavailable: the server refuses a command.
+        """
+        self.ask(chain([(b"MULTI",)], commands))
+        link = self._send([b"*1\r\n$4\r\nEXEC\r\n"], 1)
+        try:
+            self._waiting = link.open_array()
+        except exceptions.RedisError as error:
+            raise self._failed(error) from error
+        while self._waiting:
+            yield from self._receive(tolerate)
+
+    def values(self, keys: Sequence[bytes], pacer: Pacer) -> Iterator[list[Any]]:
+        """What the keys hold, in order, in lists of about a page.
+
+        None stands for a key that does not exist, a ``ResponseError`` for one that holds no string.
+        ``pacer`` says how many are asked for ahead: about a page, twice.  (MGET would be no faster,
+        and its reply comes all at once, be it of gigabytes.)
+
+        Raises:
+            Lost: the connection broke.
+            Unavailable: the server refuses a command.
+        """
+        sent = got = size = 0
+        held: list[list[Any]] = [[]]
+        while got < len(keys):
+            if sent < len(keys) and sent - got <= pacer.rows // 2:
+                some = keys[sent : sent + pacer.rows]
+                gets = [b"*2\r\n$3\r\nGET\r\n$%d\r\n%b\r\n" % (len(key), key) for key in some]
+                link = self._send([b"".join(gets)], len(some))
+                sent += len(some)
+            found = link.replies(sent - got)
+            if not found:
+                size += self._read(link)
+                continue
+            got += len(found)
+            self._waiting -= len(found)
+            self._check(found, WRONG_TYPE)
+            held[0] += found
+            del found
+            if size >= PAGE_BYTES or len(held[0]) >= PAGE_ENTRIES or got == len(keys):
+                pacer.saw(len(held[0]), size)
+                yield held.pop()  # not kept here while it is used: it may be large
+                held.append([])
+                size = 0
+
+    def _send_some(self, commands: Iterator[Command | Packed], most: int) -> bool:
         """Sends the next commands, up to a number and a size; whether there may be more."""
         pieces: list[bytes] = []
         size = count = 0
         more = False
         for command in commands:
-            packed = _pack(command)
-            pieces += packed
-            size += sum(map(len, packed))
-            count += 1
+            if isinstance(command, Packed):
+                pieces.append(command.data)
+                size += len(command.data)
+                count += command.commands
+            else:
+                some = packed(command)
+                pieces += some
+                size += sum(map(len, some))
+                count += 1
             if count >= most or size >= _SEND_BYTES:
                 more = True
                 break
         if pieces:
-            if self._broken:
-                raise Unavailable(f"the connection to {self._server.label} was closed")
-            try:
-                # A health check would take the reply to another command for its own.
-                self._connection.send_packed_command(_join(pieces), check_health=False)
-            except exceptions.RedisError as error:
-                raise self._failed(error) from error
-            self._waiting += count
+            self._send(pieces, count)
         return more
 
-    def _receive(self, tolerate: str) -> Any:
+    def _send(self, pieces: Iterable[bytes], count: int) -> Link:
+        """Sends so many commands, and gives what reads their replies."""
+        if self._broken or self._link is None:
+            raise Lost(f"the connection to {self._server.label} was closed")
         try:
-            reply = self._connection.read_response()
-        except exceptions.ResponseError as error:
-            self._waiting -= 1
-            if not tolerate or code(error) != tolerate:
-                raise self._failed(error) from error
-            return error
+            self._link.send(pieces)
         except exceptions.RedisError as error:
             raise self._failed(error) from error
-        self._waiting -= 1
-        return reply
+        self._waiting += count
+        return self._link
+
+    def _read(self, link: Link) -> int:
+        try:
+            return link.read()
+        except exceptions.RedisError as error:
+            raise self._failed(error) from error
+
+    def _receive(self, tolerate: str) -> Iterator[Any]:
+        """The next replies, at least one."""
+        link = self._send((), 0)
+        while not (found := link.replies(self._waiting)):
+            self._read(link)
+        self._waiting -= len(found)
+        self._check(found, tolerate)
+        found.reverse()
+        while found:
+            yield found.pop()  # not kept here while it is used: it may be large
+
+    def _check(self, replies: Iterable[Any], tolerate: str) -> None:
+        """Raises the first error reply that is not tolerated."""
+        if exceptions.ResponseError not in set(map(type, replies)):
+            return
+        for reply in replies:
+            if isinstance(reply, exceptions.ResponseError) and code(reply) != tolerate:
+                raise self._failed(reply)
 
     def _failed(self, error: exceptions.RedisError) -> MemctlError:
         """The error for memctl; the connection is of no more use, and must not come back."""
@@ -249,29 +322,6 @@ class Wire:
 async def in_thread(wire: Wire, call: Callable[[], T]) -> T:
     """Runs a call that uses the wire in a thread; cancelling closes the connection."""
     return await _threads.in_thread(call, wire.abort)
-
-
-def _pack(command: Command) -> list[bytes]:
-    """The command on the wire; large values stay pieces of their own, so that none is copied."""
-    if max(map(len, command)) <= _LARGE_BYTES:
-        return [pack_command(cast(Any, command))]
-    pieces = [b"*%d\r\n" % len(command)]
-    for value in command:
-        pieces += (b"$%d\r\n" % len(value), value, b"\r\n")
-    return pieces
-
-
-def _join(pieces: list[bytes]) -> list[bytes]:
-    """Fewer pieces: those between large ones in one."""
-    joined: list[bytes] = []
-    small: list[bytes] = []
-    for piece in pieces:
-        if len(piece) <= _LARGE_BYTES:
-            small.append(piece)
-        else:
-            joined += (b"".join(small), piece)
-            small = []
-    return [*joined, b"".join(small)]
 
 
 def _info(wire: Wire) -> dict[str, str]:

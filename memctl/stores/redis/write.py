@@ -20,8 +20,9 @@ from memctl.model import Tally, WriteMode
 from memctl.stores._id_set import IdSet
 from memctl.stores.redis.incoming import Incoming, Refused
 from memctl.stores.redis.keys import MARK, MARKS_INDEX, MESSAGES, PAYLOAD, decode
+from memctl.stores.redis.link import Command
 from memctl.stores.redis.scan import exists, list_pages
-from memctl.stores.redis.wire import WRONG_TYPE, Command, Wire
+from memctl.stores.redis.wire import WRONG_TYPE, Wire
 
 _TRIES = 5
 _HEAD = 100

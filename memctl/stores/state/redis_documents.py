@@ -14,7 +14,8 @@ from redis.exceptions import ResponseError
 from memctl.errors import Failure, MemctlError
 from memctl.location import visible
 from memctl.stores.redis.keys import decode, encode
-from memctl.stores.redis.wire import Command, RedisServer, Wire, in_thread
+from memctl.stores.redis.link import Command
+from memctl.stores.redis.wire import RedisServer, Wire, in_thread
 from memctl.stores.state.document import Changed, Document, TooLarge
 from memctl.stores.state.edit import Draft
 
