@@ -1,7 +1,7 @@
 """AgentScope's SQL memory (AsyncSQLAlchemyMemory), whatever the database.
 
-The dialects (``sqlite``, ``postgresql``, ``mysql``) say how to connect, how to look into the JSON
-of a message and which errors mean what; the questions that are asked of all are here.
+The databases (``sqlite``, ``postgresql``, ``mysql``) say how to connect and to fetch, and which
+errors mean what; transactions and the questions that are asked of all are here.
 
 Source: ``memory/_working_memory/_sqlalchemy_memory.py`` of agentscope 1.0.21.
 """
@@ -10,28 +10,22 @@ from __future__ import annotations
 
 import asyncio
 from abc import abstractmethod
-from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, NamedTuple
 
-from sqlalchemy import TextClause, bindparam, text
+from sqlalchemy import text
 from sqlalchemy.exc import DBAPIError, SQLAlchemyError
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
 from memctl.errors import BadData, Failure, MemctlError, Uninitialised
 from memctl.location import Location
 from memctl.model import MemoryKey
-from memctl.selection import Selection
-from memctl.store import Capability, Store
-from memctl.stores.sql.huge import HUGE_BYTES, MOST, HugeMessages, describe
+from memctl.store import Capability
+from memctl.stores.sql.dialect import SqlDialect
+from memctl.stores.sql.huge import MOST, HugeMessages, describe
 from memctl.stores.sql.schema import create_tables, missing_tables
 from memctl.streams import closing
-
-MAX_PUSHED_VALUES = 1000
-"""Longer lists of names are compared here: databases bound the parameters of a statement."""
-
-SMALL_BYTES = 64 * 1024
-"""Larger messages are fetched one by one: drivers fetch rows by number, whatever their size."""
 
 CREATE_ATTEMPTS = 5
 CREATE_PAUSE = 0.2
@@ -56,29 +50,10 @@ class Refused(BadData):
         self.failure = Failure(failure_code, message)
 
 
-class SqlDatabase(Store):
-    """A database with AgentScope's tables: one row a message, in order of ``index`` in a session.
-
-    The user of a message is what is left of the row id ``{user}-{session}-{message id}`` without
-    ``-{session}-{message id}``; where the row id disagrees with the message, the owner of the
-    session row.
-    """
+class SqlDatabase(SqlDialect):
+    """A database with AgentScope's tables: a row a message, in order of ``index`` in a session."""
 
     capabilities = Capability.EMPTY
-    quote: ClassVar[str] = '"'
-    mark_list: ClassVar[str]
-    """An aggregate that gives the marks of a message as a JSON array."""
-    payload: ClassVar[str] = "m.msg"
-    """The message as text or bytes."""
-    row_columns: ClassVar[str] = "id"
-    """What identifies a row of ``message``."""
-    row_lock: ClassVar[str] = ""
-    """SQL at the end of a SELECT that locks its rows until the transaction ends."""
-    apart: ClassVar[str] = ""
-    """SQL at the end of an inner SELECT that keeps the database from mixing it with the outer."""
-    stub_cast: ClassVar[str] = "{}"
-    """SQL that makes a value of the type of ``message.msg`` of a text."""
-
     driver_errors: tuple[type[Exception], ...] = ()
     """Exceptions of the driver that can pass SQLAlchemy by."""
 
@@ -86,7 +61,6 @@ class SqlDatabase(Store):
 
     def __init__(self, location: Location, *, create: bool = False) -> None:
         super().__init__(location, create=create)
-        self.huge = HugeMessages({})
         self._searched = False
 
     @property
@@ -102,18 +76,6 @@ class SqlDatabase(Store):
         Raises:
             NotFound, UsageError: as ``Store.__aenter__``.
         """
-
-    @abstractmethod
-    def field(self, name: str) -> str:
-        """SQL that gives a top-level text field of ``m.msg``, NULL where it is missing."""
-
-    @abstractmethod
-    def size(self) -> str:
-        """SQL that gives the bytes of ``m.msg``."""
-
-    @abstractmethod
-    def suffix(self) -> str:
-        """SQL that gives the user of a row ``m``, or NULL where the row id does not fit."""
 
     @abstractmethod
     def translate(self, error: BaseException) -> MemctlError | None:
@@ -202,68 +164,6 @@ class SqlDatabase(Store):
 
     # Reading
 
-    @property
-    def user(self) -> str:
-        """SQL that gives the user of the row ``m`` joined with its session ``s``."""
-        return f"COALESCE({self.suffix()}, s.user_id, '')"
-
-    @property
-    def index(self) -> str:
-        """The name of the index column, a reserved word."""
-        return f"m.{self.quote}index{self.quote}"
-
-    def exact(self, text: str) -> str:
-        """SQL for a text that equals only itself, whatever the collation."""
-        return text
-
-    def source(self) -> str:
-        """The tables behind every question about messages, stubs in the place of huge ones."""
-        message = "message"
-        if self.huge:
-            index = f"{self.quote}index{self.quote}"
-            stubbed = self.huge.stubbed("msg", self.stub_cast)
-            columns = f"{self.row_columns}, session_id, {index}, {stubbed} AS msg"
-            message = f"(SELECT {columns} FROM message)"
-        return f"{message} m LEFT JOIN session s ON s.id = m.session_id"
-
-    def conditions(self, where: Selection) -> tuple[str, dict[str, list[str]]]:
-        """A WHERE clause that lets through at least what is selected, and its values."""
-        sessions = where.sessions
-        if where.keys is not None:
-            sessions = sessions or frozenset(key.session for key in where.keys)
-        pushed = {
-            ("users", f"{self.user} IN :users"): where.users,
-            ("sessions", "m.session_id IN :sessions"): sessions,
-            ("ids", f"{self.field('id')} IN :ids"): where.ids,
-            (
-                "marks",
-                "EXISTS (SELECT 1 FROM message_mark k WHERE k.msg_id = m.id AND k.mark IN :marks)",
-            ): where.marks,
-        }
-        used = {
-            key: values for key, values in pushed.items() if 0 < len(values) <= MAX_PUSHED_VALUES
-        }
-        clause = " AND ".join(condition for _, condition in used) or "1 = 1"
-        return clause, {name: sorted(values) for (name, _), values in used.items()}
-
-    def ordered(self, condition: str) -> str:
-        """The statement that reads messages, memory after memory, in order."""
-        return (
-            f"SELECT {self.user} AS owner, m.session_id, m.id, {self.index}, "
-            f"{self.small_payload()} AS payload, {self.marks()} AS marks "
-            f"FROM {self.source()} WHERE {condition} "
-            f"ORDER BY {self.exact('m.session_id')}, {self.exact('owner')}, {self.index}, m.id"
-        )
-
-    def small_payload(self) -> str:
-        """The message, or NULL for a large one, which is fetched by itself."""
-        small = f"CASE WHEN {self.size()} <= {SMALL_BYTES} THEN {self.payload} END"
-        return self.huge.hidden(small)
-
-    def marks(self) -> str:
-        """The marks of a message as a JSON array."""
-        return f"(SELECT {self.mark_list} FROM message_mark k WHERE k.msg_id = m.id)"
-
     @asynccontextmanager
     async def snapshot(self) -> AsyncIterator[AsyncConnection]:
         """A connection in a read-only transaction."""
@@ -287,10 +187,6 @@ class SqlDatabase(Store):
             self.huge = HugeMessages(found)
         self._searched = True
 
-    def is_huge(self) -> str:
-        """SQL that tells whether ``m.msg`` is a huge message."""
-        return f"{self.size()} > {HUGE_BYTES}"
-
     async def fetch(self, connection: AsyncConnection, row_id: str) -> bytes:
         """The text of one large message, empty where it was deleted meanwhile."""
         sql = text(f"SELECT {self.payload} FROM message m WHERE m.id = :id")
@@ -299,27 +195,23 @@ class SqlDatabase(Store):
             return payload.encode("utf-8", "surrogatepass")
         return payload or b""
 
-    def bind(self, sql: str, values: Mapping[str, Any]) -> tuple[TextClause, dict[str, Any]]:
-        """A statement and all its values; lists become the values of an IN."""
-        known = self.huge.values() if ":huge_" in sql else {}
-        used = {name: value for name, value in known.items() if f":{name}" in sql}
-        lists = (name for name, value in values.items() if isinstance(value, list))
-        statement = text(sql).bindparams(*(bindparam(name, expanding=True) for name in lists))
-        return statement, {**values, **used}
-
     @asynccontextmanager
     async def aside(self, connection: AsyncConnection) -> AsyncIterator[AsyncConnection]:
         """A connection for a question while a result of ``connection`` is still being read."""
         yield connection
 
-    async def rows(
+    @abstractmethod
+    def rows(
         self, connection: AsyncConnection, sql: str, values: dict[str, list[str]]
     ) -> AsyncIterator[Sequence[Any]]:
-        """The result in partitions of FETCH_ROWS."""
+        """The result in partitions of FETCH_ROWS, from the driver itself."""
+
+    def plain(self, sql: str, values: dict[str, list[str]]) -> tuple[str, Sequence[Any]]:
+        """A statement and its values as the driver takes them."""
         statement, bound = self.bind(sql, values)
-        async with connection.stream(statement, bound) as result:
-            while rows := await result.fetchmany(FETCH_ROWS):
-                yield rows
+        compiled = statement.compile(dialect=self._engine.dialect)
+        state = compiled.construct_expanded_state(bound)
+        return state.statement, state.positional_parameters
 
     async def sessions(self, connection: AsyncConnection) -> AsyncIterator[MemoryKey]:
         """The memories that have a session row, with messages or without."""

@@ -17,7 +17,7 @@ from sqlalchemy.pool import NullPool
 
 from memctl.errors import BadData, MemctlError, NotFound, Unavailable, UsageError
 from memctl.store import Capability
-from memctl.stores.sql.database import Refused, first_line
+from memctl.stores.sql.database import FETCH_ROWS, Refused, first_line
 from memctl.stores.sql.huge import CHUNK_BYTES
 from memctl.stores.sql.lock import MysqlLock
 from memctl.stores.sql.store import SqlStore
@@ -104,6 +104,18 @@ class MysqlStore(SqlStore):
         # Collations take texts for the same that differ in case, accents or spaces at the end.
         return f"CAST({text} AS BINARY)"
 
+    def splits(self) -> str:
+        row_id, owner = self.exact("m.id"), self.exact("s.user_id")
+        between = self.exact("CONCAT('-', m.session_id, '-')")
+        return (
+            f"LOCATE({between}, {row_id}) = LENGTH({owner}) + 1 "
+            f"AND LEFT({row_id}, LENGTH({owner})) = {owner} "
+            f"AND LOCATE({between}, {row_id}, LENGTH({owner}) + 2) = 0"
+        )
+
+    def rest(self) -> str:
+        return "SUBSTRING(m.id, CHAR_LENGTH(s.user_id) + CHAR_LENGTH(m.session_id) + 3)"
+
     def suffix(self) -> str:
         end = f"CONCAT('-', m.session_id, '-', {self.field('id')})"
         return (
@@ -125,6 +137,20 @@ class MysqlStore(SqlStore):
         async with self._engine.connect() as other:
             await self.begin_read(other)
             yield other
+
+    async def rows(
+        self, connection: AsyncConnection, sql: str, values: dict[str, list[str]]
+    ) -> AsyncIterator[Sequence[Any]]:
+        statement, bound = self.plain(sql, values)
+        driver = (await connection.get_raw_connection()).driver_connection
+        assert isinstance(driver, aiomysql.Connection)
+        cursor = await driver.cursor(aiomysql.SSCursor)
+        try:
+            await cursor.execute(statement, tuple(bound))
+            while rows := await cursor.fetchmany(FETCH_ROWS):
+                yield rows
+        finally:
+            await cursor.close()
 
     async def begin_read(self, connection: AsyncConnection) -> None:
         await connection.exec_driver_sql("START TRANSACTION WITH CONSISTENT SNAPSHOT, READ ONLY")

@@ -2,22 +2,27 @@
 
 from __future__ import annotations
 
+import asyncio
 import struct
 from collections.abc import AsyncIterator, Sequence
 from typing import Any
 from urllib.parse import urlsplit
 
 import asyncpg
-from sqlalchemy import event, text
+from sqlalchemy import event
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_engine
 from sqlalchemy.pool import NullPool
 
 from memctl.errors import BadData, MemctlError, NotFound, Unavailable, UsageError
+from memctl.location import Location
 from memctl.store import Capability
-from memctl.stores.sql.database import SMALL_BYTES, first_line
+from memctl.stores.sql.ahead import ahead
+from memctl.stores.sql.database import FETCH_ROWS, first_line
+from memctl.stores.sql.dialect import SMALL_BYTES
 from memctl.stores.sql.huge import CHUNK_BYTES, HUGE_BYTES
 from memctl.stores.sql.lock import PostgresqlLock
 from memctl.stores.sql.store import SqlStore
+from memctl.streams import closing
 
 CONNECT_TIMEOUT = 15
 """Seconds until an attempt to connect is given up."""
@@ -40,6 +45,11 @@ class PostgresqlStore(SqlStore):
     stub_cast = "CAST(CAST({} AS TEXT) AS json)"
     driver_errors = (asyncpg.PostgresError, asyncpg.InterfaceError, UnicodeEncodeError)
     _lock: PostgresqlLock | None = None
+
+    def __init__(self, location: Location, *, create: bool = False) -> None:
+        super().__init__(location, create=create)
+        self._turn = asyncio.Lock()
+        """The driver does one thing at a time, and rows are fetched ahead."""
 
     def make_engine(self) -> AsyncEngine:
         parts = urlsplit(self.location.url)
@@ -109,15 +119,46 @@ class PostgresqlStore(SqlStore):
         # In pieces: the driver would collect a large value twice.
         sql = (
             "WITH whole AS MATERIALIZED (SELECT convert_to(CAST(msg AS TEXT), 'UTF8') AS text "
-            "FROM message WHERE id = :id) "
+            "FROM message WHERE id = $1) "
             f"SELECT substring(text FROM at FOR {CHUNK_BYTES}) FROM whole, "
             f"generate_series(1, octet_length(text), {CHUNK_BYTES}) AS at ORDER BY at"
         )
-        async with connection.stream(text(sql), {"id": row_id}) as result:
-            pieces = []
-            while rows := await result.fetchmany(1):
+        pieces = []
+        async with self._turn:
+            cursor = await (await _driver(connection)).cursor(sql, row_id)
+            while rows := await cursor.fetch(1):
                 pieces.append(rows[0][0])
         return b"".join(pieces)
+
+    async def rows(
+        self, connection: AsyncConnection, sql: str, values: dict[str, list[str]]
+    ) -> AsyncIterator[Sequence[Any]]:
+        statement, bound = self.plain(sql, values)
+        async with self._turn:
+            cursor = await (await _driver(connection)).cursor(statement, *bound)
+
+        async def fetch() -> Sequence[Any]:
+            async with self._turn:
+                found: Sequence[Any] = await cursor.fetch(FETCH_ROWS)
+                return found
+
+        async with closing(ahead(fetch)) as partitions:
+            async for rows in partitions:
+                yield rows
+
+    def sortable(self, text: str) -> str:
+        return f'({text}) COLLATE "C"'
+
+    def splits(self) -> str:
+        between = "'-' || m.session_id || '-'"
+        return (
+            f"strpos(m.id, {between}) = length(s.user_id) + 1 "
+            "AND left(m.id, length(s.user_id)) = s.user_id "
+            f"AND strpos(substr(m.id, length(s.user_id) + 2), {between}) = 0"
+        )
+
+    def rest(self) -> str:
+        return "substr(m.id, length(s.user_id) + length(m.session_id) + 3)"
 
     def suffix(self) -> str:
         end = f"'-' || m.session_id || '-' || ({self.field('id')})"
@@ -136,6 +177,7 @@ class PostgresqlStore(SqlStore):
         await connection.execution_options(
             isolation_level="REPEATABLE READ", postgresql_readonly=True
         )
+        await connection.exec_driver_sql("SELECT 1")  # only now the transaction begins
 
     async def begin_write(self, connection: AsyncConnection) -> None:
         await connection.exec_driver_sql("SELECT 1")
@@ -214,11 +256,7 @@ def _pass_json_through(connection: Any, _record: Any) -> None:
 
     async def set_codec(driver: Any) -> None:
         await driver.set_type_codec(
-            "json", schema="pg_catalog", encoder=_same, decoder=_same, format="binary"
+            "json", schema="pg_catalog", encoder=bytes, decoder=bytes, format="binary"
         )
 
     connection.run_async(set_codec)
-
-
-def _same(value: bytes) -> bytes:
-    return value

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from bisect import bisect_left
+from collections.abc import AsyncIterator, Sequence
+from functools import lru_cache
+from itertools import accumulate, groupby, repeat
+from operator import itemgetter
 from typing import Any
 
 import orjson
@@ -16,13 +20,21 @@ from memctl.store import PAGE_BYTES, PAGE_ENTRIES
 from memctl.stores.sql.database import SqlDatabase
 from memctl.streams import closing
 
+_SESSION_AND_USER = itemgetter(0, 1)
+_PAYLOAD = itemgetter(4)
+
 
 class SqlReader:
-    """One pass over a store: at least what is selected."""
+    """One pass over a store: at least what is selected.
 
-    def __init__(self, store: SqlDatabase, where: Selection) -> None:
+    An ``outline`` leaves the messages empty, and takes only whole memories.  What is done for each
+    message is done in C, for some hundred of them at a time: there may be millions.
+    """
+
+    def __init__(self, store: SqlDatabase, where: Selection, *, outline: bool = False) -> None:
         self._store = store
         self._where = where
+        self._outline = outline
 
     async def pages(self) -> AsyncIterator[Page]:
         """Pages of the memories, those without messages at the end."""
@@ -31,7 +43,8 @@ class SqlReader:
         async with store.snapshot() as connection, store.aside(connection) as aside:
             async with closing(self._with_messages(connection, aside)) as pages:
                 async for page in pages:
-                    seen.add(page.memory.key)
+                    if page.last:
+                        seen.add(page.memory.key)
                     yield page
             if where.whole:
                 async with closing(store.sessions(connection)) as keys:
@@ -47,46 +60,66 @@ class SqlReader:
         The newest message always waits: only the next row tells whether it closes its memory.
         """
         condition, values = self._store.conditions(self._where)
-        statement = self._store.ordered(condition)
+        statement = self._store.ordered(condition, outline=self._outline)
         cutter: _Cutter | None = None
         async with closing(self._store.rows(connection, statement, values)) as partitions:
             async for rows in partitions:
-                for row in rows:
-                    key = MemoryKey(row[0], row[1])
-                    if cutter is None or key != cutter.key:
-                        if cutter and cutter.entries:
-                            yield cutter.last()
-                        cutter = _Cutter(key)
-                    elif cutter.full:
-                        yield cutter.next()
-                    if self._where.has_key(key):
-                        entry = await self._entry(aside, key, row)
-                        if entry:
-                            cutter.add(entry)
+                # Large messages come one by one, and a page of them is not to be waited for.
+                alone = None in map(_PAYLOAD, rows)
+                for some in ([row] for row in rows) if alone else (rows,):
+                    for (session, user), found in groupby(some, _SESSION_AND_USER):
+                        key = MemoryKey(user, session)
+                        if cutter is None or cutter.key != key:
+                            if cutter and cutter.entries:
+                                yield cutter.last()
+                            cutter = _Cutter(key)
+                        elif alone:
+                            while cutter.full(going_on=True):
+                                yield cutter.next()
+                        if self._where.has_key(key):
+                            cutter.add(await self._entries(aside, key, list(found)))
+                            while cutter.full():
+                                yield cutter.next()
         if cutter and cutter.entries:
             yield cutter.last()
 
-    async def _entry(self, aside: AsyncConnection, key: MemoryKey, row: Any) -> Entry | None:
-        """A row as an entry; None where a large message was deleted while it was asked for."""
-        _, _, row_id, index, payload, marks = row
-        if payload is None:
-            payload = await self._store.fetch(aside, row_id)
-            if not payload:
-                return None
-        if isinstance(payload, str):
-            payload = payload.encode("utf-8", "surrogatepass")
-        message = codec.utf8(payload)
+    async def _entries(
+        self, aside: AsyncConnection, key: MemoryKey, rows: Sequence[Any]
+    ) -> list[Entry]:
+        """Rows of one memory as entries; a large message comes alone, if it is still there."""
+        _, _, row_ids, indexes, messages, marks = zip(*rows, strict=True)
+        if messages[0] is None:
+            messages = (await self._store.fetch(aside, row_ids[0]),)
+            if not messages[0]:
+                return []
+        if isinstance(messages[0], str):
+            messages = tuple(text.encode("utf-8", "surrogatepass") for text in messages)
+        if not all(map(bytes.isascii, messages)):
+            messages = tuple(map(codec.utf8, messages))
         start = f"{key.user}-{key.session}-"
-        name = row_id.removeprefix(start) if row_id.startswith(start) else self._id(message, row_id)
-        labels = tuple(sorted(orjson.loads(marks))) if marks else ()
-        return Entry(name, message, labels, index)
+        if all(map(str.startswith, row_ids, repeat(start))):
+            skipped = len(start)
+            names = [row_id[skipped:] for row_id in row_ids]
+        else:
+            names = list(map(self._name, repeat(start), row_ids, messages))
+        labels = [_labels(found) if found else () for found in marks]
+        return list(map(Entry, names, repeat(b"") if self._outline else messages, labels, indexes))
 
-    def _id(self, message: bytes, row_id: str) -> str:
+    def _name(self, start: str, row_id: str, message: bytes) -> str:
+        """The message id, which only the message tells where the row id is of another form."""
+        if row_id.startswith(start):
+            return row_id.removeprefix(start)
         try:
             return codec.field(message, "id") or row_id
         except ValueError as error:
             label = self._store.label
             raise BadData(f"{label}: the message {row_id!r} is not JSON: {error}") from error
+
+
+@lru_cache(maxsize=1000)
+def _labels(marks: str | bytes) -> tuple[str, ...]:
+    """The marks of a message in order, from a JSON array; most messages have the same few."""
+    return tuple(sorted(orjson.loads(marks)))
 
 
 class _Cutter:
@@ -95,26 +128,31 @@ class _Cutter:
     def __init__(self, key: MemoryKey) -> None:
         self.key = key
         self.entries: list[Entry] = []
+        self._memory = Memory(key)
         self._offset = 0
-        self._size = 0
+        self._sizes: list[int] = []
+        self._count = PAGE_ENTRIES
 
-    def add(self, entry: Entry) -> None:
+    def add(self, entries: list[Entry]) -> None:
         """The memory goes on."""
-        self.entries.append(entry)
-        self._size += len(entry.message)
+        self.entries += entries
+        self._sizes += [len(entry.message) for entry in entries]
 
-    @property
-    def full(self) -> bool:
-        """Whether a page is ready once the memory is known to go on."""
-        return self._size >= PAGE_BYTES or len(self.entries) >= PAGE_ENTRIES
+    def full(self, *, going_on: bool = False) -> bool:
+        """Whether a page is ready that is not the last; ``going_on`` when more is to be added."""
+        if len(self.entries) <= PAGE_ENTRIES and sum(self._sizes) < PAGE_BYTES:
+            return going_on and len(self.entries) == PAGE_ENTRIES
+        reached = bisect_left(list(accumulate(self._sizes)), PAGE_BYTES) + 1
+        self._count = min(reached, PAGE_ENTRIES)
+        return going_on or self._count < len(self.entries)
 
     def next(self) -> Page:
         """The page that is ready."""
-        page = Page(Memory(self.key), self.entries, self._offset, last=False)
-        self._offset += len(self.entries)
-        self.entries, self._size = [], 0
+        page = Page(self._memory, self.entries[: self._count], self._offset, last=False)
+        del self.entries[: self._count], self._sizes[: self._count]
+        self._offset += self._count
         return page
 
     def last(self) -> Page:
         """The end of the memory."""
-        return Page(Memory(self.key), self.entries, self._offset, last=True)
+        return Page(self._memory, self.entries, self._offset, last=True)

@@ -5,12 +5,12 @@ from __future__ import annotations
 import asyncio
 import sqlite3
 import threading
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
+from functools import partial
 from typing import Any
 from urllib.parse import quote
 
 import aiosqlite
-from sqlalchemy import event
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_engine
 from sqlalchemy.pool import NullPool
 
@@ -18,10 +18,12 @@ from memctl import codec
 from memctl.errors import BadData, MemctlError, NotFound, Unavailable, UsageError
 from memctl.location import Location, same_file
 from memctl.stores._locks import FileLock
+from memctl.stores.sql.ahead import ahead
 from memctl.stores.sql.database import FETCH_ROWS, first_line
 from memctl.stores.sql.huge import CHUNK_BYTES, HUGE_BYTES
 from memctl.stores.sql.recovery import HINT, recover
 from memctl.stores.sql.store import SqlStore
+from memctl.streams import closing
 
 LOCK_TIMEOUT = 30
 """Seconds to wait for another process that writes to the file."""
@@ -68,16 +70,13 @@ class SqliteStore(SqlStore):
             self._driver = sqlite3.connect(
                 uri, uri=True, isolation_level=None, timeout=LOCK_TIMEOUT, check_same_thread=False
             )
+            _prepare(self._driver)
             return self._driver
 
         async def connect() -> aiosqlite.Connection:
             return await aiosqlite.Connection(connect_driver, iter_chunk_size=FETCH_ROWS)
 
-        engine = create_async_engine(
-            "sqlite+aiosqlite://", async_creator=connect, poolclass=NullPool
-        )
-        event.listen(engine.sync_engine, "connect", _prepare)
-        return engine
+        return create_async_engine("sqlite+aiosqlite://", async_creator=connect, poolclass=NullPool)
 
     async def lock(self, holder: str) -> None:
         self.warnings += await self._lock.take_aside(holder)
@@ -100,23 +99,58 @@ class SqliteStore(SqlStore):
             f"WHEN json_type(m.msg, '$.{name}') = 'text' THEN json_extract(m.msg, '$.{name}') END"
         )
 
+    def splits(self) -> str:
+        # As bytes: SQLite's texts end at a NUL for some functions, and for others not.
+        row_id, owner = "CAST(m.id AS BLOB)", "CAST(s.user_id AS BLOB)"
+        between = "CAST('-' || m.session_id || '-' AS BLOB)"
+        return (
+            f"instr({row_id}, {between}) = length({owner}) + 1 "
+            f"AND substr({row_id}, 1, length({owner})) = {owner} "
+            f"AND instr(substr({row_id}, length({owner}) + 2), {between}) = 0"
+        )
+
+    def rest(self) -> str:
+        before = "length(CAST(s.user_id AS BLOB)) + length(CAST(m.session_id AS BLOB))"
+        return f"CAST(substr(CAST(m.id AS BLOB), {before} + 3) AS TEXT)"
+
     def suffix(self) -> str:
-        return f"memctl_user(m.id, m.session_id, {self.field('id')})"
+        return "memctl_user(m.rowid, m.id, m.session_id)"
 
     def size(self) -> str:
         return "LENGTH(CAST(m.msg AS BLOB))"
 
-    def ordered(self, condition: str) -> str:
+    def ordered(self, condition: str, *, outline: bool = False) -> str:
         # Sorting the keys and then fetching each message keeps the messages out of the sorter.
         # LIMIT -1 and CROSS JOIN make SQLite keep the order of the inner statement.
-        return (
-            f"SELECT o.user_id, o.session_id, m.id, {self.index}, {self.small_payload()}, "
-            f"{self.marks()} FROM ("
-            f"SELECT m.rowid AS row, m.session_id AS session_id, {self.user} AS user_id "
+        found = (
+            f"(SELECT m.rowid AS row, m.session_id AS session_id, {self.user} AS owner, "
+            f"m.id AS id, {self.index} AS position, {self.splits() if outline else 0} AS plain "
             f"FROM {self.source()} WHERE {condition} "
-            f"ORDER BY m.session_id, 3, {self.index}, m.id LIMIT -1"
-            f") AS o CROSS JOIN message m ON m.rowid = o.row"
+            f"ORDER BY m.session_id, 3, {self.index}, m.id LIMIT -1) AS o"
         )
+        message = self.contents(outline=False)
+        if outline:
+            look = f"(SELECT {message} FROM message m WHERE m.rowid = o.row)"
+            message = f"CASE WHEN o.plain THEN x'7b7d' ELSE {look} END"
+        else:
+            found += " CROSS JOIN message m ON m.rowid = o.row"
+        marks = f"SELECT {self.mark_list} FROM message_mark k WHERE k.msg_id = o.id GROUP BY 1=1"
+        return f"SELECT o.session_id, o.owner, o.id, o.position, {message}, ({marks}) FROM {found}"
+
+    async def rows(
+        self, connection: AsyncConnection, sql: str, values: dict[str, list[str]]
+    ) -> AsyncIterator[Sequence[Any]]:
+        statement, bound = self.plain(sql, values)
+        driver = (await connection.get_raw_connection()).driver_connection
+        assert isinstance(driver, aiosqlite.Connection)
+        cursor = await driver.execute(statement, bound)
+        try:
+            fetch = partial(_fetch, cursor)
+            async with closing(ahead(fetch)) as partitions:
+                async for rows in partitions:
+                    yield rows
+        finally:
+            await cursor.close()
 
     def is_repeat(self, error: BaseException) -> bool:
         return getattr(error, "sqlite_errorcode", None) in _REPEATS
@@ -206,14 +240,14 @@ def _insert_sql(table: str, columns: Sequence[str]) -> str:
     return f"INSERT INTO {table} ({names}) VALUES ({', '.join('?' * len(columns))})"
 
 
-def _prepare(connection: Any, _record: Any) -> None:
+async def _fetch(cursor: aiosqlite.Cursor) -> Sequence[Any]:
+    return list(await cursor.fetchmany(FETCH_ROWS))
+
+
+def _prepare(driver: sqlite3.Connection) -> None:
     """Gives a new connection memctl's functions."""
-
-    def register(name: str, count: int, function: Any) -> None:
-        connection.create_function(name, count, function, deterministic=True)
-
-    register("memctl_field", 2, _field)
-    register("memctl_user", 3, _user)
+    driver.create_function("memctl_field", 2, _field, deterministic=True)
+    driver.create_function("memctl_user", 3, partial(_user, driver))
 
 
 def _field(message: str | bytes, name: str) -> str | None:
@@ -224,6 +258,15 @@ def _field(message: str | bytes, name: str) -> str | None:
         return None
 
 
-def _user(row_id: str, session: str, message_id: Any) -> str | None:
-    end = f"-{session}-{message_id}"
-    return row_id.removesuffix(end) if row_id.endswith(end) else None
+def _user(driver: sqlite3.Connection, row: int, row_id: str, session: str) -> str | None:
+    """What stands in a row id before the session and the id of its message.
+
+    The message is read here: handed over by SQLite, a huge one would be there several times.
+    """
+    try:
+        with driver.blobopen("message", "msg", row, readonly=True) as blob:
+            name = _field(blob.read(), "id")
+    except sqlite3.OperationalError:  # a number or NULL, which holds no id
+        return None
+    end = f"-{session}-{name}"
+    return row_id.removesuffix(end) if name is not None and row_id.endswith(end) else None

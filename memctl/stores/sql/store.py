@@ -22,6 +22,11 @@ class SqlStore(SqlDatabase):
             async for page in pages:
                 yield page
 
+    async def outlines(self, where: Selection) -> AsyncIterator[Page]:
+        async with closing(SqlReader(self, where, outline=True).pages()) as pages:
+            async for page in pages:
+                yield page
+
     async def headers(self, where: Selection) -> AsyncIterator[Memory]:
         if not where.whole:
             async with closing(super().headers(where)) as memories:

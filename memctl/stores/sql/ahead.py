@@ -1,0 +1,28 @@
+"""Fetching from a database while what came before is being used."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
+from typing import Any
+
+
+async def ahead(
+    fetch: Callable[[], Coroutine[Any, Any, Sequence[Any]]],
+) -> AsyncIterator[Sequence[Any]]:
+    """What ``fetch`` gives, call after call, until it gives nothing; one call is always under way.
+
+    ``fetch`` is cancelled when the stream is closed before its end.
+    """
+    coming = asyncio.create_task(fetch())
+    try:
+        while rows := await coming:
+            coming = asyncio.create_task(fetch())
+            yield rows
+            del rows
+    finally:
+        if not coming.done():
+            coming.cancel()
+            await asyncio.wait([coming])
+        if not coming.cancelled():
+            coming.exception()  # nobody waits for it any more

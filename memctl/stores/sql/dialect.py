@@ -1,0 +1,179 @@
+"""The SQL that reads AgentScope's tables, put together of what each database says its own way.
+
+Source: ``memory/_working_memory/_sqlalchemy_memory.py`` of agentscope 1.0.21.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
+from sqlalchemy import TextClause, bindparam, text
+
+from memctl.location import Location
+from memctl.selection import Selection
+from memctl.store import Store
+from memctl.stores.sql.huge import HUGE_BYTES, HugeMessages
+
+MAX_PUSHED_VALUES = 1000
+"""Longer lists of names are compared here: databases bound the parameters of a statement."""
+
+SMALL_BYTES = 64 * 1024
+"""Larger messages are fetched one by one: drivers fetch rows by number, whatever their size."""
+
+
+class SqlDialect(Store):
+    """How a database is asked about messages.
+
+    The user of a message is what is left of the row id ``{user}-{session}-{message id}`` without
+    ``-{session}-{message id}``; where the row id disagrees with the message, the owner of the
+    session row.
+
+    To find the message id the message is parsed, so that is the last resort: where ``-{session}-``
+    stands in a row id once, behind the owner of the session, there is but one way to take it
+    apart, and whether it agrees with the message or not, the user is the owner.
+    """
+
+    quote: ClassVar[str] = '"'
+    mark_list: ClassVar[str]
+    """An aggregate that gives the marks of a message as a JSON array."""
+    payload: ClassVar[str] = "m.msg"
+    """The message as text or bytes."""
+    row_columns: ClassVar[str] = "id"
+    """What identifies a row of ``message``."""
+    row_lock: ClassVar[str] = ""
+    """SQL at the end of a SELECT that locks its rows until the transaction ends."""
+    apart: ClassVar[str] = ""
+    """SQL at the end of an inner SELECT that keeps the database from mixing it with the outer."""
+    stub_cast: ClassVar[str] = "{}"
+    """SQL that makes a value of the type of ``message.msg`` of a text."""
+
+    def __init__(self, location: Location, *, create: bool = False) -> None:
+        super().__init__(location, create=create)
+        self.huge = HugeMessages({})
+
+    @abstractmethod
+    def field(self, name: str) -> str:
+        """SQL that gives a top-level text field of ``m.msg``, NULL where it is missing."""
+
+    @abstractmethod
+    def size(self) -> str:
+        """SQL that gives the bytes of ``m.msg``."""
+
+    @abstractmethod
+    def splits(self) -> str:
+        """SQL that tells whether there is one way to take the row id apart: at its owner's name.
+
+        It looks at ``m.id``, ``m.session_id`` and ``s.user_id`` alone, byte by byte.
+        """
+
+    @abstractmethod
+    def rest(self) -> str:
+        """SQL that gives the message id of a row that ``splits``."""
+
+    @abstractmethod
+    def suffix(self) -> str:
+        """SQL that gives the user of a row ``m``, or NULL where the row id does not fit."""
+
+    def exact(self, text: str) -> str:
+        """SQL for a text that equals only itself, whatever the collation."""
+        return text
+
+    def sortable(self, text: str) -> str:
+        """SQL for a text that is to be ordered by its bytes, as a column of an inner SELECT."""
+        return text
+
+    @property
+    def user(self) -> str:
+        """SQL that gives the user of the row ``m`` joined with its session ``s``."""
+        return f"CASE WHEN {self.splits()} THEN s.user_id ELSE {self.parsed_user} END"
+
+    @property
+    def parsed_user(self) -> str:
+        """SQL that gives the same, whatever the row id, by looking into the message."""
+        return f"COALESCE({self.suffix()}, s.user_id, '')"
+
+    @property
+    def index(self) -> str:
+        """The name of the index column, a reserved word."""
+        return f"m.{self.quote}index{self.quote}"
+
+    def source(self) -> str:
+        """The tables behind every question about messages, stubs in the place of huge ones."""
+        message = "message"
+        if self.huge:
+            index = f"{self.quote}index{self.quote}"
+            stubbed = self.huge.stubbed("msg", self.stub_cast)
+            columns = f"{self.row_columns}, session_id, {index}, {stubbed} AS msg"
+            message = f"(SELECT {columns} FROM message)"
+        return f"{message} m LEFT JOIN session s ON s.id = m.session_id"
+
+    def conditions(self, where: Selection) -> tuple[str, dict[str, list[str]]]:
+        """A WHERE clause that lets through at least what is selected, and its values."""
+        sessions = where.sessions
+        if where.keys is not None:
+            sessions = sessions or frozenset(key.session for key in where.keys)
+        pushed = {
+            ("users", f"{self.user} IN :users"): where.users,
+            ("sessions", "m.session_id IN :sessions"): sessions,
+            (
+                "ids",
+                f"CASE WHEN {self.splits()} THEN {self.rest()} IN :ids ELSE 1 = 1 END",
+            ): where.ids,
+            (
+                "marks",
+                "EXISTS (SELECT 1 FROM message_mark k WHERE k.msg_id = m.id AND k.mark IN :marks)",
+            ): where.marks,
+        }
+        used = {
+            key: values for key, values in pushed.items() if 0 < len(values) <= MAX_PUSHED_VALUES
+        }
+        clause = " AND ".join(condition for _, condition in used) or "1 = 1"
+        return clause, {name: sorted(values) for (name, _), values in used.items()}
+
+    def ordered(self, condition: str, *, outline: bool = False) -> str:
+        """The statement that reads messages, memory after memory, in order.
+
+        Its columns are the session, the user, the row id, the index, the message and its marks as a
+        JSON array.  An ``outline`` has an empty object for a message that need not be looked into.
+        """
+        columns = (
+            f"{self.sortable('m.session_id')} AS session_id, {self.sortable(self.user)} AS owner, "
+            f"{self.sortable('m.id')} AS id, {self.index} AS position, "
+            f"{self.contents(outline=outline)} AS payload, k.marks AS marks"
+        )
+        order = ", ".join(self.exact(name) for name in ("session_id", "owner"))
+        return (
+            f"SELECT session_id, owner, id, position, payload, marks FROM ("
+            f"SELECT {columns} FROM {self.source()} "
+            f"LEFT JOIN ({self.all_marks()}) k ON k.msg_id = m.id WHERE {condition}) AS found "
+            f"ORDER BY {order}, position, {self.exact('id')}"
+        )
+
+    def all_marks(self) -> str:
+        """A SELECT of the marks of every message that has some."""
+        return f"SELECT k.msg_id, {self.mark_list} AS marks FROM message_mark k GROUP BY k.msg_id"
+
+    def contents(self, *, outline: bool) -> str:
+        """The message, or NULL for a large one, which is fetched by itself."""
+        small = f"CASE WHEN {self.size()} <= {SMALL_BYTES} THEN {self.payload} END"
+        small = self.huge.hidden(small)
+        if not outline:
+            return small
+        return f"CASE WHEN {self.splits()} THEN {self.stub_cast.format(_NOTHING)} ELSE {small} END"
+
+    def is_huge(self) -> str:
+        """SQL that tells whether ``m.msg`` is a huge message."""
+        return f"{self.size()} > {HUGE_BYTES}"
+
+    def bind(self, sql: str, values: Mapping[str, Any]) -> tuple[TextClause, dict[str, Any]]:
+        """A statement and all its values; lists become the values of an IN."""
+        known = self.huge.values() if ":huge_" in sql else {}
+        used = {name: value for name, value in known.items() if f":{name}" in sql}
+        lists = (name for name, value in values.items() if isinstance(value, list))
+        statement = text(sql).bindparams(*(bindparam(name, expanding=True) for name in lists))
+        return statement, {**values, **used}
+
+
+_NOTHING = "'{}'"
