@@ -65,6 +65,11 @@ class _Queue:
             self._size += size
             self._changed.notify_all()
 
+    @property
+    def empty(self) -> bool:
+        """Whether the receiver has nothing left to take."""
+        return not self._items
+
     async def _get(self) -> object:
         async with self._changed:
             while not self._items:
@@ -97,7 +102,10 @@ class _Queue:
 
 
 class _Parcels:
-    """Pages on their way to one writer, small ones together: a turn of the queue has its price."""
+    """Pages on their way to one writer, small ones together: a turn of the queue has its price.
+
+    A writer that would have to wait gets what there is.
+    """
 
     def __init__(self) -> None:
         self.queue = _Queue()
@@ -111,7 +119,7 @@ class _Parcels:
         self._messages += len(page.entries)
         self._size += sum([len(entry.message) for entry in page.entries])
         enough = self._size >= PAGE_BYTES // 2 or self._messages >= PAGE_ENTRIES
-        if enough or len(self._pages) >= PAGE_ENTRIES:
+        if enough or self.queue.empty or len(self._pages) >= PAGE_ENTRIES:
             await self.send()
 
     async def send(self) -> None:

@@ -13,6 +13,7 @@ from memctl.registry import make_store
 from tests.commands.conftest import FRIDAY, Run, fails, fill, report
 from tests.conformance import samples
 from tests.conformance.drive import read
+from tests.conftest import Servers
 
 ONE = MemoryKey("ada", "one")
 
@@ -96,17 +97,49 @@ def test_what_is_in_the_way_is_left_alone(
     asyncio.run(fill(database, {MemoryKey("bob", "two"): samples.entries(3)}))
     put(target, there)
     before = held(target)[ONE]
-    result = run("migrate", database, target, "--json")
-    found = report(result, 5)
+    found = report(run("migrate", database, target, "--json", "--checksum"), 5)
     assert found["error"]["code"] == "conflict"
     assert [(row["user"], row["session"], row["code"]) for row in found["failures"]] == [
         ("ada", "one", "conflict")
     ]
     assert found["memories"]["written"] == 1, "the others were done"
     assert held(target)[ONE] == before
-    skipped = report(run("migrate", database, target, "--json", "--on-conflict", "skip"))
+    options = ("--checksum", "--on-conflict", "skip")
+    skipped = report(run("migrate", database, target, "--json", *options))
     assert skipped["memories"]["skipped"] == 1
     assert held(target)[ONE] == before
+
+
+@pytest.mark.parametrize("there", list(CONFLICTS.values())[1:], ids=list(CONFLICTS)[1:])
+def test_ids_order_and_marks_are_enough_to_see_it(
+    run: Run, database: str, target: str, there: list[Entry]
+) -> None:
+    put(database, samples.entries(5))
+    put(target, there)
+    assert report(run("migrate", database, target, "--json"), 5)["memories"]["failed"] == 1
+
+
+def test_content_is_compared_when_asked_for(run: Run, database: str, target: str) -> None:
+    put(database, samples.entries(5))
+    put(target, CONFLICTS["another content"])
+    quick = report(run("migrate", database, target, "--json"))
+    assert quick["memories"]["unchanged"] == 1
+    assert "verified" not in quick, "nothing was written, nothing was read again"
+    assert report(run("verify", database, target, "--json"), 6)["memories"]["different"] == 1
+    fails(run("migrate", database, target, "--checksum"), 5, "something else")
+    options = ("--on-conflict", "replace", "--json")
+    assert report(run("migrate", database, target, *options))["verified"] is True
+    assert run("verify", database, target).exit_code == 0
+
+
+def test_an_import_mends_what_was_edited(run: Run, database: str, tmp_path: Path) -> None:
+    put(database, samples.entries(5))
+    backup = tmp_path / "backup.ndjson"
+    assert run("export", database, "-o", backup).exit_code == 0
+    put(target := f"sqlite:///{tmp_path}/edited.db", CONFLICTS["another content"])
+    fails(run("import", backup, target), 5, "something else")
+    assert run("import", backup, target, "--on-conflict", "replace").exit_code == 0
+    assert run("verify", database, target).exit_code == 0
 
 
 def test_append_brings_the_ids_that_lack(run: Run, database: str, target: str) -> None:
@@ -136,7 +169,7 @@ def test_the_same_messages_written_otherwise_are_no_conflict(
 ) -> None:
     put(database, [Entry("m", b'{"id": "m", "a": [1, 2.0], "b": "\\u00e9"}')])
     put(target, [Entry("m", '{"b":"é","id":"m","a":[1,2.0]}'.encode())])
-    found = report(run("migrate", database, target, "--json"))
+    found = report(run("migrate", database, target, "--json", "--checksum"))
     assert found["memories"]["unchanged"] == 1
 
 
@@ -188,6 +221,20 @@ def test_memories_without_messages_come_too(run: Run, database: str, target: str
 def test_the_same_store_twice(run: Run, filled: str, tmp_path: Path) -> None:
     (tmp_path / "link.db").symlink_to(tmp_path / "agents.db")
     fails(run("migrate", filled, f"sqlite:///{tmp_path}/link.db"), 2, "the same store")
+
+
+def test_a_later_expiry_comes_along(run: Run, servers: Servers) -> None:
+    source, target = servers.redis.fresh(), servers.redis.fresh()
+    asyncio.run(fill(source, {ONE: samples.entries(3)}, ttl=1000.0))
+    assert report(run("migrate", source, target, "--json"))["verified"] is True
+    with servers.redis.client(source) as client:
+        for key in client.scan_iter():
+            client.expire(key, 9000)
+    again = report(run("migrate", source, target, "--json"))
+    assert (again["memories"]["written"], again["messages"]["written"]) == (1, 0)
+    assert again["verified"] is True
+    with servers.redis.client(target) as client:
+        assert all(client.ttl(key) > 8000 for key in client.scan_iter())
 
 
 def test_several_writers_write_the_same(run: Run, filled: str, postgresql_url: str) -> None:

@@ -11,6 +11,7 @@ import pytest
 from memctl.model import Entry, MemoryKey
 from tests.commands.conftest import Run, fails, fill, report
 from tests.conformance import samples
+from tests.conftest import Servers
 
 ONE = MemoryKey("ada", "one")
 COUNT = 1200
@@ -89,6 +90,42 @@ def test_summaries_and_expiry(run: Run, tmp_path: Path) -> None:
     asyncio.run(fill(str(right), {ONE: samples.entries(3)}, summary="two"))
     found = report(run("verify", left, right, "--json"), 6)
     assert [row["code"] for row in found["differences"]] == ["summary", "expiry"]
+
+
+def test_when_a_memory_expires(run: Run, servers: Servers) -> None:
+    left, right, later = (servers.redis.fresh() for _ in range(3))
+    for url, ttl in ((left, 5000.0), (right, 4990.0), (later, 9000.0)):
+        asyncio.run(fill(url, {ONE: samples.entries(3)}, ttl=ttl))
+    assert run("verify", left, right).exit_code == 0, "what passes on the way is forgiven"
+    found = report(run("verify", left, later, "--json"), 6)
+    assert [(row["code"], row["id"]) for row in found["differences"]] == [("expiry", "")]
+
+
+def test_the_time_that_an_archive_keeps_is_no_moment(
+    run: Run, servers: Servers, tmp_path: Path
+) -> None:
+    url, archive = servers.redis.fresh(), tmp_path / "a.ndjson"
+    asyncio.run(fill(url, {ONE: samples.entries(3)}, ttl=5000.0))
+    assert run("export", url, "-o", archive).exit_code == 0
+    with servers.redis.client(url) as client:
+        for key in client.scan_iter():
+            client.expire(key, 60)
+    assert run("verify", archive, url).exit_code == 0
+    with servers.redis.client(url) as client:
+        for key in client.scan_iter():
+            client.persist(key)
+    assert report(run("verify", archive, url, "--json"), 6)["differences"][0]["code"] == "expiry"
+
+
+def test_a_memory_whose_parts_changed_places(run: Run, tmp_path: Path) -> None:
+    left, right = tmp_path / "a.ndjson", tmp_path / "b.ndjson"
+    entries = samples.entries(3000)
+    asyncio.run(fill(str(left), {ONE: entries}))
+    asyncio.run(fill(str(right), {ONE: [*entries[1000:], *entries[:1000]]}))
+    found = report(run("verify", left, right, "--json"), 6)
+    assert [(row["code"], row["id"]) for row in found["differences"]] == [
+        ("order", entries[1000].id)
+    ]
 
 
 def test_the_same_value_written_otherwise_is_the_same(run: Run, tmp_path: Path) -> None:

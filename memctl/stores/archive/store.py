@@ -48,6 +48,8 @@ class ArchiveStore(Store):
         | Capability.MARK_ORDER
         | Capability.PARTS
     )
+    ticking = False
+    at_once = True
     created: str | None = None
     """When, in ISO 8601; None is the time of writing."""
 

@@ -1,0 +1,152 @@
+"""``memctl migrate --follow``: what comes to the source comes to the target, until stopped."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import signal
+import sqlite3
+import subprocess
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from memctl import location
+from memctl.model import Entry, MemoryKey
+from memctl.registry import make_store
+from tests.commands.conftest import Run, fails, fill
+from tests.commands.test_migrate import held
+from tests.conformance import samples
+from tests.conformance.drive import write
+from tests.test_shell import start
+
+ONE = MemoryKey("ada", "one")
+TWO = MemoryKey("bob", "two")
+ALL = samples.entries(40)
+
+
+@pytest.fixture
+def source(tmp_path: Path) -> Path:
+    """A SQLite database with a memory of ten messages."""
+    path = tmp_path / "source.db"
+    asyncio.run(fill(str(path), {ONE: ALL[:10]}))
+    return path
+
+
+@pytest.fixture
+def target(tmp_path: Path) -> str:
+    return f"sqlite:///{tmp_path}/target.db"
+
+
+@pytest.fixture
+def following(source: Path, target: str) -> Iterator[subprocess.Popen[str]]:
+    """A run that follows the source, at its ease."""
+    process = start("migrate", source, target, "--follow", "--interval", "0.2", "--json")
+    wait_until(lambda: held_if_any(target) == {ONE: ids(ALL[:10])}, process)
+    yield process
+    process.kill()
+    process.communicate()
+
+
+def ids(entries: list[Entry]) -> list[tuple[str, tuple[str, ...]]]:
+    return [(entry.id, tuple(sorted(entry.marks))) for entry in entries]
+
+
+def held_if_any(target: str) -> dict[MemoryKey, list[tuple[str, tuple[str, ...]]]]:
+    """Ids and marks of what the target holds; nothing while it is not there."""
+    if not Path(target.removeprefix("sqlite:///")).exists():
+        return {}
+    try:
+        return {key: ids(entries) for key, entries in held(target).items()}
+    except Exception as error:  # noqa: BLE001 - its tables are being made
+        return {MemoryKey("", type(error).__name__): []}
+
+
+def wait_until(ready: Callable[[], bool], process: subprocess.Popen[str]) -> None:
+    deadline = time.monotonic() + 30
+    while not ready():
+        assert process.poll() is None, process.communicate()
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+
+
+def add(source: Path, key: MemoryKey, entries: list[Entry], offset: int) -> None:
+    """What an agent does."""
+
+    async def work() -> None:
+        async with make_store(location.parse(str(source)), create=True) as store:
+            await write(store, [samples.sample(key, entries)], offset=offset)
+
+    asyncio.run(work())
+
+
+def change(source: Path, sql: str, *values: str) -> None:
+    with sqlite3.connect(source, timeout=30) as database:
+        database.execute(sql, values)
+
+
+def test_everything_that_happens_comes_along(
+    source: Path, target: str, following: subprocess.Popen[str]
+) -> None:
+    add(source, ONE, ALL[10:15], 10)
+    add(source, TWO, ALL[20:23], 0)
+    expected = {ONE: ids(ALL[:15]), TWO: ids(ALL[20:23])}
+    wait_until(lambda: held_if_any(target) == expected, following)
+    change(source, "DELETE FROM message_mark")
+    gone = f"ada-one-{ALL[3].id}"
+    change(source, "DELETE FROM message WHERE id = ?", gone)
+    left = [(id, ()) for id, _ in ids(ALL[:15]) if id != ALL[3].id]
+    expected = {ONE: left, TWO: [(id, ()) for id, _ in ids(ALL[20:23])]}
+    wait_until(lambda: held_if_any(target) == expected, following)
+    following.send_signal(signal.SIGINT)
+    output, said = following.communicate(timeout=30)
+    assert following.returncode == 0, said
+    found = json.loads(output)
+    assert found["verified"] is True
+    assert found["failures"] == []
+    assert "behind by 8 messages in 2 memories" in said or "behind by 5 messages" in said
+
+
+def test_what_came_before_the_stop_is_there_after_it(source: Path, target: str) -> None:
+    process = start("migrate", source, target, "--follow", "--interval", "3600")
+    wait_until(lambda: held_if_any(target) == {ONE: ids(ALL[:10])}, process)
+    add(source, ONE, ALL[10:12], 10)
+    process.send_signal(signal.SIGTERM)
+    _, said = process.communicate(timeout=30)
+    assert process.returncode == 0, said
+    assert held_if_any(target) == {ONE: ids(ALL[:12])}
+
+
+def test_what_somebody_else_wrote_is_left_alone(
+    source: Path, target: str, following: subprocess.Popen[str]
+) -> None:
+    path = Path(target.removeprefix("sqlite:///"))
+    add(path, ONE, [samples.entry("own", 99)], 10)
+    add(source, ONE, ALL[10:12], 10)
+    add(source, TWO, ALL[20:23], 0)
+    wait_until(lambda: TWO in held_if_any(target), following)
+    following.send_signal(signal.SIGINT)
+    output, said = following.communicate(timeout=30)
+    assert following.returncode == 5, said
+    assert [row["code"] for row in json.loads(output)["failures"]] == ["conflict"]
+    assert [id for id, _ in held_if_any(target)[ONE]] == [*(e.id for e in ALL[:10]), "own"]
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (("--dry-run",), "do not go together"),
+        (("--mark", "hint"), "whole memories"),
+        (("--last", "3"), "whole memories"),
+    ],
+)
+def test_what_cannot_be_followed(
+    run: Run, source: Path, target: str, options: tuple[str, ...], said: str
+) -> None:
+    fails(run("migrate", source, target, "--follow", *options), 2, said)
+
+
+def test_a_pipe_cannot_be_followed(run: Run, source: Path) -> None:
+    fails(run("migrate", source, "-", "--follow"), 2, "name a file or a URL")

@@ -1,0 +1,171 @@
+"""Migrations over servers that hang, break and come back, and at a pace."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+import time
+from pathlib import Path
+
+import pytest
+
+from memctl.model import MemoryKey
+from tests.commands.conftest import Run, fails, fill, report
+from tests.commands.test_migrate import held
+from tests.conformance import samples
+from tests.conftest import Servers
+from tests.test_shell import start, wait_until
+
+KEYS = [samples.key(number) for number in range(20)]
+ONE = MemoryKey("ada", "one")
+
+
+@pytest.fixture
+def source(tmp_path: Path) -> Path:
+    """A SQLite database of 20 memories of 100 messages, about 300 bytes each."""
+    path = tmp_path / "source.db"
+    asyncio.run(fill(str(path), {key: samples.entries(100) for key in KEYS}))
+    return path
+
+
+@pytest.mark.parametrize("rate", ["1000", "1000/s", "{size}B", "{kilo}kB"])
+def test_a_rate_is_kept(run: Run, source: Path, tmp_path: Path, rate: str) -> None:
+    size = sum(len(entry.message) for entry in samples.entries(100)) * 10
+    limit = rate.format(size=size, kilo=size / 1000)
+    began = time.monotonic()
+    options = ("--rate-limit", limit, "--no-verify")
+    assert run("migrate", source, tmp_path / "t.db", *options).exit_code == 0
+    # Two seconds at this rate; the last memory need not be waited for.
+    assert time.monotonic() - began > 1.8
+
+
+@pytest.mark.parametrize("rate", ["fast", "0", "-5", "5 apples", "1e9", ""])
+def test_what_is_no_rate(run: Run, source: Path, tmp_path: Path, rate: str) -> None:
+    fails(run("migrate", source, tmp_path / "t.db", "--rate-limit", rate), 2, "messages a second")
+    assert not (tmp_path / "t.db").exists()
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_the_memory_at_hand_is_finished(
+    source: Path, tmp_path: Path, number: signal.Signals, code: int
+) -> None:
+    target = tmp_path / "t.db"
+    process = start("migrate", source, target, "--rate-limit", "300", "--json")
+    time.sleep(2)
+    process.send_signal(number)
+    output, said = process.communicate(timeout=30)
+    assert process.returncode == code, said
+    found = json.loads(output)
+    assert found["error"]["code"] == "interrupted"
+    there = held(f"sqlite:///{target}")
+    assert 0 < len(there) < len(KEYS)
+    assert found["memories"]["written"] == found["memories"]["selected"] == len(there)
+    assert {len(entries) for entries in there.values()} == {100}
+
+
+def test_a_second_signal_does_not_wait(tmp_path: Path) -> None:
+    source = tmp_path / "large.db"
+    asyncio.run(fill(str(source), {ONE: samples.entries(5000)}))
+    process = start("migrate", source, tmp_path / "t.db", "--rate-limit", "100")
+    time.sleep(2)
+    process.send_signal(signal.SIGINT)
+    time.sleep(1)
+    assert process.poll() is None, "the memory at hand takes a minute"
+    process.send_signal(signal.SIGINT)
+    _, said = process.communicate(timeout=10)
+    assert process.returncode == 130, said
+    assert held(f"sqlite:///{tmp_path}/t.db") == {}
+
+
+def test_an_archive_in_the_making_is_thrown_away_at_once(source: Path, tmp_path: Path) -> None:
+    process = start("migrate", source, tmp_path / "t.ndjson", "--rate-limit", "300")
+    time.sleep(2)
+    process.send_signal(signal.SIGINT)
+    _, said = process.communicate(timeout=5)
+    assert process.returncode == 130, said
+    assert [path.name for path in tmp_path.iterdir()] == ["source.db"]
+
+
+def test_a_connection_that_is_cut_is_made_again(
+    servers: Servers, postgresql_url: str, source: Path
+) -> None:
+    process = start("migrate", source, postgresql_url, "--rate-limit", "500", "--json")
+    count = "SELECT count(*) FROM session"
+    exists = "SELECT to_regclass('session') IS NOT NULL"
+    sql = servers.postgresql.execute
+    wait_until(lambda: sql(postgresql_url, exists) == "t")
+    wait_until(lambda: int(sql(postgresql_url, count)) > 2)
+    servers.postgresql.cut(postgresql_url)
+    output, said = process.communicate(timeout=60)
+    assert process.returncode == 0, said
+    assert "trying again in" in said
+    found = json.loads(output)
+    assert found["memories"]["selected"] == found["memories"]["written"] == len(KEYS)
+    assert found["messages"]["written"] == 100 * len(KEYS)
+    assert found["verified"] is True
+
+
+def test_a_redis_that_is_cut_is_connected_again(
+    servers: Servers, redis_url: str, source: Path
+) -> None:
+    process = start("migrate", source, redis_url, "--rate-limit", "500", "--json")
+    with servers.redis.client(redis_url) as client:
+        wait_until(lambda: len(list(client.scan_iter("*:messages"))) > 2)
+    servers.redis.cut(redis_url)
+    output, said = process.communicate(timeout=60)
+    assert process.returncode == 0, said
+    assert "trying again in" in said
+    assert json.loads(output)["verified"] is True
+
+
+def test_a_server_that_was_never_there_is_not_waited_for(source: Path) -> None:
+    began = time.monotonic()
+    process = start("migrate", source, "postgresql://u@127.0.0.1:1/x")
+    _, said = process.communicate(timeout=30)
+    assert process.returncode == 3, said
+    assert "trying again" not in said
+    assert time.monotonic() - began < 10
+
+
+def test_a_server_that_hangs_is_given_up(tmp_path: Path) -> None:
+    from tests.servers.redis import Redis
+
+    server = Redis(tmp_path, "redis-hangs")
+    url = server.fresh()
+    asyncio.run(fill(url, {key: samples.entries(100) for key in KEYS}))
+    with server.client(url) as client:
+        pid = int(client.info("server")["process_id"])
+    options = ("--rate-limit", "500", "--timeout", "1", "--retries", "0", "--json")
+    process = start("migrate", url, tmp_path / "t.db", *options)
+    time.sleep(2)
+    os.kill(pid, signal.SIGSTOP)
+    try:
+        output, said = process.communicate(timeout=30)
+    finally:
+        os.kill(pid, signal.SIGCONT)
+    assert process.returncode == 3, said
+    assert "has not answered for 1 seconds" in said
+    assert json.loads(output)["memories"]["written"] > 0
+    again = start("migrate", url, tmp_path / "t.db", "--json")
+    output, said = again.communicate(timeout=60)
+    assert again.returncode == 0, said
+    assert len(held(f"sqlite:///{tmp_path}/t.db")) == len(KEYS)
+
+
+def test_a_source_that_grows_meanwhile_is_no_difference(
+    run: Run, source: Path, tmp_path: Path
+) -> None:
+    from tests.commands.test_follow import add
+
+    process = start("migrate", source, tmp_path / "t.db", "--rate-limit", "1000", "--json")
+    time.sleep(1.5)
+    add(source, KEYS[0], samples.entries(5, start=100), 100)
+    add(source, ONE, samples.entries(5), 0)
+    output, said = process.communicate(timeout=60)
+    assert process.returncode == 0, said
+    assert json.loads(output)["verified"] is True
+    assert "10 messages came to the source meanwhile" in said
+    again = report(run("migrate", source, tmp_path / "t.db", "--json"))
+    assert again["messages"]["written"] == 10
