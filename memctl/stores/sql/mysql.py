@@ -15,7 +15,7 @@ from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_engine
 from sqlalchemy.pool import NullPool
 
-from memctl.errors import BadData, MemctlError, NotFound, Unavailable, UsageError
+from memctl.errors import BadData, Lost, MemctlError, NotFound, Unavailable, UsageError
 from memctl.store import Capability
 from memctl.stores.sql.database import FETCH_ROWS, Refused, first_line
 from memctl.stores.sql.huge import CHUNK_BYTES
@@ -36,6 +36,8 @@ _READ_ONLY = frozenset({1142, 1227, 1290, 1792, 1836})
 _FULL = frozenset({1021, 1114})
 _UNKNOWN_DATABASE = 1049
 _FOREIGN_TABLE = frozenset({1054, 1146})
+_PASSING = (aiomysql.OperationalError, aiomysql.InterfaceError, OSError, RuntimeError)
+"""What another try may not meet, codes above aside: no connection, a shutdown, a deadlock."""
 
 
 class MysqlStore(SqlStore):
@@ -213,7 +215,7 @@ class MysqlStore(SqlStore):
 
     def translate(self, error: BaseException) -> MemctlError | None:
         code = error.args[0] if error.args and isinstance(error.args[0], int) else 0
-        reason = str(error.args[1]) if code and len(error.args) > 1 else first_line(error)
+        reason = str(error.args[1]) if len(error.args) > 1 else first_line(error)
         said = f"{self.label}: {reason}"
         if code in _REFUSED or isinstance(error, UnicodeEncodeError):
             return None
@@ -227,8 +229,8 @@ class MysqlStore(SqlStore):
             return NotFound(said, "create the database first")
         if code in _FOREIGN_TABLE:
             return BadData(said, "are these AgentScope's tables?")
-        if isinstance(error, aiomysql.OperationalError | OSError | RuntimeError):
-            return Unavailable(said, "is the server running, and are host and port right?")
+        if isinstance(error, _PASSING):
+            return Lost(said, "is the server running, and are host and port right?")
         return Unavailable(said)
 
 

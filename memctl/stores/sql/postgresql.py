@@ -13,7 +13,7 @@ from sqlalchemy import event
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_engine
 from sqlalchemy.pool import NullPool
 
-from memctl.errors import BadData, MemctlError, NotFound, Unavailable, UsageError
+from memctl.errors import BadData, Lost, MemctlError, NotFound, Unavailable, UsageError
 from memctl.location import Location
 from memctl.store import Capability
 from memctl.stores.sql.ahead import ahead
@@ -29,6 +29,9 @@ CONNECT_TIMEOUT = 15
 
 UNIQUE_VIOLATION = "23505"
 UNKNOWN_SETTING = "42704"
+_GONE = "is the server running, and are host and port right?"
+_PASSING = ("08", "25P0", "40", "53300", "57P0")
+"""How the states begin that another try may not meet: no connection, a shutdown, a recovery."""
 
 # Escapes that JSON may hold and PostgreSQL's json operators refuse, anywhere in the text: NUL, and
 # surrogates without a partner.
@@ -208,6 +211,9 @@ class PostgresqlStore(SqlStore):
     def translate(self, error: BaseException) -> MemctlError | None:
         said = f"{self.label}: {first_line(error)}"
         state = getattr(error, "sqlstate", None) or ""
+        # The driver's own complaint of a dead connection has no state.
+        if state.startswith(_PASSING) or "connection is closed" in said:
+            return Lost(said, _GONE)
         match state[:2]:
             case "22" | "23" | "54":
                 return None
@@ -226,11 +232,11 @@ class PostgresqlStore(SqlStore):
         if isinstance(error, asyncpg.DataError | UnicodeEncodeError):
             return None
         if isinstance(error, TimeoutError):
-            return Unavailable(f"{self.label}: no answer in {CONNECT_TIMEOUT} seconds")
+            return Lost(f"{self.label}: no answer in {CONNECT_TIMEOUT} seconds", _GONE)
         if isinstance(error, OSError) and "SSL" in said:
             return Unavailable(said, "a server without TLS takes sslmode=prefer or disable")
         if isinstance(error, OSError):
-            return Unavailable(said, "is the server running, and are host and port right?")
+            return Lost(said, _GONE)
         return Unavailable(said)
 
 
