@@ -12,6 +12,7 @@ import json
 import os
 import pwd
 import shutil
+import signal
 import socket
 import subprocess
 import sys
@@ -26,7 +27,7 @@ KEEPER = Path(__file__).with_name("keeper.py")
 START_SECONDS = 60
 
 _in_use: list[IO[str]] = []
-_keepers: list[subprocess.Popen[bytes]] = []
+_keepers: dict[Path, subprocess.Popen[bytes]] = {}
 
 
 class Missing(Exception):
@@ -107,15 +108,47 @@ def keep(
     Raises:
         RuntimeError: it did not start; with the end of its log.
     """
+    arguments = [sys.executable, str(KEEPER), str(folder), user or "", stop, *command]
+    (folder / "keeper.json").write_text(json.dumps(arguments))
+    _start(folder, ready)
+
+
+def kill(folder: Path) -> None:
+    """Ends a server, and what it has started, as a power cut would (but the disk goes on).
+
+    For a test that has the server to itself: see ``start_again``.
+    """
+    server = int((folder / "server").read_text())
+    for number in (server, *_children(server)):
+        os.kill(number, signal.SIGKILL)
+    _keepers[folder].wait()
+
+
+def start_again(folder: Path, ready: Callable[[], bool]) -> None:
+    """Starts a server that was killed, with the same settings, and waits until ``ready``.
+
+    Raises:
+        RuntimeError: it did not start; with the end of its log.
+    """
+    _start(folder, ready)
+
+
+def _children(number: int) -> list[int]:
+    found = Path(f"/proc/{number}/task/{number}/children").read_text()
+    return [int(child) for child in found.split()]
+
+
+def _start(folder: Path, ready: Callable[[], bool]) -> None:
+    command = json.loads((folder / "keeper.json").read_text())
     keeper = subprocess.Popen(
-        [sys.executable, str(KEEPER), str(folder), user or "", stop, *command],
+        command,
         stdin=subprocess.DEVNULL,
         start_new_session=True,  # Ctrl-C is for the tests
     )
-    _keepers.append(keeper)
+    _keepers[folder] = keeper
     deadline = time.monotonic() + START_SECONDS
     while not ready():
         if keeper.poll() is not None or time.monotonic() > deadline:
             log = (folder / "log").read_text(errors="replace")
-            raise RuntimeError(f"{command[0]} did not start:\n{log[-3000:]}")
+            raise RuntimeError(f"{folder.name} did not start:\n{log[-3000:]}")
         time.sleep(0.02)

@@ -26,6 +26,7 @@ def main(folder: Path, user: str, stop: str, command: list[str]) -> int:
             stdout=log,
             stderr=subprocess.STDOUT,
         )
+        (folder / "server").write_text(str(server.pid))
         while server.poll() is None:
             if not is_used(users):
                 end(server, signal.Signals[stop])

@@ -11,7 +11,17 @@ from urllib.parse import quote, unquote, urlsplit
 
 import pymysql
 
-from tests.servers import Missing, free_port, give, keep, run_as, shared, variant
+from tests.servers import (
+    Missing,
+    free_port,
+    give,
+    keep,
+    kill,
+    run_as,
+    shared,
+    start_again,
+    variant,
+)
 
 PASSWORD = "pa:ss/w@rd%21"
 EXACT = "utf8mb4_bin"
@@ -63,6 +73,14 @@ class Mariadb:
             )
             for (number,) in list(cursor.fetchall()):
                 cursor.execute(f"KILL CONNECTION {number}")
+
+    def kill(self) -> None:
+        """Ends the server as a crash would."""
+        kill(Path(self.socket).parent)
+
+    def start(self) -> None:
+        """Starts it again, with what it had."""
+        start_again(Path(self.socket).parent, lambda: _is_up(self.socket))
 
     def tables(self, url: str) -> list[str]:
         """The names of the tables of the database."""

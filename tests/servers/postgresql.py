@@ -13,7 +13,17 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote, urlencode
 
-from tests.servers import Missing, free_port, give, keep, run_as, shared
+from tests.servers import (
+    Missing,
+    free_port,
+    give,
+    keep,
+    kill,
+    run_as,
+    shared,
+    start_again,
+    variant,
+)
 
 PASSWORD = "pa:ss/w@rd%21"
 
@@ -21,9 +31,12 @@ PASSWORD = "pa:ss/w@rd%21"
 class Postgresql:
     """A running server, over TCP with a password and over a socket without one."""
 
-    def __init__(self, run: Path) -> None:
-        """Raises Missing where the wheel is not installed."""
-        info = shared(run, "postgresql", _start)
+    def __init__(self, run: Path, name: str = "postgresql", *settings: str) -> None:
+        """One server for each ``name`` and ``settings``, such as ``fsync=on``.
+
+        Raises Missing where the wheel is not installed.
+        """
+        info = shared(run, variant(name, settings), lambda folder: _start(folder, settings))
         self.port: int = info["port"]
         self.sockets: str = info["folder"]
         self._programs = Path(info["programs"])
@@ -56,12 +69,26 @@ class Postgresql:
         """
         return _psql(self._programs, url, sql)
 
+    def program(self, name: str) -> Path:
+        """One of the server's programs, such as ``psql``."""
+        return self._programs / name
+
     def cut(self, url: str) -> None:
         """Ends every connection to the database, as a restart or a firewall would."""
         admin = _socket_url(self.sockets, self.port, "postgres")
         name = url.rpartition("/")[2]
         sessions = f"pg_stat_activity WHERE datname = '{name}'"
         self.execute(admin, f"SELECT pg_terminate_backend(pid) FROM {sessions}")
+
+    def kill(self) -> None:
+        """Ends the server as a crash would."""
+        kill(Path(self.sockets))
+
+    def start(self) -> None:
+        """Starts it again, with what it had."""
+        start_again(
+            Path(self.sockets), lambda: _is_up(self._programs, Path(self.sockets), self.port)
+        )
 
     def dump(self, url: str) -> str:
         """The whole database as SQL."""
@@ -81,7 +108,7 @@ def _socket_url(sockets: str, port: int, user: str, database: str = "postgres") 
     return f"postgresql:///{database}?{query}"
 
 
-def _start(folder: Path) -> dict[str, Any]:
+def _start(folder: Path, own: tuple[str, ...]) -> dict[str, Any]:
     user = run_as()
     programs = _programs(folder, user)
     give(folder, user)
@@ -116,6 +143,7 @@ def _start(folder: Path) -> dict[str, Any]:
             str(programs / "postgres"),
             *("-D", str(data)),
             *(part for name, value in settings.items() for part in ("-c", f"{name}={value}")),
+            *(part for setting in own for part in ("-c", setting)),
         ],
         lambda: _is_up(programs, folder, port),
         user=user,

@@ -10,7 +10,7 @@ from urllib.parse import quote
 
 import redis
 
-from tests.servers import Missing, free_port, keep, shared, variant
+from tests.servers import Missing, free_port, keep, kill, shared, start_again, variant
 
 DATABASES = 10_000
 
@@ -60,6 +60,14 @@ class Redis:
             for other in client.client_list():
                 if other["db"] == number:
                     client.client_kill_filter(_id=other["id"])
+
+    def kill(self) -> None:
+        """Ends the server as a crash would."""
+        kill(Path(self.socket).parent)
+
+    def start(self) -> None:
+        """Starts it again, with what it had if it writes that to its disk."""
+        start_again(Path(self.socket).parent, lambda: _is_up(self.socket, self.password))
 
     def dump(self, url: str) -> dict[bytes, tuple[Any, bool]]:
         """Every key of the database: its value, and whether it will expire."""

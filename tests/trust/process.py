@@ -66,8 +66,8 @@ class Migration:
             self._open = False
             self._news.notify_all()
 
-    def kill_at(self, moment: Moment) -> bool:
-        """SIGKILLs it at the moment; False if it had ended before."""
+    def reach(self, moment: Moment) -> None:
+        """Waits for the moment, or for its end if that comes first."""
         with self._news:
             said = self._news.wait_for(
                 lambda: len(self.lines) >= moment.line or not self._open, TIMEOUT
@@ -75,6 +75,10 @@ class Migration:
             assert said, f"nothing happens in {TIMEOUT} s:\n{self.said}"
         begin = self.lines[moment.line - 1][0] if 0 < moment.line <= len(self.lines) else 0.0
         time.sleep(max(0.0, self.began + begin + moment.delay - time.monotonic()))
+
+    def kill_at(self, moment: Moment) -> bool:
+        """SIGKILLs it at the moment; False if it had ended before."""
+        self.reach(moment)
         self._process.kill()
         return self.wait() < 0
 

@@ -1,0 +1,120 @@
+"""Servers that are killed in the middle of a migration, and come back."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Callable, Iterator
+from itertools import product
+from pathlib import Path
+from random import Random
+
+import pytest
+
+from memctl.model import MemoryKey
+from tests.trust.kills import State, states
+from tests.trust.mortal import Mortals, Outage
+from tests.trust.places import KINDS, Place, held_by
+from tests.trust.process import Migration, Moment
+from tests.trust.worlds import world
+
+SLOWLY = ("--rate-limit", "2000")
+"""Two thousand messages a second: there is time to kill something."""
+OPEN = 2
+"""The line of stderr that says that the target is open."""
+CASES = list(product(["postgresql", "mysql", "redis"], ["source", "target"]))
+MakePlace = Callable[[str], Place]
+
+
+@pytest.fixture(scope="module")
+def mortals(tmp_path_factory: pytest.TempPathFactory) -> Mortals:
+    return Mortals(tmp_path_factory.mktemp("mortals"))
+
+
+@pytest.fixture
+def make(tmp_path: Path, mortals: Mortals) -> Iterator[MakePlace]:
+    """Makes a new and empty place of a kind."""
+    made: list[Place] = []
+
+    def make(kind: str) -> Place:
+        folder = tmp_path / f"{kind}{len(made)}"
+        folder.mkdir()
+        made.append(KINDS[kind](folder, mortals))
+        return made[-1]
+
+    yield make
+    for place in made:
+        place.drop()
+
+
+class Case:
+    """A migration between a server's store and a file, which is killed half-way."""
+
+    def __init__(self, make: MakePlace, kind: str, role: str, home: Path) -> None:
+        pair = (kind, "sqlite") if role == "source" else ("sqlite", kind)
+        self.source, self.target = make(pair[0]), make(pair[1])
+        self.source.fill(world(f"{kind} as {role}", held_by(pair)))
+        self.wanted = states(self.source.read(), order=False)
+        self.moment = Moment(OPEN, Random(f"{kind} as {role}").uniform(0.3, 1.2))
+        self._home = home
+
+    def start(self, *options: str) -> Migration:
+        """Begins a run."""
+        return Migration(self.source.text, self.target.text, self._home, *options)
+
+    def held(self) -> dict[MemoryKey, State]:
+        """What the target holds."""
+        return states(self.target.read(self.wanted), order=False)
+
+
+@pytest.mark.parametrize(("kind", "role"), CASES)
+def test_a_run_goes_on_by_itself(
+    mortals: Mortals, make: MakePlace, kind: str, role: str, tmp_path: Path
+) -> None:
+    case = Case(make, kind, role, tmp_path / "home")
+    run = case.start(*SLOWLY)
+    run.reach(case.moment)
+    outage = Outage(mortals.of(kind), seconds=1)
+    code = run.wait()
+    outage.join()
+    assert code == 0, run.said
+    assert "trying again" in run.said
+    assert case.held() == case.wanted
+    assert case.target.left_behind() == []
+
+
+@pytest.mark.parametrize(("kind", "role"), CASES)
+def test_a_run_that_gives_up_can_be_run_again(
+    mortals: Mortals, make: MakePlace, kind: str, role: str, tmp_path: Path
+) -> None:
+    case = Case(make, kind, role, tmp_path / "home")
+    run = case.start(*SLOWLY, "--retries", "0")
+    run.reach(case.moment)
+    outage = Outage(mortals.of(kind), seconds=0)
+    code = run.wait()
+    outage.join()
+    assert code == 3, run.said
+    assert run.said.count("memctl: error:") == 1
+    assert run.said.count("  hint:") == 1
+    assert "Traceback" not in run.said
+    held = case.held()
+    assert held != case.wanted
+    assert held.items() <= case.wanted.items()
+    case.target.unlock()
+    again = case.start()
+    assert again.wait() == 0, again.said
+    assert case.held() == case.wanted
+    assert case.target.left_behind() == []
+
+
+def test_one_process_of_postgresql_dies(mortals: Mortals, make: MakePlace, tmp_path: Path) -> None:
+    """The server ends all its connections, recovers, and refuses new ones meanwhile."""
+    case = Case(make, "postgresql", "target", tmp_path / "home")
+    run = case.start(*SLOWLY)
+    run.reach(case.moment)
+    sql = "SELECT pid FROM pg_stat_activity WHERE application_name = 'memctl'"
+    admin = mortals.postgresql.admin_url(case.target.url)
+    os.kill(int(mortals.postgresql.execute(admin, sql).splitlines()[0]), signal.SIGKILL)
+    assert run.wait() == 0, run.said
+    assert "trying again" in run.said
+    assert case.held() == case.wanted
