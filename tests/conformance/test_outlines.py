@@ -125,7 +125,7 @@ async def test_row_ids_of_another_form(kind: str, tmp_path: Path, servers: Serve
     ]
     async with make_store(parse(PLACES[kind](tmp_path, servers)), create=True) as store:
         assert isinstance(store, SqlDatabase)
-        async with store.transaction() as connection:
+        async with store.connected() as connection, store.transaction(connection):
             await store.insert_missing(connection, "users", ["id"], [("u",)])
             await store.insert_missing(connection, "session", ["id", "user_id"], [("s", "u")])
             columns = ["id", "msg", "session_id", "index"]

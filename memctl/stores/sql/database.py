@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 from abc import abstractmethod
 from collections.abc import AsyncIterator, Iterator, Sequence
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import asynccontextmanager, contextmanager, suppress
 from typing import Any, NamedTuple
 
 from sqlalchemy import text
@@ -177,6 +177,14 @@ class SqlDatabase(SqlDialect):
                 finally:
                     await connection.rollback()
 
+    @asynccontextmanager
+    async def reading(self, connection: AsyncConnection) -> AsyncIterator[None]:
+        """A transaction on a connection for a question: what it sees need not be one moment."""
+        with self.errors():
+            await connection.exec_driver_sql("SELECT 1")
+            yield
+            await connection.rollback()
+
     async def _find_huge(self, connection: AsyncConnection) -> None:
         result = await connection.execute(
             text(f"SELECT m.id FROM message m WHERE {self.is_huge()}")
@@ -223,11 +231,6 @@ class SqlDatabase(SqlDialect):
 
     # Writing
 
-    async def positions(self) -> dict[MemoryKey, Position]:
-        """How many messages each memory holds, and its highest index."""
-        async with self.snapshot() as connection:
-            return await self.count_positions(connection, {})
-
     async def count_positions(
         self, connection: AsyncConnection, values: dict[str, list[str]]
     ) -> dict[MemoryKey, Position]:
@@ -247,13 +250,29 @@ class SqlDatabase(SqlDialect):
             }
 
     @asynccontextmanager
-    async def transaction(self) -> AsyncIterator[AsyncConnection]:
-        """A connection in a write transaction, rolled back unless it ends well."""
-        async with self._engine.connect() as connection:
-            await self.begin_write(connection)
+    async def connected(self) -> AsyncIterator[AsyncConnection]:
+        """A connection for transactions that follow one another: to connect takes its time."""
+        with self.errors():
+            connection = await self._engine.connect()
+        try:
             yield connection
-            await self.settle(connection)
-            await connection.commit()
+        finally:
+            with self.errors():
+                await connection.close()
+
+    @asynccontextmanager
+    async def transaction(self, connection: AsyncConnection) -> AsyncIterator[None]:
+        """A write transaction, rolled back unless it ends well."""
+        with self.errors():
+            try:
+                await self.begin_write(connection)
+                yield
+                await self.settle(connection)
+                await connection.commit()
+            except BaseException:
+                with suppress(*self._caught):  # it broke before, and that error counts
+                    await connection.rollback()
+                raise
 
     async def settle(self, connection: AsyncConnection) -> None:
         """Puts in place what ``insert`` had to put aside, at the end of a transaction."""

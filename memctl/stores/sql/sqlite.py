@@ -159,6 +159,7 @@ class SqliteStore(SqlStore):
         await connection.exec_driver_sql("BEGIN")
 
     async def begin_write(self, connection: AsyncConnection) -> None:
+        self._aside = False
         await connection.exec_driver_sql("BEGIN IMMEDIATE")
 
     async def insert(

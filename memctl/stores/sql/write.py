@@ -2,15 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterable
-from typing import NamedTuple
+from collections import Counter
+from collections.abc import AsyncIterator, Iterable, Sequence
+from contextlib import AsyncExitStack
+from itertools import islice, repeat
+from operator import lt
+from typing import cast
 
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from memctl.errors import Failure
 from memctl.model import Entry, MemoryKey, Page, Tally, WriteMode
+from memctl.store import PAGE_BYTES
 from memctl.stores._batches import Large, Small, gather
 from memctl.stores.sql.database import Position, Refused, SqlDatabase
+
+BATCH_BYTES = 4 * PAGE_BYTES
+BATCH_MESSAGES = 10_000
+"""What small memories share a transaction: a commit waits for the disk."""
 
 
 class SqlWriter:
@@ -29,13 +38,22 @@ class SqlWriter:
 
     async def write(self, pages: AsyncIterator[Page]) -> AsyncIterator[Tally]:
         """See ``Store.write``."""
-        self._learn((await self._store.positions()).items())
-        async for batch in gather(pages):
-            if isinstance(batch, Large):
-                yield await self._write_large(batch)
-            else:
-                for tally in await self._write_small(batch):
-                    yield tally
+        async with AsyncExitStack() as stack:
+            connection: AsyncConnection | None = None
+            async for batch in gather(pages, BATCH_BYTES, BATCH_MESSAGES):
+                if connection is None:
+                    connection = await stack.enter_async_context(self._store.connected())
+                    await self._count(connection)
+                if isinstance(batch, Large):
+                    yield await self._write_large(connection, batch)
+                else:
+                    for tally in await self._write_small(connection, batch):
+                        yield tally
+                del batch  # the next one needs its room
+
+    async def _count(self, connection: AsyncConnection) -> None:
+        async with self._store.reading(connection):
+            self._learn((await self._store.count_positions(connection, {})).items())
 
     def _learn(self, positions: Iterable[tuple[MemoryKey, Position]]) -> None:
         for key, position in positions:
@@ -44,7 +62,7 @@ class SqlWriter:
 
     # Small memories share a transaction
 
-    async def _write_small(self, batch: list[Small]) -> list[Tally]:
+    async def _write_small(self, connection: AsyncConnection, batch: list[Small]) -> list[Tally]:
         tallies = []
         good = []
         for small in batch:
@@ -56,40 +74,33 @@ class SqlWriter:
         if not good:
             return tallies
         try:
-            return tallies + await self._commit_small(good)
+            return tallies + await self._commit_small(connection, good)
         except Refused as refused:
             if len(good) == 1:
                 return [*tallies, Tally(good[0].memory.key, failure=refused.failure)]
         # One of them was refused, and the database does not say which.
-        for small in good:
-            tallies += await self._write_small([small])
-        return tallies
+        half = len(good) // 2
+        tallies += await self._write_small(connection, good[:half])
+        return tallies + await self._write_small(connection, good[half:])
 
-    async def _commit_small(self, batch: list[Small]) -> list[Tally]:
-        tops = dict.fromkeys((small.memory.key.session for small in batch), -1)
-        tops |= {session: self._tops.get(session, -1) for session in tops}
+    async def _commit_small(self, connection: AsyncConnection, batch: list[Small]) -> list[Tally]:
         tallies = []
-        with self._store.errors():
-            async with self._store.transaction() as connection:
-                keys = [small.memory.key for small in batch]
-                await self._claim(connection, keys)
-                stale = [
-                    small for small in batch if self._objection(small.memory.key, small.offset)
-                ]
-                deleted = await self._clear(connection, keys)
-                rows: list[Row] = []
-                for small in batch:
-                    key = small.memory.key
-                    if small in stale:
-                        failure = self._objection(key, small.offset)
-                        tallies.append(Tally(key, failure=failure))
-                        continue
-                    start = _start(small.entries, small.offset, tops[key.session])
-                    numbered, last = _number(small.entries, start)
-                    tops[key.session] = max(tops[key.session], last)
-                    rows += _rows(key, numbered)
-                    tallies.append(Tally(key, len(small.entries), deleted.get(key, 0)))
-                await self._insert(connection, rows)
+        async with self._store.transaction(connection):
+            keys = [small.memory.key for small in batch]
+            await self._claim(connection, keys)
+            stale = [self._objection(small.memory.key, small.offset) for small in batch]
+            deleted = await self._clear(connection, keys)
+            tops = {key.session: self._tops.get(key.session, -1) for key in keys}
+            rows = Rows()
+            for small, failure in zip(batch, stale, strict=True):
+                key = small.memory.key
+                if failure:
+                    tallies.append(Tally(key, failure=failure))
+                    continue
+                start = _start(small.entries, small.offset, tops[key.session])
+                tops[key.session] = max(tops[key.session], rows.add(key, small.entries, start))
+                tallies.append(Tally(key, len(small.entries), deleted.get(key, 0)))
+            await rows.insert(self._store, connection)
         for tally, small in zip(tallies, batch, strict=True):
             if not tally.failure:
                 self._messages[tally.key] = small.offset + tally.written
@@ -98,22 +109,23 @@ class SqlWriter:
 
     # A large memory has a transaction of its own
 
-    async def _write_large(self, large: Large) -> Tally:
+    async def _write_large(self, connection: AsyncConnection, large: Large) -> Tally:
         key = large.memory.key
         failure = self._objection(key, large.offset)
         if failure:
             await _drain(large.pages)
             return Tally(key, failure=failure)
         try:
-            with self._store.errors():
-                return await self._commit_large(key, large)
+            return await self._commit_large(connection, key, large)
         except Refused as refused:
             await _drain(large.pages)
             return Tally(key, failure=refused.failure)
 
-    async def _commit_large(self, key: MemoryKey, large: Large) -> Tally:
+    async def _commit_large(
+        self, connection: AsyncConnection, key: MemoryKey, large: Large
+    ) -> Tally:
         written = 0
-        async with self._store.transaction() as connection:
+        async with self._store.transaction(connection):
             await self._claim(connection, [key])
             failure = self._objection(key, large.offset)
             if failure:
@@ -124,9 +136,11 @@ class SqlWriter:
             async for page in large.pages:
                 if last is None:
                     last = _start(page.entries, large.offset, self._tops.get(key.session, -1))
-                last = await self._insert_page(connection, page, last)
+                rows = Rows()
+                last = rows.add(key, page.entries, last)
                 written += len(page.entries)
                 del page  # a huge message must be gone before the next step of its transaction
+                await rows.insert(self._store, connection)
         self._messages[key] = large.offset + written
         self._tops[key.session] = max(self._tops.get(key.session, -1), last or 0)
         return Tally(key, written, deleted.get(key, 0))
@@ -197,38 +211,40 @@ class SqlWriter:
             deleted[key] = result.rowcount
         return deleted
 
-    async def _insert_page(self, connection: AsyncConnection, page: Page, last: int) -> int:
-        numbered, last = _number(page.entries, last)
-        await self._insert(connection, _rows(page.memory.key, numbered))
-        return last
 
-    async def _insert(self, connection: AsyncConnection, rows: list[Row]) -> None:
-        if not rows:
-            return
-        messages = [(row.id, row.message, row.session, row.index) for row in rows]
-        columns = ["id", "msg", "session_id", "index"]
-        await self._store.insert(connection, "message", columns, messages)
-        marks = [(row.id, mark) for row in rows for mark in row.marks]
+class Rows:
+    """Rows of ``message`` and ``message_mark``."""
+
+    def __init__(self) -> None:
+        self._messages: list[tuple[str, bytes, str, int]] = []
+        self._marks: list[tuple[str, str]] = []
+
+    def add(self, key: MemoryKey, entries: list[Entry], last: int) -> int:
+        """Takes messages of a memory, their index above ``last``; the last index given."""
+        if not entries:
+            return last
+        ids, messages, marks, positions = zip(*entries, strict=True)
+        numbers = _numbers(positions, last)
+        start = f"{key.user}-{key.session}-"
+        row_ids = [start + id for id in ids]
+        self._messages += zip(row_ids, messages, repeat(key.session), numbers)
+        self._marks += [
+            (row_id, mark)
+            for row_id, labels in zip(row_ids, marks, strict=True)
+            if labels
+            for mark in dict.fromkeys(labels)
+        ]
+        return numbers[-1]
+
+    async def insert(self, store: SqlDatabase, connection: AsyncConnection) -> None:
+        """Inserts them, and holds them no more."""
+        messages, marks = self._messages, self._marks
+        self._messages, self._marks = [], []
+        if messages:
+            columns = ["id", "msg", "session_id", "index"]
+            await store.insert(connection, "message", columns, messages)
         if marks:
-            await self._store.insert(connection, "message_mark", ["msg_id", "mark"], marks)
-
-
-class Row(NamedTuple):
-    """A row of ``message``, and its marks."""
-
-    id: str
-    message: bytes
-    session: str
-    index: int  # type: ignore[assignment]
-    marks: tuple[str, ...]
-
-
-def _rows(key: MemoryKey, numbered: list[tuple[Entry, int]]) -> list[Row]:
-    start = f"{key.user}-{key.session}-"
-    return [
-        Row(start + entry.id, entry.message, key.session, index, tuple(dict.fromkeys(entry.marks)))
-        for entry, index in numbered
-    ]
+            await store.insert(connection, "message_mark", ["msg_id", "mark"], marks)
 
 
 def _start(entries: list[Entry], offset: int, top: int) -> int:
@@ -242,22 +258,26 @@ def _start(entries: list[Entry], offset: int, top: int) -> int:
     return -1 if kept else top
 
 
-def _number(entries: list[Entry], last: int) -> tuple[list[tuple[Entry, int]], int]:
-    """Gives each message an index above the one before; the last index given."""
-    numbered = []
-    for entry in entries:
-        last = max(last + 1, entry.index or 0)
-        numbered.append((entry, last))
-    return numbered, last
+def _numbers(positions: Sequence[int | None], last: int) -> Sequence[int]:
+    """An index for each message, above the one before; its own where that can be kept."""
+    first = positions[0]
+    if first is not None and first > last and None not in positions:
+        kept = cast("Sequence[int]", positions)
+        if all(map(lt, kept, islice(kept, 1, None))):
+            return kept
+    numbers = []
+    for position in positions:
+        last = max(last + 1, position or 0)
+        numbers.append(last)
+    return numbers
 
 
 def _repeats(entries: list[Entry]) -> Failure | None:
-    seen: set[str] = set()
-    for entry in entries:
-        if entry.id in seen:
-            return Failure("repeated-id", f"the message id {entry.id!r} occurs twice")
-        seen.add(entry.id)
-    return None
+    ids = [entry.id for entry in entries]
+    if len(set(ids)) == len(ids):
+        return None
+    [(id, _)] = Counter(ids).most_common(1)
+    return Failure("repeated-id", f"the message id {id!r} occurs twice")
 
 
 async def _drain(pages: AsyncIterator[Page]) -> None:
