@@ -25,7 +25,7 @@ from memctl.stores.redis.wire import WRONG_TYPE, Wire
 
 Marks = tuple[str, ...]
 
-_TRIES = 10
+_TRIES = 20
 _FEW = 1000
 """Lists of fewer ids come together with those of other memories."""
 _TOGETHER = 4000
