@@ -28,10 +28,21 @@ PER_MEMORY = 100
 MEMORIES_OF_A_USER = 10
 
 _ALPHABET = "23456789ABCDEFGHJKLMNPQRSTUVWXYZabcdefghijkmnopqrstuvwxyz"  # shortuuid's
-_SYLLABLES = "ka lo mi ren ta vo shi ple ger dan tor ni sal que bra fi on est ur ma".split()
-_FOREIGN = "京都市 会议记录 記憶 안녕하세요 😀 🍁 总结一下 データベース naïve Größe".split()
+_SYLLABLES = ("ka", "lo", "mi", "ren", "ta", "vo", "shi", "ple", "ger", "dan", "tor", "ni", "sal")
+_FOREIGN = (
+    "京都市",
+    "会议记录",
+    "記憶",
+    "안녕하세요",
+    "😀",
+    "🍁",
+    "总结",
+    "データ",
+    "naïve",
+    "Größe",
+)
 _FOREIGN_SHARE = 0.32
-_TOOLS = "search_web read_file run_python weather calendar".split()
+_TOOLS = ("search_web", "read_file", "run_python", "weather", "calendar")
 _ROWS = 5000
 
 Row = tuple[str, str, str, int]

@@ -7,7 +7,7 @@ import platform
 import statistics
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.metadata import version
 
@@ -30,6 +30,14 @@ class Run:
     peak: float
 
 
+@dataclass(frozen=True)
+class Command:
+    """What is run, and what must be done before each run, which does not count."""
+
+    arguments: Sequence[str]
+    prepare: Callable[[], object] | None = None
+
+
 def run(command: Sequence[str]) -> Run:
     """One run, whose output is thrown away.
 
@@ -45,14 +53,18 @@ def run(command: Sequence[str]) -> Run:
     return Run(float(seconds), int(peak) / 1024)
 
 
-def interleaved(commands: dict[str, Sequence[str]], rounds: int) -> dict[str, list[Run]]:
-    """Runs of each command in turn, after one that does not count."""
-    for command in commands.values():
-        run(command)
+def interleaved(
+    commands: Mapping[str, Command], rounds: int, *, warm: bool = True
+) -> dict[str, list[Run]]:
+    """Runs of each command in turn; ``warm`` has one before them that does not count."""
     found: dict[str, list[Run]] = {name: [] for name in commands}
-    for _ in range(rounds):
+    for number in range(-warm, rounds):
         for name, command in commands.items():
-            found[name].append(run(command))
+            if command.prepare is not None:
+                command.prepare()
+            done = run(command.arguments)
+            if number >= 0:
+                found[name].append(done)
     return found
 
 
@@ -61,10 +73,16 @@ def median(runs: Sequence[Run]) -> float:
     return statistics.median(run.seconds for run in runs)
 
 
-def machine() -> str:
+def peak(runs: Sequence[Run]) -> float:
+    """The largest resident set in MiB."""
+    return max(run.peak for run in runs)
+
+
+def machine(*packages: str) -> str:
     """What the figures were measured on."""
-    packages = ", ".join(f"{name} {version(name)}" for name in ("typer", "sqlalchemy", "redis"))
+    names = packages or ("typer", "sqlalchemy", "redis")
+    versions = ", ".join(f"{name} {version(name)}" for name in names)
     return (
         f"{os.cpu_count()} cores, {platform.system()} {platform.machine()}, "
-        f"Python {platform.python_version()}, {packages}"
+        f"Python {platform.python_version()}, {versions}"
     )

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import sys
 
-from benchmarks.measure import interleaved, machine, median
+from benchmarks.measure import Command, interleaved, machine, median
 
 ROUNDS = 15
 COMMANDS = {
@@ -20,7 +20,7 @@ COMMANDS = {
 
 def main() -> None:
     """Prints the table."""
-    found = interleaved(COMMANDS, ROUNDS)
+    found = interleaved({name: Command(what) for name, what in COMMANDS.items()}, ROUNDS)
     base = median(found['python -c "import typer"'])
     print(f"{machine()}; median of {ROUNDS}\n")
     print("| command | ms | times `import typer` |\n|---|--:|--:|")

@@ -1,6 +1,6 @@
 """Rows into SQLite by the standard library, in one transaction.
 
-    python executemany.py ROWS.marshal FILE.db
+python executemany.py ROWS.marshal FILE.db
 """
 
 import marshal

@@ -1,6 +1,6 @@
 """All messages of a store in order, by the plain driver, and thrown away.
 
-    python ordered_read.py sqlite FILE | postgresql URL | redis URL
+python ordered_read.py sqlite FILE | postgresql URL | redis URL
 """
 
 import asyncio
