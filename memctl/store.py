@@ -105,8 +105,9 @@ class Store(ABC):
     async def lock(self, holder: str) -> None:
         """Keeps other memctl runs from writing here until ``close``; called once, on a target.
 
-        ``holder`` is a short text of one line that says who holds it.  Agents and readers are not
-        hindered.  A lock ends with its run, however that ends.
+        ``holder`` is a short text of one line that says which run holds it: with the same text the
+        same run may come again.  Agents and readers are not hindered.  A lock ends with its run,
+        however that ends.
 
         Raises:
             Busy: another run holds it.

@@ -6,12 +6,15 @@ import os
 import pwd
 import socket
 from datetime import UTC, datetime
+from functools import cache
 
 
+@cache
 def holder() -> str:
     """The text for ``Store.lock``: ``pid 4242 since 2026-11-21T02:17:53Z on web-1 (ada)``.
 
-    The end of it is the first to go where a server cuts it off.
+    It is the same throughout a run, which so knows a lock as its own that it lost.  Its end is the
+    first to go where a server cuts it off.
     """
     now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
     return f"pid {os.getpid()} since {now} on {socket.gethostname()} ({_user()})"

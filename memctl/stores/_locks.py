@@ -211,17 +211,11 @@ class ServerLock(ABC):
         """
         self.holder = _UNFIT.sub("?", holder)
         self._begun = True
-        other: str | None = ""
-        for pause in _PAUSES:
-            other = await self.attempt()
-            if other is None:
-                self._task = asyncio.create_task(self._look_after())
-                return
-            if other:
-                break
-            await asyncio.sleep(pause)  # who held it a moment ago is gone, or not yet known
-        self._begun = False
-        raise busy(self.label, other or "", self.hint)
+        other = await self._obtain()
+        if other is not None:
+            self._begun = False
+            raise busy(self.label, other, self.hint)
+        self._task = asyncio.create_task(self._look_after())
 
     async def release(self) -> None:
         """Lets go of the lock, if it is held or was about to be."""
@@ -238,19 +232,26 @@ class ServerLock(ABC):
         if task is not None and not task.cancelled():
             task.result()
 
+    async def _obtain(self) -> str | None:
+        """As ``attempt``, and again where who held it a moment ago is gone, or not yet known."""
+        for pause in _PAUSES:
+            other = await self.attempt()
+            if other != "":
+                return other
+            await asyncio.sleep(pause)
+        return ""
+
     async def _look_after(self) -> None:
         while True:
             # A server that cannot be reached fails the writes, which tell; here it is tried again.
             with suppress(MemctlError):
                 if await self.stay():
                     continue
-                other = await self.attempt()
+                other = await self._obtain()
                 if other is not None:
                     self._warn(other)
 
     def _warn(self, other: str) -> None:
-        if other and self.holder.startswith(other):
-            return  # our own, of a connection whose end the server has not noticed
         text = (
             f"the lock of {self.label} was lost, and another memctl run has it now: "
             f"{visible(other) or 'it does not say who it is'}"
@@ -262,7 +263,8 @@ class ServerLock(ABC):
     async def attempt(self) -> str | None:
         """Takes the lock: None if it is ours now, else the text of who holds it, if it is known.
 
-        Nothing stays open where it is another's.
+        Nothing stays open where it is another's.  The same text is the same run: a lock that it
+        lost with its connection, and that the server still keeps, gives way.
         """
 
     @abstractmethod

@@ -19,6 +19,7 @@ from tests.conformance.samples import sample
 
 FIRST = "pid 4242 since 2026-11-21T02:17:53Z on web-1"
 SECOND = "pid 4243 since 2026-11-21T02:18:00Z on web-2"
+THIRD = "pid 4244 since 2026-11-21T02:19:00Z on web-3"
 LEASE = 0.6
 
 
@@ -29,10 +30,10 @@ def short_leases(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 async def is_busy(place: Place) -> str:
-    """The message that a second run gets; it leaves nothing behind."""
+    """The message that another run gets; it leaves nothing behind."""
     async with place.store() as store:
         with pytest.raises(Busy) as caught:
-            await store.lock(SECOND)
+            await store.lock(THIRD)
     assert caught.value.hint
     assert "\n" not in caught.value.message
     return caught.value.message

@@ -6,6 +6,7 @@ import asyncio
 import errno
 import fcntl
 import os
+import signal
 from pathlib import Path
 from typing import Any
 
@@ -20,10 +21,12 @@ from memctl.stores import _locks
 from memctl.stores._locks import FileLock
 from memctl.stores.redis import lock
 from memctl.stores.sql.lock import MysqlLock, PostgresqlLock
+from tests.conformance.lock_holder import elsewhere
 from tests.conftest import Servers
 
 FIRST = "pid 4242 since 2026-11-21T02:17:53Z on web-1"
 SECOND = "pid 4243 since 2026-11-21T02:18:00Z on web-2"
+THIRD = "pid 4244 since 2026-11-21T02:19:00Z on web-3"
 PERIOD = 0.2
 
 
@@ -48,10 +51,10 @@ def server(request: pytest.FixtureRequest, servers: Servers) -> Any:
 
 
 async def held_by(url: str) -> str | None:
-    """What a second run is told; None where it gets the lock."""
+    """What another run is told; None where it gets the lock."""
     async with target(url) as store:
         try:
-            await store.lock(SECOND)
+            await store.lock(THIRD)
         except Busy as error:
             return error.message
     return None
@@ -69,6 +72,22 @@ async def test_a_lock_that_was_lost_is_taken_again(server: Any) -> None:
             assert FIRST in said
         assert store.warnings == []
     assert await held_by(url) is None
+
+
+async def test_a_run_that_comes_back_is_not_kept_out_by_itself(server: Any) -> None:
+    """As after a lost connection of which the server has not noticed the end."""
+    url = server.fresh()
+    with elsewhere(url, FIRST) as lost:
+        await asyncio.sleep(PERIOD)  # MySQL knows by then whose lock it is
+        lost.send_signal(signal.SIGSTOP)
+        try:
+            async with target(url) as store:
+                await store.lock(FIRST)
+                await asyncio.sleep(2 * PERIOD)
+                assert FIRST in str(await held_by(url))
+                assert store.warnings == []
+        finally:
+            lost.kill()
 
 
 async def test_a_key_that_was_deleted_is_set_again(servers: Servers) -> None:

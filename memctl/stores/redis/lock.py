@@ -61,12 +61,14 @@ class RedisLock(ServerLock):
             return await in_thread(wire, partial(call, wire))
 
     def _attempt(self, wire: Wire) -> str | None:
-        put = (b"SET", self._key, self._value, b"NX", b"PX", self._lease)
-        done, held = wire.ask([put, (b"GET", self._key)])
-        # The reply to an earlier attempt may have been lost with its connection.
-        if done is not None or held == self._value:
-            return None
-        return (held or b"").decode(errors="replace").partition(" ")[2]
+        _, held = wire.ask([(b"WATCH", self._key), (b"GET", self._key)])
+        other = (held or b"").decode(errors="replace").partition(" ")[2]
+        if held is not None and other != self.holder:
+            wire.ask([(b"UNWATCH",)])
+            return other
+        put = (b"SET", self._key, self._value, b"PX", self._lease)
+        *_, done = wire.ask([(b"MULTI",), put, (b"EXEC",)])
+        return None if done is not None else ""
 
     def _if_ours(self, command: Command, wire: Wire) -> bool:
         """Runs the command unless the key is another's, or not there; whether it did."""

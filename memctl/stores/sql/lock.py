@@ -110,7 +110,7 @@ class PostgresqlLock(SqlLock):
     async def try_to_take(self) -> bool:
         # Keep-alives end the session of a machine that is gone within a minute.
         settings = {
-            "application_name": f"memctl {self.holder}"[:_NAME_BYTES],
+            "application_name": self._signature,
             "tcp_keepalives_idle": "30",
             "tcp_keepalives_interval": "10",
             "tcp_keepalives_count": "3",
@@ -128,14 +128,22 @@ class PostgresqlLock(SqlLock):
         )
         return bool(done)
 
+    @property
+    def _signature(self) -> str:
+        return f"memctl {self.holder}"[:_NAME_BYTES]
+
     async def who_holds(self) -> str:
         row = await self.ask(
-            "SELECT a.application_name FROM pg_locks l JOIN pg_stat_activity a ON a.pid = l.pid "
+            "SELECT a.application_name, a.pid "
+            "FROM pg_locks l JOIN pg_stat_activity a ON a.pid = l.pid "
             "JOIN pg_database d ON d.oid = l.database AND d.datname = current_database() "
             "JOIN pg_namespace n ON n.oid = l.objid AND n.nspname = current_schema() "
             f"WHERE l.locktype = 'advisory' AND l.classid = {_SPACE} AND l.objsubid = 1 "
             "AND l.granted"
         )
+        if row and row[0] == self._signature:
+            await self.ask("SELECT pg_terminate_backend(:pid)", pid=row[1])
+            return ""
         return str(row[0]).removeprefix("memctl ") if row else ""
 
     async def wait(self) -> None:
@@ -178,7 +186,11 @@ class MysqlLock(SqlLock):
             row = await self.ask(
                 "SELECT INFO FROM information_schema.PROCESSLIST WHERE ID = :id", id=number
             )
-            if found := _HOLDER.search(str(row[0])) if row else None:
+            found = _HOLDER.search(str(row[0])) if row else None
+            if found and found[1] == self.holder:
+                await self._run(f"KILL CONNECTION {number}")
+                return ""
+            if found:
                 return found[1]
             await asyncio.sleep(pause)  # it may be between two statements
         return f"connection {number} of the server"
