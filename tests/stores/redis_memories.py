@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import json
 from collections.abc import AsyncIterator
+from contextlib import AbstractContextManager, nullcontext
+from functools import partial
 from typing import Any
+from unittest.mock import patch
 
 import redis
 
 from memctl import location
 from memctl.model import Entry, Memory, MemoryKey, Page, Tally, WriteMode
 from memctl.selection import Selection
+from memctl.stores._batches import gather
 from memctl.stores.redis.memory import RedisMemoryStore
 
 ALL = Selection()
@@ -68,7 +72,13 @@ async def write(
         for one in pages:
             yield one
 
-    return [tally async for tally in store.write(all_pages(), mode)]
+    with nullcontext() if all(one.last for one in pages) else staging():
+        return [tally async for tally in store.write(all_pages(), mode)]
+
+
+def staging() -> AbstractContextManager[object]:
+    """Lets memories of several pages be staged, however small they are."""
+    return patch("memctl.stores.redis.memory.gather", partial(gather, messages=1))
 
 
 def marks(found: list[Entry]) -> dict[str, tuple[str, ...]]:

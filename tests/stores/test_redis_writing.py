@@ -23,6 +23,7 @@ from tests.stores.redis_memories import (
     page,
     put,
     read,
+    staging,
     store_of,
     write,
 )
@@ -240,7 +241,8 @@ async def test_staged_messages_that_are_lost(client: redis.Redis, redis_url: str
         yield second
 
     async with store_of(redis_url) as store:
-        [tally] = [tally async for tally in store.write(evicted())]
+        with staging():
+            [tally] = [tally async for tally in store.write(evicted())]
         assert tally.failure
         assert tally.failure.code == "changed"
         assert await read(store) == {}

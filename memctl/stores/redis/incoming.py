@@ -17,14 +17,14 @@ from memctl.model import Entry, Memory
 from memctl.stores._batches import Large, Small
 from memctl.stores._id_set import IdSet
 from memctl.stores.redis.keys import PAYLOAD, Keys, encode
-from memctl.stores.redis.link import Command
+from memctl.stores.redis.link import Command, Packed
 from memctl.stores.redis.wire import Wire
 
 _LEASE = b"%d" % (6 * 3600 * 1000)
 """How long staged payloads live, in milliseconds, if the run that staged them is killed."""
 _LARGEST = 512 * 1024 * 1024
 """What a Redis string can hold, in bytes."""
-_SET_BYTES = 64 * 1024
+_LARGE_BYTES = 64 * 1024
 _KEYS = 500
 
 
@@ -36,17 +36,18 @@ class Refused(Exception):
         self.failure = Failure(code, message)
 
 
-class Item(NamedTuple):
-    """A message to be listed."""
+class Listed(NamedTuple):
+    """What is to be listed of some messages."""
 
-    id: bytes
-    marks: tuple[bytes, ...]
+    ids: list[bytes]
+    marked: dict[bytes, list[bytes]]
+    """The ids by mark."""
 
 
 class Incoming(ABC):
     """A memory to write, or a tail of one."""
 
-    ids: IdSet
+    ids: IdSet | set[bytes]
     marks: set[bytes]
     count: int
 
@@ -59,7 +60,7 @@ class Incoming(ABC):
         self.ttl = ttl
 
     @abstractmethod
-    def items(self) -> Iterator[list[Item]]:
+    def listed(self) -> Iterator[Listed]:
         """The messages in order, some at a time.  One such iterator is used at a time."""
 
     @abstractmethod
@@ -73,7 +74,7 @@ class Incoming(ABC):
         """
 
     @abstractmethod
-    def payloads(self) -> Iterator[Command]:
+    def payloads(self) -> Iterator[Command | Packed]:
         """Commands that put each payload under its name."""
 
 
@@ -83,44 +84,37 @@ class InHand(Incoming):
     def __init__(self, base: bytes, small: Small, ttl: int | None) -> None:
         """Raises Refused if Redis cannot hold it."""
         super().__init__(base, small.memory, small.offset, ttl)
-        self._items = [_item(entry) for entry in small.entries]
+        self._listed = _listed(small.entries)
         self._messages = [entry.message for entry in small.entries]
         self._ttl: int | None = None
-        self.count = len(self._items)
-        self.marks = {mark for item in self._items for mark in item.marks}
-        self.ids = IdSet()
-        self.ids.add(item.id for item in self._items)
-        if self.ids.repeats:
+        self.count = len(self._messages)
+        self.marks = set(self._listed.marked)
+        self.ids = set(self._listed.ids)
+        if len(self.ids) < self.count:
             [(id, _)] = Counter(entry.id for entry in small.entries).most_common(1)
             raise Refused("repeated-id", f"the message id {id!r} occurs twice")
 
-    def items(self) -> Iterator[list[Item]]:
-        if self._items:
-            yield self._items
+    def listed(self) -> Iterator[Listed]:
+        if self.count:
+            yield self._listed
 
     def settle(self, ttl: int | None) -> Iterator[Command]:
         self._ttl = ttl
         yield from ()
 
-    def payloads(self) -> Iterator[Command]:
-        pairs = (
-            (self.base + PAYLOAD + item.id, message)
-            for item, message in zip(self._items, self._messages, strict=True)
-        )
+    def payloads(self) -> Iterator[Command | Packed]:
+        prefix = self.base + PAYLOAD
         if self._ttl is not None:
-            for name, message in pairs:
-                yield (b"SET", name, message, b"PX", b"%d" % self._ttl)
-            return
-        some: list[bytes] = []
-        size = 0
-        for pair in pairs:
-            some += pair
-            size += len(pair[1])
-            if size >= _SET_BYTES:
-                yield (b"MSET", *some)
-                some, size = [], 0
-        if some:
-            yield (b"MSET", *some)
+            names = [prefix + id for id in self._listed.ids]
+            yield from _sets(names, self._messages, b"%d" % self._ttl)
+        elif self.count:
+            size = len(prefix)
+            pairs = [
+                b"$%d\r\n%b%b\r\n$%d\r\n%b\r\n" % (size + len(id), prefix, id, len(text), text)
+                for id, text in zip(self._listed.ids, self._messages, strict=True)
+            ]
+            head = b"*%d\r\n$4\r\nMSET\r\n" % (1 + 2 * self.count)
+            yield Packed(b"".join([head, *pairs]), 1)
 
 
 class Staged(Incoming):
@@ -137,7 +131,8 @@ class Staged(Incoming):
         self._pages = 0
         self._settled = False
         self._forever = False
-        self.ids = IdSet()
+        self._ids = IdSet()
+        self.ids = self._ids
         self.marks = set()
         self.count = 0
 
@@ -148,17 +143,15 @@ class Staged(Incoming):
             Refused: Redis cannot hold one of them.
             Unavailable: see ``Wire.stream``.
         """
-        items = [_item(entry) for entry in entries]
-        self.ids.add(item.id for item in items)
-        self.marks.update(*(item.marks for item in items))
+        listed = _listed(entries)
+        self._ids.add(listed.ids)
+        self.marks.update(listed.marked)
         first = self.count
-        self.count += len(items)
-        commands = (
-            (b"SET", self._name(number), entry.message, b"PX", _LEASE)
-            for number, entry in enumerate(entries, first)
-        )
+        self.count += len(entries)
+        names = list(map(self._name, range(first, self.count)))
+        commands = _sets(names, [entry.message for entry in entries], _LEASE)
         deque(wire.stream(commands), maxlen=0)
-        pickle.dump(items, self._file)
+        pickle.dump(listed, self._file)
         self._pages += 1
 
     def _name(self, number: int) -> bytes:
@@ -167,7 +160,7 @@ class Staged(Incoming):
     def _all_names(self) -> Iterable[bytes]:
         return map(self._name, range(self.count))
 
-    def items(self) -> Iterator[list[Item]]:
+    def listed(self) -> Iterator[Listed]:
         self._file.seek(0)
         for _ in range(self._pages):
             yield pickle.load(self._file)
@@ -176,7 +169,7 @@ class Staged(Incoming):
         if self._settled:
             return
         self._settled = True
-        if self.ids.repeats:
+        if self._ids.repeats:
             raise Refused("repeated-id", "a message id occurs twice")
         self._forever = ttl is None
         left = _LEASE if ttl is None else b"%d" % ttl
@@ -185,9 +178,9 @@ class Staged(Incoming):
 
     def payloads(self) -> Iterator[Command]:
         names = iter(self._all_names())
-        for items in self.items():
-            for item in items:
-                payload = self.base + PAYLOAD + item.id
+        for listed in self.listed():
+            for id in listed.ids:
+                payload = self.base + PAYLOAD + id
                 yield (b"RENAME", next(names), payload)
                 if self._forever:  # not before: what a killed run has staged must expire
                     yield (b"PERSIST", payload)
@@ -214,14 +207,37 @@ class Staged(Incoming):
         self._file.close()
 
 
-def _item(entry: Entry) -> Item:
+def _listed(entries: list[Entry]) -> Listed:
+    """Raises Refused if Redis cannot hold one of the messages."""
+    marked: dict[bytes, list[bytes]] = {}
     try:
-        marks = tuple(encode(mark) for mark in dict.fromkeys(entry.marks))
-        item = Item(encode(entry.id), marks)
+        ids = [entry.id.encode("utf-8", "surrogateescape") for entry in entries]
+        for id, entry in zip(ids, entries, strict=True):
+            if entry.marks:
+                for mark in dict.fromkeys(entry.marks):
+                    marked.setdefault(encode(mark), []).append(id)
     except UnicodeEncodeError as error:
         raise Refused(
             "refused", f"Redis cannot hold {error.object!r}, which has half of a surrogate pair"
         ) from error
-    if len(entry.message) > _LARGEST:
-        raise Refused("refused", f"the message {entry.id!r} is larger than the 512 MiB of Redis")
-    return item
+    for entry in entries:
+        if len(entry.message) > _LARGEST:
+            raise Refused(
+                "refused", f"the message {entry.id!r} is larger than the 512 MiB of Redis"
+            )
+    return Listed(ids, marked)
+
+
+def _sets(names: list[bytes], messages: list[bytes], ttl: bytes) -> Iterator[Command | Packed]:
+    """Commands that set strings that live for so many milliseconds."""
+    if max(map(len, messages), default=0) > _LARGE_BYTES:
+        for name, message in zip(names, messages, strict=True):
+            yield (b"SET", name, message, b"PX", ttl)
+        return
+    end = b"$2\r\nPX\r\n$%d\r\n%b\r\n" % (len(ttl), ttl)
+    commands = [
+        b"*5\r\n$3\r\nSET\r\n$%d\r\n%b\r\n$%d\r\n%b\r\n%b"
+        % (len(name), name, len(message), message, end)
+        for name, message in zip(names, messages, strict=True)
+    ]
+    yield Packed(b"".join(commands), len(commands))

@@ -68,7 +68,7 @@ class Link:
     def open_array(self) -> int:
         """Waits for an array, and says how many items it has: they come as if they were replies.
 
-        No other reply may be on its way.
+        -1 stands for no array.  No other reply may be on its way.
 
         Raises:
             RedisError: as ``read``; or the reply is an error.

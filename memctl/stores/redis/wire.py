@@ -11,6 +11,7 @@ import asyncio
 import os
 import re
 import threading
+from collections import deque
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from itertools import chain
@@ -212,14 +213,32 @@ class Wire:
             Lost: the connection broke.
             Unavailable: the server refuses a command.
         """
-        self.ask(chain([(b"MULTI",)], commands))
-        link = self._send([b"*1\r\n$4\r\nEXEC\r\n"], 1)
-        try:
-            self._waiting = link.open_array()
-        except exceptions.RedisError as error:
-            raise self._failed(error) from error
+        self._run(commands)
         while self._waiting:
             yield from self._receive(tolerate)
+
+    def commit(self, commands: Iterable[Command | Packed]) -> bool:
+        """Runs commands at one moment; False if a watched key has changed, so that none was run.
+
+        Raises:
+            Lost: the connection broke.
+            Unavailable: the server refuses a command, and so all.
+        """
+        done = self._run(commands)
+        while self._waiting:
+            deque(self._receive(""), maxlen=0)
+        return done
+
+    def _run(self, commands: Iterable[Command | Packed]) -> bool:
+        """Runs commands at one moment, if the server does; their replies are to come."""
+        deque(self.stream(chain([(b"MULTI",)], commands)), maxlen=0)
+        link = self._send([b"*1\r\n$4\r\nEXEC\r\n"], 1)
+        try:
+            count = link.open_array()
+        except exceptions.RedisError as error:
+            raise self._failed(error) from error
+        self._waiting = max(count, 0)
+        return count >= 0
 
     def values(self, keys: Sequence[bytes], pacer: Pacer) -> Iterator[list[Any]]:
         """What the keys hold, in order, in lists of about a page.

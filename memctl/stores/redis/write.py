@@ -8,7 +8,6 @@ commands count against ``client-query-buffer-limit``, 1 GB, so payloads cannot a
 
 from __future__ import annotations
 
-from collections import defaultdict, deque
 from collections.abc import Iterator, Sequence
 from itertools import chain, islice
 from typing import Any, NamedTuple
@@ -20,7 +19,7 @@ from memctl.model import Tally, WriteMode
 from memctl.stores._id_set import IdSet
 from memctl.stores.redis.incoming import Incoming, Refused
 from memctl.stores.redis.keys import MARK, MARKS_INDEX, MESSAGES, PAYLOAD, decode
-from memctl.stores.redis.link import Command
+from memctl.stores.redis.link import Command, Packed
 from memctl.stores.redis.scan import exists, list_pages
 from memctl.stores.redis.wire import WRONG_TYPE, Wire
 
@@ -159,9 +158,9 @@ class Writer:
         listed = IdSet()
         for ids in list_pages(self._wire, one.base + MESSAGES):
             listed.add(ids)
-        for item in chain.from_iterable(one.items()):
-            if item.id in listed:
-                raise Refused("repeated-id", f"the message id {decode(item.id)!r} is there already")
+        for id in chain.from_iterable(some.ids for some in one.listed()):
+            if id in listed:
+                raise Refused("repeated-id", f"the message id {decode(id)!r} is there already")
 
     # Changing
 
@@ -172,25 +171,16 @@ class Writer:
             Unavailable: the server refuses a command, and so all.
         """
         changes = chain.from_iterable(self._changes(one, state) for one, state in good)
-        replies = self._wire.stream(chain([(b"MULTI",)], changes, [(b"EXEC",)]))
-        [done] = deque(replies, maxlen=1)
-        for reply in done or ():
-            if isinstance(reply, ResponseError):
-                raise self._wire.translate(reply)
-        return done is not None
+        return self._wire.commit(changes)
 
-    def _changes(self, one: Incoming, state: State) -> Iterator[Command]:
+    def _changes(self, one: Incoming, state: State) -> Iterator[Command | Packed]:
         fresh = self._mode is WriteMode.REPLACE or not one.offset
         ttl = _ttl(one, state)
         yield from self._clear(one, state) if fresh else self._unmark(one, state)
         yield from one.payloads()
-        for items in one.items():
-            yield (b"RPUSH", one.base + MESSAGES, *(item.id for item in items))
-            marked = defaultdict(list)
-            for item in items:
-                for mark in item.marks:
-                    marked[mark].append(item.id)
-            for mark, ids in marked.items():
+        for listed in one.listed():
+            yield (b"RPUSH", one.base + MESSAGES, *listed.ids)
+            for mark, ids in listed.marked.items():
                 yield (b"RPUSH", one.base + MARK + mark, *ids)
         if one.marks:
             yield (b"SADD", one.base + MARKS_INDEX, *sorted(one.marks))
@@ -246,13 +236,13 @@ def _ttl(one: Incoming, state: State) -> int | None:
 
 def _questions(one: Incoming) -> list[Command]:
     messages = one.base + MESSAGES
-    added = one.items() if one.offset else ()
+    added = one.listed() if one.offset else ()
     return [
         (b"SMEMBERS", one.base + MARKS_INDEX),
         (b"LLEN", messages),
         (b"PTTL", messages),
         (b"LRANGE", messages, b"0", b"%d" % (_HEAD - 1)),
-        *(exists(one.base, (item.id for item in items)) for items in added),
+        *(exists(one.base, listed.ids) for listed in added),
     ]
 
 
