@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -60,11 +62,35 @@ class AgentScope:
         """What an agent sees of each memory: see ``worker.read``."""
         return self._ask({"do": "read", "place": place_of(place, nested), "memories": memories})
 
+    @contextmanager
+    def talking(
+        self, place: str, memories: list[dict[str, Any]], until: Path
+    ) -> Iterator[dict[str, Any]]:
+        """Adds exchanges to memories for as long as the block lasts: see ``worker.talk``.
+
+        ``until`` is a file to be made at the end; then ``exchanges`` says how many each got.
+        """
+        self.read(place, [])  # it may still be importing AgentScope
+        request = {"do": "talk", "place": place_of(place, False), "memories": memories}
+        self._send({**request, "until": str(until)})
+        said: dict[str, Any] = {}
+        try:
+            yield said
+        finally:
+            until.touch()
+            said.update(self._answer()[0])
+
     def _ask(self, request: dict[str, Any]) -> list[dict[str, Any]]:
+        self._send(request)
+        return self._answer()
+
+    def _send(self, request: dict[str, Any]) -> None:
         assert self._process.stdin
-        assert self._process.stdout
         self._process.stdin.write(json.dumps(request) + "\n")
         self._process.stdin.flush()
+
+    def _answer(self) -> list[dict[str, Any]]:
+        assert self._process.stdout
         line = self._process.stdout.readline()
         assert line, f"the worker ended:\n{self._log.read_text()[-3000:]}"
         reply = json.loads(line)

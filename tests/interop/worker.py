@@ -10,6 +10,9 @@ A place is ``{"kind": "sql", "url"}`` (SQLAlchemy's URL), ``{"kind": "redis", "u
 ``agent.memory``.  A memory to write has ``user``, ``session``, ``summary`` and
 ``messages``, a list of pairs of a message and its marks; one to read has ``user``, ``session`` and
 the ``marks`` to ask for.
+
+``{"do": "talk", "until": PATH, ...}`` adds exchanges to memories, in turn, until there is a file at
+the path; each exchange is a question and its reply, added at once.  It answers with their numbers.
 """
 
 from __future__ import annotations
@@ -18,8 +21,8 @@ import asyncio
 import json
 import os
 import sys
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Callable
+from contextlib import AsyncExitStack, asynccontextmanager
 from itertools import groupby
 from pathlib import Path
 from typing import Any
@@ -125,8 +128,33 @@ async def read(memory: MemoryBase, about: dict[str, Any]) -> dict[str, Any]:
     }
 
 
+async def talk(
+    place: dict[str, Any], memories: list[dict[str, Any]], enough: Callable[[], bool]
+) -> int:
+    """Adds exchanges to the memories until it is enough; gives how many each got."""
+    number = 0
+    async with AsyncExitStack() as stack:
+        opening = [opened(place, about) for about in memories]
+        talks = [await stack.enter_async_context(one) for one in opening]
+        while not enough():
+            marks = [
+                mark for mark, every in (("hint", 3), ("compressed", 4)) if number % every == 0
+            ]
+            for memory in talks:
+                question = Msg("Alice", f"question {number}", "user")
+                reply = Msg("Friday", f"reply {number}", "assistant")
+                await memory.add([question, reply], marks=marks or None)
+                await asyncio.sleep(0.002)
+            number += 1
+    return number
+
+
 async def answer(request: dict[str, Any]) -> list[dict[str, Any]]:
     """Does what is asked for each memory in turn."""
+    if request["do"] == "talk":
+        enough = Path(request["until"]).exists
+        number = await talk(request["place"], request["memories"], enough)
+        return [{"exchanges": number}]
     work = {"write": write, "read": read}[request["do"]]
     answers = []
     for about in request["memories"]:

@@ -64,7 +64,7 @@ def _key(draw: Random, number: int) -> MemoryKey:
 def _length(draw: Random, number: int) -> int:
     """How many messages: the first memories take several pages."""
     if number < 2:
-        return draw.randint(1001, 2300)
+        return draw.randint(1001, 1500) + number * 600
     return min(300, round(draw.lognormvariate(1.5, 1)) + 1)
 
 
@@ -90,7 +90,7 @@ def _entries(draw: Random, prefix: str, count: int) -> list[Entry]:
         marks = [mark for mark in MARKS if draw.random() < 0.08]
         draw.shuffle(marks)
         fields = samples.MESSAGES[draw.choice(HARD)] if draw.random() < 0.1 else {}
-        text = {"content": f"message {number} " + "word 😀 " * draw.randint(0, 120)}
+        text = {"content": f"message {number} " + "word 😀 " * draw.randint(0, 40)}
         found.append(
             samples.entry(f"{prefix}{number}:{name}", number, tuple(marks), **{**text, **fields})
         )
@@ -99,6 +99,6 @@ def _entries(draw: Random, prefix: str, count: int) -> list[Entry]:
 
 def _make_heavy(draw: Random, one: Sample) -> None:
     """Large messages, of which a few make a page."""
-    for number in range(draw.randint(3, 9)):
-        text = "large " * draw.randint(50_000, 200_000)
+    for number in range(draw.randint(4, 7)):
+        text = "large " * draw.randint(80_000, 140_000)
         one.entries.append(samples.entry(f"large {number}", number, ("hint",), content=text))
