@@ -7,12 +7,23 @@ from typing import Any
 
 from memctl.model import MemoryInfo, MemoryKey
 from memctl.selection import Selection
-from memctl.stores.sql.database import SqlDatabase
+from memctl.stores.sql.database import Refused, SqlDatabase
 from memctl.streams import closing
 
 
 async def count(store: SqlDatabase, where: Selection) -> AsyncIterator[MemoryInfo]:
     """The selected memories with all their messages."""
+    try:
+        infos = await _count(store, where)
+    except Refused:
+        if not store.take_care():
+            raise
+        infos = await _count(store, where)
+    for info in infos.values():
+        yield info
+
+
+async def _count(store: SqlDatabase, where: Selection) -> dict[MemoryKey, MemoryInfo]:
     infos: dict[MemoryKey, MemoryInfo] = {}
     async with store.snapshot() as connection:
         condition, values = store.conditions(where)
@@ -31,17 +42,16 @@ async def count(store: SqlDatabase, where: Selection) -> AsyncIterator[MemoryInf
             async for key in keys:
                 if key not in infos and where.has_key(key):
                     infos[key] = MemoryInfo(key, repeated=0)
-    for info in infos.values():
-        yield info
+    return infos
 
 
 def _by_role(store: SqlDatabase, condition: str) -> str:
     return (
         f"SELECT user_id, session_id, role, COUNT(*), SUM(size), MIN(at), MAX(at) FROM ("
         f"SELECT {store.user} AS user_id, m.session_id AS session_id, "
-        f"{store.field('role')} AS role, {store.huge.sized(store.size())} AS size, "
-        f"{store.field('timestamp')} AS at "
-        f"FROM {store.source()} WHERE {condition} {store.apart}) AS found "
+        f"{store.short('role')} AS role, {store.huge.sized(store.size())} AS size, "
+        f"{store.short('timestamp')} AS at "
+        f"FROM {store.source()} {store.opened()} WHERE {condition} {store.apart}) AS found "
         f"GROUP BY {_exactly(store, 'user_id', 'session_id', 'role')}"
     )
 

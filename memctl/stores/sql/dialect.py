@@ -57,6 +57,21 @@ class SqlDialect(Store):
     def field(self, name: str) -> str:
         """SQL that gives a top-level text field of ``m.msg``, NULL where it is missing."""
 
+    def opened(self) -> str:
+        """SQL to join to ``source`` where ``short`` is asked for."""
+        return ""
+
+    def short(self, name: str) -> str:
+        """SQL that gives the role or the timestamp of every message, as ``field`` does."""
+        return self.field(name)
+
+    def take_care(self) -> bool:
+        """Expects messages from now on that the database cannot look into as they are.
+
+        To make them readable costs more than to read them.  Gives whether that is something new.
+        """
+        return False
+
     @abstractmethod
     def size(self) -> str:
         """SQL that gives the bytes of ``m.msg``."""

@@ -141,9 +141,7 @@ class SqliteStore(SqlStore):
         self, connection: AsyncConnection, sql: str, values: dict[str, list[str]]
     ) -> AsyncIterator[Sequence[Any]]:
         statement, bound = self.plain(sql, values)
-        driver = (await connection.get_raw_connection()).driver_connection
-        assert isinstance(driver, aiosqlite.Connection)
-        cursor = await driver.execute(statement, bound)
+        cursor = await (await _driver(connection)).execute(statement, bound)
         try:
             fetch = partial(_fetch, cursor)
             async with closing(ahead(fetch)) as partitions:
@@ -170,9 +168,9 @@ class SqliteStore(SqlStore):
             if huge:
                 rows = [row for row in rows if len(row[1]) <= HUGE_BYTES]
                 await self._put_aside(connection, huge)
-            rows = [(row_id, message.decode(), *rest) for row_id, message, *rest in rows]
         if rows:
-            await connection.exec_driver_sql(_insert_sql(table, columns), rows)
+            driver = await _driver(connection)
+            await driver.executemany(_insert_sql(table, columns), rows)
 
     async def _put_aside(self, connection: AsyncConnection, rows: list[Any]) -> None:
         """Streams huge messages into a temporary table.
@@ -238,7 +236,16 @@ _REPEATS = (sqlite3.SQLITE_CONSTRAINT_PRIMARYKEY, sqlite3.SQLITE_CONSTRAINT_UNIQ
 
 def _insert_sql(table: str, columns: Sequence[str]) -> str:
     names = ", ".join(f'"{column}"' for column in columns)
-    return f"INSERT INTO {table} ({names}) VALUES ({', '.join('?' * len(columns))})"
+    # The message comes as bytes: SQLite makes a text of them without copying it.
+    places = ", ".join("CAST(? AS TEXT)" if column == "msg" else "?" for column in columns)
+    return f"INSERT INTO {table} ({names}) VALUES ({places})"
+
+
+async def _driver(connection: AsyncConnection) -> aiosqlite.Connection:
+    """The driver's own connection, within SQLAlchemy's transaction."""
+    driver = (await connection.get_raw_connection()).driver_connection
+    assert isinstance(driver, aiosqlite.Connection)
+    return driver
 
 
 async def _fetch(cursor: aiosqlite.Cursor) -> Sequence[Any]:

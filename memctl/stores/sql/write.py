@@ -17,7 +17,7 @@ from memctl.store import PAGE_BYTES
 from memctl.stores._batches import Large, Small, gather
 from memctl.stores.sql.database import Position, Refused, SqlDatabase
 
-BATCH_BYTES = 4 * PAGE_BYTES
+BATCH_BYTES = 2 * PAGE_BYTES
 BATCH_MESSAGES = 10_000
 """What small memories share a transaction: a commit waits for the disk."""
 
