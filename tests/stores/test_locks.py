@@ -169,6 +169,20 @@ async def test_another_login_sees_the_connection_at_least(servers: Servers) -> N
     assert await held_by(plain) is None
 
 
+async def test_the_end_of_a_run_waits_for_no_period(
+    servers: Servers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Although MySQL looks after the lock by statements that sleep."""
+    monkeypatch.setattr(MysqlLock, "period", 60)
+    url = servers.mariadb.fresh()
+    async with target(url) as store:
+        await store.lock(FIRST)
+        assert FIRST in str(await held_by(url))
+        async with asyncio.timeout(4):  # by itself the server looks every 5 seconds
+            await store.close()
+            assert await held_by(url) is None
+
+
 async def test_two_logins_of_postgresql(servers: Servers) -> None:
     """Also the one that may not see what the other does."""
     url = servers.postgresql.fresh()
