@@ -14,8 +14,10 @@ from collections import Counter
 from dataclasses import dataclass, field
 from pathlib import Path
 from random import Random
+from typing import NoReturn
 
 from memctl import codec
+from memctl.errors import MemctlError
 from memctl.model import MemoryKey
 from memctl.store import Capability
 from tests.conformance.samples import Sample
@@ -149,7 +151,10 @@ class Trial:
         yard.discard(self._target)
 
     def _read(self) -> dict[MemoryKey, State]:
-        return states(self._target.read(self._wanted), order=self._order)
+        try:
+            return states(self._target.read(self._wanted), order=self._order)
+        except MemctlError as error:
+            self._fail(f"the target cannot be read: {error.message}")
 
     def _start(self) -> Migration:
         return Migration(self._source.place.text, self._target.text, self._home)
@@ -195,7 +200,7 @@ class Trial:
         if left:
             self._fail(f"left behind: {', '.join(sorted(left)[:5])} ({len(left)} in all)")
 
-    def _fail(self, text: str) -> None:
+    def _fail(self, text: str) -> NoReturn:
         raise Broken(f"{self._name}, killed {' and then '.join(self._moments)}: {text}")
 
 
