@@ -36,6 +36,12 @@ _READ_ONLY = frozenset({1142, 1227, 1290, 1792, 1836})
 _FULL = frozenset({1021, 1114})
 _UNKNOWN_DATABASE = 1049
 _FOREIGN_TABLE = frozenset({1054, 1146})
+_BUSY = {
+    1040: "the server has no connection to spare",
+    1203: "this login has too many connections",
+    1205: "others hold the rows",
+    1213: "others write to the same rows",
+}
 _PASSING = (aiomysql.OperationalError, aiomysql.InterfaceError, OSError, RuntimeError)
 """What another try may not meet, codes above aside: no connection, a shutdown, a deadlock."""
 
@@ -229,6 +235,8 @@ class MysqlStore(SqlStore):
             return NotFound(said, "create the database first")
         if code in _FOREIGN_TABLE:
             return BadData(said, "are these AgentScope's tables?")
+        if code in _BUSY:
+            return Lost(said, _BUSY[code])
         if isinstance(error, _PASSING):
             return Lost(said, "is the server running, and are host and port right?")
         return Unavailable(said)

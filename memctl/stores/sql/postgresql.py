@@ -30,8 +30,20 @@ CONNECT_TIMEOUT = 15
 UNIQUE_VIOLATION = "23505"
 UNKNOWN_SETTING = "42704"
 _GONE = "is the server running, and are host and port right?"
-_PASSING = ("08", "25P0", "40", "53300", "57P0")
-"""How the states begin that another try may not meet: no connection, a shutdown, a recovery."""
+_PASSING = {
+    "08": _GONE,  # no connection
+    "25P03": "the server ends transactions that wait for long",
+    "25P04": "the server ends transactions that take long",
+    "40": "others write to the same rows",
+    "53300": "the server has no connection to spare",
+    "55P03": "others hold the rows",
+    "57014": "the server ends statements that take long, or an administrator did",
+    "57P01": _GONE,  # shut down by an administrator
+    "57P02": _GONE,  # crashed
+    "57P03": _GONE,  # starting, or recovering
+    "57P05": "the server ends sessions that are idle",
+}
+"""How the states begin that another try may not meet, each with a hint."""
 
 # Escapes that JSON may hold and PostgreSQL's json operators refuse, anywhere in the text: NUL, and
 # surrogates without a partner.
@@ -225,8 +237,10 @@ class PostgresqlStore(SqlStore):
     def translate(self, error: BaseException) -> MemctlError | None:
         said = f"{self.label}: {first_line(error)}"
         state = getattr(error, "sqlstate", None) or ""
-        # The driver's own complaint of a dead connection has no state.
-        if state.startswith(_PASSING) or "connection is closed" in said:
+        for beginning, hint in _PASSING.items():
+            if state.startswith(beginning):
+                return Lost(said, hint)
+        if "connection is closed" in said:  # the driver's own complaint, which has no state
             return Lost(said, _GONE)
         match state[:2]:
             case "22" | "23" | "54":

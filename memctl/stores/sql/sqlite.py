@@ -15,7 +15,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_en
 from sqlalchemy.pool import NullPool
 
 from memctl import codec
-from memctl.errors import BadData, MemctlError, NotFound, Unavailable, UsageError
+from memctl.errors import BadData, Lost, MemctlError, NotFound, Unavailable, UsageError
 from memctl.location import Location, same_file
 from memctl.stores._locks import FileLock
 from memctl.stores.sql.ahead import ahead
@@ -225,7 +225,7 @@ class SqliteStore(SqlStore):
         if name.startswith("SQLITE_READONLY"):
             return Unavailable(f"{self.label}: {text}", "make the file and its folder writable")
         if name.startswith(("SQLITE_BUSY", "SQLITE_LOCKED")):
-            return Unavailable(f"{self.label}: {text}", "another program is writing to it")
+            return Lost(f"{self.label}: {text}", "another program is writing to it")
         if isinstance(error, sqlite3.IntegrityError | sqlite3.DataError | UnicodeEncodeError):
             return None
         return Unavailable(f"{self.label}: {text}")

@@ -1,0 +1,64 @@
+"""Errors of databases: those that another try may not meet are told apart from the others."""
+
+from __future__ import annotations
+
+import sqlite3
+from pathlib import Path
+
+import asyncpg
+import pymysql
+import pytest
+
+from memctl.errors import Lost, MemctlError, Unavailable
+from memctl.location import parse
+from memctl.registry import make_store
+from memctl.stores.sql import sqlite
+from memctl.stores.sql.database import SqlDatabase
+from tests.conformance import samples
+from tests.conformance.drive import write, write_all
+from tests.conformance.samples import sample
+
+
+def told(kind: str, error: BaseException) -> MemctlError | None:
+    """What a store of the kind makes of an error of its driver."""
+    places = {"sqlite": "m.db", "postgresql": "postgresql://h/d", "mysql": "mysql://h/d"}
+    store = make_store(parse(places[kind]))
+    assert isinstance(store, SqlDatabase)
+    return store.translate(error)
+
+
+@pytest.mark.parametrize(
+    "state",
+    ["08000", "08006", "40001", "40P01", "53300", "55P03", "57P01", "57P02", "57P03"],
+)
+def test_what_passes_in_postgresql(state: str) -> None:
+    assert type(told("postgresql", asyncpg.PostgresError.new({"C": state, "M": "no"}))) is Lost
+
+
+@pytest.mark.parametrize("state", ["28P01", "53100", "25006", "42501", "XX000"])
+def test_what_stays_in_postgresql(state: str) -> None:
+    error = told("postgresql", asyncpg.PostgresError.new({"C": state, "M": "no"}))
+    assert type(error) is Unavailable
+
+
+@pytest.mark.parametrize("code", [1040, 1053, 1205, 1213, 2003, 2006, 2013])
+def test_what_passes_in_mysql(code: int) -> None:
+    assert type(told("mysql", pymysql.err.OperationalError(code, "no"))) is Lost
+
+
+@pytest.mark.parametrize("code", [1021, 1044, 1045, 1290, 1698])
+def test_what_stays_in_mysql(code: int) -> None:
+    assert type(told("mysql", pymysql.err.OperationalError(code, "no"))) is Unavailable
+
+
+async def test_a_locked_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sqlite, "LOCK_TIMEOUT", 0.1)
+    one = sample(samples.key(1), samples.entries(2))
+    async with make_store(parse(f"{tmp_path}/m.db"), create=True) as store:
+        other = sqlite3.connect(tmp_path / "m.db", isolation_level=None)
+        other.execute("BEGIN IMMEDIATE")
+        with pytest.raises(Lost, match="locked"):
+            await write(store, [one])
+        other.execute("ROLLBACK")
+        other.close()
+        await write_all(store, [one])
