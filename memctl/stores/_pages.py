@@ -42,6 +42,37 @@ def paged(memory: Memory, entries: Iterable[Entry], *, empty: bool) -> Iterator[
         yield Page(memory, page, offset)
 
 
+class Filling:
+    """A memory on its way into pages; ``offset`` counts the messages that were handed out."""
+
+    def __init__(self, memory: Memory) -> None:
+        self.entries: list[Entry] = []
+        self.offset = 0
+        self._memory = memory
+        self._size = 0
+
+    def take(self, entries: list[Entry]) -> Iterator[Page]:
+        """Takes messages off the list, and hands out a page where there are more than fit."""
+        while entries:
+            yield from self.full()
+            room = PAGE_ENTRIES - len(self.entries)
+            self._size += sum([len(entry.message) for entry in entries[:room]])
+            self.entries += entries[:room]
+            del entries[:room]
+
+    def full(self) -> Iterator[Page]:
+        """A page, if there is enough for one."""
+        if self._size >= PAGE_BYTES or len(self.entries) >= PAGE_ENTRIES:
+            yield self.page(last=False)
+
+    def page(self, *, last: bool) -> Page:
+        """What there is, as a page."""
+        page = Page(self._memory, self.entries, self.offset, last)
+        self.offset += len(self.entries)
+        self.entries, self._size = [], 0
+        return page
+
+
 def together(pages: Iterable[Page]) -> Iterator[list[Page]]:
     """The pages of many small memories in lists of about a page."""
     some = _Some()

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from memctl.model import Entry, Page
-from memctl.store import PAGE_BYTES, PAGE_ENTRIES
 from memctl.stores._id_set import IdSet
+from memctl.stores._pages import Filling
 from memctl.stores.redis.keys import decode
 from memctl.stores.redis.look import Sight
 from memctl.stores.redis.scan import Named
@@ -36,21 +36,16 @@ class LeftOut:
 
 
 class Making:
-    """A memory whose messages are coming in.
-
-    ``entries`` are those that were not handed out, ``offset`` counts the others.
-    """
+    """A memory whose messages are coming in."""
 
     def __init__(self, sight: Sight) -> None:
         self.sight = sight
-        self.entries: list[Entry] = []
-        self.offset = 0
+        self.filling = Filling(sight.memory)
         self.broken: list[str] = []
         self.missing = 0
         self.gone = IdSet()
         """The ids of the missing payloads."""
         self.first_gone = ""
-        self._size = 0
 
     def fill(self, count: int, blocks: Iterator[list[Found]], held: list[Found]) -> Iterator[Page]:
         """Takes so many, first what is ``held``, and leaves there what is too much of a block.
@@ -58,35 +53,29 @@ class Making:
         Hands out a page when there are enough for one and more are to come.
         """
         while count:
-            if self._size >= PAGE_BYTES or len(self.entries) >= PAGE_ENTRIES:
-                yield self._page(last=False)
             if not held:
+                yield from self.filling.full()
                 held += next(blocks)
-            taken = min(count, len(held), PAGE_ENTRIES - len(self.entries))
-            self._add(held[:taken])
-            del held[:taken]
+            taken = min(count, len(held))
             count -= taken
+            some = held[:taken]
+            del held[:taken]
+            yield from self.filling.take(self._sorted(some))
 
     def rest(self) -> Iterator[Page]:
         """The last page, unless the memory has no message."""
-        if self.entries or self.offset:
-            yield self._page(last=True)
+        if self.filling.entries or self.filling.offset:
+            yield self.filling.page(last=True)
 
-    def _add(self, found: list[Found]) -> None:
+    def _sorted(self, found: list[Found]) -> list[Entry]:
+        """The messages, and nothing left of what was found; the rest is noted."""
         entries = [one for one in found if isinstance(one, Entry)]
-        self._size += sum([len(entry.message) for entry in entries])
-        self.entries += entries
-        if len(entries) == len(found):
-            return
-        self.broken += [one for one in found if isinstance(one, str)]
-        gone = [one for one in found if isinstance(one, bytes)]
-        if gone and not self.missing:
-            self.first_gone = decode(gone[0])
-        self.missing += len(gone)
-        self.gone.add(gone)
-
-    def _page(self, *, last: bool) -> Page:
-        page = Page(self.sight.memory, self.entries, self.offset, last)
-        self.offset += len(self.entries)
-        self.entries, self._size = [], 0
-        return page
+        if len(entries) < len(found):
+            self.broken += [one for one in found if isinstance(one, str)]
+            gone = [one for one in found if isinstance(one, bytes)]
+            if gone and not self.missing:
+                self.first_gone = decode(gone[0])
+            self.missing += len(gone)
+            self.gone.add(gone)
+        found.clear()
+        return entries

@@ -112,7 +112,7 @@ class Reader:
         for sight, (its, _) in zip(sights, wanted, strict=True):
             making = Making(sight)
             yield from making.fill(len(its), blocks, held)
-            if making.missing and not making.offset:
+            if making.missing and not making.filling.offset:
                 doubtful.append(making)
             else:
                 yield from self._end(making)
@@ -147,7 +147,7 @@ class Reader:
         An id that is still listed after its payload was missing has none: it is left out.
         """
         named = making.sight.named
-        known: dict[str, Entry | None] = {entry.id: entry for entry in making.entries}
+        known: dict[str, Entry | None] = {entry.id: entry for entry in making.filling.entries}
         known |= dict.fromkeys(making.broken)
         gone = making.gone
         for _ in range(_TRIES):
@@ -163,14 +163,16 @@ class Reader:
                 for id, some in zip(ids, marks, strict=True)
                 if decode(id) not in known and id not in gone
             ]
-            if not new:
+            keys = [named.base + PAYLOAD + id for id, _ in new]
+            blocks = self._found(keys, [id for id, _ in new], [some for _, some in new])
+            found = list(chain.from_iterable(blocks))
+            known |= {one.id: one for one in found if isinstance(one, Entry)}
+            known |= dict.fromkeys(one for one in found if isinstance(one, str))
+            missing = [one for one in found if isinstance(one, bytes)]
+            if not missing:
                 yield from self._settled(sight, ids, marks, known)
                 return
-            keys = [named.base + PAYLOAD + id for id, _ in new]
-            for block in self._found(keys, *map(list, zip(*new, strict=True))):
-                known |= {one.id: one for one in block if isinstance(one, Entry)}
-                known |= dict.fromkeys(one for one in block if isinstance(one, str))
-                gone.add(one for one in block if isinstance(one, bytes))
+            gone.add(missing)
         raise _overtaken(named)
 
     def _settled(
