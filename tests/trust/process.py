@@ -110,10 +110,13 @@ class Timeline:
         self.copying = opened[0]
         """The line that says that the target is open."""
 
-    def moment(self, draw: Random) -> Moment:
-        """A random moment: mostly while it copies, and more at the end of that than before."""
-        [part] = draw.choices(["opening", "copying", "publishing", "verifying"], [1, 5, 4, 1])
-        copying = self.lengths[self.copying]
+    def moment(self, draw: Random, aim: float = 1.0) -> Moment:
+        """A random moment: mostly while it copies, and more at the end of that than before.
+
+        ``aim`` stretches the time that copying is taken to last.
+        """
+        [part] = draw.choices(["opening", "copying", "publishing", "verifying"], [1, 8, 6, 1])
+        copying = self.lengths[self.copying] * aim
         match part:
             case "opening":
                 return Moment(0, draw.uniform(0, sum(self.lengths[: self.copying])))
