@@ -6,6 +6,8 @@ import asyncio
 import json
 import os
 import signal
+import sqlite3
+import tempfile
 import time
 from pathlib import Path
 
@@ -169,3 +171,18 @@ def test_a_source_that_grows_meanwhile_is_no_difference(
     assert "10 messages came to the source meanwhile" in said
     again = report(run("migrate", source, tmp_path / "t.db", "--json"))
     assert again["messages"]["written"] == 10
+
+
+def test_an_agent_can_write_to_a_file_that_is_read_for_long(source: Path, tmp_path: Path) -> None:
+    options = ("--rate-limit", "200", "--no-verify", "--json")
+    process = start("migrate", source, tmp_path / "t.db", *options)
+    wait_until(lambda: (tmp_path / "t.db").exists())
+    time.sleep(1)
+    with sqlite3.connect(source, timeout=5) as database:  # what Python waits unless told otherwise
+        database.execute("DELETE FROM message WHERE session_id = ?", (KEYS[-1].session,))
+    assert process.poll() is None, "it was still being read"
+    output, said = process.communicate(timeout=60)
+    assert process.returncode == 0, said
+    found = json.loads(output)
+    assert found["messages"]["written"] == 100 * len(KEYS), "as of the moment when it began"
+    assert not list(Path(tempfile.gettempdir()).glob("memctl-*/copy.db"))

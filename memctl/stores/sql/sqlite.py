@@ -6,6 +6,7 @@ import asyncio
 import sqlite3
 import threading
 from collections.abc import AsyncIterator, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any
 from urllib.parse import quote
@@ -17,8 +18,11 @@ from sqlalchemy.pool import NullPool
 from memctl import codec
 from memctl.errors import BadData, Lost, MemctlError, NotFound, Unavailable, UsageError
 from memctl.location import Location, same_file
+from memctl.model import MemoryKey, Page
+from memctl.selection import Selection
 from memctl.stores._locks import FileLock
 from memctl.stores.sql.ahead import ahead
+from memctl.stores.sql.aside import Aside
 from memctl.stores.sql.database import FETCH_ROWS, first_line
 from memctl.stores.sql.huge import CHUNK_BYTES, HUGE_BYTES
 from memctl.stores.sql.recovery import HINT, recover
@@ -30,7 +34,11 @@ LOCK_TIMEOUT = 30
 
 
 class SqliteStore(SqlStore):
-    """A SQLite database; opened read-only unless it is a target."""
+    """A SQLite database; opened read-only unless it is a target.
+
+    A source that is read for longer than a moment is copied aside, so that agents can go on
+    writing to it: see ``aside``.
+    """
 
     kind = "sqlite"
     mark_list = "json_group_array(k.mark)"
@@ -47,6 +55,7 @@ class SqliteStore(SqlStore):
         super().__init__(location, create=create)
         self._threads: list[threading.Thread] = []
         self._lock = FileLock(location.path, self.label)
+        self._copy = Aside()
 
     def make_engine(self) -> AsyncEngine:
         path = self.location.path
@@ -83,6 +92,7 @@ class SqliteStore(SqlStore):
 
     async def close(self) -> None:
         self._lock.release()
+        self._copy.remove()
         await super().close()
         # aiosqlite lets its threads end by themselves, and what they say last needs the loop.
         for thread in self._threads:
@@ -137,6 +147,29 @@ class SqliteStore(SqlStore):
         marks = f"SELECT {self.mark_list} FROM message_mark k WHERE k.msg_id = o.id GROUP BY 1=1"
         return f"SELECT o.session_id, o.owner, o.id, o.position, {message}, ({marks}) FROM {found}"
 
+    async def read(self, where: Selection) -> AsyncIterator[Page]:
+        done: set[MemoryKey] = set()
+        copy = None
+        async with closing(super().read(where)) as pages:
+            async for page in pages:
+                key, last = page.memory.key, page.last
+                yield page
+                del page  # not kept while the next one is read: it may be large
+                if last:
+                    done.add(key)
+                    if self._copy.due:
+                        copy = await self._copy.copy()
+                        if copy is not None:
+                            break
+        if copy is not None:
+            rest = where.without(frozenset(done))
+            async with SqliteStore(replace(self.location, path=copy)) as store:
+                store.label = self.label
+                async with closing(SqlStore.read(store, rest)) as pages:
+                    async for page in pages:
+                        yield page
+            self._copy.remove()
+
     async def rows(
         self, connection: AsyncConnection, sql: str, values: dict[str, list[str]]
     ) -> AsyncIterator[Sequence[Any]]:
@@ -155,6 +188,8 @@ class SqliteStore(SqlStore):
 
     async def begin_read(self, connection: AsyncConnection) -> None:
         await connection.exec_driver_sql("BEGIN")
+        if not self.create:
+            await self._copy.begin(await _driver(connection))
 
     async def begin_write(self, connection: AsyncConnection) -> None:
         self._aside = False
