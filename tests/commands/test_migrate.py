@@ -223,17 +223,18 @@ def test_the_same_store_twice(run: Run, filled: str, tmp_path: Path) -> None:
     fails(run("migrate", filled, f"sqlite:///{tmp_path}/link.db"), 2, "the same store")
 
 
-def test_a_later_expiry_comes_along(run: Run, servers: Servers) -> None:
-    source, target = servers.redis.fresh(), servers.redis.fresh()
+@pytest.mark.parametrize("layout", ["", "?layout=session"])
+def test_a_later_expiry_comes_along(run: Run, servers: Servers, layout: str) -> None:
+    source, target = (servers.redis.fresh() + layout for _ in range(2))
     asyncio.run(fill(source, {ONE: samples.entries(3)}, ttl=1000.0))
     assert report(run("migrate", source, target, "--json"))["verified"] is True
-    with servers.redis.client(source) as client:
+    with servers.redis.client(source.removesuffix(layout)) as client:
         for key in client.scan_iter():
             client.expire(key, 9000)
     again = report(run("migrate", source, target, "--json"))
     assert (again["memories"]["written"], again["messages"]["written"]) == (1, 0)
     assert again["verified"] is True
-    with servers.redis.client(target) as client:
+    with servers.redis.client(target.removesuffix(layout)) as client:
         assert all(client.ttl(key) > 8000 for key in client.scan_iter())
 
 

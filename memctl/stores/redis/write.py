@@ -184,7 +184,7 @@ class Writer:
                 yield (b"RPUSH", one.base + MARK + mark, *ids)
         if one.marks:
             yield (b"SADD", one.base + MARKS_INDEX, *sorted(one.marks))
-        if ttl is not None and one.count:
+        if ttl is not None and (one.count or (one.offset and one.ttl is not None)):
             yield from self._expire(one, state, ttl, fresh=fresh)
 
     def _clear(self, one: Incoming, state: State) -> Iterator[Command]:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from memctl.errors import BadData, Failure
 from memctl.model import Memory, Page, Tally, WriteMode
+from memctl.store import Capability
 from memctl.stores._batches import Large, Small, gather
 from memctl.stores.state.document import Changed, Document, TooLarge, find
 from memctl.stores.state.edit import Draft, Edit, Plan, plan
@@ -102,7 +103,7 @@ class StateWriter:
             found = await self._plan(present, memory, offset, messages=messages)
             if isinstance(found, Failure):
                 yield Tally(memory.key, failure=found)
-            elif not found.changes:
+            elif not found.changes and not self._expires_anew(memory):
                 yield Tally(memory.key)
             else:
                 draft = await self._store.draft(name, document)
@@ -112,6 +113,10 @@ class StateWriter:
                 await draft.discard()
             if document is not None:
                 await document.close()
+
+    def _expires_anew(self, memory: Memory) -> bool:
+        """Whether a document is to be written for its expiry alone."""
+        return memory.ttl is not None and Capability.TTL in self._store.capabilities
 
     async def _plan(
         self, document: Document | None, memory: Memory, offset: int, *, messages: bool
