@@ -107,7 +107,7 @@ def wait_until(ready: Callable[[], object]) -> None:
 def test_a_signal_stops_cleanly(
     servers: Servers, postgresql_url: str, large: Path, number: signal.Signals, code: int
 ) -> None:
-    process = start("migrate", large, postgresql_url)
+    process = start("migrate", large, postgresql_url, "--rate-limit", "10000")
     count = "SELECT count(*) FROM message"
     sql = servers.postgresql.execute
     exists = "SELECT to_regclass('message') IS NOT NULL"
@@ -131,7 +131,7 @@ def assert_whole(url: str) -> None:
 
 
 def test_a_server_that_goes_away(servers: Servers, postgresql_url: str, large: Path) -> None:
-    process = start("migrate", large, postgresql_url, "--json")
+    process = start("migrate", large, postgresql_url, "--json", "--retries", "0")
     name = postgresql_url.rpartition("/")[2]
     kill = (
         "SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity "
