@@ -74,7 +74,23 @@ async def read_from(
         if some.offset == 0:
             found.append((some.memory, []))
         found[-1][1].extend(some.entries)
+    if where.whole:
+        await assert_outlined(store, where, found)
     return found
+
+
+async def assert_outlined(
+    store: ArchiveStore, where: Selection, found: list[tuple[Memory, list[Entry]]]
+) -> None:
+    """Outlines are the same but for the messages."""
+    outlined: list[tuple[Memory, list[Entry]]] = []
+    async for some in store.outlines(where):
+        if some.offset == 0:
+            outlined.append((some.memory, []))
+        outlined[-1][1].extend(some.entries)
+    assert outlined == [
+        (memory, [one._replace(message=b"") for one in entries]) for memory, entries in found
+    ]
 
 
 async def refusal(path: Path) -> BadData:
@@ -131,7 +147,7 @@ async def test_what_is_in_the_file(tmp_path: Path, ending: str) -> None:
         b'{"memctl":"archive","version":1,"created":"2025-03-01T12:00:00+01:00",'
         b'"source":"redis://host/0"}\n'
         b'{"memory":{"user":"u","session":"s","summary":"what was","attributes":{"ttl":12.5}}}\n'
-        b'{"message":' + message + b',"marks":["b","a"]}\n'
+        b'{"message":' + message + b',"marks":["b","a"],"id":"m"}\n'
         b'{"memory":{"user":"","session":"e\\udcff","part":"agent.memory","summary":null,'
         b'"attributes":{}}}\n'
         b'{"memory":{"user":"u","session":"t","summary":null,"attributes":{}}}\n'
@@ -242,10 +258,58 @@ async def test_lines_in_another_order(tmp_path: Path) -> None:
     assert json.loads(found[4].message)["t"] == 'a","marks":["no"]}'
 
 
+async def test_archives_of_before(tmp_path: Path) -> None:
+    """Until memctl 1.0 a line had an id only where it was not the message's own."""
+    path = tmp_path / "a.ndjson"
+    path.write_bytes(
+        sealed(
+            b'{"memory":{"user":"u","session":"s","summary":null,"attributes":{}}}',
+            b'{"message":{"id":"1"},"marks":["a"]}',
+            b'{"message":{"id":"x","n":NaN},"marks":[],"id":"2"}',
+            b'{"message":{"id":"3"},"marks":["b","a"],"index":4}',
+            b'{"memory":{"user":"u","session":"t","summary":null,"attributes":{}}}',
+            b'{"message":{"id":"1"},"marks":[],"index":null}',
+            b'{"message":{"id":"2"},"marks":["a"],"id":"\\ud800","index":18446744073709551616}',
+            memories=2,
+            messages=5,
+        )
+    )
+    [(_, first), (_, second)] = await read(path)
+    assert first == [
+        Entry("1", b'{"id":"1"}', ("a",)),
+        Entry("2", b'{"id":"x","n":NaN}'),
+        Entry("3", b'{"id":"3"}', ("b", "a"), 4),
+    ]
+    assert second == [
+        Entry("1", b'{"id":"1"}'),
+        Entry("\ud800", b'{"id":"2"}', ("a",), 18446744073709551616),
+    ]
+
+
+async def test_lines_that_would_swallow_others(tmp_path: Path) -> None:
+    """Three lines that make JSON together, and none alone."""
+    path = tmp_path / "a.ndjson"
+    lines = [
+        b'{"memory":{"user":"u","session":"s"}}',
+        b'{"message":{"id":"1"},"marks":[],"x":[{}',
+        b'{"message":{"id":"2"},"marks":[]}',
+        b'{"message":{"id":"3"},"marks":[]}]}',
+        b'{"message":{"id":"4"},"marks":[]},{"marks":[]},{"marks":[]}',
+    ]
+    path.write_bytes(sealed(*lines, messages=4))
+    await refusal(path)
+
+
 @pytest.mark.parametrize(
     "lines",
     [
         [b'{"message":{"id":"1"},"marks":[]}'],
+        [b'{"memory":{"user":"u","session":"s"}}', b'{"message":{"id":"1"},"marks":[],"id":5}'],
+        [b'{"memory":{"user":"u","session":"s"}}', b'{"message":{"id":"1"},"marks":[],"id":null}'],
+        [
+            b'{"memory":{"user":"u","session":"s"}}',
+            b'{"message":{"id":"1"},"marks":[],"index":""}',
+        ],
         [b'{"memory":{"user":"u"}}'],
         [b'{"memory":{"user":"u","session":5}}'],
         [b'{"memory":{"user":"u","session":"s","summary":[]}}'],

@@ -2,20 +2,24 @@
 
     {"memctl":"archive","version":1,"created":"2025-03-01T12:00:00+01:00","source":"redis://host/0"}
     {"memory":{"user":"u","session":"s","summary":null,"attributes":{}}}
-    {"message":{...as it was stored...},"marks":["hint"]}
+    {"message":{...as it was stored...},"marks":["hint"],"id":"..."}
     {"end":{"memories":1,"messages":1,"digest":"sha256:..."}}
 
 A memory is followed by its messages, in order.  The digest is that of all bytes before the last
 line.  Some fields are there only where they say something: ``part`` of a memory that is one of
-several in its session; the attribute ``ttl``, the seconds that it had still to live; ``id`` of a
-message where it is not the message's own; ``index``, the position column of the SQL layout.
+several in its session; the attribute ``ttl``, the seconds that it had still to live; ``index``, the
+position column of the SQL layout.  ``id`` is missing in archives of memctl 1.0 where it is the
+message's own.  Always there, it lets a line be written, and told from others, without a look into
+its message.
 """
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable
+import json
+from collections.abc import Iterator, Sequence
 from enum import Enum
+from itertools import chain, repeat
 from typing import Any, NamedTuple
 
 from memctl import codec
@@ -27,8 +31,8 @@ Line = bytes | bytearray
 
 VERSION = 1
 _LARGE = 1024 * 1024
-_MESSAGE = b'{"message":'
-_MARKS = b',"marks":'
+MESSAGE = b'{"message":'
+MARKS = b',"marks":'
 
 
 class Kind(Enum):
@@ -71,7 +75,7 @@ class ArchiveWriter:
         self._write(memory_line(memory))
         self.memories += 1
 
-    def entries(self, entries: Iterable[Entry]) -> None:
+    def entries(self, entries: Sequence[Entry]) -> None:
         """Adds messages to the memory opened last.
 
         Raises:
@@ -114,41 +118,57 @@ def memory_line(memory: Memory) -> bytes:
     return codec.dumps({"memory": record}) + b"\n"
 
 
-def message_lines(entries: Iterable[Entry]) -> Iterable[tuple[bytes, int]]:
+def message_lines(entries: Sequence[Entry]) -> Iterator[tuple[bytes, int]]:
     """Pieces of the records of messages, each with the number of messages that it ends.
 
+    Stores hand out nothing but JSON objects, so that none is parsed again which looks like one.
+
     Raises:
-        BadData: a message is not a JSON object.
+        BadData: a message does not even begin and end like an object, and is none.
     """
-    some: list[bytes] = []
-    messages = 0
+    messages = [entry.message for entry in entries]
+    if {text[:1] + text[-1:] for text in messages} - {b"{}"}:
+        _check(entries)
+    tails = _tails(entries)
+    if max(map(len, messages), default=0) < _LARGE:
+        pieces = zip(repeat(MESSAGE), messages, tails, strict=False)
+        lines = b"".join(chain.from_iterable(pieces))
+        if lines.count(b"\n") == len(messages) and b"\r" not in lines:
+            yield lines, len(messages)
+            return
+    del messages
+    for entry, tail in zip(entries, tails, strict=True):
+        yield MESSAGE, 0
+        yield _in_one_line(entry.message), 0
+        yield tail, 1
+
+
+def _check(entries: Sequence[Entry]) -> None:
     for entry in entries:
-        message = entry.message
-        if b"\n" in message or b"\r" in message:
-            # Outside of JSON texts, where they are escaped, both are but white space.
-            message = message.replace(b"\n", b" ").replace(b"\r", b" ")
-        if len(message) < _LARGE:
-            some += (_MESSAGE, message, _about(entry))
-            messages += 1
-            continue
-        yield b"".join((*some, _MESSAGE)), messages
-        yield message, 0
-        some, messages = [_about(entry)], 1
-    yield b"".join(some), messages
+        try:
+            codec.field(entry.message, "id")
+        except ValueError as error:
+            raise BadData(f"the message {entry.id!r} is not a JSON object: {error}") from error
 
 
-def _about(entry: Entry) -> bytes:
-    """The rest of the line, behind the message."""
-    try:
-        own = codec.field(entry.message, "id")
-    except ValueError as error:
-        raise BadData(f"the message {entry.id!r} is not a JSON object: {error}") from error
-    fields: dict[str, Any] = {"marks": list(entry.marks)}
-    if own != entry.id:
-        fields["id"] = entry.id
-    if entry.index is not None:
-        fields["index"] = entry.index
-    return b"," + codec.dumps(fields)[1:] + b"\n"
+def _in_one_line(message: bytes) -> bytes:
+    if b"\n" in message or b"\r" in message:
+        # Outside of JSON texts, where they are escaped, both are but white space.
+        return message.replace(b"\n", b" ").replace(b"\r", b" ")
+    return message
+
+
+def _tails(entries: Sequence[Entry]) -> list[bytes]:
+    """The rests of the lines, behind the messages."""
+    marks = {some: codec.dumps({"marks": some}).decode() for some in {one.marks for one in entries}}
+    marks = {some: f',{text[1:-1]},"id":' for some, text in marks.items()}
+    # In pure ASCII, with a new line where there is none in a JSON text, to be cut again there.
+    ids = json.dumps([one.id for one in entries], separators=("\n", ":"))[1:-1].split("\n")
+    ends = ["}\n" if one.index is None else f',"index":{one.index}}}\n' for one in entries]
+    return [
+        f"{marks[one.marks]}{id}{end}".encode()
+        for one, id, end in zip(entries, ids, ends, strict=False)
+    ]
 
 
 def kind_of(line: Line) -> Kind:
@@ -209,15 +229,15 @@ def split(line: Line) -> tuple[bytes, dict[str, Any]]:
     """
     fields = _tail(line)
     if fields is not None:
-        return bytes(memoryview(line)[len(_MESSAGE) : line.rindex(_MARKS)]), fields
+        return bytes(memoryview(line)[len(MESSAGE) : line.rindex(MARKS)]), fields
     record = _object(codec.loads(bytes(line)))
     return codec.dumps(_object(record.get("message"))), _checked(record)
 
 
 def _tail(line: Line) -> dict[str, Any] | None:
     """The fields of a line behind its message; None if it is not in memctl's own order."""
-    at = line.rfind(_MARKS)
-    if at < 0 or not line.startswith(_MESSAGE):
+    at = line.rfind(MARKS)
+    if at < 0 or not line.startswith(MESSAGE):
         return None
     try:
         # It is JSON only if nothing but the line itself is open before these marks.
@@ -234,7 +254,7 @@ def entry(message: bytes, fields: dict[str, Any]) -> Entry:
         value = codec.outline(message)
     except ValueError:
         # Somebody else's line, with more fields between the message and its marks
-        fields = codec.loads(_MESSAGE + message + b"}") | fields
+        fields = codec.loads(MESSAGE + message + b"}") | fields
         value = fields["message"]
         message = codec.dumps(value)
     id = fields.get("id", _object(value).get("id"))

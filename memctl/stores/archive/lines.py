@@ -7,7 +7,8 @@ import os
 
 from memctl.stores.archive.compression import decompressed
 
-_BLOCK = 1024 * 1024
+_BLOCK = 256 * 1024
+"""Larger ones go back to the system when they are done with, and cost more than they spare."""
 _SNIFFED = 8
 
 
@@ -20,6 +21,11 @@ class FileAt(io.RawIOBase):
 
     def readable(self) -> bool:
         return True
+
+    def read(self, size: int = -1) -> bytes:
+        data = os.pread(self._descriptor, size, self._offset)
+        self._offset += len(data)
+        return data
 
     def readinto(self, buffer: bytearray | memoryview) -> int:  # type: ignore[override]
         count = os.preadv(self._descriptor, [buffer], self._offset)
@@ -41,26 +47,46 @@ class Lines:
         self._block = b""
         self._at = 0
 
-    def next(self, most: int | None = None) -> bytes | bytearray:
-        """The next line and its end; nothing behind the last.
+    def first(self, most: int) -> bytes | bytearray:
+        """The first line and its end.
 
         Where no line ends within about ``most`` bytes, these.
 
         Raises:
             DAMAGE: compressed data is cut off or damaged.
         """
-        end = self._block.find(b"\n", self._at) + 1
-        if end:
-            line = self._block[self._at : end]
-            self._at = end
-            return line
-        return self._long(most)
+        self._read()
+        return self._line(b"", most)
 
-    def _long(self, most: int | None) -> bytes | bytearray:
-        """A line that reaches into the next block."""
-        line = bytearray(self._block[self._at :])
+    def block(self) -> bytes | bytearray:
+        """The next lines and their ends, about a block; nothing behind the last.
+
+        A line that is longer than a block comes alone, as a ``bytearray``.
+
+        Raises:
+            DAMAGE: as ``first``.
+        """
+        end = self._block.rfind(b"\n", self._at) + 1
+        if end:
+            lines = self._block[self._at : end]
+            self._at = end
+            return lines
+        begun = self._block[self._at :]
+        self._read()
+        end = self._block.rfind(b"\n") + 1
+        if end and len(begun) + end <= 2 * _BLOCK:
+            self._at = end
+            return begun + self._block[:end]
+        return self._line(begun)
+
+    def _read(self) -> None:
+        self._block = self._stream.read(_BLOCK) or b""
+        self._at = 0
+
+    def _line(self, begun: bytes, most: int | None = None) -> bytes | bytearray:
+        """The line that has begun, and goes on in the block that was read."""
+        line = bytearray(begun)
         while True:
-            self._block = self._stream.read(_BLOCK) or b""
             self._at = self._block.find(b"\n") + 1
             if self._at or not self._block:
                 line += self._block[: self._at]
@@ -68,3 +94,14 @@ class Lines:
             line += self._block
             if most is not None and len(line) > most:
                 return line
+            self._read()
+
+
+def cut(block: bytes | bytearray) -> list[bytes | bytearray]:
+    """The lines of a block, without their ends; a long line keeps its own."""
+    if isinstance(block, bytearray):
+        return [block]
+    lines: list[bytes | bytearray] = [*block.split(b"\n")]
+    if not lines[-1]:
+        lines.pop()
+    return lines

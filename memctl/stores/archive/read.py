@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from itertools import islice
 
@@ -11,21 +11,19 @@ from memctl.errors import BadData
 from memctl.model import Entry, Memory, MemoryKey, Page
 from memctl.selection import Selection
 from memctl.store import PAGE_ENTRIES
-from memctl.stores._pages import paged
+from memctl.stores._pages import Filling
+from memctl.stores.archive.bulk import check_messages, entries, pieces
 from memctl.stores.archive.compression import DAMAGE
 from memctl.stores.archive.format import (
     VERSION,
     Kind,
-    check_message,
+    Line,
     digest_text,
-    entry,
-    kind_of,
     read_end,
     read_header,
     read_memory,
-    split,
 )
-from memctl.stores.archive.lines import Lines
+from memctl.stores.archive.lines import Lines, cut
 
 _HEADER_BYTES = 64 * 1024
 
@@ -47,10 +45,10 @@ def verify(descriptor: int, label: str) -> Contents:
     check = _Check(label)
     try:
         lines = Lines(descriptor)
-        check.header(lines.next(_HEADER_BYTES))
+        check.header(lines.first(_HEADER_BYTES))
         while not check.ended:
-            check.line(lines.next())
-        check.nothing_more(lines.next(1))
+            check.block(lines.block())
+        check.nothing_more(bool(lines.block()))
     except DAMAGE as error:
         raise check.cut_off(str(error)) from error
     return check.contents
@@ -68,7 +66,7 @@ class _Check:
         self._messages = 0
         self._key: MemoryKey | None = None
 
-    def header(self, line: bytes | bytearray) -> None:
+    def header(self, line: Line) -> None:
         header = read_header(line)
         if header is None:
             raise BadData(
@@ -82,47 +80,56 @@ class _Check:
             )
         source = header.get("source")
         self.contents.source = source if isinstance(source, str) else None
-        self._take(line)
+        self._hash.update(line)
+        self._lines = 1
 
-    def line(self, line: bytes | bytearray) -> None:
-        """The next line.  Light: that messages are JSON follows from the digest."""
-        if not line:
+    def block(self, block: bytes | bytearray) -> None:
+        """The next lines.  Light: that messages are JSON follows from the digest."""
+        if not block:
             raise self.cut_off("its last line is missing")
+        lines = cut(block)
+        before = self._lines
         try:
-            kind = kind_of(line)
-            if kind is Kind.MEMORY:
-                self._memory(read_memory(line).key)
-            elif kind is Kind.MESSAGE:
-                check_message(line)
-                self._message()
-            else:
-                self._end(line)
+            for kind, some in pieces(lines):
+                if self.ended:
+                    break
+                if kind is Kind.END:
+                    size = sum(map(len, lines[: self._lines - before])) + self._lines - before
+                    self._hash.update(memoryview(block)[:size])
+                    self._end(some[0])
+                elif kind is Kind.MEMORY:
+                    self._memory(read_memory(some[0]))
+                else:
+                    self._messages_in(some)
+                    continue
+                self._lines += 1
         except ValueError as error:
-            if not line.endswith(b"\n"):
+            if self._lines - before == len(lines) - 1 and not block.endswith(b"\n"):
                 raise self.cut_off("its last line is not whole") from error
             raise BadData(
                 f"{self._label}: line {self._lines + 1} is no record of an archive ({error})",
                 "get a whole and unchanged copy of it",
             ) from error
-        self._take(line)
+        if self.ended:
+            self.nothing_more(self._lines - before < len(lines))
+        else:
+            self._hash.update(block)
 
-    def _take(self, line: bytes | bytearray) -> None:
-        self._hash.update(line)
-        self._lines += 1
+    def _memory(self, memory: Memory) -> None:
+        if memory.key in self.contents.memories:
+            raise ValueError(f"the memory {memory.key} comes twice")
+        self.contents.memories[memory.key] = 0
+        self._key = memory.key
 
-    def _memory(self, key: MemoryKey) -> None:
-        if key in self.contents.memories:
-            raise ValueError(f"the memory {key} comes twice")
-        self.contents.memories[key] = 0
-        self._key = key
-
-    def _message(self) -> None:
+    def _messages_in(self, lines: list[Line]) -> None:
         if self._key is None:
             raise ValueError("a message without a memory")
-        self.contents.memories[self._key] += 1
-        self._messages += 1
+        for count in check_messages(lines):
+            self.contents.memories[self._key] += count
+            self._messages += count
+            self._lines += count
 
-    def _end(self, line: bytes | bytearray) -> None:
+    def _end(self, line: Line) -> None:
         end = read_end(line)
         if (end.memories, end.messages) != (len(self.contents.memories), self._messages):
             raise BadData(
@@ -137,9 +144,9 @@ class _Check:
             )
         self.ended = True
 
-    def nothing_more(self, rest: bytes | bytearray) -> None:
+    def nothing_more(self, more: bool) -> None:
         """Nothing may follow the last line."""
-        if rest:
+        if more:
             raise BadData(f"{self._label}: there is more behind its end", "get a clean copy of it")
 
     def cut_off(self, why: str) -> BadData:
@@ -159,49 +166,53 @@ class Sections:
     def __init__(self, descriptor: int, label: str) -> None:
         self._label = label
         self._lines = Lines(descriptor)
-        self._lines.next()  # the header
-        self._next: bytes | bytearray = b""
+        self._lines.first(_HEADER_BYTES)
+        self._pieces: Iterator[tuple[Kind, list[Line]]] = iter(())
         self._kind: Kind | None = None
+        self._piece: list[Line] = []
 
     def __iter__(self) -> Iterator[Memory]:
         """Each memory; what was not read of its messages is passed over."""
         self._advance()
         while self._kind is Kind.MEMORY:
-            memory = read_memory(self._next)
+            memory = read_memory(self._piece[0])
             self._advance()
             yield memory
-            for _ in self.lines():
+            for _ in self.runs():
                 continue
 
-    def lines(self) -> Iterator[bytes | bytearray]:
-        """The lines of the messages of the memory that came last."""
+    def runs(self) -> Iterator[list[Line]]:
+        """The lines of the messages of the memory that came last, some at a time.
+
+        A long one comes alone, and is the only one with its end.
+        """
         while self._kind is Kind.MESSAGE:
-            yield self._next
+            piece, self._piece = [self._piece], []
+            yield piece.pop()  # not kept here while it is used: it may be large
             self._advance()
 
-    def entries(self) -> Iterator[Entry]:
-        """The messages of the memory that came last.
+    def entries(self, read: Callable[[list[Line]], list[Entry]]) -> Iterator[list[Entry]]:
+        """The messages of the memory that came last, some at a time.
 
         Raises:
             BadData: one is not a JSON object with an id.
         """
-        while self._kind is Kind.MESSAGE:
-            message, fields = split(self._next)
-            self._next = b""  # a large line goes before its message is looked into
+        for run in self.runs():
             try:
-                found = entry(message, fields)
+                found = [read(run)]
             except ValueError as error:
                 raise BadData(f"{self._label} holds a message that is not one: {error}") from error
-            del message
-            yield found
-            del found
-            self._advance()
+            yield found.pop()
 
     def _advance(self) -> None:
-        self._next = b""
+        self._piece = []
         try:
-            self._next = self._lines.next()
-            self._kind = kind_of(self._next)
+            while (piece := next(self._pieces, None)) is None:
+                lines = cut(self._lines.block())
+                if not lines:
+                    raise ValueError("it ends too early")
+                self._pieces = pieces(lines)
+            self._kind, self._piece = piece
         except (ValueError, *DAMAGE) as error:
             raise BadData(
                 f"{self._label} changed while it was read: {error}", "run the same command again"
@@ -215,9 +226,17 @@ def headers(descriptor: int, label: str, where: Selection) -> Iterator[list[Memo
         yield some
 
 
-def read_pages(descriptor: int, label: str, where: Selection) -> Iterator[Page]:
-    """The memories whose keys are selected, whole."""
+def read_pages(
+    descriptor: int,
+    label: str,
+    where: Selection,
+    read: Callable[[list[Line]], list[Entry]] = entries,
+) -> Iterator[Page]:
+    """The memories whose keys are selected, whole; ``read`` makes messages of lines."""
     sections = Sections(descriptor, label)
     for memory in sections:
         if where.has_key(memory.key):
-            yield from paged(memory, sections.entries(), empty=True)
+            filling = Filling(memory)
+            for some in sections.entries(read):
+                yield from filling.take(some)
+            yield filling.page(last=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import stat
 import tempfile
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import ExitStack
 from datetime import datetime
 from functools import partial
@@ -14,7 +14,7 @@ from typing import TypeVar
 
 from memctl.errors import BadData, Unavailable
 from memctl.location import Location, same_file
-from memctl.model import Memory, MemoryInfo, Page, Tally, WriteMode
+from memctl.model import Entry, Memory, MemoryInfo, Page, Tally, WriteMode
 from memctl.selection import Selection
 from memctl.store import Capability, Store
 from memctl.stores._catalogue import count
@@ -23,8 +23,9 @@ from memctl.stores._id_set import IdSet
 from memctl.stores._locks import FileLock
 from memctl.stores._pages import gathered, together
 from memctl.stores._threads import in_thread
+from memctl.stores.archive import bulk
 from memctl.stores.archive.compression import compressed
-from memctl.stores.archive.format import ArchiveWriter
+from memctl.stores.archive.format import ArchiveWriter, Line
 from memctl.stores.archive.read import Contents, Sections, headers, read_pages, verify
 from memctl.stores.archive.write import Fresh, Incoming, Merge
 from memctl.streams import closing
@@ -136,9 +137,16 @@ class ArchiveStore(Store):
             async for page in found:
                 yield page
 
-    async def _pages(self, where: Selection) -> AsyncIterator[Page]:
+    async def outlines(self, where: Selection) -> AsyncIterator[Page]:
+        async with closing(self._pages(where, bulk.outlines)) as found:
+            async for page in found:
+                yield page
+
+    async def _pages(
+        self, where: Selection, read: Callable[[list[Line]], list[Entry]] = bulk.entries
+    ) -> AsyncIterator[Page]:
         if self._descriptor is not None:
-            found = together(read_pages(self._descriptor, self.label, where))
+            found = together(read_pages(self._descriptor, self.label, where, read))
             while some := await self._next(found):
                 for page in some:
                     yield page

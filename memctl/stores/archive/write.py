@@ -10,7 +10,7 @@ from typing import IO
 from memctl.errors import Failure
 from memctl.model import Entry, Memory, MemoryKey, Page, Tally, WriteMode
 from memctl.stores._files import system_errors
-from memctl.stores.archive.format import ArchiveWriter, message_lines
+from memctl.stores.archive.format import ArchiveWriter, Line, message_lines
 from memctl.stores.archive.read import Contents, Sections
 
 _PIECE = 1024 * 1024
@@ -154,13 +154,19 @@ class Merge(Incoming):
             ttl = old.ttl if new.memory.ttl is None else new.memory.ttl
             self._writer.memory(Memory(old.key, summary, ttl))
         if new is None or self._mode is WriteMode.ADD:
-            for line in self._old.lines():
-                self._writer.copy(memoryview(line), 1)
+            for run in self._old.runs():
+                self._copy_run(run)
         else:
             kept = 0
         if new is not None:
             self._copy(new)
         self.after[old.key] = kept + (new.messages if new else 0)
+
+    def _copy_run(self, lines: list[Line]) -> None:
+        if isinstance(lines[0], bytearray):
+            self._writer.copy(memoryview(lines[0]), 1)
+        else:
+            self._writer.copy(b"\n".join([*lines, b""]), len(lines))
 
     def _copy(self, spooled: Spooled) -> None:
         self._spool.seek(spooled.start)
