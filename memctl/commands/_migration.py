@@ -72,43 +72,50 @@ class Migration:
         self._output.emit()
 
     async def _run(self, destination: Location, *, verify: bool, interval: float | None) -> None:
-        outcome, report = self._outcome, self._outcome.copied
+        report = self._outcome.copied
         await self._retries.run(
-            lambda: self._copy(destination, interval), lambda: len(report.settled)
+            lambda: self._attempt(destination, verify=verify, interval=interval),
+            lambda: len(report.settled),
         )
         for text in report.warnings:
             self._output.warn(text)
-        origin = self._origin
-        refuse_absent(
-            self._where, report.memories.selected, origin.label, origin.options.get("path")
-        )
-        if verify and not outcome.dry_run and report.memories.written:
-            await self._retries.run(lambda: self._verify(destination), lambda: 0)
+        selected, path = report.memories.selected, self._origin.options.get("path")
+        refuse_absent(self._where, selected, self._origin.label, path)
 
-    async def _copy(self, destination: Location, interval: float | None) -> None:
+    async def _attempt(
+        self, destination: Location, *, verify: bool, interval: float | None
+    ) -> None:
         """One attempt, which goes on where the one before ended."""
-        outcome, report, where = self._outcome, self._outcome.copied, self._where
+        dry_run = self._outcome.dry_run
         async with self._source() as source:
-            target = self._timed(make_target(destination, dry_run=outcome.dry_run))
+            target = self._timed(make_target(destination, dry_run=dry_run))
             if not self._examined:
                 await self._examine(source, target)
             async with opened(target, self._output):
-                if not outcome.dry_run:
+                if not dry_run:
                     await target.lock(holder())
                 self._retries.reached = True
-                if not self._copied:
-                    rest = where.without(frozenset(report.settled))
-                    with self._output.progress("copying") as progress:
-                        await copy(
-                            source, target, rest, self._options, report, progress, self._stop
-                        )
-                    self._copied = True
+                await self._copy(source, target)
                 if interval is not None:
-                    await follow(
-                        *(source, target, where, self._options, report, self._stop),
-                        interval,
-                        self._tell,
-                    )
+                    await self._follow(source, target, interval)
+                if verify and not dry_run and self._outcome.copied.memories.written:
+                    await self._verify(destination)
+
+    async def _copy(self, source: Store, target: Store) -> None:
+        """Copies what is not settled yet; once, for what follows is for ``follow``."""
+        if self._copied:
+            return
+        report = self._outcome.copied
+        rest = self._where.without(frozenset(report.settled))
+        with self._output.progress("copying") as progress:
+            await copy(source, target, rest, self._options, report, progress, self._stop)
+        self._copied = True
+
+    async def _follow(self, source: Store, target: Store, interval: float) -> None:
+        report = self._outcome.copied
+        await follow(
+            source, target, self._where, self._options, report, self._stop, interval, self._tell
+        )
 
     @asynccontextmanager
     async def _source(self) -> AsyncIterator[Store]:
@@ -142,6 +149,7 @@ class Migration:
             self._output.detail(text)
 
     async def _verify(self, destination: Location) -> None:
+        """Compares both sides by fresh reads, while the target is still locked."""
         outcome, report = self._outcome, self._outcome.copied
         async with (
             self._source() as source,
