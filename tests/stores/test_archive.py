@@ -259,7 +259,7 @@ async def test_lines_in_another_order(tmp_path: Path) -> None:
 
 
 async def test_archives_of_before(tmp_path: Path) -> None:
-    """Until memctl 1.0 a line had an id only where it was not the message's own."""
+    """Until memctl 0.1 a line had an id only where it was not the message's own."""
     path = tmp_path / "a.ndjson"
     path.write_bytes(
         sealed(

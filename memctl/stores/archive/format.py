@@ -8,7 +8,7 @@
 A memory is followed by its messages, in order.  The digest is that of all bytes before the last
 line.  Some fields are there only where they say something: ``part`` of a memory that is one of
 several in its session; the attribute ``ttl``, the seconds that it had still to live; ``index``, the
-position column of the SQL layout.  ``id`` is missing in archives of memctl 1.0 where it is the
+position column of the SQL layout.  ``id`` is missing in archives of memctl 0.1 where it is the
 message's own.  Always there, it lets a line be written, and told from others, without a look into
 its message.
 """
