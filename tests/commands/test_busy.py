@@ -110,9 +110,9 @@ def large(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 
 def is_writing(target: str, folder: Path) -> bool:
-    """Whether a run has the lock: its file is there, or what was written under it."""
+    """Whether a run has the lock: its file is there and signed, or what was written under it."""
     if "://" not in target:
-        return any(folder.rglob(".*memctl-lock"))
+        return any(path.read_text() for path in folder.rglob(".*memctl-lock"))
     try:
         return bool(keys(target))
     except Uninitialised:
