@@ -165,13 +165,13 @@ class SqlDatabase(SqlDialect):
     # Reading
 
     @asynccontextmanager
-    async def snapshot(self) -> AsyncIterator[AsyncConnection]:
-        """A connection in a read-only transaction."""
+    async def snapshot(self, *, opened: bool = True) -> AsyncIterator[AsyncConnection]:
+        """A connection in a read-only transaction; ``opened`` where messages are looked into."""
         with self.errors():
             async with self._engine.connect() as connection:
                 await self.begin_read(connection)
                 try:
-                    if not self._searched:
+                    if opened and not self._searched:
                         await self._find_huge(connection)
                     yield connection
                 finally:
@@ -210,9 +210,13 @@ class SqlDatabase(SqlDialect):
 
     @abstractmethod
     def rows(
-        self, connection: AsyncConnection, sql: str, values: dict[str, list[str]]
+        self,
+        connection: AsyncConnection,
+        sql: str,
+        values: dict[str, list[str]],
+        size: int = FETCH_ROWS,
     ) -> AsyncIterator[Sequence[Any]]:
-        """The result in partitions of FETCH_ROWS, from the driver itself."""
+        """The result in partitions of ``size`` rows, from the driver itself."""
 
     def plain(self, sql: str, values: dict[str, list[str]]) -> tuple[str, Sequence[Any]]:
         """A statement and its values as the driver takes them."""

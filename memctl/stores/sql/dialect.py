@@ -151,12 +151,12 @@ class SqlDialect(Store):
         """The statement that reads messages, memory after memory, in order.
 
         Its columns are the session, the user, the row id, the index, the message and its marks as a
-        JSON array.  An ``outline`` has an empty object for a message that need not be looked into.
+        JSON array.  An ``outline`` has NULL for every message.
         """
         columns = (
             f"{self.sortable('m.session_id')} AS session_id, {self.sortable(self.user)} AS owner, "
             f"{self.sortable('m.id')} AS id, {self.index} AS position, "
-            f"{self.contents(outline=outline)} AS payload, k.marks AS marks"
+            f"{'NULL' if outline else self.small_payload()} AS payload, k.marks AS marks"
         )
         order = ", ".join(self.exact(name) for name in ("session_id", "owner"))
         return (
@@ -170,13 +170,10 @@ class SqlDialect(Store):
         """A SELECT of the marks of every message that has some."""
         return f"SELECT k.msg_id, {self.mark_list} AS marks FROM message_mark k GROUP BY k.msg_id"
 
-    def contents(self, *, outline: bool) -> str:
+    def small_payload(self) -> str:
         """The message, or NULL for a large one, which is fetched by itself."""
         small = f"CASE WHEN {self.size()} <= {SMALL_BYTES} THEN {self.payload} END"
-        small = self.huge.hidden(small)
-        if not outline:
-            return small
-        return f"CASE WHEN {self.splits()} THEN {self.stub_cast.format(_NOTHING)} ELSE {small} END"
+        return self.huge.hidden(small)
 
     def is_huge(self) -> str:
         """SQL that tells whether ``m.msg`` is a huge message."""
@@ -189,6 +186,3 @@ class SqlDialect(Store):
         lists = (name for name, value in values.items() if isinstance(value, list))
         statement = text(sql).bindparams(*(bindparam(name, expanding=True) for name in lists))
         return statement, {**values, **used}
-
-
-_NOTHING = "'{}'"

@@ -147,7 +147,11 @@ class MysqlStore(SqlStore):
             yield other
 
     async def rows(
-        self, connection: AsyncConnection, sql: str, values: dict[str, list[str]]
+        self,
+        connection: AsyncConnection,
+        sql: str,
+        values: dict[str, list[str]],
+        size: int = FETCH_ROWS,
     ) -> AsyncIterator[Sequence[Any]]:
         statement, bound = self.plain(sql, values)
         driver = (await connection.get_raw_connection()).driver_connection
@@ -155,7 +159,7 @@ class MysqlStore(SqlStore):
         cursor = await driver.cursor(aiomysql.SSCursor)
         try:
             await cursor.execute(statement, tuple(bound))
-            while rows := await cursor.fetchmany(FETCH_ROWS):
+            while rows := await cursor.fetchmany(size):
                 yield rows
         finally:
             await cursor.close()

@@ -27,6 +27,9 @@ from memctl.streams import closing
 CONNECT_TIMEOUT = 15
 """Seconds until an attempt to connect is given up."""
 
+WORK_KILOBYTES = 32 * 1024
+"""What the server may use to sort and to join what is read."""
+
 UNIQUE_VIOLATION = "23505"
 UNKNOWN_SETTING = "42704"
 _GONE = "is the server running, and are host and port right?"
@@ -160,7 +163,11 @@ class PostgresqlStore(SqlStore):
         return b"".join(pieces)
 
     async def rows(
-        self, connection: AsyncConnection, sql: str, values: dict[str, list[str]]
+        self,
+        connection: AsyncConnection,
+        sql: str,
+        values: dict[str, list[str]],
+        size: int = FETCH_ROWS,
     ) -> AsyncIterator[Sequence[Any]]:
         statement, bound = self.plain(sql, values)
         async with self._turn:
@@ -168,7 +175,7 @@ class PostgresqlStore(SqlStore):
 
         async def fetch() -> Sequence[Any]:
             async with self._turn:
-                found: Sequence[Any] = await cursor.fetch(FETCH_ROWS)
+                found: Sequence[Any] = await cursor.fetch(size)
                 return found
 
         async with closing(ahead(fetch)) as partitions:
@@ -206,7 +213,11 @@ class PostgresqlStore(SqlStore):
         await connection.execution_options(
             isolation_level="REPEATABLE READ", postgresql_readonly=True
         )
-        await connection.exec_driver_sql("SELECT 1")  # only now the transaction begins
+        # Millions of rows are sorted and joined, for which the usual 4 MB are little.
+        await connection.exec_driver_sql(
+            f"SELECT set_config('work_mem', '{WORK_KILOBYTES}', true) FROM pg_settings "
+            f"WHERE name = 'work_mem' AND setting::bigint < {WORK_KILOBYTES}"
+        )
 
     async def begin_write(self, connection: AsyncConnection) -> None:
         await connection.exec_driver_sql("SELECT 1")

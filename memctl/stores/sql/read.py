@@ -17,7 +17,7 @@ from memctl.errors import BadData
 from memctl.model import Entry, Memory, MemoryKey, Page
 from memctl.selection import Selection
 from memctl.store import PAGE_BYTES, PAGE_ENTRIES
-from memctl.stores.sql.database import SqlDatabase
+from memctl.stores.sql.database import FETCH_ROWS, SqlDatabase
 from memctl.streams import closing
 
 _SESSION_AND_USER = itemgetter(0, 1)
@@ -40,7 +40,10 @@ class SqlReader:
         """Pages of the memories, those without messages at the end."""
         store, where = self._store, self._where
         seen: set[MemoryKey] = set()
-        async with store.snapshot() as connection, store.aside(connection) as aside:
+        async with (
+            store.snapshot(opened=not self._outline) as connection,
+            store.aside(connection) as aside,
+        ):
             async with closing(self._with_messages(connection, aside)) as pages:
                 async for page in pages:
                     if page.last:
@@ -62,10 +65,11 @@ class SqlReader:
         condition, values = self._store.conditions(self._where)
         statement = self._store.ordered(condition, outline=self._outline)
         cutter: _Cutter | None = None
-        async with closing(self._store.rows(connection, statement, values)) as partitions:
+        size = PAGE_ENTRIES if self._outline else FETCH_ROWS
+        async with closing(self._store.rows(connection, statement, values, size)) as partitions:
             async for rows in partitions:
                 # Large messages come one by one, and a page of them is not to be waited for.
-                alone = None in map(_PAYLOAD, rows)
+                alone = not self._outline and None in map(_PAYLOAD, rows)
                 for some in ([row] for row in rows) if alone else (rows,):
                     for (session, user), found in groupby(some, _SESSION_AND_USER):
                         key = MemoryKey(user, session)
@@ -88,7 +92,9 @@ class SqlReader:
     ) -> list[Entry]:
         """Rows of one memory as entries; a large message comes alone, if it is still there."""
         _, _, row_ids, indexes, messages, marks = zip(*rows, strict=True)
-        if messages[0] is None:
+        if self._outline:
+            messages = (b"",) * len(rows)
+        elif messages[0] is None:
             messages = (await self._store.fetch(aside, row_ids[0]),)
             if not messages[0]:
                 return []
@@ -101,14 +107,18 @@ class SqlReader:
             skipped = len(start)
             names = [row_id[skipped:] for row_id in row_ids]
         else:
-            names = list(map(self._name, repeat(start), row_ids, messages))
+            pairs = zip(row_ids, messages, strict=True)
+            names = [await self._name(aside, start, *pair) for pair in pairs]
         labels = [_labels(found) if found else () for found in marks]
-        return list(map(Entry, names, repeat(b"") if self._outline else messages, labels, indexes))
+        return list(map(Entry, names, messages, labels, indexes))
 
-    def _name(self, start: str, row_id: str, message: bytes) -> str:
+    async def _name(self, aside: AsyncConnection, start: str, row_id: str, message: bytes) -> str:
         """The message id, which only the message tells where the row id is of another form."""
         if row_id.startswith(start):
             return row_id.removeprefix(start)
+        message = message or codec.utf8(await self._store.fetch(aside, row_id))
+        if not message:  # deleted meanwhile
+            return row_id
         try:
             return codec.field(message, "id") or row_id
         except ValueError as error:

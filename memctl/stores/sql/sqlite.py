@@ -134,15 +134,12 @@ class SqliteStore(SqlStore):
         # LIMIT -1 and CROSS JOIN make SQLite keep the order of the inner statement.
         found = (
             f"(SELECT m.rowid AS row, m.session_id AS session_id, {self.user} AS owner, "
-            f"m.id AS id, {self.index} AS position, {self.splits() if outline else 0} AS plain "
-            f"FROM {self.source()} WHERE {condition} "
+            f"m.id AS id, {self.index} AS position FROM {self.source()} WHERE {condition} "
             f"ORDER BY m.session_id, 3, {self.index}, m.id LIMIT -1) AS o"
         )
-        message = self.contents(outline=False)
-        if outline:
-            look = f"(SELECT {message} FROM message m WHERE m.rowid = o.row)"
-            message = f"CASE WHEN o.plain THEN x'7b7d' ELSE {look} END"
-        else:
+        message = "NULL"
+        if not outline:
+            message = self.small_payload()
             found += " CROSS JOIN message m ON m.rowid = o.row"
         marks = f"SELECT {self.mark_list} FROM message_mark k WHERE k.msg_id = o.id GROUP BY 1=1"
         return f"SELECT o.session_id, o.owner, o.id, o.position, {message}, ({marks}) FROM {found}"
@@ -171,12 +168,16 @@ class SqliteStore(SqlStore):
             self._copy.remove()
 
     async def rows(
-        self, connection: AsyncConnection, sql: str, values: dict[str, list[str]]
+        self,
+        connection: AsyncConnection,
+        sql: str,
+        values: dict[str, list[str]],
+        size: int = FETCH_ROWS,
     ) -> AsyncIterator[Sequence[Any]]:
         statement, bound = self.plain(sql, values)
         cursor = await (await _driver(connection)).execute(statement, bound)
         try:
-            fetch = partial(_fetch, cursor)
+            fetch = partial(_fetch, cursor, size)
             async with closing(ahead(fetch)) as partitions:
                 async for rows in partitions:
                     yield rows
@@ -283,8 +284,8 @@ async def _driver(connection: AsyncConnection) -> aiosqlite.Connection:
     return driver
 
 
-async def _fetch(cursor: aiosqlite.Cursor) -> Sequence[Any]:
-    return list(await cursor.fetchmany(FETCH_ROWS))
+async def _fetch(cursor: aiosqlite.Cursor, size: int) -> Sequence[Any]:
+    return list(await cursor.fetchmany(size))
 
 
 def _prepare(driver: sqlite3.Connection) -> None:

@@ -33,7 +33,7 @@ class SqlStore(SqlDatabase):
                 async for memory in memories:
                     yield memory
             return
-        async with self.snapshot() as connection:
+        async with self.snapshot(opened=False) as connection:
             keys = dict.fromkeys(await self.count_positions(connection, {}))
             async with closing(self.sessions(connection)) as sessions:
                 keys |= dict.fromkeys([key async for key in sessions])
