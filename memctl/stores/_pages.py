@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
+from functools import partial
 from typing import Any
 
 import orjson
@@ -11,6 +12,7 @@ from memctl.model import Entry, Memory, Page
 from memctl.store import PAGE_BYTES, PAGE_ENTRIES
 
 _LARGE = 1 << 20
+_ENTRY: Callable[[tuple[Any, ...]], Entry] = partial(tuple.__new__, Entry)
 
 
 def are_objects(texts: Sequence[Any]) -> bool:
@@ -25,6 +27,13 @@ def are_objects(texts: Sequence[Any]) -> bool:
         return set(map(type, map(orjson.loads, texts))) <= {dict}
     except (TypeError, orjson.JSONDecodeError):
         return False
+
+
+def made(
+    ids: Iterable[str], messages: Iterable[bytes], marks: Iterable[Any], indexes: Iterable[Any]
+) -> list[Entry]:
+    """Entries of their parts, until one of the parts ends; without a call of Python for each."""
+    return list(map(_ENTRY, zip(ids, messages, marks, indexes, strict=False)))
 
 
 def paged(memory: Memory, entries: Iterable[Entry], *, empty: bool) -> Iterator[Page]:

@@ -14,12 +14,15 @@ from collections.abc import Iterator
 
 import pytest
 import redis
+from redis import exceptions
 
 from memctl import location
-from memctl.errors import NotFound, Unavailable, UsageError
+from memctl.errors import Lost, NotFound, Unavailable, UsageError
+from memctl.stores.redis.errors import translated
 from memctl.stores.redis.memory import RedisMemoryStore
 from memctl.stores.redis.pool import OPTIONS
-from memctl.stores.redis.wire import RedisServer, Wire, in_thread
+from memctl.stores.redis.server import RedisServer
+from memctl.stores.redis.wire import Wire, in_thread
 from tests.conftest import Servers
 from tests.stores.redis_memories import (
     BASE,
@@ -350,3 +353,40 @@ async def test_a_broken_connection_does_not_come_back(
     async with server.wire() as wire:
         assert wire.ask([(b"PING",)]) == [b"PONG"]
     await server.close()
+
+
+@pytest.mark.parametrize(
+    ("error", "kind"),
+    [
+        (exceptions.ConnectionError("Connection closed by server."), Lost),
+        (exceptions.ConnectionError("Error 111 connecting to x:1. Connection refused."), Lost),
+        (exceptions.TimeoutError("Timeout reading from socket"), Lost),
+        (exceptions.BusyLoadingError("Redis is loading the dataset in memory"), Lost),
+        (exceptions.MasterDownError("Link with MASTER is down"), Lost),
+        (exceptions.ResponseError("LOADING Redis is loading the dataset in memory"), Lost),
+        (exceptions.ResponseError("MASTERDOWN Link with MASTER is down"), Lost),
+        (exceptions.ResponseError("READONLY You can't write against a read only replica."), Lost),
+        (exceptions.ResponseError("BUSY Redis is busy running a script."), Lost),
+        (exceptions.ResponseError("TRYAGAIN Multiple keys request during rehashing"), Lost),
+        (exceptions.ConnectionError("SSL: WRONG_VERSION_NUMBER"), Unavailable),
+        (exceptions.AuthenticationError("invalid username-password pair"), Unavailable),
+        (exceptions.ResponseError("NOAUTH Authentication required."), Unavailable),
+        (exceptions.ResponseError("NOPERM this user has no permissions"), Unavailable),
+        (exceptions.ResponseError("OOM command not allowed"), Unavailable),
+        (exceptions.ResponseError("MISCONF Redis is configured to save"), Unavailable),
+        (exceptions.ResponseError("WRONGTYPE Operation against a key"), Unavailable),
+        (exceptions.ResponseError("EXECABORT Transaction discarded"), Unavailable),
+    ],
+)
+def test_what_another_try_may_help(error: exceptions.RedisError, kind: type[Unavailable]) -> None:
+    found = translated(error, "redis://host/0")
+    assert type(found) is kind
+    assert found.hint
+
+
+async def test_a_host_that_there_is_not() -> None:
+    with pytest.raises(Unavailable) as wrong:
+        async with store_of("redis://no-such-host.invalid"):
+            pass
+    lasting = "not known" in wrong.value.message or "No address" in wrong.value.message
+    assert type(wrong.value) is (Unavailable if lasting else Lost)

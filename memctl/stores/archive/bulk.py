@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import orjson
 
 from memctl.model import Entry
-from memctl.stores._pages import are_objects
+from memctl.stores._pages import are_objects, made
 from memctl.stores.archive.format import (
     MARKS,
     MESSAGE,
@@ -82,7 +82,7 @@ def entries(lines: list[Line]) -> list[Entry]:
         ids = _ids(rests.ids, texts)
         if ids is not None:
             lines.clear()
-            return _made(ids, texts, rests)
+            return made(ids, texts, rests.marks, rests.indexes)
     lines.reverse()
     found = []
     while lines:  # a large line goes before its message is looked into
@@ -95,18 +95,17 @@ def entries(lines: list[Line]) -> list[Entry]:
 def outlines(lines: list[Line]) -> list[Entry]:
     """``entries`` whose messages are empty; they are not looked into unless they have to be."""
     rests = _rests(lines)
-    if rests is not None and None not in rests.ids:
-        return _made(rests.ids, repeat(b""), rests)
+    if rests is not None:
+        ids = [id for id in rests.ids if id is not None]
+        if len(ids) == len(lines):
+            return made(ids, repeat(b""), rests.marks, rests.indexes)
     return [one._replace(message=b"") for one in entries(lines)]
 
 
-def _made(ids: Any, texts: Any, rests: _Rests) -> list[Entry]:
-    return list(map(Entry._make, zip(ids, texts, rests.marks, rests.indexes, strict=False)))
-
-
-def _ids(ids: list[str | None], texts: list[bytes]) -> list[str | None] | None:
+def _ids(given: list[str | None], texts: list[bytes]) -> list[str] | None:
     """The ids of messages; None where one is no JSON object with an id, or that is not sure."""
-    if None not in ids:
+    ids = [id for id in given if id is not None]
+    if len(ids) == len(given):
         return ids if are_objects(texts) else None
     try:
         own = [value["id"] for value in map(orjson.loads, texts)]
@@ -114,7 +113,7 @@ def _ids(ids: list[str | None], texts: list[bytes]) -> list[str | None] | None:
         return None
     if set(map(type, own)) != {str}:
         return None
-    return [mine if id is None else id for id, mine in zip(ids, own, strict=True)]
+    return [mine if id is None else id for id, mine in zip(given, own, strict=True)]
 
 
 def _rests(lines: list[Line]) -> _Rests | None:

@@ -13,7 +13,8 @@ from memctl.errors import MemctlError
 from memctl.stores._locks import ServerLock
 from memctl.stores.redis.keys import encode
 from memctl.stores.redis.link import Command
-from memctl.stores.redis.wire import RedisServer, Wire, in_thread
+from memctl.stores.redis.server import RedisServer
+from memctl.stores.redis.wire import Wire, in_thread
 
 T = TypeVar("T")
 

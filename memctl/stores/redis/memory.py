@@ -23,7 +23,8 @@ from memctl.stores.redis.keys import Keys
 from memctl.stores.redis.lock import RedisLock
 from memctl.stores.redis.read import Reader
 from memctl.stores.redis.scan import Catalogue, Named
-from memctl.stores.redis.wire import RedisServer, Wire, in_thread
+from memctl.stores.redis.server import RedisServer
+from memctl.stores.redis.wire import Wire, in_thread
 from memctl.stores.redis.write import Writer
 from memctl.streams import closing
 

@@ -18,7 +18,7 @@ from memctl.errors import Lost
 from memctl.model import Entry, Memory, Page
 from memctl.selection import Selection
 from memctl.store import PAGE_ENTRIES, Pacer
-from memctl.stores._pages import are_objects, paged
+from memctl.stores._pages import are_objects, made, paged
 from memctl.stores.redis.keys import MESSAGES, PAYLOAD, decode
 from memctl.stores.redis.look import Looker, Marks, Sight
 from memctl.stores.redis.making import Found, LeftOut, Making
@@ -211,17 +211,17 @@ class Reader:
         for values in fetched:
             end = at + len(values)
             texts = [id.decode("utf-8", "surrogateescape") for id in ids[at:end]]
-            made = [self._made(ids[at:end], texts, values, marks[at:end])]
+            found = [self._made(ids[at:end], texts, values, marks[at:end])]
             at = end
             del values
-            yield made.pop()  # not kept here while it is used: it may be large
+            yield found.pop()  # not kept here while it is used: it may be large
 
     def _made(
         self, ids: list[bytes], texts: list[str], values: list[Any], marks: list[Marks]
     ) -> list[Found]:
         good = are_objects(values) if self._payloads else None not in values
         if good:
-            return list(map(Entry._make, zip(texts, values, marks, repeat(None), strict=False)))
+            return [*made(texts, values, marks, repeat(None))]
         found: list[Found] = []
         for id, text, value, some in zip(ids, texts, values, marks, strict=True):
             if not isinstance(value, bytes):

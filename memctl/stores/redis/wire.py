@@ -1,4 +1,4 @@
-"""One Redis database: its connections, commands sent ahead of their replies, and its errors.
+"""One connection to Redis: commands sent ahead of their replies.
 
 Sockets are read in threads: asyncio takes twice as long.  redis-py makes the connections, for it
 knows logins and TLS.  Its pipelines are not used: they hold all commands and all replies of a batch
@@ -7,26 +7,19 @@ at once.
 
 from __future__ import annotations
 
-import asyncio
-import os
-import re
 import threading
 from collections import deque
-from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import chain
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar
 
 from redis import exceptions
 
-from memctl.errors import Lost, MemctlError, Unavailable, UsageError
-from memctl.location import Location
+from memctl.errors import Lost, MemctlError, UsageError
 from memctl.store import PAGE_BYTES, PAGE_ENTRIES, Pacer
 from memctl.stores import _threads
-from memctl.stores.redis.connect import in_daemon
-from memctl.stores.redis.errors import code, translated
+from memctl.stores.redis.errors import code
 from memctl.stores.redis.link import Command, Link, Packed, packed
-from memctl.stores.redis.pool import make_pool, milliseconds
 
 T = TypeVar("T")
 
@@ -35,80 +28,22 @@ AHEAD = 256
 WRONG_TYPE = "WRONGTYPE"
 """The first word of the error reply where a key holds another kind of value."""
 
-_OLDEST = (6, 2)
 _SEND_BYTES = 256 * 1024
 
 
-class RedisServer:
-    """A Redis database, as a location names it.
+class Connections(Protocol):
+    """Where connections come from."""
 
-    ``prefix`` is the location's option, ``ttl`` too, in milliseconds.
-    """
-
-    def __init__(self, location: Location, environ: Mapping[str, str] = os.environ) -> None:
-        """Reads the location; connects to nothing.
-
-        Raises:
-            UsageError: the URL or an option is wrong.
-        """
-        self.label = location.label
-        self.prefix = location.options.get("prefix", "")
-        self.ttl = milliseconds(location.options.get("ttl"))
-        self._pool, self._reply_seconds = make_pool(location, environ.get("REDISCLI_AUTH"))
-        self._run_id: str | None = None
-
-    async def open(self) -> None:
-        """Connects and logs in.
-
-        Raises:
-            Unavailable: the server cannot be reached, refuses the login or is too old.
-            NotFound: the server has no database of this number.
-            UsageError: the URL has a host, or the value of an option, that cannot be.
-        """
-        async with self.wire() as wire:
-            info = await in_thread(wire, lambda: _info(wire))
-        self._run_id = info.get("run_id")
-        text = info.get("redis_version", "")
-        version = tuple(int(part) for part in re.findall(r"\d+", text)[:2])
-        if version and version < _OLDEST:
-            raise Unavailable(f"{self.label} is Redis {text}", "memctl needs Redis 6.2 or later")
-
-    async def close(self) -> None:
-        """Closes every connection."""
-        await asyncio.to_thread(self._pool.disconnect)
-
-    def identity(self) -> str:
-        """A text that two locations of one database and prefix share."""
-        options = self._pool.connection_kwargs
-        address = options.get("path") or f"{options.get('host')}:{options.get('port', 6379)}"
-        return f"{self._run_id or address}/{options.get('db', 0)}/{self.prefix}"
-
-    @asynccontextmanager
-    async def wire(self) -> AsyncIterator[Wire]:
-        """A connection for one operation.  After an error it is closed, and not used again."""
-        wire = Wire(self)
-        try:
-            await in_daemon(wire.connect)
-            yield wire
-        except BaseException:
-            wire.abort()
-            raise
-        finally:
-            wire.release()
+    label: str
 
     def take(self) -> Any:
         """A connection of the driver; ``give`` it back."""
-        connection: Any = self._pool.get_connection()
-        connection._sock.settimeout(self._reply_seconds)
-        return connection
 
     def give(self, connection: Any) -> None:
         """Takes a connection back."""
-        self._pool.release(connection)
 
     def translate(self, error: exceptions.RedisError) -> MemctlError:
         """What an error of the driver, or an error reply, means for the operator."""
-        return translated(error, self.label)
 
 
 class Wire:
@@ -117,7 +52,7 @@ class Wire:
     All but ``abort`` may block: it belongs into a thread (see ``in_thread``).
     """
 
-    def __init__(self, server: RedisServer) -> None:
+    def __init__(self, server: Connections) -> None:
         self._server = server
         self._connection: Any = None
         self._link: Link | None = None
@@ -341,12 +276,3 @@ class Wire:
 async def in_thread(wire: Wire, call: Callable[[], T]) -> T:
     """Runs a call that uses the wire in a thread; cancelling closes the connection."""
     return await _threads.in_thread(call, wire.abort)
-
-
-def _info(wire: Wire) -> dict[str, str]:
-    """What the server says of itself; nothing where the ACL forbids to ask."""
-    [reply] = wire.ask([(b"INFO", b"server")], tolerate="NOPERM")
-    if isinstance(reply, exceptions.ResponseError):
-        return {}
-    lines = reply.decode(errors="replace").splitlines()
-    return dict(line.split(":", 1) for line in lines if ":" in line)

@@ -15,7 +15,8 @@ from memctl.selection import Selection
 from memctl.store import PAGE_BYTES, Capability
 from memctl.stores.redis.keys import STATE, Keys, decode, encode
 from memctl.stores.redis.lock import RedisLock
-from memctl.stores.redis.wire import WRONG_TYPE, RedisServer, Wire, in_thread
+from memctl.stores.redis.server import RedisServer
+from memctl.stores.redis.wire import WRONG_TYPE, Wire, in_thread
 from memctl.stores.state.document import Document
 from memctl.stores.state.edit import Draft
 from memctl.stores.state.redis_documents import KeyDocument, KeyDraft, WatchedKey

@@ -15,7 +15,8 @@ from memctl.errors import Failure, MemctlError
 from memctl.location import visible
 from memctl.stores.redis.keys import decode, encode
 from memctl.stores.redis.link import Command
-from memctl.stores.redis.wire import RedisServer, Wire, in_thread
+from memctl.stores.redis.server import RedisServer
+from memctl.stores.redis.wire import Wire, in_thread
 from memctl.stores.state.document import Changed, Document, TooLarge
 from memctl.stores.state.edit import Draft
 
