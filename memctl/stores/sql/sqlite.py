@@ -130,6 +130,8 @@ class SqliteStore(SqlStore):
         return "LENGTH(CAST(m.msg AS BLOB))"
 
     def ordered(self, condition: str, *, outline: bool = False) -> str:
+        if outline:
+            return super().ordered(condition, outline=True)
         # Sorting the keys and then fetching each message keeps the messages out of the sorter.
         # LIMIT -1 and CROSS JOIN make SQLite keep the order of the inner statement.
         found = (
@@ -137,12 +139,11 @@ class SqliteStore(SqlStore):
             f"m.id AS id, {self.index} AS position FROM {self.source()} WHERE {condition} "
             f"ORDER BY m.session_id, 3, {self.index}, m.id LIMIT -1) AS o"
         )
-        message = "NULL"
-        if not outline:
-            message = self.small_payload()
-            found += " CROSS JOIN message m ON m.rowid = o.row"
         marks = f"SELECT {self.mark_list} FROM message_mark k WHERE k.msg_id = o.id GROUP BY 1=1"
-        return f"SELECT o.session_id, o.owner, o.id, o.position, {message}, ({marks}) FROM {found}"
+        return (
+            f"SELECT o.session_id, o.owner, o.id, o.position, {self.small_payload()}, ({marks}) "
+            f"FROM {found} CROSS JOIN message m ON m.rowid = o.row"
+        )
 
     async def read(self, where: Selection) -> AsyncIterator[Page]:
         done: set[MemoryKey] = set()
