@@ -14,8 +14,10 @@ from pathlib import Path
 
 import aiosqlite
 
-HELD_SECONDS = 3.0
-"""How long a file may be kept from being written, but for the copying."""
+HELD_SECONDS = 4.0
+"""How long a file may be kept from being written, the copying included."""
+COPIED_A_SECOND = 500_000_000
+"""Bytes; slow disks take longer, and fast ones less."""
 
 
 class Aside:
@@ -29,13 +31,17 @@ class Aside:
         self._driver: aiosqlite.Connection | None = None
         self._due = 0.0
 
-    async def begin(self, driver: aiosqlite.Connection) -> None:
-        """A transaction begins that may last: in WAL mode nobody minds."""
+    async def begin(self, driver: aiosqlite.Connection, size: int) -> None:
+        """A transaction begins that may last, on a file of ``size`` bytes.
+
+        In WAL mode nobody minds.
+        """
         self._driver = None
         async with driver.execute("PRAGMA journal_mode") as cursor:
             if await cursor.fetchone() != ("wal",):
                 self._driver = driver
-                self._due = time.monotonic() + HELD_SECONDS
+                held = max(HELD_SECONDS / 4, HELD_SECONDS - size / COPIED_A_SECOND)
+                self._due = time.monotonic() + held
 
     @property
     def due(self) -> bool:

@@ -191,7 +191,8 @@ class SqliteStore(SqlStore):
     async def begin_read(self, connection: AsyncConnection) -> None:
         await connection.exec_driver_sql("BEGIN")
         if not self.create:
-            await self._copy.begin(await _driver(connection))
+            size = self.location.path.stat().st_size
+            await self._copy.begin(await _driver(connection), size)
 
     async def begin_write(self, connection: AsyncConnection) -> None:
         self._aside = False
