@@ -76,7 +76,7 @@ class Lines:
         end = self._block.rfind(b"\n") + 1
         if end and len(begun) + end <= 2 * _BLOCK:
             self._at = end
-            return begun + self._block[:end]
+            return b"".join((begun, memoryview(self._block)[:end]))
         return self._line(begun)
 
     def _read(self) -> None:
