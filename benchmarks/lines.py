@@ -63,7 +63,7 @@ def lines(places: Places) -> Iterator[Line]:
     for kind in ("SQLite", "PostgreSQL"):
         url = places.sources[kind]
         ours = Command([*_memctl("inspect"), url, "--json"])
-        theirs = Command([sys.executable, str(YARDSTICKS / "inspect.py"), kind.lower(), url])
+        theirs = Command([sys.executable, str(YARDSTICKS / "count.py"), kind.lower(), url])
         yield Line(f"`inspect` of {kind}", ours, "the same in SQL", theirs, 1.5)
 
 

@@ -14,7 +14,7 @@ from memctl.store import PAGE_BYTES, PAGE_ENTRIES, Capability, Store
 from memctl.streams import closing
 
 _END = object()
-_ROOM = 4 * PAGE_BYTES
+_ROOM = 2 * PAGE_BYTES
 """Bytes of messages that may wait for a writer; a larger page waits alone."""
 
 
