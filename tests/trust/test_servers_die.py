@@ -12,14 +12,20 @@ from random import Random
 import pytest
 
 from memctl.model import MemoryKey
+from tests.conformance import samples
 from tests.trust.kills import State, states
 from tests.trust.mortal import Mortals, Outage
 from tests.trust.places import KINDS, Place, held_by
 from tests.trust.process import Migration, Moment
 from tests.trust.worlds import world
 
-SLOWLY = ("--rate-limit", "2000")
-"""Two thousand messages a second: there is time to kill something."""
+SLOWLY = ("--rate-limit", "6MB", "--no-verify")
+"""Bytes a second: there is time to kill something."""
+LARGE = samples.sample(
+    MemoryKey("user", "  first"),
+    [samples.entry(f"m{number}", number, content="large " * 1400) for number in range(1500)],
+)
+"""Read first from SQLite, and too large to be gathered: it is written while it is read."""
 OPEN = 2
 """The line of stderr that says that the target is open."""
 CASES = list(product(["postgresql", "mysql", "redis"], ["source", "target"]))
@@ -53,9 +59,9 @@ class Case:
     def __init__(self, make: MakePlace, kind: str, role: str, home: Path) -> None:
         pair = (kind, "sqlite") if role == "source" else ("sqlite", kind)
         self.source, self.target = make(pair[0]), make(pair[1])
-        self.source.fill(world(f"{kind} as {role}", held_by(pair)))
+        self.source.fill([LARGE, *world(f"{kind} as {role}", held_by(pair))])
         self.wanted = states(self.source.read(), order=False)
-        self.moment = Moment(OPEN, Random(f"{kind} as {role}").uniform(0.3, 1.2))
+        self.moment = Moment(OPEN, Random(f"{kind} as {role}").uniform(0.9, 1.7))
         self._home = home
 
     def start(self, *options: str) -> Migration:
