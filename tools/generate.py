@@ -88,6 +88,11 @@ def exit_codes_table() -> str:
     return "\n".join(["| code | name | meaning |", "|--:|---|---|", *rows])
 
 
+def speed_table() -> str:
+    """What the last run of the benchmark of speed wrote."""
+    return (ROOT / "benchmarks" / "results.md").read_text("utf-8").strip()
+
+
 def readme() -> str:
     """The README with its generated blocks renewed."""
     text = (ROOT / "README.md").read_text("utf-8")
@@ -95,6 +100,7 @@ def readme() -> str:
         ("commands", commands_table),
         ("capabilities", capabilities_table),
         ("exit-codes", exit_codes_table),
+        ("speed", speed_table),
     ):
         block = re.compile(rf"(<!-- {name} -->\n).*?(<!-- /{name} -->)", re.DOTALL)
         text = block.sub(lambda found, make=make: f"{found[1]}{make()}\n{found[2]}", text)

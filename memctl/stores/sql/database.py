@@ -208,6 +208,15 @@ class SqlDatabase(SqlDialect):
         """A connection for a question while a result of ``connection`` is still being read."""
         yield connection
 
+    async def sort(
+        self,
+        connection: AsyncConnection,  # noqa: ARG002 - for those who need it
+        condition: str,  # noqa: ARG002 - the same
+        values: dict[str, list[str]],
+    ) -> dict[str, list[str]]:
+        """Prepares what ``ordered`` will read, where that helps; the values that it still needs."""
+        return values
+
     @abstractmethod
     def rows(
         self,

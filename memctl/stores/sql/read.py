@@ -63,6 +63,8 @@ class SqlReader:
         The newest message always waits: only the next row tells whether it closes its memory.
         """
         condition, values = self._store.conditions(self._where)
+        if not self._outline:
+            values = await self._store.sort(connection, condition, values)
         statement = self._store.ordered(condition, outline=self._outline)
         cutter: _Cutter | None = None
         size = PAGE_ENTRIES if self._outline else FETCH_ROWS

@@ -109,41 +109,66 @@ class SqliteStore(SqlStore):
             f"WHEN json_type(m.msg, '$.{name}') = 'text' THEN json_extract(m.msg, '$.{name}') END"
         )
 
+    def source(self) -> str:
+        # What is the same for all rows of a session is worked out once, and in bytes: SQLite's
+        # texts end at a NUL for some functions, and for others not.
+        owner, between = "CAST(user_id AS BLOB)", "CAST('-' || id || '-' AS BLOB)"
+        start = "CAST(user_id || '-' || id || '-' AS BLOB)"
+        sessions = (
+            f"(SELECT id, user_id, {start} AS start, length({start}) AS size, "
+            f"{between} AS between_, length({owner}) + 2 AS behind, "
+            f"instr({start}, {between}) = length({owner}) + 1 AS plain "
+            "FROM session LIMIT -1) s ON"
+        )
+        return super().source().replace("session s ON", sessions)
+
     def splits(self) -> str:
-        # As bytes: SQLite's texts end at a NUL for some functions, and for others not.
-        row_id, owner = "CAST(m.id AS BLOB)", "CAST(s.user_id AS BLOB)"
-        between = "CAST('-' || m.session_id || '-' AS BLOB)"
+        row_id = "CAST(m.id AS BLOB)"
         return (
-            f"instr({row_id}, {between}) = length({owner}) + 1 "
-            f"AND substr({row_id}, 1, length({owner})) = {owner} "
-            f"AND instr(substr({row_id}, length({owner}) + 2), {between}) = 0"
+            f"s.plain AND substr({row_id}, 1, s.size) = s.start "
+            f"AND instr(substr({row_id}, s.behind), s.between_) = 0"
         )
 
     def rest(self) -> str:
-        before = "length(CAST(s.user_id AS BLOB)) + length(CAST(m.session_id AS BLOB))"
-        return f"CAST(substr(CAST(m.id AS BLOB), {before} + 3) AS TEXT)"
+        return "CAST(substr(CAST(m.id AS BLOB), s.size + 1) AS TEXT)"
 
     def suffix(self) -> str:
         return "memctl_user(m.rowid, m.id, m.session_id)"
 
     def size(self) -> str:
-        return "LENGTH(CAST(m.msg AS BLOB))"
+        # octet_length need not load the message.
+        known = sqlite3.sqlite_version_info >= (3, 43)
+        return "octet_length(m.msg)" if known else "LENGTH(CAST(m.msg AS BLOB))"
 
     def ordered(self, condition: str, *, outline: bool = False) -> str:
         if outline:
             return super().ordered(condition, outline=True)
-        # Sorting the keys and then fetching each message keeps the messages out of the sorter.
-        # LIMIT -1 and CROSS JOIN make SQLite keep the order of the inner statement.
-        found = (
-            f"(SELECT m.rowid AS row, m.session_id AS session_id, {self.user} AS owner, "
-            f"m.id AS id, {self.index} AS position FROM {self.source()} WHERE {condition} "
-            f"ORDER BY m.session_id, 3, {self.index}, m.id LIMIT -1) AS o"
-        )
-        marks = f"SELECT {self.mark_list} FROM message_mark k WHERE k.msg_id = o.id GROUP BY 1=1"
+        # See ``sort``.  SQLite reads the marks of each message faster than it joins them all.
+        marks = f"SELECT {self.mark_list} FROM message_mark k WHERE k.msg_id = o.id"
         return (
             f"SELECT o.session_id, o.owner, o.id, o.position, {self.small_payload()}, ({marks}) "
-            f"FROM {found} CROSS JOIN message m ON m.rowid = o.row"
+            "FROM temp.sorted o CROSS JOIN message m ON m.rowid = o.row_ ORDER BY o.rowid"
         )
+
+    async def sort(
+        self, connection: AsyncConnection, condition: str, values: dict[str, list[str]]
+    ) -> dict[str, list[str]]:
+        # The keys are sorted first, and the messages fetched in their order: in the sorter they
+        # would go to the disk and back.
+        driver = await _driver(connection)
+        statement, bound = self.plain(
+            f"INSERT INTO temp.sorted SELECT m.rowid, m.session_id, {self.user}, m.id, "
+            f"{self.index} FROM {self.source()} WHERE {condition} "
+            f"ORDER BY m.session_id, 3, {self.index}, m.id",
+            values,
+        )
+        await driver.execute("DROP TABLE IF EXISTS temp.sorted")
+        await driver.execute(
+            "CREATE TABLE temp.sorted (row_ INTEGER, session_id TEXT, owner TEXT, id TEXT, "
+            "position INTEGER)"
+        )
+        await driver.execute(statement, bound)
+        return {}
 
     async def read(self, where: Selection) -> AsyncIterator[Page]:
         done: set[MemoryKey] = set()
