@@ -148,6 +148,15 @@ class Store(ABC):
                 if page.offset == 0:
                     yield page.memory
 
+    async def repeats(self, where: Selection) -> AsyncIterator[tuple[Memory, int]]:
+        """What ``headers`` gives, each with how many of its message ids came before in it.
+
+        Of a summary it may say no more than whether there is one.
+        """
+        async with closing(self.memories(where)) as infos:
+            async for info in infos:
+                yield Memory(info.key, "yes" if info.summary else "", info.ttl), info.repeated or 0
+
     @abstractmethod
     def read(self, where: Selection) -> AsyncIterator[Page]:
         """Pages of the selected memories, memory after memory, messages in order.

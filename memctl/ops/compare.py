@@ -13,7 +13,7 @@ from memctl.model import MemoryKey
 from memctl.ops.differences import Difference, differences
 from memctl.ops.fingerprint import Fingerprint, Form, fingerprints
 from memctl.ops.names import introduce
-from memctl.ops.sides import Sides, summaries_differ
+from memctl.ops.sides import Sides
 from memctl.selection import Selection
 from memctl.store import Capability, Store
 from memctl.streams import closing
@@ -159,7 +159,7 @@ class _Compare:
 
     def _beside(self, left: Fingerprint, right: Fingerprint) -> Iterator[tuple[str, str]]:
         """What differs beside the messages: code and text."""
-        if summaries_differ(left.summary, right.summary):
+        if self._sides.summaries_differ(left.summary, right.summary):
             yield "summary", "the summaries differ"
         if not self._sides.expiry_differs(left.expires, right.expires):
             return

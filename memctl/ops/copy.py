@@ -19,7 +19,7 @@ from memctl.ops.fingerprint import Fingerprint, Form, fingerprints
 from memctl.ops.names import introduce
 from memctl.ops.repeats import id_digest, without_repeats
 from memctl.ops.report import CopyReport, Progress, Silent
-from memctl.ops.sides import Sides, summaries_differ
+from memctl.ops.sides import Sides
 from memctl.ops.stop import Stop
 from memctl.selection import Selection
 from memctl.store import Capability, Store
@@ -151,7 +151,7 @@ class _Copy:
             if (
                 there is None
                 or here.digest != there.digest
-                or (here.summary and summaries_differ(here.summary, there.summary))
+                or (here.summary and self._sides.summaries_differ(here.summary, there.summary))
                 or self._sides.lacks(here, there)
             ):
                 changed.add(key)

@@ -75,15 +75,14 @@ async def _refuse_several(source: Store, target: Store, where: Selection) -> Non
 async def _headers(
     source: Store, where: Selection, lacking: Capability
 ) -> AsyncIterator[tuple[Memory, int]]:
-    if Capability.REPEATED_IDS not in lacking:
-        async with closing(source.headers(where)) as memories:
-            async for memory in memories:
-                yield memory, 0
+    if Capability.REPEATED_IDS in lacking:
+        async with closing(source.repeats(where)) as found:
+            async for memory, repeated in found:
+                yield memory, repeated
         return
-    async with closing(source.memories(where)) as infos:
-        async for info in infos:
-            summary = "yes" if info.summary else ""
-            yield Memory(info.key, summary, info.ttl), info.repeated or 0
+    async with closing(source.headers(where)) as memories:
+        async for memory in memories:
+            yield memory, 0
 
 
 def _of(memory: Memory, repeated: int) -> list[Capability]:

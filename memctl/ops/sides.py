@@ -20,6 +20,8 @@ class Sides:
     """What can be compared between a source and a target."""
 
     mark_order: bool
+    summaries: bool
+    """Whether the target has a place for summaries, so that none is there where it names none."""
     expiry: bool
     """Whether a memory may expire on both sides, and when is the source's to say."""
     moments: bool
@@ -33,8 +35,20 @@ class Sides:
         asked = any("ttl" in store.location.options for store in (source, target))
         expiry = Capability.TTL in both and not asked
         return cls(
-            Capability.MARK_ORDER in both, expiry, expiry and source.ticking and target.ticking
+            Capability.MARK_ORDER in both,
+            Capability.SUMMARIES in target.capabilities,
+            expiry,
+            expiry and source.ticking and target.ticking,
         )
+
+    def summaries_differ(self, source: bytes | None, target: bytes | None) -> bool:
+        """Whether two digests are those of different summaries.
+
+        None stands for a source, or a target, that had no place for one: an archive of SQL memory.
+        """
+        if target is None and self.summaries:
+            target = b""
+        return None not in (source, target) and source != target
 
     def expiry_differs(self, source: float | None, target: float | None) -> bool:
         """Whether two moments of expiry, in seconds since the epoch, are not the same."""
@@ -48,11 +62,6 @@ class Sides:
 
     def lacks(self, source: Fingerprint, target: Fingerprint) -> bool:
         """Whether the target lacks something of what the source has beside messages."""
-        adds_summary = bool(source.summary) and target.summary == b""
+        adds_summary = bool(source.summary) and not target.summary and self.summaries
         expires = source.expires is not None and self.expiry_differs(source.expires, target.expires)
         return adds_summary or expires
-
-
-def summaries_differ(source: bytes | None, target: bytes | None) -> bool:
-    """Whether two digests are those of different summaries; None stands for no place for one."""
-    return None not in (source, target) and source != target

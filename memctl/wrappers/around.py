@@ -54,6 +54,9 @@ class Around(Store):
     def headers(self, where: Selection) -> AsyncIterator[Memory]:
         return self._store.headers(where)
 
+    def repeats(self, where: Selection) -> AsyncIterator[tuple[Memory, int]]:
+        return self._store.repeats(where)
+
     def read(self, where: Selection) -> AsyncIterator[Page]:
         return self._store.read(where)
 

@@ -188,6 +188,20 @@ def test_a_summary_needs_a_place(run: Run, database: str, tmp_path: Path) -> Non
     assert "Here is a summary" in state
 
 
+def test_a_summary_reaches_what_came_from_a_store_without_them(
+    run: Run, database: str, tmp_path: Path
+) -> None:
+    full, part = tmp_path / "full.ndjson", tmp_path / "part.ndjson"
+    entries = [samples.entry("a", 1, ("hint",)), samples.entry("b", 2)]
+    put(database, entries)
+    put(str(full), entries, summary="what was said")
+    assert run("migrate", database, part).exit_code == 0, "it names no summary"
+    assert report(run("verify", full, part, "--json"), 6)["differences"][0]["code"] == "summary"
+    found = report(run("migrate", full, part, "--json"))
+    assert (found["memories"]["written"], found["verified"]) == (1, True)
+    assert run("verify", full, part).exit_code == 0
+
+
 def test_an_expiry_needs_a_place(run: Run, redis_url: str, target: str) -> None:
     asyncio.run(fill(redis_url, {ONE: samples.entries(3)}, ttl=1000.0))
     fails(run("migrate", redis_url, target), 9, "an expiry", "--lossy")

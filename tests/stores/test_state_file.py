@@ -18,6 +18,7 @@ from memctl import json_stream, location
 from memctl.errors import BadData, NotFound, Unavailable
 from memctl.model import Entry, Memory, MemoryKey, Page, Tally, WriteMode
 from memctl.selection import Selection
+from memctl.store import PAGE_ENTRIES
 from memctl.stores.state.file import StateFileStore
 
 ALL = Selection()
@@ -434,7 +435,7 @@ async def test_an_interrupted_write_leaves_nothing(tmp_path: Path) -> None:
     before = path.read_bytes()
 
     async def pages(error: BaseException) -> AsyncIterator[Page]:
-        yield Page(Memory(KEY), [entry("b")] * 100, 1, last=False)
+        yield Page(Memory(KEY), [entry("b")] * PAGE_ENTRIES, 1, last=False)
         assert len(os.listdir(tmp_path)) == 2
         raise error
 

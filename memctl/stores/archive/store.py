@@ -122,6 +122,20 @@ class ArchiveStore(Store):
                     yield info
                     info = None
 
+    async def repeats(self, where: Selection) -> AsyncIterator[tuple[Memory, int]]:
+        if not where.whole:
+            async with closing(super().repeats(where)) as found:
+                async for one in found:
+                    yield one
+            return
+        ids = IdSet()
+        async with closing(self.outlines(where)) as pages:
+            async for page in pages:
+                ids.add(entry.id for entry in page.entries)
+                if page.last:
+                    yield page.memory, ids.repeats
+                    ids = IdSet()
+
     async def headers(self, where: Selection) -> AsyncIterator[Memory]:
         if not where.whole:
             async for memory in super().headers(where):
