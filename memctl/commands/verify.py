@@ -47,7 +47,7 @@ def verify(
 ) -> None:
     """Compare two stores, message by message.
 
-    Ids, order, marks, content by value, summaries and whether a memory expires. Exit code 6 means
+    Ids, order, marks, content by value, summaries and when a memory expires. Exit code 6 means
     that they differ.
     """
     run = this_run(context)
