@@ -6,6 +6,7 @@ read once more, some memories at a time, to name every difference.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Container, Iterable, Iterator
 from dataclasses import dataclass, field
 
@@ -78,14 +79,14 @@ class _Compare:
         report = self._report
         await introduce(self._left, self._right, self._where)
         await introduce(self._right, self._left, self._where)
-        left, right = await self._both(self._where, Form.TEXT)
+        left, right = await self._texts()
         self._warn(self._left, left, self._right)
         self._warn(self._right, right, self._left)
         report.left_messages = sum(side.messages for side in left.values())
         report.right_messages = sum(side.messages for side in right.values())
         suspects = self._sort(left, right)
         if suspects:
-            left, right = await self._both(self._where.only(suspects), Form.VALUE)
+            left, right = await self._values(self._where.only(suspects))
             await self._name(self._sort(left, right), left, right)
         return report
 
@@ -140,15 +141,40 @@ class _Compare:
                     "for them"
                 )
 
-    async def _both(self, where: Selection, form: Form) -> tuple[_Found, _Found]:
-        # One after the other: a huge message of each side at once would be one too many.
-        order = self._sides.mark_order
-        right = await fingerprints(self._right.read(where), form, mark_order=order)
+    async def _texts(self) -> tuple[_Found, _Found]:
+        """Both sides at the same time: while one waits for its store, the other goes on."""
+        sides = [
+            asyncio.create_task(self._fingerprints(store, self._where, Form.TEXT))
+            for store in (self._left, self._right)
+        ]
+        try:
+            left, right = await asyncio.gather(*sides)
+        finally:
+            for side in sides:
+                side.cancel()
+            await asyncio.wait(sides)
+        return self._comparable(left, right)
+
+    async def _values(self, where: Selection) -> tuple[_Found, _Found]:
+        """The right side first: whether the left one has gone on since is asked by its lengths."""
+        right = await self._fingerprints(self._right, where, Form.VALUE)
         grows = self._copied is not None
         lengths = {key: side.messages for key, side in right.items()} if grows else None
-        left = await fingerprints(
-            self._left.read(where), form, mark_order=order, beginnings=lengths
-        )
+        left = await self._fingerprints(self._left, where, Form.VALUE, lengths)
+        return self._comparable(left, right)
+
+    async def _fingerprints(
+        self,
+        store: Store,
+        where: Selection,
+        form: Form,
+        beginnings: dict[MemoryKey, int] | None = None,
+    ) -> _Found:
+        order = self._sides.mark_order
+        return await fingerprints(store.read(where), form, mark_order=order, beginnings=beginnings)
+
+    def _comparable(self, left: _Found, right: _Found) -> tuple[_Found, _Found]:
+        """Both sides, without the memories that one of the stores could not hold."""
         both = self._left.capabilities & self._right.capabilities
         if Capability.EMPTY not in both:
             left, right = _inhabited(left, both), _inhabited(right, both)
