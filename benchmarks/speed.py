@@ -25,12 +25,9 @@ TIMES_LARGER = 10
 PACKAGES = ("sqlalchemy", "asyncpg", "aiosqlite", "redis", "hiredis", "orjson")
 LARGER = (
     "SQLite to PostgreSQL",
-    "SQLite to Redis",
     "Redis to SQLite",
-    "PostgreSQL to archive",
     "SQLite to PostgreSQL, nothing new",
     "`inspect` of SQLite",
-    "`inspect` of PostgreSQL",
 )
 HEAD = """\
 | {title} | memctl, s | beside | s | ratio | at most | peak, MiB |

@@ -156,7 +156,9 @@ class Migration:
             opened(self._timed(make_store(destination)), self._output) as target,
         ):
             with self._output.progress("verifying"):
-                compared = await compare(source, target, self._where, report.settled)
+                compared = await compare(
+                    source, target, self._where, report.settled, together=report.ordinary
+                )
         found = expected(compared, report)
         if report.uneven:
             self._output.warn(

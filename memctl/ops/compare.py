@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Container, Iterable, Iterator
 from dataclasses import dataclass, field
+from functools import partial
 
 from memctl.model import MemoryKey
 from memctl.ops.differences import Difference, differences
@@ -46,19 +47,26 @@ class CompareReport:
 
 
 async def compare(
-    left: Store, right: Store, where: Selection, copied: Container[MemoryKey] | None = None
+    left: Store,
+    right: Store,
+    where: Selection,
+    copied: Container[MemoryKey] | None = None,
+    *,
+    together: bool = False,
 ) -> CompareReport:
     """Compares the selected memories of two stores.
 
     A summary counts where both stores have a place for one, and so does when a memory expires; a
     memory without messages is the same as none where one of the stores cannot hold it.  With
     ``copied``, the memories that the right side was given, the left side may have gone on since:
-    messages behind those of the right side, and other memories, are counted as ``grown``.
+    messages behind those of the right side, and other memories, are counted as ``grown``.  With
+    ``together`` both sides are read at the same time: faster, and too much where messages are
+    huge, for then each side has one.
 
     Raises:
         MemctlError: as ``Store.read``.
     """
-    return await _Compare(left, right, where, copied).run()
+    return await _Compare(left, right, where, copied, together=together).run()
 
 
 _Found = dict[MemoryKey, Fingerprint]
@@ -66,12 +74,19 @@ _Found = dict[MemoryKey, Fingerprint]
 
 class _Compare:
     def __init__(
-        self, left: Store, right: Store, where: Selection, copied: Container[MemoryKey] | None
+        self,
+        left: Store,
+        right: Store,
+        where: Selection,
+        copied: Container[MemoryKey] | None,
+        *,
+        together: bool,
     ) -> None:
         self._left = left
         self._right = right
         self._where = where
         self._copied = copied
+        self._together = together
         self._sides = Sides.of(left, right)
         self._report = CompareReport()
 
@@ -142,11 +157,12 @@ class _Compare:
                 )
 
     async def _texts(self) -> tuple[_Found, _Found]:
-        """Both sides at the same time: while one waits for its store, the other goes on."""
-        sides = [
-            asyncio.create_task(self._fingerprints(store, self._where, Form.TEXT))
-            for store in (self._left, self._right)
-        ]
+        """Both sides; together, one goes on while the other waits for its store."""
+        read = partial(self._fingerprints, where=self._where, form=Form.TEXT)
+        if not self._together:
+            left = await read(self._left)
+            return self._comparable(left, await read(self._right))
+        sides = [asyncio.create_task(read(store)) for store in (self._left, self._right)]
         try:
             left, right = await asyncio.gather(*sides)
         finally:

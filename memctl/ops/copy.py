@@ -178,6 +178,7 @@ class _Copy:
                 key, messages = page.memory.key, len(page.entries)
                 self._selected[key] = self._selected.get(key, 0) + messages
                 size = sum([len(entry.message) for entry in page.entries])
+                self._report.largest = max(self._report.largest, size)
                 self._progress.advance(memories=int(page.last), messages=messages, size=size)
                 yield page
                 del page  # not kept while the next one is read: it may be large

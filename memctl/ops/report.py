@@ -8,6 +8,9 @@ from typing import Protocol
 from memctl.errors import Failure
 from memctl.model import MemoryKey
 
+HUGE_BYTES = 8 * 1024 * 1024
+"""Messages above this size are not to be held several times."""
+
 
 class Progress(Protocol):
     """Hears how an operation gets on."""
@@ -50,7 +53,14 @@ class CopyReport:
     """Memories that the target now holds otherwise than the source, as was asked for."""
     settled: dict[MemoryKey, int] = field(default_factory=dict)
     """How many messages the source had of each memory that is done with, well or not."""
+    largest: int = 0
+    """Bytes of the messages of the largest page that was read."""
     warnings: list[str] = field(default_factory=list)
+
+    @property
+    def ordinary(self) -> bool:
+        """Whether all that was selected was read, and no message of it was huge."""
+        return self.messages.written == self.messages.selected and self.largest <= HUGE_BYTES
 
     def settle(self, key: MemoryKey, messages: int) -> None:
         """Notes that nothing is left to do for a memory, of which the source has ``messages``.
