@@ -161,8 +161,11 @@ def test_a_source_that_grows_meanwhile_is_no_difference(
 ) -> None:
     from tests.commands.test_follow import add
 
-    process = start("migrate", source, tmp_path / "t.db", "--rate-limit", "1000", "--json")
-    time.sleep(1.5)
+    with sqlite3.connect(source) as database:
+        database.execute("PRAGMA journal_mode = WAL")  # else the agent waits for the end
+    process = start("migrate", source, tmp_path / "t.db", "--rate-limit", "500", "--json")
+    wait_until(lambda: (tmp_path / "t.db").exists())
+    time.sleep(1)
     add(source, KEYS[0], samples.entries(5, start=100), 100)
     add(source, ONE, samples.entries(5), 0)
     output, said = process.communicate(timeout=60)
