@@ -2,7 +2,7 @@
 
     python -m benchmarks.growth [--most 100000] [--rounds 3]
 
-SQLite to PostgreSQL, whole processes; the API stops where a run takes more than a minute, for its
+SQLite to PostgreSQL, whole processes; the API stops where a run takes more than 20 seconds, for its
 cost is memories times messages.  Draws ``docs/growth.svg``.
 """
 
@@ -22,7 +22,7 @@ from benchmarks.places import Places
 
 CHART = Path(__file__).parents[1] / "docs" / "growth.svg"
 PACKAGES = ("sqlalchemy", "asyncpg", "aiosqlite")
-ENOUGH = 60.0
+ENOUGH = 20.0
 """Seconds of a run after which the next, larger one is left out."""
 
 
