@@ -13,8 +13,10 @@ from memctl.commands._stores import make_target, writable
 from memctl.commands._transfer import Transfer
 from memctl.errors import Different, UsageError
 from memctl.location import Location
+from memctl.model import MemoryKey
 from memctl.ops.compare import compare
 from memctl.ops.copy import CopyOptions, copy
+from memctl.ops.fingerprint import Form
 from memctl.ops.follow import Lag, follow
 from memctl.ops.losses import refuse_losses
 from memctl.ops.retry import Retries
@@ -50,6 +52,8 @@ class Migration:
         self._transfer = transfer
         self._stop = Stop()
         self._retries = Retries(transfer.retries, run.output.warn)
+        self._mirror: dict[MemoryKey, bytes] = {}
+        self._passes = 0
         self._examined = False
         self._copied = False
 
@@ -75,7 +79,7 @@ class Migration:
         report = self._outcome.copied
         await self._retries.run(
             lambda: self._attempt(destination, verify=verify, interval=interval),
-            lambda: len(report.settled),
+            lambda: len(report.settled) + self._passes,
         )
         for text in report.warnings:
             self._output.warn(text)
@@ -95,26 +99,33 @@ class Migration:
                 if not dry_run:
                     await target.lock(holder())
                 self._retries.reached = True
-                await self._copy(source, target)
+                await self._copy(source, target, following=interval is not None)
                 if interval is not None:
                     await self._follow(source, target, interval)
                 if verify and not dry_run and self._outcome.copied.memories.written:
                     await self._verify(destination)
 
-    async def _copy(self, source: Store, target: Store) -> None:
+    async def _copy(self, source: Store, target: Store, *, following: bool) -> None:
         """Copies what is not settled yet; once, for what follows is for ``follow``."""
         if self._copied:
             return
         report = self._outcome.copied
         rest = self._where.without(frozenset(report.settled))
         with self._output.progress("copying") as progress:
-            await copy(source, target, rest, self._options, report, progress, self._stop)
+            await copy(
+                *(source, target, rest, self._options, report, progress, self._stop),
+                # What is compared by content leaves no outlines for ``follow`` to start from.
+                mirror=self._mirror if following and self._options.form is Form.OUTLINE else None,
+            )
         self._copied = True
 
     async def _follow(self, source: Store, target: Store, interval: float) -> None:
         report = self._outcome.copied
         await follow(
-            source, target, self._where, self._options, report, self._stop, interval, self._tell
+            *(source, target, self._where, self._options, report, self._stop),
+            interval,
+            self._tell,
+            self._mirror,
         )
 
     @asynccontextmanager
@@ -141,6 +152,7 @@ class Migration:
 
     def _tell(self, lag: Lag) -> None:
         """Says how far behind the target was."""
+        self._passes += 1
         text = f"the target is as the source was {lag.seconds:.1f} s ago"
         if lag.messages or lag.memories:
             new = f"{count(lag.messages, 'message')} in {count(lag.memories, 'memory')}"

@@ -37,15 +37,16 @@ async def follow(
     stop: Stop,
     interval: float,
     tell: Callable[[Lag], None],
+    mirror: dict[MemoryKey, bytes],
 ) -> None:
     """Copies what is new every ``interval`` seconds; a stop has it copy once more, and end.
 
-    So what the source held when the stop was asked for is in the target when this ends.
+    So what the source held when the stop was asked for is in the target when this ends.  ``mirror``
+    is what earlier copies have left in the target (see ``copy``), and is kept up to date.
 
     Raises:
         MemctlError: as ``copy``.
     """
-    mirror: dict[MemoryKey, bytes] = {}
     with stop.heeded():
         while True:
             last = stop.asked

@@ -20,6 +20,7 @@ from tests.commands.conftest import Run, fails, fill
 from tests.commands.test_migrate import held
 from tests.conformance import samples
 from tests.conformance.drive import write
+from tests.conftest import Servers
 from tests.test_shell import start
 
 ONE = MemoryKey("ada", "one")
@@ -117,6 +118,28 @@ def test_what_came_before_the_stop_is_there_after_it(source: Path, target: str) 
     _, said = process.communicate(timeout=30)
     assert process.returncode == 0, said
     assert held_if_any(target) == {ONE: ids(ALL[:12])}
+
+
+def test_what_was_copied_is_known_after_a_lost_connection(
+    source: Path, servers: Servers, postgresql_url: str
+) -> None:
+    options = ("--follow", "--interval", "0.1", "--retries", "2", "--json")
+    process = start("migrate", source, postgresql_url, *options)
+    sql = servers.postgresql.execute
+    exists = "SELECT to_regclass('message') IS NOT NULL"
+    wait_until(lambda: sql(postgresql_url, exists) == "t", process)
+    wait_until(lambda: sql(postgresql_url, "SELECT count(*) FROM message") == "10", process)
+    for _ in range(4):  # more often than it may fail in a row
+        time.sleep(2)
+        for _ in range(20):
+            servers.postgresql.cut(postgresql_url)
+    change(source, "DELETE FROM message WHERE id = ?", f"ada-one-{ALL[3].id}")
+    wait_until(lambda: sql(postgresql_url, "SELECT count(*) FROM message") == "9", process)
+    process.send_signal(signal.SIGINT)
+    output, said = process.communicate(timeout=30)
+    assert process.returncode == 0, said
+    assert said.count("trying again") >= 2
+    assert json.loads(output)["failures"] == []
 
 
 def test_what_somebody_else_wrote_is_left_alone(

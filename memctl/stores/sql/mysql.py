@@ -20,7 +20,7 @@ from memctl.store import Capability
 from memctl.stores.sql.database import FETCH_ROWS, Refused, first_line
 from memctl.stores.sql.huge import CHUNK_BYTES
 from memctl.stores.sql.lock import MysqlLock
-from memctl.stores.sql.store import SqlStore
+from memctl.stores.sql.server import SqlServerStore
 
 CONNECT_TIMEOUT = 15
 """Seconds until an attempt to connect is given up."""
@@ -46,17 +46,17 @@ _PASSING = (aiomysql.OperationalError, aiomysql.InterfaceError, OSError, Runtime
 """What another try may not meet, codes above aside: no connection, a shutdown, a deadlock."""
 
 
-class MysqlStore(SqlStore):
+class MysqlStore(SqlServerStore):
     """A MySQL or MariaDB database."""
 
     kind = "mysql"
-    capabilities = SqlStore.capabilities | Capability.PARALLEL
+    capabilities = SqlServerStore.capabilities | Capability.PARALLEL
     quote = "`"
     row_lock = "FOR UPDATE"
     _packet = 0
     mark_list = "JSON_ARRAYAGG(k.mark)"
     driver_errors = (aiomysql.Error, UnicodeEncodeError, RuntimeError)
-    _lock: MysqlLock | None = None
+    lock_class = MysqlLock
 
     def make_engine(self) -> AsyncEngine:
         settings = connect_settings(self.location.url)
@@ -72,17 +72,6 @@ class MysqlStore(SqlStore):
             )
 
         return create_async_engine("mysql+aiomysql://", async_creator=connect, poolclass=NullPool)
-
-    async def lock(self, holder: str) -> None:
-        self._lock = MysqlLock(self)
-        await self._lock.take(holder)
-
-    async def close(self) -> None:
-        try:
-            if self._lock is not None:
-                await self._lock.release()
-        finally:
-            await super().close()
 
     async def identity(self) -> str:
         with self.errors():

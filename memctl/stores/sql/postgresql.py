@@ -21,7 +21,7 @@ from memctl.stores.sql.database import FETCH_ROWS, first_line
 from memctl.stores.sql.dialect import SMALL_BYTES
 from memctl.stores.sql.huge import CHUNK_BYTES, HUGE_BYTES
 from memctl.stores.sql.lock import PostgresqlLock
-from memctl.stores.sql.store import SqlStore
+from memctl.stores.sql.server import SqlServerStore
 from memctl.streams import closing
 
 CONNECT_TIMEOUT = 15
@@ -48,21 +48,24 @@ _PASSING = {
 }
 """How the states begin that another try may not meet, each with a hint."""
 
+_BROKEN = ("connection is closed", "cannot switch to state")
+"""The driver's own complaints about a connection that was cut, which have no state."""
+
 # Escapes that JSON may hold and PostgreSQL's json operators refuse, anywhere in the text: NUL, and
 # surrogates without a partner.
 _UNREADABLE = r"\\u(0000|[dD][89abAB]..(?!\\u[dD][c-fC-F])|(?<!\\u[dD][89abAB]..\\u)[dD][c-fC-F]..)"
 
 
-class PostgresqlStore(SqlStore):
+class PostgresqlStore(SqlServerStore):
     """A PostgreSQL database, addressed as libpq would (service, passfile and environment too)."""
 
     kind = "postgresql"
-    capabilities = SqlStore.capabilities | Capability.PARALLEL
+    capabilities = SqlServerStore.capabilities | Capability.PARALLEL
     mark_list = "CAST(json_agg(k.mark) AS TEXT)"
     row_lock = "FOR UPDATE"
     stub_cast = "CAST(CAST({} AS TEXT) AS json)"
     driver_errors = (asyncpg.PostgresError, asyncpg.InterfaceError, UnicodeEncodeError)
-    _lock: PostgresqlLock | None = None
+    lock_class = PostgresqlLock
 
     def __init__(self, location: Location, *, create: bool = False) -> None:
         super().__init__(location, create=create)
@@ -96,17 +99,6 @@ class PostgresqlStore(SqlStore):
         )
         event.listen(engine.sync_engine, "connect", _pass_json_through)
         return engine
-
-    async def lock(self, holder: str) -> None:
-        self._lock = PostgresqlLock(self)
-        await self._lock.take(holder)
-
-    async def close(self) -> None:
-        try:
-            if self._lock is not None:
-                await self._lock.release()
-        finally:
-            await super().close()
 
     async def identity(self) -> str:
         with self.errors():
@@ -251,7 +243,7 @@ class PostgresqlStore(SqlStore):
         for beginning, hint in _PASSING.items():
             if state.startswith(beginning):
                 return Lost(said, hint)
-        if "connection is closed" in said:  # the driver's own complaint, which has no state
+        if any(words in said for words in _BROKEN):
             return Lost(said, _GONE)
         match state[:2]:
             case "22" | "23" | "54":

@@ -1,0 +1,26 @@
+"""AgentScope's SQL memory on a server, which keeps the lock of a run itself."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from memctl.stores.sql.lock import SqlLock
+from memctl.stores.sql.store import SqlStore
+
+
+class SqlServerStore(SqlStore):
+    """A database that others reach over a network too."""
+
+    lock_class: ClassVar[type[SqlLock]]
+    _lock: SqlLock | None = None
+
+    async def lock(self, holder: str) -> None:
+        self._lock = self.lock_class(self)
+        await self._lock.take(holder)
+
+    async def close(self) -> None:
+        try:
+            if self._lock is not None:
+                await self._lock.release()
+        finally:
+            await super().close()
