@@ -61,6 +61,8 @@ class Store(ABC):
     """Whether its names can be read in several ways, until ``expect`` tells what may be in it."""
     ticking: ClassVar[bool] = True
     """Whether the expiry of a memory draws nearer while it lies there."""
+    brief: ClassVar[bool] = False
+    """Whether ``outlines`` leaves the messages where they are."""
     at_once: ClassVar[bool] = False
     """Whether all that is written becomes durable together, when the pages end."""
 
@@ -126,6 +128,13 @@ class Store(ABC):
         Raises:
             BadData: the file is not what it claims to be.
         """
+
+    async def is_empty(self) -> bool:
+        """Whether nothing is in it, as far as can be told without reading much."""
+        async with closing(self.outlines(Selection())) as pages:
+            async for _ in pages:
+                return False
+        return True
 
     @abstractmethod
     def memories(self, where: Selection) -> AsyncIterator[MemoryInfo]:

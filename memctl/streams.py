@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+import asyncio
+from collections.abc import AsyncIterator, Coroutine
 from contextlib import asynccontextmanager
-from typing import TypeVar
+from typing import Any, TypeVar
 
 T = TypeVar("T")
 
@@ -22,3 +23,15 @@ async def closing(items: AsyncIterator[T]) -> AsyncIterator[AsyncIterator[T]]:
         close = getattr(items, "aclose", None)
         if close is not None:
             await close()
+
+
+async def together(one: Coroutine[Any, Any, T], other: Coroutine[Any, Any, T]) -> tuple[T, T]:
+    """Runs two at the same time; where one fails the other is cancelled and waited for."""
+    tasks = [asyncio.create_task(one), asyncio.create_task(other)]
+    try:
+        first, second = await asyncio.gather(*tasks)
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.wait(tasks)
+    return first, second

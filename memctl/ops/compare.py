@@ -6,7 +6,6 @@ read once more, some memories at a time, to name every difference.
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Container, Iterable, Iterator
 from dataclasses import dataclass, field
 from functools import partial
@@ -18,7 +17,7 @@ from memctl.ops.names import introduce
 from memctl.ops.sides import Sides
 from memctl.selection import Selection
 from memctl.store import Capability, Store
-from memctl.streams import closing
+from memctl.streams import closing, together
 
 GROUP_MESSAGES = 500_000
 """How many messages are looked at together to name their differences."""
@@ -162,14 +161,7 @@ class _Compare:
         if not self._together:
             left = await read(self._left)
             return self._comparable(left, await read(self._right))
-        sides = [asyncio.create_task(read(store)) for store in (self._left, self._right)]
-        try:
-            left, right = await asyncio.gather(*sides)
-        finally:
-            for side in sides:
-                side.cancel()
-            await asyncio.wait(sides)
-        return self._comparable(left, right)
+        return self._comparable(*await together(read(self._left), read(self._right)))
 
     async def _values(self, where: Selection) -> tuple[_Found, _Found]:
         """The right side first: whether the left one has gone on since is asked by its lengths."""

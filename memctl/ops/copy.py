@@ -23,7 +23,7 @@ from memctl.ops.sides import Sides
 from memctl.ops.stop import Stop
 from memctl.selection import Selection
 from memctl.store import Capability, Store
-from memctl.streams import closing
+from memctl.streams import closing, together
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,6 +82,9 @@ async def copy(
         raise Interrupted("stopped as asked", "what was reported as written is whole")
 
 
+_Found = dict[MemoryKey, Fingerprint]
+
+
 class _Copy:
     """One copy.  Memories whose texts differ are looked at again by value, then as conflicts."""
 
@@ -118,11 +121,14 @@ class _Copy:
         await introduce(self._source, self._target, self._where)
         form = self._form
         where = self._where
-        held = await self._held(Selection(where.users, where.sessions), form)
-        if held and form is Form.OUTLINE and where.whole:
-            where = where.only(await self._changed(held))
-            if not where.keys:
-                return
+        if form is Form.OUTLINE and where.whole:
+            found, held = await self._outlines()
+            if held:
+                where = where.only(self._changed(found, held))
+                if not where.keys:
+                    return
+        else:
+            held = await self._held(Selection(where.users, where.sessions), form)
         await self._write(self._missing(self._counted(self._read(where)), held, form))
         if self._suspects and form is Form.TEXT:
             keys = frozenset(self._suspects)
@@ -141,10 +147,26 @@ class _Copy:
         read = self._target.outlines if form is Form.OUTLINE else self._target.read
         return await fingerprints(read(where), form, mark_order=self._sides.mark_order)
 
-    async def _changed(self, held: dict[MemoryKey, Fingerprint]) -> frozenset[MemoryKey]:
+    async def _outlines(self) -> tuple[_Found, _Found]:
+        """The outlines of both sides; of the source none where the target holds nothing.
+
+        At the same time, for each database sorts for a while: unless messages are read for it, of
+        which both sides would then hold a large one each.
+        """
+        where = self._where
+        around = Selection(where.users, where.sessions)
+        brief = self._source.brief and self._target.brief
+        if brief and not await self._target.is_empty():
+            return await together(self._outlined(where), self._held(around, Form.OUTLINE))
+        held = await self._held(around, Form.OUTLINE)
+        return await self._outlined(where) if held else {}, held
+
+    async def _outlined(self, where: Selection) -> _Found:
+        outlines = self._source.outlines(where)
+        return await fingerprints(outlines, Form.OUTLINE, mark_order=self._sides.mark_order)
+
+    def _changed(self, found: _Found, held: _Found) -> frozenset[MemoryKey]:
         """The memories of the source that the target does not hold as they are."""
-        outlines = self._source.outlines(self._where)
-        found = await fingerprints(outlines, Form.OUTLINE, mark_order=self._sides.mark_order)
         changed = set()
         for key, here in found.items():
             there = held.get(key)

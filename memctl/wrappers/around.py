@@ -21,6 +21,7 @@ class Around(Store):
         self.single = store.single  # type: ignore[misc]
         self.ambiguous = store.ambiguous  # type: ignore[misc]
         self.ticking = store.ticking  # type: ignore[misc]
+        self.brief = store.brief  # type: ignore[misc]
         self.at_once = store.at_once  # type: ignore[misc]
 
     @property
@@ -44,6 +45,9 @@ class Around(Store):
 
     async def prove(self, where: Selection) -> None:
         await self._store.prove(where)
+
+    async def is_empty(self) -> bool:
+        return await self._store.is_empty()
 
     def expect(self, keys: Iterable[MemoryKey]) -> None:
         self._store.expect(keys)

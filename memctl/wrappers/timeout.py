@@ -36,6 +36,11 @@ class Timeout(Around):
             async with asyncio.timeout(CLOSING):
                 await super().close()
 
+    async def is_empty(self) -> bool:
+        with self._errors():
+            async with asyncio.timeout(self._seconds):
+                return await super().is_empty()
+
     async def read(self, where: Selection) -> AsyncIterator[Page]:
         async with closing(self._watched(super().read(where))) as pages:
             async for page in pages:

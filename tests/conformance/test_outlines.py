@@ -145,3 +145,11 @@ async def test_row_ids_of_another_form(kind: str, tmp_path: Path, servers: Serve
             where = Selection(users=frozenset({user}), ids=frozenset({id}))
             [page] = [page async for page in store.read(where)]
             assert [(page.memory.key.user, entry.id) for entry in page.entries] == [(user, id)]
+
+
+async def test_a_store_says_whether_it_is_empty(make_place: Callable[[], Place]) -> None:
+    place = make_place()
+    async with place.store(create=True) as store:
+        assert await store.is_empty()
+        await write(store, [sample(place.keys(1)[0], samples.entries(3))])
+        assert not await store.is_empty()

@@ -50,6 +50,7 @@ class ArchiveStore(Store):
         | Capability.PARTS
     )
     ticking = False
+    brief = True
     at_once = True
     created: str | None = None
     """When, in ISO 8601; None is the time of writing."""

@@ -38,6 +38,7 @@ class RedisMemoryStore(Store):
     """
 
     kind = "redis"
+    brief = True
     capabilities = Capability.TTL | Capability.PARALLEL
 
     def __init__(self, location: Location, *, create: bool = False) -> None:

@@ -17,6 +17,13 @@ from memctl.streams import closing
 class SqlStore(SqlDatabase):
     """Reading, counting and writing the memories of a database."""
 
+    brief = True
+
+    async def is_empty(self) -> bool:
+        async with self.snapshot(opened=False) as connection:
+            found = await connection.exec_driver_sql("SELECT 1 FROM message LIMIT 1")
+            return found.first() is None
+
     async def read(self, where: Selection) -> AsyncIterator[Page]:
         async with closing(where.apply(SqlReader(self, where).pages())) as pages:
             async for page in pages:
