@@ -112,9 +112,48 @@ class WriteMode(StrEnum):
     REPLACE = "replace"
 
 
+class Change(NamedTuple):
+    """What is to become of one message of a memory that is there.
+
+    ``old`` are the marks that it has, in any order; None where it is not there, and is put in.
+    ``new`` are those that it is to have; None where it is to go.  A message that is put in comes
+    behind the one with the id ``after``, which the edit leaves in place, and behind those that were
+    put there before it; None is the beginning of the memory.  ``message`` and ``index`` are those
+    of the Entry that is put in.
+    """
+
+    id: str
+    old: tuple[str, ...] | None = None
+    new: tuple[str, ...] | None = None
+    message: bytes = b""
+    after: str | None = None
+    index: int | None = None  # type: ignore[assignment]
+
+
+@dataclass(frozen=True, slots=True)
+class Edit:
+    """Some consecutive changes of one memory, in the order of its messages.
+
+    ``memory.summary`` is the one that it is to have, None for the one that it has; ``summary`` is
+    the one that it must have for that, None for whatever it has.  ``memory.ttl`` counts only where
+    the edit makes the memory anew: a memory keeps its expiry.  ``offset`` counts the changes of the
+    memory before ``changes``; ``last`` closes it.  The edits of one memory follow one another, each
+    about as large as a Page at most.
+    """
+
+    memory: Memory
+    changes: list[Change]
+    offset: int = 0
+    last: bool = True
+    summary: str | None = None
+
+
 @dataclass(frozen=True, slots=True)
 class Tally:
-    """What became of a memory to be written: it is durable, or ``failure`` says why not."""
+    """What became of a memory to be written: it is durable, or ``failure`` says why not.
+
+    ``written`` counts messages that were put in or got other marks, ``deleted`` those that went.
+    """
 
     key: MemoryKey
     written: int = 0

@@ -49,19 +49,23 @@ def store_class(kind: str) -> type[Store]:
     return found
 
 
-def make_store(location: Location, *, create: bool = False) -> Store:
+def make_store(location: Location, *, create: bool = False, change: bool = False) -> Store:
     """A store for the location, not yet opened; with ``?state=`` its summaries come along.
+
+    It is read, unless it is to be created where it does not exist, or changed where it does.
 
     Raises:
         UsageError: see ``store_class``; or ``?state=`` does not fit the store.
     """
     store = store_class(location.kind)(location, create=create)
+    store.change = change
     state = location.options.get("state")
     if state is None:
         return store
-    return WithSummaries(
-        store, store_class(_state(location, state).kind)(_state(location, state), create=create)
-    )
+    place = _state(location, state)
+    states = store_class(place.kind)(place, create=create)
+    states.change = change
+    return WithSummaries(store, states)
 
 
 def _state(location: Location, state: str) -> Location:

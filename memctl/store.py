@@ -13,7 +13,7 @@ from types import TracebackType
 from typing import ClassVar, Self
 
 from memctl.location import Location
-from memctl.model import Memory, MemoryInfo, MemoryKey, Page, Tally, WriteMode
+from memctl.model import Edit, Memory, MemoryInfo, MemoryKey, Page, Tally, WriteMode
 from memctl.selection import Selection
 from memctl.streams import closing
 
@@ -65,6 +65,9 @@ class Store(ABC):
     """Whether ``outlines`` leaves the messages where they are."""
     at_once: ClassVar[bool] = False
     """Whether all that is written becomes durable together, when the pages end."""
+
+    change: bool = False
+    """Whether what exists is to be changed: set before ``open``; ``create`` includes it."""
 
     def __init__(self, location: Location, *, create: bool = False) -> None:
         """``create`` makes what is missing (a target); without it the place must exist."""
@@ -200,6 +203,21 @@ class Store(ABC):
         Raises:
             Unavailable: the store went away; memories without a Tally are not written.
         """
+
+    def edit(self, edits: AsyncIterator[Edit]) -> AsyncIterator[Tally]:
+        """Changes memories, each whole or not at all, and yields a Tally as each becomes durable.
+
+        Agents may read and write meanwhile: what they add stays, and what they see is the memory
+        before or after.  A memory of which anything is not as the edit says is left alone, and
+        fails with the code ``changed``: a message to be changed is not there with these marks, one
+        to be put in is there, the place for it is not, the summary is another.  Other messages may
+        be what they will.  Other codes are those of ``write``.  A memory whose messages all go
+        keeps what else it has, where the store has a place for that.
+
+        Raises:
+            Unavailable: the store went away; memories without a Tally are as they were.
+        """
+        raise NotImplementedError
 
 
 class Pacer:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Iterable
 
-from memctl.model import Memory, MemoryInfo, MemoryKey, Page, Tally, WriteMode
+from memctl.model import Edit, Memory, MemoryInfo, MemoryKey, Page, Tally, WriteMode
 from memctl.selection import Selection
 from memctl.store import Capability, Store
 
@@ -17,6 +17,7 @@ class Around(Store):
     def __init__(self, store: Store) -> None:
         self._store = store
         super().__init__(store.location, create=store.create)
+        self.change = store.change
         self.kind = store.kind  # type: ignore[misc]
         self.single = store.single  # type: ignore[misc]
         self.ambiguous = store.ambiguous  # type: ignore[misc]
@@ -72,3 +73,6 @@ class Around(Store):
     ) -> AsyncIterator[Tally]:
         self._store.origin = self.origin
         return self._store.write(pages, mode)
+
+    def edit(self, edits: AsyncIterator[Edit]) -> AsyncIterator[Tally]:
+        return self._store.edit(edits)

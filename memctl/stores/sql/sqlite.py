@@ -67,7 +67,7 @@ class SqliteStore(SqlStore):
             raise NotFound(f"{self.label} does not exist", "check the path of the database")
         if self.create and not path.parent.is_dir():
             raise NotFound(f"the folder of {self.label} does not exist", "create it first")
-        mode = "rwc" if self.create else "ro"
+        mode = "rwc" if self.create else "rw" if self.change else "ro"
         uri = f"file:{quote(str(path.absolute()))}?mode={mode}"
 
         def connect_driver() -> sqlite3.Connection:
