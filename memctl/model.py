@@ -62,12 +62,16 @@ class Page:
 
     ``offset`` counts the messages of the memory before ``entries``; ``last`` closes the memory.  A
     memory without messages is one page without entries.  Pages of one memory follow one another.
+
+    Where messages are selected, ``after`` names for each entry the last message before it that is
+    not selected, None where there is none.  SQL, where ``Entry.index`` says as much, need not.
     """
 
     memory: Memory
     entries: list[Entry]
     offset: int = 0
     last: bool = True
+    after: list[str | None] | None = None
 
 
 @dataclass(slots=True)
@@ -146,6 +150,22 @@ class Edit:
     offset: int = 0
     last: bool = True
     summary: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """Something that is wrong with a memory, or with a store as a whole (``key`` is None).
+
+    ``code`` is one of those that ``memctl.ops.doctor.findings`` explains.  ``count`` says how many
+    messages (or whatever it counts there) are concerned, ``examples`` names a few of them, and
+    ``detail`` is what cannot be said of every such fault.
+    """
+
+    code: str
+    key: MemoryKey | None
+    count: int = 1
+    examples: tuple[str, ...] = ()
+    detail: str = ""
 
 
 @dataclass(frozen=True, slots=True)

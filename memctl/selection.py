@@ -6,6 +6,7 @@ from collections import deque
 from collections.abc import AsyncIterator, Iterator
 from dataclasses import dataclass, replace
 from datetime import datetime
+from itertools import repeat
 from typing import Any
 
 from memctl import codec
@@ -116,19 +117,65 @@ class Selection:
                 yield page
 
     async def _filter(self, pages: AsyncIterator[Page]) -> AsyncIterator[Page]:
-        offset = 0
-        newest: deque[Entry] = deque(maxlen=self.last)
+        sieve = _Sieve(self)
         async for page in pages:
             if page.offset == 0:
-                offset = 0
-                newest.clear()
-            entries = [entry for entry in page.entries if self.matches(entry)]
-            if self.last is not None:
-                newest.extend(entries)
-                entries = list(newest) if page.last else []
-            if entries or (page.last and offset):
-                yield Page(page.memory, entries, offset, page.last)
-            offset += len(entries)
+                sieve = _Sieve(self)
+            found = sieve.take(page)
+            if found is not None:
+                yield found
+
+
+_Placed = tuple[Entry, str | None]
+"""A message, and the one that it stands behind; see ``Page.after``."""
+
+
+class _Sieve:
+    """The selected messages of one memory, page by page, and what they stand behind."""
+
+    def __init__(self, where: Selection) -> None:
+        self._where = where
+        self._newest: deque[_Placed] = deque(maxlen=where.last)
+        self._older: _Placed | None = None
+        self._offset = 0
+        self._kept: str | None = None
+        """The last message that is not selected."""
+        self._before: str | None = None
+        """The last that was not even handed out."""
+
+    def take(self, page: Page) -> Page | None:
+        """The selected messages of a page, if there are any or the memory ends."""
+        found = list(self._matching(page))
+        if self._where.last is not None:
+            found = self._last(found, page)
+        offset = self._offset
+        self._offset += len(found)
+        if not found and not (page.last and offset):
+            return None
+        entries = [entry for entry, _ in found]
+        return Page(page.memory, entries, offset, page.last, [after for _, after in found])
+
+    def _matching(self, page: Page) -> Iterator[_Placed]:
+        for entry, before in zip(page.entries, page.after or repeat(None), strict=False):
+            if before != self._before:
+                self._kept = self._before = before
+            if self._where.matches(entry):
+                yield entry, self._kept
+            else:
+                self._kept = entry.id
+
+    def _last(self, found: list[_Placed], page: Page) -> list[_Placed]:
+        """The newest messages, when all are known; older ones turn out to be not selected."""
+        for one in found:
+            if len(self._newest) == self._where.last:
+                self._older = self._newest[0]
+            self._newest.append(one)
+        if not page.last:
+            return []
+        if self._older is None:
+            return list(self._newest)
+        id, behind = self._older[0].id, self._older[1]
+        return [(entry, id if after == behind else after) for entry, after in self._newest]
 
 
 def _is_one_of(value: Any, names: frozenset[str]) -> bool:

@@ -137,3 +137,24 @@ async def test_a_store_selects_as_selection_does(filled: Filled, where: Selectio
             assert_same(store, found[key], one)
         assert set(await infos(store, where)) == set(expected)
         assert {memory.key async for memory in store.headers(where)} == set(expected)
+
+
+INSIDE = {name: where for name, where in SELECTIONS.items() if not where.whole}
+
+
+@pytest.mark.parametrize("where", INSIDE.values(), ids=INSIDE)
+async def test_what_is_selected_has_its_place(filled: Filled, where: Selection) -> None:
+    """By the message before it that is not selected, or by its position in the SQL layout."""
+    before: dict[MemoryKey, dict[str, str | None]] = {}
+    expected = await picked(filled.everything, where)
+    for one in filled.everything:
+        chosen = {entry.id for entry in expected[one.key].entries} if one.key in expected else set()
+        kept = None
+        for entry in one.entries:
+            before.setdefault(one.key, {})[entry.id] = kept
+            kept = kept if entry.id in chosen else entry.id
+    async with filled.place.store(create=False) as store:
+        async for page in store.read(where):
+            positions = [entry.index for entry in page.entries]
+            if None in positions:
+                assert page.after == [before[page.memory.key][entry.id] for entry in page.entries]

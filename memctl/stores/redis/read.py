@@ -8,6 +8,7 @@ again.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 from itertools import chain, islice, repeat
 from typing import Any
 
@@ -15,7 +16,7 @@ from redis.exceptions import ResponseError
 
 from memctl import codec
 from memctl.errors import Lost
-from memctl.model import Entry, Memory, Page
+from memctl.model import Entry, Memory, MemoryKey, Page
 from memctl.selection import Selection
 from memctl.store import PAGE_ENTRIES, Pacer
 from memctl.stores._pages import are_objects, made, paged
@@ -50,6 +51,9 @@ class Reader:
         self._payloads = payloads
         self._pacer = Pacer()
         # What is left of it can be told without the payload.
+        self._after: dict[tuple[MemoryKey, str], str | None] = {}
+        """What the messages that are wanted stand behind; ``_kept`` is the last unwanted one."""
+        self._kept: str | None = None
         self._where = Selection(marks=where.marks, exclude_marks=where.exclude_marks, ids=where.ids)
         self._missing = LeftOut("message ids without payload")
         self._broken = LeftOut("payloads that are not a JSON object")
@@ -67,7 +71,16 @@ class Reader:
             Unavailable: the server refuses a command.
         """
         for sights in self._looker.sights(memories):
-            yield from self._small(sights) if sights[0].few else self._large(sights[0])
+            pages = self._small(sights) if sights[0].few else self._large(sights[0])
+            yield from pages if self._where.whole else self._placed(pages)
+            self._after.clear()
+
+    def _placed(self, pages: Iterator[Page]) -> Iterator[Page]:
+        """The pages with what their messages stand behind."""
+        for page in pages:
+            key = page.memory.key
+            after = [self._after.pop((key, entry.id), None) for entry in page.entries]
+            yield replace(page, after=after)
 
     def headers(self, memories: Iterable[Named]) -> Iterator[list[Memory]]:
         """What memories have beside messages, of those that have any payload."""
@@ -122,8 +135,8 @@ class Reader:
     def _large(self, sight: Sight) -> Iterator[Page]:
         """A memory whose ids come in chunks."""
         making = Making(sight)
-        for chunk in sight.chunks():
-            ids, marks = self._wanted(sight, chunk)
+        for number, chunk in enumerate(sight.chunks()):
+            ids, marks = self._wanted(sight, chunk, going_on=number > 0)
             keys = [sight.named.base + PAYLOAD + id for id in ids]
             yield from making.fill(len(ids), self._found(keys, ids, marks), [])
         yield from self._end(making)
@@ -190,17 +203,24 @@ class Reader:
 
     # Payloads
 
-    def _wanted(self, sight: Sight, ids: list[bytes]) -> tuple[list[bytes], list[Marks]]:
+    def _wanted(
+        self, sight: Sight, ids: list[bytes], *, going_on: bool = False
+    ) -> tuple[list[bytes], list[Marks]]:
         """The ids that may be selected, and their marks."""
+        if not going_on:
+            self._kept = None
         marks = [some or () for some in map(sight.marks, ids)]
         if self._where.whole:
             return ids, marks
-        pairs = [
-            (id, some)
-            for id, some in zip(ids, marks, strict=True)
-            if self._where.matches(Entry(decode(id), b"", some))
-        ]
-        return [id for id, _ in pairs], [some for _, some in pairs]
+        wanted = []
+        for id, some in zip(ids, marks, strict=True):
+            name = decode(id)
+            if self._where.matches(Entry(name, b"", some)):
+                self._after[sight.named.key, name] = self._kept
+                wanted.append((id, some))
+            else:
+                self._kept = name
+        return [id for id, _ in wanted], [some for _, some in wanted]
 
     def _found(
         self, keys: list[bytes], ids: list[bytes], marks: list[Marks]
