@@ -7,6 +7,7 @@ MemctlError          1    unforeseen
 ├── NotFound         4    the store or the named memory does not exist
 ├── Conflict         5    some memories were left alone: the target holds something else
 ├── Different        6    verify found differences
+│   └── Unhealthy        6    doctor found errors or warnings
 ├── Partial          7    some memories failed, the rest were done
 ├── BadData          8    the input is not what it claims to be; nothing was written
 │   └── Uninitialised     8    a database without AgentScope's tables
@@ -83,6 +84,12 @@ class Different(MemctlError):
 
     code = "different"
     exit_code = 6
+
+
+class Unhealthy(Different):
+    """Doctor found errors or warnings."""
+
+    code = "unhealthy"
 
 
 class Partial(MemctlError):

@@ -13,7 +13,7 @@ from types import TracebackType
 from typing import ClassVar, Self
 
 from memctl.location import Location
-from memctl.model import Edit, Memory, MemoryInfo, MemoryKey, Page, Tally, WriteMode
+from memctl.model import Edit, Fault, Memory, MemoryInfo, MemoryKey, Page, Tally, WriteMode
 from memctl.selection import Selection
 from memctl.streams import closing
 
@@ -78,6 +78,9 @@ class Store(ABC):
         """The label of the store that is copied here: an archive notes it."""
         self.warnings: list[str] = []
         """What the operator should know, a line each, such as messages that were left out."""
+        self.examined = False
+        self.damage: list[Fault] = []
+        """What ``read`` passed over since ``examine``."""
 
     async def __aenter__(self) -> Self:
         """Connects.
@@ -177,6 +180,24 @@ class Store(ABC):
         ``memories``.  ``where.last`` is honoured.  What is pushed down to the store must mean the
         same as ``Selection.matches`` (``Selection.apply`` filters pages of whole memories).
         """
+
+    def examine(self) -> None:
+        """From now on ``read`` passes over what is damaged, for ``faults`` to tell."""
+        self.examined = True
+
+    async def faults(self, where: Selection) -> AsyncIterator[Fault]:
+        """What is wrong with the selected memories and cannot be told from their messages.
+
+        Asked for behind a ``read`` of the same selection, whose damage comes first.  ``where``
+        selects whole memories.  One pass over the store, in constant memory; agents may be at
+        work meanwhile, and what they are in the middle of is no fault.
+
+        Raises:
+            MemctlError: as ``read``.
+        """
+        for fault in self.damage:
+            if fault.key is None or where.has_key(fault.key):
+                yield fault
 
     def outlines(self, where: Selection) -> AsyncIterator[Page]:
         """The pages of ``read``, whose messages may be empty: ids, order, marks and headers.

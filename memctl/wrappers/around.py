@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Iterable
 
-from memctl.model import Edit, Memory, MemoryInfo, MemoryKey, Page, Tally, WriteMode
+from memctl.model import Edit, Fault, Memory, MemoryInfo, MemoryKey, Page, Tally, WriteMode
 from memctl.selection import Selection
 from memctl.store import Capability, Store
 
@@ -64,6 +64,12 @@ class Around(Store):
 
     def read(self, where: Selection) -> AsyncIterator[Page]:
         return self._store.read(where)
+
+    def examine(self) -> None:
+        self._store.examine()
+
+    def faults(self, where: Selection) -> AsyncIterator[Fault]:
+        return self._store.faults(where)
 
     def outlines(self, where: Selection) -> AsyncIterator[Page]:
         return self._store.outlines(where)

@@ -10,7 +10,7 @@ from collections.abc import AsyncIterator
 from dataclasses import replace
 
 from memctl.errors import Failure
-from memctl.model import Memory, MemoryInfo, MemoryKey, Page, Tally, WriteMode
+from memctl.model import Fault, Memory, MemoryInfo, MemoryKey, Page, Tally, WriteMode
 from memctl.selection import Selection
 from memctl.store import Capability, Store
 from memctl.streams import closing
@@ -86,6 +86,16 @@ class WithSummaries(Store):
         async with closing(self._summarised(self._messages.read(where), where)) as pages:
             async for page in pages:
                 yield page
+
+    def examine(self) -> None:
+        self._messages.examine()
+        self._states.examine()
+
+    async def faults(self, where: Selection) -> AsyncIterator[Fault]:
+        for store in (self._messages, self._states):
+            async with closing(store.faults(where)) as faults:
+                async for fault in faults:
+                    yield fault
 
     async def outlines(self, where: Selection) -> AsyncIterator[Page]:
         async with closing(self._summarised(self._messages.outlines(where), where)) as pages:
