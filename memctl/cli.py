@@ -24,6 +24,7 @@ COMMANDS = {
     "import": ("import_", "Bring a state_dict, session states or an archive into a store."),
     "migrate": ("migrate", "Copy memories from one store to another; again, only what is new."),
     "verify": ("verify", "Compare two stores, message by message."),
+    "doctor": ("doctor", "Find what is broken or risky in a store, before its agents do."),
     "stores": ("stores", "List the kinds of store and what each can hold."),
 }
 """Each command: its module and its line in the help, so that helping imports none of them."""

@@ -92,14 +92,14 @@ class Looker:
             names = self._names(named.base)
             lists = [messages, *(named.base + MARK + mark for mark in names)]
             lengths = self._wire.ask([(b"LLEN", key) for key in lists], tolerate=WRONG_TYPE)
-            ranges = list(map(_ranges, lists, lengths))
-            commands = chain(_about(named.base), *ranges)
+            some = list(map(ranges, lists, lengths))
+            commands = chain(_about(named.base), *some)
             replies = self._wire.atomic(commands, tolerate=WRONG_TYPE)
             ttl, index = islice(replies, 2)
-            chunks = _Chunks(islice(replies, len(ranges[0])))
+            chunks = Chunks(islice(replies, len(some[0])))
             sets = [
-                (decode(mark), _id_set(islice(replies, len(some))))
-                for mark, some in zip(names, ranges[1:], strict=True)
+                (decode(mark), _id_set(islice(replies, len(its))))
+                for mark, its in zip(names, some[1:], strict=True)
             ]
             if not self._learn(named.base, names, index):
                 continue
@@ -119,7 +119,7 @@ class Looker:
         replies = iter(list(self._wire.atomic(commands, tolerate=WRONG_TYPE)))
         for named, marks in zip(some, names, strict=True):
             ttl, index, ids, *lists = islice(replies, 3 + len(marks))
-            yield _Reply(named, ttl, index, _list(ids), marks, list(map(_list, lists)))
+            yield _Reply(named, ttl, index, ids_of(ids), marks, list(map(ids_of, lists)))
 
     def _is_whole(self, reply: _Reply) -> bool:
         """Whether nothing of the memory is missing in the reply."""
@@ -159,11 +159,11 @@ class _Reply(NamedTuple):
     lists: list[list[bytes]]
 
 
-class _Chunks:
+class Chunks:
     """Ids that came in chunks: in a file, where they are many."""
 
     def __init__(self, chunks: Iterator[Any]) -> None:
-        first = _list(next(chunks))
+        first = ids_of(next(chunks))
         self.ids = len(first)
         self.few = self.ids < _FEW
         self._first = first if self.few else []
@@ -194,7 +194,7 @@ def _heads(base: bytes, marks: list[bytes]) -> Iterator[Command]:
         yield (b"LRANGE", key, b"0", b"%d" % (_FEW - 1))
 
 
-def _ranges(key: bytes, length: Any) -> list[Command]:
+def ranges(key: bytes, length: Any) -> list[Command]:
     """Commands that list all of a list, however it grows meanwhile."""
     count = 0 if isinstance(length, ResponseError) else length
     starts = range(0, max(count, 1), _CHUNK)
@@ -205,7 +205,7 @@ def _ranges(key: bytes, length: Any) -> list[Command]:
     ]
 
 
-def _list(reply: Any) -> list[bytes]:
+def ids_of(reply: Any) -> list[bytes]:
     """The ids of a list; none where the key holds something else."""
     return [] if isinstance(reply, ResponseError) else reply
 
@@ -213,7 +213,7 @@ def _list(reply: Any) -> list[bytes]:
 def _id_set(chunks: Iterable[Any]) -> IdSet:
     ids = IdSet()
     for chunk in chunks:
-        ids.add(_list(chunk))
+        ids.add(ids_of(chunk))
     return ids
 
 

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from memctl.model import Entry, Page
+from memctl.model import Entry, MemoryKey, Page
 from memctl.stores._id_set import IdSet
 from memctl.stores._pages import Filling
 from memctl.stores.redis.keys import decode
 from memctl.stores.redis.look import Sight
 from memctl.stores.redis.scan import Named
+
+EXAMPLES = 3
+"""How many ids are kept of what is left out of a memory."""
 
 Found = Entry | bytes | str
 """A message; the id of one without payload; or the id of one whose payload is no message."""
@@ -22,11 +25,15 @@ class LeftOut:
         self._what = what
         self._count = 0
         self._first = ""
+        self.by_memory: dict[MemoryKey, tuple[int, list[str]]] = {}
+        """How many each memory has, and some of their ids."""
 
     def add(self, id: str, named: Named, count: int = 1) -> None:
         """Counts some; ``id`` is that of the first."""
         self._first = self._first or f"{id!r} of {decode(named.base)!r}"
         self._count += count
+        before, ids = self.by_memory.get(named.key, (0, []))
+        self.by_memory[named.key] = (before + count, [*ids, id][:EXAMPLES])
 
     def lines(self) -> list[str]:
         """The warning, if there is any."""

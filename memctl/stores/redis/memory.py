@@ -12,12 +12,13 @@ from functools import partial
 
 from memctl.errors import MemctlError
 from memctl.location import Location
-from memctl.model import Memory, MemoryInfo, MemoryKey, Page, Tally, WriteMode
+from memctl.model import Fault, Memory, MemoryInfo, MemoryKey, Page, Tally, WriteMode
 from memctl.selection import Selection
 from memctl.store import Capability, Store
 from memctl.stores._batches import Large, Small, gather
 from memctl.stores._catalogue import catalogue
 from memctl.stores._pages import together
+from memctl.stores.redis.faults import Examination
 from memctl.stores.redis.incoming import InHand, Refused, Staged
 from memctl.stores.redis.keys import Keys
 from memctl.stores.redis.lock import RedisLock
@@ -92,6 +93,18 @@ class RedisMemoryStore(Store):
             async for page in pages:
                 yield page
 
+    async def faults(self, where: Selection) -> AsyncIterator[Fault]:
+        async with closing(super().faults(where)) as damage:
+            async for fault in damage:
+                yield fault
+        async with self._server.wire() as wire:
+            memories = await in_thread(wire, partial(self._catalogue.memories, wire, where))
+            marks = await in_thread(wire, partial(self._catalogue.marks, wire, where))
+            found = Examination(wire, self._keys, where, memories, marks).faults()
+            while (some := await in_thread(wire, partial(next, found, None))) is not None:
+                for fault in some:
+                    yield fault
+
     async def outlines(self, where: Selection) -> AsyncIterator[Page]:
         """See ``Store.outlines``; a payload counts that ``read`` leaves out as no JSON object."""
         async with closing(self._pages(where, payloads=False)) as pages:
@@ -106,7 +119,10 @@ class RedisMemoryStore(Store):
             while batch := await in_thread(wire, partial(next, batches, None)):
                 for page in batch:
                     yield page
-        self.warnings += [line for line in reader.warnings() if line not in self.warnings]
+        if self.examined:
+            self.damage = reader.damage()
+        else:
+            self.warnings += [line for line in reader.warnings() if line not in self.warnings]
 
     def _reader(
         self, wire: Wire, where: Selection, *, payloads: bool = True

@@ -16,7 +16,7 @@ from redis.exceptions import ResponseError
 
 from memctl import codec
 from memctl.errors import Lost
-from memctl.model import Entry, Memory, MemoryKey, Page
+from memctl.model import Entry, Fault, Memory, MemoryKey, Page
 from memctl.selection import Selection
 from memctl.store import PAGE_ENTRIES, Pacer
 from memctl.stores._pages import are_objects, made, paged
@@ -61,6 +61,17 @@ class Reader:
     def warnings(self) -> list[str]:
         """What was left out so far."""
         return self._missing.lines() + self._broken.lines()
+
+    def damage(self) -> list[Fault]:
+        """The same, memory by memory."""
+        return [
+            Fault(code, key, count, tuple(ids))
+            for code, left_out in (
+                ("id-without-payload", self._missing),
+                ("payload-not-json", self._broken),
+            )
+            for key, (count, ids) in left_out.by_memory.items()
+        ]
 
     def pages(self, memories: Iterable[Named]) -> Iterator[Page]:
         """The memories, but for messages whose id and marks rule them out.

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 
-from memctl.model import Memory, MemoryInfo, Page, Tally, WriteMode
+from memctl.model import Fault, Memory, MemoryInfo, Page, Tally, WriteMode
 from memctl.selection import Selection
 from memctl.stores._catalogue import catalogue
 from memctl.stores.sql.count import count
 from memctl.stores.sql.database import SqlDatabase
+from memctl.stores.sql.faults import faults
 from memctl.stores.sql.read import SqlReader
 from memctl.stores.sql.write import SqlWriter
 from memctl.streams import closing
@@ -18,6 +19,7 @@ class SqlStore(SqlDatabase):
     """Reading, counting and writing the memories of a database."""
 
     brief = True
+    sifts = True
 
     async def is_empty(self) -> bool:
         async with self.snapshot(opened=False) as connection:
@@ -33,6 +35,11 @@ class SqlStore(SqlDatabase):
         async with closing(SqlReader(self, where, outline=True).pages()) as pages:
             async for page in pages:
                 yield page
+
+    async def faults(self, where: Selection) -> AsyncIterator[Fault]:
+        async with closing(faults(self, where)) as found:
+            async for fault in found:
+                yield fault
 
     async def headers(self, where: Selection) -> AsyncIterator[Memory]:
         if not where.whole:

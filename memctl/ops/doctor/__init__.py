@@ -1,0 +1,1 @@
+"""What is broken or risky in a store, what that means for its agents, and how to mend it."""

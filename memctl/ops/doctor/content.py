@@ -1,0 +1,170 @@
+"""What the messages of a memory tell, page by page: one pass, and little held of it.
+
+What is looked at is what the model will see.  With compression AgentScope sends the messages that
+are not marked ``compressed`` (``agent/_react_agent.py``), and without it no message is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+
+from memctl.model import Entry, Fault, Memory, Page
+from memctl.ops.doctor.messages import Look, look
+from memctl.ops.repeats import id_digest
+
+HINT = "hint"
+COMPRESSED = "compressed"
+
+MAX_RESULT = 100_000
+"""Bytes of a tool result that is oversized, unless told otherwise: some 25,000 tokens."""
+
+EXAMPLES = 3
+
+AT_WORK = timedelta(hours=1)
+"""How long after the last message of a memory its agent may still be at work on it."""
+
+_WAITING = 10_000
+"""Results that wait for a call that may come later."""
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """What is too much, and what time it is, as messages carry it: local, without a zone."""
+
+    max_result: int = MAX_RESULT
+    now: datetime = field(default_factory=datetime.now)
+
+
+@dataclass(slots=True)
+class _Some:
+    """How many messages there are of a kind, and the first ones."""
+
+    count: int = 0
+    ids: list[str] = field(default_factory=list)
+    detail: str = ""
+
+    def add(self, id: str, detail: str = "") -> None:
+        self.count += 1
+        self.detail = self.detail or detail
+        if len(self.ids) < EXAMPLES and id not in self.ids:
+            self.ids.append(id)
+
+
+@dataclass(slots=True)
+class _Call:
+    """A tool call that waits for its result: its message, and how many others came up to it."""
+
+    id: str
+    place: int
+    moment: datetime | None
+
+
+class MemoryExamination:
+    """One memory, whose pages come by."""
+
+    def __init__(self, memory: Memory, limits: Limits, *, repeats: bool) -> None:
+        """``repeats`` tells that an id may occur twice."""
+        self._memory = memory
+        self._limits = limits
+        self._seen: set[int] | None = set() if repeats else None
+        self._found: dict[str, _Some] = {}
+        self._place = 0
+        """How many messages other than results the model has seen."""
+        self._open: dict[str, _Call] = {}
+        self._early: dict[str, str] = {}
+        """The message of each result whose call has not come."""
+        self._hints: list[tuple[str, datetime | None]] = []
+        """The hints at the end."""
+        self.messages = 0
+
+    def take(self, page: Page) -> None:
+        """Looks at the next messages."""
+        for entry in page.entries:
+            self._take(entry)
+        self.messages += len(page.entries)
+
+    def _take(self, entry: Entry) -> None:
+        found = look(entry.message)
+        if self._seen is not None:
+            digest = id_digest(self._memory.key, entry)
+            if digest in self._seen:
+                self._note("repeated-id", entry.id)
+            self._seen.add(digest)
+        if found.fault:
+            self._note("invalid-message", entry.id, found.fault)
+            return
+        if found.id is None:
+            self._note("message-without-id", entry.id)
+        elif found.id != entry.id:
+            self._note("id-mismatch", entry.id, f"{entry.id!r} holds the message {found.id!r}")
+        if COMPRESSED in entry.marks:
+            self._note(COMPRESSED, entry.id)
+            return
+        if HINT in entry.marks:
+            self._hints.append((entry.id, found.moment))
+            return
+        self._settle_hints()
+        if found.is_empty:
+            self._note("empty-assistant-message", entry.id)
+        self._tools(entry.id, found)
+
+    def _tools(self, id: str, found: Look) -> None:
+        """Pairs results with the calls that wait for them.
+
+        The results of a message come before its calls: the formatters send them so.
+        """
+        for name, size in found.results:
+            if size > self._limits.max_result:
+                self._note("oversized-tool-result", id, f"the first has {size:,} bytes")
+            call = self._open.pop(name, None)
+            if call is None:
+                self._wait(name, id)
+            elif call.place != self._place:
+                self._note("tool-result-apart", id)
+        self._place += bool(found.calls or not found.results)
+        for name in found.calls:
+            early = self._early.pop(name, None)
+            if early is not None:
+                self._note("tool-result-before-call", early)
+                continue
+            if name in self._open:
+                self._note("tool-call-without-result", self._open[name].id)
+            self._open[name] = _Call(id, self._place, found.moment)
+
+    def _wait(self, name: str, id: str) -> None:
+        if name in self._early or len(self._early) >= _WAITING:
+            self._note("tool-result-without-call", id)
+        else:
+            self._early[name] = id
+
+    def _settle_hints(self) -> None:
+        """What comes behind hints shows that the step that they were for is over."""
+        for id, _ in self._hints:
+            self._note("leftover-hint", id)
+        self._hints.clear()
+
+    def _note(self, code: str, id: str, detail: str = "") -> None:
+        self._found.setdefault(code, _Some()).add(id, detail)
+
+    def faults(self) -> Iterator[Fault]:
+        """What was found, when the last page was taken."""
+        for id, moment in self._hints:
+            if not self._may_be_at_work(moment):
+                self._note("leftover-hint", id)
+        for call in self._open.values():
+            pending = call.place == self._place and self._may_be_at_work(call.moment)
+            self._note("tool-call-pending" if pending else "tool-call-without-result", call.id)
+        for id in self._early.values():
+            self._note("tool-result-without-call", id)
+        compressed = self._found.pop(COMPRESSED, None)
+        if compressed and self._memory.summary is None:
+            self._found["summary-elsewhere"] = compressed
+        elif compressed and not self._memory.summary:
+            self._found["compressed-without-summary"] = compressed
+        for code, some in self._found.items():
+            yield Fault(code, self._memory.key, some.count, tuple(some.ids), some.detail)
+
+    def _may_be_at_work(self, moment: datetime | None) -> bool:
+        return moment is not None and moment > self._limits.now - AT_WORK
