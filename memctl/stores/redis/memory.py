@@ -6,18 +6,20 @@ where they are ambiguous is said in ``scan``.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterable, Iterator
 from contextlib import suppress
 from functools import partial
 
 from memctl.errors import MemctlError
 from memctl.location import Location
-from memctl.model import Fault, Memory, MemoryInfo, MemoryKey, Page, Tally, WriteMode
+from memctl.model import Edit, Fault, Memory, MemoryInfo, MemoryKey, Page, Tally, WriteMode
 from memctl.selection import Selection
 from memctl.store import Capability, Store
 from memctl.stores._batches import Large, Small, gather
 from memctl.stores._catalogue import catalogue
 from memctl.stores._pages import together
+from memctl.stores.redis.changes import Few, Many, Parts, Whole, grouped
+from memctl.stores.redis.edit import Editor
 from memctl.stores.redis.faults import Examination
 from memctl.stores.redis.incoming import InHand, Refused, Staged
 from memctl.stores.redis.keys import Keys
@@ -65,6 +67,13 @@ class RedisMemoryStore(Store):
 
     async def identity(self) -> str:
         return f"redis:{self._server.identity()}"
+
+    def expect(self, keys: Iterable[MemoryKey]) -> None:
+        """Of the names that a memory may have, those are the right ones."""
+        for key in keys:
+            base = self._keys.base_or_none(key)
+            if base is not None and not key.part:
+                self._catalogue.claim(base, key)
 
     # Reading
 
@@ -177,13 +186,58 @@ class RedisMemoryStore(Store):
                 continue  # the memories behind it are still to come
             return Tally(large.memory.key, failure=refused.failure)
 
-    async def _discard(self, staged: Staged) -> None:
+    async def _discard(self, staged: Staged | Many) -> None:
         """Removes what a memory that was not written has left; what is renamed is not there."""
         if staged.published:
             return
         with suppress(MemctlError):  # what cannot be removed expires by itself
             async with self._server.wire() as wire:
                 await in_thread(wire, partial(staged.discard, wire))
+
+    # Changing
+
+    async def edit(self, edits: AsyncIterator[Edit]) -> AsyncIterator[Tally]:
+        async with self._server.wire() as wire:
+            marks = await in_thread(wire, partial(self._catalogue.marks, wire, Selection()))
+            editor = Editor(wire, marks)
+            async for batch in grouped(edits):
+                if isinstance(batch, Parts):
+                    yield await self._edit_large(editor, wire, batch)
+                else:
+                    for tally in await in_thread(wire, partial(self._edit_small, editor, batch)):
+                        yield tally
+
+    def _edit_small(self, editor: Editor, batch: list[Whole]) -> list[Tally]:
+        tallies: list[Tally] = []
+        good: dict[bytes, Few] = {}
+        for memory, changes in batch:
+            try:
+                base = self._base(memory.key)
+                few = Few(base, memory, self._ttl(memory), changes)
+            except Refused as refused:
+                tallies.append(Tally(memory.key, failure=refused.failure))
+                continue
+            if base in good:  # the second must see what the first makes
+                tallies += editor.edit([good.pop(base)])
+            good[base] = few
+        return tallies + editor.edit(list(good.values())) if good else tallies
+
+    async def _edit_large(self, editor: Editor, wire: Wire, large: Parts) -> Tally:
+        memory = large.memory
+        try:
+            base = self._base(memory.key)
+            with Many(self._keys, base, memory, self._ttl(memory)) as many:
+                try:
+                    async for changes in large.changes:
+                        await in_thread(wire, partial(many.add, wire, changes))
+                    [tally] = await in_thread(wire, partial(editor.edit, [many]))
+                finally:
+                    await self._discard(many)
+                return tally
+        except Refused as refused:
+            async for _ in large.changes:
+                continue  # the memories behind it are still to come
+            return Tally(memory.key, failure=refused.failure)
 
     def _base(self, key: MemoryKey) -> bytes:
         """What the keys of a memory begin with; raises Refused if it cannot have that name."""
