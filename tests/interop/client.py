@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
-from urllib.parse import urlsplit
+from urllib.parse import parse_qsl, urlsplit
 
 from tests.servers import Missing
 
@@ -108,7 +108,9 @@ def place_of(text: str, nested: bool) -> dict[str, Any]:
         plain, _, option = text.partition("?")
         if option == "layout=session":
             return {"kind": "redis_session", "url": plain, "nested": nested}
-        return {"kind": "redis", "url": plain, "prefix": option.removeprefix("prefix=")}
+        options = dict(parse_qsl(option))
+        ttl = int(options["ttl"]) if "ttl" in options else None
+        return {"kind": "redis", "url": plain, "prefix": options.get("prefix", ""), "ttl": ttl}
     if text.endswith(".json"):
         return {"kind": "state_dict", "path": text}
     return {"kind": "json_session", "folder": text, "nested": nested}

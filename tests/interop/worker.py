@@ -4,8 +4,8 @@ Runs in the environment ``.interop``, which knows nothing of memctl.  Each line 
 request, each line of stdout its answer, both JSON: ``{"do": "write" | "read", "place": {...},
 "memories": [...]}``, answered by ``{"answer": [...]}`` or ``{"error": "..."}``.
 
-A place is ``{"kind": "sql", "url"}`` (SQLAlchemy's URL), ``{"kind": "redis", "url", "prefix"}``,
-``{"kind": "redis_session", "url"}``, ``{"kind": "state_dict", "path"}`` or ``{"kind":
+A place is ``{"kind": "sql", "url"}`` (SQLAlchemy's URL), ``{"kind": "redis", "url", "prefix",
+"ttl"}``, ``{"kind": "redis_session", "url"}``, ``{"kind": "state_dict", "path"}`` or ``{"kind":
 "json_session", "folder"}``; in a session the memory is at ``memory``, or with ``"nested": true`` at
 ``agent.memory``.  A memory to write has ``user``, ``session``, ``summary`` and
 ``messages``, a list of pairs of a message and its marks; one to read has ``user``, ``session`` and
@@ -60,7 +60,9 @@ async def opened(place: dict[str, Any], about: dict[str, Any]) -> AsyncIterator[
     elif kind == "redis":
         pool = ConnectionPool.from_url(place["url"], decode_responses=True)
         prefix = place.get("prefix", "")
-        async with RedisMemory(session, user, connection_pool=pool, key_prefix=prefix) as memory:
+        async with RedisMemory(
+            session, user, connection_pool=pool, key_prefix=prefix, key_ttl=place.get("ttl")
+        ) as memory:
             yield memory
         await pool.aclose()
     elif kind == "state_dict":

@@ -26,7 +26,7 @@ AT_WORK = timedelta(hours=1)
 """How long after the last message of a memory its agent may still be at work on it."""
 
 _WAITING = 10_000
-"""Results that wait for a call that may come later."""
+"""How many calls, and how many results, may wait for each other."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,8 +75,8 @@ class MemoryExamination:
         self._open: dict[str, _Call] = {}
         self._early: dict[str, str] = {}
         """The message of each result whose call has not come."""
-        self._hints: list[tuple[str, datetime | None]] = []
-        """The hints at the end."""
+        self._hints: list[str] = []
+        """The hints at the end that an agent may be at work with."""
         self.messages = 0
 
     def take(self, page: Page) -> None:
@@ -103,7 +103,10 @@ class MemoryExamination:
             self._note(COMPRESSED, entry.id)
             return
         if HINT in entry.marks:
-            self._hints.append((entry.id, found.moment))
+            if self._may_be_at_work(found.moment):
+                self._hints.append(entry.id)
+            else:
+                self._note("leftover-hint", entry.id)
             return
         self._settle_hints()
         if found.is_empty:
@@ -129,8 +132,9 @@ class MemoryExamination:
             if early is not None:
                 self._note("tool-result-before-call", early)
                 continue
-            if name in self._open:
-                self._note("tool-call-without-result", self._open[name].id)
+            if name in self._open or len(self._open) >= _WAITING:
+                given_up = self._open.pop(name if name in self._open else next(iter(self._open)))
+                self._note("tool-call-without-result", given_up.id)
             self._open[name] = _Call(id, self._place, found.moment)
 
     def _wait(self, name: str, id: str) -> None:
@@ -141,7 +145,7 @@ class MemoryExamination:
 
     def _settle_hints(self) -> None:
         """What comes behind hints shows that the step that they were for is over."""
-        for id, _ in self._hints:
+        for id in self._hints:
             self._note("leftover-hint", id)
         self._hints.clear()
 
@@ -150,9 +154,6 @@ class MemoryExamination:
 
     def faults(self) -> Iterator[Fault]:
         """What was found, when the last page was taken."""
-        for id, moment in self._hints:
-            if not self._may_be_at_work(moment):
-                self._note("leftover-hint", id)
         for call in self._open.values():
             pending = call.place == self._place and self._may_be_at_work(call.moment)
             self._note("tool-call-pending" if pending else "tool-call-without-result", call.id)

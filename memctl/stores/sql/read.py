@@ -124,6 +124,8 @@ class SqlReader:
         try:
             return codec.field(message, "id") or row_id
         except ValueError as error:
+            if self._store.examined:
+                return row_id
             label = self._store.label
             raise BadData(f"{label}: the message {row_id!r} is not JSON: {error}") from error
 

@@ -187,7 +187,7 @@ class SqliteStore(SqlStore):
         if copy is not None:
             rest = where.without(frozenset(done))
             async with SqliteStore(replace(self.location, path=copy)) as store:
-                store.label = self.label
+                store.label, store.examined = self.label, self.examined
                 async with closing(SqlStore.read(store, rest)) as pages:
                     async for page in pages:
                         yield page

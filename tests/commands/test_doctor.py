@@ -1,0 +1,136 @@
+"""``memctl doctor``, as its users see it."""
+
+from __future__ import annotations
+
+import asyncio
+import csv
+import io
+import json
+from pathlib import Path
+
+import pytest
+
+from memctl.model import MemoryKey
+from tests.commands.conftest import Run, fails, fill, report
+from tests.doctor import histories
+from tests.doctor.histories import ASK, REPLY, call, entries, said
+
+HOSTILE = "\x1b[31mred\x1b[0m \u202eback [bold]x[/bold]\n"
+ALICE, BOB = MemoryKey("alice", "s1"), MemoryKey("bob", "s2")
+
+
+@pytest.fixture
+def broken(database: str) -> str:
+    """A SQLite database with an error in one memory and a warning in another."""
+    history = entries([ASK, call("c1", "t1"), REPLY])
+    hints = entries([ASK, said("h1", "do it", "user", ("hint",)), REPLY])
+    asyncio.run(fill(database, {ALICE: history, BOB: hints}))
+    return database
+
+
+def test_json_is_as_the_contract_has_it(run: Run, broken: str) -> None:
+    found = report(run("doctor", broken, "--json"), 6)
+    assert found["schema"] == "memctl/doctor/1"
+    assert found["store"] == {"url": broken, "kind": "sqlite"}
+    assert (found["healthy"], found["memories"], found["messages"]) == (False, 2, 6)
+    assert found["error"]["code"] == "unhealthy"
+    first, second, third = found["findings"]
+    assert {name: first[name] for name in ("code", "severity", "user", "session")} == {
+        "code": "tool-call-without-result",
+        "severity": "error",
+        "user": "alice",
+        "session": "s1",
+    }
+    assert (first["count"], first["ids"], first["repairable"]) == (1, ["c1"], True)
+    assert first["message"]
+    assert first["meaning"]
+    assert first["remedy"]
+    assert (second["code"], second["severity"]) == ("leftover-hint", "warning")
+    assert (third["code"], third["severity"]) == ("no-session-index", "notice")
+    assert (third["user"], third["session"], third["ids"]) == (None, None, [])
+
+
+def test_the_table_tells_the_same(run: Run, broken: str) -> None:
+    result = run("doctor", broken)
+    assert result.exit_code == 6
+    assert "2 memories, 6 messages examined" in result.stdout
+    assert "not healthy: 1 error, 1 warning, 1 notice" in result.stdout
+    lines = result.stdout.splitlines()
+    at = next(n for n, line in enumerate(lines) if line.startswith("error  tool-call-without"))
+    assert lines[at + 1].split() == ["'alice'/'s1'", "1", "c1"]
+    assert lines[at + 2].strip().startswith("means")
+    assert lines[at + 3].strip().startswith("mend")
+    assert all(line == line.rstrip() for line in lines)
+    fails(result, 6, "1 error and 1 warning")
+
+
+def test_a_healthy_store(run: Run, database: str, tmp_path: Path) -> None:
+    asyncio.run(fill(database, {ALICE: entries(histories.HEALTHY)}))
+    assert "\nhealthy: 1 notice" in run("doctor", database).stdout
+    found = report(run("doctor", database, "--json"))
+    assert found["healthy"]
+    assert [finding["severity"] for finding in found["findings"]] == ["notice"]
+    path = tmp_path / "alice_s1.json"
+    asyncio.run(fill(str(path), {ALICE: entries(histories.HEALTHY)}))
+    assert run("doctor", path).stdout.splitlines()[-1] == "healthy"
+
+
+def test_only_some_memories(run: Run, broken: str) -> None:
+    found = report(run("doctor", broken, "--json", "--user", "bob"), 6)
+    assert [finding["code"] for finding in found["findings"]] == ["leftover-hint"]
+    fails(run("doctor", broken, "--user", "nobody"), 4, "no memory of 'nobody'")
+
+
+def test_only_some_codes(run: Run, broken: str) -> None:
+    found = report(run("doctor", broken, "leftover-hint", "orphan-mark", "--json"), 6)
+    assert [finding["code"] for finding in found["findings"]] == ["leftover-hint"]
+    assert report(run("doctor", broken, "no-session-index", "--json"))["healthy"]
+    fails(run("doctor", broken, "left-over"), 2, "no finding 'left-over'", "leftover-hint")
+
+
+def test_what_is_oversized(run: Run, database: str) -> None:
+    history = [call("c1", "t1"), histories.result("r1", "t1", "x" * 500)]
+    asyncio.run(fill(database, {ALICE: entries(history)}))
+    assert run("doctor", database).exit_code == 0
+    found = report(run("doctor", database, "--json", "--max-result", 499), 6)
+    assert "500 bytes" in found["findings"][0]["message"]
+
+
+def test_rows_for_programs(run: Run, broken: str) -> None:
+    lines = run("doctor", broken, "--format", "ndjson").stdout.splitlines()
+    assert next(json.loads(line)["code"] for line in lines) == "tool-call-without-result"
+    table = list(csv.DictReader(io.StringIO(run("doctor", broken, "--format", "csv").stdout)))
+    assert [row["user"] for row in table] == ["alice", "bob", ""]
+
+
+def test_names_are_shown_and_not_obeyed(run: Run, database: str) -> None:
+    history = entries([ASK, said(HOSTILE, "")])
+    asyncio.run(fill(database, {MemoryKey(HOSTILE, HOSTILE): history}))
+    shown = run("doctor", database).stdout
+    assert "\x1b" not in shown
+    assert "\u202e" not in shown
+    assert "\\x1b[31mred" in shown
+    assert "[bold]x[/bold]" in shown
+
+
+def test_many_memories_are_not_all_named(run: Run, database: str) -> None:
+    history = entries([ASK, said("bad", "")])
+    asyncio.run(fill(database, {MemoryKey("u", f"s{n}"): history for n in range(8)}))
+    shown = run("doctor", database).stdout
+    assert shown.count("'u'/'s") == 5
+    assert "and 3 memories more" in shown
+    assert len(report(run("doctor", database, "--json"), 6)["findings"]) == 9
+
+
+def test_the_store_is_left_as_it_was(run: Run, broken: str) -> None:
+    path = Path(broken.removeprefix("sqlite:///"))
+    before = path.read_bytes(), path.stat().st_mtime_ns
+    run("doctor", broken)
+    assert (path.read_bytes(), path.stat().st_mtime_ns) == before
+
+
+def test_stdin(run: Run, tmp_path: Path) -> None:
+    path = tmp_path / "a.ndjson"
+    asyncio.run(fill(str(path), {ALICE: entries([ASK, said("bad", "")])}))
+    found = report(run("doctor", "-", "--json", input=path.read_bytes()), 6)
+    assert found["findings"][0]["code"] == "empty-assistant-message"

@@ -1,0 +1,134 @@
+"""Conversations with tools, and how they break."""
+
+from __future__ import annotations
+
+import json
+from datetime import datetime, timedelta
+from typing import Any
+
+from memctl.model import Entry
+
+OLD = datetime(2025, 3, 1, 12)
+Marked = tuple[dict[str, Any], list[str]]
+
+
+def said(
+    id: str,
+    content: Any,
+    role: str = "assistant",
+    marks: tuple[str, ...] = (),
+    *,
+    at: datetime = OLD,
+) -> Marked:
+    """A message as AgentScope has it, and its marks."""
+    name = {"user": "Alice", "assistant": "Friday", "system": "system"}[role]
+    message = {"id": id, "name": name, "role": role, "content": content, "metadata": {}}
+    return {**message, "timestamp": at.isoformat(" ", "milliseconds")}, list(marks)
+
+
+def call(id: str, *tools: str, **about: Any) -> Marked:
+    """The agent calls tools."""
+    blocks = [{"type": "tool_use", "id": tool, "name": "search", "input": {}} for tool in tools]
+    return said(id, blocks, **about)
+
+
+def result(id: str, tool: str, output: Any = "found", **about: Any) -> Marked:
+    """A tool's result, as AgentScope writes it."""
+    block = {"type": "tool_result", "id": tool, "name": "search", "output": output}
+    return said(id, [block], "system", **about)
+
+
+ASK = said("q", "where?", "user")
+REPLY = said("r", "there")
+HEALTHY = [
+    ASK,
+    said("t", [{"type": "thinking", "thinking": "hm"}, {"type": "text", "text": "let me see"}]),
+    call("c1", "t1", "t2"),
+    result("r1", "t1"),
+    result("r2", "t2", [{"type": "text", "text": "found"}]),
+    call("c2", "t1"),
+    result("r3", "t1"),
+    REPLY,
+]
+
+BROKEN: dict[str, list[tuple[list[Marked], list[str]]]] = {
+    "tool-call-without-result": [
+        ([ASK, call("bad", "t1"), REPLY], ["bad"]),
+        ([ASK, call("bad", "t1", "t2"), result("r1", "t2"), REPLY], ["bad"]),
+        ([ASK, call("bad", "t1")], ["bad"]),
+        ([ASK, call("bad", "t1"), call("c2", "t1"), result("r1", "t1"), REPLY], ["bad"]),
+    ],
+    "tool-result-without-call": [
+        ([ASK, result("bad", "t1"), REPLY], ["bad"]),
+        ([ASK, call("c1", "t1", marks=("compressed",)), result("bad", "t1"), REPLY], ["bad"]),
+        ([ASK, call("c1", "t1"), result("r1", "t1"), result("bad", "t1"), REPLY], ["bad"]),
+    ],
+    "tool-result-before-call": [
+        ([ASK, result("bad", "t1"), call("c1", "t1"), REPLY], ["bad"]),
+        (
+            [said("bad", [*call("", "t1")[0]["content"], *result("", "t1")[0]["content"]])],
+            ["bad"],
+        ),
+    ],
+    "tool-result-apart": [
+        ([call("c1", "t1"), ASK, result("bad", "t1"), REPLY], ["bad"]),
+        ([call("c1", "t1"), call("c2", "t2"), result("bad", "t1"), result("r2", "t2")], ["bad"]),
+    ],
+    "empty-assistant-message": [
+        ([ASK, said("bad", "")], ["bad"]),
+        ([ASK, said("bad", " \n")], ["bad"]),
+        ([ASK, said("bad", [])], ["bad"]),
+        ([ASK, said("bad", [{"type": "text", "text": ""}])], ["bad"]),
+    ],
+    "oversized-tool-result": [
+        ([call("c1", "t1"), result("bad", "t1", "x" * 100_001)], ["bad"]),
+        (
+            [
+                call("c1", "t1"),
+                result("bad", "t1", [{"type": "text", "text": "会" * 40_000}]),
+            ],
+            ["bad"],
+        ),
+        ([call("c1", "t1"), result("bad", "t1", "x" * 3_000_000)], ["bad"]),
+    ],
+    "leftover-hint": [
+        ([ASK, said("bad", "do it", "user", ("hint",)), REPLY], ["bad"]),
+        ([ASK, REPLY, said("bad", "do it", "user", ("hint",))], ["bad"]),
+    ],
+}
+"""Histories with one fault each, and the messages that are named, by the code of the fault."""
+
+MISSHAPEN: dict[str, Any] = {
+    "no name": {"id": "bad", "role": "user", "content": "a"},
+    "no role": {"id": "bad", "name": "n", "content": "a"},
+    "no content": {"id": "bad", "name": "n", "role": "user"},
+    "no text or list": {"id": "bad", "name": "n", "role": "user", "content": {"type": "text"}},
+    "null": {"id": "bad", "name": "n", "role": "user", "content": None},
+    "another role": {"id": "bad", "name": "n", "role": "tool", "content": "a"},
+    "a text for a block": {"id": "bad", "name": "n", "role": "user", "content": ["a"]},
+    "no type": {"id": "bad", "name": "n", "role": "user", "content": [{"text": "a"}]},
+    "no text": {"id": "bad", "name": "n", "role": "user", "content": [{"type": "text"}]},
+    "no id of a call": {
+        "id": "bad",
+        "name": "n",
+        "role": "assistant",
+        "content": [{"type": "tool_use", "name": "search", "input": {}}],
+    },
+}
+"""What AgentScope cannot load or send."""
+
+
+def recent(minutes: float) -> datetime:
+    """So many minutes ago."""
+    return datetime.now() - timedelta(minutes=minutes)
+
+
+def entry(marked: Marked) -> Entry:
+    """The message as a store hands it out."""
+    message, marks = marked
+    return Entry(message.get("id", ""), json.dumps(message).encode(), tuple(marks))
+
+
+def entries(history: list[Marked]) -> list[Entry]:
+    """A whole history."""
+    return [entry(marked) for marked in history]

@@ -1,0 +1,151 @@
+"""What ``doctor`` sees in the messages of a memory."""
+
+from __future__ import annotations
+
+import tracemalloc
+from collections.abc import Iterable
+
+import pytest
+
+from memctl.model import Entry, Fault, Memory, MemoryKey, Page
+from memctl.ops.doctor.content import Limits, MemoryExamination
+from memctl.ops.doctor.findings import KINDS
+from tests.doctor import histories
+from tests.doctor.histories import ASK, REPLY, call, entries, recent, result, said
+
+KEY = MemoryKey("u", "s")
+CASES = [
+    pytest.param(code, history, ids, id=f"{code} {number}")
+    for code, cases in histories.BROKEN.items()
+    for number, (history, ids) in enumerate(cases)
+]
+
+
+def examined(
+    found: Iterable[Entry],
+    *,
+    summary: str | None = "so far",
+    size: int = 2,
+    max_result: int = 10**5,
+) -> list[Fault]:
+    """What is found in a memory that comes in small pages."""
+    memory = Memory(KEY, summary)
+    examination = MemoryExamination(memory, Limits(max_result), repeats=True)
+    some = list(found)
+    for start in range(0, len(some), size):
+        examination.take(Page(memory, some[start : start + size], start, start + size >= len(some)))
+    return list(examination.faults())
+
+
+def test_a_history_with_tools_is_healthy() -> None:
+    assert examined(entries(histories.HEALTHY)) == []
+
+
+@pytest.mark.parametrize(("code", "history", "ids"), CASES)
+def test_a_broken_history(code: str, history: list[histories.Marked], ids: list[str]) -> None:
+    [fault] = examined(entries(history))
+    assert (fault.code, fault.key, list(fault.examples)) == (code, KEY, ids)
+    assert fault.count == 1
+
+
+def test_what_is_compressed_is_not_sent() -> None:
+    compressed = ("compressed",)
+    history = [
+        call("c1", "t1", marks=compressed),
+        said("empty", "", marks=compressed),
+        result("r9", "t9", marks=compressed),
+        REPLY,
+    ]
+    assert examined(entries(history)) == []
+
+
+def test_a_hint_is_no_part_of_the_conversation() -> None:
+    """It stands between a call and its result for one step only."""
+    now = recent(1)
+    history = [call("c1", "t1"), result("r1", "t1"), said("h", "go on", "user", ("hint",), at=now)]
+    assert examined(entries(history)) == []
+
+
+def test_an_agent_may_be_at_work() -> None:
+    history = [ASK, call("c1", "t1", "t2", at=recent(5)), result("r1", "t2", at=recent(4))]
+    [fault] = examined(entries(history))
+    assert fault.code == "tool-call-pending"
+    [fault] = examined(entries([*history, REPLY]))
+    assert fault.code == "tool-call-without-result"
+    [fault] = examined(entries([ASK, call("c1", "t1", at=recent(61))]))
+    assert fault.code == "tool-call-without-result"
+
+
+@pytest.mark.parametrize("name", histories.MISSHAPEN)
+def test_what_is_no_message(name: str) -> None:
+    [fault] = examined(entries([ASK, (histories.MISSHAPEN[name], []), REPLY]))
+    assert (fault.code, fault.examples, bool(fault.detail)) == ("invalid-message", ("bad",), True)
+
+
+@pytest.mark.parametrize("text", [b"[]", b"null", b'{"id": "bad', b"", b"7"])
+def test_what_is_no_object(text: bytes) -> None:
+    [fault] = examined([Entry("bad", text)])
+    assert (fault.code, fault.examples) == ("invalid-message", ("bad",))
+
+
+def test_ids() -> None:
+    message, _ = said("", "a", "user")
+    del message["id"]
+    [fault] = examined([histories.entry((message, []))])
+    assert fault.code == "message-without-id"
+    one = histories.entry(said("own", "a", "user"))
+    [fault] = examined([one._replace(id="other")])
+    assert (fault.code, fault.examples) == ("id-mismatch", ("other",))
+    [fault] = examined([one, histories.entry(REPLY), one])
+    assert (fault.code, fault.examples, fault.count) == ("repeated-id", ("own",), 1)
+
+
+@pytest.mark.parametrize(
+    ("summary", "code"),
+    [("", "compressed-without-summary"), (None, "summary-elsewhere"), ("it was", None)],
+)
+def test_a_summary_that_is_nowhere(summary: str | None, code: str | None) -> None:
+    history = [said(f"m{n}", "a", "user", ("compressed",)) for n in range(5)]
+    found = examined(entries([*history, ASK]), summary=summary)
+    assert [(fault.code, fault.count) for fault in found] == ([(code, 5)] if code else [])
+
+
+def test_how_large_a_result_may_be() -> None:
+    history = entries([call("c1", "t1"), result("r1", "t1", "x" * 100)])
+    assert examined(history, max_result=100) == []
+    [fault] = examined(history, max_result=99)
+    assert fault.code == "oversized-tool-result"
+
+
+def test_media_count_as_a_part_of_a_result() -> None:
+    image = {"type": "image", "source": {"type": "base64", "data": "x" * 200_000}}
+    [fault] = examined(entries([call("c1", "t1"), result("r1", "t1", [image])]))
+    assert fault.code == "oversized-tool-result"
+
+
+def test_a_large_reply_is_not_taken_for_empty() -> None:
+    assert examined(entries([ASK, said("long", "x" * 2_000_000)])) == []
+
+
+def test_a_hundred_thousand_messages_take_little_room() -> None:
+    memory = Memory(KEY, "")
+    examination = MemoryExamination(memory, Limits(), repeats=False)
+    tracemalloc.start()
+    for start in range(0, 100_000, 1000):
+        some = [histories.entry(said(f"m{start + n}", "", marks=("hint",))) for n in range(1000)]
+        examination.take(Page(memory, some, start, last=False))
+    examination.take(Page(memory, entries([REPLY]), 100_000))
+    [fault] = examination.faults()
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert fault.count == 100_000
+    assert peak < 32 * 1024 * 1024
+
+
+def test_every_kind_is_explained() -> None:
+    for code, kind in KINDS.items():
+        assert code == kind.code
+        assert kind.what
+        assert kind.meaning
+        assert kind.remedy
+        assert kind.repair.value == "none" or "--repair" in kind.remedy
