@@ -6,8 +6,8 @@ from collections.abc import Iterable
 from itertools import groupby
 from typing import Any
 
-from rich.console import Group as Stack
 from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
+from rich.console import Group as Stack
 from rich.text import Text
 
 from memctl.location import visible
