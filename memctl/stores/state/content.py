@@ -20,13 +20,13 @@ from memctl.stores.state.batch import Batch
 _SPACE = rb"[ \t\n\r]*+"
 _TEXT = rb'"(?:[^"\\]++|\\.)*+"' + _SPACE
 _PAIR_BEGIN = re.compile(rb"\[" + _SPACE + rb"(?=\{)")
-_PAIR_END = re.compile(
+PAIR_END = re.compile(
     rb"\}%b,%b(\[%b(?:%b(?:,%b)?+)*+\])%b\]%b([,\]])%b"
     % (_SPACE, _SPACE, _SPACE, _TEXT, _SPACE, _SPACE, _SPACE, _SPACE),
     re.DOTALL,
 )
 """The end of a message, its marks, and what follows the pair."""
-_PROVEN_BEGIN = re.compile(rb'\[\{"id": "([^"\\]*+)"')
+PROVEN_BEGIN = re.compile(rb'\[\{"id": "([^"\\]*+)"')
 _FIELDS = frozenset({"id", "name", "role", "timestamp"})
 _KNOWN_MARKS = 1000
 
@@ -51,6 +51,8 @@ class Content:
         self._keep = keep
         self._marks: dict[bytes, tuple[str, ...]] = {}
         self._closed = False
+        self._place: tuple[int, int] | None = None
+        """Where in the document the marks of the last message stand that was searched for."""
 
     async def batches(self) -> AsyncIterator[Batch]:
         """The messages in order.
@@ -111,12 +113,12 @@ class Content:
         buffer, at = cursor.buffer, cursor.at
         known = self._marks
         while True:
-            proven = _PROVEN_BEGIN.match(buffer, at)
+            proven = PROVEN_BEGIN.match(buffer, at)
             begin = None if proven else _PAIR_BEGIN.match(buffer, at)
             if not (proven or begin):
                 break
             start = begin.end() if begin else at + 1
-            found = _PAIR_END.search(buffer, start + 1)
+            found = PAIR_END.search(buffer, start + 1)
             if found is None:
                 cursor.at = at
                 return True
@@ -153,8 +155,8 @@ class Content:
         cursor = self._cursor
         buffer, at = cursor.buffer, cursor.at
         entries = []
-        while begin := _PROVEN_BEGIN.match(buffer, at):
-            found = _PAIR_END.search(buffer, begin.end())
+        while begin := PROVEN_BEGIN.match(buffer, at):
+            found = PAIR_END.search(buffer, begin.end())
             if found is None:
                 break
             text = buffer[at + 1 : found.start() + 1]
@@ -182,8 +184,20 @@ class Content:
 
     async def _search(self, batch: Batch) -> None:
         """Adds the next message, whatever its form and size."""
+        await self._item(batch)
+        await self._pass()
+
+    async def _pass(self) -> None:
+        """Passes over what is behind a message: a comma, or the end of the array."""
+        cursor = self._cursor
+        self._closed = await cursor.next(b",]") == b"]"
+        if not self._closed and await cursor.peek() == b"]":
+            raise cursor.bad("a message was expected")
+
+    async def _item(self, batch: Batch) -> None:
         cursor = self._cursor
         marks: tuple[str, ...] = ()
+        self._place = None
         match await cursor.peek():
             case b"{":
                 await self._message(batch)
@@ -197,9 +211,6 @@ class Content:
                 raise cursor.cut_off()
             case _:
                 raise cursor.bad("a message, or a pair of a message and its marks, was expected")
-        self._closed = await cursor.next(b",]") == b"]"
-        if not self._closed and await cursor.peek() == b"]":
-            raise cursor.bad("a message was expected")
         batch.marks.append(marks)
 
     async def _checked_marks(self) -> tuple[str, ...]:
@@ -207,6 +218,7 @@ class Content:
         await cursor.peek()
         start = cursor.position
         text = await cursor.take()
+        self._place = start, cursor.position
         try:
             return _marks(None if text is None else cursor.parsed(text))
         except ValueError as error:

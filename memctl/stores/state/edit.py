@@ -1,220 +1,164 @@
-"""Writing one memory into a JSON document: its values change, the rest is copied as it is."""
+"""Changing memories in the documents of a store, each whole or not at all."""
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
-from dataclasses import dataclass
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
+from typing import TYPE_CHECKING
 
-from memctl import codec
-from memctl.errors import Failure
-from memctl.json_stream import WINDOW, Source
-from memctl.model import Entry, Memory, WriteMode
-from memctl.stores.state.document import (
-    CONTENT,
-    SUMMARY,
-    Changed,
-    Index,
-    Part,
-    Place,
-    TooLarge,
-    join,
-    split,
-)
+from memctl.errors import BadData, Failure
+from memctl.model import Edit, Memory, Tally, WriteMode
+from memctl.store import PAGE_BYTES
+from memctl.stores.state.document import Changed, Document, Index, Part, find
+from memctl.stores.state.revise import Feed, Revision
+from memctl.stores.state.rewrite import Draft, Plan, Rewrite, plan, revision
+from memctl.stores.state.write import DEFAULT_PATH, publish
 
-_BETWEEN = b", "
+if TYPE_CHECKING:
+    from memctl.stores.state.store import StateStore
 
 
-class Draft(ABC):
-    """The new document in the making."""
+class StateEditor:
+    """One ``edit`` of a store.
 
-    @abstractmethod
-    async def write(self, data: bytes) -> None:
-        """Appends.
-
-        Raises:
-            TooLarge: the store does not take so much.
-        """
-
-    @abstractmethod
-    async def discard(self) -> None:
-        """Removes it, unless it has taken its place."""
-
-
-@dataclass(frozen=True, slots=True)
-class Change:
-    """New bytes for a span of the document; with ``stream`` the messages go between the two."""
-
-    start: int
-    end: int
-    text: bytes
-    stream: bool = False
-    tail: bytes = b""
-
-
-@dataclass(frozen=True, slots=True)
-class Plan:
-    """What to change, and whether the first message written is the first of its list."""
-
-    changes: list[Change]
-    first: bool = True
-    deleted: int = 0
-
-
-class Edit:
-    """One memory on its way into a document.
-
-    ``add`` with each page, then ``finish``: the draft is complete.
+    The new document is made of the same opened document whose messages are looked at, and takes its
+    place only if nobody has written to it since: what an agent writes meanwhile is never lost.
     """
 
-    def __init__(self, memory: Memory, draft: Draft, old: Source | None, plan: Plan) -> None:
-        self.memory = memory
-        self.draft = draft
-        self.written = 0
-        self.deleted = plan.deleted
-        self._old = old
-        self._changes = sorted(plan.changes, key=lambda change: change.start)
-        self._copied = 0
-        self._first = plan.first
-        self._tail: bytes | None = None
-        self._fault: Changed | TooLarge | None = None
+    def __init__(self, store: StateStore) -> None:
+        self._store = store
 
-    async def add(self, entries: list[Entry]) -> None:
-        """Writes the messages of a page, the first one's behind what stands before them."""
-        if self._fault or not entries:
+    async def edit(self, edits: AsyncIterator[Edit]) -> AsyncIterator[Tally]:
+        """See ``Store.edit``."""
+        group = _Group(self._store.together)
+        async for edit in edits:
+            if not group.takes(edit):
+                for tally in await self._change(group.take()):
+                    yield tally
+            if edit.last:
+                group.add(edit, edits)
+            else:  # the next one goes on with it
+                for tally in await self._change([Feed(edit, edits)]):
+                    yield tally
+            await asyncio.sleep(0)
+        for tally in await self._change(group.take()):
+            yield tally
+
+    async def _change(self, feeds: list[Feed]) -> list[Tally]:
+        """Changes memories of different documents, and makes them durable together."""
+        rewrites: list[Rewrite | Tally] = []
+        async with AsyncExitStack() as stack:
+            for feed in feeds:
+                rewrite = await stack.enter_async_context(self._begun(feed))
+                if isinstance(rewrite, Tally):
+                    await feed.drain()
+                rewrites.append(rewrite)
+            return await publish(self._store, rewrites, keep=True)
+
+    @asynccontextmanager
+    async def _begun(self, feed: Feed) -> AsyncIterator[Rewrite | Tally]:
+        """The memory on its way into its document, or why nothing is to be done.
+
+        On leaving, a draft that was not published is removed.
+        """
+        memory = feed.first.memory
+        name = self._store.name_of(memory.key)
+        if isinstance(name, Failure):
+            yield Tally(memory.key, failure=name)
             return
+        document = await self._store.document(name)
+        present = document if document is not None and document.exists else None
+        draft: Draft | None = None
         try:
-            if self._tail is None:
-                await self._begin()
-            await self._add(entries)
-        except (Changed, TooLarge) as error:
-            self._fault = error  # what follows is taken, and ``finish`` tells
-
-    async def _add(self, entries: list[Entry]) -> None:
-        pieces: list[bytes] = []
-        for entry in entries:
-            pieces.append(b"[" if self._first else _BETWEEN + b"[")
-            self._first = False
-            if len(entry.message) > WINDOW:  # not to be copied with the others
-                await self.draft.write(b"".join(pieces))
-                await self.draft.write(entry.message)
-                pieces.clear()
-            else:
-                pieces.append(entry.message)
-            marks = codec.dumps(entry.marks) if entry.marks else b"[]"
-            pieces.append(_BETWEEN + marks + b"]")
-        await self.draft.write(b"".join(pieces))
-        self.written += len(entries)
-
-    async def finish(self) -> None:
-        """Writes the rest of the document.
-
-        Raises:
-            Changed: the document was written to since the edit was planned.
-            TooLarge: the store does not take so large a document.
-        """
-        if self._fault:
-            raise self._fault
-        if self._tail is None:
-            await self._begin()
-        await self.draft.write(self._tail or b"")
-        for change in self._changes:
-            await self._apply(change)
-        if self._old is not None:
-            await self._copy_to(self._old.size)
-
-    async def _begin(self) -> None:
-        self._tail = b""
-        while self._changes:
-            change = self._changes.pop(0)
-            await self._apply(change)
-            if change.stream:
-                self._tail = change.tail
+            found = await self._plan(present, feed)
+            if isinstance(found, Failure):
+                yield Tally(memory.key, failure=found)
                 return
+            planned, part = found
+            if not planned.splices:
+                yield Tally(memory.key)
+                return
+            draft = await self._store.draft(name, document)
+            content = part.content if part else None
+            plain = part is not None and part.plain
+            yield Revision(feed, draft, present, planned, content, plain=plain)
+        finally:
+            if draft is not None:
+                await draft.discard()
+            if document is not None:
+                await document.close()
 
-    async def _apply(self, change: Change) -> None:
-        await self._copy_to(change.start)
-        await self.draft.write(change.text)
-        self._copied = change.end
+    async def _plan(
+        self, document: Document | None, feed: Feed
+    ) -> tuple[Plan, Part | None] | Failure:
+        """How to change the memory, and the memory as it is."""
+        memory, messages = feed.first.memory, not feed.is_empty
+        found = await self._find(document, memory)
+        if isinstance(found, Failure):
+            return found
+        index, path = found
+        part = index.parts.get(path) if index else None
+        there = part.text if part else ""
+        if feed.first.summary is not None and feed.first.summary != there:
+            return Failure("changed", "the summary is another one")
+        if part is not None:
+            return revision(part, memory, messages=messages), part
+        if not messages and not memory.summary:
+            return Plan([]), None
+        new = plan(index, path, memory, WriteMode.ADD, 0, messages=messages)
+        return new if isinstance(new, Failure) else (new, None)
 
-    async def _copy_to(self, end: int) -> None:
-        while self._old is not None and self._copied < end:
-            data = await self._old.read_at(self._copied, min(WINDOW, end - self._copied))
-            if not data:
-                raise Changed(self._old.name)
-            await self.draft.write(data)
-            self._copied += len(data)
-
-
-def plan(
-    index: Index | None, path: str, memory: Memory, mode: WriteMode, offset: int, *, messages: bool
-) -> Plan | Failure:
-    """The changes that write a memory at a path; no changes where it is there already.
-
-    ``index`` is what the document holds, None where there is no document yet; ``messages`` says
-    whether any will come.  A memory that is new in an existing document, and has a summary but no
-    messages, gets no ``content``: beside SQL or Redis memory the session state holds the
-    summary alone.
-    """
-    part = index.parts.get(path) if index else None
-    held = part.info.messages if part else 0
-    if mode is WriteMode.ADD and held != offset:
-        return Failure("changed", f"the target holds {held} messages, not {offset}")
-    if part is not None:
-        changes = [*_summary_change(part, memory), *_content_change(part, mode, messages=messages)]
-        replaced = mode is WriteMode.REPLACE
-        return Plan(changes, replaced or not held, held if replaced else 0)
-    if any(not step for step in split(path)):
-        return Failure("bad-name", f"the path {path!r} has a name without letters")
-    if index is None:
-        head, tail = _nested(split(path), memory, content=True)
-        return Plan([Change(0, 0, head, True, tail)])
-    return _insertion(index.place, path, memory, content=messages or not memory.summary)
-
-
-def _summary_change(part: Part, memory: Memory) -> list[Change]:
-    if memory.summary is None or (part.summary and part.text == memory.summary):
-        return []
-    text = codec.dumps(memory.summary)
-    if part.summary:
-        return [Change(*part.summary, text)]
-    start = part.span.start + 1
-    return [Change(start, start, _key(SUMMARY) + text + _BETWEEN)]
-
-
-def _content_change(part: Part, mode: WriteMode, *, messages: bool) -> list[Change]:
-    if part.content is None:
-        end = part.span.end - 1
-        head = _BETWEEN + _key(CONTENT) + b"["
-        return [Change(end, end, head, True, b"]")] if messages else []
-    if mode is WriteMode.REPLACE:
-        return [Change(*part.content, b"[", True, b"]")]
-    end = part.content.end - 1
-    return [Change(end, end, b"", True)] if messages else []
-
-
-def _insertion(place: Place | None, path: str, memory: Memory, *, content: bool) -> Plan | Failure:
-    if place is None:
-        return Failure("refused", "the document there is no session state: it is no JSON object")
-    if place.blocked:
-        taken = join(split(path)[: len(place.steps) + 1])
-        return Failure("bad-name", f"{taken!r} is something else there, not a memory")
-    rest = split(path)[len(place.steps) :]
-    head, tail = _nested(rest, memory, content=content)
-    # The members go behind those that are there, within the braces that are there.
-    head = (b"" if place.empty else _BETWEEN) + head[1:]
-    end = place.span.end - 1
-    return Plan([Change(end, end, head, content, tail[:-1])])
+    async def _find(
+        self, document: Document | None, memory: Memory
+    ) -> tuple[Index | None, str] | Failure:
+        """What the document holds, None where there is none, and the path of the memory in it."""
+        store = self._store
+        path = memory.key.part or store.path
+        bare = document is None and not store.default_path
+        usual = "" if bare else memory.place or DEFAULT_PATH
+        wanted = usual if path is None else path
+        if document is None:
+            return None, wanted
+        try:
+            index = await store.index(document, keep=False)
+            if path is None and len(index.parts) > 1:
+                paths = ", ".join(sorted(index.parts))
+                return Failure("bad-name", f"the session holds several memories ({paths})")
+            if path is None and index.parts:
+                [wanted] = index.parts
+            elif wanted not in index.parts and "" in index.parts:
+                wanted = ""  # a document that is itself a memory has no paths to choose from
+            if wanted not in index.parts:
+                index = await find(document, wanted=wanted)
+        except Changed as error:
+            return Failure("changed", error.message)
+        except BadData as error:
+            return Failure("refused", error.message)
+        return index, wanted
 
 
-def _nested(steps: tuple[str, ...], memory: Memory, *, content: bool) -> tuple[bytes, bytes]:
-    """A new memory within objects of these names: what is before its messages, and behind."""
-    head = b"{" + b"".join(_key(step) + b"{" for step in steps)
-    head += _key(SUMMARY) + codec.dumps(memory.summary or "")
-    tail = b"}" * (len(steps) + 1)
-    if content:
-        return head + _BETWEEN + _key(CONTENT) + b"[", b"]" + tail
-    return head + tail[:-1], tail[-1:]
+class _Group:
+    """Edits of different sessions, each of one page, to be made durable together."""
 
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self._feeds: list[Feed] = []
+        self._sessions: set[tuple[str, str]] = set()
+        self._size = 0
 
-def _key(name: str) -> bytes:
-    return codec.dumps(name) + b": "
+    def takes(self, edit: Edit) -> bool:
+        """Whether the edit may join."""
+        full = len(self._feeds) >= self._most or self._size >= PAGE_BYTES
+        return edit.last and not full and edit.memory.key[:2] not in self._sessions
+
+    def add(self, edit: Edit, rest: AsyncIterator[Edit]) -> None:
+        self._feeds.append(Feed(edit, rest))
+        self._sessions.add(edit.memory.key[:2])
+        self._size += sum([len(change.message) for change in edit.changes])
+
+    def take(self) -> list[Feed]:
+        """All that joined; the next group begins."""
+        feeds, self._feeds, self._size = self._feeds, [], 0
+        self._sessions.clear()
+        return feeds

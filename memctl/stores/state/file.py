@@ -12,9 +12,9 @@ from memctl.selection import Selection
 from memctl.stores._files import system_errors
 from memctl.stores._locks import FileLock
 from memctl.stores.state.document import Document, Index
-from memctl.stores.state.edit import Draft
 from memctl.stores.state.files import FileDocument, FileDraft, publish_files
 from memctl.stores.state.names import SUFFIX, split_stem
+from memctl.stores.state.rewrite import Draft
 from memctl.stores.state.store import Owned, StateStore
 
 
@@ -126,5 +126,10 @@ class StateFileStore(StateStore):
     async def draft(self, name: str, old: Document | None) -> Draft:
         return FileDraft(Path(name), old)
 
-    async def publish(self, drafts: list[tuple[Draft, float | None]]) -> list[Failure | None]:
+    async def publish(
+        self,
+        drafts: list[tuple[Draft, float | None]],
+        *,
+        keep: bool = False,  # noqa: ARG002 - files do not expire
+    ) -> list[Failure | None]:
         return await publish_files(drafts)

@@ -14,7 +14,7 @@ from memctl.location import visible
 from memctl.stores._files import AtomicFile, sync_folder, system_errors
 from memctl.stores._threads import in_thread
 from memctl.stores.state.document import Changed, Document
-from memctl.stores.state.edit import Draft
+from memctl.stores.state.rewrite import Draft
 
 _SYNCS = 8
 """How many files are synced at once: the file system makes one journal entry of many."""

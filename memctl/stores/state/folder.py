@@ -13,7 +13,6 @@ from memctl.selection import Selection
 from memctl.stores._files import system_errors
 from memctl.stores._locks import FileLock
 from memctl.stores.state.document import Document
-from memctl.stores.state.edit import Draft
 from memctl.stores.state.files import FileDocument, FileDraft, publish_files
 from memctl.stores.state.names import (
     SUFFIX,
@@ -24,6 +23,7 @@ from memctl.stores.state.names import (
     stems,
     unfit,
 )
+from memctl.stores.state.rewrite import Draft
 from memctl.stores.state.store import Owned, StateStore
 
 
@@ -148,7 +148,12 @@ class SessionFolderStore(StateStore):
         _make(path.parent)
         return FileDraft(path, old)
 
-    async def publish(self, drafts: list[tuple[Draft, float | None]]) -> list[Failure | None]:
+    async def publish(
+        self,
+        drafts: list[tuple[Draft, float | None]],
+        *,
+        keep: bool = False,  # noqa: ARG002 - files do not expire
+    ) -> list[Failure | None]:
         return await publish_files(drafts)
 
     def _path(self, stem: str) -> Path:

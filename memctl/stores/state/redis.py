@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Iterator
+from collections.abc import AsyncGenerator, Iterable, Iterator
 from functools import partial
 from typing import NamedTuple
 
@@ -18,8 +18,8 @@ from memctl.stores.redis.lock import RedisLock
 from memctl.stores.redis.server import RedisServer
 from memctl.stores.redis.wire import WRONG_TYPE, Wire, in_thread
 from memctl.stores.state.document import Document
-from memctl.stores.state.edit import Draft
 from memctl.stores.state.redis_documents import KeyDocument, KeyDraft, WatchedKey
+from memctl.stores.state.rewrite import Draft
 from memctl.stores.state.store import Owned, StateStore
 
 _TOGETHER = 128
@@ -38,7 +38,7 @@ class RedisSessionStore(StateStore):
 
     Such a key can be read in several ways where names hold ``:session:``: a user ends at the first
     one, unless the selection names a user, session or key that another reading gives, or this
-    store wrote the state under another name.
+    store wrote the state under another name, or expects it there.
 
     What is written lives for the ``ttl`` of the location in seconds, else for ``Memory.ttl``; with
     neither, a state that is there keeps its own expiry.  Reading changes no expiry.
@@ -55,7 +55,7 @@ class RedisSessionStore(StateStore):
         self._keys = Keys(self._server.prefix)
         self._lock: RedisLock | None = None
         self._written: dict[bytes, MemoryKey] = {}
-        """The names under which keys were written that could be read otherwise."""
+        """The names of keys that could be read otherwise, and were written or are expected."""
 
     async def open(self) -> None:
         await self._server.open()
@@ -74,6 +74,14 @@ class RedisSessionStore(StateStore):
     async def identity(self) -> str:
         # The messages of RedisMemory share the names, but not the keys.
         return f"redis-session:{self._server.identity()}"
+
+    def expect(self, keys: Iterable[MemoryKey]) -> None:
+        """Of the names that a state may have, those are the right ones."""
+        for key in keys:
+            owner = key._replace(part="")
+            base = self._keys.base_or_none(owner)
+            if base is not None and len(list(self._keys.readings(base))) > 1:
+                self._written.setdefault(base + STATE, owner)
 
     # Reading
 
@@ -122,9 +130,14 @@ class RedisSessionStore(StateStore):
         assert isinstance(old, WatchedKey), name
         return KeyDraft(self._server, old)
 
-    async def publish(self, drafts: list[tuple[Draft, float | None]]) -> list[Failure | None]:
+    async def publish(
+        self, drafts: list[tuple[Draft, float | None]], *, keep: bool = False
+    ) -> list[Failure | None]:
         published = [(draft, ttl) for draft, ttl in drafts if isinstance(draft, KeyDraft)]
-        return [await draft.publish(self._ttl(ttl)) for draft, ttl in published]
+        return [
+            await draft.publish(None if keep and draft.replaces else self._ttl(ttl))
+            for draft, ttl in published
+        ]
 
     def _ttl(self, ttl: float | None) -> int | None:
         """How long a state shall live, in milliseconds; None to leave that as it is."""

@@ -18,7 +18,7 @@ from memctl.stores.redis.link import Command
 from memctl.stores.redis.server import RedisServer
 from memctl.stores.redis.wire import Wire, in_thread
 from memctl.stores.state.document import Changed, Document, TooLarge
-from memctl.stores.state.edit import Draft
+from memctl.stores.state.rewrite import Draft
 
 _WINDOW = 4 * 1024 * 1024
 _STAGE_BYTES = 1024 * 1024
@@ -132,6 +132,11 @@ class KeyDraft(Draft):
         self._pieces: list[bytes] = []
         self._held = self._size = 0
         self._is_staged = False
+
+    @property
+    def replaces(self) -> bool:
+        """Whether there is a value whose place it takes."""
+        return self._watched.exists
 
     async def write(self, data: bytes) -> None:
         self._size += len(data)

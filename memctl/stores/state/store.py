@@ -8,16 +8,18 @@ from collections.abc import AsyncGenerator, AsyncIterator, Iterator
 from contextlib import aclosing
 from dataclasses import dataclass, replace
 
-from memctl.errors import Failure
+from memctl.errors import BadData, Failure
 from memctl.json_stream import Cursor
 from memctl.location import Location
-from memctl.model import Entry, Memory, MemoryInfo, MemoryKey, Page, Tally, WriteMode
+from memctl.model import Edit, Entry, Memory, MemoryInfo, MemoryKey, Page, Tally, WriteMode
 from memctl.selection import Selection
 from memctl.store import PAGE_BYTES, PAGE_ENTRIES, Capability, Store
 from memctl.stores._catalogue import catalogue
 from memctl.stores.state.content import Content
 from memctl.stores.state.document import Changed, Document, Index, Part, find
-from memctl.stores.state.edit import Draft
+from memctl.stores.state.edit import StateEditor
+from memctl.stores.state.faults import damaged
+from memctl.stores.state.rewrite import Draft
 from memctl.stores.state.write import DEFAULT_PATH, StateWriter
 
 _KNOWN_INDEXES = 100
@@ -90,10 +92,13 @@ class StateStore(Store):
         """A new document of that name, to take the place of the old one."""
 
     @abstractmethod
-    async def publish(self, drafts: list[tuple[Draft, float | None]]) -> list[Failure | None]:
+    async def publish(
+        self, drafts: list[tuple[Draft, float | None]], *, keep: bool = False
+    ) -> list[Failure | None]:
         """Makes drafts durable, each with its expiry in seconds (None: as it was).
 
-        A failure for each whose document was changed by somebody else meanwhile.
+        With ``keep``, a document that takes another's place has that one's expiry in any case.  A
+        failure for each whose document was changed by somebody else meanwhile.
         """
 
     # Reading
@@ -128,7 +133,7 @@ class StateStore(Store):
 
     async def _check(self, where: Selection) -> None:
         """Looks for broken documents before the first page is out, so that nothing is written."""
-        if self.create or _scope(where) in self._checked:
+        if self.create or self.examined or _scope(where) in self._checked:
             return
         async with aclosing(self._found(where, keep=False)) as found:
             async for _ in found:
@@ -149,7 +154,13 @@ class StateStore(Store):
         async with aclosing(self.documents(where)) as documents:
             async for owned in documents:
                 document = owned.document
-                index = await self._index(document, keep=keep)
+                try:
+                    index = await self.index(document, keep=keep)
+                except BadData as error:
+                    if not self.examined:
+                        raise
+                    self.damage.append(damaged(owned.owner, error))
+                    continue
                 self.check(document, index)
                 for key, part in self._named(owned, index, where):
                     memory = Memory(key, part.text, document.ttl, part.path or None)
@@ -157,7 +168,7 @@ class StateStore(Store):
                 await asyncio.sleep(0)
         self._checked = {_scope(where)}
 
-    async def _index(self, document: Document, *, keep: bool) -> Index:
+    async def index(self, document: Document, *, keep: bool) -> Index:
         """What is in a document; of a large one it is remembered until the document changes."""
         if document.size <= PAGE_BYTES:
             return await find(document, keep=keep)
@@ -198,6 +209,9 @@ class StateStore(Store):
         self, pages: AsyncIterator[Page], mode: WriteMode = WriteMode.ADD
     ) -> AsyncIterator[Tally]:
         return StateWriter(self, mode).write(pages)
+
+    def edit(self, edits: AsyncIterator[Edit]) -> AsyncIterator[Tally]:
+        return StateEditor(self).edit(edits)
 
 
 def _scope(where: Selection) -> Selection:

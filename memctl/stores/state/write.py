@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from typing import TYPE_CHECKING
 
@@ -11,8 +11,8 @@ from memctl.errors import BadData, Failure
 from memctl.model import Memory, Page, Tally, WriteMode
 from memctl.store import Capability
 from memctl.stores._batches import Large, Small, gather
-from memctl.stores.state.document import Changed, Document, TooLarge, find
-from memctl.stores.state.edit import Draft, Edit, Plan, plan
+from memctl.stores.state.document import Changed, Document, find
+from memctl.stores.state.rewrite import Draft, Plan, Rewrite, plan
 
 if TYPE_CHECKING:
     from memctl.stores.state.store import StateStore
@@ -41,53 +41,30 @@ class StateWriter:
                 await asyncio.sleep(0)
 
     async def _write_large(self, large: Large) -> Tally:
-        async with self._edit(large.memory, large.offset, messages=True) as edit:
+        async with self._begun(large.memory, large.offset, messages=True) as rewrite:
             async for page in large.pages:
-                if isinstance(edit, Edit):
-                    await edit.add(page.entries)
+                if isinstance(rewrite, Rewrite):
+                    await rewrite.add(page.entries)
                 await asyncio.sleep(0)
-            [tally] = await self._publish([edit])
+            [tally] = await publish(self._store, [rewrite])
             return tally
 
     async def _write_small(self, group: list[Small]) -> list[Tally]:
-        edits: list[Edit | Tally] = []
+        rewrites: list[Rewrite | Tally] = []
         async with AsyncExitStack() as stack:
             for small in group:
-                edit = await stack.enter_async_context(
-                    self._edit(small.memory, small.offset, messages=bool(small.entries))
+                rewrite = await stack.enter_async_context(
+                    self._begun(small.memory, small.offset, messages=bool(small.entries))
                 )
-                if isinstance(edit, Edit):
-                    await edit.add(small.entries)
-                edits.append(edit)
-            return await self._publish(edits)
-
-    async def _publish(self, edits: list[Edit | Tally]) -> list[Tally]:
-        """Completes the edits and makes them durable; tallies pass."""
-        tallies: list[Tally] = []
-        complete: list[Edit] = []
-        for edit in edits:
-            if isinstance(edit, Tally):
-                tallies.append(edit)
-                continue
-            try:
-                await edit.finish()
-                complete.append(edit)
-            except Changed as error:
-                reason = Failure("changed", error.message)
-                tallies.append(Tally(edit.memory.key, failure=reason))
-            except TooLarge as error:
-                reason = Failure("refused", error.message)
-                tallies.append(Tally(edit.memory.key, failure=reason))
-        failures = await self._store.publish([(edit.draft, edit.memory.ttl) for edit in complete])
-        for edit, failure in zip(complete, failures, strict=True):
-            tally = Tally(edit.memory.key, edit.written, edit.deleted)
-            tallies.append(Tally(edit.memory.key, failure=failure) if failure else tally)
-        return tallies
+                if isinstance(rewrite, Rewrite):
+                    await rewrite.add(small.entries)
+                rewrites.append(rewrite)
+            return await publish(self._store, rewrites)
 
     @asynccontextmanager
-    async def _edit(
+    async def _begun(
         self, memory: Memory, offset: int, *, messages: bool
-    ) -> AsyncIterator[Edit | Tally]:
+    ) -> AsyncIterator[Rewrite | Tally]:
         """The memory on its way into its document, or why nothing is to be done.
 
         On leaving, a draft that was not published is removed.
@@ -103,11 +80,11 @@ class StateWriter:
             found = await self._plan(present, memory, offset, messages=messages)
             if isinstance(found, Failure):
                 yield Tally(memory.key, failure=found)
-            elif not found.changes and not self._expires_anew(memory):
+            elif not found.splices and not self._expires_anew(memory):
                 yield Tally(memory.key)
             else:
                 draft = await self._store.draft(name, document)
-                yield Edit(memory, draft, present, found)
+                yield Rewrite(memory, draft, present, found)
         finally:
             if draft is not None:
                 await draft.discard()
@@ -142,6 +119,29 @@ class StateWriter:
         if path is None and index.parts:
             [wanted] = index.parts
         return plan(index, wanted, memory, self._mode, offset, messages=messages)
+
+
+async def publish(
+    store: StateStore, rewrites: Sequence[Rewrite | Tally], *, keep: bool = False
+) -> list[Tally]:
+    """Completes the rewrites and makes them durable; tallies pass.  ``keep``: see the store's."""
+    tallies: list[Tally] = []
+    complete: list[Rewrite] = []
+    for rewrite in rewrites:
+        if isinstance(rewrite, Tally):
+            tallies.append(rewrite)
+            continue
+        failure = await rewrite.finish()
+        if failure:
+            tallies.append(Tally(rewrite.memory.key, failure=failure))
+        else:
+            complete.append(rewrite)
+    drafts = [(rewrite.draft, rewrite.memory.ttl) for rewrite in complete]
+    failures = await store.publish(drafts, keep=keep)
+    for rewrite, failure in zip(complete, failures, strict=True):
+        tally = Tally(rewrite.memory.key, rewrite.written, rewrite.deleted)
+        tallies.append(Tally(rewrite.memory.key, failure=failure) if failure else tally)
+    return tallies
 
 
 def _groups(batch: list[Small], size: int) -> Iterator[list[Small]]:
