@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import pickle
 import tempfile
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from itertools import chain, islice
 from typing import Any, NamedTuple
 
@@ -31,6 +32,7 @@ _FEW = 1000
 _TOGETHER = 4000
 _MEMORIES = 128
 _CHUNK = 10_000
+_NONE: frozenset[bytes] = frozenset()
 
 
 class Sight(NamedTuple):
@@ -44,6 +46,8 @@ class Sight(NamedTuple):
     """The ids in order, some at a time; to be called once, where they are not few."""
     marks: Callable[[bytes], Marks | None]
     """The sorted marks of an id; None or nothing where it has none."""
+    under: Callable[[str], Callable[[bytes], bool]]
+    """Whether an id has a mark, by mark."""
 
 
 class Looker:
@@ -97,15 +101,16 @@ class Looker:
             replies = self._wire.atomic(commands, tolerate=WRONG_TYPE)
             ttl, index = islice(replies, 2)
             chunks = Chunks(islice(replies, len(some[0])))
-            sets = [
-                (decode(mark), _id_set(islice(replies, len(its))))
+            sets = {
+                decode(mark): _id_set(islice(replies, len(its)))
                 for mark, its in zip(names, some[1:], strict=True)
-            ]
+            }
             if not self._learn(named.base, names, index):
                 continue
             if not chunks.ids:
                 return None
-            return Sight(named, _memory(named, ttl), chunks.few, chunks.all, _marks_in(sets))
+            memory = _memory(named, ttl)
+            return Sight(named, memory, chunks.few, chunks.all, _marks_in(sets), _under(sets))
         raise Lost(f"{named.key} gets new marks while it is read", "try again later")
 
     def _together(self, some: Sequence[Named]) -> Iterator[_Reply]:
@@ -134,8 +139,10 @@ class Looker:
             name = (decode(mark),)
             for id in dict.fromkeys(ids):
                 marks[id] = marks.get(id, ()) + name
+        sets = dict(zip(map(decode, reply.names), map(frozenset, reply.lists), strict=True))
         memory = _memory(reply.named, reply.ttl)
-        return Sight(reply.named, memory, True, lambda: iter([reply.ids]), marks.get)
+        chunks = partial(iter, [reply.ids])
+        return Sight(reply.named, memory, True, chunks, marks.get, _under(sets))
 
     def _names(self, base: bytes) -> list[bytes]:
         return sorted(self._more.get(base, set()).union(self._marks.get(base, ())))
@@ -217,8 +224,15 @@ def _id_set(chunks: Iterable[Any]) -> IdSet:
     return ids
 
 
-def _marks_in(sets: list[tuple[str, IdSet]]) -> Callable[[bytes], Marks]:
-    return lambda id: tuple(mark for mark, ids in sets if id in ids)
+def _marks_in(sets: dict[str, IdSet]) -> Callable[[bytes], Marks]:
+    pairs = list(sets.items())
+    return lambda id: tuple([mark for mark, ids in pairs if id in ids])
+
+
+def _under(
+    sets: Mapping[str, IdSet | frozenset[bytes]],
+) -> Callable[[str], Callable[[bytes], bool]]:
+    return lambda mark: sets.get(mark, _NONE).__contains__
 
 
 def _memory(named: Named, ttl: int) -> Memory:

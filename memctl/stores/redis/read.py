@@ -8,7 +8,6 @@ again.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import replace
 from itertools import chain, islice, repeat
 from typing import Any
 
@@ -16,7 +15,7 @@ from redis.exceptions import ResponseError
 
 from memctl import codec
 from memctl.errors import Lost
-from memctl.model import Entry, Fault, Memory, MemoryKey, Page
+from memctl.model import Entry, Fault, Memory, Page
 from memctl.selection import Selection
 from memctl.store import PAGE_ENTRIES, Pacer
 from memctl.stores._pages import are_objects, made, paged
@@ -24,6 +23,7 @@ from memctl.stores.redis.keys import MESSAGES, PAYLOAD, decode
 from memctl.stores.redis.look import Looker, Marks, Sight
 from memctl.stores.redis.making import Found, LeftOut, Making
 from memctl.stores.redis.scan import Named, exists, list_pages
+from memctl.stores.redis.wanted import Wanted
 from memctl.stores.redis.wire import WRONG_TYPE, Wire
 
 _TRIES = 10
@@ -50,11 +50,7 @@ class Reader:
         self._looker = Looker(wire, marks)
         self._payloads = payloads
         self._pacer = Pacer()
-        # What is left of it can be told without the payload.
-        self._after: dict[tuple[MemoryKey, str], str | None] = {}
-        """What the messages that are wanted stand behind; ``_kept`` is the last unwanted one."""
-        self._kept: str | None = None
-        self._where = Selection(marks=where.marks, exclude_marks=where.exclude_marks, ids=where.ids)
+        self._wanted = Wanted(wire, where)
         self._missing = LeftOut("message ids without payload")
         self._broken = LeftOut("payloads that are not a JSON object")
 
@@ -81,17 +77,9 @@ class Reader:
                 a part of it has been handed out.
             Unavailable: the server refuses a command.
         """
-        for sights in self._looker.sights(memories):
+        for sights in self._looker.sights(self._wanted.memories(memories)):
             pages = self._small(sights) if sights[0].few else self._large(sights[0])
-            yield from pages if self._where.whole else self._placed(pages)
-            self._after.clear()
-
-    def _placed(self, pages: Iterator[Page]) -> Iterator[Page]:
-        """The pages with what their messages stand behind."""
-        for page in pages:
-            key = page.memory.key
-            after = [self._after.pop((key, entry.id), None) for entry in page.entries]
-            yield replace(page, after=after)
+            yield from self._wanted.placed(pages)
 
     def headers(self, memories: Iterable[Named]) -> Iterator[list[Memory]]:
         """What memories have beside messages, of those that have any payload."""
@@ -123,7 +111,7 @@ class Reader:
 
     def _small(self, sights: Sequence[Sight]) -> Iterator[Page]:
         """Memories whose ids are all known: their payloads in one go."""
-        wanted = [self._wanted(sight, next(sight.chunks())) for sight in sights]
+        wanted = [self._wanted.messages(sight, next(sight.chunks())) for sight in sights]
         keys = [
             sight.named.base + PAYLOAD + id
             for sight, (ids, _) in zip(sights, wanted, strict=True)
@@ -147,7 +135,7 @@ class Reader:
         """A memory whose ids come in chunks."""
         making = Making(sight)
         for number, chunk in enumerate(sight.chunks()):
-            ids, marks = self._wanted(sight, chunk, going_on=number > 0)
+            ids, marks = self._wanted.messages(sight, chunk, going_on=number > 0)
             keys = [sight.named.base + PAYLOAD + id for id in ids]
             yield from making.fill(len(ids), self._found(keys, ids, marks), [])
         yield from self._end(making)
@@ -181,7 +169,7 @@ class Reader:
             if not sight.few:
                 yield from self._large(sight)
                 return
-            ids, marks = self._wanted(sight, next(sight.chunks()))
+            ids, marks = self._wanted.messages(sight, next(sight.chunks()))
             new = [
                 (id, some)
                 for id, some in zip(ids, marks, strict=True)
@@ -213,25 +201,6 @@ class Reader:
         yield from paged(sight.memory, entries, empty=False)
 
     # Payloads
-
-    def _wanted(
-        self, sight: Sight, ids: list[bytes], *, going_on: bool = False
-    ) -> tuple[list[bytes], list[Marks]]:
-        """The ids that may be selected, and their marks."""
-        if not going_on:
-            self._kept = None
-        marks = [some or () for some in map(sight.marks, ids)]
-        if self._where.whole:
-            return ids, marks
-        wanted = []
-        for id, some in zip(ids, marks, strict=True):
-            name = decode(id)
-            if self._where.matches(Entry(name, b"", some)):
-                self._after[sight.named.key, name] = self._kept
-                wanted.append((id, some))
-            else:
-                self._kept = name
-        return [id for id, _ in wanted], [some for _, some in wanted]
 
     def _found(
         self, keys: list[bytes], ids: list[bytes], marks: list[Marks]
