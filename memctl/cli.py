@@ -25,6 +25,10 @@ COMMANDS = {
     "migrate": ("migrate", "Copy memories from one store to another; again, only what is new."),
     "verify": ("verify", "Compare two stores, message by message."),
     "doctor": ("doctor", "Find what is broken or risky in a store, before its agents do."),
+    "delete": ("delete", "Delete messages by mark, age or any other selection."),
+    "mark": ("mark", "Add, remove, rename or list marks."),
+    "undo": ("undo", "Take back what a run changed."),
+    "history": ("history", "List the runs that can be taken back."),
     "stores": ("stores", "List the kinds of store and what each can hold."),
 }
 """Each command: its module and its line in the help, so that helping imports none of them."""

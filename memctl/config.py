@@ -15,6 +15,7 @@ from urllib.parse import quote, urlsplit
 
 from memctl import location as locations
 from memctl.errors import NotFound, UsageError
+from memctl.journal.runs import Keep
 from memctl.location import Location
 
 _BARE_NAME = re.compile(r"[\w.-]+")
@@ -39,6 +40,8 @@ class Config:
 
     path: Path | None = None
     stores: dict[str, Alias] = field(default_factory=dict)
+    undo: Keep = Keep()
+    """How long what runs have changed is kept."""
 
     def locate(self, text: str, environment: Mapping[str, str]) -> Location:
         """What a STORE argument names: an alias if there is one of that name, else a URL or path.
@@ -98,11 +101,22 @@ def default_path() -> Path:
 
 
 def _read(path: Path, content: dict[str, Any]) -> Config:
-    _known(path, "", content, ("stores",))
+    _known(path, "", content, ("stores", "undo"))
     stores = content.get("stores", {})
     if not isinstance(stores, dict):
         raise UsageError(f"{path}: stores is not a table", "write [stores.NAME]")
-    return Config(path, {name: _alias(path, name, entry) for name, entry in stores.items()})
+    aliases = {name: _alias(path, name, entry) for name, entry in stores.items()}
+    return Config(path, aliases, _keep(path, content.get("undo", {})))
+
+
+def _keep(path: Path, entry: Any) -> Keep:
+    if not isinstance(entry, dict):
+        raise UsageError(f"{path}: undo is not a table", "write [undo] with days = 30")
+    _known(path, "undo.", entry, ("days", "bytes"))
+    for key, value in entry.items():
+        if type(value) is not int or value < 0:
+            raise UsageError(f"{path}: undo.{key} is no whole number", f"write {key} = 30")
+    return Keep(**entry)
 
 
 def _alias(path: Path, name: str, entry: Any) -> Alias:

@@ -22,6 +22,7 @@ class Selection:
     ``since`` (inclusive) and ``until`` (exclusive) are local times without a zone, as messages
     carry them; a message without a readable timestamp is in no period.  ``match`` is a part of the
     text of the message, case counting.  ``last`` keeps the newest N of what is left, per memory.
+    ``spare`` never selects the newest N messages of a memory, whatever else is asked for.
     ``keys`` are whole keys, for operations that come back to certain memories; ``done`` are those
     that they need not come back to.
     """
@@ -40,6 +41,7 @@ class Selection:
     until: datetime | None = None
     match: str | None = None
     last: int | None = None
+    spare: int | None = None
 
     def has_key(self, key: MemoryKey) -> bool:
         """Whether the memory itself is selected."""
@@ -62,6 +64,7 @@ class Selection:
         return (
             not (self.marks or self.exclude_marks or self.ids or self.looks_inside)
             and self.last is None
+            and self.spare is None
         )
 
     @property
@@ -137,6 +140,7 @@ class _Sieve:
         self._where = where
         self._newest: deque[_Placed] = deque(maxlen=where.last)
         self._older: _Placed | None = None
+        self._newest_of_all: deque[tuple[Entry, str | None]] = deque()
         self._offset = 0
         self._kept: str | None = None
         """The last message that is not selected."""
@@ -156,13 +160,24 @@ class _Sieve:
         return Page(page.memory, entries, offset, page.last, [after for _, after in found])
 
     def _matching(self, page: Page) -> Iterator[_Placed]:
-        for entry, before in zip(page.entries, page.after or repeat(None), strict=False):
+        for entry, before in self._old_enough(page):
             if before != self._before:
                 self._kept = self._before = before
             if self._where.matches(entry):
                 yield entry, self._kept
             else:
                 self._kept = entry.id
+
+    def _old_enough(self, page: Page) -> Iterator[tuple[Entry, str | None]]:
+        """The messages that are followed by as many as are to be spared."""
+        pairs = zip(page.entries, page.after or repeat(None), strict=False)
+        if self._where.spare is None:
+            yield from pairs
+            return
+        for pair in pairs:
+            self._newest_of_all.append(pair)
+            if len(self._newest_of_all) > self._where.spare:
+                yield self._newest_of_all.popleft()
 
     def _last(self, found: list[_Placed], page: Page) -> list[_Placed]:
         """The newest messages, when all are known; older ones turn out to be not selected."""

@@ -63,6 +63,8 @@ class Store(ABC):
     """Whether the expiry of a memory draws nearer while it lies there."""
     brief: ClassVar[bool] = False
     """Whether ``outlines`` leaves the messages where they are."""
+    sifts: ClassVar[bool] = False
+    """Whether ``read`` may pass over messages without a trace in ``Page.after``."""
     at_once: ClassVar[bool] = False
     """Whether all that is written becomes durable together, when the pages end."""
 

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import typer
 
 from memctl.location import Location
 from memctl.output.terminal import Format, Output
+
+if TYPE_CHECKING:
+    from memctl.config import Config
 
 
 @dataclass(slots=True)
@@ -26,8 +30,17 @@ class Run:
         """
         from memctl import config  # not needed to show the help
 
-        environment = config.environment()
-        return config.load(self.config_file, environment).locate(text, environment)
+        return self.configuration().locate(text, config.environment())
+
+    def configuration(self) -> Config:
+        """What the configuration file says.
+
+        Raises:
+            UsageError, NotFound: see ``memctl.config``.
+        """
+        from memctl import config  # not needed to show the help
+
+        return config.load(self.config_file, config.environment())
 
 
 def this_run(context: typer.Context) -> Run:

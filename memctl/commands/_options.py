@@ -24,6 +24,11 @@ JsonOption = Annotated[bool, typer.Option("--json", help="Short for --format jso
 DryRunOption = Annotated[
     bool, typer.Option("--dry-run", help="Read everything, write nothing, report the same.")
 ]
+YesOption = Annotated[bool, typer.Option("-y", "--yes", help="Do not ask.")]
+BackupOption = Annotated[
+    bool,
+    typer.Option("--backup/--no-backup", help="Write down what changes, for memctl undo."),
+]
 LossyOption = Annotated[
     bool, typer.Option("--lossy", help="Let go of what the target cannot hold, and report it.")
 ]

@@ -1,4 +1,4 @@
-"""The reports of the commands that copy, and the errors they end with."""
+"""The reports of the commands that copy or change, and the errors they end with."""
 
 from __future__ import annotations
 
@@ -7,11 +7,13 @@ from typing import Any
 from rich.console import RenderableType
 
 from memctl.errors import Conflict, MemctlError, Partial
+from memctl.ops.change import ChangeReport
 from memctl.ops.compare import CompareReport
 from memctl.ops.report import CopyReport
 from memctl.output import tables
 from memctl.output.numbers import count
 from memctl.output.report import Report
+from memctl.output.terminal import Output
 
 
 class CopyOutcome:
@@ -106,3 +108,81 @@ def expected(found: CompareReport, copied: CopyReport) -> CompareReport:
         if difference.code != "memory-extra" and difference.key not in known
     ]
     return found
+
+
+class ChangeOutcome:
+    """What the commands report that change a store: delete, mark, undo and repair."""
+
+    def __init__(self, command: str, target: str, *, dry_run: bool) -> None:
+        self.command = command
+        self.target = target
+        self.dry_run = dry_run
+        self.changes = ChangeReport()
+        self.run: str | None = None
+        self.begun = False
+        """Whether it came to the changing."""
+        self.ended = False
+        self.more: dict[str, Any] = {}
+        """What one of the commands has to say beside."""
+
+    def report_to(self, output: Output) -> None:
+        """Has this reported when the run ends, well or not."""
+        output.report = Report(self.command, self._data, self._rows, self._table)
+
+    def _data(self) -> dict[str, Any]:
+        planned, done = self.changes.planned, self.changes.done
+        seen = planned if self.dry_run else done
+        failed = 0 if self.dry_run else planned.messages - done.messages
+        data: dict[str, Any] = {
+            "dry_run": self.dry_run,
+            "target": self.target,
+            "memories": {
+                "selected": planned.memories,
+                "written": seen.memories,
+                "failed": len(self.changes.failures),
+            },
+            "messages": {
+                "selected": planned.messages,
+                "deleted": seen.deleted,
+                "marked": seen.marked,
+                "restored": seen.restored,
+                "failed": max(0, failed) if self.begun else 0,
+            },
+            "failures": [_failure(*item) for item in self.changes.failures],
+        }
+        if not self.begun and not self.dry_run:
+            data["messages"]["deleted"] = data["messages"]["marked"] = 0
+        if self.run is not None:
+            data["run"] = self.run
+        return data | self.more
+
+    def _rows(self) -> list[dict[str, Any]]:
+        data = self._data()
+        flat = {name: data[name] for name in ("dry_run", "target")}
+        for what in ("memories", "messages"):
+            flat |= {f"{what}_{name}": number for name, number in data[what].items()}
+        return [flat | {"run": self.run}]
+
+    def _table(self) -> RenderableType | None:
+        from memctl.output import changes as drawn  # needs Rich, which helping does not
+
+        if not (self.ended or self.begun):
+            return None
+        return drawn.outcome(self.changes, self.target, self.run, dry_run=self.dry_run)
+
+    def error(self) -> MemctlError | None:
+        """What the run ends with."""
+        failures = self.changes.failures
+        if not failures:
+            return None
+        key, failure = failures[0]
+        if all(failure.code == "conflict" for _, failure in failures):
+            return Conflict(
+                f"{count(len(failures), 'memory')} left alone: {key}: {failure.message}",
+                "undo later runs on it first; the report names each, the rest was put back",
+            )
+        return Partial(
+            f"{count(len(failures), 'memory')} could not be changed; the first: {key}: "
+            f"{failure.message}",
+            "the report names each; the rest was done",
+        )

@@ -17,7 +17,7 @@ from memctl.ops.report import Progress, Silent
 from memctl.output.report import Report
 
 if TYPE_CHECKING:
-    from rich.console import Console
+    from rich.console import Console, RenderableType
 
 WIDE = 10_000
 """Columns of a table that is piped: never cut."""
@@ -77,6 +77,12 @@ class Output:
         )
 
     # Messages to the operator
+
+    def show(self, table: RenderableType) -> None:
+        """Draws a table for the person who is asked something."""
+        from rich.console import Console  # Rich is loaded when something is drawn
+
+        Console(file=sys.stderr, highlight=False, markup=False, emoji=False).print(table)
 
     def warn(self, text: str) -> None:
         """A warning: at once on stderr, and in the report."""

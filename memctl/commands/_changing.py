@@ -1,0 +1,274 @@
+"""A run that changes what is in a store: planned and written down, asked for, carried out."""
+
+from __future__ import annotations
+
+import os
+import sys
+import tempfile
+from collections.abc import Callable
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlencode, urlsplit
+
+from memctl.commands._context import Run
+from memctl.commands._holder import holder
+from memctl.commands._reports import ChangeOutcome
+from memctl.commands._run import opened, refuse_absent, wait_for
+from memctl.errors import Partial, Unavailable, UsageError
+from memctl.journal import runs
+from memctl.journal.runs import Journal, Runs
+from memctl.location import SECRET_QUERY, Location
+from memctl.ops.change import Planner, carry_out, count, plan
+from memctl.ops.chosen import scope
+from memctl.ops.stop import Stop
+from memctl.output.terminal import Output
+from memctl.registry import make_store
+from memctl.selection import Selection
+from memctl.store import Store
+from memctl.streams import closing
+
+Approve = Callable[[ChangeOutcome], bool]
+"""Asks whether to go on with what is planned; may raise instead."""
+
+
+class Changing:
+    """One such run."""
+
+    def __init__(
+        self,
+        run: Run,
+        outcome: ChangeOutcome,
+        argument: str,
+        location: Location,
+        where: Selection,
+        *,
+        backup: bool = True,
+    ) -> None:
+        """``argument`` is how the store was named; without ``backup`` nothing can be undone."""
+        self._output = run.output
+        self._outcome = outcome
+        self._location = location
+        self._where = where
+        self._backup = backup
+        self._keep = run.configuration().undo
+        self._record = runs.Run(
+            "",
+            outcome.command,
+            location.label,
+            _address(run, argument, location),
+            {name: location.options[name] for name in _KEPT if name in location.options},
+        )
+        self._stop = Stop()
+
+    @property
+    def record(self) -> runs.Run:
+        """What is kept of the run."""
+        return self._record
+
+    def run(
+        self,
+        planner: Planner,
+        approve: Approve,
+        check: Callable[[Store], Any] | None = None,
+        *,
+        asks: bool = False,
+    ) -> None:
+        """Plans, asks, and does it; ``check`` is awaited with the store between the first two.
+
+        A person who is asked may take long: the store is let go of meanwhile.
+
+        Raises:
+            MemctlError: see the operations.
+        """
+        outcome = self._outcome
+        outcome.report_to(self._output)
+        with ExitStack() as stack:
+            journal = None if outcome.dry_run else self._journal(stack)
+            try:
+                if journal is None or asks:
+                    wait_for(self._plan(planner, journal, check, lock=False))
+                    if journal is None:
+                        approve(outcome)
+                    elif outcome.changes.planned.memories and approve(outcome):
+                        wait_for(self._carry_out(planner, journal), self._stop)
+                else:
+                    wait_for(self._at_once(planner, journal, check, approve), self._stop)
+            finally:
+                if journal is not None:
+                    self._close(journal)
+        outcome.ended = True
+        error = outcome.error()
+        if error is not None:
+            raise error
+        self._output.emit()
+
+    def _journal(self, stack: ExitStack) -> Journal:
+        folder = None
+        if not self._backup:
+            folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="memctl-")))
+        kept = Runs(folder)
+        removed = kept.prune(self._keep)
+        if removed:
+            self._output.detail(f"runs that are no longer kept for undo: {', '.join(removed)}")
+        return kept.begin(self._record)
+
+    def _close(self, journal: Journal) -> None:
+        """Notes how the run ended; one that changed nothing is forgotten."""
+        done = self._outcome.changes.done
+        if not self._outcome.begun:
+            journal.discard()
+            return
+        self._record.memories = done.memories
+        self._record.counts = {
+            "deleted": done.deleted,
+            "marked": done.marked,
+            "restored": done.restored,
+        }
+        finished = not self._outcome.changes.failures and not self._outcome.changes.left
+        journal.end("done" if finished else "partial")
+
+    async def _at_once(
+        self,
+        planner: Planner,
+        journal: Journal,
+        check: Callable[[Store], Any] | None,
+        approve: Approve,
+    ) -> None:
+        async with opened(make_store(self._location, change=True), self._output) as store:
+            await store.lock(holder())
+            if not await self._look(store, planner, journal, check):
+                return
+            if approve(self._outcome):
+                await self._apply(store, planner, journal)
+
+    async def _plan(
+        self,
+        planner: Planner,
+        journal: Journal | None,
+        check: Callable[[Store], Any] | None,
+        *,
+        lock: bool,
+    ) -> None:
+        change = journal is not None
+        async with opened(make_store(self._location, change=change), self._output) as store:
+            if lock:
+                await store.lock(holder())
+            await self._look(store, planner, journal, check)
+
+    async def _look(
+        self,
+        store: Store,
+        planner: Planner,
+        journal: Journal | None,
+        check: Callable[[Store], Any] | None,
+    ) -> bool:
+        """Plans; False where nothing is to be done."""
+        report = self._outcome.changes
+        await store.prove(scope(self._where))
+        with self._output.progress("planning") as progress:
+            edits = planner(store, self._where)
+            if journal is None:
+                await count(edits, report, progress)
+            else:
+                await plan(edits, journal, report, progress)
+        if not report.planned.memories and self._where.named:
+            async with closing(store.headers(scope(self._where))) as memories:
+                found = await anext(memories, None)
+            path = self._location.options.get("path")
+            refuse_absent(self._where, int(found is not None), store.label, path)
+        if check is not None:
+            await check(store)
+        return bool(report.planned.memories)
+
+    async def _carry_out(self, planner: Planner, journal: Journal) -> None:
+        async with opened(make_store(self._location, change=True), self._output) as store:
+            await store.lock(holder())
+            await self._apply(store, planner, journal)
+
+    async def _apply(self, store: Store, planner: Planner, journal: Journal) -> None:
+        outcome = self._outcome
+        outcome.begun = True
+        outcome.run = self._record.id if self._backup else None
+        try:
+            with self._output.progress("changing") as progress:
+                await carry_out(
+                    *(store, self._where, planner, journal, outcome.changes),
+                    progress,
+                    self._stop,
+                )
+        except Unavailable as error:
+            if not outcome.changes.done.memories:
+                raise
+            raise Partial(
+                f"{error.message}; done: {outcome.changes.done.memories} memories, "
+                f"not done: {outcome.changes.left}",
+                "what was done is whole; run again for the rest",
+            ) from error
+
+
+_KEPT = ("path", "user", "session")
+"""Options that commands give a location; see ``commands._stores.narrowed``."""
+
+
+def _address(run: Run, argument: str, location: Location) -> str:
+    """How to find the store again, from any folder: without the password, if it has one."""
+    if argument in run.configuration().stores:
+        return argument
+    if location.path != Path():
+        path = os.path.abspath(location.path)
+        if "://" not in argument:
+            return path
+        query = urlencode(_absolute(location.options), safe="/:")
+        return f"sqlite:///{path}" + (f"?{query}" if query else "")
+    parts = urlsplit(argument)
+    login, at, host = parts.netloc.rpartition("@")
+    query = "&".join(
+        pair for pair in parts.query.split("&") if not SECRET_QUERY.search(pair.partition("=")[0])
+    )
+    netloc = f"{login.partition(':')[0]}{at}{host}"
+    return f"{parts.scheme}://{netloc}{parts.path}" + (f"?{query}" if query else "")
+
+
+def _absolute(options: dict[str, str]) -> dict[str, str]:
+    """memctl's own options, a folder of states found from anywhere."""
+    state = options.get("state")
+    if state is None or "://" in state or state == "redis":
+        return options
+    return options | {"state": os.path.abspath(state)}
+
+
+def confirmed(output: Output, question: str, *, expected: str | None = None) -> bool:
+    """What a person says at the terminal: y, or the ``expected`` text."""
+    hint = f"type {expected} to go on: " if expected else "[y/N] "
+    sys.stderr.write(f"{question} {hint}")
+    sys.stderr.flush()
+    try:
+        answer = sys.stdin.readline()
+    except KeyboardInterrupt:
+        answer = ""
+    if not answer.endswith("\n"):
+        sys.stderr.write("\n")
+    said = answer.strip()
+    agreed = said == expected if expected else said.lower() in ("y", "yes")
+    if not agreed:
+        output.note("nothing was changed")
+    return agreed
+
+
+def at_terminal() -> bool:
+    """Whether there is somebody to ask."""
+    return sys.stdin.isatty() and sys.stderr.isatty()
+
+
+def refuse_unasked(yes: bool) -> None:
+    """Without anybody to ask, ``--yes`` must say it.
+
+    Raises:
+        UsageError: it does not.
+    """
+    if not yes and not at_terminal():
+        raise UsageError(
+            "nobody can be asked whether to go on: this is no terminal",
+            "--yes goes on, --dry-run shows what would be done",
+        )

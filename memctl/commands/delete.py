@@ -1,0 +1,189 @@
+"""``memctl delete``: takes messages away, by mark or any other selection."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from typing import Annotated
+
+import typer
+from typer.core import TyperCommand
+
+from memctl.commands._changing import Changing, at_terminal, confirmed, refuse_unasked
+from memctl.commands._context import choose_format, this_run
+from memctl.commands._options import (
+    STORE_HELP,
+    BackupOption,
+    DryRunOption,
+    FormatOption,
+    JsonOption,
+    PathOption,
+    YesOption,
+    build,
+    selecting,
+)
+from memctl.commands._reports import ChangeOutcome
+from memctl.commands._stores import narrowed
+from memctl.errors import Loss, UsageError
+from memctl.location import visible
+from memctl.ops.chosen import scope
+from memctl.ops.delete import Pairs, Parted, count_parted, deletions
+from memctl.output.numbers import count
+from memctl.output.terminal import Format, Output
+from memctl.selection import Selection
+from memctl.store import Store
+from memctl.streams import closing
+
+_LIMIT = re.compile(r"(\d+(?:\.\d+)?)(%?)")
+
+
+@selecting
+def delete(
+    context: typer.Context,
+    store: Annotated[str, typer.Argument(metavar="STORE", help=STORE_HELP)],
+    where: Selection,
+    all_: Annotated[
+        bool, typer.Option("--all", help="Every message of the store; goes with no selection.")
+    ] = False,
+    keep_last: Annotated[
+        int | None,
+        typer.Option("--keep-last", metavar="N", min=1, help="Leave each memory its newest N."),
+    ] = None,
+    keep_tool_pairs: Annotated[
+        bool,
+        typer.Option(
+            "--keep-tool-pairs", help="Leave a tool call whose result would stay, and the reverse."
+        ),
+    ] = False,
+    with_tool_pairs: Annotated[
+        bool,
+        typer.Option(
+            "--with-tool-pairs", help="Take the result along with its tool call, and the reverse."
+        ),
+    ] = False,
+    max_delete: Annotated[
+        str | None,
+        typer.Option(
+            "--max-delete", metavar="N|N%", help="Delete nothing where it would be more than this."
+        ),
+    ] = None,
+    yes: YesOption = False,
+    backup: BackupOption = True,
+    path: PathOption = None,
+    dry_run: DryRunOption = False,
+    format_: FormatOption = Format.TABLE,
+    json: JsonOption = False,
+) -> None:
+    """Delete the selected messages: exactly those, each memory whole or not at all.
+
+    What goes is written down first, so that memctl undo can put it back. On a terminal it asks;
+    a script says --yes. Nothing matched is no error.
+    """
+    run = this_run(context)
+    output = run.output
+    choose_format(output, format_, json=json)
+    _refuse_unclear(where, all_=all_, keep_last=keep_last)
+    pairs = _pairs(keep=keep_tool_pairs, take=with_tool_pairs)
+    limit = _limit(max_delete)
+    if not dry_run:
+        refuse_unasked(yes)
+    location = narrowed(run.locate(store), where, path)
+    if location.kind == "stdio":
+        raise UsageError("- cannot be changed", "name a file or a URL")
+    outcome = ChangeOutcome("delete", location.label, dry_run=dry_run)
+    chosen = where if keep_last is None else replace(where, spare=keep_last)
+    parted = Parted()
+    allowed: list[float] = []
+
+    async def check(opened: Store) -> None:
+        number = await count_parted(opened, chosen, parted)
+        if number:
+            outcome.more["parted_tool_calls"] = number
+            output.warn(
+                f"the selection parts {count(number, 'tool call')} from the result, or the "
+                "reverse: --keep-tool-pairs leaves them, --with-tool-pairs takes both"
+            )
+        if limit is not None:
+            allowed.append(await _allowed(opened, where, *limit))
+
+    def approve(planned: ChangeOutcome) -> bool:
+        number = planned.changes.planned.deleted
+        if allowed and number > allowed[0]:
+            raise Loss(
+                f"{count(number, 'message')} would be deleted, more than --max-delete {max_delete}",
+                "nothing was deleted; --dry-run shows what it would be",
+            )
+        if yes or planned.dry_run or not number:
+            return True
+        return _asked(output, planned, store, whole=all_)
+
+    Changing(run, outcome, store, location, chosen, backup=backup).run(
+        lambda opened, some: deletions(opened, some, pairs, parted),
+        approve,
+        check,
+        asks=not yes and at_terminal(),
+    )
+
+
+def _refuse_unclear(where: Selection, *, all_: bool, keep_last: int | None) -> None:
+    """Everything is only meant where it is said.
+
+    Raises:
+        UsageError: nothing is selected without ``--all``, or something with it.
+    """
+    nothing = where == Selection()
+    if all_ and not nothing:
+        raise UsageError("--all goes with no selection", "leave one of them out")
+    if nothing and not all_ and keep_last is None:
+        raise UsageError(
+            "nothing is selected",
+            "--mark, --user, --until 90d ... select; --all deletes everything",
+        )
+
+
+def _pairs(*, keep: bool, take: bool) -> Pairs:
+    if keep and take:
+        raise UsageError(
+            "--keep-tool-pairs and --with-tool-pairs do not go together", "leave one of them out"
+        )
+    return Pairs.KEEP if keep else Pairs.TAKE if take else Pairs.PART
+
+
+def _limit(text: str | None) -> tuple[float, bool] | None:
+    """A number, and whether it is a percentage."""
+    if text is None:
+        return None
+    found = _LIMIT.fullmatch(text.strip())
+    if not found or (not found[2] and "." in found[1]):
+        raise UsageError(f"--max-delete {text!r} is no limit", "write 500, or 20%")
+    return float(found[1]), bool(found[2])
+
+
+async def _allowed(store: Store, where: Selection, number: float, share: bool) -> float:
+    """How many messages may go: of the selected users and sessions, where it is a share."""
+    if not share:
+        return number
+    total = 0
+    async with closing(store.memories(scope(where))) as infos:
+        async for info in infos:
+            total += info.messages
+    return total * number / 100
+
+
+def _asked(output: Output, planned: ChangeOutcome, store: str, *, whole: bool) -> bool:
+    from memctl.output import changes as drawn  # needs Rich, which helping does not
+
+    found = planned.changes
+    output.show(drawn.plan(found))
+    hidden = found.planned.memories - len(found.planned_by_memory)
+    more = f" (and {count(hidden, 'memory')} more)" if hidden else ""
+    where = (
+        f"{count(found.planned.deleted, 'message')} in {count(found.planned.memories, 'memory')}"
+    )
+    question = f"delete {where}{more} of {visible(planned.target)}?"
+    return confirmed(output, question, expected=visible(store) if whole else None)
+
+
+def command() -> TyperCommand:
+    """The parser of this command."""
+    return build(delete, "delete")

@@ -1,0 +1,67 @@
+"""``memctl history``: the runs that can be taken back."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import typer
+from typer.core import TyperCommand
+
+from memctl.commands._context import choose_format, this_run
+from memctl.commands._options import FormatOption, JsonOption, build
+from memctl.journal.runs import Run, Runs
+from memctl.output.report import Report
+from memctl.output.terminal import Format
+
+
+def history(
+    context: typer.Context,
+    limit: Annotated[
+        int, typer.Option("--limit", metavar="N", min=0, help="The newest N; 0 for all.")
+    ] = 20,
+    format_: FormatOption = Format.TABLE,
+    json: JsonOption = False,
+) -> None:
+    """List the runs that changed a store, the newest first: memctl undo takes one back.
+
+    How long they are kept is a matter of [undo] in the configuration: days and bytes.
+    """
+    run = this_run(context)
+    choose_format(run.output, format_, json=json)
+    kept = Runs()
+    found = kept.all()[: limit or None]
+    sizes = {one.id: kept.size(one) for one in found}
+    run.output.report = _report(found, sizes)
+    run.output.emit()
+
+
+def _report(found: list[Run], sizes: dict[str, int]) -> Report:
+    from memctl.output import changes as drawn  # needs Rich, which helping does not
+
+    def rows() -> list[dict[str, Any]]:
+        return [
+            {
+                "run": one.id,
+                "command": one.command,
+                "store": one.store,
+                "started": one.started,
+                "ended": one.ended or None,
+                "outcome": one.outcome or "cut-short",
+                "memories": one.memories,
+                **{
+                    name: one.counts.get(name, 0)
+                    for name in ("deleted", "marked", "restored", "added", "replaced")
+                },
+                "bytes": sizes[one.id],
+                "undoes": one.undoes or None,
+                "undone_by": one.undone_by or None,
+            }
+            for one in found
+        ]
+
+    return Report("history", lambda: {"runs": rows()}, rows, lambda: drawn.history(found, sizes))
+
+
+def command() -> TyperCommand:
+    """The parser of this command."""
+    return build(history, "history")

@@ -1,0 +1,179 @@
+"""``memctl mark``: adds, removes, renames and lists marks."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import typer
+from typer.core import TyperCommand, TyperGroup
+
+from memctl.commands._changing import Changing
+from memctl.commands._context import choose_format, this_run
+from memctl.commands._options import (
+    STORE_HELP,
+    BackupOption,
+    DryRunOption,
+    FormatOption,
+    JsonOption,
+    PathOption,
+    selecting,
+)
+from memctl.commands._reports import ChangeOutcome
+from memctl.commands._run import opened, refuse_absent, wait_for
+from memctl.commands._stores import narrowed, readable
+from memctl.errors import UsageError
+from memctl.location import Location
+from memctl.ops import inspect as operation
+from memctl.ops.inspect import Group, GroupBy
+from memctl.ops.marks import Remark, remarks
+from memctl.output import tables
+from memctl.output.report import Report
+from memctl.output.terminal import Format, Output
+from memctl.registry import make_store
+from memctl.selection import Selection
+
+app = typer.Typer(
+    add_completion=False,
+    rich_markup_mode=None,
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+)
+
+StoreArgument = Annotated[str, typer.Argument(metavar="STORE", help=STORE_HELP)]
+MarkArgument = Annotated[str, typer.Argument(metavar="MARK", help="A name, never a pattern.")]
+
+
+@app.callback()
+def _marks() -> None:
+    """Change the marks of the selected messages, as AgentScope's update_messages_mark does."""
+
+
+@app.command("add")
+@selecting
+def add(
+    context: typer.Context,
+    store: StoreArgument,
+    mark_name: MarkArgument,
+    where: Selection,
+    backup: BackupOption = True,
+    path: PathOption = None,
+    dry_run: DryRunOption = False,
+    format_: FormatOption = Format.TABLE,
+    json: JsonOption = False,
+) -> None:
+    """Add a mark to the selected messages that lack it."""
+    remark = Remark(new=_named(mark_name))
+    _change(context, store, where, remark, backup, path, dry_run, format_, json)
+
+
+@app.command("remove")
+@selecting
+def remove(
+    context: typer.Context,
+    store: StoreArgument,
+    mark_name: MarkArgument,
+    where: Selection,
+    backup: BackupOption = True,
+    path: PathOption = None,
+    dry_run: DryRunOption = False,
+    format_: FormatOption = Format.TABLE,
+    json: JsonOption = False,
+) -> None:
+    """Take a mark off the selected messages."""
+    remark = Remark(old=_named(mark_name))
+    _change(context, store, where, remark, backup, path, dry_run, format_, json)
+
+
+@app.command("rename")
+@selecting
+def rename(
+    context: typer.Context,
+    store: StoreArgument,
+    old: Annotated[str, typer.Argument(metavar="OLD", help="The mark that they have.")],
+    new: Annotated[str, typer.Argument(metavar="NEW", help="The mark that they get instead.")],
+    where: Selection,
+    backup: BackupOption = True,
+    path: PathOption = None,
+    dry_run: DryRunOption = False,
+    format_: FormatOption = Format.TABLE,
+    json: JsonOption = False,
+) -> None:
+    """Give the selected messages another mark in the place of one that they have."""
+    if old == new:
+        raise UsageError("both marks are the same", "name the old one, then the new one")
+    remark = Remark(_named(new), _named(old))
+    _change(context, store, where, remark, backup, path, dry_run, format_, json)
+
+
+@app.command("list")
+@selecting
+def list_(
+    context: typer.Context,
+    store: StoreArgument,
+    where: Selection,
+    path: PathOption = None,
+    format_: FormatOption = Format.TABLE,
+    json: JsonOption = False,
+) -> None:
+    """List the marks that there are, with how many messages and memories have them."""
+    run = this_run(context)
+    choose_format(run.output, format_, json=json)
+    with readable(run.locate(store), where, path) as location:
+        wait_for(_list(run.output, location, where))
+    run.output.emit()
+
+
+async def _list(output: Output, location: Location, where: Selection) -> None:
+    async with opened(make_store(location), output) as store:
+        groups = await operation.group(store, where, GroupBy.MARK)
+        if not groups:
+            totals = await operation.inspect(store, where, operation.Sort.MESSAGES)
+            refuse_absent(where, len(totals.memories), store.label, location.options.get("path"))
+        output.report = _listed(groups)
+
+
+def _listed(groups: list[Group]) -> Report:
+    def rows() -> list[dict[str, Any]]:
+        return [
+            {"mark": group.name, "memories": group.memories, "messages": group.messages}
+            for group in groups
+        ]
+
+    return Report(
+        "mark", lambda: {"marks": rows()}, rows, lambda: tables.groups(GroupBy.MARK, groups)
+    )
+
+
+def _named(mark: str) -> str:
+    if not mark:
+        raise UsageError("the name of the mark is empty", "is a variable unset?")
+    return mark
+
+
+def _change(
+    context: typer.Context,
+    store: str,
+    where: Selection,
+    remark: Remark,
+    backup: bool,
+    path: str | None,
+    dry_run: bool,
+    format_: Format,
+    json: bool,
+) -> None:
+    run = this_run(context)
+    choose_format(run.output, format_, json=json)
+    location = narrowed(run.locate(store), where, path)
+    if location.kind == "stdio":
+        raise UsageError("- cannot be changed", "name a file or a URL")
+    outcome = ChangeOutcome("mark", location.label, dry_run=dry_run)
+    Changing(run, outcome, store, location, where, backup=backup).run(
+        lambda opened, some: remarks(opened, some, remark), lambda _: True
+    )
+
+
+def command() -> TyperCommand:
+    """The parser of this command."""
+    built: Any = typer.main.get_command(app)
+    assert isinstance(built, TyperGroup)
+    return built  # type: ignore[return-value]

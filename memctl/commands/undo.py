@@ -1,0 +1,117 @@
+"""``memctl undo``: takes back what a run changed."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Annotated
+
+import typer
+from typer.core import TyperCommand
+
+from memctl.commands._changing import Changing, at_terminal, confirmed, refuse_unasked
+from memctl.commands._context import Run as ThisRun
+from memctl.commands._context import choose_format, this_run
+from memctl.commands._options import (
+    STORE_HELP,
+    DryRunOption,
+    FormatOption,
+    JsonOption,
+    YesOption,
+    build,
+)
+from memctl.commands._reports import ChangeOutcome
+from memctl.errors import NotFound
+from memctl.journal.runs import Run, Runs
+from memctl.location import Location, visible
+from memctl.ops.undo import Reversal, reversals
+from memctl.output.terminal import Format
+from memctl.selection import Selection
+
+
+def undo(
+    context: typer.Context,
+    run_id: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="RUN", help="Its id, or how that begins; the last run that is not undone yet."
+        ),
+    ] = None,
+    store: Annotated[
+        str | None,
+        typer.Option(
+            "--store", metavar="STORE", help=f"Where, if not where the run was. {STORE_HELP}"
+        ),
+    ] = None,
+    user: Annotated[
+        list[str] | None, typer.Option("--user", metavar="U", help="Of this user.")
+    ] = None,
+    session: Annotated[
+        list[str] | None, typer.Option("--session", metavar="S", help="Of this session.")
+    ] = None,
+    yes: YesOption = False,
+    dry_run: DryRunOption = False,
+    format_: FormatOption = Format.TABLE,
+    json: JsonOption = False,
+) -> None:
+    """Put back what a run changed: messages, their places, marks, summaries and expiries.
+
+    Messages that came since stay. A memory in which something else of that has changed since is
+    left alone and named (exit 5). An undo is a run, too, and can be undone.
+    """
+    this = this_run(context)
+    choose_format(this.output, format_, json=json)
+    runs = Runs()
+    undone = _the_run(runs, run_id)
+    parts = runs.parts(undone)
+    if run_id is None and not dry_run:
+        refuse_unasked(yes)
+    location, argument = _location(this, undone, store)
+    where = Selection(users=frozenset(user or ()), sessions=frozenset(session or ()))
+    outcome = ChangeOutcome("undo", location.label, dry_run=dry_run)
+    outcome.more["undoes"] = undone.id
+    changing = Changing(this, outcome, argument, location, where)
+    changing.record.undoes = undone.id
+    asks = run_id is None and not yes and at_terminal()
+    found = Reversal(outcome.changes.failures)
+
+    def approve(planned: ChangeOutcome) -> bool:
+        if not asks or planned.dry_run:
+            return True
+        what = f"{undone.command} of {undone.started} on {visible(undone.store)}"
+        return confirmed(this.output, f"undo the {what}?")
+
+    try:
+        changing.run(lambda opened, some: reversals(opened, parts, some, found), approve, asks=asks)
+    finally:
+        if outcome.begun and not outcome.changes.failures and not outcome.changes.left:
+            undone.undone_by = changing.record.id
+            runs.update(undone)
+
+
+def _the_run(runs: Runs, name: str | None) -> Run:
+    """The run of that name, or the last one that is neither undone nor an undo.
+
+    Raises:
+        NotFound: there is none.
+        BadData: what is kept of it is damaged.
+    """
+    if name is not None:
+        return runs.find(name)
+    for run in runs.all():
+        if not run.undoes and not run.undone_by:
+            return run
+    raise NotFound("there is no run to be undone", "memctl history lists the runs that are kept")
+
+
+def _location(this: ThisRun, undone: Run, store: str | None) -> tuple[Location, str]:
+    """Where the run was, or is to be undone instead."""
+    argument = store or undone.argument
+    location = this.locate(argument)
+    if store is not None and location.label != undone.store:
+        this.output.warn(f"the run was on {undone.store}, and is undone on {location.label}")
+    return replace(location, options=location.options | undone.options), argument
+
+
+def command() -> TyperCommand:
+    """The parser of this command."""
+    return build(undo, "undo")

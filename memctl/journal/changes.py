@@ -1,0 +1,241 @@
+"""The file of changes: what a run does to each message, with all that is needed to take it back.
+
+NDJSON, compressed by zstd, written whole before anything is changed:
+
+    {"memctl":"changes","version":1}
+    {"memory":{"user":"u","session":"s","ttl":60.0,"summary":["old","new"]}}
+    {"change":{"id":"a","old":["hint"],"new":null,"after":"b","index":3,"message":true}}
+    {...the message as it was stored...}
+    {"end":{"memories":1,"changes":1}}
+
+A message stands on the line behind its change where ``message`` says so: of those that go and of
+those that are put in.  ``part`` and ``place`` of a memory are there where it has them.  A file
+without its last line is not whole.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+import zstandard
+
+from memctl import codec
+from memctl.errors import BadData
+from memctl.journal.files import new_file, refusals, sync_folder
+from memctl.model import Change, Edit, Memory, MemoryKey
+
+VERSION = 1
+_LEVEL = 1
+_BLOCK = 1024 * 1024
+_PAGE_CHANGES = 1000
+_PAGE_BYTES = 2 * 1024 * 1024
+
+
+class ChangesWriter:
+    """Writes the file, under another name until it is whole.
+
+    Used as a context manager: what was not finished on leaving is removed.
+
+    Raises:
+        Unavailable: the system refuses, for instance because the disk is full.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.memories = 0
+        self.changes = 0
+        self._path = path
+        self._part = path.with_name(path.name + ".part")
+        with refusals(self._part):
+            self._file = new_file(self._part)
+            compressor = zstandard.ZstdCompressor(level=_LEVEL, write_checksum=True)
+            self._stream = compressor.stream_writer(self._file, closefd=False)
+            self._write([codec.dumps({"memctl": "changes", "version": VERSION})])
+
+    def add(self, edit: Edit) -> None:
+        """Takes the next edit."""
+        lines: list[bytes] = []
+        if edit.offset == 0:
+            lines.append(codec.dumps({"memory": _memory_record(edit)}))
+            self.memories += 1
+        for change in edit.changes:
+            lines.append(codec.dumps({"change": _change_record(change)}))
+            if change.message:
+                lines.append(_in_one_line(change.message))
+        self.changes += len(edit.changes)
+        with refusals(self._part):
+            self._write(lines)
+
+    def finish(self) -> None:
+        """Makes the file whole, durable, and known by its name."""
+        end = {"memories": self.memories, "changes": self.changes}
+        with refusals(self._part):
+            self._write([codec.dumps({"end": end})])
+            self._stream.flush(zstandard.FLUSH_FRAME)
+            self._file.flush()
+            os.fsync(self._file.fileno())
+            self._file.close()
+            self._part.replace(self._path)
+            sync_folder(self._path.parent)
+
+    def _write(self, lines: list[bytes]) -> None:
+        for line in lines:
+            self._stream.write(line)
+            self._stream.write(b"\n")
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if not self._file.closed:
+            self._file.close()
+            self._part.unlink(missing_ok=True)
+
+
+def read_changes(path: Path, *, messages: bool = True) -> Iterator[Edit]:
+    """The edits, in pages, as they were written; without ``messages`` these are empty.
+
+    Raises:
+        BadData: the file is not whole, or something else.
+        Unavailable: the system refuses.
+    """
+    with refusals(path), path.open("rb") as file:
+        try:
+            yield from _edits(_lines(file), messages=messages)
+        except (ValueError, KeyError, TypeError, zstandard.ZstdError) as error:
+            raise BadData(
+                f"{path} is cut off or damaged: {error}", "what it was to put back is not known"
+            ) from error
+
+
+def prove(path: Path) -> None:
+    """Reads the file to its end.
+
+    Raises:
+        BadData, Unavailable: as ``read_changes``.
+    """
+    for _ in read_changes(path, messages=False):
+        pass
+
+
+def _edits(lines: Iterator[bytes], *, messages: bool) -> Iterator[Edit]:
+    header = codec.loads(next(lines, b"null"))
+    if not isinstance(header, dict) or header.get("memctl") != "changes":
+        raise ValueError("it is no file of changes")
+    if header.get("version") != VERSION:
+        raise ValueError(f"it is of version {header.get('version')}")
+    page: _Page | None = None
+    memories = changes = 0
+    for line in lines:
+        record = codec.loads(line)
+        if "change" in record and page is not None:
+            text = next(lines) if record["change"].get("message") else b""
+            if page.full:
+                yield page.take(last=False)
+            page.add(_change(record["change"], text if messages else b""))
+            changes += 1
+            continue
+        if page is not None:
+            yield page.take(last=True)
+            page = None
+        if "memory" in record:
+            memories += 1
+            page = _Page(record["memory"])
+        elif record.get("end") == {"memories": memories, "changes": changes}:
+            return
+        else:
+            raise ValueError("a line is no record of it")
+    raise ValueError("its last line is missing")
+
+
+class _Page:
+    """The changes of a memory on their way into an Edit."""
+
+    def __init__(self, record: dict[str, Any]) -> None:
+        key = MemoryKey(record["user"], record["session"], record.get("part", ""))
+        self._summary, new = record.get("summary", (None, None))
+        self._memory = Memory(key, new, record.get("ttl"), record.get("place"))
+        self._changes: list[Change] = []
+        self._offset = 0
+        self._size = 0
+
+    @property
+    def full(self) -> bool:
+        """Whether these are enough for a page."""
+        return len(self._changes) >= _PAGE_CHANGES or self._size >= _PAGE_BYTES
+
+    def add(self, change: Change) -> None:
+        """Takes the next change."""
+        self._changes.append(change)
+        self._size += len(change.message)
+
+    def take(self, *, last: bool) -> Edit:
+        """What there is."""
+        edit = Edit(self._memory, self._changes, self._offset, last, self._summary)
+        self._offset += len(self._changes)
+        self._changes, self._size = [], 0
+        return edit
+
+
+def _memory_record(edit: Edit) -> dict[str, Any]:
+    memory = edit.memory
+    user, session, part = memory.key
+    record: dict[str, Any] = {"user": user, "session": session}
+    if memory.summary is not None:
+        record["summary"] = [edit.summary, memory.summary]
+    more = {"part": part or None, "ttl": memory.ttl, "place": memory.place}
+    return record | {name: value for name, value in more.items() if value is not None}
+
+
+def _change_record(change: Change) -> dict[str, Any]:
+    record: dict[str, Any] = {"id": change.id, "old": change.old, "new": change.new}
+    if change.after is not None:
+        record["after"] = change.after
+    if change.index is not None:
+        record["index"] = change.index
+    if change.message:
+        record["message"] = True
+    return record
+
+
+def _change(record: dict[str, Any], message: bytes) -> Change:
+    return Change(
+        record["id"],
+        _marks(record["old"]),
+        _marks(record["new"]),
+        message,
+        record.get("after"),
+        record.get("index"),
+    )
+
+
+def _marks(marks: list[str] | None) -> tuple[str, ...] | None:
+    return None if marks is None else tuple(marks)
+
+
+def _in_one_line(message: bytes) -> bytes:
+    # Outside of JSON texts, where they are escaped, both are but white space.
+    if b"\n" in message or b"\r" in message:
+        return message.replace(b"\n", b" ").replace(b"\r", b" ")
+    return message
+
+
+def _lines(file: Any) -> Iterator[bytes]:
+    """The lines that have an end."""
+    reader = zstandard.ZstdDecompressor().stream_reader(file)
+    rest: list[bytes] = []
+    while block := reader.read(_BLOCK):
+        *whole, left = block.split(b"\n")
+        if whole:
+            whole[0] = b"".join([*rest, whole[0]])
+            rest = []
+            yield from whole
+        rest.append(left)

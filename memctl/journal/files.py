@@ -1,0 +1,60 @@
+"""Files for one pair of eyes, and the system's refusals in memctl's words."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import BinaryIO
+
+from memctl.errors import Unavailable
+
+_FOLDER_MODE = 0o700
+_FILE_MODE = 0o600
+
+
+@contextmanager
+def refusals(path: Path) -> Iterator[None]:
+    """Raises Unavailable where the system refuses to read or to write below ``path``."""
+    try:
+        yield
+    except OSError as error:
+        raise Unavailable(
+            f"{path} cannot be used: {error.strerror}",
+            "what a run changes is kept there first; make room, or set XDG_STATE_HOME",
+        ) from error
+
+
+def new_folder(path: Path) -> None:
+    """Makes a folder, and those above it, that nobody else may enter."""
+    if path.is_dir():
+        return
+    new_folder(path.parent)
+    path.mkdir(_FOLDER_MODE, exist_ok=True)
+
+
+def new_file(path: Path) -> BinaryIO:
+    """A new file that nobody else may read, open for writing."""
+    return os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, _FILE_MODE), "wb")
+
+
+def replace_file(path: Path, content: bytes) -> None:
+    """Puts a small file in place, whole and durable."""
+    part = path.with_name(path.name + ".part")
+    part.unlink(missing_ok=True)
+    with new_file(part) as file:
+        file.write(content)
+        file.flush()
+        os.fsync(file.fileno())
+    part.replace(path)
+    sync_folder(path.parent)
+
+
+def sync_folder(path: Path) -> None:
+    """Makes durable which names are in a folder."""
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)

@@ -1,0 +1,228 @@
+"""The folders of runs, below the platform's state folder: one for each run that changed a store.
+
+RUN/run.json              what the run was asked, and how it ended
+RUN/changes-1.ndjson.zst  what it did to each message (see ``changes``)
+RUN/changes-2.ndjson.zst  what it did to memories that were changed meanwhile, and so on
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import secrets
+import shutil
+import time
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass, field, fields
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+from memctl.errors import BadData, NotFound
+from memctl.journal.changes import ChangesWriter, prove, read_changes
+from memctl.journal.files import new_folder, refusals, replace_file
+from memctl.model import Edit
+
+_RECORD = "run.json"
+_DAY = 86_400
+
+
+@dataclass(slots=True)
+class Run:
+    """What is known of a run.
+
+    ``store`` is for people, without any password; ``argument`` and ``options`` find the store
+    again.  ``ended`` is empty while it goes on, and stays so when it was killed.  ``counts`` are
+    messages, by what became of them.
+    """
+
+    id: str
+    command: str
+    store: str
+    argument: str
+    options: dict[str, str] = field(default_factory=dict)
+    selection: str = ""
+    started: str = ""
+    ended: str = ""
+    outcome: str = ""
+    memories: int = 0
+    counts: dict[str, int] = field(default_factory=dict)
+    undoes: str = ""
+    undone_by: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Keep:
+    """How long runs are kept: days, and bytes of all together."""
+
+    days: int = 30
+    bytes: int = 1_000_000_000
+
+
+def state_folder() -> Path:
+    """Where runs are kept on this platform."""
+    from platformdirs import user_state_path  # only who changes or undoes needs it
+
+    return user_state_path("memctl") / "runs"
+
+
+class Journal:
+    """One run that is being written."""
+
+    def __init__(self, folder: Path, run: Run) -> None:
+        self.run = run
+        self._folder = folder
+        self._parts = 0
+
+    def save(self) -> None:
+        """Makes durable what is known of the run.
+
+        Raises:
+            Unavailable: the system refuses.
+        """
+        path = self._folder / _RECORD
+        with refusals(path):
+            replace_file(path, json.dumps(asdict(self.run), indent=1).encode() + b"\n")
+
+    def writer(self) -> ChangesWriter:
+        """The next file of changes.
+
+        Raises:
+            Unavailable: the system refuses.
+        """
+        self._parts += 1
+        return ChangesWriter(_part(self._folder, self._parts))
+
+    def edits(self) -> Iterator[Edit]:
+        """What the last finished file of changes says, without messages that go."""
+        for edit in read_changes(_part(self._folder, self._parts)):
+            yield _without_leaving(edit)
+
+    def end(self, outcome: str) -> None:
+        """Notes how the run ended.
+
+        Raises:
+            Unavailable: the system refuses.
+        """
+        self.run.ended = _now()
+        self.run.outcome = outcome
+        self.save()
+
+    def discard(self) -> None:
+        """Removes a run that changed nothing."""
+        shutil.rmtree(self._folder, ignore_errors=True)
+
+
+class Runs:
+    """All runs that are kept."""
+
+    def __init__(self, folder: Path | None = None) -> None:
+        self.folder = folder or state_folder()
+
+    def begin(self, run: Run) -> Journal:
+        """A new run, whose id and start are given to it here.
+
+        Raises:
+            Unavailable: the system refuses.
+        """
+        run.id = f"{datetime.now():%Y%m%d-%H%M%S}-{secrets.token_hex(2)}"
+        run.started = _now()
+        folder = self.folder / run.id
+        with refusals(folder):
+            new_folder(folder)
+        journal = Journal(folder, run)
+        journal.save()
+        return journal
+
+    def all(self) -> list[Run]:
+        """The runs, the newest first; folders that are no runs are passed over."""
+        return [run for run in map(self._read, reversed(self._names())) if run is not None]
+
+    def find(self, name: str) -> Run:
+        """The run of that id, or of the one id that begins so.
+
+        Raises:
+            NotFound: there is none, or there are several.
+            BadData: what is kept of it is damaged.
+        """
+        found = [one for one in self._names() if one.startswith(name)] if name else []
+        if len(found) != 1:
+            why = "there is no run" if not found else "there are several runs"
+            raise NotFound(f"{why} {name!r}", "memctl history lists the runs that are kept")
+        run = self._read(found[0])
+        if run is None:
+            raise BadData(
+                f"what is kept of the run {found[0]} is damaged", f"see {self.folder / found[0]}"
+            )
+        return run
+
+    def parts(self, run: Run) -> list[Path]:
+        """The files of changes of a run, in order, each proved to be whole.
+
+        Raises:
+            BadData: one is damaged or cut off.
+        """
+        folder = self.folder / run.id
+        parts: list[Path] = []
+        while (path := _part(folder, len(parts) + 1)).exists():
+            prove(path)
+            parts.append(path)
+        if not parts:
+            raise BadData(
+                f"what the run {run.id} changes was not written down to its end",
+                "a delete that was cut short there has changed nothing",
+            )
+        return parts
+
+    def size(self, run: Run) -> int:
+        """Bytes that are kept of a run."""
+        folder = self.folder / run.id
+        return sum(path.stat().st_size for path in folder.glob("*") if path.is_file())
+
+    def update(self, run: Run) -> None:
+        """Makes durable what is known of an older run."""
+        Journal(self.folder / run.id, run).save()
+
+    def prune(self, keep: Keep) -> list[str]:
+        """Removes what is older, or more, than is to be kept; the newest run always stays."""
+        removed = []
+        total = 0
+        oldest = time.time() - keep.days * _DAY
+        for place, name in enumerate(reversed(self._names())):
+            folder = self.folder / name
+            total += sum(path.stat().st_size for path in folder.glob("*") if path.is_file())
+            if place and (total > keep.bytes or folder.stat().st_mtime < oldest):
+                shutil.rmtree(folder, ignore_errors=True)
+                removed.append(name)
+        return removed
+
+    def _names(self) -> list[str]:
+        """The folders of runs, the oldest first."""
+        with refusals(self.folder):
+            if not self.folder.is_dir():
+                return []
+            return sorted(one.name for one in os.scandir(self.folder) if one.is_dir())
+
+    def _read(self, name: str) -> Run | None:
+        try:
+            record = json.loads((self.folder / name / _RECORD).read_bytes())
+            known = {one.name for one in fields(Run)}
+            return Run(**{key: value for key, value in record.items() if key in known})
+        except (OSError, ValueError, TypeError, AttributeError):
+            return None
+
+
+def _part(folder: Path, number: int) -> Path:
+    return folder / f"changes-{number}.ndjson.zst"
+
+
+def _without_leaving(edit: Edit) -> Edit:
+    """The edit as a store needs it: the text of a message that goes is only for the undo."""
+    changes: list[Any] = [
+        change._replace(message=b"") if change.new is None else change for change in edit.changes
+    ]
+    return Edit(edit.memory, changes, edit.offset, edit.last, edit.summary)
+
+
+def _now() -> str:
+    return datetime.now().astimezone().isoformat(timespec="seconds")

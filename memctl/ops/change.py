@@ -1,0 +1,245 @@
+"""Changing what is in a store: a plan that is written down first, then carried out.
+
+The plan is the file from which the run can be taken back.  It is whole and on the disk before the
+first message is touched, so a full disk, or a second thought, costs nothing.  A memory that an
+agent changed since the plan was made is left alone by the store, and planned anew.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Iterator
+from dataclasses import dataclass, field, replace
+
+from memctl.errors import Failure, Interrupted
+from memctl.journal.changes import ChangesWriter
+from memctl.journal.runs import Journal
+from memctl.model import Edit, MemoryKey, Tally
+from memctl.ops.report import Progress, Silent
+from memctl.ops.stop import Stop
+from memctl.selection import Selection
+from memctl.store import Store
+from memctl.streams import closing
+
+SHOWN_MEMORIES = 10
+_BATCH = 1000
+TRIES = 5
+"""How often a memory is planned that agents keep changing."""
+
+Planner = Callable[[Store, Selection], AsyncIterator[Edit]]
+"""Plans the changes of what is selected; asked again for memories that changed meanwhile."""
+
+
+@dataclass(slots=True)
+class Changes:
+    """Messages, by what becomes or became of them, and in how many memories.
+
+    ``marked`` are those that get other marks, ``restored`` those that are put in.
+    """
+
+    memories: int = 0
+    deleted: int = 0
+    marked: int = 0
+    restored: int = 0
+    summaries: int = 0
+
+    @property
+    def messages(self) -> int:
+        """All of them."""
+        return self.deleted + self.marked + self.restored
+
+    def add(self, edit: Edit) -> None:
+        """Counts an edit."""
+        self.memories += edit.offset == 0
+        self.summaries += edit.offset == 0 and edit.memory.summary is not None
+        self.deleted += sum([change.new is None for change in edit.changes])
+        restored = sum([change.old is None for change in edit.changes])
+        self.restored += restored
+        self.marked += len(edit.changes) - restored
+        self.marked -= sum([change.new is None for change in edit.changes])
+
+
+@dataclass(slots=True)
+class ChangeReport:
+    """What a run planned, and what was done of it."""
+
+    planned: Changes = field(default_factory=Changes)
+    planned_by_memory: dict[MemoryKey, int] = field(default_factory=dict)
+    """How many messages each of the first memories has in the plan."""
+    done: Changes = field(default_factory=Changes)
+    failures: list[tuple[MemoryKey, Failure]] = field(default_factory=list)
+    left: int = 0
+    """Memories that were not come to, because the store went away or a stop was asked for."""
+
+
+async def plan(
+    edits: AsyncIterator[Edit], journal: Journal, report: ChangeReport, progress: Progress
+) -> bool:
+    """Writes down what is to be changed; False where that is nothing.
+
+    Raises:
+        Unavailable: there is no room for it, or the store went away.
+    """
+    planned = Changes()
+    with journal.writer() as writer:
+        async with closing(_tidy(edits)) as found:
+            async for some in _batches(found):
+                await asyncio.to_thread(_write, writer, some)
+                for edit in some:
+                    planned.add(edit)
+                    _note(report, edit)
+                    size = sum([len(change.message) for change in edit.changes])
+                    progress.advance(memories=int(edit.last), messages=len(edit.changes), size=size)
+        if not planned.memories:
+            return False
+        await asyncio.to_thread(writer.finish)
+    report.planned = planned
+    return True
+
+
+async def count(edits: AsyncIterator[Edit], report: ChangeReport, progress: Progress) -> None:
+    """Says what would be changed.
+
+    Raises:
+        MemctlError: as the planning.
+    """
+    async with closing(_tidy(edits)) as found:
+        async for edit in found:
+            report.planned.add(edit)
+            _note(report, edit)
+            progress.advance(memories=int(edit.last), messages=len(edit.changes))
+
+
+async def carry_out(
+    store: Store,
+    where: Selection,
+    planner: Planner,
+    journal: Journal,
+    report: ChangeReport,
+    progress: Progress | None = None,
+    stop: Stop | None = None,
+) -> None:
+    """Does what the last plan of the journal says; what changed meanwhile is planned anew.
+
+    Raises:
+        Unavailable: the store went away; ``report`` says what was done, and what was not.
+        Interrupted: ``stop`` was asked for; the memory at hand is whole.
+    """
+    stop = stop or Stop()
+    progress = progress or Silent()
+    report.left = report.planned.memories
+    for left in reversed(range(TRIES)):
+        changed = await _apply(store, journal, report, progress, stop)
+        if stop.asked:
+            raise Interrupted("stopped as asked", "what was reported as done is whole")
+        if not changed:
+            return
+        if not left:
+            report.failures += changed.items()
+            return
+        again = ChangeReport()
+        edits = planner(store, where.only(frozenset(changed)))
+        if not await plan(edits, journal, again, Silent()):
+            return
+        report.left = again.planned.memories
+
+
+async def _apply(
+    store: Store, journal: Journal, report: ChangeReport, progress: Progress, stop: Stop
+) -> dict[MemoryKey, Failure]:
+    """Carries out one file of changes; the memories that agents changed meanwhile."""
+    changed: dict[MemoryKey, Failure] = {}
+    pending: dict[MemoryKey, Changes] = {}
+
+    async def edits() -> AsyncIterator[Edit]:
+        source = journal.edits()
+        while some := await asyncio.to_thread(_some, source):
+            for edit in some:
+                if stop.asked and edit.offset == 0:
+                    return
+                pending.setdefault(edit.memory.key, Changes()).add(edit)
+                yield edit
+
+    with stop.heeded(when=not store.at_once):
+        async with closing(store.edit(edits())) as tallies:
+            async for tally in tallies:
+                report.left -= 1
+                done = pending.pop(tally.key)
+                if tally.failure and tally.failure.code == "changed":
+                    changed[tally.key] = tally.failure
+                elif tally.failure:
+                    report.failures.append((tally.key, tally.failure))
+                else:
+                    _count(report.done, done, tally)
+                    progress.advance(memories=1, messages=done.messages)
+    return changed
+
+
+def _count(total: Changes, done: Changes, tally: Tally) -> None:
+    total.memories += 1
+    total.summaries += done.summaries
+    total.marked += done.marked
+    total.restored += done.restored
+    total.deleted += tally.deleted
+
+
+async def _tidy(edits: AsyncIterator[Edit]) -> AsyncIterator[Edit]:
+    """The edits without those that change nothing, each behind so many changes as are left."""
+    held: Edit | None = None
+    count = 0
+    begins = True
+    async with closing(edits):
+        async for edit in edits:
+            if begins:
+                count = 0
+            if edit.changes or (begins and edit.memory.summary is not None):
+                if held is not None:
+                    yield held
+                held = replace(edit, offset=count, last=False)
+                count += len(edit.changes)
+            begins = edit.last
+            if edit.last and held is not None:
+                yield replace(held, last=True)
+                held = None
+
+
+async def _batches(edits: AsyncIterator[Edit]) -> AsyncIterator[list[Edit]]:
+    """The edits, small ones together: a turn of a thread has its price."""
+    some: list[Edit] = []
+    size = 0
+    async for edit in edits:
+        some.append(edit)
+        size += _weight(edit)
+        if size >= _BATCH:
+            yield some
+            some, size = [], 0
+    if some:
+        yield some
+
+
+def _some(edits: Iterator[Edit]) -> list[Edit]:
+    """The next edits, none at the end."""
+    some: list[Edit] = []
+    size = 0
+    for edit in edits:
+        some.append(edit)
+        size += _weight(edit)
+        if size >= _BATCH:
+            break
+    return some
+
+
+def _weight(edit: Edit) -> int:
+    return len(edit.changes) + 1 + sum([len(one.message) for one in edit.changes]) // 1000
+
+
+def _write(writer: ChangesWriter, some: list[Edit]) -> None:
+    for edit in some:
+        writer.add(edit)
+
+
+def _note(report: ChangeReport, edit: Edit) -> None:
+    known = report.planned_by_memory
+    key = edit.memory.key
+    if key in known or len(known) < SHOWN_MEMORIES:
+        known[key] = known.get(key, 0) + len(edit.changes)

@@ -1,0 +1,66 @@
+"""Changing marks, as AgentScope's ``update_messages_mark`` does.
+
+Source: ``memory/_working_memory/_in_memory_memory.py`` of agentscope 1.0.21: with a new mark alone
+it is added where it is missing, with an old one alone that is removed where it is, with both the
+new one takes the place of the old where that is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from dataclasses import dataclass, replace
+
+from memctl.model import Change, Edit, Memory, Page
+from memctl.ops.chosen import scope
+from memctl.selection import Selection
+from memctl.store import Store
+from memctl.streams import closing
+
+Marks = tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Remark:
+    """A mark to add, one to take away, or both: then only messages with the old one change."""
+
+    new: str | None = None
+    old: str | None = None
+
+    def __call__(self, marks: Marks) -> Marks:
+        """The marks of a message afterwards."""
+        if self.old is not None and self.old not in marks:
+            return marks
+        left = tuple(mark for mark in marks if mark != self.old)
+        if self.new is None or self.new in left:
+            return left
+        return (*left, self.new)
+
+
+async def remarks(store: Store, where: Selection, remark: Remark) -> AsyncIterator[Edit]:
+    """Edits that change the marks of the selected messages.
+
+    Raises:
+        MemctlError: as ``Store.read``.
+    """
+    async with closing(_selected(store, where, remark)) as pages:
+        async for page in pages:
+            changes = [
+                Change(entry.id, entry.marks, new)
+                for entry in page.entries
+                if (new := remark(entry.marks)) != entry.marks
+            ]
+            memory = page.memory
+            kept = Memory(memory.key, None, memory.ttl, memory.place)
+            yield Edit(kept, changes, page.offset, page.last)
+
+
+def _selected(store: Store, where: Selection, remark: Remark) -> AsyncIterator[Page]:
+    """The selected messages, or as many of them as the old mark is on."""
+    if where.spare is not None:
+        return where.apply(store.outlines(scope(where)))
+    if remark.old is not None and not where.marks and where.last is None:
+        return store.read(replace(where, marks=frozenset({remark.old})))
+    if where.looks_inside or where.marks or where.ids:
+        return store.read(where)
+    # Where ids and marks tell, messages need not be read.
+    return where.apply(store.outlines(scope(where)))

@@ -1,0 +1,207 @@
+"""Taking back what a run changed.
+
+What was written down is read twice: to see whether each memory is still as the run left it, as far
+as the run changed it, and to plan the reverse.  Messages that came since are left where they are.
+A memory that the run did not come to, or that was taken back before, needs nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from memctl.errors import Failure
+from memctl.journal.changes import read_changes
+from memctl.model import Change, Edit, Memory, MemoryKey, Page
+from memctl.ops.chosen import chosen
+from memctl.ops.delete import removal
+from memctl.selection import Selection
+from memctl.store import Store
+from memctl.streams import closing
+
+GROUP_CHANGES = 50_000
+"""About how many changes are looked at together."""
+
+Marks = tuple[str, ...]
+
+
+@dataclass(slots=True)
+class Reversal:
+    """What an undo finds.  ``refused`` are the memories that it cannot take back, and why."""
+
+    refused: list[tuple[MemoryKey, Failure]] = field(default_factory=list)
+    as_before: int = 0
+    """Memories that are as they were before the run already."""
+
+
+async def reversals(
+    store: Store, parts: Sequence[Path], where: Selection, found: Reversal
+) -> AsyncIterator[Edit]:
+    """Edits that take back what the files of changes of a run say, as far as ``where`` goes.
+
+    A memory that is in several files was done by the last one: the others had come too late.
+
+    Raises:
+        BadData: a file is damaged.
+        MemctlError: as ``Store.read``.
+    """
+    for number, path in enumerate(reversed(parts), 1):
+        done: set[MemoryKey] = set()
+        async with closing(_reversals(store, path, where, found, done)) as edits:
+            async for edit in edits:
+                yield edit
+        if number < len(parts):
+            where = where.without(frozenset(done))
+
+
+async def _reversals(
+    store: Store, path: Path, where: Selection, found: Reversal, done: set[MemoryKey]
+) -> AsyncIterator[Edit]:
+    for group in _groups(path, where):
+        done.update(group)
+        await _look(store, group)
+        keys = {key for key, case in group.items() if case.verdict(found, key)}
+        added = frozenset(key for key in keys if group[key].only_adds)
+        if added:
+            ids = frozenset(id for key in added for id in group[key].ends)
+            pages = chosen(store, Selection(keys=added, ids=ids))
+            async with closing(pages):
+                async for page in pages:
+                    yield _summarised(removal(_only(page, group)), group)
+        for edit in _reversed(path, keys - added):
+            yield edit
+
+
+class _Case:
+    """A memory that a run changed, and what is there now."""
+
+    def __init__(self, edit: Edit) -> None:
+        self.ends: dict[str, tuple[Marks | None, Marks | None]] = {}
+        """The marks of each changed message before and after; None where it was not there."""
+        self.anchors: set[str] = set()
+        """What messages that go back stand behind."""
+        self.summary = (edit.summary, edit.memory.summary)
+        self.there: dict[str, Marks] = {}
+        self.seen: set[str] = set()
+        self.now: str | None = None
+        """The summary; None where the store has no place for one, or no such memory."""
+        self.changes = 0
+
+    def add(self, edit: Edit) -> None:
+        """Takes the next changes of the run."""
+        self.changes += len(edit.changes)
+        for change in edit.changes:
+            self.ends[change.id] = (change.old, change.new)
+            if change.new is None and change.after is not None:
+                self.anchors.add(change.after)
+
+    def look(self, page: Page) -> None:
+        """Takes what the memory holds now."""
+        self.now = page.memory.summary
+        for entry in page.entries:
+            if entry.id in self.ends:
+                self.there[entry.id] = entry.marks
+            if entry.id in self.anchors:
+                self.seen.add(entry.id)
+
+    @property
+    def only_adds(self) -> bool:
+        """Whether the run did nothing but put messages in."""
+        return bool(self.ends) and all(old is None for old, _ in self.ends.values())
+
+    def verdict(self, found: Reversal, key: MemoryKey) -> bool:
+        """Whether the run is to be taken back here; what it is otherwise goes into ``found``."""
+        if self._is(0):
+            found.as_before += 1
+            return False
+        why = self._misfit()
+        if why:
+            found.refused.append((key, Failure("conflict", why)))
+            return False
+        return True
+
+    def _is(self, side: int) -> bool:
+        """Whether all that the run changed is as it was before it (0), or after it (1)."""
+        summary = self.summary[side]
+        if self.summary[1] is not None and summary is not None and self.now != summary:
+            return False
+        return all(_same(self.there.get(id), ends[side]) for id, ends in self.ends.items())
+
+    def _misfit(self) -> str:
+        """Why it cannot be taken back; empty where it can."""
+        for id, (_, after) in self.ends.items():
+            here = self.there.get(id)
+            if not _same(here, after):
+                if here is None:
+                    return f"the message {id!r} has gone since"
+                if after is None:
+                    return f"the message {id!r} is there again"
+                return f"the message {id!r} has got other marks since"
+        if self.summary[1] is not None and self.now != self.summary[1]:
+            return "it has got another summary since"
+        for id in self.anchors - self.seen:
+            return f"the message {id!r}, behind which others stood, has gone since"
+        return ""
+
+
+def _same(one: Marks | None, other: Marks | None) -> bool:
+    if one is None or other is None:
+        return one is other
+    return set(one) == set(other)
+
+
+def _groups(path: Path, where: Selection) -> Iterator[dict[MemoryKey, _Case]]:
+    """The memories of a file of changes, some at a time; all changes of a memory together."""
+    group: dict[MemoryKey, _Case] = {}
+    size = 0
+    for edit in read_changes(path, messages=False):
+        key = edit.memory.key
+        if not where.has_key(key):
+            continue
+        group.setdefault(key, _Case(edit)).add(edit)
+        size += len(edit.changes) + 1
+        if edit.last and size >= GROUP_CHANGES:
+            yield group
+            group, size = {}, 0
+    if group:
+        yield group
+
+
+async def _look(store: Store, group: dict[MemoryKey, _Case]) -> None:
+    async with closing(store.outlines(Selection(keys=frozenset(group)))) as pages:
+        async for page in pages:
+            group[page.memory.key].look(page)
+
+
+def _reversed(path: Path, keys: Iterable[MemoryKey]) -> Iterator[Edit]:
+    """The reverse of what the file says of these memories."""
+    wanted = set(keys)
+    if not wanted:
+        return
+    for edit in read_changes(path):
+        if edit.memory.key in wanted:
+            memory = edit.memory
+            back = Memory(memory.key, edit.summary, memory.ttl, memory.place)
+            changes = [_reverse(change) for change in edit.changes]
+            yield Edit(back, changes, edit.offset, edit.last, memory.summary)
+
+
+def _reverse(change: Change) -> Change:
+    return change._replace(old=change.new, new=change.old)
+
+
+def _only(page: Page, group: dict[MemoryKey, _Case]) -> Page:
+    """The page without messages of that id which the run did not add."""
+    ends = group[page.memory.key].ends
+    after = page.after or [None] * len(page.entries)
+    kept = [pair for pair in zip(page.entries, after, strict=True) if pair[0].id in ends]
+    return replace(page, entries=[one for one, _ in kept], after=[behind for _, behind in kept])
+
+
+def _summarised(edit: Edit, group: dict[MemoryKey, _Case]) -> Edit:
+    """The edit with the summary taken back, too."""
+    old, new = group[edit.memory.key].summary
+    if new is None:
+        return edit
+    return replace(edit, memory=replace(edit.memory, summary=old), summary=new)
