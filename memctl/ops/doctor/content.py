@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
 from memctl.model import Entry, Fault, Memory, Page
-from memctl.ops.doctor.messages import Look, look
+from memctl.ops.doctor.messages import Look, Tool, look
 from memctl.ops.repeats import id_digest
 
 HINT = "hint"
@@ -24,6 +24,9 @@ EXAMPLES = 3
 
 AT_WORK = timedelta(hours=1)
 """How long after the last message of a memory its agent may still be at work on it."""
+
+_GOING = frozenset({"empty-assistant-message", "leftover-hint"})
+"""Findings that are mended by deleting the messages."""
 
 _WAITING = 10_000
 """How many calls, and how many results, may wait for each other."""
@@ -57,15 +60,56 @@ class _Call:
     """A tool call that waits for its result: its message, and how many others came up to it."""
 
     id: str
+    tool: Tool
     place: int
     moment: datetime | None
+
+
+@dataclass(slots=True)
+class _Result:
+    """A tool result that waits for its call: its message, how many results that has, and if more.
+
+    ``alone`` tells that the message is nothing but results.
+    """
+
+    id: str
+    together: int
+    alone: bool
+
+
+@dataclass(slots=True)
+class Treatment:
+    """What mends the messages of a memory.
+
+    ``gone`` are to go, ``lone`` too, if that many of their results have no call; ``answers`` are
+    the calls of a message that are to be answered.  Of ``repeated`` ids nobody knows which message
+    is meant.
+    """
+
+    gone: set[str] = field(default_factory=set)
+    lone: dict[str, int] = field(default_factory=dict)
+    answers: dict[str, list[Tool]] = field(default_factory=dict)
+    repeated: set[str] = field(default_factory=set)
+    unmarked: bool = False
+
+    @property
+    def needed(self) -> bool:
+        """Whether there is anything to do."""
+        return bool(self.gone or self.answers or self.unmarked)
 
 
 class MemoryExamination:
     """One memory, whose pages come by."""
 
-    def __init__(self, memory: Memory, limits: Limits, *, repeats: bool) -> None:
-        """``repeats`` tells that an id may occur twice."""
+    def __init__(
+        self,
+        memory: Memory,
+        limits: Limits,
+        *,
+        repeats: bool,
+        treated: frozenset[str] = frozenset(),
+    ) -> None:
+        """``repeats`` tells that an id may occur twice; ``treated`` are the codes to be mended."""
         self._memory = memory
         self._limits = limits
         self._seen: set[int] | None = set() if repeats else None
@@ -73,10 +117,13 @@ class MemoryExamination:
         self._place = 0
         """How many messages other than results the model has seen."""
         self._open: dict[str, _Call] = {}
-        self._early: dict[str, str] = {}
-        """The message of each result whose call has not come."""
+        self._early: dict[str, _Result] = {}
+        """The results whose call has not come."""
         self._hints: list[str] = []
         """The hints at the end that an agent may be at work with."""
+        self._treated = treated
+        self.treatment = Treatment()
+        """What mends the memory, when ``faults`` was asked."""
         self.messages = 0
 
     def take(self, page: Page) -> None:
@@ -91,6 +138,7 @@ class MemoryExamination:
             digest = id_digest(self._memory.key, entry)
             if digest in self._seen:
                 self._note("repeated-id", entry.id)
+                self.treatment.repeated.add(entry.id)
             self._seen.add(digest)
         if found.fault:
             self._note("invalid-message", entry.id, found.fault)
@@ -118,30 +166,47 @@ class MemoryExamination:
 
         The results of a message come before its calls: the formatters send them so.
         """
+        together = len(found.results)
+        alone = found.only_tools and not found.calls
         for name, size in found.results:
             if size > self._limits.max_result:
                 self._note("oversized-tool-result", id, f"the first has {size:,} bytes")
             call = self._open.pop(name, None)
             if call is None:
-                self._wait(name, id)
+                self._wait(name, _Result(id, together, alone))
             elif call.place != self._place:
                 self._note("tool-result-apart", id)
         self._place += bool(found.calls or not found.results)
-        for name in found.calls:
-            early = self._early.pop(name, None)
+        for tool in found.calls:
+            early = self._early.pop(tool.id, None)
             if early is not None:
-                self._note("tool-result-before-call", early)
+                self._note("tool-result-before-call", early.id)
                 continue
-            if name in self._open or len(self._open) >= _WAITING:
-                given_up = self._open.pop(name if name in self._open else next(iter(self._open)))
-                self._note("tool-call-without-result", given_up.id)
-            self._open[name] = _Call(id, self._place, found.moment)
+            if tool.id in self._open:
+                self._unanswered(self._open.pop(tool.id))
+            elif len(self._open) >= _WAITING:
+                self._unanswered(self._open.pop(next(iter(self._open))))
+            self._open[tool.id] = _Call(id, tool, self._place, found.moment)
 
-    def _wait(self, name: str, id: str) -> None:
+    def _wait(self, name: str, result: _Result) -> None:
         if name in self._early or len(self._early) >= _WAITING:
-            self._note("tool-result-without-call", id)
+            self._lone(result)
         else:
-            self._early[name] = id
+            self._early[name] = result
+
+    def _unanswered(self, call: _Call) -> None:
+        self._note("tool-call-without-result", call.id)
+        if "tool-call-without-result" in self._treated:
+            self.treatment.answers.setdefault(call.id, []).append(call.tool)
+
+    def _lone(self, result: _Result) -> None:
+        code = "tool-result-without-call"
+        self._note(code, result.id)
+        if code in self._treated and result.alone:
+            lone = self.treatment.lone
+            lone[result.id] = lone.get(result.id, 0) + 1
+            if lone[result.id] == result.together:
+                self.treatment.gone.add(result.id)
 
     def _settle_hints(self) -> None:
         """What comes behind hints shows that the step that they were for is over."""
@@ -151,19 +216,24 @@ class MemoryExamination:
 
     def _note(self, code: str, id: str, detail: str = "") -> None:
         self._found.setdefault(code, _Some()).add(id, detail)
+        if code in _GOING and code in self._treated:
+            self.treatment.gone.add(id)
 
     def faults(self) -> Iterator[Fault]:
         """What was found, when the last page was taken."""
         for call in self._open.values():
-            pending = call.place == self._place and self._may_be_at_work(call.moment)
-            self._note("tool-call-pending" if pending else "tool-call-without-result", call.id)
-        for id in self._early.values():
-            self._note("tool-result-without-call", id)
+            if call.place == self._place and self._may_be_at_work(call.moment):
+                self._note("tool-call-pending", call.id)
+            else:
+                self._unanswered(call)
+        for result in self._early.values():
+            self._lone(result)
         compressed = self._found.pop(COMPRESSED, None)
         if compressed and self._memory.summary is None:
             self._found["summary-elsewhere"] = compressed
         elif compressed and not self._memory.summary:
             self._found["compressed-without-summary"] = compressed
+            self.treatment.unmarked = "compressed-without-summary" in self._treated
         for code, some in self._found.items():
             yield Fault(code, self._memory.key, some.count, tuple(some.ids), some.detail)
 

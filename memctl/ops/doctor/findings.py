@@ -50,9 +50,7 @@ _KINDS = (
         Severity.ERROR,
         "tool calls without a result",
         "model APIs refuse the conversation, so every further reply of the agent fails",
-        "--repair adds the result that AgentScope writes for an interrupted call; between two "
-        "messages where a database has no room for one, it deletes the message if it is nothing "
-        "but such calls",
+        "--repair puts in the result that AgentScope writes for an interrupted call",
         Repair.EDIT,
     ),
     Kind(

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Any
+from typing import Any, NamedTuple
 
 from memctl import codec
 
@@ -16,6 +16,13 @@ LARGE_BYTES = 1 << 20
 """From here on the long texts of a message are not looked into: it may be of any size."""
 
 _ROLES = ("user", "assistant", "system")
+
+
+class Tool(NamedTuple):
+    """A call of a tool: its id, and the name of the tool."""
+
+    id: str
+    name: str
 
 
 @dataclass(slots=True)
@@ -30,7 +37,7 @@ class Look:
     fault: str = ""
     id: str | None = None
     moment: datetime | None = None
-    calls: list[str] = field(default_factory=list)
+    calls: list[Tool] = field(default_factory=list)
     results: list[tuple[str, int]] = field(default_factory=list)
     is_empty: bool = False
     only_tools: bool = True
@@ -56,10 +63,10 @@ def look(text: bytes) -> Look:
     for block in content:
         match block["type"]:
             case "tool_use":
-                found.calls.append(_name(block))
+                found.calls.append(Tool(_id(block), str(block["name"])))
                 blank = False
             case "tool_result":
-                found.results.append((_name(block), _size(block.get("output"), text)))
+                found.results.append((_id(block), _size(block.get("output"), text)))
                 blank = False
             case "text":
                 said = block["text"]
@@ -113,9 +120,9 @@ def _is_blank(said: str, text: bytes) -> bool:
     return len(text) < LARGE_BYTES and not said.strip()
 
 
-def _name(block: dict[str, Any]) -> str:
-    name = block["id"]
-    return name if isinstance(name, str) else repr(name)
+def _id(block: dict[str, Any]) -> str:
+    id = block["id"]
+    return id if isinstance(id, str) else repr(id)
 
 
 def _size(output: Any, text: bytes) -> int:
