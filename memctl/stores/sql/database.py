@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 from abc import abstractmethod
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager, suppress
 from typing import Any, NamedTuple
 
@@ -104,6 +104,12 @@ class SqlDatabase(SqlDialect):
         self, connection: AsyncConnection, table: str, columns: Sequence[str], rows: list[Any]
     ) -> int:
         """Inserts the rows whose primary key is not there yet, and counts them."""
+
+    @abstractmethod
+    async def for_rows(
+        self, connection: AsyncConnection, sql: str, row_ids: list[str]
+    ) -> Sequence[Any]:
+        """Runs a statement in which ``:rows`` stands for many row ids; its rows, if it has any."""
 
     # Opening and closing
 
@@ -227,7 +233,7 @@ class SqlDatabase(SqlDialect):
     ) -> AsyncIterator[Sequence[Any]]:
         """The result in partitions of ``size`` rows, from the driver itself."""
 
-    def plain(self, sql: str, values: dict[str, list[str]]) -> tuple[str, Sequence[Any]]:
+    def plain(self, sql: str, values: Mapping[str, Any]) -> tuple[str, Sequence[Any]]:
         """A statement and its values as the driver takes them."""
         statement, bound = self.bind(sql, values)
         compiled = statement.compile(dialect=self._engine.dialect)

@@ -44,6 +44,8 @@ class SqlDialect(Store):
     """What identifies a row of ``message``."""
     row_lock: ClassVar[str] = ""
     """SQL at the end of a SELECT that locks its rows until the transaction ends."""
+    moves_key: ClassVar[str] = ""
+    """The key of the temporary table of moves, where it must be made with the table."""
     apart: ClassVar[str] = ""
     """SQL at the end of an inner SELECT that keeps the database from mixing it with the outer."""
     stub_cast: ClassVar[str] = "{}"

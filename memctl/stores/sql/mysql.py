@@ -25,6 +25,9 @@ from memctl.stores.sql.server import SqlServerStore
 CONNECT_TIMEOUT = 15
 """Seconds until an attempt to connect is given up."""
 
+ROW_IDS = 1000
+"""What a statement names of rows: it must fit into a packet."""
+
 _SSL_MODES = ("disable", "prefer", "require", "verify-ca", "verify-full")
 
 # Values that the server does not take: too long, no valid JSON, wrong encoding, a key twice,
@@ -54,6 +57,7 @@ class MysqlStore(SqlServerStore):
     quote = "`"
     row_lock = "FOR UPDATE"
     _packet = 0
+    moves_key = "(KEY (session_id, low))"
     mark_list = "JSON_ARRAYAGG(k.mark)"
     driver_errors = (aiomysql.Error, UnicodeEncodeError, RuntimeError)
     lock_class = MysqlLock
@@ -211,6 +215,17 @@ class MysqlStore(SqlServerStore):
     ) -> int:
         sql = _insert_sql("INSERT", table, columns) + " ON DUPLICATE KEY UPDATE id = id"
         return (await connection.exec_driver_sql(sql, rows)).rowcount
+
+    async def for_rows(
+        self, connection: AsyncConnection, sql: str, row_ids: list[str]
+    ) -> Sequence[Any]:
+        found: list[Any] = []
+        for start in range(0, len(row_ids), ROW_IDS):
+            statement = self.bind(sql, {"rows": row_ids[start : start + ROW_IDS]})
+            result = await connection.execute(*statement)
+            if result.returns_rows:
+                found += result.all()
+        return found
 
     def translate(self, error: BaseException) -> MemctlError | None:
         code = error.args[0] if error.args and isinstance(error.args[0], int) else 0

@@ -237,6 +237,14 @@ class PostgresqlStore(SqlServerStore):
         )
         return int(status.rpartition(" ")[2])
 
+    async def for_rows(
+        self, connection: AsyncConnection, sql: str, row_ids: list[str]
+    ) -> Sequence[Any]:
+        any_of = sql.replace("IN :rows", "= ANY(CAST(:rows AS varchar[]))")
+        statement, bound = self.plain(any_of, {"rows": tuple(row_ids)})
+        found: Sequence[Any] = await (await _driver(connection)).fetch(statement, *bound)
+        return found
+
     def translate(self, error: BaseException) -> MemctlError | None:
         said = f"{self.label}: {first_line(error)}"
         state = getattr(error, "sqlstate", None) or ""

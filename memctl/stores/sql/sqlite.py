@@ -275,6 +275,17 @@ class SqliteStore(SqlStore):
         sql = f"{_insert_sql(table, columns)} ON CONFLICT (id) DO NOTHING"
         return (await connection.exec_driver_sql(sql, rows)).rowcount
 
+    async def for_rows(
+        self, connection: AsyncConnection, sql: str, row_ids: list[str]
+    ) -> Sequence[Any]:
+        driver = await _driver(connection)
+        await driver.execute("CREATE TABLE IF NOT EXISTS temp.rows_ (id TEXT)")
+        await driver.execute("DELETE FROM temp.rows_")
+        await driver.executemany("INSERT INTO temp.rows_ VALUES (?)", zip(row_ids))
+        chosen = sql.replace("IN :rows", "IN (SELECT id FROM temp.rows_)")
+        cursor = await driver.execute(*self.plain(chosen, {}))
+        return list(await cursor.fetchall())
+
     def translate(self, error: BaseException) -> MemctlError | None:
         text = first_line(error)
         code = getattr(error, "sqlite_errorcode", None)

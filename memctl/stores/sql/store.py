@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 
-from memctl.model import Fault, Memory, MemoryInfo, Page, Tally, WriteMode
+from memctl.model import Edit, Fault, Memory, MemoryInfo, Page, Tally, WriteMode
 from memctl.selection import Selection
 from memctl.stores._catalogue import catalogue
 from memctl.stores.sql.count import count
 from memctl.stores.sql.database import SqlDatabase
+from memctl.stores.sql.edit import SqlEditor
 from memctl.stores.sql.faults import faults
 from memctl.stores.sql.read import SqlReader
 from memctl.stores.sql.write import SqlWriter
@@ -64,5 +65,10 @@ class SqlStore(SqlDatabase):
         self, pages: AsyncIterator[Page], mode: WriteMode = WriteMode.ADD
     ) -> AsyncIterator[Tally]:
         async with closing(SqlWriter(self, mode).write(pages)) as tallies:
+            async for tally in tallies:
+                yield tally
+
+    async def edit(self, edits: AsyncIterator[Edit]) -> AsyncIterator[Tally]:
+        async with closing(SqlEditor(self).edit(edits)) as tallies:
             async for tally in tallies:
                 yield tally

@@ -15,6 +15,7 @@ from memctl.errors import Failure
 from memctl.model import Entry, MemoryKey, Page, Tally, WriteMode
 from memctl.store import PAGE_BYTES
 from memctl.stores._batches import Large, Small, gather
+from memctl.stores.sql.claim import claim
 from memctl.stores.sql.database import Position, Refused, SqlDatabase
 
 BATCH_BYTES = 2 * PAGE_BYTES
@@ -164,23 +165,12 @@ class SqlWriter:
         A session that is created here is empty.  One that was there is locked and counted again:
         an agent, or another run, may have written meanwhile.
         """
-        store = self._store
-        sessions = {key.session: key.user for key in reversed(keys)}
-        there = f"SELECT id FROM session WHERE id IN :sessions ORDER BY id {store.row_lock}"
-        result = await connection.execute(*store.bind(there, {"sessions": sorted(sessions)}))
-        known = {row[0] for row in result}
-        users = sorted({(key.user,) for key in keys})
-        await store.insert_missing(connection, "users", ["id"], users)
-        new = sorted((name, user) for name, user in sessions.items() if name not in known)
-        if new and len(new) > await store.insert_missing(
-            connection, "session", ["id", "user_id"], new
-        ):
-            known |= {name for name, _ in new}
+        known = await claim(self._store, connection, keys)
         if known:
             for key in keys:
                 if key.session in known:
                     self._messages[key] = 0
-            found = await store.count_positions(connection, {"sessions": sorted(known)})
+            found = await self._store.count_positions(connection, {"sessions": sorted(known)})
             self._learn(found.items())
 
     async def _clear(
