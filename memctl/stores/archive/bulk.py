@@ -21,6 +21,7 @@ from memctl.stores.archive.format import (
     check_message,
     entry,
     kind_of,
+    outline,
     split,
 )
 
@@ -99,7 +100,7 @@ def outlines(lines: list[Line]) -> list[Entry]:
         ids = [id for id in rests.ids if id is not None]
         if len(ids) == len(lines):
             return made(ids, repeat(b""), rests.marks, rests.indexes)
-    return [one._replace(message=b"") for one in entries(lines)]
+    return [outline(line) for line in lines]
 
 
 def _ids(given: list[str | None], texts: list[bytes]) -> list[str] | None:

@@ -72,7 +72,11 @@ class ArchiveWriter:
 
     def memory(self, memory: Memory) -> None:
         """Opens a memory."""
-        self._write(memory_line(memory))
+        self.section(memory_line(memory))
+
+    def section(self, line: bytes) -> None:
+        """Opens the memory that a line names."""
+        self._write(line)
         self.memories += 1
 
     def entries(self, entries: Sequence[Entry]) -> None:
@@ -116,6 +120,13 @@ def memory_line(memory: Memory) -> bytes:
     attributes = {"ttl": memory.ttl, "place": memory.place}
     record["attributes"] = {name: value for name, value in attributes.items() if value is not None}
     return codec.dumps({"memory": record}) + b"\n"
+
+
+def with_summary(line: Line, summary: str) -> bytes:
+    """The record that opens a memory, with another summary; the rest of it stays."""
+    record = codec.loads(bytes(line))
+    record["memory"]["summary"] = summary
+    return codec.dumps(record) + b"\n"
 
 
 def message_lines(entries: Sequence[Entry]) -> Iterator[tuple[bytes, int]]:
@@ -232,6 +243,14 @@ def split(line: Line) -> tuple[bytes, dict[str, Any]]:
         return bytes(memoryview(line)[len(MESSAGE) : line.rindex(MARKS)]), fields
     record = _object(codec.loads(bytes(line)))
     return codec.dumps(_object(record.get("message"))), _checked(record)
+
+
+def outline(line: Line) -> Entry:
+    """``entry`` of a line, empty: it is looked into only if it must be; ValueError as ``split``."""
+    fields = _tail(line)
+    if fields is None or not isinstance(fields.get("id"), str):
+        return entry(*split(line))._replace(message=b"")
+    return Entry(fields["id"], b"", tuple(fields["marks"]), fields.get("index"))
 
 
 def _tail(line: Line) -> dict[str, Any] | None:

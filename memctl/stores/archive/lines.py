@@ -105,3 +105,10 @@ def cut(block: bytes | bytearray) -> list[bytes | bytearray]:
     if not lines[-1]:
         lines.pop()
     return lines
+
+
+def uncut(lines: list[bytes | bytearray]) -> bytes | memoryview:
+    """Lines with their ends, as ``cut`` gave them; there is one at least."""
+    if isinstance(lines[0], bytearray):
+        return memoryview(lines[0])
+    return b"\n".join([*lines, b""])

@@ -23,7 +23,7 @@ from memctl.stores.archive.format import (
     read_header,
     read_memory,
 )
-from memctl.stores.archive.lines import Lines, cut
+from memctl.stores.archive.lines import Lines, cut, uncut
 
 _HEADER_BYTES = 64 * 1024
 
@@ -170,12 +170,15 @@ class Sections:
         self._pieces: Iterator[tuple[Kind, list[Line]]] = iter(())
         self._kind: Kind | None = None
         self._piece: list[Line] = []
+        self.line = b""
+        """The line of the memory that came last, with its end."""
 
     def __iter__(self) -> Iterator[Memory]:
         """Each memory; what was not read of its messages is passed over."""
         self._advance()
         while self._kind is Kind.MEMORY:
             memory = read_memory(self._piece[0])
+            self.line = bytes(uncut(self._piece))
             self._advance()
             yield memory
             for _ in self.runs():

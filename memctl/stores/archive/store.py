@@ -14,7 +14,7 @@ from typing import TypeVar
 
 from memctl.errors import BadData, Unavailable
 from memctl.location import Location, same_file
-from memctl.model import Entry, Memory, MemoryInfo, Page, Tally, WriteMode
+from memctl.model import Edit, Entry, Memory, MemoryInfo, Page, Tally, WriteMode
 from memctl.selection import Selection
 from memctl.store import Capability, Store
 from memctl.stores._catalogue import count
@@ -24,7 +24,9 @@ from memctl.stores._locks import FileLock
 from memctl.stores._pages import gathered, together
 from memctl.stores._threads import in_thread
 from memctl.stores.archive import bulk
-from memctl.stores.archive.compression import compressed
+from memctl.stores.archive.compression import Sink, compressed
+from memctl.stores.archive.edit import Revision
+from memctl.stores.archive.edit import gathered as editing
 from memctl.stores.archive.format import ArchiveWriter, Line
 from memctl.stores.archive.read import Contents, Sections, headers, read_pages, verify
 from memctl.stores.archive.write import Fresh, Incoming, Merge
@@ -177,11 +179,9 @@ class ArchiveStore(Store):
         self, pages: AsyncIterator[Page], mode: WriteMode = WriteMode.ADD
     ) -> AsyncIterator[Tally]:
         path = self.location.path
-        created = self.created or datetime.now().astimezone().isoformat(timespec="seconds")
-        source = self.origin or self._contents.source
         with AtomicFile(path) as file:
             with compressed(path.name, file) as sink, ExitStack() as stack:
-                writer = ArchiveWriter(sink, created=created, source=source)
+                writer = self._writer(sink)
                 incoming = self._incoming(writer, mode, stack)
                 async for some in gathered(pages):
                     await in_thread(partial(incoming.add, some))
@@ -189,9 +189,17 @@ class ArchiveStore(Store):
                     await in_thread(incoming.finish)
             if incoming.changes or (not incoming.tallies and self._descriptor is None):
                 await in_thread(partial(self._publish, file))
-                self._contents = Contents(source, incoming.after)
+                self._contents = Contents(self._source, incoming.after)
         for tally in incoming.tallies:
             yield tally
+
+    @property
+    def _source(self) -> str | None:
+        return self.origin or self._contents.source
+
+    def _writer(self, sink: Sink) -> ArchiveWriter:
+        created = self.created or datetime.now().astimezone().isoformat(timespec="seconds")
+        return ArchiveWriter(sink, created=created, source=self._source)
 
     def _incoming(self, writer: ArchiveWriter, mode: WriteMode, stack: ExitStack) -> Incoming:
         """How to write: only into memories that are there, a spool is needed."""
@@ -204,6 +212,41 @@ class ArchiveStore(Store):
         stack.enter_context(spool)
         old = Sections(self._descriptor, self.label)
         return Merge(writer, self._contents, mode, old, spool, path)
+
+    async def edit(self, edits: AsyncIterator[Edit]) -> AsyncIterator[Tally]:
+        """One pass over the archive, if the edits come in the order of ``read``.
+
+        An edit of a memory that has been passed ends that pass and begins another; the tallies come
+        at the end of each.
+        """
+        async with closing(editing(edits)) as groups:
+            some: list[Edit] = await anext(groups, [])
+            while some:
+                tallies, some = await self._revise(some, groups)
+                for tally in tallies:
+                    yield tally
+
+    async def _revise(
+        self, some: list[Edit], more: AsyncIterator[list[Edit]]
+    ) -> tuple[list[Tally], list[Edit]]:
+        """One pass; its tallies, and the edits that need another."""
+        path = self.location.path
+        left: list[Edit] = []
+        with AtomicFile(path) as file:
+            with compressed(path.name, file) as sink, ExitStack() as stack:
+                held = self._descriptor
+                old = None if held is None else Sections(held, self.label)
+                revision = Revision(self._writer(sink), self._contents, old, path)
+                stack.callback(revision.close)
+                while some and not left:
+                    left = await in_thread(partial(revision.add, some))
+                    some = [] if left else await anext(more, [])
+                if revision.changed:
+                    await in_thread(revision.finish)
+            if revision.changed:
+                await in_thread(partial(self._publish, file))
+                self._contents = Contents(self._source, revision.after)
+        return revision.tallies, left
 
     def _publish(self, file: AtomicFile) -> None:
         """Puts the new archive into the place of the one that was opened, and opens it."""

@@ -10,7 +10,8 @@ from typing import IO
 from memctl.errors import Failure
 from memctl.model import Entry, Memory, MemoryKey, Page, Tally, WriteMode
 from memctl.stores._files import system_errors
-from memctl.stores.archive.format import ArchiveWriter, Line, message_lines
+from memctl.stores.archive.format import ArchiveWriter, message_lines
+from memctl.stores.archive.lines import uncut
 from memctl.stores.archive.read import Contents, Sections
 
 _PIECE = 1024 * 1024
@@ -152,21 +153,15 @@ class Merge(Incoming):
         else:
             summary = old.summary if new.memory.summary is None else new.memory.summary
             ttl = old.ttl if new.memory.ttl is None else new.memory.ttl
-            self._writer.memory(Memory(old.key, summary, ttl))
+            self._writer.memory(replace(old, summary=summary, ttl=ttl))
         if new is None or self._mode is WriteMode.ADD:
             for run in self._old.runs():
-                self._copy_run(run)
+                self._writer.copy(uncut(run), len(run))
         else:
             kept = 0
         if new is not None:
             self._copy(new)
         self.after[old.key] = kept + (new.messages if new else 0)
-
-    def _copy_run(self, lines: list[Line]) -> None:
-        if isinstance(lines[0], bytearray):
-            self._writer.copy(memoryview(lines[0]), 1)
-        else:
-            self._writer.copy(b"\n".join([*lines, b""]), len(lines))
 
     def _copy(self, spooled: Spooled) -> None:
         self._spool.seek(spooled.start)
