@@ -40,7 +40,7 @@ class Config:
 
     path: Path | None = None
     stores: dict[str, Alias] = field(default_factory=dict)
-    undo: Keep = Keep()
+    undo: Keep = field(default_factory=Keep)
     """How long what runs have changed is kept."""
 
     def locate(self, text: str, environment: Mapping[str, str]) -> Location:

@@ -2,23 +2,22 @@
 
 from __future__ import annotations
 
-import os
 import sys
 import tempfile
 from collections.abc import Callable
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlencode, urlsplit
 
 from memctl.commands._context import Run
 from memctl.commands._holder import holder
+from memctl.commands._record import record
 from memctl.commands._reports import ChangeOutcome
 from memctl.commands._run import opened, refuse_absent, wait_for
 from memctl.errors import Partial, Unavailable, UsageError
 from memctl.journal import runs
 from memctl.journal.runs import Journal, Runs
-from memctl.location import SECRET_QUERY, Location
+from memctl.location import Location
 from memctl.ops.change import Planner, carry_out, count, plan
 from memctl.ops.chosen import scope
 from memctl.ops.stop import Stop
@@ -52,13 +51,7 @@ class Changing:
         self._where = where
         self._backup = backup
         self._keep = run.configuration().undo
-        self._record = runs.Run(
-            "",
-            outcome.command,
-            location.label,
-            _address(run, argument, location),
-            {name: location.options[name] for name in _KEPT if name in location.options},
-        )
+        self._record = record(run, outcome.command, argument, location)
         self._stop = Stop()
 
     @property
@@ -205,37 +198,6 @@ class Changing:
                 f"not done: {outcome.changes.left}",
                 "what was done is whole; run again for the rest",
             ) from error
-
-
-_KEPT = ("path", "user", "session")
-"""Options that commands give a location; see ``commands._stores.narrowed``."""
-
-
-def _address(run: Run, argument: str, location: Location) -> str:
-    """How to find the store again, from any folder: without the password, if it has one."""
-    if argument in run.configuration().stores:
-        return argument
-    if location.path != Path():
-        path = os.path.abspath(location.path)
-        if "://" not in argument:
-            return path
-        query = urlencode(_absolute(location.options), safe="/:")
-        return f"sqlite:///{path}" + (f"?{query}" if query else "")
-    parts = urlsplit(argument)
-    login, at, host = parts.netloc.rpartition("@")
-    query = "&".join(
-        pair for pair in parts.query.split("&") if not SECRET_QUERY.search(pair.partition("=")[0])
-    )
-    netloc = f"{login.partition(':')[0]}{at}{host}"
-    return f"{parts.scheme}://{netloc}{parts.path}" + (f"?{query}" if query else "")
-
-
-def _absolute(options: dict[str, str]) -> dict[str, str]:
-    """memctl's own options, a folder of states found from anywhere."""
-    state = options.get("state")
-    if state is None or "://" in state or state == "redis":
-        return options
-    return options | {"state": os.path.abspath(state)}
 
 
 def confirmed(output: Output, question: str, *, expected: str | None = None) -> bool:

@@ -7,11 +7,12 @@ from contextlib import asynccontextmanager
 
 from memctl.commands._context import Run
 from memctl.commands._holder import holder
+from memctl.commands._recording import Recording
 from memctl.commands._reports import CopyOutcome, expected
 from memctl.commands._run import opened, refuse_absent, wait_for
 from memctl.commands._stores import make_target, writable
 from memctl.commands._transfer import Transfer
-from memctl.errors import Different, UsageError
+from memctl.errors import Different, MemctlError, UsageError
 from memctl.location import Location
 from memctl.model import MemoryKey
 from memctl.ops.compare import compare
@@ -43,7 +44,9 @@ class Migration:
         where: Selection,
         options: CopyOptions,
         transfer: Transfer,
+        recording: Recording | None = None,
     ) -> None:
+        """``recording`` is None where nothing is to be written down for undo."""
         self._output = run.output
         self._outcome = outcome
         self._origin = origin
@@ -56,6 +59,7 @@ class Migration:
         self._passes = 0
         self._examined = False
         self._copied = False
+        self._recording = recording
 
     def run(
         self, destination: Location, *, verify: bool = False, interval: float | None = None
@@ -67,8 +71,16 @@ class Migration:
         """
         if destination.kind != "stdio":  # there stdout is the archive, which a report would spoil
             self._output.report = self._outcome.report()
-        with writable(destination) as place:
-            wait_for(self._run(place, verify=verify, interval=interval), self._stop)
+        try:
+            with writable(destination) as place:
+                wait_for(self._run(place, verify=verify, interval=interval), self._stop)
+        except MemctlError:
+            if self._recording is not None:
+                self._recording.end_after_error(self._outcome.copied)
+            raise
+        if self._recording is not None:
+            self._recording.end(self._outcome.copied)
+            self._outcome.run = self._recording.run.id
         self._outcome.ended = True
         error = self._outcome.error()
         if error:
@@ -98,12 +110,22 @@ class Migration:
             async with opened(target, self._output):
                 if not dry_run:
                     await target.lock(holder())
+                    await self._record(target)
                 self._retries.reached = True
                 await self._copy(source, target, following=interval is not None)
                 if interval is not None:
                     await self._follow(source, target, interval)
                 if verify and not dry_run and self._outcome.copied.memories.written:
                     await self._verify(destination)
+
+    async def _record(self, target: Store) -> None:
+        """Begins to write down what is changed, unless there is nothing in the target to lose."""
+        if self._recording is None or self._recording.begun:
+            return  # an attempt before this one did
+        if await target.is_empty():
+            self._recording = None
+        else:
+            self._recording.begin()
 
     async def _copy(self, source: Store, target: Store, *, following: bool) -> None:
         """Copies what is not settled yet; once, for what follows is for ``follow``."""
@@ -116,6 +138,7 @@ class Migration:
                 *(source, target, rest, self._options, report, progress, self._stop),
                 # What is compared by content leaves no outlines for ``follow`` to start from.
                 mirror=self._mirror if following and self._options.form is Form.OUTLINE else None,
+                recorder=self._recording,
             )
         self._copied = True
 

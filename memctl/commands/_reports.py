@@ -26,6 +26,8 @@ class CopyOutcome:
         self.dry_run = dry_run
         self.copied = CopyReport()
         self.verified: bool | None = None
+        self.run = ""
+        """The run that can be taken back, if there is one."""
         self.ended = False
         """Whether nothing stopped it: then there is something to say even of nothing."""
 
@@ -57,6 +59,8 @@ class CopyOutcome:
         }
         if self.verified is not None:
             data["verified"] = self.verified
+        if self.run:
+            data["run"] = self.run
         return data
 
     def _rows(self) -> list[dict[str, Any]]:
@@ -67,9 +71,12 @@ class CopyOutcome:
         return [flat]
 
     def _table(self) -> RenderableType | None:
-        return tables.copy(
+        found = tables.copy(
             self.copied, self.source, self.target, dry_run=self.dry_run, ended=self.ended
         )
+        if found is not None and self.run:
+            found.append(f"\nmemctl undo {self.run} takes it back", "not bold dim")
+        return found
 
     def error(self) -> MemctlError | None:
         """What the run ends with, as far as copying goes."""

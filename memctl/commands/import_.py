@@ -11,6 +11,7 @@ from memctl.commands._context import choose_format, this_run
 from memctl.commands._migration import FILES, Migration
 from memctl.commands._options import (
     STORE_HELP,
+    BackupOption,
     ConflictOption,
     DryRunOption,
     FormatOption,
@@ -20,6 +21,7 @@ from memctl.commands._options import (
     build,
     selecting,
 )
+from memctl.commands._recording import recorded
 from memctl.commands._reports import CopyOutcome
 from memctl.commands._stores import narrowed, readable
 from memctl.commands._transfer import (
@@ -52,6 +54,7 @@ def import_(
     timeout: TimeoutOption = TIMEOUT,
     rate_limit: RateOption = None,
     path: PathOption = None,
+    backup: BackupOption = True,
     dry_run: DryRunOption = False,
     format_: FormatOption = Format.TABLE,
     json: JsonOption = False,
@@ -71,7 +74,8 @@ def import_(
         # A file may be there to mend what the store holds: that is a matter of content.
         options = CopyOptions(on_conflict, lossy, checksum=True)
         patience = transfer(retries, timeout, rate_limit)
-        Migration(run, outcome, origin, where, options, patience).run(destination)
+        recording = recorded(run, "import", store, destination) if backup else None
+        Migration(run, outcome, origin, where, options, patience, recording).run(destination)
 
 
 def command() -> TyperCommand:

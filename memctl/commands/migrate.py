@@ -11,6 +11,7 @@ from memctl.commands._context import choose_format, this_run
 from memctl.commands._migration import Migration
 from memctl.commands._options import (
     STORE_HELP,
+    BackupOption,
     ConflictOption,
     DryRunOption,
     FormatOption,
@@ -21,6 +22,7 @@ from memctl.commands._options import (
     build,
     selecting,
 )
+from memctl.commands._recording import recorded
 from memctl.commands._reports import CopyOutcome
 from memctl.commands._stores import narrowed, readable
 from memctl.commands._transfer import (
@@ -68,6 +70,7 @@ def migrate(
     timeout: TimeoutOption = TIMEOUT,
     rate_limit: RateOption = None,
     path: PathOption = None,
+    backup: BackupOption = True,
     dry_run: DryRunOption = False,
     format_: FormatOption = Format.TABLE,
     json: JsonOption = False,
@@ -87,7 +90,8 @@ def migrate(
         if follow:
             _refuse_to_follow(where, dry_run=dry_run, stdio="-" in (source, target))
         outcome = CopyOutcome("migrate", origin.label, destination.label, dry_run=dry_run)
-        migration = Migration(run, outcome, origin, where, options, patience)
+        recording = recorded(run, "migrate", target, destination) if backup else None
+        migration = Migration(run, outcome, origin, where, options, patience, recording)
         migration.run(destination, verify=verify, interval=interval if follow else None)
 
 

@@ -19,6 +19,7 @@ from memctl.commands._options import (
     YesOption,
     build,
 )
+from memctl.commands._putting_back import PuttingBack
 from memctl.commands._reports import ChangeOutcome
 from memctl.errors import NotFound
 from memctl.journal.runs import Run, Runs
@@ -69,10 +70,7 @@ def undo(
     where = Selection(users=frozenset(user or ()), sessions=frozenset(session or ()))
     outcome = ChangeOutcome("undo", location.label, dry_run=dry_run)
     outcome.more["undoes"] = undone.id
-    changing = Changing(this, outcome, argument, location, where)
-    changing.record.undoes = undone.id
     asks = run_id is None and not yes and at_terminal()
-    found = Reversal(outcome.changes.failures)
 
     def approve(planned: ChangeOutcome) -> bool:
         if not asks or planned.dry_run:
@@ -80,11 +78,18 @@ def undo(
         what = f"{undone.command} of {undone.started} on {visible(undone.store)}"
         return confirmed(this.output, f"undo the {what}?")
 
+    archive = runs.replaced(undone)
+    if archive is not None:
+        back = PuttingBack(this, outcome, archive, parts, undone.id)
+        where = where.without(back.run(location, argument, where))
+    changing = Changing(this, outcome, argument, location, where)
+    changing.record.undoes = undone.id
+    found = Reversal(outcome.changes.failures)
     try:
         changing.run(lambda opened, some: reversals(opened, parts, some, found), approve, asks=asks)
     finally:
-        if outcome.begun and not outcome.changes.failures and not outcome.changes.left:
-            undone.undone_by = changing.record.id
+        if outcome.run and not outcome.changes.failures and not outcome.changes.left:
+            undone.undone_by = outcome.run
             runs.update(undone)
 
 

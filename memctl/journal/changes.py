@@ -69,6 +69,12 @@ class ChangesWriter:
         with refusals(self._part):
             self._write(lines)
 
+    def flush(self) -> None:
+        """Hands on what was taken, so that it is there even if the process is killed."""
+        with refusals(self._part):
+            self._stream.flush()
+            self._file.flush()
+
     def finish(self) -> None:
         """Makes the file whole, durable, and known by its name."""
         end = {"memories": self.memories, "changes": self.changes}

@@ -3,6 +3,7 @@
 RUN/run.json              what the run was asked, and how it ended
 RUN/changes-1.ndjson.zst  what it did to each message (see ``changes``)
 RUN/changes-2.ndjson.zst  what it did to memories that were changed meanwhile, and so on
+    RUN/replaced.ndjson.zst   an archive of the memories that it replaced by others
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from memctl.journal.changes import ChangesWriter, prove, read_changes
 from memctl.journal.files import new_folder, refusals, replace_file
 from memctl.model import Edit
 
+REPLACED = "replaced.ndjson.zst"
 _RECORD = "run.json"
 _DAY = 86_400
 
@@ -71,7 +73,7 @@ class Journal:
 
     def __init__(self, folder: Path, run: Run) -> None:
         self.run = run
-        self._folder = folder
+        self.folder = folder
         self._parts = 0
 
     def save(self) -> None:
@@ -80,7 +82,7 @@ class Journal:
         Raises:
             Unavailable: the system refuses.
         """
-        path = self._folder / _RECORD
+        path = self.folder / _RECORD
         with refusals(path):
             replace_file(path, json.dumps(asdict(self.run), indent=1).encode() + b"\n")
 
@@ -91,11 +93,11 @@ class Journal:
             Unavailable: the system refuses.
         """
         self._parts += 1
-        return ChangesWriter(_part(self._folder, self._parts))
+        return ChangesWriter(_part(self.folder, self._parts))
 
     def edits(self) -> Iterator[Edit]:
         """What the last finished file of changes says, without messages that go."""
-        for edit in read_changes(_part(self._folder, self._parts)):
+        for edit in read_changes(_part(self.folder, self._parts)):
             yield _without_leaving(edit)
 
     def end(self, outcome: str) -> None:
@@ -110,7 +112,7 @@ class Journal:
 
     def discard(self) -> None:
         """Removes a run that changed nothing."""
-        shutil.rmtree(self._folder, ignore_errors=True)
+        shutil.rmtree(self.folder, ignore_errors=True)
 
 
 class Runs:
@@ -173,6 +175,11 @@ class Runs:
                 "a delete that was cut short there has changed nothing",
             )
         return parts
+
+    def replaced(self, run: Run) -> Path | None:
+        """The archive of the memories that a run replaced, if it replaced any."""
+        path = self.folder / run.id / REPLACED
+        return path if path.exists() else None
 
     def size(self, run: Run) -> int:
         """Bytes that are kept of a run."""

@@ -48,6 +48,14 @@ class Changes:
         """All of them."""
         return self.deleted + self.marked + self.restored
 
+    def merge(self, other: Changes) -> None:
+        """Counts what another has counted."""
+        self.memories += other.memories
+        self.deleted += other.deleted
+        self.marked += other.marked
+        self.restored += other.restored
+        self.summaries += other.summaries
+
     def add(self, edit: Edit) -> None:
         """Counts an edit."""
         self.memories += edit.offset == 0
@@ -93,7 +101,7 @@ async def plan(
         if not planned.memories:
             return False
         await asyncio.to_thread(writer.finish)
-    report.planned = planned
+    report.planned.merge(planned)
     return True
 
 
@@ -127,7 +135,7 @@ async def carry_out(
     """
     stop = stop or Stop()
     progress = progress or Silent()
-    report.left = report.planned.memories
+    report.left = report.planned.memories - report.done.memories
     for left in reversed(range(TRIES)):
         changed = await _apply(store, journal, report, progress, stop)
         if stop.asked:

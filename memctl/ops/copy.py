@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, replace
+from typing import Protocol
 
 from memctl.errors import Failure, Interrupted, UsageError
 from memctl.model import Memory, MemoryKey, OnConflict, Page, Tally, WriteMode
@@ -57,6 +58,7 @@ async def copy(
     progress: Progress | None = None,
     stop: Stop | None = None,
     mirror: dict[MemoryKey, bytes] | None = None,
+    recorder: Recorder | None = None,
 ) -> None:
     """Copies the selected memories; ``report`` tells what was done, also when an error ends it.
 
@@ -76,13 +78,33 @@ async def copy(
         )
     target.origin = source.label
     stop = stop or Stop()
-    work = _Copy(source, target, where, options, report, progress or Silent(), stop, mirror)
+    work = _Copy(
+        source, target, where, options, report, progress or Silent(), stop, mirror, recorder
+    )
     await work.run()
     if stop.asked:
         raise Interrupted("stopped as asked", "what was reported as written is whole")
 
 
 _Found = dict[MemoryKey, Fingerprint]
+
+
+class Recorder(Protocol):
+    """Writes down what a copy changes in its target, before it does."""
+
+    def adds(self, page: Page, *, summary: bool) -> None:
+        """These messages are put in; ``summary`` says whether the summary is, too.
+
+        Raises:
+            Unavailable: there is no room to write that down.
+        """
+
+    async def replaces(self, pages: AsyncIterator[Page]) -> None:
+        """These memories are replaced by others.
+
+        Raises:
+            MemctlError: of the pages, or as ``adds``.
+        """
 
 
 class _Copy:
@@ -98,6 +120,7 @@ class _Copy:
         progress: Progress,
         stop: Stop,
         mirror: dict[MemoryKey, bytes] | None,
+        recorder: Recorder | None,
     ) -> None:
         self._source = source
         self._target = target
@@ -107,6 +130,9 @@ class _Copy:
         self._progress = progress
         self._stop = stop
         self._mirror = mirror
+        self._recorder = recorder
+        self._summarised: set[MemoryKey] = set()
+        """Memories that have a summary in the target."""
         self._sides = Sides.of(source, target)
         self._form = options.form if mirror is None else Form.OUTLINE
         self._suspects: dict[MemoryKey, str] = {}
@@ -145,7 +171,10 @@ class _Copy:
     async def _held(self, where: Selection, form: Form) -> dict[MemoryKey, Fingerprint]:
         """What the target holds, in brief."""
         read = self._target.outlines if form is Form.OUTLINE else self._target.read
-        return await fingerprints(read(where), form, mark_order=self._sides.mark_order)
+        found = await fingerprints(read(where), form, mark_order=self._sides.mark_order)
+        if self._recorder is not None:
+            self._summarised.update(key for key, one in found.items() if one.summary)
+        return found
 
     async def _outlines(self) -> tuple[_Found, _Found]:
         """The outlines of both sides; of the source none where the target holds nothing.
@@ -290,6 +319,8 @@ class _Copy:
             async for page in pages:
                 key = page.memory.key
                 self._passed[key] = self._passed.get(key, 0) + len(page.entries)
+                if self._recorder is not None:
+                    self._recorder.adds(page, summary=key not in self._summarised)
                 yield page
                 del page
 
@@ -327,10 +358,13 @@ class _Copy:
                 report.uneven |= keys
                 await self._write(self._unknown(keys, held))
             case OnConflict.REPLACE:
-                report.warnings.append(
-                    f"what {self._target.label} held otherwise is replaced, and that cannot be "
-                    f"taken back; memories: {len(keys)}"
-                )
+                if self._recorder is None:
+                    report.warnings.append(
+                        f"what {self._target.label} held otherwise is replaced, and that cannot "
+                        f"be taken back; memories: {len(keys)}"
+                    )
+                else:
+                    await self._recorder.replaces(self._target.read(Selection(keys=keys)))
                 await self._write(self._read(self._where.only(keys)), WriteMode.REPLACE)
 
     async def _unknown(

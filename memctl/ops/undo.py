@@ -13,9 +13,10 @@ from pathlib import Path
 
 from memctl.errors import Failure
 from memctl.journal.changes import read_changes
-from memctl.model import Change, Edit, Memory, MemoryKey, Page
+from memctl.model import Change, Edit, Entry, Memory, MemoryKey, Page
 from memctl.ops.chosen import chosen
 from memctl.ops.delete import removal
+from memctl.ops.fingerprint import Form, Hasher, fingerprints
 from memctl.selection import Selection
 from memctl.store import Store
 from memctl.streams import closing
@@ -71,6 +72,32 @@ async def _reversals(
                     yield _summarised(removal(_only(page, group)), group)
         for edit in _reversed(path, keys - added):
             yield edit
+
+
+async def as_left(
+    store: Store, parts: Sequence[Path], keys: frozenset[MemoryKey]
+) -> frozenset[MemoryKey]:
+    """Those of the memories that a run wrote whole which are still as it left them.
+
+    Raises:
+        BadData: a file of changes is damaged.
+        MemctlError: as ``Store.read``.
+    """
+    left: dict[MemoryKey, Hasher] = {}
+    for path in parts:
+        for edit in read_changes(path, messages=False):
+            key = edit.memory.key
+            if key in keys:
+                if edit.offset == 0:
+                    left[key] = Hasher(Form.OUTLINE, mark_order=False)
+                left[key].add(
+                    [Entry(one.id, b"", one.new) for one in edit.changes if one.new is not None]
+                )
+    outlines = store.outlines(Selection(keys=keys))
+    found = await fingerprints(outlines, Form.OUTLINE, mark_order=False)
+    return frozenset(
+        key for key in keys if key in found and found[key].digest == left[key].digest()
+    )
 
 
 class _Case:

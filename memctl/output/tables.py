@@ -96,7 +96,7 @@ def groups(by: str, found: list[Group]) -> RenderableType:
 
 def copy(
     report: CopyReport, source: str, target: str, *, dry_run: bool, ended: bool = True
-) -> RenderableType | None:
+) -> Text | None:
     """What a copy did, then every memory that failed.
 
     A copy that did not reach its end (``ended`` is false) has nothing to tell when it had selected
