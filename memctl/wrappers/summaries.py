@@ -10,10 +10,11 @@ from collections.abc import AsyncIterator
 from dataclasses import replace
 
 from memctl.errors import Failure
-from memctl.model import Fault, Memory, MemoryInfo, MemoryKey, Page, Tally, WriteMode
+from memctl.model import Edit, Fault, Memory, MemoryInfo, MemoryKey, Page, Tally, WriteMode
 from memctl.selection import Selection
 from memctl.store import Capability, Store
 from memctl.streams import closing
+from memctl.wrappers.summary_edits import SummaryEdits
 
 DEFAULT_USER = "default_user"
 
@@ -25,6 +26,7 @@ class WithSummaries(Store):
 
     def __init__(self, messages: Store, states: Store) -> None:
         super().__init__(messages.location, create=messages.create)
+        self.change = messages.change
         self._messages = messages
         self._states = states
         self.kind = messages.kind  # type: ignore[misc]
@@ -177,3 +179,26 @@ class WithSummaries(Store):
             async for tally in tallies:
                 failure = tally.failure
         return failure
+
+    async def edit(self, edits: AsyncIterator[Edit]) -> AsyncIterator[Tally]:
+        """Changes the summary, then the messages.
+
+        For a moment an agent may see the new summary beside the old messages, and so perhaps a
+        message besides what sums it up; the other way round it would lack both.  Where the messages
+        then cannot be changed, or their store fails, the summary is put back, unless somebody has
+        changed it since.  A run that is killed between the two, or whose tallies are no longer
+        asked for, leaves the new summary: what became of the messages is not known then.
+        """
+        summaries = SummaryEdits(self._states, self._state)
+        async with closing(self._messages.edit(summaries.passed_on(edits))) as tallies:
+            while True:
+                try:
+                    tally = await anext(tallies, None)
+                except BaseException:
+                    self.warnings += await summaries.undo()
+                    raise
+                for settled in summaries.settled():
+                    yield settled
+                if tally is None:
+                    return
+                yield await summaries.done(tally)

@@ -3,22 +3,26 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import contextmanager, suppress
+from functools import partial
+from typing import TypeVar
 
 from memctl.errors import Lost
-from memctl.model import Page, Tally, WriteMode
+from memctl.model import Edit, Page, Tally, WriteMode
 from memctl.selection import Selection
 from memctl.store import Store
 from memctl.streams import closing
 from memctl.wrappers.around import Around
+
+T = TypeVar("T")
 
 CLOSING = 10.0
 """Seconds that a store has to say goodbye; a server that hangs must not hold the run."""
 
 
 class Timeout(Around):
-    """Waits at most so many seconds for each page that is read, and for each page to be taken."""
+    """Waits at most so many seconds for each page that is read, and for each to be taken."""
 
     def __init__(self, store: Store, seconds: float) -> None:
         super().__init__(store)
@@ -66,25 +70,38 @@ class Timeout(Around):
     async def write(
         self, pages: AsyncIterator[Page], mode: WriteMode = WriteMode.ADD
     ) -> AsyncIterator[Tally]:
+        async with closing(self._timed(pages, partial(super().write, mode=mode))) as tallies:
+            async for tally in tallies:
+                yield tally
+
+    async def edit(self, edits: AsyncIterator[Edit]) -> AsyncIterator[Tally]:
+        async with closing(self._timed(edits, super().edit)) as tallies:
+            async for tally in tallies:
+                yield tally
+
+    async def _timed(
+        self, items: AsyncIterator[T], work: Callable[[AsyncIterator[T]], AsyncIterator[Tally]]
+    ) -> AsyncIterator[Tally]:
+        """What the work makes of the items, for each of which it has its time."""
         loop = asyncio.get_running_loop()
         with self._errors():
             async with asyncio.timeout(self._seconds) as limit:
 
-                async def taken() -> AsyncIterator[Page]:
-                    """The pages; the clock of the store stands still while the next is awaited."""
-                    async with closing(pages):
+                async def taken() -> AsyncIterator[T]:
+                    """The items; the clock of the store stands still while the next is awaited."""
+                    async with closing(items):
                         while True:
                             limit.reschedule(None)
                             try:
-                                page = await anext(pages)
+                                item = await anext(items)
                             except StopAsyncIteration:
                                 return
                             finally:
                                 limit.reschedule(loop.time() + self._seconds)
-                            yield page
-                            del page
+                            yield item
+                            del item
 
-                async with closing(super().write(taken(), mode)) as tallies:
+                async with closing(work(taken())) as tallies:
                     async for tally in tallies:
                         limit.reschedule(None)
                         yield tally
