@@ -1,0 +1,208 @@
+"""Changes find their messages, in whatever pieces both come; taken back, they leave no trace."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from memctl.model import Change, Entry
+from memctl.stores._changes import Changes, Drop, Keep, Mark, Put
+
+MARKS = st.lists(st.sampled_from(["hint", "compressed", "a"]), max_size=3, unique=True).map(tuple)
+SIZES = st.integers(1, 5)
+
+
+def entry(id: str, *marks: str) -> Entry:
+    return Entry(id, f'{{"id": "{id}"}}'.encode(), marks)
+
+
+def applied(
+    entries: list[Entry], changes: list[Change], batch: int = 100, page: int = 100
+) -> list[Entry] | None:
+    """The memory as it is then; None where the changes do not fit."""
+    work = Changes()
+    found: list[Entry] = []
+    pages = [changes[start : start + page] for start in range(0, len(changes), page)] or [[]]
+    pages.reverse()
+    batches = [entries[start : start + batch] for start in range(0, len(entries), batch)]
+    for some in [*batches, []]:
+        ids, marks = [one.id for one in some], [one.marks for one in some]
+        at = 0
+        while True:
+            if work.hungry:
+                work.give(pages.pop(), last=not pages)
+            steps, at = work.apply(ids, marks, at)
+            for step in steps:
+                match step:
+                    case Keep(start, stop):
+                        found += some[start:stop]
+                    case Mark(number, new):
+                        found.append(some[number]._replace(marks=new))
+                    case Put(new):
+                        found.append(new)
+                    case Drop():
+                        pass
+            if not work.hungry:
+                assert at == len(some)
+                break
+    return None if work.failure() else found
+
+
+def changes_between(before: list[Entry], after: list[Entry]) -> list[Change]:
+    """What makes one memory of another, whose common messages are in the same order."""
+    kept = {one.id for one in before} & {one.id for one in after}
+    new = {one.id: one.marks for one in after}
+    coming = iter(after)
+    found: list[Change] = []
+
+    def puts(behind: str | None) -> Iterator[Change]:
+        for one in coming:
+            if one.id in kept:
+                return
+            yield Change(one.id, None, one.marks, one.message, behind)
+
+    found += puts(None)
+    for one in before:
+        if one.id not in kept:
+            found.append(Change(one.id, one.marks))
+            continue
+        if new[one.id] != one.marks:
+            found.append(Change(one.id, one.marks, new[one.id]))
+        found += puts(one.id)
+    return found
+
+
+@st.composite
+def two_memories(draw: st.DrawFn) -> tuple[list[Entry], list[Entry]]:
+    """Two with some messages in common, whose marks may differ."""
+    ids = [str(number) for number in range(draw(st.integers(0, 12)))]
+    left, right = (
+        [entry(id, *draw(MARKS)) for id in ids if draw(st.integers(0, 2))] for _ in range(2)
+    )
+    return left, right
+
+
+@given(two_memories(), SIZES, SIZES)
+def test_changes_and_their_inverse(
+    memories: tuple[list[Entry], list[Entry]], batch: int, page: int
+) -> None:
+    before, after = memories
+    assert applied(before, changes_between(before, after), batch, page) == after
+    assert applied(after, changes_between(after, before), batch, page) == before
+
+
+@given(two_memories(), SIZES, SIZES, st.lists(MARKS, max_size=4))
+def test_what_came_meanwhile_stays(
+    memories: tuple[list[Entry], list[Entry]], batch: int, page: int, marks: list[tuple[str, ...]]
+) -> None:
+    before, after = memories
+    more = [entry(f"more {number}", *some) for number, some in enumerate(marks)]
+    found = applied([*before, *more], changes_between(before, after), batch, page)
+    assert found == [*after, *more]
+
+
+@given(two_memories(), SIZES, SIZES)
+def test_what_was_done_cannot_be_done_again(
+    memories: tuple[list[Entry], list[Entry]], batch: int, page: int
+) -> None:
+    before, after = memories
+    changes = changes_between(before, after)
+    if any(change.old is None or change.new is None for change in changes):
+        assert applied(after, changes, batch, page) is None
+
+
+FEW_IDS = st.sampled_from(["a", "b", "c"])
+REPEATED = st.lists(st.builds(lambda id, marks: entry(id, *marks), FEW_IDS, MARKS), max_size=10)
+ANY_CHANGE = st.builds(Change, FEW_IDS, MARKS, st.none() | MARKS) | st.builds(
+    Change,
+    st.sampled_from(["new", "newer", "a"]),
+    st.none(),
+    MARKS,
+    st.just(b"{}"),
+    st.none() | FEW_IDS,
+)
+
+
+def one_by_one(entries: list[Entry], changes: list[Change]) -> list[Entry] | None:
+    """The same as ``applied``, in the plainest way."""
+    found: list[Entry] = []
+    put: set[str] = set()
+    kept: list[str] = []
+    todo = list(changes)
+    for one in [*entries, None]:
+        while todo and todo[0].old is None and todo[0].after == (kept[-1] if kept else None):
+            change = todo.pop(0)
+            found.append(Entry(change.id, change.message, change.new or (), change.index))
+            put.add(change.id)
+        if one is None:
+            break
+        fits = todo and todo[0].id == one.id and todo[0].old is not None
+        if fits and set(todo[0].old or ()) == set(one.marks):
+            change = todo.pop(0)
+            if change.new is None:
+                continue
+            staying = [mark for mark in one.marks if mark in change.new]
+            coming = [mark for mark in change.new if mark not in one.marks]
+            in_order = change.new if one.marks == change.old else (*staying, *coming)
+            one = one._replace(marks=tuple(in_order))
+        found.append(one)
+        kept.append(one.id)
+    return None if todo or put & set(kept) else found
+
+
+@given(REPEATED, st.lists(ANY_CHANGE, max_size=5), SIZES, SIZES)
+def test_any_changes_of_any_messages(
+    entries: list[Entry], changes: list[Change], batch: int, page: int
+) -> None:
+    assert applied(entries, changes, batch, page) == one_by_one(entries, changes)
+
+
+def test_a_removal_and_a_message_in_its_place_come_in_either_order() -> None:
+    entries = [entry("a"), entry("b"), entry("c")]
+    goes = Change("b", ())
+    comes = Change("new", None, (), entry("new").message, "a")
+    for changes in ([goes, comes], [comes, goes]):
+        assert applied(entries, changes) == [entry("a"), entry("new"), entry("c")]
+
+
+def test_a_message_is_replaced() -> None:
+    """One that is put in may have the id of one that goes."""
+    other = Entry("b", b'{"id": "b", "x": 1}', ("y",))
+    changes = [Change("b", ("hint",)), Change("b", None, ("y",), other.message, "a")]
+    assert applied([entry("a"), entry("b", "hint")], changes) == [entry("a"), other]
+
+
+@pytest.mark.parametrize("place", [0, 1, 2])
+def test_a_message_that_is_there_is_not_put_in(place: int) -> None:
+    entries = [entry("a"), entry("b")]
+    entries.insert(place, entry("new"))
+    assert applied(entries, [Change("new", None, (), b"{}", "a")]) is None
+
+
+def test_marks_that_stay_keep_the_order_into_which_they_came() -> None:
+    there = entry("a", "x", "y", "z")
+    assert applied([there], [Change("a", ("x", "y", "z"), ("z", "new", "x"))]) == [
+        entry("a", "z", "new", "x")
+    ]
+    assert applied([there], [Change("a", ("z", "y", "x"), ("z", "new", "x"))]) == [
+        entry("a", "x", "z", "new")
+    ]
+
+
+def test_what_does_not_fit_is_named() -> None:
+    for change, words in (
+        (Change("b", ("hint", "x")), ["'b'", "'hint'", "'x'"]),
+        (Change("b", (), ("x",)), ["'b'", "no marks"]),
+        (Change("b", None, (), b"{}", "c"), ["'b'", "'c'"]),
+    ):
+        work = Changes()
+        work.give([change], last=True)
+        work.apply(["a"], [()])
+        work.apply([], [])
+        failure = work.failure()
+        assert failure is not None
+        assert failure.code == "changed"
+        assert all(word in failure.message for word in words), failure.message
