@@ -7,10 +7,10 @@ every store passes the same conformance suite (``tests/conformance``).
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from enum import Flag, auto
 from types import TracebackType
-from typing import ClassVar, Self
+from typing import Any, ClassVar, Self
 
 from memctl.location import Location
 from memctl.model import Edit, Fault, Memory, MemoryInfo, MemoryKey, Page, Tally, WriteMode
@@ -19,6 +19,10 @@ from memctl.streams import closing
 
 PAGE_BYTES = 2 * 1024 * 1024
 PAGE_ENTRIES = 1000
+
+Record = dict[str, Any]
+"""What ``Store.unmend`` needs to know of a part of the mending: JSON, with its ``code``."""
+Note = Callable[[Record], Awaitable[None]]
 
 
 class Capability(Flag):
@@ -65,6 +69,8 @@ class Store(ABC):
     """Whether ``outlines`` leaves the messages where they are."""
     sifts: ClassVar[bool] = False
     """Whether ``read`` may pass over messages without a trace in ``Page.after``."""
+    mends: ClassVar[frozenset[str]] = frozenset()
+    """The codes of the faults that ``mend`` takes."""
     at_once: ClassVar[bool] = False
     """Whether all that is written becomes durable together, when the pages end."""
 
@@ -200,6 +206,27 @@ class Store(ABC):
         for fault in self.damage:
             if fault.key is None or where.has_key(fault.key):
                 yield fault
+
+    async def mend(self, code: str, where: Selection, note: Note) -> int:
+        """Mends a fault of ``mends`` in the selected memories; counts what ``faults`` counted.
+
+        ``note`` is awaited with all that ``unmend`` needs, a part at a time, before anything of
+        that part becomes durable.  Agents may be at work meanwhile, as with ``edit``.
+
+        Raises:
+            MemctlError: as ``edit``; what was noted is mended, or as it was.
+        """
+        raise NotImplementedError(code)
+
+    async def unmend(self, records: AsyncIterator[Record]) -> int:
+        """Takes back what ``mend`` noted, as far as it is as ``mend`` left it; counts that.
+
+        The records come in the reverse order, and some of them may never have been carried out.
+
+        Raises:
+            MemctlError: as ``edit``.
+        """
+        raise NotImplementedError(self.kind)
 
     def outlines(self, where: Selection) -> AsyncIterator[Page]:
         """The pages of ``read``, whose messages may be empty: ids, order, marks and headers.

@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from operator import itemgetter
 from typing import Any
 
-from sqlalchemy import Connection, inspect
+from sqlalchemy import Connection, inspect, text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from memctl.model import Fault, MemoryKey
@@ -43,7 +43,31 @@ async def faults(store: SqlDatabase, where: Selection) -> AsyncIterator[Fault]:
 def lacks_index(connection: Connection) -> bool:
     """Whether no index begins with ``session_id``.  InnoDB makes one for the foreign key."""
     indexes = inspect(connection).get_indexes("message")
-    return not any(index["column_names"][:1] == ["session_id"] for index in indexes)
+    unfinished = _unfinished(connection)
+    return not any(
+        index["column_names"][:1] == ["session_id"] and index["name"] not in unfinished
+        for index in indexes
+    )
+
+
+def _unfinished(connection: Connection) -> set[str]:
+    """The indexes that PostgreSQL does not use, for it was stopped when it made them online."""
+    if connection.dialect.name != "postgresql":
+        return set()
+    sql = "SELECT c.relname FROM pg_index i JOIN pg_class c ON c.oid = i.indexrelid "
+    return set(connection.scalars(text(sql + "WHERE NOT i.indisvalid")))
+
+
+async def duplicate_sessions(store: SqlDatabase, where: Selection) -> list[str]:
+    """The selected sessions in which several messages share an index."""
+    async with store.snapshot(opened=False) as connection:
+        questions = _Questions(store, connection, where)
+        async with closing(questions.duplicate_indexes()) as found:
+            return [
+                fault.key.session
+                async for fault in found
+                if fault.key is not None and where.has_key(fault.key)
+            ]
 
 
 class _Questions:

@@ -6,11 +6,13 @@ from collections.abc import AsyncIterator
 
 from memctl.model import Edit, Fault, Memory, MemoryInfo, Page, Tally, WriteMode
 from memctl.selection import Selection
+from memctl.store import Note, Record
 from memctl.stores._catalogue import catalogue
 from memctl.stores.sql.count import count
 from memctl.stores.sql.database import SqlDatabase
 from memctl.stores.sql.edit import SqlEditor
 from memctl.stores.sql.faults import faults
+from memctl.stores.sql.mend import MENDS, Mender
 from memctl.stores.sql.read import SqlReader
 from memctl.stores.sql.write import SqlWriter
 from memctl.streams import closing
@@ -20,6 +22,7 @@ class SqlStore(SqlDatabase):
     """Reading, counting and writing the memories of a database."""
 
     brief = True
+    mends = MENDS
     sifts = True
 
     async def is_empty(self) -> bool:
@@ -41,6 +44,12 @@ class SqlStore(SqlDatabase):
         async with closing(faults(self, where)) as found:
             async for fault in found:
                 yield fault
+
+    async def mend(self, code: str, where: Selection, note: Note) -> int:
+        return await Mender(self).mend(code, where, note)
+
+    async def unmend(self, records: AsyncIterator[Record]) -> int:
+        return await Mender(self).unmend(records)
 
     async def headers(self, where: Selection) -> AsyncIterator[Memory]:
         if not where.whole:

@@ -1,0 +1,180 @@
+"""What doctor mends in AgentScope's tables, and takes back, in real databases."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+
+from memctl import location
+from memctl.model import MemoryKey
+from memctl.ops.doctor.check import check
+from memctl.ops.doctor.content import Limits
+from memctl.registry import make_store
+from memctl.selection import Selection
+from memctl.store import Record, Store
+from memctl.stores.sql.mend import MENDS
+from tests.conformance import samples
+from tests.conformance.drive import read, write_all
+from tests.conftest import Servers
+from tests.stores.test_sql_faults import ALICE, ALL, BOB, Database, database, fill, messages
+
+__all__ = ["database"]
+
+
+def changing(database: Database) -> Store:
+    """The store of the database, to be changed, not yet opened."""
+    return make_store(location.parse(database.url), change=True)
+
+
+class Notes:
+    """What was noted, as it would come back from a file."""
+
+    def __init__(self) -> None:
+        self.records: list[Record] = []
+
+    async def __call__(self, record: Record) -> None:
+        self.records.append(json.loads(json.dumps(record)))
+
+    async def reversed(self) -> AsyncIterator[Record]:
+        for record in reversed(self.records):
+            yield record
+
+
+def broken(database: Database, code: str) -> None:
+    """Makes the fault."""
+    database.unbind()
+    for sql in {
+        "orphan-mark": ["DELETE FROM message WHERE id IN ('alice-s1-m3', 'b-o-b-s-2-m1')"],
+        "duplicate-index": [
+            "UPDATE message SET \"index\" = 2 WHERE id IN ('alice-s1-m3', 'alice-s1-m1')",
+            "UPDATE message SET \"index\" = 7 WHERE session_id = 's-2'",
+        ],
+        "user-row-missing": ["DELETE FROM users"],
+        "no-session-index": ["DROP INDEX session_id ON message"]
+        if database.kind == "mysql"
+        else [],
+    }[code]:
+        database.execute(sql)
+
+
+async def dump(database: Database) -> Any:
+    """Everything, in order."""
+    async with make_store(location.parse(database.url)) as store:
+        found = await read(store)
+        return {key: (one.memory, one.entries) for key, one in found.items()}
+
+
+async def codes(database: Database) -> dict[str, int]:
+    """The codes that are found, and how many of each."""
+    async with make_store(location.parse(database.url)) as store:
+        found = await check(store, ALL, Limits())
+    return {fault.code: fault.count for fault in found.faults}
+
+
+@pytest.mark.parametrize("code", sorted(MENDS))
+async def test_mended_and_taken_back(database: Database, code: str) -> None:
+    await fill(database)
+    broken(database, code)
+    before, found = await dump(database), await codes(database)
+    notes = Notes()
+    async with changing(database) as store:
+        assert code in store.mends
+        mended = await store.mend(code, ALL, notes)
+    assert mended >= found[code]
+    assert code not in await codes(database)
+    after = await dump(database)
+    if code == "duplicate-index":
+        for key in (ALICE, BOB):
+            entries = after[key][1]
+            assert [one.id for one in entries] == [one.id for one in before[key][1]]
+            assert len({one.index for one in entries}) == 5
+    else:
+        assert after == before
+    async with changing(database) as store:
+        assert await store.mend(code, ALL, notes) == 0
+        assert await store.unmend(notes.reversed())
+    assert await codes(database) == found
+    assert await dump(database) == before
+    async with changing(database) as store:  # what was not carried out, or taken back already
+        await store.unmend(notes.reversed())
+    assert await codes(database) == found
+
+
+@pytest.mark.parametrize("code", sorted(MENDS))
+async def test_what_cannot_be_noted_is_not_mended(database: Database, code: str) -> None:
+    async def full(_: Record) -> None:
+        raise OSError("no space left")
+
+    await fill(database)
+    broken(database, code)
+    found = await codes(database)
+    with pytest.raises(Exception, match="no space left"):
+        async with changing(database) as store:
+            await store.mend(code, ALL, full)
+    assert await codes(database) == found
+
+
+async def test_only_the_selected_sessions(database: Database) -> None:
+    await fill(database)
+    broken(database, "duplicate-index")
+    notes = Notes()
+    async with changing(database) as store:
+        assert await store.mend("duplicate-index", Selection(users=frozenset(["alice"])), notes)
+    async with make_store(location.parse(database.url)) as store:
+        found = await check(store, ALL, Limits())
+    assert [one.key for one in found.faults if one.code == "duplicate-index"] == [BOB]
+
+
+async def test_an_order_that_many_share(database: Database) -> None:
+    """Half of the positions are taken twice: the order stays, and gaps are used up first."""
+    await fill(database, {MemoryKey("u", "s"): messages(60)})
+    database.execute('UPDATE message SET "index" = "index" - 1 WHERE "index" IN (3, 7, 8, 20)')
+    before = (await dump(database))[MemoryKey("u", "s")][1]
+    notes = Notes()
+    async with changing(database) as store:
+        await store.mend("duplicate-index", ALL, notes)
+    after = (await dump(database))[MemoryKey("u", "s")][1]
+    assert [one.id for one in after] == [one.id for one in before]
+    assert [one.index for one in after] == list(range(60))
+    assert sum(len(record["rows"]) for record in notes.records) == 4
+
+
+async def test_agents_write_while_the_index_is_made(database: Database) -> None:
+    await fill(database)
+    broken(database, "no-session-index")
+    keys = [MemoryKey("w", f"w{n}") for n in range(20)]
+
+    async def write() -> None:
+        async with make_store(location.parse(database.url), create=True) as store:
+            for key in keys:
+                await write_all(store, [samples.sample(key, messages(3))])
+
+    async def mend() -> None:
+        async with changing(database) as store:
+            await store.mend("no-session-index", ALL, Notes())
+
+    await asyncio.gather(write(), mend())
+    assert set(await dump(database)) == {ALICE, BOB, *keys}
+    assert "no-session-index" not in await codes(database)
+
+
+async def test_an_index_that_was_left_unfinished(servers: Servers, postgresql_url: str) -> None:
+    """PostgreSQL keeps what it had when it was stopped, and never uses it."""
+    database = Database("postgresql", postgresql_url, lambda _: None)
+    await fill(database)
+    async with changing(database) as store:
+        await store.mend("no-session-index", ALL, Notes())
+    assert await codes(database) == {}
+    servers.postgresql.execute(
+        servers.postgresql.admin_url(postgresql_url),
+        "UPDATE pg_index SET indisvalid = false "
+        "WHERE indexrelid = 'ix_message_session_id'::regclass",
+    )
+    assert await codes(database) == {"no-session-index": 1}
+    async with changing(database) as store:
+        assert await store.mend("no-session-index", ALL, Notes()) == 1
+    assert await codes(database) == {}
