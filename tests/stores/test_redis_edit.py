@@ -15,6 +15,7 @@ from memctl.model import Change, Edit, Memory, MemoryKey, Tally
 from memctl.selection import Selection
 from memctl.stores.redis.changed import Changed
 from memctl.stores.redis.memory import RedisMemoryStore
+from tests.conftest import Servers
 from tests.stores.redis_memories import BASE, KEY, entry, put, read, store_of
 
 TTLS = {"messages": 5000, "marks_index": 4000, "mark:hint": 3000, "mark:a": 2000}
@@ -359,13 +360,23 @@ async def test_a_shared_prefix(client: redis.Redis, redis_url: str) -> None:
 # Size
 
 
+@pytest.fixture
+def counted(servers: Servers, request: pytest.FixtureRequest) -> Iterator[tuple[redis.Redis, str]]:
+    """A database of a server that counts the commands of this test alone."""
+    server = servers.redis_with(request.function.__name__)
+    url = server.fresh()
+    with server.client(url) as client:
+        yield client, url
+
+
 async def test_a_large_list_is_not_gone_through_for_every_id(
-    client: redis.Redis, redis_url: str
+    counted: tuple[redis.Redis, str],
 ) -> None:
     """It is written anew, and only from where it differs."""
+    client, url = counted
     found = filled(client, 30_000)
     client.config_resetstat()
-    async with store_of(redis_url) as store:
+    async with store_of(url) as store:
         await edit(store, *(gone(id, "hint") for id in found[20_000::2]), size=1000)
         stats: Any = client.info("commandstats")
         assert "cmdstat_lrem" not in stats
@@ -382,13 +393,12 @@ async def test_a_large_list_is_not_gone_through_for_every_id(
     assert ids(client, "mark:hint") == found[::2]
 
 
-async def test_only_memories_with_the_mark_are_looked_at(
-    client: redis.Redis, redis_url: str
-) -> None:
+async def test_only_memories_with_the_mark_are_looked_at(counted: tuple[redis.Redis, str]) -> None:
+    client, url = counted
     for number in range(50):
         put(client, f"user_id:u:session:s{number}", ["a", "b"], x=["a"])
     put(client, BASE, ["a", "b", "c"], hint=["b"])
-    async with store_of(redis_url) as store:
+    async with store_of(url) as store:
         await read(store, Selection(users=frozenset({"nobody"})))
         for where in (Selection(marks=frozenset({"hint"})), Selection(ids=frozenset({"c"}))):
             await read(store, where)  # scans once

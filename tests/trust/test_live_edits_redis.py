@@ -1,0 +1,222 @@
+"""Redis memories that an agent writes to and marks while memctl deletes, puts back and marks."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import time
+from collections import Counter
+from collections.abc import AsyncIterator, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import pytest
+import redis
+
+from memctl import location
+from memctl.model import Change, Edit, Entry, MemoryKey, Page
+from memctl.selection import Selection
+from memctl.stores.redis.edit import Editor
+from memctl.stores.redis.memory import RedisMemoryStore
+from tests.conftest import Servers, start
+from tests.interop.client import PYTHON, AgentScope
+
+EDITS = 2500
+REFUSED = 100
+"""So often at least an agent gets into the way: then the server refuses the transaction."""
+SECONDS = 150.0
+"""It takes a tenth of that where nothing else is going on."""
+SESSIONS = ["s0", "s1", "会话 *", "s1:mark:x", "s4", "s5"]
+USER = "it's *"
+HINTS = Selection(marks=frozenset({"hint"}))
+UNMARKED = Selection(exclude_marks=frozenset({"hint", "keep", "compressed"}), last=30)
+
+WRITER = r"""
+import asyncio, json, sys
+from pathlib import Path
+from random import Random
+from agentscope.memory import RedisMemory
+from agentscope.message import Msg
+from redis.asyncio import ConnectionPool
+
+url, user, until, *sessions = sys.argv[1:]
+BURST = 12  # so many hints that a list is written anew when they go
+
+async def write(session, enough, random):
+    # Adds and marks; gives what it wrote: id, marks, and whether it ever was a hint.
+    pool = ConnectionPool.from_url(url, decode_responses=True)
+    wrote = {}
+    async with RedisMemory(session, user, connection_pool=pool) as memory:
+        while not enough():
+            kind = random.choice(["plain", "plain", "hint", "hint", "compressed", "keep", "spent"])
+            if kind in ("keep", "spent"):
+                plain = [id for id, (marks, hint) in wrote.items() if not marks and not hint]
+                if not plain:
+                    continue
+                some = random.sample(plain[-20:], min(2, len(plain[-20:])))
+                for id in some:
+                    wrote[id] = (["keep"], False) if kind == "keep" else ([], True)
+                mark = "hint" if kind == "spent" else kind
+                await memory.update_messages_mark(new_mark=mark, msg_ids=some)
+            else:
+                count = random.choice([1, BURST]) if kind == "hint" else 2
+                messages = [Msg("Friday", kind, "assistant") for _ in range(count)]
+                marks = [] if kind == "plain" else [kind]
+                for message in messages:
+                    wrote[message.id] = (marks, kind == "hint")
+                await memory.add(messages, marks=marks or None)
+    await pool.aclose()
+    return [[id, marks, hint] for id, (marks, hint) in wrote.items()]
+
+async def main():
+    enough = Path(until).exists
+    work = [write(one, enough, Random(n)) for n, one in enumerate(sessions)]
+    return dict(zip(sessions, await asyncio.gather(*work)))
+
+print(json.dumps(asyncio.run(main())))
+"""
+
+Wrote = dict[str, list[tuple[str, list[str], bool]]]
+
+
+@contextmanager
+def writing(url: str, folder: Path) -> Iterator[Wrote]:
+    """The real AgentScope writes in another process while the block lasts."""
+    start(lambda: AgentScope(folder / "log"))  # says so where it is not installed
+    until = folder / "enough"
+    command = [PYTHON, "-c", WRITER, url, USER, until, *SESSIONS]
+    with (folder / "errors").open("wb") as errors:
+        writer = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=errors)
+    wrote: Wrote = {}
+    try:
+        yield wrote
+    finally:
+        until.touch()
+        said, _ = writer.communicate()
+    assert writer.returncode == 0, (folder / "errors").read_text()[-3000:]
+    wrote.update(json.loads(said.splitlines()[-1]))
+
+
+class Operator:
+    """Deletes hints, puts some back, and changes marks, all of it in edits as undo makes them."""
+
+    def __init__(self, store: RedisMemoryStore) -> None:
+        self.done: Counter[str] = Counter()
+        self._store = store
+        self._random = Random(7)
+        self._gone: list[Edit] = []
+
+    async def round(self) -> None:
+        """Some edits of every memory."""
+        await self.delete()
+        if self._gone and self._random.random() < 0.3:
+            await self._edit("put back", self._gone)
+            self._gone = []
+        if self._random.random() < 0.3:
+            marked = [
+                Edit(page.memory, [_other_mark(entry) for entry in page.entries])
+                async for page in self._store.read(UNMARKED)
+            ]
+            await self._edit("marked", marked)
+
+    async def delete(self) -> None:
+        """Deletes all hints that there are."""
+        pages = [page async for page in self._store.read(HINTS)]
+        edits = [
+            Edit(page.memory, [Change(entry.id, entry.marks) for entry in page.entries])
+            for page in pages
+        ]
+        for key in await self._edit("deleted", edits):
+            [page] = [page for page in pages if page.memory.key == key]
+            self._gone.append(Edit(page.memory, list(_back(page))))
+
+    async def _edit(self, what: str, edits: list[Edit]) -> list[MemoryKey]:
+        """What was changed; each memory in an edit of its own, as often as not."""
+        if self._random.random() < 0.5:
+            return [key for one in edits for key in await self._together(what, [one])]
+        return await self._together(what, edits)
+
+    async def _together(self, what: str, edits: list[Edit]) -> list[MemoryKey]:
+        async def source() -> AsyncIterator[Edit]:
+            for one in edits:
+                yield one
+
+        keys = []
+        async for tally in self._store.edit(source()):
+            if tally.failure:
+                assert tally.failure.code == "changed", tally
+                self.done[f"{what}: changed"] += 1
+            else:
+                self.done[what] += 1
+                keys.append(tally.key)
+        return keys
+
+
+def _back(page: Page) -> Iterator[Change]:
+    for entry, after in zip(page.entries, page.after or [], strict=True):
+        yield Change(entry.id, None, entry.marks, entry.message, after)
+
+
+def _other_mark(entry: Entry) -> Change:
+    return Change(entry.id, entry.marks, () if "seen" in entry.marks else ("seen",))
+
+
+async def test_an_agent_writes_while_messages_are_deleted(
+    servers: Servers, redis_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    refused = 0
+    attempt = Editor._attempt
+
+    def counted(self: Editor, memories: Any) -> Any:
+        nonlocal refused
+        done = attempt(self, memories)
+        refused += done is None
+        return done
+
+    monkeypatch.setattr(Editor, "_attempt", counted)
+    store = RedisMemoryStore(location.parse(redis_url))
+    store.change = True
+    store.expect(MemoryKey(USER, session) for session in SESSIONS)
+    async with store:
+        operator = Operator(store)
+        with writing(redis_url, tmp_path) as wrote:
+            while not [memory async for memory in store.headers(Selection())]:
+                continue  # it is still importing AgentScope
+            end = time.monotonic() + SECONDS
+            while operator.done.total() < EDITS or refused < REFUSED:
+                assert time.monotonic() < end, f"so far {operator.done}, {refused} refused"
+                await operator.round()
+        await operator.delete()
+    with servers.redis.client(redis_url) as client:
+        for session in SESSIONS:
+            assert_nothing_lost(client, f"user_id:{USER}:session:{session}", wrote[session])
+    assert min(operator.done[what] for what in ("deleted", "put back", "marked")) > EDITS / 20
+
+
+def assert_nothing_lost(
+    client: redis.Redis, base: str, wrote: list[tuple[str, list[str], bool]]
+) -> None:
+    """What never was a hint is there, as it was written, and nothing else."""
+    found: Any = client.lrange(f"{base}:messages", 0, -1)
+    assert [id.decode() for id in found] == [id for id, _, hint in wrote if not hint]
+    names: Any = client.keys("*")
+    own = {name.decode() for name in names if name.decode().startswith(f"{base}:")}
+    if base.endswith("s1"):
+        own = {name for name in own if not name.startswith(f"{base}:mark:x:")}
+    payloads = {name for name in own if name.startswith(f"{base}:msg:")}
+    assert payloads == {f"{base}:msg:{id.decode()}" for id in found}
+    lists: dict[str, list[str]] = {}
+    for name in own:
+        if name.startswith(f"{base}:mark:"):
+            ids: Any = client.lrange(name, 0, -1)
+            lists[name.removeprefix(f"{base}:mark:")] = [id.decode() for id in ids]
+    marks: Any = client.smembers(f"{base}:marks_index")
+    assert {mark.decode() for mark in marks} == set(lists)
+    assert set(lists) <= {"keep", "compressed", "seen"}
+    for mark, its in lists.items():
+        assert len(its) == len(set(its))
+        if mark != "seen":
+            assert set(its) == {id for id, some, hint in wrote if mark in some and not hint}
+        assert set(its) <= {id.decode() for id in found}
