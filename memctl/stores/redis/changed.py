@@ -161,7 +161,7 @@ class Changed:
         for mark, its in self._marks.items():
             if mark in changes.marked:
                 yield from rewritten(its, partial(self._marked, mark))
-            elif its.count:
+            elif changes.new or mark in changes.unmarked:
                 yield from thinned(its, self._dropped(mark))
         yield from self._name_marks()
         yield from self._expire()

@@ -234,7 +234,9 @@ async def grouped(
             yield batch
             batch, size, count = [], 0, 0
         if not last or added > LARGE_BYTES:
-            yield Parts(edit.memory, _parts(changes, last, edits))
+            parts = Parts(edit.memory, _parts([changes], last, edits))
+            del edit, changes  # one message may be most of the memory in use
+            yield parts
     if batch:
         yield batch
 
@@ -244,10 +246,12 @@ def _size(changes: list[Change]) -> int:
 
 
 async def _parts(
-    changes: list[Change], last: bool, edits: AsyncIterator[Edit]
+    held: list[list[Change]], last: bool, edits: AsyncIterator[Edit]
 ) -> AsyncIterator[list[Change]]:
-    yield changes
+    yield held.pop()
     while not last:
         edit = await anext(edits)
         last = edit.last
-        yield edit.changes
+        held.append(edit.changes)
+        del edit
+        yield held.pop()
