@@ -3,15 +3,23 @@
 from __future__ import annotations
 
 import os
+import secrets
 import stat
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 
 from memctl.errors import BadData, Failure
 from memctl.location import visible
-from memctl.stores._files import AtomicFile, sync_folder, system_errors
+from memctl.stores._files import (
+    TEMPORARY_PREFIX,
+    TEMPORARY_SUFFIX,
+    AtomicFile,
+    sync_folder,
+    system_errors,
+)
 from memctl.stores._threads import in_thread
 from memctl.stores.state.document import Changed, Document
 from memctl.stores.state.rewrite import Draft
@@ -67,9 +75,13 @@ class FileDocument(Document):
         return data
 
     async def verify(self) -> None:
+        if self.is_touched():
+            raise Changed(self.name)
+
+    def is_touched(self) -> bool:
+        """Whether the file was written to since it was opened, whatever name it has by now."""
         with system_errors(self._path, "read"):
-            if _signature(os.fstat(self._handle)) != self.version:
-                raise Changed(self.name)
+            return _signature(os.fstat(self._handle)) != self.version
 
     async def close(self) -> None:
         if self._handle >= 0:
@@ -83,7 +95,7 @@ class FileDraft(Draft):
     def __init__(self, path: Path, old: Document | None) -> None:
         self.path = path
         self.file = AtomicFile(path)
-        self._old = old.version if isinstance(old, FileDocument) else None
+        self._old = old if isinstance(old, FileDocument) else None
 
     async def write(self, data: bytes) -> None:
         self.file.write(data)
@@ -92,15 +104,28 @@ class FileDraft(Draft):
         self.file.discard()
 
     def take_place(self) -> Failure | None:
-        """Takes the file's name, unless somebody else has written the file meanwhile."""
+        """Takes the file's name, unless somebody else has written the file meanwhile.
+
+        JSONSession opens the file that is there and empties it, so whoever was about to write at
+        that moment has touched the old file by now: then that one gets its name back.
+        """
         try:
             present = _signature(os.stat(self.path))
         except FileNotFoundError:
             present = None
-        if present != self._old:
-            return Failure("changed", f"{visible(str(self.path))} was changed meanwhile")
-        self.file.replace()
-        return None
+        changed = Failure("changed", f"{visible(str(self.path))} was changed meanwhile")
+        if present != (self._old and self._old.version):
+            return changed
+        if self._old is None:
+            self.file.replace()
+            return None
+        with _second_name(self.path) as name:
+            self.file.replace()
+            if name is None or not self._old.is_touched():
+                return None
+            with system_errors(self.path, "write"):
+                os.replace(name, os.path.realpath(self.path))
+        return changed
 
 
 async def publish_files(published: Sequence[tuple[Draft, object]]) -> list[Failure | None]:
@@ -117,6 +142,23 @@ def _publish(drafts: list[FileDraft]) -> list[Failure | None]:
     for folder in {draft.path.parent for draft in drafts}:
         sync_folder(folder)
     return failures
+
+
+@contextmanager
+def _second_name(path: Path) -> Iterator[str | None]:
+    """Another name for a file, for the time being; None where the file system has none to give."""
+    target = os.path.realpath(path)
+    unique = f"{TEMPORARY_PREFIX}{secrets.token_hex(8)}{TEMPORARY_SUFFIX}"
+    name = os.path.join(os.path.dirname(target), unique)
+    try:
+        os.link(target, name)
+    except OSError:  # some file systems have no links, and some systems forbid them
+        yield None
+        return
+    try:
+        yield name
+    finally:
+        Path(name).unlink(missing_ok=True)
 
 
 def _signature(found: os.stat_result) -> Signature:

@@ -1,0 +1,464 @@
+"""Session states that are edited: the memory as the edit says, all else as it was."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Iterable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import redis
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from memctl import json_stream, location
+from memctl.model import Change, Edit, Entry, Memory, MemoryKey, Tally
+from memctl.registry import make_store
+from memctl.store import Store
+from memctl.stores._files import AtomicFile
+from tests.stores.test_state_file import PAIRS, dump, entry, load, message, read
+
+KEY = MemoryKey("u", "s")
+
+
+def store_of(text: str | Path, /, **options: str) -> Store:
+    """A store to be changed, as a user of memctl names it."""
+    found = location.parse(str(text))
+    found.options.update(options)
+    return make_store(found, change=True)
+
+
+def edit_of(changes: Iterable[Change], key: MemoryKey = KEY, **about: Any) -> Edit:
+    expected = about.pop("expected", None)
+    return Edit(Memory(key, **about), list(changes), summary=expected)
+
+
+def paged(edit: Edit, size: int) -> list[Edit]:
+    """The same edit in pages."""
+    starts = range(0, len(edit.changes), size) or [0]
+    return [
+        Edit(edit.memory, edit.changes[at : at + size], at, at + size >= len(edit.changes))
+        for at in starts
+    ]
+
+
+async def edited(store: Store, *edits: Edit) -> list[Tally]:
+    async def stream() -> AsyncIterator[Edit]:
+        for one in edits:
+            yield one
+
+    return [tally async for tally in store.edit(stream())]
+
+
+async def edit_file(path: Path, /, *edits: Edit, **options: str) -> list[Tally]:
+    async with store_of(path, **options) as store:
+        return await edited(store, *edits)
+
+
+def gone(*ids: str) -> list[Change]:
+    return [Change(id, ()) for id in ids]
+
+
+def put(one: Entry, after: str | None = None) -> Change:
+    return Change(one.id, None, one.marks, one.message, after)
+
+
+def changed(tally: Tally) -> bool:
+    return tally.failure is not None and tally.failure.code == "changed"
+
+
+# What becomes of the document
+
+FATES = st.sampled_from(["stays", "goes", "is marked", "is marked again", "gets a neighbour"])
+
+
+def planned(pairs: list[Any], fates: list[str], *, first: bool) -> tuple[list[Change], list[Any]]:
+    """The changes, and what the messages are then."""
+    changes: list[Change] = []
+    after: list[Any] = []
+    kept = None
+    new = 0
+
+    def neighbour() -> None:
+        nonlocal new
+        one = entry(f"neighbour {new}", "x", content="😀")
+        new += 1
+        changes.append(put(one, kept))
+        after.append([json.loads(one.message), ["x"]])
+
+    if first:
+        neighbour()
+    for (text, marks), fate in zip(pairs, fates, strict=False):
+        old = tuple(marks)
+        kept = kept if fate == "goes" else text["id"]
+        match fate:
+            case "goes":
+                changes.append(Change(text["id"], old))
+            case "is marked":
+                changes.append(Change(text["id"], old, (*old, "}, [")))
+                after.append([text, list(dict.fromkeys([*marks, "}, ["]))])
+            case "is marked again":
+                changes.append(Change(text["id"], old, old[:1]))
+                after.append([text, marks[:1]])
+            case "gets a neighbour":
+                after.append([text, marks])
+                neighbour()
+            case _:
+                after.append([text, marks])
+    return changes, after
+
+
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+@given(
+    st.lists(PAIRS, max_size=8, unique_by=lambda pair: pair[0]["id"]),
+    st.lists(FATES, min_size=8, max_size=8),
+    st.booleans(),
+    st.sampled_from([None, 1]),
+    st.integers(1, 50) | st.just(1 << 20),
+    st.integers(300, 400) | st.just(1 << 22),
+    st.integers(1, 4),
+)
+def test_any_messages_are_edited(
+    tmp_path: Path,
+    pairs: list[Any],
+    fates: list[str],
+    first: bool,
+    indent: int | None,
+    window: int,
+    large: int,
+    page: int,
+) -> None:
+    """Through windows of any size, in pages of any size; then it is all taken back."""
+    path = tmp_path / "u_s.json"
+    document = {"a": [{"id": "x"}], "memory": {"content": pairs, "_compressed_summary": "s"}}
+    document["z"] = {"content": "\ud800"}
+    path.write_bytes(dump(document, indent))
+    changes, after = planned(pairs, fates, first=first)
+    back = inverse(changes, pairs)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(json_stream, "WINDOW", window)
+        patch.setattr(json_stream, "LARGE", large)
+        patch.setattr("memctl.stores.state.rewrite.WINDOW", window)
+        patch.setattr("memctl.stores.state.content.LARGE", large)
+        [tally] = asyncio.run(edit_file(path, *paged(edit_of(changes), page)))
+        assert tally.failure is None
+        found = load(path)
+        assert json.dumps(found.pop("memory")["content"]) == json.dumps(after)
+        [tally] = asyncio.run(edit_file(path, *paged(edit_of(back), page)))
+        assert tally.failure is None
+    expected = json.loads(json.dumps(document))
+    assert json.dumps(load(path)) == json.dumps(expected)
+
+
+def inverse(changes: list[Change], pairs: list[Any]) -> list[Change]:
+    """What takes the changes back."""
+    texts = {text["id"]: text for text, _ in pairs}
+    gone_ids = {change.id for change in changes if change.old is not None and change.new is None}
+    before: dict[str, str | None] = {}
+    kept = None
+    for text, _ in pairs:
+        before[text["id"]] = kept
+        kept = kept if text["id"] in gone_ids else text["id"]
+    found = []
+    for change in changes:
+        if change.old is None:
+            found.append(Change(change.id, change.new))
+        elif change.new is None:
+            text = json.dumps(texts[change.id]).encode()
+            found.append(Change(change.id, None, change.old, text, before[change.id]))
+        else:
+            found.append(Change(change.id, tuple(dict.fromkeys(change.new)), change.old))
+    return found
+
+
+PLAIN = b'[{"id": "%b", "name": "n", "role": "user", "content": "c"}, []]'
+ODD = b'[ {"id":"%b" ,\t"name": "n", "role":"user","x":NaN, "y":1e9, "z":"\\u00e9\xc3\xa9"},[]\n]'
+
+
+@pytest.mark.parametrize("form", [PLAIN, ODD], ids=["plain", "odd"])
+@pytest.mark.parametrize(
+    ("going", "left"),
+    [
+        ("", b"\n A, B , C\n"),
+        ("a", b"B , C\n"),
+        ("b", b"\n A, C\n"),
+        ("c", b"\n A, B"),
+        ("ab", b"C\n"),
+        ("abc", b""),
+    ],
+)
+async def test_what_stays_keeps_every_byte(
+    tmp_path: Path, form: bytes, going: str, left: bytes
+) -> None:
+    path = tmp_path / "u_s.json"
+    text = (
+        b'\xef\xbb\xbf{ "x" : 1E5,"memory":{"content":\t[%b], "_compressed_summary": "s" },"x":2}\n'
+    )
+
+    def filled(places: bytes) -> bytes:
+        for name in (b"A", b"B", b"C"):
+            places = places.replace(name, b"(%b)" % name)
+        for name in (b"A", b"B", b"C"):
+            places = places.replace(b"(%b)" % name, form % name.lower())
+        return text % places
+
+    path.write_bytes(filled(b"\n A, B , C\n"))
+    [tally] = await edit_file(path, edit_of(gone(*going)))
+    assert tally == Tally(KEY, deleted=len(going))
+    # The space behind a message may stay with it.
+    assert path.read_bytes() in (filled(left), filled(left + b" "))
+
+
+async def test_a_mark_leaves_the_message_as_it_stands(tmp_path: Path) -> None:
+    path = tmp_path / "u_s.json"
+    text = b'{"memory":{"_compressed_summary":"","content":[[ {"id" : "a", "n":NaN} , %b ]]}}'
+    path.write_bytes(text % b'[ "x" ]')
+    [tally] = await edit_file(path, edit_of([Change("a", ("x",), ("x", "\u00e9"))]))
+    assert tally == Tally(KEY, written=1)
+    assert path.read_bytes() == text % b'["x","\\u00e9"]'
+
+
+async def test_bare_messages_stay_bare(tmp_path: Path) -> None:
+    """AgentScope before 1.0.12 reads nothing else; a mark needs a pair."""
+    path = tmp_path / "s.json"
+    path.write_bytes(dump({"content": [message("a"), message("b"), message("c"), message("d")]}))
+    key = MemoryKey("", "s")
+    changes = [Change("b", ()), Change("c", (), ("x",))]
+    [tally] = await edit_file(path, edit_of(changes, key))
+    assert tally == Tally(key, 1, 1)
+    assert load(path) == {"content": [message("a"), [message("c"), ["x"]], message("d")]}
+
+
+async def test_several_memories_of_a_document(tmp_path: Path) -> None:
+    path = tmp_path / "u_s.json"
+    pairs = [[message(id), []] for id in "abc"]
+    parts = [f"{name}.memory" for name in ("one", "two", "three")]
+    state = {part[:-7]: {"memory": {"_compressed_summary": "", "content": pairs}} for part in parts}
+    path.write_bytes(dump(state))
+    edits = [
+        edit_of(gone(id), KEY._replace(part=part)) for part, id in zip(parts, "abx", strict=True)
+    ]
+    tallies = await edit_file(path, *edits)
+    assert [tally.deleted for tally in tallies] == [1, 1, 0]
+    assert changed(tallies[2])
+    found = load(path)
+    assert [
+        [pair[0]["id"] for pair in found[part[:-7]]["memory"]["content"]] for part in parts
+    ] == [
+        ["b", "c"],
+        ["a", "c"],
+        ["a", "b", "c"],
+    ]
+    [tally] = await edit_file(path, edit_of(gone("c")))
+    assert tally.failure is not None
+    assert tally.failure.code == "bad-name"
+
+
+async def test_a_state_dict_has_no_paths(tmp_path: Path) -> None:
+    """Whoever names a path reads it, and so changes it."""
+    path = tmp_path / "s.json"
+    path.write_bytes(dump({"_compressed_summary": "", "content": [[message("a"), []]]}))
+    [key] = await read(path, path="agent.memory")
+    [tally] = await edit_file(path, edit_of(gone("a"), key), path="agent.memory")
+    assert tally == Tally(key, deleted=1)
+    assert load(path) == {"_compressed_summary": "", "content": []}
+
+
+# The summary
+
+
+@pytest.mark.parametrize("content", [True, False])
+async def test_the_summary_changes(tmp_path: Path, content: bool) -> None:
+    """Beside SQL and Redis memory, the state holds a summary and no messages."""
+    path = tmp_path / "u_s.json"
+    memory: dict[str, Any] = {"_compressed_summary": "old"}
+    if content:
+        memory["content"] = [[message("a"), []]]
+    path.write_bytes(dump({"memory": memory, "x": 1}))
+    before = path.read_bytes()
+    [tally] = await edit_file(path, edit_of([], summary="new", expected="other"))
+    assert changed(tally)
+    assert path.read_bytes() == before
+    [tally] = await edit_file(path, edit_of([], summary="new", expected="old"))
+    assert tally == Tally(KEY)
+    assert path.read_bytes() == before.replace(b'"old"', b'"new"')
+    [tally] = await edit_file(path, edit_of([put(entry("b"))], expected="new"))
+    assert tally == Tally(KEY, written=1)
+    ids = [pair[0]["id"] for pair in load(path)["memory"]["content"]]
+    assert ids == ["b", *(["a"] if content else [])]
+
+
+async def test_a_summary_that_is_missing_is_empty(tmp_path: Path) -> None:
+    path = tmp_path / "s.json"
+    path.write_bytes(dump({"content": [[message("a"), []]]}))
+    key = MemoryKey("", "s")
+    [tally] = await edit_file(path, edit_of(gone("a"), key, summary="new", expected=""))
+    assert tally == Tally(key, deleted=1)
+    assert load(path) == {"_compressed_summary": "new", "content": []}
+
+
+async def test_nothing_to_change_changes_nothing(tmp_path: Path) -> None:
+    path = tmp_path / "u_s.json"
+    path.write_bytes(dump({"memory": {"_compressed_summary": "s", "content": []}}))
+    before = path.stat()
+    for edit in (edit_of([]), edit_of([], summary="s"), edit_of([], MemoryKey("u", "s", "other"))):
+        [tally] = await edit_file(path, edit)
+        assert tally == Tally(edit.memory.key)
+    assert path.stat() == before
+
+
+# Agents at work
+
+
+def names(folder: Path) -> list[str]:
+    """The files of a folder."""
+    return [one.name for one in folder.iterdir() if one.is_file()]
+
+
+def state(*ids: str) -> dict[str, Any]:
+    content = [[message(id), []] for id in ids]
+    return {"memory": {"_compressed_summary": "", "content": content}}
+
+
+def saved(path: Path, value: Any) -> None:
+    """As JSONSession saves: the file that is there is emptied and written."""
+    with path.open("wb") as file:
+        file.write(dump(value))
+
+
+async def test_an_agent_that_saves_during_an_edit_wins(tmp_path: Path) -> None:
+    path = tmp_path / "u_s.json"
+    saved(path, state("a", "b", "c"))
+
+    async def slow() -> AsyncIterator[Edit]:
+        yield Edit(Memory(KEY), gone("a"), last=False)
+        saved(path, state("a", "b", "c", "d"))
+        yield Edit(Memory(KEY), gone("b"), offset=1)
+
+    async with store_of(path) as store:
+        [tally] = [tally async for tally in store.edit(slow())]
+    assert changed(tally)
+    assert load(path) == state("a", "b", "c", "d")
+    assert names(tmp_path) == ["u_s.json"]
+
+
+@pytest.mark.parametrize("linked", [True, False])
+async def test_an_agent_that_saves_at_the_last_moment_wins(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, linked: bool
+) -> None:
+    """The file that it opened gets its name back, and what it writes later is in it."""
+    path = tmp_path / "u_s.json"
+    saved(path, state("a", "b", "c"))
+    named = path
+    if linked:
+        named = tmp_path / "link" / "u_s.json"
+        named.parent.mkdir()
+        named.symlink_to(path)
+    replace = AtomicFile.replace
+    agents = []
+
+    def late(file: AtomicFile) -> None:
+        agents.append(path.open("wb"))
+        replace(file)
+
+    monkeypatch.setattr(AtomicFile, "replace", late)
+    [tally] = await edit_file(named, edit_of(gone("a")))
+    assert changed(tally)
+    [agent] = agents
+    with agent:
+        agent.write(dump(state("a", "b", "c", "d")))
+    assert load(named) == state("a", "b", "c", "d")
+    assert named.is_symlink() == linked
+    assert names(tmp_path) == ["u_s.json"]
+
+
+async def test_where_files_have_one_name_only(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "u_s.json"
+    saved(path, state("a", "b"))
+
+    def refused(*_: object) -> None:
+        raise PermissionError
+
+    monkeypatch.setattr("os.link", refused)
+    [tally] = await edit_file(path, edit_of(gone("a")))
+    assert tally == Tally(KEY, deleted=1)
+    assert load(path) == state("b")
+
+
+async def test_a_file_that_is_cut_off_is_refused(tmp_path: Path) -> None:
+    """As a program leaves it that was killed while it saved; the others are edited."""
+    for name in ("a", "b", "c"):
+        saved(tmp_path / f"{name}_s.json", state("a", "b"))
+    broken = tmp_path / "b_s.json"
+    broken.write_bytes(broken.read_bytes()[:-20])
+    before = broken.read_bytes()
+    keys = [MemoryKey(name, "s") for name in ("a", "b", "c")]
+    async with store_of(tmp_path) as store:
+        tallies = await edited(store, *(edit_of(gone("a"), key) for key in keys))
+    found = {tally.key.user: tally.failure.code if tally.failure else "" for tally in tallies}
+    assert found == {"a": "", "b": "refused", "c": ""}
+    assert broken.read_bytes() == before
+    assert load(tmp_path / "c_s.json") == state("b")
+
+
+# Redis
+
+
+@pytest.fixture
+def url(redis_url: str) -> str:
+    return f"{redis_url}?layout=session"
+
+
+NAME = "user_id:u:session:s:state"
+
+
+@pytest.mark.parametrize("count", [3, 40_000], ids=["in hand", "staged"])
+@pytest.mark.parametrize("option", ["", "&ttl=50"])
+async def test_a_state_in_redis_keeps_its_expiry(
+    client: redis.Redis, url: str, count: int, option: str
+) -> None:
+    """Also where the location says how long what is written shall live."""
+    ids = [f"m{number:06}" for number in range(count)]
+    for life in (None, 1000):
+        client.set(NAME, dump(state(*ids)), ex=life)
+        async with store_of(url + option) as store:
+            [tally] = await edited(store, edit_of(gone(*ids[1::2])))
+        assert tally == Tally(KEY, deleted=len(ids[1::2]))
+        assert json.loads(client.get(NAME) or "") == state(*ids[::2])
+        left = client.ttl(NAME)
+        assert left == -1 if life is None else 990 <= left <= 1000
+        assert client.dbsize() == 1
+
+
+@pytest.mark.parametrize("count", [3, 40_000], ids=["in hand", "staged"])
+async def test_an_agent_that_saves_to_redis_meanwhile_wins(
+    client: redis.Redis, url: str, count: int
+) -> None:
+    ids = [f"m{number:06}" for number in range(count)]
+    client.set(NAME, dump(state(*ids)))
+
+    async def slow() -> AsyncIterator[Edit]:
+        yield Edit(Memory(KEY), gone(ids[0]), last=False)
+        client.set(NAME, dump(state(*ids, "new")))
+        yield Edit(Memory(KEY), gone(ids[1]), offset=1)
+
+    async with store_of(url) as store:
+        [tally] = [tally async for tally in store.edit(slow())]
+        assert changed(tally)
+        assert json.loads(client.get(NAME) or "") == state(*ids, "new")
+        assert client.dbsize() == 1
+        [tally] = await edited(store, edit_of(gone("new")))
+        assert tally == Tally(KEY, deleted=1)
+
+
+async def test_a_state_made_anew_in_redis_expires(client: redis.Redis, url: str) -> None:
+    async with store_of(url) as store:
+        [tally] = await edited(store, edit_of([put(entry("a"))], summary="s", ttl=1000.0))
+    assert tally == Tally(KEY, written=1)
+    found = json.loads(client.get(NAME) or "")
+    assert found == {"memory": {"_compressed_summary": "s", "content": [[message("a"), []]]}}
+    assert 990 <= client.ttl(NAME) <= 1000
