@@ -1,0 +1,248 @@
+"""Archives that are edited: what is copied, what changes, and how often the file is read."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import AsyncIterator, Iterable
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from memctl import codec, location
+from memctl.errors import Unavailable
+from memctl.model import Change, Edit, Entry, Memory, MemoryKey, Tally
+from memctl.registry import make_store
+from memctl.selection import Selection
+from memctl.store import PAGE_BYTES, Store
+from memctl.stores.archive import store as archive
+from memctl.stores.archive.edit import Revision
+from tests.stores.test_archive import ENDINGS, entries, entry, page, write
+
+KEYS = [MemoryKey(f"u{number}", "s") for number in range(6)]
+
+
+def store_of(path: Path) -> Store:
+    return make_store(location.parse(str(path)), change=True)
+
+
+def gone(*found: Entry) -> list[Change]:
+    return [Change(one.id, one.marks) for one in found]
+
+
+def put(one: Entry, after: str | None = None) -> Change:
+    return Change(one.id, None, one.marks, one.message, after, one.index)
+
+
+async def edited(store: Store, *edits: Edit) -> list[Tally]:
+    async def stream() -> AsyncIterator[Edit]:
+        for one in edits:
+            yield one
+
+    return [tally async for tally in store.edit(stream())]
+
+
+def edit_of(key: MemoryKey, changes: Iterable[Change], **about: Any) -> Edit:
+    return Edit(Memory(key, **about), list(changes))
+
+
+async def read(path: Path) -> dict[MemoryKey, tuple[Memory, list[Entry]]]:
+    found: dict[MemoryKey, tuple[Memory, list[Entry]]] = {}
+    async with make_store(location.parse(str(path))) as store:
+        async for one in store.read(Selection()):
+            found.setdefault(one.memory.key, (one.memory, []))[1].extend(one.entries)
+    return found
+
+
+async def ids(path: Path) -> dict[MemoryKey, list[str]]:
+    return {key: [one.id for one in some] for key, (_, some) in (await read(path)).items()}
+
+
+@pytest.fixture
+def passes(monkeypatch: pytest.MonkeyPatch) -> list[Revision]:
+    """The passes that are made over archives."""
+    made: list[Revision] = []
+
+    class Counted(Revision):
+        def __init__(self, *about: Any) -> None:
+            super().__init__(*about)
+            made.append(self)
+
+    monkeypatch.setattr(archive, "Revision", Counted)
+    return made
+
+
+@pytest.mark.parametrize("ending", ENDINGS)
+async def test_one_pass_for_all_memories(
+    tmp_path: Path, passes: list[Revision], ending: str
+) -> None:
+    path = tmp_path / f"a.{ending}"
+    await write(path, *(page(entries(5), key) for key in KEYS))
+    async with store_of(path) as store:
+        edits = [edit_of(key, gone(*entries(2))) for key in KEYS[1:5]]
+        tallies = await edited(store, *edits)
+        assert tallies == [Tally(key, deleted=2) for key in KEYS[1:5]]
+    assert len(passes) == 1
+    found = await ids(path)
+    assert list(found) == KEYS
+    assert found[KEYS[0]] == found[KEYS[5]] == [f"m{number}" for number in range(5)]
+    assert all(found[key] == ["m2", "m3", "m4"] for key in KEYS[1:5])
+
+
+async def test_edits_in_any_order(tmp_path: Path, passes: list[Revision]) -> None:
+    """Each that comes too late for a pass begins another; what was tallied is in the file."""
+    path = tmp_path / "a.ndjson"
+    await write(path, *(page(entries(3), key) for key in KEYS))
+    order = [2, 4, 1, 1, 5, 0]
+    changes = [gone(*entries(1)), gone(*entries(1, 1)), gone(*entries(1, 2))]
+    edits = [edit_of(KEYS[n], changes[order[:at].count(n)]) for at, n in enumerate(order)]
+    counts = []
+
+    async def stream() -> AsyncIterator[Edit]:
+        for one in edits:
+            yield one
+
+    async with store_of(path) as store:
+        async for tally in store.edit(stream()):
+            assert tally.failure is None
+            counts.append(len(await ids(path)))
+    assert len(counts) == len(order)
+    assert len(passes) == 4
+    left = {key: len(some) for key, some in (await ids(path)).items()}
+    assert left == {key: 3 - order.count(number) for number, key in enumerate(KEYS)}
+
+
+async def test_what_is_not_edited_is_copied_as_lines(tmp_path: Path) -> None:
+    """What this memctl would write otherwise, and what it does not know, stays."""
+    path = tmp_path / "a.ndjson"
+    await write(path, *(page(entries(3), key, summary="s") for key in KEYS[:2]))
+    lines = path.read_bytes().splitlines(keepends=True)
+    odd = lines[1].replace(
+        b'"attributes":{}', b'"attributes":{"note": 1.0, "place":"agent.memory"}'
+    )
+    strange = lines[2].replace(b'"content"', b'"\\u0063ontent"')
+    lines[1:3] = [odd, strange]
+    rewritten(path, lines)
+    async with store_of(path) as store:
+        edits = [edit_of(KEYS[0], gone(*entries(1, 2))), edit_of(KEYS[1], [], summary="t")]
+        assert not [tally for tally in await edited(store, *edits) if tally.failure]
+    after = path.read_bytes().splitlines(keepends=True)
+    assert after[1:4] == [odd, strange, lines[3]]
+    async with store_of(path) as store:
+        await edited(store, edit_of(KEYS[0], [], summary="t"))
+    after = path.read_bytes().splitlines(keepends=True)
+    memory = json.loads(after[1])["memory"]
+    assert memory == json.loads(odd)["memory"] | {"summary": "t"}
+    assert (await read(path))[KEYS[0]][0].place == "agent.memory"
+
+
+def rewritten(path: Path, lines: list[bytes]) -> None:
+    """Puts other lines into an archive, whose end stays right."""
+
+    end = json.loads(lines[-1])
+    end["end"]["digest"] = f"sha256:{sha256(b''.join(lines[:-1])).hexdigest()}"
+    lines[-1] = json.dumps(end).encode() + b"\n"
+    path.write_bytes(b"".join(lines))
+
+
+async def test_lines_of_other_forms_are_edited(tmp_path: Path) -> None:
+    """Without ids, as memctl 0.1 wrote them, and with the fields in another order."""
+    path = tmp_path / "a.ndjson"
+    await write(path, page([entry("a"), entry("b", "x"), entry("c"), entry("d", "y")], KEYS[0]))
+    lines = path.read_bytes().splitlines(keepends=True)
+    lines[2] = lines[2].replace(b',"id":"a"', b"")
+    lines[3] = lines[3].replace(b',"id":"b"', b"")
+    value = json.loads(lines[4])
+    lines[4] = json.dumps({"id": "c", "marks": [], "message": value["message"]}).encode() + b"\n"
+    rewritten(path, lines)
+    changes = [Change("b", ("x",), ("z", "x")), Change("c", (), ("z",)), Change("d", ("y",))]
+    async with store_of(path) as store:
+        [tally] = await edited(store, edit_of(KEYS[0], changes))
+        assert tally == Tally(KEYS[0], 2, 1)
+    [(_, found)] = (await read(path)).values()
+    expected = [entry("a"), entry("b", "z", "x"), entry("c", "z")]
+    assert [one._replace(message=codec.canonical(one.message)) for one in found] == [
+        one._replace(message=codec.canonical(one.message)) for one in expected
+    ]
+    assert path.read_bytes().splitlines(keepends=True)[2] == lines[2]
+
+
+async def test_a_memory_stays_when_its_messages_go(tmp_path: Path) -> None:
+    path = tmp_path / "a.ndjson"
+    about: dict[str, Any] = {"summary": "s", "ttl": 9.5, "place": "agent.memory"}
+    part = MemoryKey("u", "s", "agent.memory")
+    await write(path, page(entries(3), part, **about), page(entries(3), KEYS[0]))
+    async with store_of(path) as store:
+        [tally] = await edited(store, edit_of(part, gone(*entries(3))))
+        assert tally == Tally(part, deleted=3)
+        infos = {info.key: info.messages async for info in store.memories(Selection())}
+        assert infos == {part: 0, KEYS[0]: 3}
+    memory, found = (await read(path))[part]
+    assert (memory, memory.place, found) == (Memory(part, **about), "agent.memory", [])
+
+
+@pytest.mark.parametrize("large", [False, True])
+async def test_failures_harm_no_other_memory(tmp_path: Path, large: bool) -> None:
+    """Large ones wait on the disk until it is sure that all changes fit."""
+    path = tmp_path / "a.ndjson.zst"
+    content = "l" * (PAGE_BYTES // 20 if large else 1)
+    some = [entry(f"m{number}", content=content) for number in range(50)]
+    await write(path, *(page(some, key) for key in KEYS))
+    missing = MemoryKey("nobody", "s")
+    bad = gone(entry("m60"))
+    async with store_of(path) as store:
+        edits = [
+            edit_of(KEYS[0], gone(*some[:9])),
+            Edit(Memory(KEYS[1]), gone(*some[:9]), 0, False),
+            Edit(Memory(KEYS[1]), bad, 9),
+            edit_of(missing, bad),
+            Edit(Memory(KEYS[2]), [], summary="another"),
+            edit_of(KEYS[3], [put(entry("new", content=content)), *gone(*some[-9:])]),
+        ]
+        tallies = await edited(store, *edits)
+    failed = {tally.key: tally.failure.code for tally in tallies if tally.failure}
+    assert failed == dict.fromkeys([KEYS[1], missing, KEYS[2]], "changed")
+    found = {key: len(one) for key, one in (await ids(path)).items()}
+    assert found == dict(zip(KEYS, [41, 50, 50, 42, 50, 50], strict=True))
+    assert os.listdir(tmp_path) == ["a.ndjson.zst"]
+
+
+async def test_where_nothing_changes_the_file_stays(tmp_path: Path) -> None:
+    path = tmp_path / "a.ndjson"
+    await write(path, page(entries(3), KEYS[0], summary="s"))
+    before = path.stat()
+    async with store_of(path) as store:
+        tallies = await edited(
+            store,
+            edit_of(KEYS[0], [], summary="s"),
+            edit_of(KEYS[1], []),
+            edit_of(KEYS[2], gone(entry("a"))),
+        )
+    assert [bool(tally.failure) for tally in tallies] == [False, False, True]
+    assert path.stat() == before
+
+
+async def test_memories_made_anew_come_last(tmp_path: Path) -> None:
+    path = tmp_path / "a.ndjson"
+    await write(path, page(entries(2), KEYS[0]), page(entries(2), KEYS[1]))
+    async with store_of(path) as store:
+        new = edit_of(KEYS[2], [put(entry("a", "x")), put(entry("b"))], summary="s", ttl=5.0)
+        tallies = await edited(store, edit_of(KEYS[0], gone(*entries(1))), new)
+        assert tallies == [Tally(KEYS[0], deleted=1), Tally(KEYS[2], written=2)]
+    found = await read(path)
+    assert list(found) == KEYS[:3]
+    assert found[KEYS[2]] == (Memory(KEYS[2], "s", 5.0), [entry("a", "x"), entry("b")])
+
+
+async def test_another_program_that_writes_meanwhile_wins(tmp_path: Path) -> None:
+    path = tmp_path / "a.ndjson"
+    await write(path, page(entries(3), KEYS[0]))
+    async with store_of(path) as store:
+        other = path.read_bytes()
+        path.write_bytes(other)
+        os.utime(path, (1, 1))
+        with pytest.raises(Unavailable, match="changed"):
+            await edited(store, edit_of(KEYS[0], gone(*entries(1))))
+    assert path.read_bytes() == other
