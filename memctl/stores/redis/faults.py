@@ -11,65 +11,25 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
 from itertools import chain, islice
-from typing import Any
-
-from redis.exceptions import ResponseError
 
 from memctl.model import Fault, MemoryKey
 from memctl.selection import Selection
 from memctl.stores._id_set import IdSet
 from memctl.stores.redis.keys import MARK, MARKS_INDEX, MESSAGES, PAYLOAD, STATE, Keys, decode
-from memctl.stores.redis.look import Chunks, ids_of, ranges
+from memctl.stores.redis.listed import EXAMPLES, Lister, Lists, Some, length_of
 from memctl.stores.redis.scan import Named, list_pages
 from memctl.stores.redis.wire import WRONG_TYPE, Wire
 
-EXAMPLES = 3
-
+ABSENT = -2
+"""What PTTL says of a key that does not exist."""
 APART = 5000
 """Keys whose lives differ by less, in milliseconds, were given them at once."""
 
-_MEMORIES = 128
-_IDS = 10_000
+_KEYS = 10_000
 _SUSPECTS = 1000
 """How many payloads of a memory are looked at again: more were not added within a moment."""
 _COUNT = b"2000"
-
-
-@dataclass(slots=True)
-class Some:
-    """How many there are of something, and a few names."""
-
-    count: int = 0
-    names: list[str] = field(default_factory=list)
-
-    def add(self, name: bytes) -> None:
-        """Counts one more."""
-        self.count += 1
-        if len(self.names) < EXAMPLES:
-            self.names.append(decode(name))
-
-    def fault(self, code: str, key: MemoryKey | None, detail: str = "") -> Iterator[Fault]:
-        """What it makes, if there is any."""
-        if self.count:
-            yield Fault(code, key, self.count, tuple(self.names), detail)
-
-
-@dataclass(slots=True)
-class Lists:
-    """The lists of a memory at one moment."""
-
-    named: Named
-    ttl: int
-    """As PTTL tells it, for the list of messages."""
-    at: float
-    """When that was, in seconds of ``time.monotonic``."""
-    index: set[bytes]
-    ids: Chunks
-    listed: IdSet
-    marks: dict[bytes, Some]
-    """The mark lists, and what they name that is in no message list."""
 
 
 class Examination:
@@ -89,85 +49,22 @@ class Examination:
         self._where = where
         self._memories = memories
         self._marks = marks
-        self._listed = IdSet()
-        """The keys of all payloads that a list names."""
+        self._lister = Lister(wire, memories, marks)
+        self.gaps: list[MemoryKey] = []
+        """The memories that list an id without payload, or did a moment ago."""
 
     def faults(self) -> Iterator[list[Fault]]:
         """What is found, some at a time."""
-        for lists in self._lists():
+        for lists in self._lister.all():
             yield list(chain(_repeats(lists), _marks(lists), self._lives(lists)))
         yield list(self._lone_marks())
         yield list(self._strays())
 
+    def marks_of(self, base: bytes) -> tuple[bytes, ...]:
+        """The marks of a memory that have a list."""
+        return self._marks.get(base, ())
+
     # Lists
-
-    def _lists(self) -> Iterator[Lists]:
-        for some in self._groups():
-            commanded = [[ranges(key, size) for key, size in keys] for _, keys in some]
-            commands = chain.from_iterable(
-                (
-                    (b"PTTL", named.base + MESSAGES),
-                    (b"SMEMBERS", named.base + MARKS_INDEX),
-                    *chain.from_iterable(each),
-                )
-                for (named, _), each in zip(some, commanded, strict=True)
-            )
-            replies = self._wire.atomic(commands, tolerate=WRONG_TYPE)
-            found = [
-                self._taken(named, replies, [len(part) for part in each])
-                for (named, _), each in zip(some, commanded, strict=True)
-            ]
-            yield from found
-
-    def _groups(self) -> Iterator[list[tuple[Named, list[tuple[bytes, int]]]]]:
-        """Memories with their lists and the lengths of these: one that is large, or many."""
-        source = iter(self._memories)
-        while some := list(islice(source, _MEMORIES)):
-            keys = [
-                [named.base + MESSAGES]
-                + [named.base + MARK + mark for mark in self._marks.get(named.base, ())]
-                for named in some
-            ]
-            asked = ((b"LLEN", key) for key in chain.from_iterable(keys))
-            lengths = iter(self._wire.ask(asked, tolerate=WRONG_TYPE))
-            group: list[tuple[Named, list[tuple[bytes, int]]]] = []
-            held = 0
-            for named, its in zip(some, keys, strict=True):
-                sizes = [_length(length) for length in islice(lengths, len(its))]
-                if group and held + sum(sizes) > _IDS:
-                    yield group
-                    group, held = [], 0
-                group.append((named, list(zip(its, sizes, strict=True))))
-                held += sum(sizes)
-            yield group
-
-    def _taken(self, named: Named, replies: Iterator[Any], parts: list[int]) -> Lists:
-        """The lists of a memory, of their replies in turn."""
-        ttl, index = islice(replies, 2)
-        listed = IdSet()
-        start = named.base + PAYLOAD
-
-        def noted(chunks: Iterator[Any]) -> Iterator[Any]:
-            for chunk in chunks:
-                ids = ids_of(chunk)
-                listed.add(ids)
-                self._listed.add(start + id for id in ids)
-                yield ids
-
-        ids = Chunks(noted(islice(replies, parts[0])))
-        marks = {}
-        for mark, count in zip(self._marks.get(named.base, ()), parts[1:], strict=True):
-            lone = Some()
-            held = 0
-            for chunk in islice(replies, count):
-                for id in ids_of(chunk):
-                    held += 1
-                    if id not in listed:
-                        lone.add(id)
-            if held:  # an empty list is none any more
-                marks[mark] = lone
-        known = set() if isinstance(index, ResponseError) else set(index)
-        return Lists(named, ttl, time.monotonic(), known, ids, listed, marks)
 
     def _lone_marks(self) -> Iterator[Fault]:
         """Mark lists whose memory is gone."""
@@ -180,7 +77,7 @@ class Examination:
                 [*((b"LLEN", name) for name in lists), (b"EXISTS", base + MESSAGES)],
                 tolerate=WRONG_TYPE,
             )
-            count = sum(map(_length, lengths))
+            count = sum(map(length_of, lengths))
             if count and not there:
                 named = ", ".join(map(repr, map(decode, marks[:EXAMPLES])))
                 yield Fault("orphan-mark", key, count, (), f"{named}: the memory is gone")
@@ -195,40 +92,37 @@ class Examination:
             beside.append(named.base + MARKS_INDEX)
         payloads = (named.base + PAYLOAD + id for ids in lists.ids.all() for id in ids)
         early, never = Some(), Some()
+        gap = False
         for key, ttl in self._ttls(chain(beside, payloads)):
+            gap = gap or ttl == ABSENT
             if ttl == -1 and lists.ttl >= 0:
                 never.add(key.removeprefix(named.base + b":"))
             elif ttl >= 0:
                 passed = (time.monotonic() - lists.at) * 1000
                 if lists.ttl == -1 or ttl + passed < lists.ttl - APART:
                     early.add(key.removeprefix(named.base + b":"))
+        if gap:
+            self.gaps.append(named.key)
         yield from early.fault("expires-early", named.key)
         yield from never.fault("never-expires", named.key)
 
     def _ttls(self, keys: Iterable[bytes]) -> Iterator[tuple[bytes, int]]:
         source = iter(keys)
-        while some := list(islice(source, _IDS)):
+        while some := list(islice(source, _KEYS)):
             yield from zip(some, self._wire.ask((b"PTTL", key) for key in some), strict=True)
 
     # Payloads
 
     def _strays(self) -> Iterator[Fault]:
         """Payloads that no list names."""
-        bases = {named.base for named in self._memories}
-        found: dict[bytes, list[bytes]] = {}
+        found: dict[bytes, tuple[MemoryKey, list[bytes]]] = {}
         counts: dict[bytes, int] = {}
-        for key in self.scanned():
-            if key in self._listed:
-                continue
-            base = owner(key, bases)
+        for base, name, key in self.suspects():
             counts[base] = counts.get(base, 0) + 1
-            some = found.setdefault(base, [])
+            _, some = found.setdefault(base, (name, []))
             if len(some) < _SUSPECTS:
                 some.append(key)
-        for base, keys in found.items():
-            name = self._key(base)
-            if name is None:
-                continue
+        for base, (name, keys) in found.items():
             if counts[base] < _SUSPECTS:
                 keys = list(self.unlisted(base, keys))
                 counts[base] = len(keys)
@@ -236,7 +130,20 @@ class Examination:
                 ids = tuple(decode(key[len(base) + len(PAYLOAD) :]) for key in keys[:EXAMPLES])
                 yield Fault("payload-without-id", name, counts[base], ids)
 
-    def scanned(self) -> Iterator[bytes]:
+    def suspects(self) -> Iterator[tuple[bytes, MemoryKey, bytes]]:
+        """Payloads that no list named: base and memory, and their keys; some may come twice.
+
+        To be asked for behind ``faults``, which looks at the lists.
+        """
+        bases = {named.base for named in self._memories}
+        for key in self._scanned():
+            if key not in self._lister.listed:
+                base = _owner(key, bases)
+                memory = self._key(base)
+                if memory is not None:
+                    yield base, memory, key
+
+    def _scanned(self) -> Iterator[bytes]:
         """The keys that look like payloads of selected memories; some may come twice."""
         pattern = self._keys.pattern(self._where, PAYLOAD + b"*")
         cursor = b"0"
@@ -264,7 +171,7 @@ class Examination:
         return next((key for key in self._keys.readings(base) if self._where.has_key(key)), None)
 
 
-def owner(key: bytes, bases: set[bytes]) -> bytes:
+def _owner(key: bytes, bases: set[bytes]) -> bytes:
     """What the key of a payload begins with: the longest of the bases, or what looks like one."""
     at = key.rfind(PAYLOAD)
     first = at
@@ -293,7 +200,3 @@ def _marks(lists: Lists) -> Iterator[Fault]:
     yield from lone.fault("orphan-mark", key)
     code = "marks-index-stale" if lists.index else "marks-index-missing"
     yield from unnamed.fault(code, key)
-
-
-def _length(reply: Any) -> int:
-    return 0 if isinstance(reply, ResponseError) else reply

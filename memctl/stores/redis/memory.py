@@ -14,7 +14,7 @@ from memctl.errors import MemctlError
 from memctl.location import Location
 from memctl.model import Edit, Fault, Memory, MemoryInfo, MemoryKey, Page, Tally, WriteMode
 from memctl.selection import Selection
-from memctl.store import Capability, Store
+from memctl.store import Capability, Note, Record, Store
 from memctl.stores._batches import Large, Small, gather
 from memctl.stores._catalogue import catalogue
 from memctl.stores._pages import together
@@ -24,6 +24,7 @@ from memctl.stores.redis.faults import Examination
 from memctl.stores.redis.incoming import InHand, Refused, Staged
 from memctl.stores.redis.keys import Keys
 from memctl.stores.redis.lock import RedisLock
+from memctl.stores.redis.mend import MENDS, Mender
 from memctl.stores.redis.read import Reader
 from memctl.stores.redis.scan import Catalogue, Named
 from memctl.stores.redis.server import RedisServer
@@ -42,6 +43,7 @@ class RedisMemoryStore(Store):
 
     kind = "redis"
     brief = True
+    mends = MENDS
     capabilities = Capability.TTL | Capability.PARALLEL
 
     def __init__(self, location: Location, *, create: bool = False) -> None:
@@ -113,6 +115,14 @@ class RedisMemoryStore(Store):
             while (some := await in_thread(wire, partial(next, found, None))) is not None:
                 for fault in some:
                     yield fault
+
+    async def mend(self, code: str, where: Selection, note: Note) -> int:
+        async with self._server.wire() as wire:
+            return await Mender(wire, self._keys, self._catalogue).mend(code, where, note)
+
+    async def unmend(self, records: AsyncIterator[Record]) -> int:
+        async with self._server.wire() as wire:
+            return await Mender(wire, self._keys, self._catalogue).unmend(records)
 
     async def outlines(self, where: Selection) -> AsyncIterator[Page]:
         """See ``Store.outlines``; a payload counts that ``read`` leaves out as no JSON object."""
