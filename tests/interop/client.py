@@ -62,6 +62,16 @@ class AgentScope:
         """What an agent sees of each memory: see ``worker.read``."""
         return self._ask({"do": "read", "place": place_of(place, nested), "memories": memories})
 
+    def call(
+        self, place: str, memory: dict[str, Any], *calls: list[Any], nested: bool = False
+    ) -> list[Any]:
+        """What methods of a memory give: see ``worker``."""
+        asked = {"user": memory["user"], "session": memory["session"], "calls": calls}
+        request = {"do": "call", "place": place_of(place, nested), "memories": [asked]}
+        given: list[Any]
+        [given] = self._ask(request)
+        return given
+
     @contextmanager
     def talking(
         self, place: str, memories: list[dict[str, Any]], until: Path
@@ -80,7 +90,7 @@ class AgentScope:
             until.touch()
             said.update(self._answer()[0])
 
-    def _ask(self, request: dict[str, Any]) -> list[dict[str, Any]]:
+    def _ask(self, request: dict[str, Any]) -> list[Any]:
         self._send(request)
         return self._answer()
 
@@ -89,13 +99,13 @@ class AgentScope:
         self._process.stdin.write(json.dumps(request) + "\n")
         self._process.stdin.flush()
 
-    def _answer(self) -> list[dict[str, Any]]:
+    def _answer(self) -> list[Any]:
         assert self._process.stdout
         line = self._process.stdout.readline()
         assert line, f"the worker ended:\n{self._log.read_text()[-3000:]}"
         reply = json.loads(line)
         assert "error" not in reply, f"AgentScope failed: {reply['error']}"
-        answer: list[dict[str, Any]] = reply["answer"]
+        answer: list[Any] = reply["answer"]
         return answer
 
 

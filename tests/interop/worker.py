@@ -11,6 +11,9 @@ A place is ``{"kind": "sql", "url"}`` (SQLAlchemy's URL), ``{"kind": "redis", "u
 ``messages``, a list of pairs of a message and its marks; one to read has ``user``, ``session`` and
 the ``marks`` to ask for.
 
+``{"do": "call", ...}`` calls methods of each memory: ``calls`` are pairs of a name and keyword
+arguments, and the answer is what they gave, such as ``["delete_by_mark", {"mark": ["hint"]}]``.
+
 ``{"do": "talk", "until": PATH, ...}`` adds exchanges to memories, in turn, until there is a file at
 the path; each exchange is a question and its reply, added at once.  It answers with their numbers.
 """
@@ -130,6 +133,11 @@ async def read(memory: MemoryBase, about: dict[str, Any]) -> dict[str, Any]:
     }
 
 
+async def call(memory: MemoryBase, about: dict[str, Any]) -> list[Any]:
+    """Calls methods of the memory in turn; gives what they gave."""
+    return [await getattr(memory, name)(**arguments) for name, arguments in about["calls"]]
+
+
 async def talk(
     place: dict[str, Any], memories: list[dict[str, Any]], enough: Callable[[], bool]
 ) -> int:
@@ -151,14 +159,14 @@ async def talk(
     return number
 
 
-async def answer(request: dict[str, Any]) -> list[dict[str, Any]]:
+async def answer(request: dict[str, Any]) -> list[Any]:
     """Does what is asked for each memory in turn."""
     if request["do"] == "talk":
         enough = Path(request["until"]).exists
         number = await talk(request["place"], request["memories"], enough)
         return [{"exchanges": number}]
-    work = {"write": write, "read": read}[request["do"]]
-    answers = []
+    work = {"write": write, "read": read, "call": call}[request["do"]]
+    answers: list[Any] = []
     for about in request["memories"]:
         async with opened(request["place"], about) as memory:
             answers.append(await work(memory, about))
