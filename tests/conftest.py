@@ -102,16 +102,22 @@ def redis_url(servers: Servers) -> str:
     return servers.redis.fresh()
 
 
+@pytest.fixture(autouse=True)
+def _away(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Keeps the user's configuration and state out of the tests, and the tests out of them."""
+    home = tmp_path_factory.mktemp("xdg")
+    for name in ("CONFIG", "STATE", "CACHE", "DATA"):
+        monkeypatch.setenv(f"XDG_{name}_HOME", str(home / name.lower()))
+
+
 @pytest.fixture
-def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Result]:
-    """Runs a command of memctl in this process, away from the user's configuration and state.
+def run() -> Callable[..., Result]:
+    """Runs a command of memctl in this process.
 
     ``run("migrate", source, target, input="")`` gives the exit code, stdout and stderr.
     """
     from memctl.cli import app
 
-    for name in ("CONFIG", "STATE", "CACHE", "DATA"):
-        monkeypatch.setenv(f"XDG_{name}_HOME", str(tmp_path / ".xdg" / name.lower()))
     runner = CliRunner()
 
     def call(*arguments: object, input: str | bytes | None = None) -> Result:

@@ -80,10 +80,8 @@ class Changing:
             journal = None if outcome.dry_run else self._journal(stack)
             try:
                 if journal is None or asks:
-                    wait_for(self._plan(planner, journal, check, lock=False))
-                    if journal is None:
-                        approve(outcome)
-                    elif outcome.changes.planned.memories and approve(outcome):
+                    something = wait_for(self._plan(planner, journal, check))
+                    if approve(outcome) and something and journal is not None:
                         wait_for(self._carry_out(planner, journal), self._stop)
                 else:
                     wait_for(self._at_once(planner, journal, check, approve), self._stop)
@@ -140,14 +138,10 @@ class Changing:
         planner: Planner,
         journal: Journal | None,
         check: Callable[[Store], Any] | None,
-        *,
-        lock: bool,
-    ) -> None:
+    ) -> bool:
         change = journal is not None
         async with opened(make_store(self._location, change=change), self._output) as store:
-            if lock:
-                await store.lock(holder())
-            await self._look(store, planner, journal, check)
+            return await self._look(store, planner, journal, check)
 
     async def _look(
         self,
@@ -162,17 +156,17 @@ class Changing:
         with self._output.progress("planning") as progress:
             edits = planner(store, self._where)
             if journal is None:
-                await count(edits, report, progress)
+                something = await count(edits, report, progress)
             else:
-                await plan(edits, journal, report, progress)
-        if not report.planned.memories and self._where.named:
+                something = await plan(edits, journal, report, progress)
+        if not something and self._where.named:
             async with closing(store.headers(scope(self._where))) as memories:
                 found = await anext(memories, None)
             path = self._location.options.get("path")
             refuse_absent(self._where, int(found is not None), store.label, path)
         if check is not None:
             await check(store)
-        return bool(report.planned.memories)
+        return something
 
     async def _carry_out(self, planner: Planner, journal: Journal) -> None:
         async with opened(make_store(self._location, change=True), self._output) as store:

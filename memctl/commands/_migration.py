@@ -118,9 +118,14 @@ class Migration:
                 if verify and not dry_run and self._outcome.copied.memories.written:
                     await self._verify(destination)
 
+    @property
+    def _recorded(self) -> bool:
+        """Whether what is changed is being written down."""
+        return self._recording is not None and self._recording.begun
+
     async def _record(self, target: Store) -> None:
         """Begins to write down what is changed, unless there is nothing in the target to lose."""
-        if self._recording is None or self._recording.begun:
+        if self._recording is None or self._recorded:
             return  # an attempt before this one did
         if await target.is_empty():
             self._recording = None
@@ -138,7 +143,7 @@ class Migration:
                 *(source, target, rest, self._options, report, progress, self._stop),
                 # What is compared by content leaves no outlines for ``follow`` to start from.
                 mirror=self._mirror if following and self._options.form is Form.OUTLINE else None,
-                recorder=self._recording,
+                recorder=self._recording if self._recorded else None,
             )
         self._copied = True
 

@@ -16,7 +16,8 @@ def record(run: ThisRun, command: str, argument: str, location: Location) -> Run
     address = _address(run, argument, location)
     label = location.label if location.path == Path() else address
     options = {name: location.options[name] for name in _KEPT if name in location.options}
-    return Run("", command, label, address, options)
+    secret = address != argument and "***" in label
+    return Run("", command, label, address, options, secret)
 
 
 _KEPT = ("path", "user", "session")

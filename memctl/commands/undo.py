@@ -20,8 +20,9 @@ from memctl.commands._options import (
     build,
 )
 from memctl.commands._putting_back import PuttingBack
+from memctl.commands._record import record
 from memctl.commands._reports import ChangeOutcome
-from memctl.errors import NotFound
+from memctl.errors import NotFound, Unavailable
 from memctl.journal.runs import Run, Runs
 from memctl.location import Location, visible
 from memctl.ops.undo import Reversal, reversals
@@ -79,14 +80,18 @@ def undo(
         return confirmed(this.output, f"undo the {what}?")
 
     archive = runs.replaced(undone)
-    if archive is not None:
-        back = PuttingBack(this, outcome, archive, parts, undone.id)
-        where = where.without(back.run(location, argument, where))
-    changing = Changing(this, outcome, argument, location, where)
-    changing.record.undoes = undone.id
     found = Reversal(outcome.changes.failures)
     try:
+        if archive is not None:
+            back = PuttingBack(this, outcome, archive, parts, undone.id)
+            where = where.without(back.run(location, argument, where))
+        changing = Changing(this, outcome, argument, location, where)
+        changing.record.undoes = undone.id
         changing.run(lambda opened, some: reversals(opened, parts, some, found), approve, asks=asks)
+    except Unavailable as error:
+        if undone.secret and store is None:
+            error.hint = "the password is not kept: name the store, undo RUN --store URL"
+        raise
     finally:
         if outcome.run and not outcome.changes.failures and not outcome.changes.left:
             undone.undone_by = outcome.run
@@ -112,7 +117,7 @@ def _location(this: ThisRun, undone: Run, store: str | None) -> tuple[Location, 
     """Where the run was, or is to be undone instead."""
     argument = store or undone.argument
     location = this.locate(argument)
-    if store is not None and location.label != undone.store:
+    if store is not None and record(this, "undo", store, location).argument != undone.argument:
         this.output.warn(f"the run was on {undone.store}, and is undone on {location.label}")
     return replace(location, options=location.options | undone.options), argument
 

@@ -43,7 +43,8 @@ class Run:
     store: str
     argument: str
     options: dict[str, str] = field(default_factory=dict)
-    selection: str = ""
+    secret: bool = False
+    """Whether the store was named with a password, which is not kept."""
     started: str = ""
     ended: str = ""
     outcome: str = ""
@@ -127,7 +128,9 @@ class Runs:
         Raises:
             Unavailable: the system refuses.
         """
-        run.id = f"{datetime.now():%Y%m%d-%H%M%S}-{secrets.token_hex(2)}"
+        now = datetime.now()
+        # In the order of time, and two within a millisecond still apart.
+        run.id = f"{now:%Y%m%d-%H%M%S}-{now.microsecond // 1000:03}{secrets.token_hex(1)}"
         run.started = _now()
         folder = self.folder / run.id
         with refusals(folder):

@@ -105,17 +105,20 @@ async def plan(
     return True
 
 
-async def count(edits: AsyncIterator[Edit], report: ChangeReport, progress: Progress) -> None:
-    """Says what would be changed.
+async def count(edits: AsyncIterator[Edit], report: ChangeReport, progress: Progress) -> bool:
+    """Says what would be changed; False where that is nothing.
 
     Raises:
         MemctlError: as the planning.
     """
+    something = False
     async with closing(_tidy(edits)) as found:
         async for edit in found:
+            something = True
             report.planned.add(edit)
             _note(report, edit)
             progress.advance(memories=int(edit.last), messages=len(edit.changes))
+    return something
 
 
 async def carry_out(

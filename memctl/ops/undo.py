@@ -151,7 +151,7 @@ class _Case:
     def _is(self, side: int) -> bool:
         """Whether all that the run changed is as it was before it (0), or after it (1)."""
         summary = self.summary[side]
-        if self.summary[1] is not None and summary is not None and self.now != summary:
+        if self.summary[1] is not None and (self.now or "") != (summary or ""):
             return False
         return all(_same(self.there.get(id), ends[side]) for id, ends in self.ends.items())
 
@@ -165,7 +165,7 @@ class _Case:
                 if after is None:
                     return f"the message {id!r} is there again"
                 return f"the message {id!r} has got other marks since"
-        if self.summary[1] is not None and self.now != self.summary[1]:
+        if self.summary[1] is not None and (self.now or "") != self.summary[1]:
             return "it has got another summary since"
         for id in self.anchors - self.seen:
             return f"the message {id!r}, behind which others stood, has gone since"

@@ -16,7 +16,8 @@ def outcome(report: ChangeReport, target: str, run: str | None, *, dry_run: bool
     """What a run changed, or would change, then every memory that it left alone."""
     shown = report.planned if dry_run else report.done
     text = Text(visible(target), "bold")
-    text.append("\n" + facts(shown, dry_run=dry_run), "not bold")
+    said = facts(shown, dry_run=dry_run) if report.planned.memories else "nothing matched"
+    text.append("\n" + said, "not bold")
     if report.failures:
         text.append(f", {count(len(report.failures), 'memory')} left as they were", "not bold")
     for key, failure in report.failures:
@@ -31,7 +32,7 @@ def outcome(report: ChangeReport, target: str, run: str | None, *, dry_run: bool
 def facts(changes: Changes, *, dry_run: bool = False) -> str:
     """``12 messages deleted in 3 memories``."""
     if not changes.memories:
-        return "nothing matched: nothing to change" if dry_run else "nothing was changed"
+        return "nothing was changed"
     would = "would be " if dry_run else ""
     parts = [
         f"{count(number, 'message')} {would}{word}"

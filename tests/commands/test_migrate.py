@@ -156,7 +156,8 @@ def test_append_brings_the_ids_that_lack(run: Run, database: str, target: str) -
 def test_replace_makes_the_target_the_source(run: Run, database: str, target: str) -> None:
     put(database, samples.entries(5))
     put(target, [samples.entry("m0000001", 42), samples.entry("own", 43)])
-    found = report(run("migrate", database, target, "--json", "--on-conflict", "replace"))
+    words = ("migrate", database, target, "--json", "--on-conflict", "replace", "--no-backup")
+    found = report(run(*words))
     assert (found["messages"]["written"], found["messages"]["deleted"]) == (5, 2)
     assert any("cannot be taken back" in text for text in found["warnings"])
     assert [(e.id, e.message, e.marks) for e in held(target)[ONE]] == [

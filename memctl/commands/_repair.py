@@ -1,0 +1,107 @@
+"""``doctor --repair``: edits of messages, and what the store mends itself, in one run."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from memctl.commands._changing import Changing, at_terminal, confirmed
+from memctl.commands._context import Run
+from memctl.commands._reports import ChangeOutcome
+from memctl.journal.runs import Journal
+from memctl.location import Location, visible
+from memctl.model import Fault
+from memctl.ops.change import Planner
+from memctl.ops.doctor.content import Limits
+from memctl.ops.doctor.findings import KINDS
+from memctl.ops.doctor.mending import Mends
+from memctl.ops.doctor.treatment import Treating
+from memctl.output.numbers import count
+from memctl.output.terminal import Output
+from memctl.selection import Selection
+from memctl.store import Store
+
+
+class RepairOutcome(ChangeOutcome):
+    """What was repaired; the report is that of ``doctor``."""
+
+    def __init__(self, target: str, *, dry_run: bool) -> None:
+        super().__init__("doctor", target, dry_run=dry_run)
+        self.mends = Mends(frozenset())
+        self.treating = Treating(frozenset(), Limits())
+
+    def report_to(self, output: Output) -> None:
+        """Nothing yet: what was mended is a part of what was found."""
+
+    def repaired(self) -> list[Fault]:
+        """What was mended, or would be, by memory where it was messages."""
+        failed = {key for key, _ in self.changes.failures}
+        found: list[Fault] = []
+        if self.begun or self.dry_run:
+            for key, codes in self.treating.mended.items():
+                if key not in failed:
+                    found += [Fault(code, key, number) for code, number in codes.items()]
+        mends = self.mends.planned if self.dry_run else self.mends.done
+        found += [Fault(code, None, number) for code, number in mends.items() if number]
+        order = {code: place for place, code in enumerate(KINDS)}
+        return sorted(found, key=lambda fault: (order[fault.code], fault.key or ("", "", "")))
+
+
+class Repairing(Changing):
+    """A run that repairs."""
+
+    def __init__(
+        self,
+        run: Run,
+        outcome: RepairOutcome,
+        argument: str,
+        location: Location,
+        where: Selection,
+        codes: frozenset[str],
+        limits: Limits,
+        *,
+        backup: bool,
+    ) -> None:
+        super().__init__(run, outcome, argument, location, where, backup=backup)
+        outcome.mends = Mends(codes)
+        outcome.treating = Treating(codes, limits)
+        self._repair = outcome
+        self._said = run.output
+
+    def repair(self, *, yes: bool) -> None:
+        """Looks what there is to do, asks, and does it.
+
+        Raises:
+            MemctlError: see ``Changing.run``.
+        """
+
+        def approve(_: ChangeOutcome) -> bool:
+            planned = self._repair.changes.planned.messages + self._repair.mends.planned.total()
+            if yes or self._repair.dry_run or not planned:
+                return True
+            asked = f"repair {count(planned, 'fault')} of {visible(self._repair.target)}?"
+            return confirmed(self._said, asked)
+
+        self.run(self._repair.treating, approve, asks=not yes and at_terminal())
+
+    async def _look(
+        self, store: Store, planner: Planner, journal: Journal | None, check: Any
+    ) -> bool:
+        something = await super()._look(store, planner, journal, check)
+        return await self._repair.mends.look(store, self._where) or something
+
+    async def _apply(self, store: Store, planner: Planner, journal: Journal) -> None:
+        if self._repair.changes.planned.memories:
+            await super()._apply(store, planner, journal)
+        else:
+            self._begin(journal)
+        if self._repair.mends.planned:
+            with self._output.progress("mending"):
+                await self._repair.mends.carry_out(store, self._where, journal.folder)
+            self._record.counts["mended"] = self._repair.mends.done.total()
+
+    def _begin(self, journal: Journal) -> None:
+        """Begins a run that edits nothing: its file of changes is whole, and empty."""
+        self._repair.begun = True
+        self._repair.run = self._record.id if self._backup else None
+        with journal.writer() as writer:
+            writer.finish()

@@ -1,0 +1,98 @@
+"""The file of mends: what a repair does to a store beside its messages (see ``Store.mend``).
+
+NDJSON, a record a line, each on the disk before what it tells of is done.  A last line that is cut
+off belongs to something that was not done.
+"""
+
+from __future__ import annotations
+
+import os
+from array import array
+from collections.abc import Iterator
+from pathlib import Path
+from types import TracebackType
+from typing import Any, BinaryIO, Self
+
+from memctl import codec
+from memctl.errors import BadData
+from memctl.journal.files import new_file, refusals, sync_folder
+
+NAME = "mends.ndjson"
+"""Its name in the folder of a run."""
+
+Record = dict[str, Any]
+
+
+class MendsWriter:
+    """Writes the file, which is made with the first record.  Used as a context manager."""
+
+    def __init__(self, folder: Path) -> None:
+        self.records = 0
+        self._path = folder / NAME
+        self._file: BinaryIO | None = None
+
+    def add(self, record: Record) -> None:
+        """Makes a record durable.
+
+        Raises:
+            Unavailable: the system refuses, for instance because the disk is full.
+        """
+        with refusals(self._path):
+            if self._file is None:
+                self._file = new_file(self._path)
+                sync_folder(self._path.parent)
+            self._file.write(codec.dumps(record) + b"\n")
+            self._file.flush()
+            os.fsync(self._file.fileno())
+        self.records += 1
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if self._file is not None:
+            self._file.close()
+
+
+def read_mends(folder: Path) -> Iterator[Record]:
+    """The records of a run, the last one first; none where it mended nothing.
+
+    Raises:
+        BadData: the file is damaged.
+        Unavailable: the system refuses.
+    """
+    path = folder / NAME
+    with refusals(path):
+        if not path.exists():
+            return
+        with path.open("rb") as file:
+            starts = _starts(file)
+            for start in reversed(starts):
+                file.seek(start)
+                yield _record(path, file.readline())
+
+
+def _starts(file: BinaryIO) -> array[int]:
+    """Where the whole lines begin."""
+    starts = array("q")
+    at = 0
+    for line in file:
+        if line.endswith(b"\n"):
+            starts.append(at)
+        at += len(line)
+    return starts
+
+
+def _record(path: Path, line: bytes) -> Record:
+    try:
+        record = codec.loads(line)
+    except ValueError as error:
+        raise BadData(f"{path} is damaged: {error}", "what it was to take back is lost") from error
+    if not isinstance(record, dict) or "code" not in record:
+        raise BadData(f"{path} is damaged: {line[:50]!r} is no record", "was it edited?")
+    return record

@@ -1,0 +1,65 @@
+"""What the tests of the changing commands need of a place, whatever the store."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable
+
+from memctl.model import Entry, MemoryKey
+from memctl.registry import make_store
+from memctl.selection import Selection
+from tests.conformance.backends import Place
+from tests.conformance.drive import read, write
+from tests.conformance.samples import Sample, sample
+
+Held = dict[MemoryKey, tuple[str | None, bool, list[tuple[str, tuple[str, ...], bytes]]]]
+
+
+def held(place: Place) -> Held:
+    """Summary, whether it expires, and ids, marks and texts of each memory."""
+
+    async def look() -> Held:
+        async with make_store(place.location) as store:
+            return {
+                key: (
+                    one.memory.summary,
+                    one.memory.ttl is not None,
+                    [
+                        (entry.id, tuple(sorted(entry.marks)), entry.message)
+                        for entry in one.entries
+                    ],
+                )
+                for key, one in (await read(store)).items()
+                if one.entries
+            }
+
+    return asyncio.run(look())
+
+
+def ids(place: Place, key: MemoryKey) -> list[str]:
+    """The ids of the messages of a memory, in order."""
+    return [id for id, _, _ in held(place).get(key, (None, False, []))[2]]
+
+
+def put(place: Place, memories: Iterable[Sample]) -> None:
+    """Writes new memories."""
+
+    async def fill() -> None:
+        async with place.store() as store:
+            tallies = await write(store, memories)
+            assert not any(tally.failure for tally in tallies.values()), tallies
+
+    asyncio.run(fill())
+
+
+def append(place: Place, key: MemoryKey, entries: list[Entry]) -> None:
+    """Adds messages behind those that a memory has, as an agent would."""
+
+    async def add() -> None:
+        async with place.store() as store:
+            found = await read(store, Selection(keys=frozenset({key})))
+            offset = len(found[key].entries) if key in found else 0
+            tallies = await write(store, [sample(key, entries)], offset=offset)
+            assert not tallies[key].failure
+
+    asyncio.run(add())

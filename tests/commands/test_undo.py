@@ -1,0 +1,298 @@
+"""``memctl undo`` and ``history``: what runs changed is put back, whatever the store."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import stat
+from pathlib import Path
+
+import pytest
+
+from memctl.model import MemoryKey
+from memctl.store import Capability
+from tests.commands.conftest import Run, fails, report
+from tests.commands.places import append, held, ids, put
+from tests.conformance import samples
+from tests.conformance.backends import BACKENDS, Backend, Place, new_place
+from tests.conformance.samples import sample
+from tests.conftest import Servers
+
+ACTIONS = {
+    "delete": ("delete", "--mark", "hint", "--yes"),
+    "delete everything": ("delete", "--all", "--yes"),
+    "delete the oldest": ("delete", "--keep-last", "3", "--yes"),
+    "mark": ("mark", "add", "new *", "--role", "user"),
+    "unmark": ("mark", "remove", "hint"),
+    "rename": ("mark", "rename", "hint", "compressed"),
+}
+
+
+@pytest.fixture(params=BACKENDS, ids=lambda backend: backend.name)
+def place(request: pytest.FixtureRequest, tmp_path: Path, servers: Servers) -> Place:
+    """A new and empty place of each store in turn."""
+    backend: Backend = request.param
+    return new_place(backend, tmp_path, servers)
+
+
+def act(run: Run, place: Place, name: str, *more: str) -> str:
+    """Does one of the actions, and gives the run."""
+    first, *rest = ACTIONS[name]
+    if first == "mark":
+        words = [first, rest[0], place.text, *rest[1:]]
+    else:
+        words = [first, place.text, *rest]
+    found: str = report(run(*words, *more, "--json"))["run"]
+    return found
+
+
+def fill(place: Place) -> list[MemoryKey]:
+    """Memories with summaries and expiries, where the store has a place for them."""
+    keys = place.keys(3)
+    able = place.store().capabilities
+    about = {
+        "summary": "what was said" if Capability.SUMMARIES in able else None,
+        "ttl": 5000.0 if Capability.TTL in able else None,
+    }
+    put(place, [sample(key, samples.entries(20 + n), **about) for n, key in enumerate(keys)])
+    return keys
+
+
+@pytest.mark.parametrize("action", ACTIONS)
+def test_it_is_as_it_was_and_back_again(run: Run, place: Place, action: str) -> None:
+    fill(place)
+    before = held(place)
+    done = act(run, place, action)
+    after = held(place)
+    assert after != before
+    dry = report(run("undo", done, "--store", place.text, "--dry-run", "--json"))
+    assert held(place) == after
+    undone = report(run("undo", done, "--store", place.text, "--json"))
+    assert held(place) == before
+    assert undone["undoes"] == done
+    assert {**dry["messages"]} == undone["messages"]
+    redone = report(run("undo", undone["run"], "--store", place.text, "--json"))
+    assert held(place) == after
+    assert run("undo", redone["run"], "--store", place.text).exit_code == 0
+    assert held(place) == before
+
+
+@pytest.mark.parametrize("action", ["delete", "delete the oldest", "delete everything"])
+def test_what_came_since_stays(run: Run, place: Place, action: str) -> None:
+    keys = fill(place)
+    before = {key: ids(place, key) for key in keys}
+    done = act(run, place, action)
+    if action == "delete everything" and place.store().capabilities is None:
+        return
+    for key in keys:
+        append(place, key, samples.entries(4, start=900))
+    assert run("undo", done, "--store", place.text).exit_code == 0
+    for key in keys:
+        assert ids(place, key) == before[key] + [f"m{n:07}" for n in range(900, 904)]
+
+
+def test_runs_are_undone_in_reverse(run: Run, place: Place) -> None:
+    [key, *_] = fill(place)
+    before = held(place)
+    first = report(run("delete", place.text, "--id", "m0000006", "--yes", "--json"))["run"]
+    second = report(run("delete", place.text, "--id", "m0000005", "--yes", "--json"))["run"]
+    refused = report(run("undo", first, "--store", place.text, "--json"), 5)
+    assert refused["failures"][0]["code"] == "conflict"
+    assert "'m0000005'" in refused["failures"][0]["message"]
+    assert ids(place, key)[4:6] == ["m0000004", "m0000007"]
+    assert run("undo", second, "--store", place.text).exit_code == 0
+    assert run("undo", first, "--store", place.text).exit_code == 0
+    assert held(place) == before
+
+
+def test_what_has_changed_is_left_alone(run: Run, place: Place) -> None:
+    keys = fill(place)
+    done = report(run("mark", "add", place.text, "seen", "--json"))["run"]
+    key = keys[0]
+    chosen = ("--id", "m0000003")
+    assert run("mark", "rename", place.text, "seen", "other", *chosen).exit_code == 0
+    found = report(run("undo", done, "--store", place.text, "--json"), 5)
+    assert "has got other marks since" in found["failures"][0]["message"]
+    marks = {id: some for id, some, _ in held(place)[key][2]}
+    assert ("other" in marks["m0000003"], "seen" in marks["m0000002"]) == (True, True)
+
+
+def test_one_of_the_memories_alone(run: Run, tmp_path: Path, servers: Servers) -> None:
+    place = new_place(BACKENDS[0], tmp_path, servers)
+    keys = fill(place)
+    before = held(place)
+    done = act(run, place, "delete everything")
+    assert run("undo", done, "--store", place.text, "--user", keys[0].user).exit_code == 0
+    alone = {key: one for key, one in before.items() if key.user == keys[0].user}
+    assert held(place) == alone
+    assert run("undo", done, "--store", place.text).exit_code == 0
+    assert held(place) == before
+
+
+# The runs that are kept
+
+
+def runs_folder() -> Path:
+    return Path(os.environ["XDG_STATE_HOME"]) / "memctl" / "runs"
+
+
+def test_nobody_else_may_read_what_is_kept(run: Run, filled: str) -> None:
+    old = os.umask(0)
+    try:
+        assert run("delete", filled, "--mark", "hint", "--yes").exit_code == 0
+    finally:
+        os.umask(old)
+    found = {
+        stat.S_IMODE(path.stat().st_mode) for path in runs_folder().rglob("*") if path.is_file()
+    }
+    assert found == {0o600}
+    for folder in (runs_folder(), *filter(Path.is_dir, runs_folder().iterdir())):
+        assert stat.S_IMODE(folder.stat().st_mode) == 0o700
+
+
+def test_history_lists_what_can_be_undone(run: Run, filled: str) -> None:
+    assert run("history").stdout.strip() == "no run is kept"
+    done = report(run("delete", filled, "--mark", "hint", "--yes", "--json"))
+    marked = report(run("mark", "add", filled, "seen", "--json"))
+    assert run("delete", filled, "--mark", "nothing", "--yes").exit_code == 0
+    rows = report(run("history", "--json"))["runs"]
+    assert [row["run"] for row in rows] == [marked["run"], done["run"]]
+    assert rows[1]["deleted"] == done["messages"]["deleted"]
+    assert (rows[1]["command"], rows[1]["outcome"]) == ("delete", "done")
+    assert rows[1]["bytes"] > 100
+    assert run("undo", "--yes").exit_code == 0
+    rows = report(run("history", "--json"))["runs"]
+    assert rows[1]["undone_by"] == rows[0]["run"]
+    assert rows[0]["undoes"] == rows[1]["run"] == marked["run"]
+    assert report(run("undo", "--yes", "--json"))["undoes"] == done["run"], "the next one"
+    fails(run("undo", "--yes"), 4, "no run to be undone")
+
+
+def test_a_password_is_kept_nowhere(run: Run, postgresql_url: str) -> None:
+    secret = postgresql_url.partition("://")[2].partition("@")[0].partition(":")[2]
+    assert secret
+    assert run("import", samples_file(), postgresql_url, *WHOSE, "--lossy").exit_code == 0
+    assert run("delete", postgresql_url, "--role", "user", "--yes").exit_code == 0
+    kept = b"".join(path.read_bytes() for path in runs_folder().rglob("run.json"))
+    assert secret.encode() not in kept
+    fails(run("undo", "--yes"), 3, "the password is not kept", "--store")
+    assert run("undo", "--yes", "--store", postgresql_url).exit_code == 0
+
+
+WHOSE = ("--user", "ada", "--session", "one")
+
+
+def samples_file() -> Path:
+    return Path(__file__).parents[2] / "examples" / "friday.json"
+
+
+def test_a_run_that_is_damaged(run: Run, filled: str) -> None:
+    done = report(run("delete", filled, "--mark", "hint", "--yes", "--json"))["run"]
+    [path] = runs_folder().rglob("changes-1.ndjson.zst")
+    whole = path.read_bytes()
+    left = report(run("inspect", filled, "--json"))
+    for damaged in (whole[: len(whole) // 2], b"", whole[:-20] + bytes(20)):
+        path.write_bytes(damaged)
+        fails(run("undo", done), 8, "cut off or damaged")
+        assert report(run("inspect", filled, "--json")) == left
+    path.unlink()
+    fails(run("undo", done), 8, "not written down to its end")
+    record = path.with_name("run.json")
+    record.write_text("{")
+    fails(run("undo", done), 8, "damaged")
+    fails(run("undo", "2000"), 4, "there is no run '2000'")
+
+
+def test_old_runs_go(run: Run, filled: str, tmp_path: Path) -> None:
+    config = tmp_path / "config.toml"
+    config.write_text("[undo]\ndays = 10\nbytes = 100000\n")
+    names = []
+    for name in ("hint", "compressed"):
+        words = ("--config", config, "delete", filled, "--mark", name, "--yes", "--json")
+        names.append(report(run(*words))["run"])
+    os.utime(runs_folder() / names[0], (0, 0))
+    words = ("--config", config, "mark", "add", filled, "x", "--json")
+    names.append(report(run(*words))["run"])
+    kept = [row["run"] for row in report(run("history", "--json"))["runs"]]
+    assert kept == [names[2], names[1]]
+    config.write_text("[undo]\nbytes = 1\n")
+    last = report(run("--config", config, "mark", "remove", filled, "x", "--json"))["run"]
+    kept = [row["run"] for row in report(run("history", "--json"))["runs"]]
+    assert kept == [last, names[2]], "all but the newest that was there"
+    mark = ("mark", "add", filled, "y")
+    config.write_text("[undo]\ndays = 'many'\n")
+    fails(run("--config", config, *mark), 2, "undo.days")
+    config.write_text("[undo]\nday = 3\n")
+    fails(run("--config", config, *mark), 2, "did you mean 'days'")
+
+
+def test_the_store_has_moved(run: Run, filled: str, tmp_path: Path) -> None:
+    before = report(run("inspect", filled, "--json"))["totals"]
+    assert run("delete", filled, "--mark", "hint", "--yes").exit_code == 0
+    shutil.move(tmp_path / "agents.db", tmp_path / "moved.db")
+    fails(run("undo", "--yes"), 4, "does not exist")
+    done = run("undo", "--yes", "--store", tmp_path / "moved.db")
+    assert done.exit_code == 0
+    assert "warning" in done.stderr
+    assert report(run("inspect", tmp_path / "moved.db", "--json"))["totals"] == before
+
+
+# Import and migrate
+
+
+def test_what_a_migrate_added_goes_again(run: Run, place: Place, tmp_path: Path) -> None:
+    [key, *_] = keys = fill(place)
+    before = held(place)
+    source = f"sqlite:///{tmp_path}/source.db"
+    origin = Place(BACKENDS[0], source, place.servers, tmp_path)
+    more = samples.entries(26)
+    put(origin, [sample(one, more) for one in keys])
+    words = ("migrate", source, place.text, "--lossy", "--no-verify", "--json")
+    found = report(run(*words))
+    assert len(ids(place, key)) == 26
+    assert run("undo", found["run"], "--store", place.text).exit_code == 0
+    assert held(place) == before
+    assert "run" not in report(run("migrate", source, f"{tmp_path}/new.db", "--json"))
+
+
+@pytest.mark.parametrize("since", [False, True])
+def test_what_was_replaced_comes_back(run: Run, place: Place, tmp_path: Path, since: bool) -> None:
+    [key, *_] = keys = fill(place)
+    before = held(place)
+    origin = Place(BACKENDS[0], f"sqlite:///{tmp_path}/source.db", place.servers, tmp_path)
+    put(origin, [sample(one, samples.entries(7, start=3)) for one in keys])
+    words = ("migrate", origin.text, place.text, "--lossy", "--on-conflict", "replace", "--json")
+    found = report(run(*words))
+    assert not any("cannot be taken back" in text for text in found["warnings"])
+    after = held(place)
+    assert len(after[key][2]) == 7
+    if since:
+        append(place, key, samples.entries(1, start=500))
+        refused = report(run("undo", found["run"], "--store", place.text, "--json"), 5)
+        assert "has changed since" in refused["failures"][0]["message"]
+        assert len(ids(place, key)) == 8
+        return
+    dry = report(run("undo", found["run"], "--store", place.text, "--dry-run", "--json"))
+    assert held(place) == after
+    undone = report(run("undo", found["run"], "--store", place.text, "--json"))
+    assert dry["messages"]["restored"] == undone["messages"]["restored"]
+    assert held(place) == before
+    assert run("undo", undone["run"], "--store", place.text).exit_code == 0
+    assert held(place) == after
+
+
+def test_a_record_says_what_went(run: Run, filled: str) -> None:
+    """The file of changes is what its module says: readable without memctl."""
+    import zstandard
+
+    assert run("delete", filled, "--mark", "hint", "--yes").exit_code == 0
+    [path] = runs_folder().rglob("changes-1.ndjson.zst")
+    with path.open("rb") as file:
+        text = zstandard.ZstdDecompressor().stream_reader(file).read()
+    first, *rest = map(json.loads, text.splitlines())
+    assert first == {"memctl": "changes", "version": 1}
+    assert rest[0]["memory"]["user"]
+    assert rest[1]["change"]["new"] is None
+    assert rest[2]["id"] == rest[1]["change"]["id"]
+    assert rest[-1]["end"]["changes"] == sum("change" in line for line in rest)
