@@ -1,0 +1,219 @@
+"""Edits of memories whose summaries lie beside, in session states: both change, or neither."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from memctl import location
+from memctl.errors import Failure, Lost, MemctlError, Unavailable
+from memctl.model import Change, Edit, Entry, Memory, MemoryKey, Page, Tally
+from memctl.registry import make_store
+from memctl.selection import Selection
+from memctl.store import Store
+from memctl.stores.redis.memory import RedisMemoryStore
+from memctl.wrappers.timeout import Timeout
+from tests.stores.test_archive import entries, entry
+
+KEYS = [MemoryKey(f"u{number}", "s") for number in range(3)]
+KEY = KEYS[0]
+
+
+@pytest.fixture(params=["redis", "folder"])
+def place(request: pytest.FixtureRequest, redis_url: str, tmp_path: Path) -> str:
+    """Three memories with a summary each."""
+    beside = tmp_path / "states" if request.param == "folder" else "redis"
+    text = f"{redis_url}?state={beside}"
+
+    async def pages() -> AsyncIterator[Page]:
+        for key in KEYS:
+            yield Page(Memory(key, "old"), entries(4))
+
+    async def filled() -> None:
+        async with make_store(location.parse(text), create=True) as store:
+            assert not [tally async for tally in store.write(pages()) if tally.failure]
+
+    asyncio.run(filled())
+    return text
+
+
+def store_of(text: str) -> Store:
+    return make_store(location.parse(text), change=True)
+
+
+def edit_of(
+    key: MemoryKey, *changes: Change, new: str | None = None, old: str | None = None
+) -> Edit:
+    return Edit(Memory(key, new), list(changes), summary=old)
+
+
+async def edited(store: Store, *edits: Edit) -> list[Tally]:
+    async def stream() -> AsyncIterator[Edit]:
+        for one in edits:
+            yield one
+
+    return [tally async for tally in store.edit(stream())]
+
+
+async def held(text: str) -> dict[MemoryKey, tuple[str | None, list[Entry]]]:
+    found: dict[MemoryKey, tuple[str | None, list[Entry]]] = {}
+    async with make_store(location.parse(text)) as store:
+        async for page in store.read(Selection()):
+            found.setdefault(page.memory.key, (page.memory.summary, []))[1].extend(page.entries)
+    return found
+
+
+def gone(number: int) -> Change:
+    return Change(f"m{number}", ("hint",))
+
+
+def code(tally: Tally) -> str:
+    return tally.failure.code if tally.failure else ""
+
+
+async def test_both_change(place: str) -> None:
+    async with store_of(place) as store:
+        tallies = await edited(
+            store,
+            edit_of(KEYS[0], gone(1), new="new", old="old"),
+            edit_of(KEYS[1], new="alone", old="old"),
+            edit_of(KEYS[2], gone(2)),
+        )
+    assert {tally.key: (tally.deleted, code(tally)) for tally in tallies} == {
+        KEYS[0]: (1, ""),
+        KEYS[1]: (0, ""),
+        KEYS[2]: (1, ""),
+    }
+    some = entries(4)
+    assert await held(place) == {
+        KEYS[0]: ("new", [some[0], *some[2:]]),
+        KEYS[1]: ("alone", some),
+        KEYS[2]: ("old", [*some[:2], some[3]]),
+    }
+
+
+async def test_neither_changes_where_one_is_otherwise(place: str) -> None:
+    before = await held(place)
+    async with store_of(place) as store:
+        tallies = await edited(
+            store,
+            edit_of(KEYS[0], gone(1), new="new", old="another"),
+            edit_of(KEYS[1], gone(9), new="new", old="old"),
+            edit_of(KEYS[2], gone(1), old="another"),
+        )
+    assert {tally.key: code(tally) for tally in tallies} == dict.fromkeys(KEYS, "changed")
+    assert await held(place) == before
+
+
+async def test_the_order(place: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Before any message changes, the new summary is there."""
+    edit = RedisMemoryStore.edit
+    seen = []
+
+    async def watched(store: RedisMemoryStore, edits: AsyncIterator[Edit]) -> AsyncIterator[Tally]:
+        async def passed() -> AsyncIterator[Edit]:
+            async for one in edits:
+                seen.append((await held(place))[one.memory.key])
+                yield one
+
+        async for tally in edit(store, passed()):
+            yield tally
+
+    monkeypatch.setattr(RedisMemoryStore, "edit", watched)
+    async with store_of(place) as store:
+        await edited(store, edit_of(KEY, gone(1), new="new", old="old"))
+    assert seen == [("new", entries(4))]
+
+
+@pytest.mark.parametrize("error", [Lost("the server went away"), OSError("a bug")])
+async def test_a_store_of_messages_that_fails(
+    place: str, monkeypatch: pytest.MonkeyPatch, error: Exception
+) -> None:
+    before = await held(place)
+
+    async def failing(_: Store, edits: AsyncIterator[Edit]) -> AsyncIterator[Tally]:
+        async for one in edits:
+            if one.memory.key == KEYS[1]:
+                raise error
+            yield Tally(one.memory.key)
+
+    monkeypatch.setattr(RedisMemoryStore, "edit", failing)
+    async with store_of(place) as store:
+        edits = [edit_of(key, gone(1), new="new", old="old") for key in KEYS]
+        with pytest.raises(type(error)):
+            await edited(store, *edits)
+        assert store.warnings == []
+    found = await held(place)
+    assert found[KEYS[0]][0] == "new"
+    assert [found[key] for key in KEYS[1:]] == [before[key] for key in KEYS[1:]]
+
+
+@pytest.mark.parametrize("fails", [False, True])
+async def test_a_summary_that_an_agent_has_changed_meanwhile_stays(
+    place: str, monkeypatch: pytest.MonkeyPatch, fails: bool
+) -> None:
+    """It is newer than the one that would be put back."""
+
+    async def slow(_: Store, edits: AsyncIterator[Edit]) -> AsyncIterator[Tally]:
+        edit = RedisMemoryStore.edit
+        async for one in edits:
+            monkeypatch.undo()
+            async with store_of(place) as agent:
+                await edited(agent, edit_of(one.memory.key, new="newer"))
+            monkeypatch.setattr(RedisMemoryStore, "edit", edit)
+            if fails:
+                raise Unavailable("no longer there")
+            yield Tally(one.memory.key, failure=Failure("changed", "it is another"))
+
+    monkeypatch.setattr(RedisMemoryStore, "edit", slow)
+    async with store_of(place) as store:
+        try:
+            [tally] = await edited(store, edit_of(KEY, gone(1), new="new", old="old"))
+            said = tally.failure.message if tally.failure else ""
+        except MemctlError:
+            [said] = store.warnings
+    assert "summary" in said
+    assert (await held(place))[KEY] == ("newer", entries(4))
+
+
+async def test_a_session_saved_without_a_user(redis_url: str, tmp_path: Path) -> None:
+    """Then the state of the default user is that of nobody."""
+    key = MemoryKey("default_user", "s")
+    state = tmp_path / "s.json"
+    state.write_text('{"memory": {"_compressed_summary": "old"}, "x": 1}')
+
+    async def page() -> AsyncIterator[Page]:
+        yield Page(Memory(key), [entry("a")])
+
+    text = f"{redis_url}?state={tmp_path}"
+    async with make_store(location.parse(text), create=True) as store:
+        assert not [tally async for tally in store.write(page()) if tally.failure]
+    async with store_of(text) as store:
+        [tally] = await edited(store, edit_of(key, Change("a", ()), new="new", old="old"))
+        assert tally == Tally(key, deleted=1)
+    assert json.loads(state.read_text()) == {"memory": {"_compressed_summary": "new"}, "x": 1}
+
+
+async def test_an_edit_that_hangs(place: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The clock runs while the store works, and stands still while the next edit is awaited."""
+
+    async def slow() -> AsyncIterator[Edit]:
+        for key in KEYS[:2]:
+            await asyncio.sleep(0.5)
+            yield edit_of(key, gone(1))
+
+    async with Timeout(store_of(place), 0.4) as store:
+        assert [code(tally) async for tally in store.edit(slow())] == ["", ""]
+
+        async def hanging(_: Store, edits: AsyncIterator[Edit]) -> AsyncIterator[Tally]:
+            async for _one in edits:
+                await asyncio.sleep(60)
+            yield Tally(KEY)
+
+        monkeypatch.setattr(RedisMemoryStore, "edit", hanging)
+        with pytest.raises(Lost, match="not answered"):
+            await edited(store, edit_of(KEY, gone(2)))
