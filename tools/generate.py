@@ -33,8 +33,20 @@ def reference() -> str:
         "output, exit codes) is in the [README](../README.md).",
         f"## memctl\n\n```text\n{_help([])}\n```",
     ]
-    parts += [f"## memctl {name}\n\n```text\n{_help([name])}\n```" for name in COMMANDS]
+    for name in COMMANDS:
+        parts.append(f"## memctl {name}\n\n```text\n{_help([name])}\n```")
+        parts += [
+            f"### memctl {name} {below}\n\n```text\n{_help([name, below])}\n```"
+            for below in _commands_below(name)
+        ]
     return "\n\n".join(parts) + "\n"
+
+
+def _commands_below(name: str) -> list[str]:
+    """The commands of a command that has some."""
+    root = get_command(app)
+    context = root.make_context("memctl", [], resilient_parsing=True)
+    return list(getattr(root.get_command(context, name), "commands", ()))
 
 
 def _help(words: list[str]) -> str:

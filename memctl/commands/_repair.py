@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 from memctl.commands._changing import Changing, at_terminal, confirmed
 from memctl.commands._context import Run
 from memctl.commands._reports import ChangeOutcome
+from memctl.journal.mends import NAME
 from memctl.journal.runs import Journal
 from memctl.location import Location, visible
 from memctl.model import Fault
 from memctl.ops.change import Planner
 from memctl.ops.doctor.content import Limits
 from memctl.ops.doctor.findings import KINDS
-from memctl.ops.doctor.mending import Mends
+from memctl.ops.doctor.mending import Mends, take_back
 from memctl.ops.doctor.treatment import Treating
 from memctl.output.numbers import count
 from memctl.output.terminal import Output
@@ -31,6 +33,10 @@ class RepairOutcome(ChangeOutcome):
 
     def report_to(self, output: Output) -> None:
         """Nothing yet: what was mended is a part of what was found."""
+
+    def failures(self) -> list[dict[str, Any]]:
+        """The memories that were left as they are, as programs get them."""
+        return [failure_row(*item) for item in self.changes.failures]
 
     def repaired(self) -> list[Fault]:
         """What was mended, or would be, by memory where it was messages."""
@@ -65,7 +71,6 @@ class Repairing(Changing):
         outcome.mends = Mends(codes)
         outcome.treating = Treating(codes, limits)
         self._repair = outcome
-        self._said = run.output
 
     def repair(self, *, yes: bool) -> None:
         """Looks what there is to do, asks, and does it.
@@ -79,7 +84,7 @@ class Repairing(Changing):
             if yes or self._repair.dry_run or not planned:
                 return True
             asked = f"repair {count(planned, 'fault')} of {visible(self._repair.target)}?"
-            return confirmed(self._said, asked)
+            return confirmed(self._output, asked)
 
         self.run(self._repair.treating, approve, asks=not yes and at_terminal())
 
@@ -92,16 +97,52 @@ class Repairing(Changing):
     async def _apply(self, store: Store, planner: Planner, journal: Journal) -> None:
         if self._repair.changes.planned.memories:
             await super()._apply(store, planner, journal)
-        else:
-            self._begin(journal)
-        if self._repair.mends.planned:
-            with self._output.progress("mending"):
-                await self._repair.mends.carry_out(store, self._where, journal.folder)
-            self._record.counts["mended"] = self._repair.mends.done.total()
-
-    def _begin(self, journal: Journal) -> None:
-        """Begins a run that edits nothing: its file of changes is whole, and empty."""
         self._repair.begun = True
         self._repair.run = self._record.id if self._backup else None
-        with journal.writer() as writer:
-            writer.finish()
+        with self._output.progress("mending"):
+            await self._repair.mends.carry_out(store, self._where, journal.folder)
+
+    def _close(self, journal: Journal) -> None:
+        super()._close(journal)
+        mended = self._repair.mends.done.total()
+        if self._repair.begun and mended:
+            self._record.counts["mended"] = mended
+            journal.save()
+
+
+class TakingBack(Changing):
+    """An undo, of what a store mended too."""
+
+    def __init__(
+        self,
+        run: Run,
+        outcome: ChangeOutcome,
+        argument: str,
+        location: Location,
+        where: Selection,
+        folder: Path,
+    ) -> None:
+        """``folder`` is that of the run to be undone."""
+        super().__init__(run, outcome, argument, location, where)
+        self._folder = folder
+        self._mended = (folder / NAME).exists()
+        if self._mended and where.named:
+            run.output.warn("what the run mended beside the messages stays: it is of no one user")
+            self._mended = False
+
+    async def _look(
+        self, store: Store, planner: Planner, journal: Journal | None, check: Any
+    ) -> bool:
+        something = await super()._look(store, planner, journal, check)
+        return something or self._mended
+
+    async def _apply(self, store: Store, planner: Planner, journal: Journal) -> None:
+        outcome = self._outcome
+        if self._mended:
+            outcome.begun = True
+            outcome.run = self._record.id
+            number = await take_back(store, self._folder)
+            outcome.more["unmended"] = number
+            self._output.note(f"taken back beside the messages: {number:,}")
+        if outcome.changes.planned.memories:
+            await super()._apply(store, planner, journal)

@@ -74,9 +74,9 @@ def delete(
     format_: FormatOption = Format.TABLE,
     json: JsonOption = False,
 ) -> None:
-    """Delete the selected messages: exactly those, each memory whole or not at all.
+    """Delete messages by mark, age or any other selection.
 
-    What goes is written down first, so that memctl undo can put it back. On a terminal it asks;
+    Exactly the selected ones go, of each memory all or none. What goes is written down first, so that memctl undo can put it back. On a terminal it asks;
     a script says --yes. Nothing matched is no error.
     """
     run = this_run(context)

@@ -1,17 +1,29 @@
-"""``memctl doctor``: what is broken or risky in a store."""
+"""``memctl doctor``: what is broken or risky in a store, and mending it."""
 
 from __future__ import annotations
 
 from typing import Annotated, Any
 
 import typer
+from rich.console import RenderableType
 from typer.core import TyperCommand
 
+from memctl.commands._changing import refuse_unasked
 from memctl.commands._context import choose_format, this_run
-from memctl.commands._options import STORE_HELP, FormatOption, JsonOption, PathOption, build
+from memctl.commands._options import (
+    STORE_HELP,
+    BackupOption,
+    DryRunOption,
+    FormatOption,
+    JsonOption,
+    PathOption,
+    YesOption,
+    build,
+)
+from memctl.commands._repair import Repairing, RepairOutcome
 from memctl.commands._run import opened, refuse_absent, wait_for
-from memctl.commands._stores import readable
-from memctl.errors import Unhealthy, UsageError
+from memctl.commands._stores import narrowed, readable
+from memctl.errors import MemctlError, Unhealthy, UsageError
 from memctl.location import Location, visible
 from memctl.ops.doctor.check import Diagnosis, check
 from memctl.ops.doctor.content import MAX_RESULT, Limits
@@ -42,6 +54,13 @@ def doctor(
             "--max-result", metavar="BYTES", min=1, help="A tool result beyond this is oversized."
         ),
     ] = MAX_RESULT,
+    repair: Annotated[
+        bool,
+        typer.Option("--repair", help="Mend what can be mended, of these findings or of all."),
+    ] = False,
+    yes: YesOption = False,
+    backup: BackupOption = True,
+    dry_run: DryRunOption = False,
     path: PathOption = None,
     format_: FormatOption = Format.TABLE,
     json: JsonOption = False,
@@ -49,7 +68,8 @@ def doctor(
     """Find what is broken or risky in a store, before its agents do.
 
     Each finding has a code, says what it means for the agent and how it is mended. Exit code 6
-    means that there are errors or warnings; a store with notices alone is healthy.
+    means that there are errors or warnings; a store with notices alone is healthy. With --repair
+    the report is of what is left; memctl undo takes the repairs back.
     """
     run = this_run(context)
     output = run.output
@@ -57,10 +77,53 @@ def doctor(
     wanted = _known(codes or [])
     where = Selection(users=frozenset(user or ()), sessions=frozenset(session or ()))
     limits = Limits(max_result)
+    if repair:
+        if not dry_run:
+            refuse_unasked(yes)
+        location = narrowed(run.locate(store), where, path)
+        if location.kind == "stdio":
+            raise UsageError("- cannot be changed", "name a file or a URL")
+        outcome = RepairOutcome(location.label, dry_run=dry_run)
+        repairing = Repairing(run, outcome, store, location, where, wanted, limits, backup=backup)
+        _repair(output, location, outcome, repairing, yes=yes)
+        found = wait_for(_examine(output, location, where, limits))
+        _finish(output, location, found, wanted, outcome)
+        return
     with readable(run.locate(store), where, path) as location:
         found = wait_for(_examine(output, location, where, limits))
+    _finish(output, location, found, wanted, None)
+
+
+def _repair(
+    output: Output,
+    location: Location,
+    outcome: RepairOutcome,
+    repairing: Repairing,
+    *,
+    yes: bool,
+) -> None:
+    """Repairs; where that fails, the report is of what was repaired up to there."""
+    try:
+        repairing.repair(yes=yes)
+    except MemctlError:
+        output.report = _report(location, None, outcome)
+        raise
+
+
+def _finish(
+    output: Output,
+    location: Location,
+    found: Diagnosis,
+    wanted: frozenset[str],
+    outcome: RepairOutcome | None,
+) -> None:
+    """Reports what there is, or is left.
+
+    Raises:
+        Unhealthy: there are errors or warnings.
+    """
     found.faults = [fault for fault in found.faults if fault.code in wanted]
-    output.report = _report(location, found)
+    output.report = _report(location, found, outcome)
     if not found.healthy:
         raise _unhealthy(location.label, found)
     output.emit()
@@ -89,22 +152,41 @@ async def _examine(
         return found
 
 
-def _report(location: Location, found: Diagnosis) -> Report:
+def _report(location: Location, found: Diagnosis | None, outcome: RepairOutcome | None) -> Report:
+    """What was found and what was repaired, each None where nobody looked or wanted it."""
     from memctl.output import doctor as drawn  # needs Rich, which helping does not
 
     def rows() -> list[dict[str, Any]]:
-        return [drawn.row(fault) for fault in found.faults]
+        return [drawn.row(fault) for fault in found.faults] if found else []
 
     def data() -> dict[str, Any]:
-        return {
-            "store": {"url": location.label, "kind": location.kind},
-            "healthy": found.healthy,
-            "memories": found.memories,
-            "messages": found.messages,
-            "findings": rows(),
-        }
+        data: dict[str, Any] = {"store": {"url": location.label, "kind": location.kind}}
+        if found:
+            data |= {
+                "healthy": found.healthy,
+                "memories": found.memories,
+                "messages": found.messages,
+            }
+        data["findings"] = rows()
+        if outcome:
+            data["dry_run"] = outcome.dry_run
+            data["repaired"] = [drawn.repaired_row(fault) for fault in outcome.repaired()]
+            data["failures"] = outcome.failures()
+            if outcome.run is not None:
+                data["run"] = outcome.run
+        return data
 
-    return Report("doctor", data, rows, lambda: drawn.table(location.label, found))
+    def table() -> RenderableType:
+        parts = []
+        if outcome:
+            parts.append(
+                drawn.repaired(outcome.repaired(), outcome.run, dry_run=outcome.dry_run)
+            )
+        if found:
+            parts.append(drawn.table(location.label, found))
+        return drawn.together(parts)
+
+    return Report("doctor", data, rows, table)
 
 
 def _unhealthy(label: str, found: Diagnosis) -> Unhealthy:

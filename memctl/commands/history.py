@@ -22,9 +22,9 @@ def history(
     format_: FormatOption = Format.TABLE,
     json: JsonOption = False,
 ) -> None:
-    """List the runs that changed a store, the newest first: memctl undo takes one back.
+    """List the runs that can be taken back.
 
-    How long they are kept is a matter of [undo] in the configuration: days and bytes.
+    The newest comes first; memctl undo takes it back. How long they are kept is a matter of [undo] in the configuration: days and bytes.
     """
     run = this_run(context)
     choose_format(run.output, format_, json=json)

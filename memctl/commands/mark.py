@@ -45,7 +45,10 @@ MarkArgument = Annotated[str, typer.Argument(metavar="MARK", help="A name, never
 
 @app.callback()
 def _marks() -> None:
-    """Change the marks of the selected messages, as AgentScope's update_messages_mark does."""
+    """Add, remove, rename or list marks.
+
+    It does to the selected messages what AgentScope's update_messages_mark does.
+    """
 
 
 @app.command("add")

@@ -55,9 +55,9 @@ def undo(
     format_: FormatOption = Format.TABLE,
     json: JsonOption = False,
 ) -> None:
-    """Put back what a run changed: messages, their places, marks, summaries and expiries.
+    """Take back what a run changed.
 
-    Messages that came since stay. A memory in which something else of that has changed since is
+    Messages, their places, marks, summaries and expiries are put back. Messages that came since stay. A memory in which something else of that has changed since is
     left alone and named (exit 5). An undo is a run, too, and can be undone.
     """
     this = this_run(context)
