@@ -17,6 +17,8 @@ from memctl.stores.sql.places import Move
 from memctl.stores.sql.survey import Name, Survey, survey
 from memctl.stores.sql.write import Rows
 
+NO_MARKS: frozenset[str] = frozenset()
+
 _HeldById = dict[str, Held]
 
 
@@ -33,11 +35,6 @@ class Part(NamedTuple):
 
     key: MemoryKey
     changes: list[Change]
-
-
-class _Row(NamedTuple):
-    owner: MemoryKey
-    index: int  # type: ignore[assignment]
 
 
 class Changer:
@@ -97,22 +94,28 @@ class Changer:
         grown = {key for key, changes in parts if any(one.old is None for one in changes)}
         await self._claim(grown)
         wanted = {key: _ids(changes) for key, changes in parts}
-        rows = await self._rows([Name(key, id).row_id for key in wanted for id in wanted[key]])
+        row_ids = [_start(key) + id for key in wanted for id in wanted[key]]
+        rows = await self._rows(row_ids)
         there: dict[MemoryKey, dict[str, str]] = {}
         missed: set[Name] = set()
         for key, ids in wanted.items():
-            start = Name(key, "").row_id
-            own = (id for id in ids if start + id in rows and rows[start + id].owner == key)
-            there[key] = {id: start + id for id in own}
-            missed.update(Name(key, id) for id in ids if id not in there[key])
+            start = _start(key)
+            there[key] = own = {}
+            for id in ids:
+                row_id = start + id
+                row = rows.get(row_id)
+                if row and row[1] == key.session and row[2] == key.user:
+                    own[id] = row_id
+                else:
+                    missed.add(Name(key, id))
         others = await self._search(missed, grown)
         for name, row_id in others.items():
             there[name.key][name.id] = row_id
         rows |= await self._rows(list(others.values()))
-        marks = await self._marks(list(rows))
+        marks = await self._marks(list(rows) if others else row_ids)
         return {
             key: {
-                id: Held(row_id, rows[row_id].index, marks.get(row_id, frozenset()))
+                id: Held(row_id, rows[row_id][3], marks.get(row_id, NO_MARKS))
                 for id, row_id in ids.items()
                 if row_id in rows  # if not, it was deleted since the survey
             }
@@ -126,8 +129,11 @@ class Changer:
             known = await claim(self._store, self._connection, new)
             self._surveys |= {key: Survey() for key in new if key.session not in known}
 
-    async def _rows(self, row_ids: list[str]) -> dict[str, _Row]:
-        """The rows with these ids, which are locked, and their marks with them."""
+    async def _rows(self, row_ids: list[str]) -> dict[str, Sequence[Any]]:
+        """The rows with these ids: row id, session, user, index.
+
+        They are locked, and their marks with them.
+        """
         store = self._store
         if store.row_lock:
             for table, column in (("message_mark", "msg_id"), ("message", "id")):
@@ -137,8 +143,7 @@ class Changer:
             f"SELECT m.id, m.session_id, {store.user}, {store.index} "
             f"FROM {store.source()} WHERE m.id IN :rows"
         )
-        found = await self._run(sql, row_ids)
-        return {id: _Row(MemoryKey(user, session), index) for id, session, user, index in found}
+        return {row[0]: row for row in await self._run(sql, row_ids)}
 
     async def _search(self, missed: set[Name], grown: set[MemoryKey]) -> dict[Name, str]:
         """The row ids of messages that have none of the usual form.
@@ -157,8 +162,10 @@ class Changer:
         lock = self._store.row_lock
         sql = f"SELECT msg_id, mark FROM message_mark WHERE msg_id IN :rows {lock}"
         marks: dict[str, frozenset[str]] = {}
+        alone: dict[str, frozenset[str]] = {}
         for row_id, mark in await self._run(sql, row_ids):
-            marks[row_id] = marks[row_id] | {mark} if row_id in marks else frozenset((mark,))
+            one = alone.setdefault(mark, frozenset((mark,)))
+            marks[row_id] = marks[row_id] | one if row_id in marks else one
         return marks
 
     async def _run(self, sql: str, row_ids: list[str]) -> Sequence[Any]:
@@ -169,7 +176,8 @@ class Changer:
     async def _delete(self, fits: Mapping[MemoryKey, Fit]) -> None:
         doomed = [row_id for found in fits.values() for row_id in found.doomed]
         cleared = [row_id for found in fits.values() for row_id in found.cleared]
-        await self._run("DELETE FROM message_mark WHERE msg_id IN :rows", doomed + cleared)
+        unmarked = doomed + cleared if cleared else doomed
+        await self._run("DELETE FROM message_mark WHERE msg_id IN :rows", unmarked)
         await self._run("DELETE FROM message WHERE id IN :rows", doomed)
         for key, found in fits.items():
             if found.indexes and key in self._surveys:
@@ -207,6 +215,11 @@ class Changer:
     def _freed(self, doomed: list[str]) -> list[Entry]:
         """The messages that waited for these rows to go."""
         return [self._waiting.pop(row_id)[1] for row_id in doomed if row_id in self._waiting]
+
+
+def _start(key: MemoryKey) -> str:
+    """How the row ids of a memory begin, as AgentScope's ``_make_message_id`` has it."""
+    return f"{key.user}-{key.session}-"
 
 
 def _compare(parts: Sequence[Part], held: Mapping[MemoryKey, _HeldById]) -> dict[MemoryKey, Fit]:

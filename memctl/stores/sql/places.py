@@ -53,7 +53,7 @@ class Places:
         moves: list[Move] = []
         given = []
         for run in runs:
-            at = 0 if run.after is None else bisect_right(self.own, run.after)
+            at = _behind(self.own, run)
             high = self.own[at] + shift if at < len(self.own) else None
             numbers = _numbers(run.wanted, self._low(run, shift), high, self._taken(run, at, shift))
             given.append(numbers)
@@ -77,7 +77,7 @@ class Places:
 
     def _taken(self, run: Run, at: int, shift: int) -> set[int]:
         """The indexes of other users that are in the way."""
-        begin = 0 if run.after is None else bisect_right(self.others, run.after)
+        begin = _behind(self.others, run)
         end = bisect_left(self.others, self.own[at]) if at < len(self.own) else len(self.others)
         return {index + shift for index in self.others[begin:end]}
 
@@ -86,6 +86,12 @@ class Places:
             ends = [bisect_left(indexes, move.low) for move in moves] + [len(indexes)]
             for move, start, end in zip(moves, ends[:-1], ends[1:], strict=True):
                 indexes[start:end] = array("q", [index + move.by for index in indexes[start:end]])
+
+
+def _behind(indexes: array[int], run: Run) -> int:
+    """How many of the indexes come before the place of a run."""
+    before = run.after if run.low is None else run.low
+    return 0 if before is None else bisect_right(indexes, before)
 
 
 def _numbers(

@@ -50,6 +50,8 @@ class SqliteStore(SqlStore):
 
     _driver: sqlite3.Connection
     _aside = False
+    _named: list[str] | None = None
+    """The row ids that are in the temporary table ``named``."""
 
     def __init__(self, location: Location, *, create: bool = False) -> None:
         super().__init__(location, create=create)
@@ -221,6 +223,7 @@ class SqliteStore(SqlStore):
 
     async def begin_write(self, connection: AsyncConnection) -> None:
         self._aside = False
+        self._named = None
         await connection.exec_driver_sql("BEGIN IMMEDIATE")
 
     async def insert(
@@ -279,10 +282,13 @@ class SqliteStore(SqlStore):
         self, connection: AsyncConnection, sql: str, row_ids: list[str]
     ) -> Sequence[Any]:
         driver = await _driver(connection)
-        await driver.execute("CREATE TABLE IF NOT EXISTS temp.rows_ (id TEXT)")
-        await driver.execute("DELETE FROM temp.rows_")
-        await driver.executemany("INSERT INTO temp.rows_ VALUES (?)", zip(row_ids))
-        chosen = sql.replace("IN :rows", "IN (SELECT id FROM temp.rows_)")
+        if row_ids is not self._named:
+            self._named = None
+            await driver.execute("CREATE TABLE IF NOT EXISTS temp.named (id TEXT)")
+            await driver.execute("DELETE FROM temp.named")
+            await driver.executemany("INSERT INTO temp.named VALUES (?)", zip(row_ids, strict=True))
+            self._named = row_ids
+        chosen = sql.replace("IN :rows", "IN (SELECT id FROM temp.named)")
         cursor = await driver.execute(*self.plain(chosen, {}))
         return list(await cursor.fetchall())
 

@@ -21,11 +21,6 @@ class Name(NamedTuple):
     key: MemoryKey
     id: str
 
-    @property
-    def row_id(self) -> str:
-        """The row id that AgentScope's ``_make_message_id`` gives it."""
-        return f"{self.key.user}-{self.key.session}-{self.id}"
-
 
 @dataclass
 class Survey:
