@@ -50,11 +50,10 @@ def _commands_below(name: str) -> list[str]:
 
 
 def _help(words: list[str]) -> str:
-    root = get_command(app)
-    context = root.make_context("memctl", [], resilient_parsing=True)
-    command, path = root, "memctl"
+    command, path = get_command(app), "memctl"
     for word in words:
-        command, path = root.get_command(context, word), f"{path} {word}"
+        context = command.make_context(path, [], resilient_parsing=True)
+        command, path = command.get_command(context, word), f"{path} {word}"
     with command.make_context(
         path, [], resilient_parsing=True, terminal_width=COLUMNS, max_content_width=COLUMNS
     ) as inner:

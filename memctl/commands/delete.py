@@ -76,8 +76,9 @@ def delete(
 ) -> None:
     """Delete messages by mark, age or any other selection.
 
-    Exactly the selected ones go, of each memory all or none. What goes is written down first, so that memctl undo can put it back. On a terminal it asks;
-    a script says --yes. Nothing matched is no error.
+    Exactly the selected ones go, of each memory all or none. What goes is written down first, so
+    that memctl undo can put it back. On a terminal it asks; a script says --yes. Nothing
+    matched is no error.
     """
     run = this_run(context)
     output = run.output

@@ -24,7 +24,8 @@ def history(
 ) -> None:
     """List the runs that can be taken back.
 
-    The newest comes first; memctl undo takes it back. How long they are kept is a matter of [undo] in the configuration: days and bytes.
+    The newest comes first; memctl undo takes it back. How long they are kept is a matter of [undo]
+    in the configuration: days and bytes.
     """
     run = this_run(context)
     choose_format(run.output, format_, json=json)
