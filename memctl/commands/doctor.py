@@ -179,9 +179,7 @@ def _report(location: Location, found: Diagnosis | None, outcome: RepairOutcome 
     def table() -> RenderableType:
         parts = []
         if outcome:
-            parts.append(
-                drawn.repaired(outcome.repaired(), outcome.run, dry_run=outcome.dry_run)
-            )
+            parts.append(drawn.repaired(outcome.repaired(), outcome.run, dry_run=outcome.dry_run))
         if found:
             parts.append(drawn.table(location.label, found))
         return drawn.together(parts)

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 from typer.core import TyperCommand
 
-from memctl.commands._changing import Changing, at_terminal, confirmed, refuse_unasked
+from memctl.commands._changing import at_terminal, confirmed, refuse_unasked
 from memctl.commands._context import Run as ThisRun
 from memctl.commands._context import choose_format, this_run
 from memctl.commands._options import (
@@ -21,6 +21,7 @@ from memctl.commands._options import (
 )
 from memctl.commands._putting_back import PuttingBack
 from memctl.commands._record import record
+from memctl.commands._repair import TakingBack
 from memctl.commands._reports import ChangeOutcome
 from memctl.errors import NotFound, Unavailable
 from memctl.journal.runs import Run, Runs
@@ -57,8 +58,9 @@ def undo(
 ) -> None:
     """Take back what a run changed.
 
-    Messages, their places, marks, summaries and expiries are put back. Messages that came since stay. A memory in which something else of that has changed since is
-    left alone and named (exit 5). An undo is a run, too, and can be undone.
+    Messages, their places, marks, summaries and expiries are put back. Messages that came since
+    stay. A memory in which something else of that has changed since is left alone and named
+    (exit 5). An undo is a run, too, and can be undone.
     """
     this = this_run(context)
     choose_format(this.output, format_, json=json)
@@ -85,7 +87,7 @@ def undo(
         if archive is not None:
             back = PuttingBack(this, outcome, archive, parts, undone.id)
             where = where.without(back.run(location, argument, where))
-        changing = Changing(this, outcome, argument, location, where)
+        changing = TakingBack(this, outcome, argument, location, where, runs.folder / undone.id)
         changing.record.undoes = undone.id
         changing.run(lambda opened, some: reversals(opened, parts, some, found), approve, asks=asks)
     except Unavailable as error:

@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from memctl.errors import BadData, NotFound
+from memctl.journal import mends
 from memctl.journal.changes import ChangesWriter, prove, read_changes
 from memctl.journal.files import new_folder, refusals, replace_file
 from memctl.model import Edit
@@ -172,7 +173,7 @@ class Runs:
         while (path := _part(folder, len(parts) + 1)).exists():
             prove(path)
             parts.append(path)
-        if not parts:
+        if not parts and not (folder / mends.NAME).exists():
             raise BadData(
                 f"what the run {run.id} changes was not written down to its end",
                 "a delete that was cut short there has changed nothing",

@@ -45,6 +45,35 @@ def row(fault: Fault) -> dict[str, Any]:
     }
 
 
+def repaired_row(fault: Fault) -> dict[str, Any]:
+    """What was repaired as programs get it; of no user where the store did it as a whole."""
+    found = row(fault)
+    names = ("code", "user", "session", "path", "count")
+    return {name: found[name] for name in names if name in found}
+
+
+def repaired(faults: list[Fault], run: str | None, *, dry_run: bool) -> RenderableType:
+    """What was repaired, a line a kind, and how it is taken back."""
+    done = "would be repaired" if dry_run else "repaired"
+    if not faults:
+        return Text("nothing to be repaired", "bold")
+    text = Text(done, "bold green")
+    for code, some in groupby(faults, key=lambda fault: fault.code):
+        number = sum(fault.count for fault in some)
+        text.append(f"\n{' ' * _MARGIN}{code}  {KINDS[code].what}: {number:,}", "not bold default")
+    if run is not None:
+        text.append(f"\nmemctl undo {run} takes it back", "not bold dim default")
+    return text
+
+
+def together(parts: list[RenderableType]) -> RenderableType:
+    """The parts with a blank line between them."""
+    spaced: list[RenderableType] = []
+    for part in parts:
+        spaced += [Text(), part] if spaced else [part]
+    return Stack(*spaced)
+
+
 def table(label: str, found: Diagnosis) -> RenderableType:
     """How the store is, then each kind of finding with what it means and how it is mended."""
     parts: list[RenderableType] = [_head(label, found)]

@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator, Iterable
 
 from memctl.model import Edit, Fault, Memory, MemoryInfo, MemoryKey, Page, Tally, WriteMode
 from memctl.selection import Selection
-from memctl.store import Capability, Store
+from memctl.store import Capability, Note, Record, Store
 
 
 class Around(Store):
@@ -24,6 +24,7 @@ class Around(Store):
         self.ticking = store.ticking  # type: ignore[misc]
         self.brief = store.brief  # type: ignore[misc]
         self.at_once = store.at_once  # type: ignore[misc]
+        self.mends = store.mends  # type: ignore[misc]
 
     @property
     def capabilities(self) -> Capability:  # type: ignore[override]
@@ -70,6 +71,12 @@ class Around(Store):
 
     def faults(self, where: Selection) -> AsyncIterator[Fault]:
         return self._store.faults(where)
+
+    async def mend(self, code: str, where: Selection, note: Note) -> int:
+        return await self._store.mend(code, where, note)
+
+    async def unmend(self, records: AsyncIterator[Record]) -> int:
+        return await self._store.unmend(records)
 
     def outlines(self, where: Selection) -> AsyncIterator[Page]:
         return self._store.outlines(where)

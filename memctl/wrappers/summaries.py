@@ -12,7 +12,7 @@ from dataclasses import replace
 from memctl.errors import Failure
 from memctl.model import Edit, Fault, Memory, MemoryInfo, MemoryKey, Page, Tally, WriteMode
 from memctl.selection import Selection
-from memctl.store import Capability, Store
+from memctl.store import Capability, Note, Record, Store
 from memctl.streams import closing
 from memctl.wrappers.summary_edits import SummaryEdits
 
@@ -30,6 +30,7 @@ class WithSummaries(Store):
         self._messages = messages
         self._states = states
         self.kind = messages.kind  # type: ignore[misc]
+        self.mends = messages.mends  # type: ignore[misc]
 
     @property
     def capabilities(self) -> Capability:  # type: ignore[override]
@@ -98,6 +99,12 @@ class WithSummaries(Store):
             async with closing(store.faults(where)) as faults:
                 async for fault in faults:
                     yield fault
+
+    async def mend(self, code: str, where: Selection, note: Note) -> int:
+        return await self._messages.mend(code, where, note)
+
+    async def unmend(self, records: AsyncIterator[Record]) -> int:
+        return await self._messages.unmend(records)
 
     async def outlines(self, where: Selection) -> AsyncIterator[Page]:
         async with closing(self._summarised(self._messages.outlines(where), where)) as pages:
