@@ -1,0 +1,358 @@
+"""What is special to edits of SQL memories: positions, row ids of another form, shared sessions."""
+
+from __future__ import annotations
+
+import json
+from array import array
+from collections.abc import Iterable
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from memctl.location import parse
+from memctl.model import Change, Entry, MemoryKey
+from memctl.registry import make_store
+from memctl.store import Store
+from memctl.stores.sql.database import SqlDatabase
+from memctl.stores.sql.places import Places, Run
+from tests.conformance import samples
+from tests.conformance.drive import read, write, write_all
+from tests.conformance.samples import sample
+from tests.conformance.test_edit import assert_changed, edit, edit_all, edits, gone, marked, put
+from tests.conformance.test_outlines import FOREIGN, NAMES, PLACES
+from tests.conftest import Servers
+
+ALICE = MemoryKey("alice", "s")
+BOB = MemoryKey("bob", "s")
+AWAY = MemoryKey("alice", "another")
+
+Rows = list[tuple[int | None, str]]
+
+
+@pytest.fixture(params=PLACES)
+def url(request: pytest.FixtureRequest, tmp_path: Path, servers: Servers) -> str:
+    """A new and empty database of each kind."""
+    return str(PLACES[request.param](tmp_path, servers))
+
+
+def at(index: int, name: str = "m") -> Entry:
+    """A message with a position."""
+    id = f"{name}{index}"
+    return Entry(id, samples.message(id, index), ("hint",), index)
+
+
+def new(*names: str) -> list[Entry]:
+    """Messages without a position."""
+    return [samples.entry(name) for name in names]
+
+
+async def fill(url: str, *memories: tuple[MemoryKey, Iterable[Entry]]) -> None:
+    async with make_store(parse(url), create=True) as store:
+        await write_all(store, [sample(key, entries) for key, entries in memories])
+
+
+def changing(url: str) -> Store:
+    return make_store(parse(url), change=True)
+
+
+async def rows(url: str) -> dict[MemoryKey, Rows]:
+    """Positions and ids of all messages, in order."""
+    async with make_store(parse(url)) as store:
+        found = await read(store)
+    return {key: [(one.index, one.id) for one in memory.entries] for key, memory in found.items()}
+
+
+async def count(url: str, table: str) -> int:
+    async with make_store(parse(url)) as store:
+        assert isinstance(store, SqlDatabase)
+        async with store.snapshot(opened=False) as connection:
+            result = await connection.exec_driver_sql(f"SELECT COUNT(*) FROM {table}")
+            return int(result.scalar_one())
+
+
+# Positions
+
+
+async def test_positions_come_back(url: str) -> None:
+    entries = [at(n) for n in (0, 3, 4, 10, 11)]
+    await fill(url, (ALICE, entries), (BOB, [at(n) for n in (1, 2, 5, 12)]))
+    before = await rows(url)
+    for going in ([0], [1, 2], [4], [0, 1, 2, 3, 4], [0, 4]):
+        async with changing(url) as store:
+            await edit_all(store, ALICE, [gone(entries[n]) for n in going])
+            kept = None
+            back = []
+            for n, entry in enumerate(entries):
+                if n in going:
+                    back.append(put(entry, kept))
+                else:
+                    kept = entry
+            await edit_all(store, ALICE, back)
+        assert await rows(url) == before
+
+
+async def test_what_came_meanwhile_moves_up(url: str) -> None:
+    """AgentScope gives the index of a last message that went to the next one."""
+    old = [at(n) for n in range(4)]
+    await fill(url, (ALICE, old), (AWAY, old))
+    async with changing(url) as store:
+        await edit_all(store, ALICE, [gone(old[2]), gone(old[3])])
+        await write(store, [sample(ALICE, new("x", "y", "z"))], offset=2)
+        assert (await rows(url))[ALICE] == [(0, "m0"), (1, "m1"), (2, "x"), (3, "y"), (4, "z")]
+        await edit_all(store, ALICE, [put(old[2], old[1]), put(old[3], old[1])])
+    assert await rows(url) == {
+        ALICE: [(0, "m0"), (1, "m1"), (2, "m2"), (3, "m3"), (4, "x"), (5, "y"), (6, "z")],
+        AWAY: [(n, f"m{n}") for n in range(4)],
+    }
+
+
+async def test_all_went_and_the_agent_began_anew(url: str) -> None:
+    old = [at(n) for n in (5, 7, 8)]
+    await fill(url, (ALICE, old))
+    async with changing(url) as store:
+        await edit_all(store, ALICE, [gone(entry) for entry in old])
+        await write(store, [sample(ALICE, new("x", "y"))])
+        await edit_all(store, ALICE, [put(entry) for entry in old])
+    assert [id for _, id in (await rows(url))[ALICE]] == ["m5", "m7", "m8", "x", "y"]
+
+
+async def test_rows_behind_make_room(url: str) -> None:
+    """By as many as needed, in this session alone, and other users' messages stay in order."""
+    await fill(
+        url,
+        (ALICE, [at(n) for n in (0, 1, 5, 6)]),
+        (BOB, [at(n, "b") for n in (2, 3, 7)]),
+        (AWAY, [at(n) for n in range(9)]),
+    )
+    a, b, c, d, e = new("a", "b", "c", "d", "e")
+    async with changing(url) as store:
+        await edit_all(store, ALICE, [put(a), put(b, at(0)), put(c, at(1)), put(d, at(6)), put(e)])
+    found = await rows(url)
+    assert [id for _, id in found[ALICE]] == ["a", "e", "m0", "b", "m1", "c", "m5", "m6", "d"]
+    indexes = [index for index, _ in found[ALICE]]
+    assert len(set(indexes)) == len(indexes)
+    together = sorted((index, id) for key in (ALICE, BOB) for index, id in found[key])
+    old = [id for _, id in together if id[0] != "m" or id in ("m0", "m1", "m5", "m6")]
+    assert [id for id in old if id not in "abcde"] == ["m0", "m1", "b2", "b3", "m5", "m6", "b7"]
+    assert found[AWAY] == [(n, f"m{n}") for n in range(9)]
+
+
+async def test_room_in_many_sessions_at_once(url: str) -> None:
+    keys = [MemoryKey(f"u{n % 3}", f"session {n}") for n in range(40)]
+    entries = [at(n) for n in range(30)]
+    await fill(url, *((key, entries) for key in keys))
+    fresh = new(*(f"x{n}" for n in range(30)))
+    changes = [put(one, entry) for one, entry in zip(fresh, entries, strict=True)]
+    async with changing(url) as store:
+        wanted = [one for key in keys[::2] for one in edits(key, changes)]
+        tallies = await edit(store, wanted)
+        assert not [tally for tally in tallies.values() if tally.failure]
+    found = await rows(url)
+    mixed = [id for pair in zip(entries, fresh, strict=True) for id in (pair[0].id, pair[1].id)]
+    for n, key in enumerate(keys):
+        ids = [id for _, id in found[key]]
+        assert ids == ([entry.id for entry in entries] if n % 2 else mixed)
+
+
+@pytest.mark.parametrize("indexes", [True, False])
+async def test_more_than_a_step_is_put_in(url: str, indexes: bool) -> None:
+    """Into a large memory, in several steps of one transaction, at one place and at many."""
+    entries = [at(n) for n in range(3000)]
+    await fill(url, (ALICE, entries), (BOB, [at(n, "b") for n in (7, 4000)]))
+    before = await rows(url)
+    large = [
+        Entry(f"large{n}", samples.message(f"large{n}", content="l" * 9000)) for n in range(900)
+    ]
+    changes = [put(one, entries[9]) for one in large]
+    changes += [put(one, entries[10 + 3 * n]) for n, one in enumerate(new(*map(str, range(900))))]
+    async with changing(url) as store:
+        await edit_all(store, ALICE, changes, 300)
+    ids = [id for _, id in (await rows(url))[ALICE]]
+    expected = [entry.id for entry in entries]
+    for change in reversed(changes):
+        expected.insert(expected.index(change.after or "") + 1, change.id)
+    assert ids == expected
+    back = [Change(change.id, change.new) for change in changes]
+    async with changing(url) as store:
+        await edit_all(store, ALICE, back, 300)
+        if indexes:
+            await edit_all(store, ALICE, [gone(entry) for entry in entries[100:]])
+            await edit_all(store, ALICE, [put(entry, entries[99]) for entry in entries[100:]], 300)
+    assert [id for _, id in (await rows(url))[ALICE]] == [id for _, id in before[ALICE]]
+
+
+@st.composite
+def layouts(draw: st.DrawFn) -> tuple[list[int], list[int], list[Run]]:
+    numbers = st.integers(0, 30)
+    own = sorted(draw(st.sets(numbers)))
+    others = sorted(draw(st.lists(numbers, max_size=10)))
+    places = sorted(draw(st.sets(st.sampled_from([-1, *own]))))
+    wanted = st.lists(st.none() | numbers, min_size=1, max_size=4)
+    return own, others, [Run(None if n < 0 else n, None, draw(wanted)) for n in places]
+
+
+@given(layouts())
+def test_places(layout: tuple[list[int], list[int], list[Run]]) -> None:
+    """Everything comes where it belongs, and what was there stays in order."""
+    own, others, runs = layout
+    places = Places(array("q", own), array("q", others))
+    numbers, moves = places.put(runs)
+
+    def moved(index: int) -> int:
+        return index + max([(one.low, one.by) for one in moves if one.low <= index] or [(0, 0)])[1]
+
+    assert list(places.own) == [moved(index) for index in own]
+    assert list(places.others) == [moved(index) for index in others]
+    expected = [moved(index) for index in own]
+    for run, found in zip(reversed(runs), reversed(numbers), strict=True):
+        assert len(found) == len(run.wanted)
+        start = 0 if run.after is None else own.index(run.after) + 1
+        expected[start:start] = found
+    assert expected == sorted(set(expected))
+    both = sorted(own + others)
+    assert [moved(index) for index in both] == sorted(moved(index) for index in both)
+
+
+# Rows
+
+
+async def test_the_rows_of_users_and_sessions_stay(url: str) -> None:
+    entries = [at(n) for n in range(3)]
+    await fill(url, (ALICE, entries))
+    async with changing(url) as store:
+        await edit_all(store, ALICE, [gone(entry) for entry in entries])
+    assert [await count(url, name) for name in ("users", "session")] == [1, 1]
+    assert [await count(url, name) for name in ("message", "message_mark")] == [0, 0]
+
+
+async def test_rows_of_users_and_sessions_are_made_only_where_something_is_put_in(url: str) -> None:
+    await fill(url, (ALICE, [at(0)]))
+    bob, carol = MemoryKey("bob", "b"), MemoryKey("carol", "c")
+    async with changing(url) as store:
+        wanted = [
+            *edits(bob, [put(at(1), at(0))]),
+            *edits(carol, [put(at(0))]),
+            *edits(MemoryKey("dave", "d"), [gone(at(0))]),
+        ]
+        tallies = await edit(store, wanted)
+        assert {key.user for key, tally in tallies.items() if tally.failure} == {"bob", "dave"}
+    assert [await count(url, name) for name in ("users", "session")] == [2, 2]
+    assert await rows(url) == {ALICE: [(0, "m0")], carol: [(0, "m0")]}
+
+
+@pytest.mark.parametrize("first", [True, False])
+@pytest.mark.parametrize("size", [1000, 1])
+async def test_a_message_takes_the_place_of_another_with_its_id(
+    url: str, size: int, first: bool
+) -> None:
+    """As a repair does it: one edit, whether the old one goes before or after that."""
+    entries = [at(n) for n in range(4)]
+    await fill(url, (ALICE, entries))
+    other = Entry("m2", samples.message("m2", 9, content="mended"), ("hint", "x"))
+    changes = [gone(entries[2]), put(other, entries[1])]
+    async with changing(url) as store:
+        await edit_all(store, ALICE, changes if first else changes[::-1], size)
+        found = (await read(store))[ALICE].entries
+    assert [one.id for one in found] == [one.id for one in entries]
+    assert json.loads(found[2].message)["content"] == "mended"
+    assert found[2].marks == ("hint", "x")
+
+
+async def test_users_who_share_a_session(url: str) -> None:
+    """With names of which row ids could be taken apart in several ways."""
+    keys = [MemoryKey(user, "s") for user in ("u", "u-s", "v", "", "-s-", "u-s-v")]
+    memories = [(key, [at(n, f"{n}-s-")._replace(index=None) for n in range(3)]) for key in keys]
+    await fill(url, *memories)
+    for key, entries in memories:
+        before = await rows(url)
+        async with changing(url) as store:
+            await edit_all(store, key, [gone(entries[0]), marked(entries[1], "x")])
+            after = await rows(url)
+            assert after.pop(key) == before.pop(key)[1:]
+            assert after == before
+            found = await read(store)
+            assert [one.marks for one in found[key].entries] == [("x",), ("hint",)]
+            assert_changed((await edit(store, edits(key, [gone(entries[0])])))[key])
+
+
+async def foreign(url: str) -> None:
+    """Writes the rows of ``FOREIGN``."""
+    whole = json.loads(samples.message("", 1))
+    found = [
+        (row_id, json.dumps(whole | fields).encode(), "s", number)
+        for number, (row_id, fields) in enumerate(FOREIGN.values())
+    ]
+    async with make_store(parse(url), create=True) as store:
+        assert isinstance(store, SqlDatabase)
+        async with store.connected() as connection, store.transaction(connection):
+            await store.insert_missing(connection, "users", ["id"], [("u",)])
+            await store.insert_missing(connection, "session", ["id", "user_id"], [("s", "u")])
+            await store.insert(connection, "message", ["id", "msg", "session_id", "index"], found)
+            marks = [("u-s-x", "hint"), ("big", "b"), ("big", "a"), ("just-a-name", "hint")]
+            await store.insert(connection, "message_mark", ["msg_id", "mark"], marks)
+
+
+@pytest.mark.parametrize("name", NAMES)
+async def test_row_ids_of_another_form(url: str, name: str) -> None:
+    """Each can be marked, taken away and put back by the name that reading gives it."""
+    await foreign(url)
+    user, id = NAMES[name]
+    key = MemoryKey(user, "s")
+    async with changing(url) as store:
+        before = await read(store)
+        own = before[key].entries
+        place = [entry.id for entry in own].index(id)
+        entry = own[place]
+        again = Change(id, None, (), entry.message, None, None)
+        assert_changed((await edit(store, edits(key, [again])))[key])
+        stranger = MemoryKey("stranger", "s")
+        assert_changed((await edit(store, edits(stranger, [gone(entry)])))[stranger])
+        await edit_all(store, key, [marked(entry, "new")])
+        await edit_all(store, key, [gone(entry._replace(marks=("new",)))])
+        less = await read(store)
+        left = [one for one in own if one.id != id]
+        assert (less[key].entries if key in less else []) == left
+        await edit_all(store, key, [put(entry, own[place - 1] if place else None)])
+        after = await read(store)
+    for one in before:
+        found = [(e.id, json.loads(e.message), e.marks) for e in after[one].entries]
+        assert found == [(e.id, json.loads(e.message), e.marks) for e in before[one].entries]
+
+
+async def test_a_database_that_does_not_tell_case_apart(servers: Servers) -> None:
+    url = servers.mariadb.fresh("utf8mb4_general_ci")
+    entries = [at(n) for n in range(3)]
+    await fill(url, (ALICE, entries))
+    before = await rows(url)
+    async with changing(url) as store:
+        for key in (MemoryKey("Alice", "s"), MemoryKey("alice ", "s"), MemoryKey("alice", "S")):
+            assert_changed((await edit(store, edits(key, [gone(entries[0])])))[key])
+        for id in ("M0", "m0 ", "ḿ0"):
+            assert_changed((await edit(store, edits(ALICE, [Change(id, ("hint",))])))[ALICE])
+        assert_changed((await edit(store, edits(ALICE, [Change("m0", ("Hint",))])))[ALICE])
+        assert await rows(url) == before
+        await edit_all(store, ALICE, [marked(entries[0], "Hint", "b"), gone(entries[1])])
+        found = (await read(store))[ALICE].entries
+    assert [(entry.id, entry.marks) for entry in found] == [
+        ("m0", ("Hint", "b")),
+        ("m2", ("hint",)),
+    ]
+
+
+async def test_a_value_that_is_refused_harms_no_other(servers: Servers) -> None:
+    url = servers.postgresql.fresh()
+    keys = [MemoryKey("u", f"s{n}") for n in range(5)]
+    await fill(url, *((key, [at(0)]) for key in keys))
+    bad = Entry("nan", samples.message("nan", metadata={"score": float("nan")}))
+    async with changing(url) as store:
+        wanted = [
+            one
+            for n, key in enumerate(keys)
+            for one in edits(key, [put(bad if n == 2 else at(1), at(0))])
+        ]
+        tallies = await edit(store, wanted)
+    codes = [tally.failure and tally.failure.code for tally in (tallies[key] for key in keys)]
+    assert codes == [None, None, "refused", None, None]
+    assert [len(one) for one in (await rows(url)).values()] == [2, 2, 1, 2, 2]
