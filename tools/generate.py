@@ -17,6 +17,8 @@ from memctl import errors
 from memctl.cli import COMMANDS, app
 from memctl.commands.stores import WRITTEN_AS
 from memctl.errors import MemctlError
+from memctl.ops.doctor.findings import KINDS as FINDINGS
+from memctl.ops.doctor.findings import Severity
 from memctl.registry import KINDS, store_class
 from memctl.store import Capability
 
@@ -99,6 +101,32 @@ def exit_codes_table() -> str:
     return "\n".join(["| code | name | meaning |", "|--:|---|---|", *rows])
 
 
+def findings_page() -> str:
+    """What doctor finds, from its catalogue."""
+    parts = [
+        "# What doctor finds",
+        "Made from the catalogue of `memctl doctor` by `make docs`. Codes are stable: scripts may "
+        "test them. An *error* breaks an agent, or shows it what is not its own; a *warning* loses "
+        "or repeats something, or will; a *notice* costs time or room, or will go by itself. A "
+        "store with notices alone is healthy.",
+    ]
+    for severity in Severity:
+        kinds = [kind for kind in FINDINGS.values() if kind.severity is severity]
+        parts.append(f"## {severity.value.capitalize()}s")
+        rows = [
+            f"| `{kind.code}` | {_sentence(kind.what)} | {_sentence(kind.meaning)} "
+            f"| {_sentence(kind.remedy)} |"
+            for kind in kinds
+        ]
+        head = ["| code | what it is | what it means for the agent | how to mend it |"]
+        parts.append("\n".join([*head, "|---|---|---|---|", *rows]))
+    return "\n\n".join(parts) + "\n"
+
+
+def _sentence(text: str) -> str:
+    return f"{text[:1].upper()}{text[1:]}.".replace("|", "\\|")
+
+
 def speed_table() -> str:
     """What the last run of the benchmark of speed wrote."""
     return (ROOT / "benchmarks" / "results.md").read_text("utf-8").strip()
@@ -133,6 +161,7 @@ def files() -> dict[Path, str]:
     scripts = {ROOT / "completions" / f"memctl.{shell}": completion(shell) for shell in SHELLS}
     return {
         ROOT / "docs" / "reference.md": reference(),
+        ROOT / "docs" / "doctor.md": findings_page(),
         ROOT / "README.md": readme(),
         **scripts,
     }

@@ -36,7 +36,8 @@ class RepairOutcome(ChangeOutcome):
 
     def failures(self) -> list[dict[str, Any]]:
         """The memories that were left as they are, as programs get them."""
-        return [failure_row(*item) for item in self.changes.failures]
+        found: list[dict[str, Any]] = self._data()["failures"]
+        return found
 
     def repaired(self) -> list[Fault]:
         """What was mended, or would be, by memory where it was messages."""

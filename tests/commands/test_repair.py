@@ -1,0 +1,237 @@
+"""``memctl doctor --repair``, and undoing it."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sqlite3
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import redis
+
+from memctl.model import Entry, MemoryKey
+from tests.commands.conftest import Run, fails, fill, report
+from tests.conftest import Servers
+from tests.doctor import histories
+from tests.doctor.histories import ASK, REPLY, call, entries, recent, result, said
+
+COMPRESSED = ("compressed",)
+HISTORIES: dict[MemoryKey, list[histories.Marked]] = {
+    MemoryKey("u", "calls"): [
+        ASK,
+        call("c1", "t1", "t2"),
+        result("r1", "t2"),
+        REPLY,
+        call("c2", "t3"),
+    ],
+    MemoryKey("u", "results"): [
+        ASK,
+        result("r1", "t1"),
+        said("mixed", [*result("", "t2")[0]["content"], {"type": "text", "text": "and"}]),
+        call("c1", "t4"),
+        said("both", [*result("", "t4")[0]["content"], *result("", "t5")[0]["content"]], "system"),
+    ],
+    MemoryKey("u", "empty"): [said("e1", ""), ASK, said("e2", []), said("e3", " "), REPLY],
+    MemoryKey("u", "hints"): [
+        said("h1", "do", "user", ("hint",)),
+        ASK,
+        REPLY,
+        said("h2", "do", "user", ("hint", "kept")),
+    ],
+    MemoryKey("u", "healthy"): histories.HEALTHY,
+    MemoryKey("v", "at work"): [ASK, call("c9", "t1", at=recent(3))],
+}
+FORGOTTEN = [
+    said("m1", "a", "user", ("first", *COMPRESSED)),
+    said("m2", "b", marks=COMPRESSED),
+    ASK,
+]
+MESSAGES = {
+    "tool-call-without-result": 2,
+    "tool-result-without-call": 1,
+    "empty-assistant-message": 3,
+    "leftover-hint": 2,
+}
+
+
+@pytest.fixture
+def client(servers: Servers, redis_url: str) -> Iterator[redis.Redis]:
+    with servers.redis.client(redis_url) as found:
+        yield found
+
+
+@pytest.fixture(params=["sqlite", "postgresql", "mysql", "redis", "redis-session", "sessions"])
+def place(request: pytest.FixtureRequest, tmp_path: Path, servers: Servers) -> str:
+    """A new and empty place."""
+    return {
+        "sqlite": lambda: f"sqlite:///{tmp_path}/m.db",
+        "postgresql": lambda: servers.postgresql.fresh(),
+        "mysql": lambda: servers.mariadb.fresh(),
+        "redis": lambda: servers.redis.fresh(),
+        "redis-session": lambda: f"{servers.redis.fresh()}?layout=session",
+        "sessions": lambda: f"{tmp_path}/sessions",
+    }[request.param]()
+
+
+def histories_of(run: Run, place: str) -> dict[str, list[tuple[str, Any, set[str]]]]:
+    """What the place holds, by session: ids, content and marks."""
+    lines = run("inspect", place, "--messages", "--format", "ndjson").stdout.splitlines()
+    found: dict[str, list[tuple[str, Any, set[str]]]] = {}
+    for line in map(json.loads, lines):
+        message = line["message"]
+        one = (line["id"], message["content"], set(line["marks"]))
+        found.setdefault(line["session"], []).append(one)
+    return found
+
+
+def codes(found: dict[str, Any]) -> dict[str, int]:
+    """How many messages each code counts."""
+    counts: dict[str, int] = {}
+    for finding in found["findings"]:
+        counts[finding["code"]] = counts.get(finding["code"], 0) + finding["count"]
+    return counts
+
+
+def test_histories_are_mended_and_unmended(run: Run, place: str) -> None:
+    asyncio.run(fill(place, {key: entries(history) for key, history in HISTORIES.items()}))
+    before = histories_of(run, place)
+    sick = codes(report(run("doctor", place, "--json"), 6))
+    assert {code: sick[code] for code in MESSAGES} == MESSAGES | {"tool-result-without-call": 3}
+    dry = report(run("doctor", place, "--repair", "--dry-run", "--json"), 6)
+    assert dry["dry_run"]
+    assert histories_of(run, place) == before
+
+    found = report(run("doctor", place, "--repair", "--yes", "--json"), 6)
+    assert dry["repaired"] == found["repaired"]
+    left = codes(found)
+    assert left.pop("tool-result-without-call") == 2  # beside others in their messages
+    assert left == {"tool-call-pending": 1}
+    after = histories_of(run, place)
+    assert after["healthy"] == before["healthy"]
+    assert after["at work"] == before["at work"]
+    assert [id for id, _, _ in after["empty"]] == ["q", "r"]
+    assert [id for id, _, _ in after["hints"]] == ["q", "r"]
+    assert [id for id, _, _ in after["results"]] == ["q", "mixed", "c1", "both"]
+    ids = [id for id, _, _ in after["calls"]]
+    assert [id for id in ids if len(id) < 22] == ["q", "c1", "r1", "r", "c2"]
+    assert [len(ids[n]) for n in (2, 6)] == [22, 22]
+    [block] = after["calls"][2][1]
+    assert (block["type"], block["id"], block["name"]) == ("tool_result", "t1", "search")
+
+    again = report(run("doctor", place, "--repair", "--yes", "--json"), 6)
+    assert again["repaired"] == []
+    assert "run" not in again
+    undone = run("undo", found["run"], "--store", place, "--json")
+    assert undone.exit_code == 0, undone.output
+    assert histories_of(run, place) == before
+    assert codes(report(run("doctor", place, "--json"), 6)) == sick
+
+
+def test_what_was_forgotten_is_remembered(run: Run, tmp_path: Path) -> None:
+    place = str(tmp_path / "sessions")
+    key = MemoryKey("u", "s")
+    asyncio.run(fill(place, {key: entries(FORGOTTEN)}, summary=""))
+    before = histories_of(run, place)
+    found = report(run("doctor", place, "--repair", "--yes", "--json"))
+    assert found["repaired"] == [
+        {"code": "compressed-without-summary", "user": "u", "session": "s", "count": 2}
+    ]
+    assert [marks for _, _, marks in histories_of(run, place)["s"]] == [{"first"}, set(), set()]
+    assert run("undo", found["run"]).exit_code == 0
+    assert histories_of(run, place) == before
+
+
+def test_only_what_is_named(run: Run, place: str) -> None:
+    asyncio.run(fill(place, {key: entries(history) for key, history in HISTORIES.items()}))
+    result = run("doctor", place, "leftover-hint", "--repair", "--yes", "--json", "--user", "u")
+    found = report(result)
+    assert found["repaired"] == [
+        {"code": "leftover-hint", "user": "u", "session": "hints", "count": 2}
+    ]
+    assert codes(report(run("doctor", place, "empty-assistant-message", "--json"), 6))
+
+
+def messages(count: int, *marks: str) -> list[Entry]:
+    """Messages of a user."""
+    return entries([said(f"m{n}", "a", "user", marks) for n in range(count)])
+
+
+def test_a_database_is_mended_and_unmended(run: Run, tmp_path: Path) -> None:
+    path = tmp_path / "m.db"
+    keys = {MemoryKey("u", "s"): messages(5, "a"), MemoryKey("v", "t"): messages(3)}
+    asyncio.run(fill(str(path), keys))
+    connection = sqlite3.connect(path)
+    with connection:
+        connection.execute("DELETE FROM message WHERE id = 'u-s-m4'")
+        connection.execute("UPDATE message SET \"index\" = 1 WHERE id = 'u-s-m2'")
+        connection.execute("DELETE FROM users WHERE id = 'v'")
+    before = "\n".join(connection.iterdump())
+    found = report(run("doctor", path, "--repair", "--yes", "--json"))
+    assert [(one["code"], one["user"], one["count"]) for one in found["repaired"]] == [
+        ("orphan-mark", None, 1),
+        ("duplicate-index", None, 1),
+        ("user-row-missing", None, 1),
+        ("no-session-index", None, 1),
+    ]
+    assert found["findings"] == []
+    assert "\n".join(connection.iterdump()) != before
+    undone = run("undo", "--yes")
+    assert undone.exit_code == 0, undone.output
+    assert "\n".join(connection.iterdump()) == before
+    connection.close()
+
+
+def test_redis_is_mended_and_unmended(run: Run, client: redis.Redis, redis_url: str) -> None:
+    base = "user_id:u:session:s"
+    key = MemoryKey("u", "s")
+    asyncio.run(fill(redis_url, {key: [*messages(3, "a"), *entries([said("empty", "")])]}))
+    client.delete(f"{base}:msg:m1")
+    client.set(f"{base}:msg:stray", "{}")
+    before = {name: client.dump(name) for name in client.scan_iter()}
+    found = report(run("doctor", redis_url, "--repair", "--yes", "--json"))
+    assert [one["code"] for one in found["repaired"]] == [
+        "empty-assistant-message",
+        "id-without-payload",
+        "payload-without-id",
+    ]
+    assert client.lrange(f"{base}:messages", 0, -1) == [b"m0", b"m2"]
+    undone = run("undo", found["run"])
+    assert undone.exit_code == 0, undone.output
+    assert {name: client.dump(name) for name in client.scan_iter()} == before
+
+
+def test_nothing_is_repaired_without_being_asked(run: Run, tmp_path: Path) -> None:
+    path = tmp_path / "m.db"
+    asyncio.run(fill(str(path), {MemoryKey("u", "s"): messages(2, "hint")}))
+    before = path.read_bytes()
+    fails(run("doctor", path, "--repair"), 2, "--yes")
+    report(run("doctor", path, "--repair", "--dry-run", "--json"), 6)
+    assert path.read_bytes() == before
+
+
+def test_the_table_tells_what_was_repaired(run: Run, tmp_path: Path) -> None:
+    path = tmp_path / "m.db"
+    asyncio.run(fill(str(path), {MemoryKey("u", "s"): messages(2, "hint")}))
+    shown = run("doctor", path, "--repair", "--yes")
+    assert shown.exit_code == 0, shown.output
+    assert "leftover-hint  hints left over from interrupted replies: 2" in shown.stdout
+    assert "memctl undo " in shown.stdout
+    assert shown.stdout.rstrip().endswith("healthy")
+    assert "nothing to be repaired" in run("doctor", path, "--repair", "--yes").stdout
+    assert "doctor" in run("history").stdout
+
+
+def test_no_room_for_the_undo(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "m.db"
+    asyncio.run(fill(str(path), {MemoryKey("u", "s"): messages(2)}))
+    before = path.read_bytes()
+
+    def full(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("memctl.journal.mends.new_file", full)
+    fails(run("doctor", path, "--repair", "--yes"), 3, "No space left on device")
+    assert path.read_bytes() == before
