@@ -6,7 +6,7 @@ AgentScope's SQL and Redis memories keep no summary; with them, the session stat
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterable
 from dataclasses import replace
 
 from memctl.errors import Failure
@@ -63,6 +63,11 @@ class WithSummaries(Store):
     async def prove(self, where: Selection) -> None:
         await self._messages.prove(where)
         await self._states.prove(where)
+
+    def expect(self, keys: Iterable[MemoryKey]) -> None:
+        found = list(keys)
+        self._messages.expect(found)
+        self._states.expect(found)
 
     async def memories(self, where: Selection) -> AsyncIterator[MemoryInfo]:
         seen: set[MemoryKey] = set()
