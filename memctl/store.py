@@ -203,7 +203,7 @@ class Store(ABC):
         Raises:
             MemctlError: as ``read``.
         """
-        for fault in self.damage:
+        for fault in dict.fromkeys(self.damage):
             if fault.key is None or where.has_key(fault.key):
                 yield fault
 

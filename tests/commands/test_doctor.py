@@ -134,3 +134,16 @@ def test_stdin(run: Run, tmp_path: Path) -> None:
     asyncio.run(fill(str(path), {ALICE: entries([ASK, said("bad", "")])}))
     found = report(run("doctor", "-", "--json", input=path.read_bytes()), 6)
     assert found["findings"][0]["code"] == "empty-assistant-message"
+
+
+def test_a_damaged_state_of_a_database(run: Run, database: str, tmp_path: Path) -> None:
+    """It is told once, and so are the summaries that went with it."""
+    compressed = [said("m1", "a", "user", ("compressed",)), REPLY]
+    asyncio.run(fill(database, {ALICE: entries(compressed), BOB: entries(compressed)}))
+    states = tmp_path / "states"
+    states.mkdir()
+    (states / "alice_s1.json").write_text('{"memory": {"_compressed_summary": "so f')
+    (states / "bob_s2.json").write_text('{"memory": {"_compressed_summary": "so far"}}')
+    found = report(run("doctor", f"{database}?state={states}", "--json"), 6)
+    told = [(one["code"], one["user"]) for one in found["findings"] if one["user"]]
+    assert told == [("compressed-without-summary", "alice"), ("damaged-state", "alice")]

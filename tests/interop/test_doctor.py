@@ -187,3 +187,32 @@ def test_truncated_session_files(agentscope: AgentScope, run: Run, tmp_path: Pat
     assert run("inspect", folder).exit_code == 8
     assert found(run, folder, "--user", "bob", "--session", "s2")["healthy"]
     assert not found(run, folder, "--user", "bob", "--session", "s3")["healthy"]
+
+
+@pytest.mark.parametrize("kind", [kind for kind in PLACES if kind != ALONE])
+def test_agentscope_goes_on_where_a_history_was_repaired(
+    agentscope: AgentScope, run: Run, place: Callable[[str], str], kind: str
+) -> None:
+    """What was put in is a result that it loads, in its place."""
+    where = place(kind)
+    history = [
+        ASK,
+        histories.call("c1", "t1"),
+        said("h1", "do it", "user", ("hint",)),
+        REPLY,
+        said("e1", ""),
+        histories.call("c2", "t2"),
+    ]
+    agentscope.write(where, [memory(history)])
+    result = run("doctor", where, "--repair", "--yes", "--json")
+    assert result.exit_code == 0, result.output
+    agentscope.write(where, [memory([said("more", "go on", "user")])])
+    asked = {"user": "alice", "session": "s1", "marks": []}
+    [seen] = agentscope.read(where, [asked])
+    ids = [message["id"] for message in seen["messages"]]
+    assert [id for id in ids if len(id) < 22] == ["q", "c1", "r", "c2", "more"]
+    for place_of, tool in ((2, "t1"), (5, "t2")):
+        [block] = seen["messages"][place_of]["content"]
+        assert (block["type"], block["id"]) == ("tool_result", tool)
+        assert seen["messages"][place_of]["role"] == "system"
+    assert found(run, where)["healthy"]

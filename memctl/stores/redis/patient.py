@@ -31,7 +31,9 @@ from memctl.stores.redis.wire import WRONG_TYPE, Wire
 TRIES = 20
 """How often a memory is looked at that an agent keeps changing."""
 NOTED = 1000
-"""How many ids or keys one record tells of."""
+"""How many keys one record tells of."""
+_LISTED = 20_000
+"""How many ids of a list one record tells of: to put them back, all of the list is read."""
 
 
 class Work:
@@ -60,7 +62,7 @@ class Work:
         for listing, drops in self._thinned:
             name = decode(listing.key[len(self._memory.base) :])
             dropped = _dropped(listing, drops)
-            while some := list(islice(dropped, NOTED)):
+            while some := list(islice(dropped, _LISTED)):
                 expires = self._lives[listing.key]
                 yield self._memory.record(self._code, list=name, ids=some, expires=expires)
         if self._marks:
