@@ -108,6 +108,22 @@ class Places:
         script = Path(__file__).with_name("yardsticks") / "ordered_read.py"
         return [sys.executable, str(script), kind.lower(), self.sources[kind]]
 
+    # Filling what is changed
+
+    def fill_postgresql(self) -> None:
+        """Puts the data set into the target of PostgreSQL."""
+        self._empty_postgresql()
+        url = self.targets["PostgreSQL"].name
+        subprocess.run(self.copy_in(url), check=True, capture_output=True)
+        self._postgresql.execute(url, "VACUUM ANALYZE")
+        self._postgresql.execute(self._postgresql.admin_url("any/postgres"), "CHECKPOINT")
+
+    def fill_redis(self) -> None:
+        """Puts the data set into the target of Redis."""
+        self._empty_redis()
+        url = self.targets["Redis"].name
+        subprocess.run(self.pipe_in(url), check=True, capture_output=True)
+
     # Emptying what is written to
 
     def _new_database(self) -> str:

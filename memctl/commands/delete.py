@@ -25,7 +25,7 @@ from memctl.commands._options import (
 from memctl.commands._reports import ChangeOutcome
 from memctl.commands._stores import narrowed
 from memctl.errors import Loss, UsageError
-from memctl.location import visible
+from memctl.location import redact, visible
 from memctl.ops.chosen import scope
 from memctl.ops.delete import Pairs, Parted, count_parted, deletions
 from memctl.output.numbers import count
@@ -97,7 +97,7 @@ def delete(
     allowed: list[float] = []
 
     async def check(opened: Store) -> None:
-        number = await count_parted(opened, chosen, parted)
+        number = await count_parted(opened, parted)
         if number:
             outcome.more["parted_tool_calls"] = number
             output.warn(
@@ -116,7 +116,7 @@ def delete(
             )
         if yes or planned.dry_run or not number:
             return True
-        return _asked(output, planned, store, whole=all_)
+        return _asked(output, planned, redact(store), whole=all_)
 
     Changing(run, outcome, store, location, chosen, backup=backup).run(
         lambda opened, some: deletions(opened, some, pairs, parted),
@@ -182,7 +182,7 @@ def _asked(output: Output, planned: ChangeOutcome, store: str, *, whole: bool) -
         f"{count(found.planned.deleted, 'message')} in {count(found.planned.memories, 'memory')}"
     )
     question = f"delete {where}{more} of {visible(planned.target)}?"
-    return confirmed(output, question, expected=visible(store) if whole else None)
+    return confirmed(output, question, expected=store if whole else None)
 
 
 def command() -> TyperCommand:

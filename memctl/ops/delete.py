@@ -8,7 +8,7 @@ from enum import StrEnum
 
 from memctl.model import Change, Edit, Entry, Memory, MemoryKey, Page
 from memctl.ops.chosen import chosen
-from memctl.ops.tools import Calls, tool_ids
+from memctl.ops.tools import Calls, tool_blocks, tool_ids
 from memctl.selection import Selection
 from memctl.store import Store
 from memctl.streams import closing
@@ -26,8 +26,8 @@ class Pairs(StrEnum):
 class Parted:
     """Tool calls whose result is elsewhere, and the reverse, by memory."""
 
-    found: dict[MemoryKey, set[str]] = field(default_factory=dict)
-    """The ids of calls of which only one half is selected, or there is only one."""
+    found: dict[MemoryKey, dict[str, str]] = field(default_factory=dict)
+    """The half that is selected of each call of which only one is, or there is only one."""
 
 
 async def deletions(
@@ -81,34 +81,26 @@ def removal(page: Page) -> Edit:
     return Edit(kept, changes, page.offset, page.last)
 
 
-async def count_parted(store: Store, where: Selection, parted: Parted) -> int:
-    """How many tool calls are parted from a result that stays, or the reverse.
+async def count_parted(store: Store, parted: Parted) -> int:
+    """How many of these tool calls are parted from a result that stays, or the reverse.
+
+    The others never had their other half.
 
     Raises:
         MemctlError: as ``Store.read``.
     """
     if not parted.found:
         return 0
-    keys = frozenset(parted.found)
-    number = 0
-    staying: dict[MemoryKey, set[str]] = {}
-    taken: dict[MemoryKey, set[str]] = {}
-    for places, pages in (
-        (staying, store.read(Selection(keys=keys))),
-        (taken, chosen(store, where.only(keys))),
-    ):
-        async with closing(pages):
-            async for page in pages:
-                known = parted.found[page.memory.key]
-                for entry in page.entries:
-                    for id in tool_ids(entry):
-                        if id in known:
-                            half = f"{entry.id}\0{id}"
-                            places.setdefault(page.memory.key, set()).add(half)
-    for key, halves in staying.items():
-        left = {half.partition("\0")[2] for half in halves - taken.get(key, set())}
-        number += len(left)
-    return number
+    there: set[tuple[MemoryKey, str]] = set()
+    async with closing(store.read(Selection(keys=frozenset(parted.found)))) as pages:
+        async for page in pages:
+            key = page.memory.key
+            halves = parted.found[key]
+            for entry in page.entries:
+                for kind, id in tool_blocks(entry):
+                    if halves.get(id, kind) != kind:
+                        there.add((key, id))
+    return len(there)
 
 
 async def _paired(store: Store, where: Selection, pairs: Pairs) -> dict[MemoryKey, set[str]]:

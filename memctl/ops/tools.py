@@ -6,14 +6,15 @@ AgentScope 1.x); model APIs refuse a history that has one without the other.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 
 from memctl import codec
 from memctl.model import Entry
 
 _TYPES = ("tool_use", "tool_result")
-_TRACES = (b"tool_", b"\\u")
-"""What a message with such a block cannot do without (its JSON may be written in escapes)."""
+_TRACE = re.compile(rb"tool_|\\u00[4-7]")
+"""What a message with such a block cannot do without: the name, or letters of it in escapes."""
 
 
 def tool_blocks(entry: Entry) -> Iterator[tuple[str, str]]:
@@ -22,7 +23,7 @@ def tool_blocks(entry: Entry) -> Iterator[tuple[str, str]]:
     Raises:
         ValueError: the message is not JSON.
     """
-    if not any(trace in entry.message for trace in _TRACES):
+    if not _TRACE.search(entry.message):
         return
     message = codec.outline(entry.message)
     content = message.get("content") if isinstance(message, dict) else None
@@ -49,6 +50,9 @@ class Calls:
         for kind, id in tool_blocks(entry):
             self._seen.setdefault(id, set()).add(kind)
 
-    def single(self) -> set[str]:
-        """The ids of calls without a result among these messages, and of results without a call."""
-        return {id for id, kinds in self._seen.items() if len(kinds) < len(_TYPES)}
+    def single(self) -> dict[str, str]:
+        """The calls without a result among these messages, and the results without a call.
+
+        By id, with the half that is here.
+        """
+        return {id: kinds.pop() for id, kinds in self._seen.items() if len(kinds) < len(_TYPES)}
