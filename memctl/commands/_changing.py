@@ -14,8 +14,9 @@ from memctl.commands._holder import holder
 from memctl.commands._record import record
 from memctl.commands._reports import ChangeOutcome
 from memctl.commands._run import opened, refuse_absent, wait_for
-from memctl.errors import Partial, Unavailable, UsageError
+from memctl.errors import Interrupted, Partial, Unavailable, UsageError
 from memctl.journal import runs
+from memctl.journal.files import refusals
 from memctl.journal.runs import Journal, Runs
 from memctl.location import Location
 from memctl.ops.change import Planner, carry_out, count, plan
@@ -97,9 +98,12 @@ class Changing:
     def _journal(self, stack: ExitStack) -> Journal:
         folder = None
         if not self._backup:
-            folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="memctl-")))
+            temporary = Path(tempfile.gettempdir())
+            with refusals(temporary):
+                made = tempfile.TemporaryDirectory(prefix="memctl-", dir=temporary)
+            folder = Path(stack.enter_context(made))
         kept = Runs(folder)
-        removed = kept.prune(self._keep)
+        removed = kept.prune(self._keep, self._record.undoes)
         if removed:
             self._output.detail(f"runs that are no longer kept for undo: {', '.join(removed)}")
         return kept.begin(self._record)
@@ -117,7 +121,10 @@ class Changing:
             "restored": done.restored,
         }
         finished = not self._outcome.changes.failures and not self._outcome.changes.left
-        journal.end("done" if finished else "partial")
+        try:
+            journal.end("done" if finished else "partial")
+        except Unavailable as error:
+            self._output.warn(f"it is not noted how the run ended: {error.message}")
 
     async def _at_once(
         self,
@@ -195,18 +202,25 @@ class Changing:
 
 
 def confirmed(output: Output, question: str, *, expected: str | None = None) -> bool:
-    """What a person says at the terminal: y, or the ``expected`` text."""
+    """What a person says at the terminal: y, or the ``expected`` text.
+
+    Anything else, or the end of the input, is a no; as with dropdb, that is no error.
+
+    Raises:
+        Interrupted: Ctrl-C.
+    """
     hint = f"type {expected} to go on: " if expected else "[y/N] "
     sys.stderr.write(f"{question} {hint}")
     sys.stderr.flush()
     try:
-        answer = sys.stdin.readline()
+        answer = sys.stdin.buffer.readline().decode(errors="replace")
     except KeyboardInterrupt:
-        answer = ""
+        sys.stderr.write("\n")
+        raise Interrupted("stopped at the question", "nothing was changed") from None
     if not answer.endswith("\n"):
         sys.stderr.write("\n")
     said = answer.strip()
-    agreed = said == expected if expected else said.lower() in ("y", "yes")
+    agreed = said == expected.strip() if expected else said.lower() in ("y", "yes")
     if not agreed:
         output.note("nothing was changed")
     return agreed

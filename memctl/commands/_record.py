@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from urllib.parse import urlencode, urlsplit
+from urllib.parse import quote, unquote_plus, urlencode, urlsplit
 
 from memctl.commands._context import Run as ThisRun
 from memctl.journal.runs import Run
@@ -37,15 +37,34 @@ def _address(run: ThisRun, argument: str, location: Location) -> str:
     parts = urlsplit(argument)
     login, at, host = parts.netloc.rpartition("@")
     query = "&".join(
-        pair for pair in parts.query.split("&") if not SECRET_QUERY.search(pair.partition("=")[0])
+        _kept(pair)
+        for pair in parts.query.split("&")
+        if not SECRET_QUERY.search(pair.partition("=")[0])
     )
     netloc = f"{login.partition(':')[0]}{at}{host}"
     return f"{parts.scheme}://{netloc}{parts.path}" + (f"?{query}" if query else "")
 
 
+def _kept(pair: str) -> str:
+    """An option of a URL as it is kept: of a folder, the whole path."""
+    name, _, value = pair.partition("=")
+    if name != "state":
+        return pair
+    [state] = _absolute({"state": unquote_plus(value)}).values()
+    return urlencode({"state": state}, safe="/:", quote_via=quote)
+
+
 def _absolute(options: dict[str, str]) -> dict[str, str]:
     """memctl's own options, a folder of states found from anywhere."""
     state = options.get("state")
-    if state is None or "://" in state or state == "redis":
+    if state is None or state == "redis":
         return options
-    return options | {"state": os.path.abspath(state)}
+    if "://" in state:
+        return options | {"state": _without_password(state)}
+    return options | {"state": os.path.abspath(os.path.expanduser(state))}
+
+
+def _without_password(url: str) -> str:
+    parts = urlsplit(url)
+    login, at, host = parts.netloc.rpartition("@")
+    return parts._replace(netloc=f"{login.partition(':')[0]}{at}{host}").geturl()

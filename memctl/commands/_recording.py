@@ -49,7 +49,7 @@ class Recording:
         """
         if self._journal is None:
             kept = Runs()
-            kept.prune(self._keep)
+            kept.prune(self._keep, self.run.undoes)
             self._journal = kept.begin(self.run)
             self._writer = self._stack.enter_context(self._journal.writer())
 

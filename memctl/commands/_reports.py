@@ -175,7 +175,9 @@ class ChangeOutcome:
 
         if not (self.ended or self.begun):
             return None
-        return drawn.outcome(self.changes, self.target, self.run, dry_run=self.dry_run)
+        nothing = "nothing to take back" if self.command == "undo" else "nothing matched"
+        about = self.changes, self.target, self.run
+        return drawn.outcome(*about, dry_run=self.dry_run, nothing=nothing)
 
     def error(self) -> MemctlError | None:
         """What the run ends with."""

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 from typer.core import TyperCommand
 
-from memctl.commands._changing import at_terminal, confirmed, refuse_unasked
+from memctl.commands._changing import confirmed, refuse_unasked
 from memctl.commands._context import Run as ThisRun
 from memctl.commands._context import choose_format, this_run
 from memctl.commands._options import (
@@ -73,14 +73,12 @@ def undo(
     where = Selection(users=frozenset(user or ()), sessions=frozenset(session or ()))
     outcome = ChangeOutcome("undo", location.label, dry_run=dry_run)
     outcome.more["undoes"] = undone.id
-    asks = run_id is None and not yes and at_terminal()
-
-    def approve(planned: ChangeOutcome) -> bool:
-        if not asks or planned.dry_run:
-            return True
-        what = f"{undone.command} of {undone.started} on {visible(undone.store)}"
-        return confirmed(this.output, f"undo the {what}?")
-
+    asks = run_id is None and not yes and not dry_run
+    if asks and not confirmed(this.output, _question(undone)):
+        outcome.report_to(this.output)
+        this.output.emit()
+        return
+    whole = not where.named
     archive = runs.replaced(undone)
     found = Reversal(outcome.changes.failures)
     try:
@@ -89,19 +87,36 @@ def undo(
             where = where.without(back.run(location, argument, where))
         changing = TakingBack(this, outcome, argument, location, where, runs.folder / undone.id)
         changing.record.undoes = undone.id
-        changing.run(lambda opened, some: reversals(opened, parts, some, found), approve, asks=asks)
+        changing.run(lambda opened, some: reversals(opened, parts, some, found), lambda _: True)
     except Unavailable as error:
         if undone.secret and store is None:
             error.hint = "the password is not kept: name the store, undo RUN --store URL"
         raise
     finally:
-        if outcome.run and not outcome.changes.failures and not outcome.changes.left:
-            undone.undone_by = outcome.run
-            runs.update(undone)
+        if outcome.ended and whole and not dry_run and not outcome.changes.failures:
+            _note(runs, undone, outcome.run)
+
+
+def _question(undone: Run) -> str:
+    from memctl.output import changes as drawn  # needs Rich, which helping does not
+
+    changed = drawn.changed(undone) or drawn.state(undone)
+    return f"undo the {undone.command} of {undone.started} on {visible(undone.store)} ({changed})?"
+
+
+def _note(runs: Runs, undone: Run, by: str | None) -> None:
+    """Notes that a run is taken back, as a whole; what an undo had undone is in force again."""
+    undone.undone_by = by or undone.undone_by
+    undone.settled = by is None
+    runs.update(undone)
+    for run in runs.all() if by and undone.undoes else ():
+        if run.id == undone.undoes and run.undone_by == undone.id:
+            run.undone_by, run.settled = "", False
+            runs.update(run)
 
 
 def _the_run(runs: Runs, name: str | None) -> Run:
-    """The run of that name, or the last one that is neither undone nor an undo.
+    """The run of that name, or the last one that is in force and no undo itself.
 
     Raises:
         NotFound: there is none.
@@ -110,7 +125,7 @@ def _the_run(runs: Runs, name: str | None) -> Run:
     if name is not None:
         return runs.find(name)
     for run in runs.all():
-        if not run.undoes and not run.undone_by:
+        if not (run.undoes or run.undone_by or run.settled):
             return run
     raise NotFound("there is no run to be undone", "memctl history lists the runs that are kept")
 

@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -102,8 +103,9 @@ class ChangesWriter:
         trace: TracebackType | None,
     ) -> None:
         if not self._file.closed:
-            self._file.close()
             self._part.unlink(missing_ok=True)
+            with suppress(OSError):  # on a full disk: what is thrown away need not be written
+                self._file.close()
 
 
 def read_changes(path: Path, *, messages: bool = True) -> Iterator[Edit]:

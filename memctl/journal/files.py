@@ -43,11 +43,15 @@ def replace_file(path: Path, content: bytes) -> None:
     """Puts a small file in place, whole and durable."""
     part = path.with_name(path.name + ".part")
     part.unlink(missing_ok=True)
-    with new_file(part) as file:
-        file.write(content)
-        file.flush()
-        os.fsync(file.fileno())
-    part.replace(path)
+    try:
+        with new_file(part) as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        part.replace(path)
+    except OSError:
+        part.unlink(missing_ok=True)
+        raise
     sync_folder(path.parent)
 
 

@@ -3,7 +3,7 @@
 RUN/run.json              what the run was asked, and how it ended
 RUN/changes-1.ndjson.zst  what it did to each message (see ``changes``)
 RUN/changes-2.ndjson.zst  what it did to memories that were changed meanwhile, and so on
-    RUN/replaced.ndjson.zst   an archive of the memories that it replaced by others
+RUN/replaced.ndjson.zst   an archive of the memories that it replaced by others
 """
 
 from __future__ import annotations
@@ -14,12 +14,13 @@ import secrets
 import shutil
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field, fields
 from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from memctl.errors import BadData, NotFound
+from memctl.errors import BadData, NotFound, Unavailable
 from memctl.journal import mends
 from memctl.journal.changes import ChangesWriter, prove, read_changes
 from memctl.journal.files import new_folder, refusals, replace_file
@@ -53,6 +54,8 @@ class Run:
     counts: dict[str, int] = field(default_factory=dict)
     undoes: str = ""
     undone_by: str = ""
+    settled: bool = False
+    """Whether somebody looked, and there was nothing left to take back."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,7 +140,11 @@ class Runs:
         with refusals(folder):
             new_folder(folder)
         journal = Journal(folder, run)
-        journal.save()
+        try:
+            journal.save()
+        except Unavailable:
+            journal.discard()
+            raise
         return journal
 
     def all(self) -> list[Run]:
@@ -188,24 +195,39 @@ class Runs:
     def size(self, run: Run) -> int:
         """Bytes that are kept of a run."""
         folder = self.folder / run.id
-        return sum(path.stat().st_size for path in folder.glob("*") if path.is_file())
+        with refusals(folder):
+            return _about(folder)[0]
 
     def update(self, run: Run) -> None:
         """Makes durable what is known of an older run."""
         Journal(self.folder / run.id, run).save()
 
-    def prune(self, keep: Keep) -> list[str]:
-        """Removes what is older, or more, than is to be kept; the newest run always stays."""
+    def prune(self, keep: Keep, needed: str = "") -> list[str]:
+        """Removes what is older, or more, than is to be kept, and names it.
+
+        The newest run stays, the one that is ``needed``, and one that may still be going on.
+
+        Raises:
+            Unavailable: the system refuses.
+        """
         removed = []
         total = 0
-        oldest = time.time() - keep.days * _DAY
+        now = time.time()
         for place, name in enumerate(reversed(self._names())):
             folder = self.folder / name
-            total += sum(path.stat().st_size for path in folder.glob("*") if path.is_file())
-            if place and (total > keep.bytes or folder.stat().st_mtime < oldest):
+            with refusals(folder):
+                size, changed = _about(folder)
+            total += size
+            spent = total > keep.bytes or changed < now - keep.days * _DAY
+            if spent and place and name != needed and not self._goes_on(name, changed, now):
                 shutil.rmtree(folder, ignore_errors=True)
                 removed.append(name)
         return removed
+
+    def _goes_on(self, name: str, changed: float, now: float) -> bool:
+        """Whether a run may not have ended yet; one that was killed is not waited for."""
+        run = self._read(name)
+        return run is not None and not run.ended and changed > now - _DAY
 
     def _names(self) -> list[str]:
         """The folders of runs, the oldest first."""
@@ -225,6 +247,16 @@ class Runs:
 
 def _part(folder: Path, number: int) -> Path:
     return folder / f"changes-{number}.ndjson.zst"
+
+
+def _about(folder: Path) -> tuple[int, float]:
+    """The bytes in a folder and when they changed; another run may be removing it."""
+    size, changed = 0, 0.0
+    with suppress(FileNotFoundError):
+        changed = folder.stat().st_mtime
+        for path in folder.iterdir():
+            size += path.stat().st_size
+    return size, changed
 
 
 def _without_leaving(edit: Edit) -> Edit:

@@ -56,6 +56,14 @@ class Changes:
         self.restored += other.restored
         self.summaries += other.summaries
 
+    def drop(self, other: Changes) -> None:
+        """Counts no longer what another has counted."""
+        self.memories -= other.memories
+        self.deleted -= other.deleted
+        self.marked -= other.marked
+        self.restored -= other.restored
+        self.summaries -= other.summaries
+
     def add(self, edit: Edit) -> None:
         """Counts an edit."""
         self.memories += edit.offset == 0
@@ -146,20 +154,25 @@ async def carry_out(
         if not changed:
             return
         if not left:
-            report.failures += changed.items()
+            report.failures += [(key, failure) for key, (failure, _) in changed.items()]
             return
+        report.left = len(changed)
         again = ChangeReport()
         edits = planner(store, where.only(frozenset(changed)))
-        if not await plan(edits, journal, again, Silent()):
-            return
+        something = await plan(edits, journal, again, Silent())
+        for _, counts in changed.values():
+            report.planned.drop(counts)
+        report.planned.merge(again.planned)
         report.left = again.planned.memories
+        if not something:
+            return
 
 
 async def _apply(
     store: Store, journal: Journal, report: ChangeReport, progress: Progress, stop: Stop
-) -> dict[MemoryKey, Failure]:
+) -> dict[MemoryKey, tuple[Failure, Changes]]:
     """Carries out one file of changes; the memories that agents changed meanwhile."""
-    changed: dict[MemoryKey, Failure] = {}
+    changed: dict[MemoryKey, tuple[Failure, Changes]] = {}
     pending: dict[MemoryKey, Changes] = {}
 
     async def edits() -> AsyncIterator[Edit]:
@@ -177,7 +190,7 @@ async def _apply(
                 report.left -= 1
                 done = pending.pop(tally.key)
                 if tally.failure and tally.failure.code == "changed":
-                    changed[tally.key] = tally.failure
+                    changed[tally.key] = (tally.failure, done)
                 elif tally.failure:
                     report.failures.append((tally.key, tally.failure))
                 else:

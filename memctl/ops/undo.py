@@ -7,6 +7,7 @@ A memory that the run did not come to, or that was taken back before, needs noth
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -25,6 +26,8 @@ GROUP_CHANGES = 50_000
 """About how many changes are looked at together."""
 
 Marks = tuple[str, ...]
+Ends = tuple[Marks | None, Marks | None]
+"""The marks of a message before and after; None where it was not there."""
 
 
 @dataclass(slots=True)
@@ -104,12 +107,12 @@ class _Case:
     """A memory that a run changed, and what is there now."""
 
     def __init__(self, edit: Edit) -> None:
-        self.ends: dict[str, tuple[Marks | None, Marks | None]] = {}
-        """The marks of each changed message before and after; None where it was not there."""
+        self.ends: dict[str, list[Ends]] = {}
+        """Of each changed message, or each of those that share an id, in order."""
         self.anchors: set[str] = set()
         """What messages that go back stand behind."""
         self.summary = (edit.summary, edit.memory.summary)
-        self.there: dict[str, Marks] = {}
+        self.there: dict[str, list[Marks]] = {}
         self.seen: set[str] = set()
         self.now: str | None = None
         """The summary; None where the store has no place for one, or no such memory."""
@@ -119,7 +122,7 @@ class _Case:
         """Takes the next changes of the run."""
         self.changes += len(edit.changes)
         for change in edit.changes:
-            self.ends[change.id] = (change.old, change.new)
+            self.ends.setdefault(change.id, []).append((change.old, change.new))
             if change.new is None and change.after is not None:
                 self.anchors.add(change.after)
 
@@ -128,14 +131,16 @@ class _Case:
         self.now = page.memory.summary
         for entry in page.entries:
             if entry.id in self.ends:
-                self.there[entry.id] = entry.marks
+                self.there.setdefault(entry.id, []).append(entry.marks)
             if entry.id in self.anchors:
                 self.seen.add(entry.id)
 
     @property
     def only_adds(self) -> bool:
         """Whether the run did nothing but put messages in."""
-        return bool(self.ends) and all(old is None for old, _ in self.ends.values())
+        return bool(self.ends) and all(
+            old is None for some in self.ends.values() for old, _ in some
+        )
 
     def verdict(self, found: Reversal, key: MemoryKey) -> bool:
         """Whether the run is to be taken back here; what it is otherwise goes into ``found``."""
@@ -153,17 +158,21 @@ class _Case:
         summary = self.summary[side]
         if self.summary[1] is not None and (self.now or "") != (summary or ""):
             return False
-        return all(_same(self.there.get(id), ends[side]) for id, ends in self.ends.items())
+        return all(
+            _fits(self.there.get(id, []), [ends[side] for ends in some])
+            for id, some in self.ends.items()
+        )
 
     def _misfit(self) -> str:
         """Why it cannot be taken back; empty where it can."""
-        for id, (_, after) in self.ends.items():
-            here = self.there.get(id)
-            if not _same(here, after):
-                if here is None:
+        for id, some in self.ends.items():
+            here = self.there.get(id, [])
+            after = [new for _, new in some]
+            if not _fits(here, after):
+                if not here:
                     return f"the message {id!r} has gone since"
-                if after is None:
-                    return f"the message {id!r} is there again"
+                if after == [None] * len(after):
+                    return f"a message {id!r} is there"
                 return f"the message {id!r} has got other marks since"
         if self.summary[1] is not None and (self.now or "") != self.summary[1]:
             return "it has got another summary since"
@@ -172,10 +181,10 @@ class _Case:
         return ""
 
 
-def _same(one: Marks | None, other: Marks | None) -> bool:
-    if one is None or other is None:
-        return one is other
-    return set(one) == set(other)
+def _fits(there: list[Marks], wanted: list[Marks | None]) -> bool:
+    """Whether messages of one id are there with these marks; none may be where none is wanted."""
+    expected = Counter(frozenset(marks) for marks in wanted if marks is not None)
+    return expected <= Counter(map(frozenset, there)) if expected else not there
 
 
 def _groups(path: Path, where: Selection) -> Iterator[dict[MemoryKey, _Case]]:

@@ -12,11 +12,18 @@ from memctl.output.grid import Column, Grid, cell
 from memctl.output.numbers import count, size
 
 
-def outcome(report: ChangeReport, target: str, run: str | None, *, dry_run: bool) -> RenderableType:
+def outcome(
+    report: ChangeReport,
+    target: str,
+    run: str | None,
+    *,
+    dry_run: bool,
+    nothing: str = "nothing matched",
+) -> RenderableType:
     """What a run changed, or would change, then every memory that it left alone."""
     shown = report.planned if dry_run else report.done
     text = Text(visible(target), "bold")
-    said = facts(shown, dry_run=dry_run) if report.planned.memories else "nothing matched"
+    said = facts(shown, dry_run=dry_run) if report.planned.memories else nothing
     text.append("\n" + said, "not bold")
     if report.failures:
         text.append(f", {count(len(report.failures), 'memory')} left as they were", "not bold")
@@ -68,7 +75,7 @@ def history(runs: list[Run], sizes: dict[str, int]) -> RenderableType:
         [
             Column("run", [Text(visible(run.id), "cyan") for run in runs]),
             Column("command", [Text(visible(run.command)) for run in runs]),
-            Column("changed", [Text(_changed(run)) for run in runs]),
+            Column("changed", [Text(changed(run)) for run in runs]),
             Column("store", [cell(run.store) for run in runs], shrinks=True),
             Column("size", [Text(size(sizes[run.id])) for run in runs], right=True, leaves=1),
             Column("state", [Text(visible(state(run))) for run in runs]),
@@ -76,7 +83,8 @@ def history(runs: list[Run], sizes: dict[str, int]) -> RenderableType:
     )
 
 
-def _changed(run: Run) -> str:
+def changed(run: Run) -> str:
+    """``12 deleted, 3 marked``; empty where that was not noted."""
     words = [f"{number:,} {name}" for name, number in run.counts.items() if number]
     return ", ".join(words)
 
@@ -85,4 +93,6 @@ def state(run: Run) -> str:
     """How a run ended, and whether it was taken back."""
     if run.undone_by:
         return f"undone by {run.undone_by}"
+    if run.settled:
+        return "nothing to undo"
     return run.outcome or "cut short"
