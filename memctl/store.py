@@ -254,6 +254,7 @@ class Store(ABC):
             Unavailable: the store went away; memories without a Tally are not written.
         """
 
+    @abstractmethod
     def edit(self, edits: AsyncIterator[Edit]) -> AsyncIterator[Tally]:
         """Changes memories, each whole or not at all, and yields a Tally as each becomes durable.
 
@@ -267,7 +268,6 @@ class Store(ABC):
         Raises:
             Unavailable: the store went away; memories without a Tally are as they were.
         """
-        raise NotImplementedError
 
 
 class Pacer:

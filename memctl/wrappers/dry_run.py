@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Iterable
 
 from memctl.errors import NotFound, Uninitialised
-from memctl.model import MemoryInfo, MemoryKey, Page, Tally, WriteMode
+from memctl.model import Edit, MemoryInfo, MemoryKey, Page, Tally, WriteMode
 from memctl.selection import Selection
 from memctl.store import Capability, Store
 from memctl.streams import closing
@@ -92,3 +92,14 @@ class DryRun(Store):
             if page.last:
                 yield Tally(page.memory.key, messages, held.get(page.memory.key, 0))
                 messages = 0
+
+    async def edit(self, edits: AsyncIterator[Edit]) -> AsyncIterator[Tally]:
+        """Counts what would be changed; whether a memory is still as it was seen it cannot tell."""
+        written = deleted = 0
+        async for edit in edits:
+            gone = sum([change.new is None for change in edit.changes])
+            written += len(edit.changes) - gone
+            deleted += gone
+            if edit.last:
+                yield Tally(edit.memory.key, written, deleted)
+                written = deleted = 0
