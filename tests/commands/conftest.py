@@ -15,7 +15,9 @@ from memctl import location
 from memctl.model import Entry, MemoryKey
 from memctl.registry import make_store
 from tests.conformance import samples
+from tests.conformance.backends import BACKENDS, Backend, Place, new_place
 from tests.conformance.drive import write_all
+from tests.conftest import Servers
 
 Run = Callable[..., Result]
 FRIDAY = Path(__file__).parents[2] / "examples" / "friday.json"
@@ -41,6 +43,24 @@ def filled(database: str) -> str:
     keys = [samples.key(number) for number in range(4)]
     asyncio.run(fill(database, {key: samples.entries(10 * n + 10) for n, key in enumerate(keys)}))
     return database
+
+
+@pytest.fixture(params=BACKENDS, ids=lambda backend: backend.name)
+def place(request: pytest.FixtureRequest, tmp_path: Path, servers: Servers) -> Place:
+    """A new and empty place of each store in turn."""
+    backend: Backend = request.param
+    return new_place(backend, tmp_path, servers)
+
+
+@pytest.fixture
+def one(tmp_path: Path, servers: Servers) -> Callable[[str], Place]:
+    """A new and empty place of the store of that name."""
+
+    def make(name: str) -> Place:
+        backend = next(one for one in BACKENDS if one.name == name)
+        return new_place(backend, tmp_path, servers)
+
+    return make
 
 
 def report(result: Result, code: int = 0) -> dict[str, Any]:

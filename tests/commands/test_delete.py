@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from pathlib import Path
 
 import pytest
 
@@ -12,27 +11,8 @@ from memctl.model import Entry, MemoryKey
 from tests.commands.conftest import Run, fails, report
 from tests.commands.places import held, ids, put
 from tests.conformance import samples
-from tests.conformance.backends import BACKENDS, Backend, Place, new_place
+from tests.conformance.backends import Place
 from tests.conformance.samples import entry, sample
-from tests.conftest import Servers
-
-
-@pytest.fixture(params=BACKENDS, ids=lambda backend: backend.name)
-def place(request: pytest.FixtureRequest, tmp_path: Path, servers: Servers) -> Place:
-    """A new and empty place of each store in turn."""
-    backend: Backend = request.param
-    return new_place(backend, tmp_path, servers)
-
-
-@pytest.fixture
-def one(tmp_path: Path, servers: Servers) -> Callable[[str], Place]:
-    """A new and empty place of the store of that name."""
-
-    def make(name: str) -> Place:
-        backend = next(one for one in BACKENDS if one.name == name)
-        return new_place(backend, tmp_path, servers)
-
-    return make
 
 
 def marked(place: Place) -> list[MemoryKey]:

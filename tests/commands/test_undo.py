@@ -15,7 +15,7 @@ from memctl.store import Capability
 from tests.commands.conftest import Run, fails, report
 from tests.commands.places import append, held, ids, put
 from tests.conformance import samples
-from tests.conformance.backends import BACKENDS, Backend, Place, new_place
+from tests.conformance.backends import BACKENDS, Place, new_place
 from tests.conformance.samples import sample
 from tests.conftest import Servers
 
@@ -27,13 +27,6 @@ ACTIONS = {
     "unmark": ("mark", "remove", "hint"),
     "rename": ("mark", "rename", "hint", "compressed"),
 }
-
-
-@pytest.fixture(params=BACKENDS, ids=lambda backend: backend.name)
-def place(request: pytest.FixtureRequest, tmp_path: Path, servers: Servers) -> Place:
-    """A new and empty place of each store in turn."""
-    backend: Backend = request.param
-    return new_place(backend, tmp_path, servers)
 
 
 def act(run: Run, place: Place, name: str, *more: str) -> str:
