@@ -1,0 +1,244 @@
+"""SQL memories that an agent writes to and marks while memctl deletes, puts back and marks."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import time
+from collections import Counter
+from collections.abc import AsyncIterator, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from random import Random
+from typing import Any, NamedTuple
+
+import pytest
+
+from memctl.location import parse
+from memctl.model import Change, Edit, Entry, MemoryKey
+from memctl.registry import make_store
+from memctl.selection import Selection
+from memctl.store import Store
+from memctl.stores.sql.database import SqlDatabase
+from tests.conformance.drive import read
+from tests.conformance.test_outlines import PLACES
+from tests.conftest import Servers, start
+from tests.interop.client import PYTHON, AgentScope, place_of
+
+EDITS = 700
+"""For each database."""
+MISSED = 5
+"""So often at least an agent was faster, and the edit left the memory alone."""
+SECONDS = 150.0
+"""It takes a tenth of that where nothing else is going on."""
+SESSIONS = ["s0", "s1", "会话 *", "s-1", "%", "s5"]
+USER = "it's *"
+KEYS = [MemoryKey(USER, session) for session in SESSIONS]
+HINTS = Selection(marks=frozenset({"hint"}), exclude_marks=frozenset({"keep"}))
+PLAIN = Selection(exclude_marks=frozenset({"hint", "keep"}), last=30)
+
+WRITER = r"""
+import asyncio, json, sys
+from pathlib import Path
+from random import Random
+from agentscope.memory import AsyncSQLAlchemyMemory
+from agentscope.message import Msg
+from sqlalchemy import event
+from sqlalchemy.exc import IntegrityError
+from sqlalchemy.ext.asyncio import create_async_engine
+
+url, user, until, *sessions = sys.argv[1:]
+
+def check_foreign_keys(connection, _):
+    connection.execute("PRAGMA foreign_keys = ON")
+
+async def write(session, enough, random, begun, turn):
+    # Adds and marks; gives what it wrote: id, text, and what must become of it.
+    engine = create_async_engine(url)
+    if engine.dialect.name == "sqlite":
+        event.listen(engine.sync_engine, "connect", check_foreign_keys)
+    wrote = {}
+    texts = {}
+    async with AsyncSQLAlchemyMemory(engine, session_id=session, user_id=user) as memory:
+        async with turn:  # several that create the same user at once fail
+            await memory.get_memory()
+        await begun.wait()
+        while not enough():
+            kind = random.choice(["plain", "plain", "hint", "hint", "keep", "keep", "spare"])
+            if kind in ("keep", "spare"):
+                # Hints that memctl may be about to delete.
+                hints = [id for id, fate in wrote.items() if fate == "hint"][-6:]
+                if not hints:
+                    continue
+                id = random.choice(hints)
+                try:
+                    if kind == "keep":
+                        done = await memory.update_messages_mark("keep", msg_ids=[id])
+                        wrote[id] = "kept" if done else "gone"
+                    else:
+                        # A message that goes in between is not noticed: nothing tells it.
+                        await memory.update_messages_mark(None, old_mark="hint", msg_ids=[id])
+                        wrote[id] = "spared or gone"
+                except IntegrityError:  # deleted in between
+                    wrote[id] = "gone"
+            else:
+                text = kind * random.randint(1, 50)
+                messages = [Msg("Friday", text, "assistant") for _ in range(random.choice([1, 4]))]
+                await memory.add(messages, marks=None if kind == "plain" else kind)
+                for message in messages:
+                    wrote[message.id] = kind
+                    texts[message.id] = text
+            await asyncio.sleep(0.02)
+    await engine.dispose()
+    return [[id, texts[id], fate] for id, fate in wrote.items()]
+
+async def main():
+    enough = Path(until).exists
+    begun, turn = asyncio.Barrier(len(sessions)), asyncio.Lock()
+    work = [write(one, enough, Random(n), begun, turn) for n, one in enumerate(sessions)]
+    return dict(zip(sessions, await asyncio.gather(*work)))
+
+print(json.dumps(asyncio.run(main())))
+"""
+
+
+class Written(NamedTuple):
+    """A message of the writer, and what must become of it."""
+
+    id: str
+    text: str
+    fate: str
+
+
+@contextmanager
+def writing(url: str, folder: Path) -> Iterator[dict[str, list[Written]]]:
+    """The real AgentScope writes in another process while the block lasts."""
+    start(lambda: AgentScope(folder / "log"))  # says so where it is not installed
+    until = folder / "enough"
+    command = [PYTHON, "-c", WRITER, place_of(url, False)["url"], USER, until, *SESSIONS]
+    with (folder / "errors").open("wb") as errors:
+        writer = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=errors)
+    wrote: dict[str, list[Written]] = {}
+    try:
+        yield wrote
+    finally:
+        until.touch()
+        said, _ = writer.communicate()
+    assert writer.returncode == 0, (folder / "errors").read_text()[-3000:]
+    for session, messages in json.loads(said.splitlines()[-1]).items():
+        wrote[session] = [Written(*message) for message in messages]
+
+
+class Operator:
+    """Deletes hints, puts some back, and changes marks, all of it in edits as undo makes them."""
+
+    def __init__(self, store: Store) -> None:
+        self.done: Counter[str] = Counter()
+        self._store = store
+        self._random = Random(7)
+        self._gone: list[Edit] = []
+
+    async def round(self) -> None:
+        """Some edits of every memory."""
+        await self.delete()
+        if self._gone and self._random.random() < 0.3:
+            await self._edit("put back", self._gone)
+            self._gone = []
+        if self._random.random() < 0.3:
+            marked = [
+                Edit(page.memory, [_other_mark(entry) for entry in page.entries])
+                async for page in self._store.read(PLAIN)
+            ]
+            await self._edit("marked", marked)
+
+    async def delete(self) -> None:
+        """Deletes all hints that there are; those of every other memory may come back."""
+        pages = [page async for page in self._store.read(HINTS)]
+        edits = [
+            Edit(page.memory, [Change(entry.id, entry.marks) for entry in page.entries])
+            for page in pages
+        ]
+        for key in await self._edit("deleted", edits):
+            if key in KEYS[::2]:
+                [page] = [page for page in pages if page.memory.key == key]
+                self._gone.append(Edit(page.memory, [_back(entry) for entry in page.entries]))
+
+    async def _edit(self, what: str, edits: list[Edit]) -> list[MemoryKey]:
+        """What was changed; each memory in an edit of its own, as often as not."""
+        if self._random.random() < 0.5:
+            return [key for one in edits for key in await self._together(what, [one])]
+        return await self._together(what, edits)
+
+    async def _together(self, what: str, edits: list[Edit]) -> list[MemoryKey]:
+        async def source() -> AsyncIterator[Edit]:
+            for one in edits:
+                yield one
+
+        keys = []
+        async for tally in self._store.edit(source()):
+            if tally.failure:
+                assert tally.failure.code == "changed", tally
+                self.done[f"{what}: changed"] += 1
+            else:
+                self.done[what] += 1
+                keys.append(tally.key)
+        return keys
+
+
+def _back(entry: Entry) -> Change:
+    return Change(entry.id, None, entry.marks, entry.message, None, entry.index)
+
+
+def _other_mark(entry: Entry) -> Change:
+    return Change(entry.id, entry.marks, () if "seen" in entry.marks else ("seen",))
+
+
+@pytest.mark.parametrize("kind", PLACES)
+async def test_an_agent_writes_while_messages_are_deleted(
+    servers: Servers, tmp_path: Path, kind: str
+) -> None:
+    url = str(PLACES[kind](tmp_path, servers))
+    async with make_store(parse(url), create=True):
+        pass
+    async with make_store(parse(url), change=True) as store:
+        assert isinstance(store, SqlDatabase)
+        operator = Operator(store)
+        with writing(url, tmp_path) as wrote:
+            end = time.monotonic() + SECONDS
+            while len([memory async for memory in store.headers(Selection())]) < len(KEYS):
+                assert time.monotonic() < end, "it has not begun"
+            missed = 0
+            while operator.done.total() < EDITS or missed < MISSED:
+                assert time.monotonic() < end, f"so far {operator.done}"
+                await operator.round()
+                missed = operator.done["deleted: changed"]
+        await operator.delete()
+        found = await read(store)
+        assert set(found) == set(KEYS)
+        for key in KEYS:
+            assert_nothing_lost(found[key].entries, wrote[key.session], order=key in KEYS[1::2])
+        async with store.snapshot(opened=False) as connection:
+            orphans = await connection.exec_driver_sql(
+                "SELECT * FROM message_mark WHERE msg_id NOT IN (SELECT id FROM message)"
+            )
+            assert orphans.all() == []
+    assert min(operator.done[what] for what in ("deleted", "put back", "marked")) > EDITS / 40
+
+
+def assert_nothing_lost(entries: list[Entry], wrote: list[Written], *, order: bool) -> None:
+    """What was never deleted, or marked before it was, is there as it was written."""
+    found = {entry.id: entry for entry in entries}
+    fates: dict[str, set[str]] = {}
+    for one in wrote:
+        fates.setdefault(one.fate, set()).add(one.id)
+        if one.id in found:
+            assert json.loads(found[one.id].message)["content"] == one.text
+    must = fates["plain"] | fates["kept"]
+    assert must - set(found) == set(), "lost"
+    assert set(found) - must - fates["spared or gone"] == set(), "not deleted"
+    for id, entry in found.items():
+        marks: Any = {"hint", "keep"} if id in fates["kept"] else set()
+        assert set(entry.marks) - {"seen"} == marks
+    if order:  # where a message comes back, the index that another took is taken from that
+        ids = [one.id for one in wrote if one.id in found]
+        assert [entry.id for entry in entries] == ids
