@@ -1,0 +1,261 @@
+"""What changing commands ask at a terminal, and what each answer does."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import pty
+import re
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from memctl.model import MemoryKey
+from tests.commands.conftest import Run, fill, report
+from tests.commands.places import held
+from tests.conformance import samples
+from tests.conformance.backends import BACKENDS, Place
+from tests.conftest import Servers
+
+CTRL_C, CTRL_D = "\x03", "\x04"
+DELETE = ("delete", "--mark", "hint")
+
+
+class Session:
+    """A person at a terminal in which memctl runs."""
+
+    def __init__(self, *words: object, **settings: Any) -> None:
+        master, slave = pty.openpty()
+        environment = os.environ | {"TERM": "dumb", "PYTHONUTF8": "1", "NO_COLOR": "1"}
+        self._master = master
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", "memctl", *map(str, words)],
+            **{"stdin": slave, "stdout": slave, "stderr": slave} | settings,
+            cwd=Path(__file__).parents[2],
+            env=environment,
+            preexec_fn=lambda: _own(slave),
+        )
+        os.close(slave)
+        self.said = ""
+
+    def until(self, text: str) -> None:
+        """Reads up to a text."""
+        while text not in self.said:
+            piece = self._read()
+            assert piece, self.said
+            self.said += piece
+
+    def types(self, text: str) -> None:
+        os.write(self._master, text.encode(errors="surrogateescape"))
+
+    def ends(self, *, by: signal.Signals | None = None) -> int:
+        """The exit code, when all is read."""
+        if by is not None:
+            self._process.send_signal(by)
+        while piece := self._read():
+            self.said += piece
+        os.close(self._master)
+        return self._process.wait(60)
+
+    def _read(self) -> str:
+        try:
+            return os.read(self._master, 65536).decode(errors="replace").replace("\r\n", "\n")
+        except OSError:
+            return ""  # Linux tells the end of a terminal with EIO.
+
+
+def _own(slave: int) -> None:
+    """Makes the terminal that of the process: Ctrl-C there is its signal."""
+    os.setsid()
+    os.close(os.open(os.ttyname(slave), os.O_RDWR))
+
+
+@pytest.fixture
+def filled(tmp_path: Path, servers: Servers) -> Place:
+    """A SQLite database of 12 memories, one of a name that a terminal should not obey."""
+    text = f"sqlite:///{tmp_path}/agents.db"
+    keys = [samples.key(number) for number in range(11)]
+    keys.append(MemoryKey("\x1b[31mred\r\n", "京都\u202e"))
+    asyncio.run(fill(text, {key: samples.entries(9) for key in keys}))
+    return Place(BACKENDS[0], text, servers, tmp_path)
+
+
+@pytest.fixture
+def runs() -> Path:
+    """Where what runs change is kept."""
+    return Path(os.environ["XDG_STATE_HOME"]) / "memctl" / "runs"
+
+
+ANSWERS = {
+    "n": ("n\n", 0),
+    "no": ("no\n", 0),
+    "Enter": ("\n", 0),
+    "Ctrl-D": (CTRL_D, 0),
+    "Ctrl-C": (CTRL_C, 130),
+    "nonsense": ("ja\n", 0),
+    "what is no UTF-8": ("\udcff\n", 0),
+}
+
+
+@pytest.mark.parametrize("answer", ANSWERS)
+def test_no_changes_nothing(filled: Place, runs: Path, answer: str) -> None:
+    before = filled.dump()
+    said, code = ANSWERS[answer]
+    session = Session("delete", filled.text, "--mark", "hint")
+    session.until("[y/N] ")
+    shown = session.said
+    session.types(said)
+    assert session.ends() == code, session.said
+    assert "36 messages in 12 memories (and 2 memories more)" in shown
+    assert re.search(r"user0 +session0 +3\n", shown)
+    assert "\x1b[31m" not in shown
+    assert "nothing was changed" in session.said
+    assert "Traceback" not in session.said
+    assert filled.dump() == before
+    assert list(runs.iterdir()) == []
+
+
+def test_names_are_shown_not_obeyed(filled: Place) -> None:
+    session = Session("delete", filled.text, "--mark", "hint", "--user", "\x1b[31mred\r\n")
+    session.until("[y/N] ")
+    session.types("n\n")
+    assert session.ends() == 0
+    assert "\\x1b[31mred\\r\\n" in session.said
+    assert "\x1b" not in session.said
+    assert "京都\\u202e" in session.said
+
+
+@pytest.mark.parametrize("said", ["y\n", "YES\n", " y \n"])
+def test_yes_deletes(filled: Place, run: Run, said: str) -> None:
+    before = held(filled)
+    session = Session("delete", filled.text, "--mark", "hint")
+    session.until("[y/N] ")
+    session.types(said)
+    assert session.ends() == 0, session.said
+    assert "36 messages deleted in 12 memories" in session.said
+    assert not any("hint" in marks for one in held(filled).values() for _, marks, _ in one[2])
+    assert run("undo", "--yes").exit_code == 0
+    assert held(filled) == before
+
+
+def test_what_agents_do_while_nobody_answers(filled: Place, run: Run) -> None:
+    """The store is let go of; what was planned goes, as far as it is still there."""
+    key = samples.key(0)
+    session = Session("delete", filled.text, "--mark", "hint")
+    session.until("[y/N] ")
+    done = run("delete", filled.text, "--id", "m0000001", "--user", key.user, "--yes")
+    assert done.exit_code == 0, done.output
+    session.types("y\n")
+    assert session.ends() == 0, session.said
+    assert "33 messages deleted in 12 memories" in session.said
+    rows = report(run("history", "--json"))["runs"]
+    assert sorted(row["deleted"] for row in rows) == [3, 33]
+
+
+def test_nothing_to_ask(filled: Place) -> None:
+    session = Session("delete", filled.text, "--mark", "unknown")
+    assert session.ends() == 0
+    assert "nothing matched" in session.said
+    assert "[y/N]" not in session.said
+
+
+def test_a_limit_is_looked_at_before_anybody_is_asked(filled: Place) -> None:
+    session = Session("delete", filled.text, "--mark", "hint", "--max-delete", "35")
+    assert session.ends() == 9
+    assert "[y/N]" not in session.said
+
+
+@pytest.mark.parametrize("right", [True, False])
+def test_everything_asks_for_the_name(filled: Place, right: bool) -> None:
+    session = Session("delete", filled.text, "--all")
+    session.until("to go on: ")
+    assert f"type {filled.text} to go on" in session.said
+    session.types(f"{filled.text}\n" if right else "y\n")
+    assert session.ends() == 0
+    assert len(held(filled)) == (0 if right else 12)
+
+
+def test_a_password_is_not_asked_for(run: Run, postgresql_url: str) -> None:
+    secret = postgresql_url.partition("://")[2].partition("@")[0].partition(":")[2]
+    asyncio.run(fill(postgresql_url, {samples.key(0): samples.entries(3)}))
+    name = postgresql_url.replace(secret, "***")
+    session = Session("delete", postgresql_url, "--all")
+    session.until(f"type {name} to go on: ")
+    shown = session.said
+    session.types(f"{name}\n")
+    assert session.ends() == 0
+    assert secret not in shown
+    assert report(run("inspect", postgresql_url, "--json"))["totals"]["messages"] == 0
+
+
+@pytest.mark.parametrize("said", ["n\n", "y\n", CTRL_C])
+def test_undo_without_a_run_asks(filled: Place, run: Run, said: str) -> None:
+    before = held(filled)
+    done = report(run("delete", filled.text, "--mark", "hint", "--yes", "--json"))["run"]
+    after = filled.dump()
+    session = Session("undo")
+    session.until("[y/N] ")
+    assert re.search(r"undo the delete of 20\S+ on \S*agents.db \(36 deleted\)\?", session.said)
+    session.types(said)
+    assert session.ends() == (130 if said == CTRL_C else 0)
+    if said == "y\n":
+        assert held(filled) == before
+    else:
+        assert filled.dump() == after
+    [first, *_] = report(run("history", "--json"))["runs"]
+    assert (first["undoes"] == done) == (said == "y\n")
+
+
+def test_undo_of_what_was_replaced_asks_first(filled: Place, run: Run, tmp_path: Path) -> None:
+    origin = Place(BACKENDS[0], f"sqlite:///{tmp_path}/source.db", filled.servers, tmp_path)
+    asyncio.run(fill(origin.text, {samples.key(0): samples.entries(5, start=3)}))
+    words = ("migrate", origin.text, filled.text, "--on-conflict", "replace")
+    assert run(*words).exit_code == 0
+    after = filled.dump()
+    session = Session("undo")
+    session.until("[y/N] ")
+    session.types("n\n")
+    assert session.ends() == 0
+    assert filled.dump() == after
+    assert len(report(run("history", "--json"))["runs"]) == 1
+
+
+def test_undo_of_a_named_run_does_not_ask(filled: Place, run: Run) -> None:
+    before = held(filled)
+    done = report(run("delete", filled.text, "--mark", "hint", "--yes", "--json"))["run"]
+    session = Session("undo", done)
+    assert session.ends() == 0
+    assert "[y/N]" not in session.said
+    assert held(filled) == before
+
+
+def test_a_terminal_that_is_closed(filled: Place, run: Run) -> None:
+    """Nothing happened; neither does it get into the way of the next undo."""
+    before = held(filled)
+    done = report(run("delete", filled.text, "--mark", "a", "--yes", "--json"))["run"]
+    session = Session("delete", filled.text, "--mark", "hint")
+    session.until("[y/N] ")
+    assert session.ends(by=signal.SIGHUP) != 0
+    [cut, first] = report(run("history", "--json"))["runs"]
+    assert (cut["outcome"], first["run"]) == ("cut-short", done)
+    looked = run("undo", "--yes")
+    assert looked.exit_code == 0
+    assert "nothing to take back" in looked.stdout
+    assert report(run("undo", "--yes", "--json"))["undoes"] == done
+    assert held(filled) == before
+
+
+def test_the_answer_is_not_in_the_data(filled: Place, tmp_path: Path) -> None:
+    """Questions go to stderr: stdout holds the report alone."""
+    path = tmp_path / "report"
+    with path.open("wb") as out:
+        session = Session("delete", filled.text, "--mark", "hint", "--json", stdout=out)
+        session.until("[y/N] ")
+        session.types("y\n")
+        assert session.ends() == 0
+    assert json.loads(path.read_text())["messages"]["deleted"] == 36
