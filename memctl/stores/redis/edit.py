@@ -41,17 +41,15 @@ class Editor:
         self._wire = wire
         self._marks = marks
 
-    def edit(self, memories: Sequence[Changes]) -> list[Tally]:
+    def edit(self, memories: Sequence[Changes]) -> Iterator[Tally]:
         """Changes the memories; small ones share a transaction, unless another client is faster.
 
         Raises:
-            Unavailable: see ``Wire.stream``.
+            Unavailable: see ``Wire.stream``; what was changed before has its Tally.
         """
-        tallies: list[Tally] = []
         for some in self._split(memories):
             done = self._attempt(some)
-            tallies += [self._alone(one) for one in some] if done is None else done
-        return tallies
+            yield from map(self._alone, some) if done is None else done
 
     def _split(self, memories: Sequence[Changes]) -> Iterator[list[Changes]]:
         """The memories in order, those together that are small together."""

@@ -43,6 +43,7 @@ class RedisMemoryStore(Store):
 
     kind = "redis"
     brief = True
+    picks = True
     mends = MENDS
     capabilities = Capability.TTL | Capability.PARALLEL
 
@@ -213,24 +214,33 @@ class RedisMemoryStore(Store):
             async for batch in grouped(edits):
                 if isinstance(batch, Parts):
                     yield await self._edit_large(editor, wire, batch)
-                else:
-                    for tally in await in_thread(wire, partial(self._edit_small, editor, batch)):
-                        yield tally
+                    continue
+                done: list[Tally] = []
+                failure: MemctlError | None = None
+                try:
+                    await in_thread(wire, partial(self._edit_small, editor, batch, done))
+                except MemctlError as error:
+                    failure = error
+                for tally in done:
+                    yield tally
+                if failure is not None:
+                    raise failure
 
-    def _edit_small(self, editor: Editor, batch: list[Whole]) -> list[Tally]:
-        tallies: list[Tally] = []
+    def _edit_small(self, editor: Editor, batch: list[Whole], done: list[Tally]) -> None:
+        """Changes small memories; ``done`` gets a Tally as each is."""
         good: dict[bytes, Few] = {}
         for memory, changes in batch:
             try:
                 base = self._base(memory.key)
                 few = Few(base, memory, self._ttl(memory), changes)
             except Refused as refused:
-                tallies.append(Tally(memory.key, failure=refused.failure))
+                done.append(Tally(memory.key, failure=refused.failure))
                 continue
             if base in good:  # the second must see what the first makes
-                tallies += editor.edit([good.pop(base)])
+                done.extend(editor.edit([good.pop(base)]))
             good[base] = few
-        return tallies + editor.edit(list(good.values())) if good else tallies
+        if good:
+            done.extend(editor.edit(list(good.values())))
 
     async def _edit_large(self, editor: Editor, wire: Wire, large: Parts) -> Tally:
         memory = large.memory
@@ -240,7 +250,7 @@ class RedisMemoryStore(Store):
                 try:
                     async for changes in large.changes:
                         await in_thread(wire, partial(many.add, wire, changes))
-                    [tally] = await in_thread(wire, partial(editor.edit, [many]))
+                    [tally] = await in_thread(wire, lambda: list(editor.edit([many])))
                 finally:
                     await self._discard(many)
                 return tally
