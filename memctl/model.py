@@ -64,7 +64,7 @@ class Page:
     memory without messages is one page without entries.  Pages of one memory follow one another.
 
     Where messages are selected, ``after`` names for each entry the last message before it that is
-    not selected, None where there is none.  SQL, where ``Entry.index`` says as much, need not.
+    not selected, None where there is none.
     """
 
     memory: Memory

@@ -67,8 +67,8 @@ class Store(ABC):
     """Whether the expiry of a memory draws nearer while it lies there."""
     brief: ClassVar[bool] = False
     """Whether ``outlines`` leaves the messages where they are."""
-    sifts: ClassVar[bool] = False
-    """Whether ``read`` may pass over messages without a trace in ``Page.after``."""
+    picks: ClassVar[bool] = False
+    """Whether ``read`` spares itself messages that are not selected, and tells ``Page.after``."""
     mends: ClassVar[frozenset[str]] = frozenset()
     """The codes of the faults that ``mend`` takes."""
     at_once: ClassVar[bool] = False

@@ -262,7 +262,8 @@ def _about(folder: Path) -> tuple[int, float]:
 def _without_leaving(edit: Edit) -> Edit:
     """The edit as a store needs it: the text of a message that goes is only for the undo."""
     changes: list[Any] = [
-        change._replace(message=b"") if change.new is None else change for change in edit.changes
+        change._replace(message=b"", after=None) if change.new is None else change
+        for change in edit.changes
     ]
     return Edit(edit.memory, changes, edit.offset, edit.last, edit.summary)
 

@@ -2,27 +2,33 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
-from dataclasses import replace
+from collections.abc import AsyncIterator, Callable
 
-from memctl.model import Entry, MemoryKey, Page
+from memctl.model import Page
 from memctl.selection import Selection
 from memctl.store import Store
 from memctl.streams import closing
 
+See = Callable[[Page], None]
 
-def chosen(store: Store, where: Selection) -> AsyncIterator[Page]:
+
+def chosen(store: Store, where: Selection, see: See | None = None) -> AsyncIterator[Page]:
     """What ``Store.read`` gives, with ``Page.after`` wherever messages stay.
+
+    ``see`` is shown every page of the memories before what is selected of it, where ``sees_all``.
 
     Raises:
         MemctlError: as ``Store.read``.
     """
-    if where.spare is not None:
-        # What is newest is to be told by all messages, so the store must not leave any out.
-        return where.apply(store.read(scope(where)))
-    if where.whole or not store.sifts:
-        return store.read(where)
-    return _placed(store, where)
+    if sees_all(store, where):
+        pages = store.read(scope(where))
+        return where.apply(_shown(pages, see) if see else pages)
+    return store.read(where)
+
+
+def sees_all(store: Store, where: Selection) -> bool:
+    """Whether all messages of the memories are read to choose some."""
+    return not where.whole and (where.spare is not None or not store.picks)
 
 
 def scope(where: Selection) -> Selection:
@@ -30,69 +36,9 @@ def scope(where: Selection) -> Selection:
     return Selection(where.users, where.sessions, where.parts, where.keys, where.done)
 
 
-async def _placed(store: Store, where: Selection) -> AsyncIterator[Page]:
-    """The selected messages beside the outlines of their memories, which come in the same order."""
-    async with (
-        closing(store.outlines(scope(where))) as outlines,
-        closing(store.read(where)) as pages,
-    ):
-        trail = _Trail(outlines)
+async def _shown(pages: AsyncIterator[Page], see: See) -> AsyncIterator[Page]:
+    async with closing(pages):
         async for page in pages:
-            yield replace(page, after=await trail.follow(page))
-
-
-class _Trail:
-    """The outlines, followed from one selected message to the next, by session, user and index.
-
-    What was added or deleted since they were begun does not mislead it.
-    """
-
-    def __init__(self, outlines: AsyncIterator[Page]) -> None:
-        self._outlines = outlines
-        self._page: Page | None = None
-        self._ended = False
-        self._at = 0
-        self._kept: str | None = None
-
-    async def follow(self, page: Page) -> list[str | None]:
-        """For each of these messages of a memory, the last one before it that is not among them."""
-        after = []
-        wanted = _order(page.memory.key)
-        for entry in page.entries:
-            while await self._reach(wanted):
-                assert self._page is not None
-                here = self._page.entries[self._at]
-                if here.id != entry.id and _position(here) >= _position(entry):
-                    break
-                self._at += 1
-                if here.id == entry.id:
-                    break
-                self._kept = here.id
-            after.append(self._kept)
-        return after
-
-    async def _reach(self, wanted: tuple[bytes, bytes]) -> bool:
-        """Whether there is a next message of the memory; what is before it is passed over."""
-        while not self._ended:
-            if self._page is not None:
-                there = _order(self._page.memory.key)
-                if there > wanted:
-                    self._kept = None
-                    return False
-                if there == wanted and self._at < len(self._page.entries):
-                    return True
-            self._page, self._at = await anext(self._outlines, None), 0
-            self._ended = self._page is None
-            if self._page is not None and self._page.offset == 0:
-                self._kept = None
-        return False
-
-
-def _order(key: MemoryKey) -> tuple[bytes, bytes]:
-    """How SQL stores order memories: by bytes, the session first."""
-    session, user = (name.encode("utf-8", "surrogatepass") for name in (key.session, key.user))
-    return session, user
-
-
-def _position(entry: Entry) -> tuple[int, bytes]:
-    return entry.index or 0, entry.id.encode("utf-8", "surrogatepass")
+            see(page)
+            yield page
+            del page  # not kept while the next one is read: it may be large

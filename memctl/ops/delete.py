@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 from memctl.model import Change, Edit, Entry, Memory, MemoryKey, Page
-from memctl.ops.chosen import chosen
+from memctl.ops.chosen import chosen, sees_all
 from memctl.ops.tools import Calls, tool_blocks, tool_ids
 from memctl.selection import Selection
 from memctl.store import Store
@@ -24,10 +24,12 @@ class Pairs(StrEnum):
 
 @dataclass(slots=True)
 class Parted:
-    """Tool calls whose result is elsewhere, and the reverse, by memory."""
+    """Tool calls that a selection parts from their results, and the reverse."""
 
-    found: dict[MemoryKey, dict[str, str]] = field(default_factory=dict)
-    """The half that is selected of each call of which only one is, or there is only one."""
+    number: int = 0
+    """As far as all messages were seen."""
+    unsure: dict[MemoryKey, dict[str, str]] = field(default_factory=dict)
+    """Of memories that were not seen whole: the calls of which one half is selected, and which."""
 
 
 async def deletions(
@@ -39,34 +41,42 @@ async def deletions(
         MemctlError: as ``Store.read``.
     """
     if pairs is Pairs.PART:
-        async with closing(_removals(chosen(store, where), parted or Parted())) as edits:
+        async with closing(_removals(store, where, parted or Parted())) as edits:
             async for edit in edits:
                 yield edit
         return
     uneven = await _paired(store, where, pairs)
-    rest = where.without(frozenset(uneven))
-    async with closing(_removals(chosen(store, rest), Parted())) as edits:
-        async for edit in edits:
-            yield edit
+    selections = [where.without(frozenset(uneven))]
     for key, ids in uneven.items():
         if ids:
-            only = Selection(keys=frozenset({key}), ids=frozenset(ids))
-            async with closing(_removals(chosen(store, only), Parted())) as edits:
-                async for edit in edits:
-                    yield edit
+            selections.append(Selection(keys=frozenset({key}), ids=frozenset(ids)))
+    for selection in selections:
+        async with closing(_removals(store, selection, Parted())) as edits:
+            async for edit in edits:
+                yield edit
 
 
-async def _removals(pages: AsyncIterator[Page], parted: Parted) -> AsyncIterator[Edit]:
-    calls = Calls()
-    async with closing(pages):
+async def _removals(store: Store, where: Selection, parted: Parted) -> AsyncIterator[Edit]:
+    every, some = Calls(), Calls()
+
+    def see(page: Page) -> None:
+        if page.offset == 0:
+            every.clear()
+        every.add(page.entries)
+
+    seen = sees_all(store, where)
+    async with closing(chosen(store, where, see)) as pages:
         async for page in pages:
             if page.offset == 0:
-                calls = Calls()
-            for entry in page.entries:
-                calls.add(entry)
-            if page.last and (single := calls.single()):
-                parted.found[page.memory.key] = single
+                some.clear()
+            some.add(page.entries)
+            if page.last and (single := some.single()):
+                if seen:
+                    parted.number += len(single.keys() - every.single().keys())
+                elif not where.whole:
+                    parted.unsure[page.memory.key] = single
             yield removal(page)
+            del page  # not kept while the next one is read: it may be large
 
 
 def removal(page: Page) -> Edit:
@@ -82,36 +92,32 @@ def removal(page: Page) -> Edit:
 
 
 async def count_parted(store: Store, parted: Parted) -> int:
-    """How many of these tool calls are parted from a result that stays, or the reverse.
+    """How many tool calls are parted from a result that stays, or the reverse.
 
-    The others never had their other half.
+    Those that never had their other half are not.
 
     Raises:
         MemctlError: as ``Store.read``.
     """
-    if not parted.found:
-        return 0
+    if not parted.unsure:
+        return parted.number
     there: set[tuple[MemoryKey, str]] = set()
-    async with closing(store.read(Selection(keys=frozenset(parted.found)))) as pages:
+    async with closing(store.read(Selection(keys=frozenset(parted.unsure)))) as pages:
         async for page in pages:
             key = page.memory.key
-            halves = parted.found[key]
+            halves = parted.unsure[key]
             for entry in page.entries:
                 for kind, id in tool_blocks(entry):
                     if halves.get(id, kind) != kind:
                         there.add((key, id))
-    return len(there)
+    return parted.number + len(there)
 
 
 async def _paired(store: Store, where: Selection, pairs: Pairs) -> dict[MemoryKey, set[str]]:
     """The memories in which the selection parts a pair, with the ids that are to go after all."""
-    parted = Parted()
-    async with closing(_removals(chosen(store, where), parted)) as edits:
-        async for _ in edits:
-            pass
-    if not parted.found:
+    keys = await _parting(store, where)
+    if not keys:
         return {}
-    keys = frozenset(parted.found)
     selected: dict[MemoryKey, set[str]] = {key: set() for key in keys}
     async with closing(chosen(store, where.only(keys))) as pages:
         async for page in pages:
@@ -122,6 +128,20 @@ async def _paired(store: Store, where: Selection, pairs: Pairs) -> dict[MemoryKe
             for entry in page.entries:
                 groups[page.memory.key].add(entry)
     return {key: groups[key].settle(selected[key], pairs) for key in keys}
+
+
+async def _parting(store: Store, where: Selection) -> frozenset[MemoryKey]:
+    """The memories of which calls are selected without their result, or the reverse."""
+    keys = set()
+    calls = Calls()
+    async with closing(chosen(store, where)) as pages:
+        async for page in pages:
+            if page.offset == 0:
+                calls.clear()
+            calls.add(page.entries)
+            if page.last and calls.single():
+                keys.add(page.memory.key)
+    return frozenset(keys)
 
 
 class Groups:

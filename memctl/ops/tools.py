@@ -43,16 +43,21 @@ class Calls:
     """The calls and results of some messages of one memory."""
 
     def __init__(self) -> None:
-        self._seen: dict[str, set[str]] = {}
+        self._seen: dict[str, frozenset[str]] = {}
 
-    def add(self, entry: Entry) -> None:
-        """Takes the next message."""
-        for kind, id in tool_blocks(entry):
-            self._seen.setdefault(id, set()).add(kind)
+    def add(self, entries: list[Entry]) -> None:
+        """Takes the next messages."""
+        for entry in entries:
+            for kind, id in tool_blocks(entry):
+                self._seen[id] = self._seen.get(id, frozenset()) | {kind}
+
+    def clear(self) -> None:
+        """Begins another memory."""
+        self._seen.clear()
 
     def single(self) -> dict[str, str]:
         """The calls without a result among these messages, and the results without a call.
 
         By id, with the half that is here.
         """
-        return {id: kinds.pop() for id, kinds in self._seen.items() if len(kinds) < len(_TYPES)}
+        return {id: min(kinds) for id, kinds in self._seen.items() if len(kinds) < len(_TYPES)}

@@ -22,6 +22,7 @@ class Around(Store):
         self.single = store.single  # type: ignore[misc]
         self.ambiguous = store.ambiguous  # type: ignore[misc]
         self.ticking = store.ticking  # type: ignore[misc]
+        self.picks = store.picks  # type: ignore[misc]
         self.brief = store.brief  # type: ignore[misc]
         self.at_once = store.at_once  # type: ignore[misc]
         self.mends = store.mends  # type: ignore[misc]

@@ -239,4 +239,5 @@ def _compare(parts: Sequence[Part], held: Mapping[MemoryKey, _HeldById]) -> dict
 def _ids(changes: Sequence[Change]) -> dict[str, None]:
     """The messages that must be looked at, each once."""
     ids = dict.fromkeys([change.id for change in changes])
-    return ids | dict.fromkeys([one.after for one in changes if one.after is not None])
+    after = [one.after for one in changes if one.after is not None and one.old is None]
+    return ids | dict.fromkeys(after)

@@ -23,7 +23,6 @@ class SqlStore(SqlDatabase):
 
     brief = True
     mends = MENDS
-    sifts = True
 
     async def is_empty(self) -> bool:
         async with self.snapshot(opened=False) as connection:
