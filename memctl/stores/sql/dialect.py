@@ -155,22 +155,23 @@ class SqlDialect(Store):
         Its columns are the session, the user, the row id, the index, the message and its marks as a
         JSON array.  An ``outline`` has NULL for every message.
         """
+        marks, joined = self.marks()
         columns = (
             f"{self.sortable('m.session_id')} AS session_id, {self.sortable(self.user)} AS owner, "
             f"{self.sortable('m.id')} AS id, {self.index} AS position, "
-            f"{'NULL' if outline else self.small_payload()} AS payload, k.marks AS marks"
+            f"{'NULL' if outline else self.small_payload()} AS payload, {marks} AS marks"
         )
         order = ", ".join(self.exact(name) for name in ("session_id", "owner"))
         return (
             f"SELECT session_id, owner, id, position, payload, marks FROM ("
-            f"SELECT {columns} FROM {self.source()} "
-            f"LEFT JOIN ({self.all_marks()}) k ON k.msg_id = m.id WHERE {condition}) AS found "
+            f"SELECT {columns} FROM {self.source()} {joined} WHERE {condition}) AS found "
             f"ORDER BY {order}, position, {self.exact('id')}"
         )
 
-    def all_marks(self) -> str:
-        """A SELECT of the marks of every message that has some."""
-        return f"SELECT k.msg_id, {self.mark_list} AS marks FROM message_mark k GROUP BY k.msg_id"
+    def marks(self) -> tuple[str, str]:
+        """The marks of a message as a JSON array, and what is joined for that."""
+        marks = f"SELECT k.msg_id, {self.mark_list} AS marks FROM message_mark k GROUP BY k.msg_id"
+        return "k.marks", f"LEFT JOIN ({marks}) k ON k.msg_id = m.id"
 
     def small_payload(self) -> str:
         """The message, or NULL for a large one, which is fetched by itself."""
