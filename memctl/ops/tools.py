@@ -6,14 +6,13 @@ AgentScope 1.x); model APIs refuse a history that has one without the other.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 
 from memctl import codec
 from memctl.model import Entry
 
 _TYPES = ("tool_use", "tool_result")
-_TRACE = re.compile(rb"tool_|\\u00[4-7]")
+_NAME, _ESCAPED = b"tool_", b"\\u00"
 """What a message with such a block cannot do without: the name, or letters of it in escapes."""
 
 
@@ -23,7 +22,7 @@ def tool_blocks(entry: Entry) -> Iterator[tuple[str, str]]:
     Raises:
         ValueError: the message is not JSON.
     """
-    if not _TRACE.search(entry.message):
+    if _NAME not in entry.message and _ESCAPED not in entry.message:
         return
     message = codec.outline(entry.message)
     content = message.get("content") if isinstance(message, dict) else None
