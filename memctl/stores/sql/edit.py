@@ -139,85 +139,78 @@ async def gather(edits: AsyncIterator[Edit]) -> AsyncIterator[list[Part] | Large
 
     An edit is let go of before it is handed on: one message may be most of the memory in use.
     """
-    batch = _Batch()
-    held: list[Edit] = []
+    batch: list[Part] = []
+    size = count = 0
+    begun = time.monotonic()
+    held = _Held()
     async for edit in edits:
-        held.append(edit)
+        held.add(edit)
         del edit
-        while not held[-1].last and not _enough(held):
-            held.append(await anext(edits))
-        if held[-1].last and not _enough(held):
-            if _is_full(batch.size + _size(held), batch.changes + _length(held)) and batch.parts:
-                yield batch.take()
-            batch.add(held)
-            if batch.waited():
-                yield batch.take()
+        key = held.key
+        await held.fill(edits)
+        if batch and (held.full or _is_full(size + held.size, count + held.count)):
+            yield batch
+            batch, size, count = [], 0, 0
+        if held.full:
+            yield Large(key, _pieces(held, edits))
             continue
-        if batch.parts:
-            yield batch.take()
-        yield Large(held[0].memory.key, _pieces(held, edits))
-    if batch.parts:
-        yield batch.take()
+        if not batch:
+            begun = time.monotonic()
+        size += held.size
+        count += held.count
+        batch.append(Part(key, held.take()))
+        if time.monotonic() - begun > PATIENCE:
+            yield batch
+            batch, size, count = [], 0, 0
+    if batch:
+        yield batch
 
 
-class _Batch:
-    """Small memories on their way into one transaction."""
-
-    def __init__(self) -> None:
-        self.parts: list[Part] = []
-        self.size = 0
-        self.changes = 0
-        self._begun = 0.0
-
-    def add(self, held: list[Edit]) -> None:
-        """Takes the edits of a memory, which are no longer in the list then."""
-        if not self.parts:
-            self._begun = time.monotonic()
-        self.size += _size(held)
-        self.changes += _length(held)
-        self.parts.append(Part(held[0].memory.key, _joined(held)))
-
-    def waited(self) -> bool:
-        """Whether the first of these has waited for others for long enough."""
-        return time.monotonic() - self._begun > PATIENCE
-
-    def take(self) -> list[Part]:
-        """What was gathered; the next begins."""
-        parts = self.parts
-        self.parts, self.size, self.changes = [], 0, 0
-        return parts
-
-
-async def _pieces(held: list[Edit], rest: AsyncIterator[Edit]) -> AsyncIterator[list[Change]]:
+async def _pieces(held: _Held, rest: AsyncIterator[Edit]) -> AsyncIterator[list[Change]]:
     """The changes of a large memory, so many that a step is worth its while."""
     while True:
-        while held and not held[-1].last and not _enough(held):
-            held.append(await anext(rest))
-        last = held[-1].last
-        yield _joined(held)
+        last = held.last
+        yield held.take()
         if last:
             return
-        held.append(await anext(rest))
+        held.add(await anext(rest))
+        await held.fill(rest)
 
 
-def _joined(held: list[Edit]) -> list[Change]:
-    """The changes of these edits, which are no longer in the list then."""
-    changes = [change for edit in held for change in edit.changes]
-    held.clear()
-    return changes
+class _Held:
+    """Edits of one memory that follow one another."""
+
+    def __init__(self) -> None:
+        self.key = MemoryKey("", "")
+        self.size = 0
+        self.count = 0
+        self.last = False
+        self._changes: list[Change] = []
+
+    def add(self, edit: Edit) -> None:
+        """Takes the next one."""
+        self.key = edit.memory.key
+        self.last = edit.last
+        self.size += sum([len(change.message) for change in edit.changes])
+        self.count += len(edit.changes) + 1
+        self._changes += edit.changes
+
+    async def fill(self, edits: AsyncIterator[Edit]) -> None:
+        """Takes more, up to the end of the memory or until it is a step's worth."""
+        while not (self.last or self.full):
+            self.add(await anext(edits))
+
+    @property
+    def full(self) -> bool:
+        """Whether these are enough for a step."""
+        return _is_full(self.size, self.count)
+
+    def take(self) -> list[Change]:
+        """The changes, which are no longer held then."""
+        changes = self._changes
+        self._changes, self.size, self.count = [], 0, 0
+        return changes
 
 
-def _enough(held: list[Edit]) -> bool:
-    return _is_full(_size(held), _length(held))
-
-
-def _is_full(size: int, changes: int) -> bool:
-    return size > BATCH_BYTES or changes > BATCH_CHANGES
-
-
-def _size(held: list[Edit]) -> int:
-    return sum([len(change.message) for edit in held for change in edit.changes])
-
-
-def _length(held: list[Edit]) -> int:
-    return sum([len(edit.changes) + 1 for edit in held])
+def _is_full(size: int, count: int) -> bool:
+    return size > BATCH_BYTES or count > BATCH_CHANGES
