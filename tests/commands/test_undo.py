@@ -2,21 +2,34 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import shutil
+import sqlite3
 import stat
+import time
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
+from urllib.parse import quote, unquote
 
 import pytest
 
+from memctl import location
+from memctl.commands._changing import Changing
+from memctl.commands._context import Run as ThisRun
+from memctl.commands._record import record
+from memctl.journal.runs import Run as KeptRun
+from memctl.journal.runs import Runs
 from memctl.model import MemoryKey
 from memctl.store import Capability
 from tests.commands.conftest import Run, fails, report
+from tests.commands.conftest import fill as fill_text
 from tests.commands.places import append, held, ids, put
 from tests.conformance import samples
 from tests.conformance.backends import BACKENDS, Place, new_place
-from tests.conformance.samples import sample
+from tests.conformance.samples import entry, sample
 from tests.conftest import Servers
 
 ACTIONS = {
@@ -289,3 +302,216 @@ def test_a_record_says_what_went(run: Run, filled: str) -> None:
     assert rest[1]["change"]["new"] is None
     assert rest[2]["id"] == rest[1]["change"]["id"]
     assert rest[-1]["end"]["changes"] == sum("change" in line for line in rest)
+
+
+# Hard cases
+
+
+@pytest.mark.parametrize("name", ["state", "sessions", "redis-session", "archive"])
+def test_ids_that_repeat(run: Run, one: Callable[[str], Place], name: str) -> None:
+    """Marks of twins change and come back one by one; so do twins that went together."""
+    place = one(name)
+    [key] = place.keys(1)
+    marks = [("x", "hint"), ("hint",), (), ("a",), ("hint",), ("hint", "b"), ()]
+    twins = ["a", "twin", "b", "twin", "c", "twin", "d"]
+    put(place, [sample(key, [entry(id, n, marks[n]) for n, id in enumerate(twins)])])
+    before = held(place)
+    for words in (
+        ("mark", "add", place.text, "new"),
+        ("mark", "remove", place.text, "hint"),
+        ("mark", "rename", place.text, "hint", "b"),
+        ("delete", place.text, "--id", "twin", "--yes"),
+        ("delete", place.text, "--all", "--yes"),
+    ):
+        done = report(run(*words, "--json"))["run"]
+        after = held(place)
+        assert after != before, words
+        undone = report(run("undo", done, "--json"))
+        assert held(place) == before, words
+        assert report(run("undo", undone["run"], "--json"))
+        assert held(place) == after, words
+        assert report(run("undo", "--yes", "--json"))["undoes"] == done, "it is in force again"
+        assert held(place) == before, words
+
+
+@pytest.mark.parametrize("state", ["redis", "folder"])
+def test_summaries_that_lie_beside(run: Run, redis_url: str, tmp_path: Path, state: str) -> None:
+    beside = state if state == "redis" else f"{tmp_path}/states"
+    place = Place(BACKENDS[3], f"{redis_url}?state={beside}", None, tmp_path)  # type: ignore[arg-type]
+    keys = fill(place)
+    before = held(place)
+    assert before[keys[0]][0] == "what was said"
+    done = act(run, place, "delete")
+    after = held(place)
+    assert [after[key][0] for key in keys] == ["what was said"] * 3
+    assert run("undo", done).exit_code == 0
+    assert held(place) == before
+    done = act(run, place, "delete everything")
+    assert run("undo", done).exit_code == 0
+    assert held(place) == before
+
+
+def test_a_state_folder_is_found_from_anywhere(
+    run: Run, redis_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "here").mkdir()
+    (tmp_path / "there").mkdir()
+    monkeypatch.chdir(tmp_path / "here")
+    text = f"{redis_url}?state=./my%20states&prefix=app:"
+    place = Place(BACKENDS[3], text, None, tmp_path)  # type: ignore[arg-type]
+    fill(place)
+    before = held(place)
+    act(run, place, "delete")
+    monkeypatch.chdir(tmp_path / "there")
+    assert run("undo", "--yes").exit_code == 0
+    monkeypatch.chdir(tmp_path / "here")
+    assert held(place) == before
+    assert list((tmp_path / "there").iterdir()) == []
+
+
+def test_no_password_of_the_states_is_kept(redis_url: str) -> None:
+    states = quote(redis_url.replace("redis://", "redis://me:pa%25ss@") + "?layout=session")
+    text = f"{redis_url}?state={states}"
+    kept = record(ThisRun(), "delete", text, location.parse(text))
+    assert "ss@" not in str(kept)
+    assert kept.secret
+    found = location.parse(kept.argument)
+    assert found.url == redis_url
+    assert found.options["state"] == unquote(states).replace("me:pa%25ss@", "me@")
+
+
+def test_part_by_part(run: Run, one: Callable[[str], Place]) -> None:
+    """A run that is undone in part is not undone; when all is back it is no longer asked for."""
+    place = one("sqlite")
+    keys = [MemoryKey(user, "s") for user in ("a", "b", "c")]
+    put(place, [sample(key, samples.entries(9)) for key in keys])
+    first = report(run("mark", "add", place.text, "new", "--json"))["run"]
+    before = held(place)
+    done = act(run, place, "delete everything")
+    for number, key in enumerate(keys, 1):
+        assert report(run("undo", done, "--user", key.user, "--json"))["messages"]["restored"] == 9
+        assert held(place) == {key: before[key] for key in keys[:number]}
+        rows = {row["run"]: row for row in report(run("history", "--json"))["runs"]}
+        assert rows[done]["undone_by"] is None
+    nothing = report(run("undo", "--yes", "--json"))
+    assert (nothing["undoes"], nothing["memories"]["selected"]) == (done, 0)
+    assert "nothing to undo" in run("history").stdout
+    assert report(run("undo", "--yes", "--json"))["undoes"] == first
+    fails(run("undo", "--yes"), 4, "no run to be undone")
+
+
+def test_the_store_is_another_one(run: Run, filled: str, tmp_path: Path) -> None:
+    """A store that was made anew takes back whole memories, and nothing into strange places."""
+    everything = report(run("delete", filled, "--all", "--yes", "--json"))["run"]
+    assert run("undo", everything).exit_code == 0
+    hints = report(run("delete", filled, "--mark", "hint", "--yes", "--json"))["run"]
+    for suffix in ("", "-wal", "-shm"):
+        (tmp_path / f"agents.db{suffix}").unlink(missing_ok=True)
+    fails(run("undo", hints), 4, "does not exist")
+    with sqlite3.connect(tmp_path / "agents.db"):
+        pass
+    fails(run("undo", hints), 8)
+    asyncio.run(fill_text(filled, {MemoryKey("else", "s"): samples.entries(3)}))
+    fails(run("undo", hints), 5, "has gone since")
+    assert report(run("inspect", filled, "--json"))["totals"]["messages"] == 3
+    assert report(run("undo", everything, "--json"))["messages"]["restored"] == 100
+    assert report(run("inspect", filled, "--json"))["totals"]["messages"] == 103
+
+
+def test_the_names_of_runs(run: Run, filled: str) -> None:
+    first = report(run("mark", "add", filled, "one", "--json"))["run"]
+    second = report(run("mark", "add", filled, "two", "--json"))["run"]
+    common = first[: min(n for n in range(len(first)) if first[n] != second[n])]
+    before = report(run("mark", "list", filled, "--json"))["marks"]
+    for name, said in (
+        (common, "there are several runs"),
+        ("", "there is no run"),
+        ("*", "there is no run"),
+        ("../" + first, "there is no run"),
+        (first + "0", "there is no run"),
+        ("\x1b[31m", "\\x1b[31m"),
+    ):
+        result = run("undo", name)
+        fails(result, 4, said)
+        assert "\x1b" not in result.stderr
+    assert report(run("mark", "list", filled, "--json"))["marks"] == before
+    assert report(run("undo", second[:-1], "--json"))["undoes"] == second
+    assert report(run("undo", first, "--json"))["undoes"] == first
+
+
+def test_the_run_that_is_undone_is_not_pruned(run: Run, filled: str, tmp_path: Path) -> None:
+    config = tmp_path / "config.toml"
+    config.write_text("[undo]\ndays = 10\nbytes = 1\n")
+    old = report(run("delete", filled, "--mark", "hint", "--yes", "--json"))["run"]
+    report(run("mark", "add", filled, "x", "--mark", "compressed", "--json"))
+    report(run("undo", "--yes", "--json"))
+    os.utime(runs_folder() / old, (0, 0))
+    assert report(run("--config", config, "undo", old, "--json"))["messages"]["restored"]
+
+
+def test_a_run_that_goes_on_is_not_pruned(run: Run, filled: str, tmp_path: Path) -> None:
+    config = tmp_path / "config.toml"
+    config.write_text("[undo]\nbytes = 1\n")
+    going = Runs().begin(KeptRun("", "delete", "elsewhere", "elsewhere"))
+    for name in ("x", "y", "z"):
+        assert run("--config", config, "mark", "add", filled, name).exit_code == 0
+    assert going.folder.exists()
+    day_ago = time.time() - 100_000
+    os.utime(going.folder, (day_ago, day_ago))
+    assert run("--config", config, "mark", "add", filled, "last").exit_code == 0
+    assert not going.folder.exists(), "it was killed"
+
+
+def test_names_are_shown_not_obeyed(run: Run, tmp_path: Path) -> None:
+    nasty = "\x1b[31mred\x07\n\u202e"
+    folder = tmp_path / nasty.strip()
+    folder.mkdir()
+    text = f"{folder}/m.db"
+    key = MemoryKey(nasty, nasty)
+    asyncio.run(fill_text(text, {key: samples.entries(9)}))
+    words = (("delete", text, "--mark", "hint", "--yes"), ("mark", "add", text, nasty))
+    for one in words:
+        for more in (("--dry-run",), ()):
+            done = run(*one, *more)
+            assert done.exit_code == 0
+            assert_tame(done.stdout + done.stderr)
+    again = run("delete", text, "--id", "m0000002", "--yes")
+    assert again.exit_code == 0
+    first = report(run("history", "--json"))["runs"][-1]["run"]
+    for one in (("history",), ("undo", first), ("mark", "list", text), ("undo", "--yes")):
+        done = run(*one)
+        assert_tame(done.stdout + done.stderr)
+    asyncio.run(fill_text(f"{tmp_path}/other.db", {key: samples.entries(2)}))
+    clash = run("undo", first, "--store", f"{tmp_path}/other.db")
+    assert clash.exit_code == 5
+    assert_tame(clash.stdout + clash.stderr)
+    assert "\\x1b[31mred" in clash.stderr
+
+
+def assert_tame(said: str) -> None:
+    assert not {"\x1b", "\x07", "\u202e", "\r"} & set(said), said
+
+
+@pytest.mark.parametrize("action", ["delete", "unmark"])
+def test_what_agents_took_away_is_no_failure(
+    run: Run, one: Callable[[str], Place], monkeypatch: pytest.MonkeyPatch, action: str
+) -> None:
+    """What is planned, and then gone before its memory is changed, is not counted as failed."""
+    place = one("sqlite")
+    keys = fill(place)
+    told = Changing._apply
+
+    async def later(self: Any, *arguments: Any) -> None:
+        with sqlite3.connect(place.location.path) as connection:
+            connection.execute(
+                "DELETE FROM message_mark WHERE msg_id LIKE ?", [f"%-{keys[0].session}-%"]
+            )
+        await told(self, *arguments)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Changing, "_apply", later)
+        first, *rest = ACTIONS[action]
+        words = [first, place.text, *rest] if first == "delete" else [first, rest[0], place.text]
+        found = report(run(*words, *rest[1:] if first == "mark" else (), "--json"))
+    assert found["messages"]["failed"] == 0
+    assert found["memories"] == {"selected": 2, "written": 2, "failed": 0}

@@ -1,0 +1,95 @@
+"""An agent goes on talking while ``memctl delete`` and ``memctl undo`` run again and again."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import Result
+
+from tests.commands.conftest import report
+from tests.conformance import samples
+from tests.conftest import Servers
+from tests.interop.client import AgentScope
+from tests.interop.test_migrate import PLACES
+
+ROUNDS = 12
+MARKS = ["hint", "compressed"]
+MEMORIES: list[dict[str, Any]] = [
+    {"user": user, "session": session, "marks": MARKS}
+    for user, session in (("alice", "s1"), ("it's *", "会话?"), ("alice", "s2"))
+]
+
+
+ORDERED = ("redis",)
+"""Where AgentScope adds messages in one step.  In SQL it looks for the next index first, and what
+it adds while the newest messages are put back may share an index with another."""
+
+
+def said(one: dict[str, Any]) -> list[str]:
+    """The texts of a memory, as AgentScope reads them."""
+    return [message["content"] for message in one["messages"]]
+
+
+def exchanges(count: int, *, hints: bool) -> list[str]:
+    """What the agent wrote; a third of it are hints."""
+    return ["first"] + [
+        text
+        for number in range(count)
+        if hints or number % 3
+        for text in (f"question {number}", f"reply {number}")
+    ]
+
+
+def assert_said(one: dict[str, Any], wanted: list[str], *, order: bool) -> None:
+    """The memory holds these texts, each once."""
+    assert sorted(said(one)) == sorted(wanted)
+    if order:
+        assert said(one) == wanted
+
+
+@pytest.mark.parametrize("kind", ["sqlite", "postgresql", "mysql", "redis"])
+def test_nothing_is_lost(
+    agentscope: AgentScope,
+    run: Callable[..., Result],
+    servers: Servers,
+    tmp_path: Path,
+    kind: str,
+) -> None:
+    place = PLACES[kind](tmp_path, servers)
+    first = [(json.loads(samples.message("first", content="first")), [])]
+    agentscope.write(place, [{**one, "messages": first} for one in MEMORIES])
+    deleted = restored = 0
+    in_force = []
+    with agentscope.talking(place, MEMORIES, tmp_path / "enough") as talk:
+        for number in range(ROUNDS):
+            found = report(run("delete", place, "--mark", "hint", "--yes", "--json"))
+            deleted += found["messages"]["deleted"]
+            assert found["messages"]["failed"] == 0
+            if "run" in found:
+                in_force.append(found["run"])
+            if number % 3 == 2 and in_force:
+                back = report(run("undo", "--yes", "--store", place, "--json"))
+                assert back["undoes"] == in_force.pop()
+                restored += back["messages"]["restored"]
+    count = talk["exchanges"]
+    assert count > ROUNDS, "the agent hardly wrote anything"
+    assert deleted > restored > 0
+    last = report(run("delete", place, "--mark", "hint", "--yes", "--json"))
+    if "run" in last:
+        in_force.append(last["run"])
+    for one in agentscope.read(place, MEMORIES):
+        assert_said(one, exchanges(count, hints=False), order=kind in ORDERED)
+        assert one["marked"]["hint"] == []
+        texts = dict(zip([m["id"] for m in one["messages"]], said(one), strict=True))
+        compressed = {int(texts[id].split()[1]) for id in one["marked"]["compressed"]}
+        assert compressed == {number for number in range(count) if number % 12 in (4, 8)}
+        assert len(one["marked"]["compressed"]) == 2 * len(compressed)
+    for name in reversed(in_force):
+        report(run("undo", name, "--store", place, "--json"))
+    for one in agentscope.read(place, MEMORIES):
+        assert_said(one, exchanges(count, hints=True), order=kind in ORDERED)
+        assert len(one["marked"]["hint"]) == 2 * len(range(0, count, 3))
