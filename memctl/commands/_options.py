@@ -21,6 +21,10 @@ STORE_HELP = "A URL, a path, an alias of the configuration, or -."
 
 FormatOption = Annotated[Format, typer.Option("--format", help="How to write the report.")]
 JsonOption = Annotated[bool, typer.Option("--json", help="Short for --format json.")]
+UserOption = Annotated[list[str] | None, typer.Option("--user", metavar="U", help="Of this user.")]
+SessionOption = Annotated[
+    list[str] | None, typer.Option("--session", metavar="S", help="Of this session.")
+]
 DryRunOption = Annotated[
     bool, typer.Option("--dry-run", help="Read everything, write nothing, report the same.")
 ]
@@ -51,12 +55,8 @@ _UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days", "w": "weeks
 
 
 def _selection(
-    user: Annotated[
-        list[str] | None, typer.Option("--user", metavar="U", help="Of this user.")
-    ] = None,
-    session: Annotated[
-        list[str] | None, typer.Option("--session", metavar="S", help="Of this session.")
-    ] = None,
+    user: UserOption = None,
+    session: SessionOption = None,
     mark: Annotated[
         list[str] | None, typer.Option("--mark", metavar="M", help="With this mark.")
     ] = None,

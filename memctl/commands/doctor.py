@@ -17,6 +17,8 @@ from memctl.commands._options import (
     FormatOption,
     JsonOption,
     PathOption,
+    SessionOption,
+    UserOption,
     YesOption,
     build,
 )
@@ -42,12 +44,8 @@ def doctor(
         list[str] | None,
         typer.Argument(metavar="CODE", help="Only these findings; all of them if none."),
     ] = None,
-    user: Annotated[
-        list[str] | None, typer.Option("--user", metavar="U", help="Of this user.")
-    ] = None,
-    session: Annotated[
-        list[str] | None, typer.Option("--session", metavar="S", help="Of this session.")
-    ] = None,
+    user: UserOption = None,
+    session: SessionOption = None,
     max_result: Annotated[
         int,
         typer.Option(

@@ -16,6 +16,8 @@ from memctl.commands._options import (
     DryRunOption,
     FormatOption,
     JsonOption,
+    SessionOption,
+    UserOption,
     YesOption,
     build,
 )
@@ -45,12 +47,8 @@ def undo(
             "--store", metavar="STORE", help=f"Where, if not where the run was. {STORE_HELP}"
         ),
     ] = None,
-    user: Annotated[
-        list[str] | None, typer.Option("--user", metavar="U", help="Of this user.")
-    ] = None,
-    session: Annotated[
-        list[str] | None, typer.Option("--session", metavar="S", help="Of this session.")
-    ] = None,
+    user: UserOption = None,
+    session: SessionOption = None,
     yes: YesOption = False,
     dry_run: DryRunOption = False,
     format_: FormatOption = Format.TABLE,

@@ -5,23 +5,22 @@ from __future__ import annotations
 import json
 import subprocess
 import time
-from collections import Counter
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from random import Random
 from typing import Any
 
 import pytest
 import redis
 
 from memctl import location
-from memctl.model import Change, Edit, Entry, MemoryKey, Page
+from memctl.model import Change, MemoryKey, Page
 from memctl.selection import Selection
 from memctl.stores.redis.edit import Editor
 from memctl.stores.redis.memory import RedisMemoryStore
 from tests.conftest import Servers, start
 from tests.interop.client import PYTHON, AgentScope
+from tests.trust.operator import Operator
 
 EDITS = 2500
 REFUSED = 100
@@ -30,8 +29,6 @@ SECONDS = 150.0
 """It takes a tenth of that where nothing else is going on."""
 SESSIONS = ["s0", "s1", "会话 *", "s1:mark:x", "s4", "s5"]
 USER = "it's *"
-HINTS = Selection(marks=frozenset({"hint"}))
-UNMARKED = Selection(exclude_marks=frozenset({"hint", "keep", "compressed"}), last=30)
 
 WRITER = r"""
 import asyncio, json, sys
@@ -99,68 +96,16 @@ def writing(url: str, folder: Path) -> Iterator[Wrote]:
     wrote.update(json.loads(said.splitlines()[-1]))
 
 
-class Operator:
-    """Deletes hints, puts some back, and changes marks, all of it in edits as undo makes them."""
-
-    def __init__(self, store: RedisMemoryStore) -> None:
-        self.done: Counter[str] = Counter()
-        self._store = store
-        self._random = Random(7)
-        self._gone: list[Edit] = []
-
-    async def round(self) -> None:
-        """Some edits of every memory."""
-        await self.delete()
-        if self._gone and self._random.random() < 0.3:
-            await self._edit("put back", self._gone)
-            self._gone = []
-        if self._random.random() < 0.3:
-            marked = [
-                Edit(page.memory, [_other_mark(entry) for entry in page.entries])
-                async for page in self._store.read(UNMARKED)
-            ]
-            await self._edit("marked", marked)
-
-    async def delete(self) -> None:
-        """Deletes all hints that there are."""
-        pages = [page async for page in self._store.read(HINTS)]
-        edits = [
-            Edit(page.memory, [Change(entry.id, entry.marks) for entry in page.entries])
-            for page in pages
-        ]
-        for key in await self._edit("deleted", edits):
-            [page] = [page for page in pages if page.memory.key == key]
-            self._gone.append(Edit(page.memory, list(_back(page))))
-
-    async def _edit(self, what: str, edits: list[Edit]) -> list[MemoryKey]:
-        """What was changed; each memory in an edit of its own, as often as not."""
-        if self._random.random() < 0.5:
-            return [key for one in edits for key in await self._together(what, [one])]
-        return await self._together(what, edits)
-
-    async def _together(self, what: str, edits: list[Edit]) -> list[MemoryKey]:
-        async def source() -> AsyncIterator[Edit]:
-            for one in edits:
-                yield one
-
-        keys = []
-        async for tally in self._store.edit(source()):
-            if tally.failure:
-                assert tally.failure.code == "changed", tally
-                self.done[f"{what}: changed"] += 1
-            else:
-                self.done[what] += 1
-                keys.append(tally.key)
-        return keys
+HINTS = Selection(marks=frozenset({"hint"}))
+UNMARKED = Selection(exclude_marks=frozenset({"hint", "keep", "compressed"}), last=30)
 
 
-def _back(page: Page) -> Iterator[Change]:
-    for entry, after in zip(page.entries, page.after or [], strict=True):
-        yield Change(entry.id, None, entry.marks, entry.message, after)
-
-
-def _other_mark(entry: Entry) -> Change:
-    return Change(entry.id, entry.marks, () if "seen" in entry.marks else ("seen",))
+def back(page: Page) -> list[Change]:
+    """Hints come back behind what they stood behind."""
+    return [
+        Change(entry.id, None, entry.marks, entry.message, after)
+        for entry, after in zip(page.entries, page.after or [], strict=True)
+    ]
 
 
 async def test_an_agent_writes_while_messages_are_deleted(
@@ -180,7 +125,7 @@ async def test_an_agent_writes_while_messages_are_deleted(
     store.change = True
     store.expect(MemoryKey(USER, session) for session in SESSIONS)
     async with store:
-        operator = Operator(store)
+        operator = Operator(store, HINTS, UNMARKED, back)
         with writing(redis_url, tmp_path) as wrote:
             while not [memory async for memory in store.headers(Selection())]:
                 continue  # it is still importing AgentScope

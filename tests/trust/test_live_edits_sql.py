@@ -5,25 +5,23 @@ from __future__ import annotations
 import json
 import subprocess
 import time
-from collections import Counter
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from random import Random
 from typing import Any, NamedTuple
 
 import pytest
 
 from memctl.location import parse
-from memctl.model import Change, Edit, Entry, MemoryKey
+from memctl.model import Change, Entry, MemoryKey, Page
 from memctl.registry import make_store
 from memctl.selection import Selection
-from memctl.store import Store
 from memctl.stores.sql.database import SqlDatabase
 from tests.conformance.drive import read
 from tests.conformance.test_outlines import PLACES
 from tests.conftest import Servers, start
 from tests.interop.client import PYTHON, AgentScope, place_of
+from tests.trust.operator import Operator
 
 EDITS = 700
 """For each database."""
@@ -34,8 +32,6 @@ SECONDS = 150.0
 SESSIONS = ["s0", "s1", "会话 *", "s-1", "%", "s5"]
 USER = "it's *"
 KEYS = [MemoryKey(USER, session) for session in SESSIONS]
-HINTS = Selection(marks=frozenset({"hint"}), exclude_marks=frozenset({"keep"}))
-PLAIN = Selection(exclude_marks=frozenset({"hint", "keep"}), last=30)
 
 WRITER = r"""
 import asyncio, json, sys
@@ -129,68 +125,18 @@ def writing(url: str, folder: Path) -> Iterator[dict[str, list[Written]]]:
         wrote[session] = [Written(*message) for message in messages]
 
 
-class Operator:
-    """Deletes hints, puts some back, and changes marks, all of it in edits as undo makes them."""
-
-    def __init__(self, store: Store) -> None:
-        self.done: Counter[str] = Counter()
-        self._store = store
-        self._random = Random(7)
-        self._gone: list[Edit] = []
-
-    async def round(self) -> None:
-        """Some edits of every memory."""
-        await self.delete()
-        if self._gone and self._random.random() < 0.3:
-            await self._edit("put back", self._gone)
-            self._gone = []
-        if self._random.random() < 0.3:
-            marked = [
-                Edit(page.memory, [_other_mark(entry) for entry in page.entries])
-                async for page in self._store.read(PLAIN)
-            ]
-            await self._edit("marked", marked)
-
-    async def delete(self) -> None:
-        """Deletes all hints that there are; those of every other memory may come back."""
-        pages = [page async for page in self._store.read(HINTS)]
-        edits = [
-            Edit(page.memory, [Change(entry.id, entry.marks) for entry in page.entries])
-            for page in pages
-        ]
-        for key in await self._edit("deleted", edits):
-            if key in KEYS[::2]:
-                [page] = [page for page in pages if page.memory.key == key]
-                self._gone.append(Edit(page.memory, [_back(entry) for entry in page.entries]))
-
-    async def _edit(self, what: str, edits: list[Edit]) -> list[MemoryKey]:
-        """What was changed; each memory in an edit of its own, as often as not."""
-        if self._random.random() < 0.5:
-            return [key for one in edits for key in await self._together(what, [one])]
-        return await self._together(what, edits)
-
-    async def _together(self, what: str, edits: list[Edit]) -> list[MemoryKey]:
-        async def source() -> AsyncIterator[Edit]:
-            for one in edits:
-                yield one
-
-        keys = []
-        async for tally in self._store.edit(source()):
-            if tally.failure:
-                assert tally.failure.code == "changed", tally
-                self.done[f"{what}: changed"] += 1
-            else:
-                self.done[what] += 1
-                keys.append(tally.key)
-        return keys
+HINTS = Selection(marks=frozenset({"hint"}), exclude_marks=frozenset({"keep"}))
+PLAIN = Selection(exclude_marks=frozenset({"hint", "keep"}), last=30)
 
 
-def _back(entry: Entry) -> Change:
-    return Change(entry.id, None, entry.marks, entry.message, None, entry.index)
-
-
-def _other_mark(entry: Entry) -> Change:
-    return Change(entry.id, entry.marks, () if "seen" in entry.marks else ("seen",))
+def back(page: Page) -> list[Change]:
+    """Hints of every other memory come back, by their index."""
+    if page.memory.key not in KEYS[::2]:
+        return []
+    return [
+        Change(entry.id, None, entry.marks, entry.message, None, entry.index)
+        for entry in page.entries
+    ]
 
 
 @pytest.mark.parametrize("kind", PLACES)
@@ -202,7 +148,7 @@ async def test_an_agent_writes_while_messages_are_deleted(
         pass
     async with make_store(parse(url), change=True) as store:
         assert isinstance(store, SqlDatabase)
-        operator = Operator(store)
+        operator = Operator(store, HINTS, PLAIN, back)
         with writing(url, tmp_path) as wrote:
             end = time.monotonic() + SECONDS
             while len([memory async for memory in store.headers(Selection())]) < len(KEYS):

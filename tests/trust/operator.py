@@ -1,0 +1,78 @@
+"""An operator who deletes, marks and puts back while agents write: for the tests of edits."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import AsyncIterator, Callable
+from random import Random
+
+from memctl.model import Change, Edit, Entry, MemoryKey, Page
+from memctl.selection import Selection
+from memctl.store import Store
+
+Back = Callable[[Page], list[Change]]
+"""Puts the messages of a page back."""
+
+
+class Operator:
+    """Deletes hints, puts some back, and changes marks, all of it in edits as undo makes them."""
+
+    def __init__(self, store: Store, hints: Selection, plain: Selection, back: Back) -> None:
+        """``hints`` are deleted, ``plain`` messages marked; no ``back``, and a hint is gone."""
+        self.done: Counter[str] = Counter()
+        self._store = store
+        self._hints = hints
+        self._plain = plain
+        self._back = back
+        self._random = Random(7)
+        self._gone: list[Edit] = []
+
+    async def round(self) -> None:
+        """Some edits of every memory."""
+        await self.delete()
+        if self._gone and self._random.random() < 0.3:
+            await self._edit("put back", self._gone)
+            self._gone = []
+        if self._random.random() < 0.3:
+            marked = [
+                Edit(page.memory, [_other_mark(entry) for entry in page.entries])
+                async for page in self._store.read(self._plain)
+            ]
+            await self._edit("marked", marked)
+
+    async def delete(self) -> None:
+        """Deletes all hints that there are; they may come back."""
+        pages = [page async for page in self._store.read(self._hints)]
+        edits = [
+            Edit(page.memory, [Change(entry.id, entry.marks) for entry in page.entries])
+            for page in pages
+        ]
+        for key in await self._edit("deleted", edits):
+            [page] = [page for page in pages if page.memory.key == key]
+            if changes := self._back(page):
+                self._gone.append(Edit(page.memory, changes))
+
+    async def _edit(self, what: str, edits: list[Edit]) -> list[MemoryKey]:
+        """What was changed; each memory in an edit of its own, as often as not."""
+        if self._random.random() < 0.5:
+            return [key for one in edits for key in await self._together(what, [one])]
+        return await self._together(what, edits)
+
+    async def _together(self, what: str, edits: list[Edit]) -> list[MemoryKey]:
+        async def source() -> AsyncIterator[Edit]:
+            for one in edits:
+                yield one
+
+        keys = []
+        async for tally in self._store.edit(source()):
+            if tally.failure:
+                assert tally.failure.code == "changed", tally
+                self.done[f"{what}: changed"] += 1
+            else:
+                self.done[what] += 1
+                keys.append(tally.key)
+        return keys
+
+
+def _other_mark(entry: Entry) -> Change:
+    return Change(entry.id, entry.marks, () if "seen" in entry.marks else ("seen",))
