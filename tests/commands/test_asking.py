@@ -7,6 +7,7 @@ import json
 import os
 import pty
 import re
+import select
 import signal
 import subprocess
 import sys
@@ -22,6 +23,8 @@ from tests.conformance import samples
 from tests.conformance.backends import BACKENDS, Place
 from tests.conftest import Servers
 
+PATIENCE = 60
+"""Seconds."""
 CTRL_C, CTRL_D = "\x03", "\x04"
 DELETE = ("delete", "--mark", "hint")
 
@@ -63,6 +66,10 @@ class Session:
         return self._process.wait(60)
 
     def _read(self) -> str:
+        ready, _, _ = select.select([self._master], [], [], PATIENCE)
+        if not ready:
+            self._process.kill()
+            raise AssertionError(f"memctl says nothing more: {self.said!r}")
         try:
             return os.read(self._master, 65536).decode(errors="replace").replace("\r\n", "\n")
         except OSError:
@@ -70,7 +77,11 @@ class Session:
 
 
 def _own(slave: int) -> None:
-    """Makes the terminal that of the process: Ctrl-C there is its signal."""
+    """Makes the terminal that of the process: Ctrl-C there is its signal, and its end another.
+
+    Who runs the tests by nohup has them ignore that one.
+    """
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)
     os.setsid()
     os.close(os.open(os.ttyname(slave), os.O_RDWR))
 
