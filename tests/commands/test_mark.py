@@ -78,6 +78,10 @@ CASES: dict[str, tuple[tuple[str, ...], Callable[[str, Marks], Marks]]] = {
         ("rename", "compressed", "hint"),
         lambda _, marks: marks - {"compressed"} | {"hint"} if "compressed" in marks else marks,
     ),
+    "rename where another is": (
+        ("rename", "hint", "other", "--mark", "compressed"),
+        lambda _, marks: marks - {"hint"} | {"other"} if marks >= {"hint", "compressed"} else marks,
+    ),
     "rename by id": (
         ("rename", "hint", "other", "--id", "m0000001"),
         lambda id, marks: marks - {"hint"} | {"other"} if number(id) == 1 else marks,
@@ -190,20 +194,24 @@ def test_what_is_no_mark(run: Run, filled: str, words: tuple[str, ...], said: st
 
 
 @pytest.mark.parametrize(
-    ("name", "mark"),
+    ("name", "mark", "code"),
     [
-        ("postgresql", "x" * 300),
-        ("mysql", "x" * 300),
-        ("mysql", "hint "),  # to this collation it is ``hint``, which some messages have
+        ("postgresql", "x" * 300, "refused"),
+        ("mysql", "x" * 300, "refused"),
+        (
+            "mysql",
+            "hint ",
+            "repeated-id",
+        ),  # to this collation it is ``hint``, which some messages have
     ],
 )
 def test_a_mark_that_the_store_does_not_take(
-    run: Run, one: Callable[[str], Place], name: str, mark: str
+    run: Run, one: Callable[[str], Place], name: str, mark: str, code: str
 ) -> None:
     place = one(name)
     before = fill(place)
     found = report(run("mark", "add", place.text, mark, "--json"), 7)
-    assert {failure["code"] for failure in found["failures"]} == {"refused"}
+    assert {failure["code"] for failure in found["failures"]} == {code}
     assert found["messages"]["marked"] == 0
     assert found["messages"]["failed"] == found["messages"]["selected"] > 0
     assert held(place) == before
