@@ -202,7 +202,7 @@ def test_what_is_no_mark(run: Run, filled: str, words: tuple[str, ...], said: st
             "mysql",
             "hint ",
             "repeated-id",
-        ),  # to this collation it is ``hint``, which some messages have
+        ),  # to its collation that is ``hint``
     ],
 )
 def test_a_mark_that_the_store_does_not_take(
