@@ -79,9 +79,10 @@ class Session:
 def _own(slave: int) -> None:
     """Makes the terminal that of the process: Ctrl-C there is its signal, and its end another.
 
-    Who runs the tests by nohup has them ignore that one.
+    Who runs the tests in the background, or by nohup, has them ignore these.
     """
-    signal.signal(signal.SIGHUP, signal.SIG_DFL)
+    for number in (signal.SIGHUP, signal.SIGINT):
+        signal.signal(number, signal.SIG_DFL)
     os.setsid()
     os.close(os.open(os.ttyname(slave), os.O_RDWR))
 

@@ -204,7 +204,10 @@ class Trial:
         for key in found.keys() | self._wanted.keys():
             if found.get(key) != self._wanted.get(key):
                 self._fail(f"{key} is not as in the source: {_brief(found.get(key))}")
-        left = self._target.left_behind() + [str(path) for path in self._home.rglob("*")]
+        kept = self._home / "memctl" / "runs"  # what the runs have changed, for undo
+        found_at_home = [path for path in self._home.rglob("*") if not path.is_dir()]
+        left = self._target.left_behind()
+        left += [str(path) for path in found_at_home if kept not in path.parents]
         if left:
             self._fail(f"left behind: {', '.join(sorted(left)[:5])} ({len(left)} in all)")
 
