@@ -154,11 +154,13 @@ class Mysql(Database):
 
 class Redis(Place):
     options = "?prefix=app:"
-    _emptied: ClassVar[list[str]] = []
-    """A server has a fixed number of databases."""
+    _emptied: ClassVar[dict[str, list[str]]] = {}
+    """By server, which has a fixed number of databases."""
 
     def make(self) -> str:
-        return self._emptied.pop() if self._emptied else self.servers.redis.fresh()
+        server = self.servers.redis
+        emptied = self._emptied.setdefault(server.socket, [])
+        return emptied.pop() if emptied else server.fresh()
 
     def traces(self) -> list[str]:
         with self.servers.redis.client(self.url) as client:
@@ -179,7 +181,7 @@ class Redis(Place):
     def drop(self) -> None:
         with self.servers.redis.client(self.url) as client:
             client.flushdb()
-        self._emptied.append(self.url)
+        self._emptied[self.servers.redis.socket].append(self.url)
 
 
 KINDS: dict[str, type[Place]] = {
