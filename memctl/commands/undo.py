@@ -28,7 +28,7 @@ from memctl.commands._reports import ChangeOutcome
 from memctl.errors import NotFound, Unavailable
 from memctl.journal.runs import Run, Runs
 from memctl.location import Location, visible
-from memctl.ops.undo import Reversal, reversals
+from memctl.ops.undo import reversals
 from memctl.output.terminal import Format
 from memctl.selection import Selection
 
@@ -78,14 +78,14 @@ def undo(
         return
     whole = not where.named
     archive = runs.replaced(undone)
-    found = Reversal(outcome.changes.failures)
     try:
         if archive is not None:
             back = PuttingBack(this, outcome, archive, parts, undone.id)
             where = where.without(back.run(location, argument, where))
         changing = TakingBack(this, outcome, argument, location, where, runs.folder / undone.id)
         changing.record.undoes = undone.id
-        changing.run(lambda opened, some: reversals(opened, parts, some, found), lambda _: True)
+        refused = outcome.changes.failures
+        changing.run(lambda opened, some: reversals(opened, parts, some, refused), lambda _: True)
     except Unavailable as error:
         if undone.secret and store is None:
             error.hint = "the password is not kept: name the store, undo RUN --store URL"

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from pathlib import Path
 
 from memctl.errors import Failure
@@ -28,19 +28,12 @@ GROUP_CHANGES = 50_000
 Marks = tuple[str, ...]
 Ends = tuple[Marks | None, Marks | None]
 """The marks of a message before and after; None where it was not there."""
-
-
-@dataclass(slots=True)
-class Reversal:
-    """What an undo finds.  ``refused`` are the memories that it cannot take back, and why."""
-
-    refused: list[tuple[MemoryKey, Failure]] = field(default_factory=list)
-    as_before: int = 0
-    """Memories that are as they were before the run already."""
+Refused = list[tuple[MemoryKey, Failure]]
+"""Memories that cannot be taken back, and why."""
 
 
 async def reversals(
-    store: Store, parts: Sequence[Path], where: Selection, found: Reversal
+    store: Store, parts: Sequence[Path], where: Selection, refused: Refused
 ) -> AsyncIterator[Edit]:
     """Edits that take back what the files of changes of a run say, as far as ``where`` goes.
 
@@ -52,7 +45,7 @@ async def reversals(
     """
     for number, path in enumerate(reversed(parts), 1):
         done: set[MemoryKey] = set()
-        async with closing(_reversals(store, path, where, found, done)) as edits:
+        async with closing(_reversals(store, path, where, refused, done)) as edits:
             async for edit in edits:
                 yield edit
         if number < len(parts):
@@ -60,12 +53,12 @@ async def reversals(
 
 
 async def _reversals(
-    store: Store, path: Path, where: Selection, found: Reversal, done: set[MemoryKey]
+    store: Store, path: Path, where: Selection, refused: Refused, done: set[MemoryKey]
 ) -> AsyncIterator[Edit]:
     for group in _groups(path, where):
         done.update(group)
         await _look(store, group)
-        keys = {key for key, case in group.items() if case.verdict(found, key)}
+        keys = {key for key, case in group.items() if case.verdict(refused, key)}
         added = frozenset(key for key in keys if group[key].only_adds)
         if added:
             ids = frozenset(id for key in added for id in group[key].ends)
@@ -142,24 +135,23 @@ class _Case:
             old is None for some in self.ends.values() for old, _ in some
         )
 
-    def verdict(self, found: Reversal, key: MemoryKey) -> bool:
-        """Whether the run is to be taken back here; what it is otherwise goes into ``found``."""
-        if self._is(0):
-            found.as_before += 1
+    def verdict(self, refused: Refused, key: MemoryKey) -> bool:
+        """Whether the run is to be taken back here; where not, ``refused`` may say why."""
+        if self._is_as_before():
             return False
         why = self._misfit()
         if why:
-            found.refused.append((key, Failure("conflict", why)))
+            refused.append((key, Failure("conflict", why)))
             return False
         return True
 
-    def _is(self, side: int) -> bool:
-        """Whether all that the run changed is as it was before it (0), or after it (1)."""
-        summary = self.summary[side]
-        if self.summary[1] is not None and (self.now or "") != (summary or ""):
+    def _is_as_before(self) -> bool:
+        """Whether all that the run changed is as it was before it."""
+        before, after = self.summary
+        if after is not None and (self.now or "") != (before or ""):
             return False
         return all(
-            _fits(self.there.get(id, []), [ends[side] for ends in some])
+            _fits(self.there.get(id, []), [old for old, _ in some])
             for id, some in self.ends.items()
         )
 

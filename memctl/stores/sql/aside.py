@@ -16,6 +16,8 @@ import aiosqlite
 
 HELD_SECONDS = 4.0
 """How long a file may be kept from being written, the copying included."""
+LARGE_BYTES = 500_000_000
+"""Of a larger file all that is read is read from a copy: it is sorted first, and that holds it."""
 COPIED_A_SECOND = 500_000_000
 """Bytes; slow disks take longer, and fast ones less."""
 
@@ -42,6 +44,11 @@ class Aside:
                 self._driver = driver
                 held = max(HELD_SECONDS / 4, HELD_SECONDS - size / COPIED_A_SECOND)
                 self._due = time.monotonic() + held
+
+    @property
+    def watched(self) -> bool:
+        """Whether the transaction keeps others from writing."""
+        return self._driver is not None
 
     @property
     def due(self) -> bool:

@@ -8,6 +8,7 @@ import threading
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import replace
 from functools import partial
+from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
@@ -22,7 +23,7 @@ from memctl.model import MemoryKey, Page
 from memctl.selection import Selection
 from memctl.stores._locks import FileLock
 from memctl.stores.sql.ahead import ahead
-from memctl.stores.sql.aside import Aside
+from memctl.stores.sql.aside import LARGE_BYTES, Aside
 from memctl.stores.sql.database import FETCH_ROWS, first_line
 from memctl.stores.sql.huge import CHUNK_BYTES, HUGE_BYTES
 from memctl.stores.sql.recovery import HINT, recover
@@ -174,18 +175,19 @@ class SqliteStore(SqlStore):
 
     async def read(self, where: Selection) -> AsyncIterator[Page]:
         done: set[MemoryKey] = set()
-        copy = None
-        async with closing(super().read(where)) as pages:
-            async for page in pages:
-                key, last = page.memory.key, page.last
-                yield page
-                del page  # not kept while the next one is read: it may be large
-                if last:
-                    done.add(key)
-                    if self._copy.due:
-                        copy = await self._copy.copy()
-                        if copy is not None:
-                            break
+        copy = await self._copy_first(where)
+        if copy is None:
+            async with closing(super().read(where)) as pages:
+                async for page in pages:
+                    key, last = page.memory.key, page.last
+                    yield page
+                    del page  # not kept while the next one is read: it may be large
+                    if last and self._copy.watched:
+                        done.add(key)
+                        if self._copy.due:
+                            copy = await self._copy.copy()
+                            if copy is not None:
+                                break
         if copy is not None:
             rest = where.without(frozenset(done))
             async with SqliteStore(replace(self.location, path=copy)) as store:
@@ -194,6 +196,14 @@ class SqliteStore(SqlStore):
                     async for page in pages:
                         yield page
             self._copy.remove()
+
+    async def _copy_first(self, where: Selection) -> Path | None:
+        """A copy of a large file of which all is to be read; None where it is read itself."""
+        part = where.users or where.sessions or where.keys is not None
+        if part or self.create or self.location.path.stat().st_size < LARGE_BYTES:
+            return None
+        async with self.snapshot(opened=False):
+            return await self._copy.copy() if self._copy.watched else None
 
     async def rows(
         self,
