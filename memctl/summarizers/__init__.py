@@ -1,0 +1,1 @@
+"""What summarises: one file a kind."""

@@ -1,0 +1,89 @@
+"""The structured summary of a conversation, and its text as an agent reads it.  No I/O.
+
+Source: ``SummarySchema`` and ``CompressionConfig`` in ``agent/_react_agent.py`` of agentscope
+1.0.21, whose fields, limits and template these are.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import asdict, dataclass
+from string import Formatter
+
+from memctl.errors import UsageError
+
+LIMITS = {
+    "task_overview": 300,
+    "current_state": 300,
+    "important_discoveries": 300,
+    "next_steps": 200,
+    "context_to_preserve": 300,
+}
+"""The fields, in order, and how many characters each may have."""
+
+MEANINGS = {
+    "task_overview": "the user's core request and success criteria, clarifications, constraints",
+    "current_state": "what has been completed so far: files, key outputs, artifacts",
+    "important_discoveries": "constraints uncovered, decisions and why, errors and how they were "
+    "resolved, approaches that did not work",
+    "next_steps": "specific actions that are left, blockers, open questions, in order of priority",
+    "context_to_preserve": "the user's preferences, details that are not obvious, promises made",
+}
+"""What each field is about, in the words of a prompt."""
+
+TEMPLATE = (
+    "<system-info>Here is a summary of your previous work\n"
+    "# Task Overview\n{task_overview}\n\n"
+    "# Current State\n{current_state}\n\n"
+    "# Important Discoveries\n{important_discoveries}\n\n"
+    "# Next Steps\n{next_steps}\n\n"
+    "# Context to Preserve\n{context_to_preserve}</system-info>"
+)
+_FREE = "<system-info>Here is a summary of your previous work\n{text}</system-info>"
+
+# What AgentScope tells its agents stands in such tags; a summary must not speak in their name.
+_TAGS = re.compile(r"<(?=/?\s*system-)", re.IGNORECASE)
+
+
+@dataclass(frozen=True, slots=True)
+class Summary:
+    """What a summarizer says of a conversation, in five fields of plain text."""
+
+    task_overview: str
+    current_state: str
+    important_discoveries: str
+    next_steps: str
+    context_to_preserve: str
+
+    def render(self, template: str = TEMPLATE) -> str:
+        """The text that takes the place of the messages."""
+        fields = {name: _harmless(value) for name, value in asdict(self).items()}
+        return template.format_map(fields)
+
+
+def render_free(text: str) -> str:
+    """The text of a summary that came without fields."""
+    return _FREE.format(text=_harmless(text))
+
+
+def check_template(template: str) -> str:
+    """The template, if each of its places is a field.
+
+    Raises:
+        UsageError: it is not one that ``str.format`` takes, or names something else.
+    """
+    hint = f"its fields are {', '.join('{' + name + '}' for name in LIMITS)}"
+    try:
+        places = [name for _, name, _, _ in Formatter().parse(template) if name is not None]
+    except ValueError as error:
+        raise UsageError(f"the template is not one: {error}", hint) from error
+    for name in places:
+        if name not in LIMITS:
+            raise UsageError(f"the template names {name!r}, which is no field of a summary", hint)
+    if not places:
+        raise UsageError("the template has no place for the summary", hint)
+    return template
+
+
+def _harmless(text: str) -> str:
+    return _TAGS.sub("‹", text)
