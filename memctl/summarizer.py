@@ -46,6 +46,15 @@ class Usage:
     tokens_out: int = 0
     exact: bool = False
 
+    def plus(self, other: Usage) -> Usage:
+        """Both together; exact where all of it is."""
+        empty, other_empty = self == Usage(), other == Usage()
+        return Usage(
+            self.tokens_in + other.tokens_in,
+            self.tokens_out + other.tokens_out,
+            (self.exact or empty) and (other.exact or other_empty) and not (empty and other_empty),
+        )
+
 
 @dataclass(frozen=True, slots=True)
 class Answer:

@@ -51,7 +51,7 @@ class Recording:
             kept = Runs()
             kept.prune(self._keep, self.run.undoes)
             self._journal = kept.begin(self.run)
-            self._writer = self._stack.enter_context(self._journal.writer())
+            self._writer = self._stack.enter_context(self._journal.writer(growing=True))
 
     def adds(self, page: Page, *, summary: bool) -> None:
         """See ``Recorder``."""

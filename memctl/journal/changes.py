@@ -11,6 +11,9 @@ NDJSON, compressed by zstd, written whole before anything is changed:
 A message stands on the line behind its change where ``message`` says so: of those that go and of
 those that are put in.  ``part`` and ``place`` of a memory are there where it has them.  A file
 without its last line is not whole.
+
+Runs that write down one memory after the other as they change them say ``"growing":true`` in the
+first line: when such a run is killed, what it left (NAME.part) can be read as far as it goes.
 """
 
 from __future__ import annotations
@@ -30,6 +33,8 @@ from memctl.journal.files import new_file, refusals, sync_folder
 from memctl.model import Change, Edit, Memory, MemoryKey
 
 VERSION = 1
+UNFINISHED = ".part"
+"""The end of the name of a file that is being written."""
 _LEVEL = 1
 _BLOCK = 1024 * 1024
 _PAGE_CHANGES = 1000
@@ -39,22 +44,25 @@ _PAGE_BYTES = 2 * 1024 * 1024
 class ChangesWriter:
     """Writes the file, under another name until it is whole.
 
-    Used as a context manager: what was not finished on leaving is removed.
+    Used as a context manager: what was not finished on leaving is removed, unless it was synced.
 
     Raises:
         Unavailable: the system refuses, for instance because the disk is full.
     """
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, *, growing: bool = False) -> None:
+        """``growing`` where changes are carried out before the file is whole."""
         self.memories = 0
         self.changes = 0
         self._path = path
-        self._part = path.with_name(path.name + ".part")
+        self._part = path.with_name(path.name + UNFINISHED)
+        self._synced = False
+        header: dict[str, Any] = {"memctl": "changes", "version": VERSION}
         with refusals(self._part):
             self._file = new_file(self._part)
             compressor = zstandard.ZstdCompressor(level=_LEVEL, write_checksum=True)
             self._stream = compressor.stream_writer(self._file, closefd=False)
-            self._write([codec.dumps({"memctl": "changes", "version": VERSION})])
+            self._write([codec.dumps(header | ({"growing": True} if growing else {}))])
 
     def add(self, edit: Edit) -> None:
         """Takes the next edit."""
@@ -75,6 +83,13 @@ class ChangesWriter:
         with refusals(self._part):
             self._stream.flush()
             self._file.flush()
+
+    def sync(self) -> None:
+        """Makes durable what was taken, and keeps it whatever happens then."""
+        self.flush()
+        with refusals(self._part):
+            os.fsync(self._file.fileno())
+        self._synced = True
 
     def finish(self) -> None:
         """Makes the file whole, durable, and known by its name."""
@@ -103,7 +118,8 @@ class ChangesWriter:
         trace: TracebackType | None,
     ) -> None:
         if not self._file.closed:
-            self._part.unlink(missing_ok=True)
+            if not self._synced:
+                self._part.unlink(missing_ok=True)
             with suppress(OSError):  # on a full disk: what is thrown away need not be written
                 self._file.close()
 
@@ -115,9 +131,10 @@ def read_changes(path: Path, *, messages: bool = True) -> Iterator[Edit]:
         BadData: the file is not whole, or something else.
         Unavailable: the system refuses.
     """
+    unfinished = path.name.endswith(UNFINISHED)
     with refusals(path), path.open("rb") as file:
         try:
-            yield from _edits(_lines(file), messages=messages)
+            yield from _edits(_lines(file), messages=messages, unfinished=unfinished)
         except (ValueError, KeyError, TypeError, zstandard.ZstdError) as error:
             raise BadData(
                 f"{path} is cut off or damaged: {error}", "what it was to put back is not known"
@@ -134,7 +151,21 @@ def prove(path: Path) -> None:
         pass
 
 
-def _edits(lines: Iterator[bytes], *, messages: bool) -> Iterator[Edit]:
+def is_growing(path: Path) -> bool:
+    """Whether changes were carried out before the file was whole, so that it may end anywhere.
+
+    Raises:
+        Unavailable: the system refuses.
+    """
+    with refusals(path), path.open("rb") as file:
+        try:
+            header = codec.loads(next(_lines(file), b"null"))
+        except (ValueError, zstandard.ZstdError):
+            return False
+    return isinstance(header, dict) and bool(header.get("growing"))
+
+
+def _edits(lines: Iterator[bytes], *, messages: bool, unfinished: bool) -> Iterator[Edit]:
     header = codec.loads(next(lines, b"null"))
     if not isinstance(header, dict) or header.get("memctl") != "changes":
         raise ValueError("it is no file of changes")
@@ -145,7 +176,9 @@ def _edits(lines: Iterator[bytes], *, messages: bool) -> Iterator[Edit]:
     for line in lines:
         record = codec.loads(line)
         if "change" in record and page is not None:
-            text = next(lines) if record["change"].get("message") else b""
+            text = next(lines, None) if record["change"].get("message") else b""
+            if text is None:
+                break
             if page.full:
                 yield page.take(last=False)
             page.add(_change(record["change"], text if messages else b""))
@@ -161,7 +194,10 @@ def _edits(lines: Iterator[bytes], *, messages: bool) -> Iterator[Edit]:
             return
         else:
             raise ValueError("a line is no record of it")
-    raise ValueError("its last line is missing")
+    if not unfinished:
+        raise ValueError("its last line is missing")
+    if page is not None:
+        yield page.take(last=True)
 
 
 class _Page:

@@ -22,7 +22,13 @@ from typing import Any
 
 from memctl.errors import BadData, NotFound, Unavailable
 from memctl.journal import mends
-from memctl.journal.changes import ChangesWriter, prove, read_changes
+from memctl.journal.changes import (
+    UNFINISHED,
+    ChangesWriter,
+    is_growing,
+    prove,
+    read_changes,
+)
 from memctl.journal.files import new_folder, refusals, replace_file
 from memctl.model import Edit
 
@@ -91,14 +97,14 @@ class Journal:
         with refusals(path):
             replace_file(path, json.dumps(asdict(self.run), indent=1).encode() + b"\n")
 
-    def writer(self) -> ChangesWriter:
-        """The next file of changes.
+    def writer(self, *, growing: bool = False) -> ChangesWriter:
+        """The next file of changes; ``growing`` where they are carried out before it is whole.
 
         Raises:
             Unavailable: the system refuses.
         """
         self._parts += 1
-        return ChangesWriter(_part(self.folder, self._parts))
+        return ChangesWriter(_part(self.folder, self._parts), growing=growing)
 
     def edits(self) -> Iterator[Edit]:
         """What the last finished file of changes says, without messages that go."""
@@ -172,6 +178,8 @@ class Runs:
     def parts(self, run: Run) -> list[Path]:
         """The files of changes of a run, in order, each proved to be whole.
 
+        The last one of a run that was killed may go as far as the run came.
+
         Raises:
             BadData: one is damaged or cut off.
         """
@@ -180,6 +188,10 @@ class Runs:
         while (path := _part(folder, len(parts) + 1)).exists():
             prove(path)
             parts.append(path)
+        left = path.with_name(path.name + UNFINISHED)
+        if left.exists() and is_growing(left):
+            prove(left)
+            parts.append(left)
         if not parts and not (folder / mends.NAME).exists():
             raise BadData(
                 f"what the run {run.id} changes was not written down to its end",

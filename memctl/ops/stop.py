@@ -27,6 +27,10 @@ class Stop:
         """Asks it to end."""
         self._event.set()
 
+    async def wait(self) -> None:
+        """Waits until a stop is asked for."""
+        await self._event.wait()
+
     async def pause(self, seconds: float) -> None:
         """Sleeps, but not on when a stop is asked for."""
         with suppress(TimeoutError):

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import secrets
-import string
 from collections import Counter
 from collections.abc import AsyncIterator
 from dataclasses import replace
 from datetime import datetime
 
-from memctl import codec
 from memctl.model import Change, Edit, Entry, Memory, MemoryKey, Page
+from memctl.ops.authored import authored
 from memctl.ops.doctor.content import COMPRESSED, Limits, MemoryExamination, Treatment
 from memctl.ops.doctor.findings import KINDS, Repair
 from memctl.ops.doctor.messages import Tool, look
@@ -23,9 +21,6 @@ EDITED = frozenset(code for code, kind in KINDS.items() if kind.repair is Repair
 
 INTERRUPTED = "The tool call has been interrupted."
 """What stands for a result: nearly AgentScope's words (``agent/_react_agent.py``)."""
-
-_ALPHABET = string.digits + string.ascii_letters
-_ID_LENGTH = 22
 
 
 class Treating:
@@ -120,15 +115,5 @@ class _Plan:
 
 def _answer(tool: Tool, call: Entry) -> tuple[str, bytes]:
     """The message that answers a call which was interrupted, and its id."""
-    id = "".join(secrets.choice(_ALPHABET) for _ in range(_ID_LENGTH))
-    moment = look(call.message).moment or datetime.now()
     block = {"type": "tool_result", "id": tool.id, "name": tool.name, "output": INTERRUPTED}
-    message = {
-        "id": id,
-        "name": "system",
-        "role": "system",
-        "content": [block],
-        "metadata": {},
-        "timestamp": moment.isoformat(" ", "milliseconds"),
-    }
-    return id, codec.dumps(message)
+    return authored("system", "system", [block], look(call.message).moment or datetime.now())

@@ -1,0 +1,103 @@
+"""Committing summaries: written to the journal, then to the store, those together that are ready.
+
+The journal knows of a memory before the store does, so that a run can be taken back as far as it
+came, also one that was killed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+
+from memctl.journal.changes import ChangesWriter
+from memctl.model import Edit, MemoryKey, Tally
+from memctl.ops.change import Changes
+from memctl.ops.compress.edits import Done, edits
+from memctl.ops.compress.report import CompressReport, Watching
+from memctl.ops.compress.spool import Spool
+from memctl.store import Store
+from memctl.streams import closing
+from memctl.summarizer import Summarizer
+
+GROUP_MEMORIES = 256
+GROUP_MESSAGES = 50_000
+"""No more are committed together: what waits is lost when the machine fails."""
+
+
+class Commits:
+    """Takes what the jobs have done into the store."""
+
+    def __init__(
+        self,
+        store: Store,
+        spool: Spool,
+        summarizer: Summarizer,
+        writer: ChangesWriter,
+        report: CompressReport,
+        watching: Watching,
+    ) -> None:
+        self._store = store
+        self._spool = spool
+        self._summarizer = summarizer
+        self._writer = writer
+        self._report = report
+        self._watching = watching
+
+    async def run(self, ready: asyncio.Queue[Done | None]) -> None:
+        """Commits what comes out of the queue, until None does.
+
+        Raises:
+            MemctlError: as ``Store.edit``; or the journal has no room, and nothing more was done.
+        """
+        going_on = True
+        while going_on:
+            group: list[Done] = []
+            while going_on and not (group and ready.empty() and not self._store.at_once):
+                done = await ready.get()
+                going_on = done is not None
+                if done is not None:
+                    group.append(done)
+                if not self._store.at_once and _is_enough(group):
+                    break
+            if group:
+                await self._commit(group)
+
+    async def _commit(self, group: list[Done]) -> None:
+        await asyncio.to_thread(self._write_down, group)
+        waiting = {done.case.memory.key: done for done in group}
+        changes = {key: Changes() for key in waiting}
+        async with closing(self._store.edit(self._edits(group, changes))) as tallies:
+            async for tally in tallies:
+                self._settle(waiting[tally.key], changes[tally.key], tally)
+
+    def _write_down(self, group: list[Done]) -> None:
+        for done in group:
+            for edit in edits(done, self._spool.lines(done.case)):
+                self._writer.add(edit)
+        self._writer.sync()
+
+    async def _edits(
+        self, group: list[Done], changes: dict[MemoryKey, Changes]
+    ) -> AsyncIterator[Edit]:
+        for done in group:
+            for edit in edits(done, self._spool.lines(done.case)):
+                changes[edit.memory.key].add(edit)
+                yield edit
+
+    def _settle(self, done: Done, changes: Changes, tally: Tally) -> None:
+        case, report = done.case, self._report
+        report.changes.left -= 1
+        if tally.failure is not None:
+            report.changes.failures.append((tally.key, tally.failure))
+            return
+        report.changes.done.merge(changes)
+        earlier = self._summarizer.count(case.earlier) if case.earlier else 0
+        report.summarised += case.tokens
+        report.before += case.before
+        report.after += case.before - case.tokens - earlier + self._summarizer.count(done.text)
+        self._watching.advance(memories=1, tokens=case.tokens, cost=report.cost or 0.0)
+
+
+def _is_enough(group: list[Done]) -> bool:
+    messages = sum([done.case.messages for done in group])
+    return len(group) >= GROUP_MEMORIES or messages >= GROUP_MESSAGES

@@ -1,0 +1,123 @@
+"""Which messages of a memory are to be summed up, decided while they pass.
+
+As ``_compress_memory_if_needed`` of AgentScope (``agent/_react_agent.py`` of 1.0.21) decides: the
+newest stay, and the results of tools stay with their calls.  Two things differ.  A memory that has
+no more than the newest is left alone, where AgentScope would sum up all of it; and a result whose
+call is not there counts as any other message.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Callable
+
+from memctl.errors import BadData
+from memctl.model import Entry, Memory
+from memctl.ops.compress.plan import COMPRESSED, SUMMARY, Case, Kind, Line, Mode, Wanted
+from memctl.ops.compress.transcript import Said, said
+from memctl.selection import Selection
+
+PER_MESSAGE = 4
+"""Tokens that a message takes beside its text."""
+
+
+class History:
+    """The messages of one memory.  Of each, some bytes are kept until its end."""
+
+    def __init__(
+        self, memory: Memory, where: Selection, wanted: Wanted, count: Callable[[str], int]
+    ) -> None:
+        self._memory = memory
+        self._where = where
+        self._wanted = wanted
+        self._count = count
+        self._tokens = array("q")
+        self._candidates = bytearray()
+        """For each position, whether it is OLD."""
+        self._breaks: list[int] = []
+        """Positions before which no tool call waits for its result."""
+        self._calls: dict[str, int] = {}
+        """Where the calls were made that have no result yet."""
+        self._pairs: list[tuple[int, int]] = []
+        """Calls and results of which one half may not be selected."""
+        self._earlier = memory.summary or ""
+
+    def take(self, entry: Entry) -> Line:
+        """What the next message is.
+
+        Raises:
+            BadData: it is not JSON.
+        """
+        replacing = self._wanted.mode is not Mode.MARK
+        kept = entry.message if self._wanted.mode is Mode.REPLACE else b""
+        if COMPRESSED in entry.marks:
+            return Line(Kind.SPENT, entry.id, entry.marks, entry.index, -1, None, kept)
+        found = self._said(entry)
+        if replacing and SUMMARY in entry.marks:
+            self._earlier = "\n\n".join(filter(None, [self._earlier, found.turn.text]))
+            return Line(Kind.SUMMARY, entry.id, entry.marks, entry.index, -1, None, entry.message)
+        chosen = self._where.matches(entry)
+        position = self._add(found, chosen=chosen)
+        if not chosen:
+            return Line(Kind.STAYS, entry.id, entry.marks, entry.index, position)
+        turn = found.turn
+        if SUMMARY in entry.marks:
+            turn = turn._replace(role="summary")
+        return Line(Kind.OLD, entry.id, entry.marks, entry.index, position, turn, kept)
+
+    def _said(self, entry: Entry) -> Said:
+        try:
+            return said(entry.message)
+        except ValueError as error:
+            raise BadData(
+                f"the message {entry.id!r} of {self._memory.key} is not JSON: {error}",
+                "memctl doctor finds such messages",
+            ) from error
+
+    def _add(self, found: Said, *, chosen: bool) -> int:
+        position = len(self._tokens)
+        self._breaks.append(position)
+        for id in found.results:
+            called = self._calls.pop(id, None)
+            if called is None:
+                continue
+            while self._breaks and self._breaks[-1] > called:
+                self._breaks.pop()
+            if not self._where.whole:
+                self._pairs.append((called, position))
+        self._calls.update(dict.fromkeys(found.calls, position))
+        turn = found.turn
+        self._tokens.append(self._count(f"{turn.speaker}\n{turn.text}") + PER_MESSAGE)
+        self._candidates.append(chosen)
+        return position
+
+    def case(self) -> Case | None:
+        """What is to become of the memory at its end; None where it stays as it is."""
+        if len(self._breaks) < self._wanted.keep_recent:
+            return None
+        cut = self._breaks[-self._wanted.keep_recent]
+        spared = self._spared(cut)
+        messages = tokens = 0
+        for position in range(cut):
+            if self._candidates[position] and position not in spared:
+                messages += 1
+                tokens += self._tokens[position]
+        if not messages or not self._wanted.triggers(messages, tokens):
+            return None
+        earlier = self._earlier
+        before = sum(self._tokens) + (self._count(earlier) if earlier else 0)
+        return Case(self._memory, earlier, cut, messages, tokens, before, frozenset(spared))
+
+    def _spared(self, cut: int) -> set[int]:
+        """The messages that share a tool call with one that stays, directly or by others."""
+        spared: set[int] = set()
+        pairs = [pair for pair in self._pairs if pair[0] < cut]
+        grown = True
+        while grown:
+            grown = False
+            for pair in pairs:
+                going = [one for one in pair if self._candidates[one] and one not in spared]
+                if len(going) == 1:
+                    spared.add(going[0])
+                    grown = True
+        return spared

@@ -1,0 +1,130 @@
+"""One summary of a history of any length: in parts that the model can hold, then of the parts."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import astuple
+
+from memctl.errors import UsageError
+from memctl.ops.compress.history import PER_MESSAGE
+from memctl.summarizer import Excerpt, Summarizer, SummaryError, TooLong, Turn, Usage
+from memctl.summary import Summary
+
+LEAST_ROOM = 1000
+"""Tokens of conversation that a request must have room for: some summaries of parts at least."""
+DEEPEST = 12
+"""How often a history may be cut in halves, because the model's window is less than was said."""
+
+
+class Parts:
+    """Asks a summarizer for as many summaries as it takes."""
+
+    def __init__(self, summarizer: Summarizer, spend: Callable[[Usage], None]) -> None:
+        """``spend`` hears what each request took, also one that came to nothing.
+
+        Raises:
+            UsageError: the window of the summarizer is too small to be of use.
+        """
+        self._summarizer = summarizer
+        self._spend = spend
+        self._room = summarizer.window - summarizer.overhead
+        if self._room < LEAST_ROOM:
+            raise UsageError(
+                f"the context_window of {summarizer.name!r} leaves no room for a conversation",
+                f"the prompt and the reply take {summarizer.overhead} tokens of it",
+            )
+
+    async def summarise(self, turns: Iterable[Turn], earlier: str) -> Summary | str:
+        """The summary of some turns and of the summary that stood before them.
+
+        Raises:
+            SummaryError, Unavailable: as ``Summarizer.summarize``.
+        """
+        source = self._short_enough(turns)
+        waiting: list[Turn] = []
+        found: list[Summary | str] = []
+        while part := await asyncio.to_thread(self._next, source, waiting, earlier):
+            if not found and not waiting:
+                return await self._ask(Excerpt(part, earlier))
+            found.append(await self._ask(Excerpt(part)))
+        return await self.summarise(_as_turns(found), earlier)
+
+    def calls(self, tokens: int) -> int:
+        """About how many requests a history of so many tokens takes."""
+        parts = -(-tokens // self._room)
+        return parts if parts <= 1 else parts + 1
+
+    def _room_beside(self, earlier: str) -> int:
+        taken = self._summarizer.count(earlier) if earlier else 0
+        return max(self._room - taken, LEAST_ROOM // 2)
+
+    def _next(self, turns: Iterator[Turn], waiting: list[Turn], earlier: str) -> list[Turn]:
+        """The turns that fit into the next request; ``waiting`` is the first of the one behind."""
+        room = self._room_beside(earlier)
+        part = list(waiting)
+        waiting.clear()
+        size = sum(map(self._size, part))
+        for turn in turns:
+            size += self._size(turn)
+            # Two summaries at least, so that they become fewer, whatever the room.
+            if size > room and len(part) > (turn.role == "summary"):
+                waiting.append(turn)
+                break
+            part.append(turn)
+        return part
+
+    def _size(self, turn: Turn) -> int:
+        return self._summarizer.count(f"{turn.speaker}\n{turn.text}") + PER_MESSAGE
+
+    def _short_enough(self, turns: Iterable[Turn]) -> Iterator[Turn]:
+        """The turns, those that are too long for a request in pieces."""
+        for turn in turns:
+            pieces = -(-self._size(turn) // (self._room // 2))
+            length = -(-len(turn.text) // pieces) or 1
+            for start in range(0, len(turn.text) or 1, length):
+                yield turn._replace(text=turn.text[start : start + length])
+
+    async def _ask(self, excerpt: Excerpt, depth: int = 0) -> Summary | str:
+        try:
+            answer = await self._summarizer.summarize(excerpt)
+        except TooLong as error:
+            self._spend(error.usage)
+            halves = _halves(excerpt.turns)
+            if halves is None or depth == DEEPEST:
+                raise
+            # What is too long once is so for the next memory, too.
+            tokens = sum(map(self._size, excerpt.turns))
+            self._room = max(LEAST_ROOM, min(self._room, tokens * 3 // 4))
+        except SummaryError as error:
+            self._spend(error.usage)
+            raise
+        else:
+            self._spend(answer.usage)
+            return answer.summary
+        found = [await self._ask(Excerpt(half), depth + 1) for half in halves]
+        return await self._ask(Excerpt(_as_turns(found), excerpt.earlier), depth + 1)
+
+
+def _halves(turns: list[Turn]) -> tuple[list[Turn], list[Turn]] | None:
+    """The turns in two parts; None where there is nothing left to divide."""
+    if len(turns) > 1:
+        middle = len(turns) // 2
+        return turns[:middle], turns[middle:]
+    [turn] = turns
+    middle = len(turn.text) // 2
+    if not middle:
+        return None
+    return [turn._replace(text=turn.text[:middle])], [turn._replace(text=turn.text[middle:])]
+
+
+def _as_turns(parts: list[Summary | str]) -> list[Turn]:
+    """The summaries of parts, to be summarised themselves."""
+    return [
+        Turn("summary", f"summary of part {number} of {len(parts)}", _text(part))
+        for number, part in enumerate(parts, 1)
+    ]
+
+
+def _text(part: Summary | str) -> str:
+    return part if isinstance(part, str) else "\n".join(filter(None, astuple(part)))

@@ -1,0 +1,61 @@
+"""Finding what is to be summarised: one pass over the store, before any model is asked."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+from memctl.ops.chosen import scope
+from memctl.ops.compress.history import History
+from memctl.ops.compress.plan import COMPRESSED, Case, Mode, Wanted
+from memctl.ops.compress.spool import Spool
+from memctl.ops.report import Progress
+from memctl.selection import Selection
+from memctl.store import Store
+from memctl.streams import closing
+
+
+async def scan(
+    store: Store,
+    where: Selection,
+    wanted: Wanted,
+    count: Callable[[str], int],
+    spool: Spool | None,
+    seen: Callable[[Case], None],
+    progress: Progress,
+) -> None:
+    """Puts what is to be compressed into the spool; ``seen`` hears of each memory.
+
+    ``count`` counts the tokens of a text.  Memory stays bound: of a message that has passed, some
+    bytes are kept until its memory ends.
+
+    Raises:
+        BadData: a message is not JSON.
+        MemctlError: as ``Store.read``.
+    """
+    whole = scope(where)
+    if wanted.mode is not Mode.REPLACE:
+        whole = replace(whole, exclude_marks=frozenset({COMPRESSED}))
+    found = 0
+    history: History | None = None
+    async with closing(store.read(whole)) as pages:
+        async for page in pages:
+            if page.offset == 0 or history is None:
+                history = History(page.memory, where, wanted, count)
+            for entry in page.entries:
+                line = history.take(entry)
+                if spool is not None:
+                    spool.add(line)
+            size = sum([len(entry.message) for entry in page.entries])
+            progress.advance(memories=int(page.last), messages=len(page.entries), size=size)
+            if not page.last:
+                continue
+            case = history.case()
+            history = None
+            if case is not None:
+                found += 1
+                seen(case)
+            if spool is not None:
+                spool.keep(case) if case is not None else spool.drop()
+            if found == wanted.max_memories:
+                return

@@ -1,0 +1,140 @@
+"""A temporary file of what is to be summarised: no store is kept waiting while a model thinks.
+
+It has no name, so that it ends with its process, however that ends.
+"""
+
+from __future__ import annotations
+
+import io
+import pickle
+import tempfile
+import threading
+from collections.abc import Iterator
+from contextlib import ExitStack
+from dataclasses import replace
+from pathlib import Path
+from types import TracebackType
+from typing import IO, Self, cast
+
+import zstandard
+
+from memctl.journal.files import refusals
+from memctl.ops.compress.plan import Case, Line
+
+_LEVEL = 1
+_HELD_BYTES = 256 * 1024
+"""Lines of a memory that may turn out to stay as it is are held as long as they are few."""
+
+
+class Spool:
+    """The lines of each case, compressed apart, and the cases themselves.
+
+    Written memory by memory, then read by many at once.
+
+    Raises:
+        Unavailable: the system refuses, for instance because the disk is full.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self.messages = 0
+        self.tokens = 0
+        self.cases = 0
+        self._folder = folder
+        self._open = ExitStack()
+        self._lock = threading.Lock()
+        with refusals(folder):
+            self._lines = self._file(folder)
+            self._cases = self._file(folder)
+        self._end = 0
+        self._held: list[Line] = []
+        self._held_bytes = 0
+        self._frame: zstandard.ZstdCompressionWriter | None = None
+
+    def _file(self, folder: Path) -> IO[bytes]:
+        return self._open.enter_context(tempfile.TemporaryFile(dir=folder))
+
+    def add(self, line: Line) -> None:
+        """Takes the next line of the memory at hand."""
+        self._held.append(line)
+        self._held_bytes += len(line.message) + (len(line.turn.text) if line.turn else 0) + 100
+        if self._held_bytes > _HELD_BYTES:
+            self._flush()
+
+    def keep(self, case: Case) -> None:
+        """The memory at hand is at its end, and this is to become of it."""
+        self._flush()
+        assert self._frame is not None
+        with refusals(self._folder):
+            self._frame.flush(zstandard.FLUSH_FRAME)
+            start, self._end = self._end, self._lines.tell()
+            pickle.dump(replace(case, start=start, end=self._end), self._cases)
+        self._frame = None
+        self.cases += 1
+        self.messages += case.messages
+        self.tokens += case.tokens
+
+    def drop(self) -> None:
+        """The memory at hand stays as it is."""
+        self._held, self._held_bytes = [], 0
+        if self._frame is not None:
+            self._frame = None
+            with refusals(self._folder):
+                self._lines.seek(self._end)
+                self._lines.truncate()
+
+    def _flush(self) -> None:
+        with refusals(self._folder):
+            if self._frame is None:
+                compressor = zstandard.ZstdCompressor(level=_LEVEL)
+                self._frame = compressor.stream_writer(self._lines, closefd=False)
+            for line in self._held:
+                self._frame.write(pickle.dumps(line))
+        self._held, self._held_bytes = [], 0
+
+    def rewind(self) -> Iterator[Case]:
+        """The cases that were kept, in order; nothing is added any more."""
+        with refusals(self._folder):
+            self._lines.flush()
+            self._cases.seek(0)
+            for _ in range(self.cases):
+                yield pickle.load(self._cases)
+
+    def lines(self, case: Case) -> Iterator[Line]:
+        """The lines of a case, in order."""
+        part = cast("IO[bytes]", _Part(self._lines, self._lock, case.start, case.end))
+        frame = zstandard.ZstdDecompressor().stream_reader(part)
+        with refusals(self._folder), io.BufferedReader(frame) as stream:
+            while stream.peek(1):
+                yield pickle.load(stream)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._open.close()
+
+
+class _Part(io.RawIOBase):
+    """A part of a file that others read as well."""
+
+    def __init__(self, file: IO[bytes], lock: threading.Lock, start: int, end: int) -> None:
+        self._file = file
+        self._lock = lock
+        self._at = start
+        self._end = end
+
+    def readable(self) -> bool:
+        return True
+
+    def read(self, size: int = -1) -> bytes:
+        left = self._end - self._at
+        with self._lock:
+            self._file.seek(self._at)
+            found = self._file.read(left if size < 0 else min(size, left))
+        self._at += len(found)
+        return found
