@@ -39,6 +39,7 @@ TEMPLATE = (
     "# Next Steps\n{next_steps}\n\n"
     "# Context to Preserve\n{context_to_preserve}</system-info>"
 )
+_HEADINGS = re.sub("<[^>]*>(Here is.*\n)?", "", TEMPLATE)
 _FREE = "<system-info>Here is a summary of your previous work\n{text}</system-info>"
 
 # What AgentScope tells its agents stands in such tags; a summary must not speak in their name.
@@ -55,10 +56,31 @@ class Summary:
     next_steps: str
     context_to_preserve: str
 
+    def labelled(self) -> str:
+        """The fields under headings, as part of what is summarised again; see read_headings."""
+        return self.render(_HEADINGS)
+
     def render(self, template: str = TEMPLATE) -> str:
         """The text that takes the place of the messages."""
         fields = {name: _harmless(value) for name, value in asdict(self).items()}
         return template.format_map(fields)
+
+
+def read_headings(text: str) -> Summary | None:
+    """The summary that ``labelled`` made the text of, or ``render`` with AgentScope's template.
+
+    None where the headings are not there, or not in their order.
+    """
+    places: list[tuple[int, int]] = []
+    for literal, _, _, _ in Formatter().parse(_HEADINGS):
+        start = text.find(literal.strip(), places[-1][1] if places else 0)
+        if not literal.strip() or start < 0:
+            return None
+        places.append((start, start + len(literal.strip())))
+    ends = [start for start, _ in places[1:]] + [len(text)]
+    values = [text[at:end] for (_, at), end in zip(places, ends, strict=True)]
+    values[-1] = values[-1].replace("</system-info>", "")
+    return Summary(*(value.strip() for value in values))
 
 
 def render_free(text: str) -> str:

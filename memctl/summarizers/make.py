@@ -1,0 +1,79 @@
+"""From a ``[summarizers.NAME]`` to its summarizer, importing only what that kind needs."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+
+from memctl.errors import UsageError
+from memctl.summarizer import Settings, Summarizer
+from memctl.summarizers.options import Options
+
+EXTRACTIVE = Settings("extractive", "extractive")
+"""What is there without any configuration."""
+
+_COMMON = ("context_window", "timeout", "max_retries", "concurrency", "tokenizer")
+_PRICES = ("input_price", "output_price")
+_KEY_SOURCES = ("api_key_env", "api_key_file", "api_key_command")
+_OF_MODELS = ("model", "base_url", "structured", "max_tokens", "parameters")
+KEYS: dict[str, frozenset[str]] = {
+    "openai": frozenset((*_OF_MODELS, *_KEY_SOURCES, *_COMMON, *_PRICES)),
+    "command": frozenset(("command", "input", "reply", *_COMMON, *_PRICES)),
+    "extractive": frozenset(),
+}
+"""The kinds, and the keys beside ``kind`` that each takes."""
+
+
+def make_summarizer(
+    settings: Settings, secret: str | None = None, prompt: str | None = None
+) -> Summarizer:
+    """The summarizer that is configured so; not open yet.
+
+    ``secret`` is the key that its ``api_key_*`` leads to, ``prompt`` the operator's instructions
+    in place of memctl's.
+
+    Raises:
+        UsageError: the configuration is wrong, or what the kind needs is not installed.
+    """
+    _check(settings)
+    if settings.kind == "extractive":
+        if prompt is not None:
+            raise UsageError(
+                "a prompt is for models; the extractive summarizer reads none",
+                "leave out --prompt-file, or name another --summarizer",
+            )
+        from memctl.summarizers.extractive import Extractive
+
+        return Extractive(settings.name)
+    from memctl.summarizers.patient import MAX_RETRIES, Patient
+
+    retries = Options(settings).whole("max_retries", MAX_RETRIES, least=0)
+    if settings.kind == "command":
+        from memctl.summarizers.command import Command
+
+        return Patient(Command(settings, prompt), retries)
+    try:
+        from memctl.summarizers.openai import OpenAI
+    except ModuleNotFoundError as error:
+        raise UsageError(
+            f"summarizers of kind openai need {error.name}, which is not installed",
+            "pip install 'agentscope-memctl[openai]'",
+        ) from error
+    return Patient(OpenAI(settings, secret, prompt), retries)
+
+
+def _check(settings: Settings) -> None:
+    place = f"summarizers.{settings.name}"
+    if settings.kind not in KEYS:
+        raise UsageError(
+            f"{place}: unknown kind {settings.kind!r}", _nearest(settings.kind, sorted(KEYS))
+        )
+    keys = sorted(KEYS[settings.kind])
+    for key in settings.options:
+        if key not in keys:
+            raise UsageError(f"{place}: unknown key {key}", _nearest(key, keys))
+
+
+def _nearest(word: str, known: Iterable[str]) -> str:
+    near = difflib.get_close_matches(word, known, n=1)
+    return f"did you mean {near[0]!r}?" if near else f"known are {', '.join(known) or 'none'}"

@@ -1,0 +1,138 @@
+"""Asking again where that may help, with pauses that grow, within bounds."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from types import TracebackType
+from typing import Self, TypeVar
+
+from memctl.summarizer import (
+    Answer,
+    Excerpt,
+    Summarizer,
+    SummaryError,
+    Unreachable,
+    Usage,
+)
+
+ErrorT = TypeVar("ErrorT", SummaryError, Unreachable)
+
+MAX_RETRIES = 4
+FIRST_PAUSE = 1.0
+LONGEST_PAUSE = 60.0
+"""Seconds between two attempts; each pause is up to twice the one before."""
+LONGEST_WAIT = 600.0
+"""Seconds that a server may ask to wait for."""
+ASKED_ANEW = frozenset({"bad-reply", "refused", "cut-off"})
+MOST_ANEW = 2
+"""How often a model is asked again that answered, and was paid, but gave no summary."""
+
+
+class Patient(Summarizer):
+    """A summarizer that tries more than once.
+
+    Where a server says how long to wait, every request waits, not only the one that was told.
+    An address at which nobody has ever answered is not waited for: it may be wrong.
+    """
+
+    def __init__(
+        self,
+        inner: Summarizer,
+        max_retries: int = MAX_RETRIES,
+        first_pause: float = FIRST_PAUSE,
+    ) -> None:
+        self.kind = inner.kind  # type: ignore[misc]  # it is what it wraps
+        self.name = inner.name
+        self.window = inner.window
+        self.overhead = inner.overhead
+        self.concurrency = inner.concurrency
+        self.prices = inner.prices
+        self._inner = inner
+        self._max_retries = max_retries
+        self._first_pause = first_pause
+        self._reached = False
+        self._closed_until = 0.0
+
+    async def __aenter__(self) -> Self:
+        await self._inner.__aenter__()
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        await self._inner.__aexit__(kind, error, trace)
+
+    def count(self, text: str) -> int:
+        return self._inner.count(text)
+
+    @property
+    def counted_by(self) -> str:
+        return self._inner.counted_by
+
+    async def summarize(self, excerpt: Excerpt) -> Answer:
+        """As the summarizer within; the usage counts the attempts that failed, too."""
+        spent = Usage()
+        failures = anew = 0
+        while True:
+            await self._until_open()
+            try:
+                answer = await self._inner.summarize(excerpt)
+            except SummaryError as error:
+                self._reached = True
+                failures += 1
+                anew += error.code in ASKED_ANEW
+                spent = error.usage = added(spent, error.usage)
+                if not error.retry or failures > self._max_retries or anew > MOST_ANEW:
+                    raise _given_up(error, failures) from error
+                if (error.after or 0.0) > LONGEST_WAIT:
+                    error.message += f" (it asks to wait for {error.after:.0f} s)"
+                    raise
+                wait = self._pause(failures, error.after)
+            except Unreachable as error:
+                failures += 1
+                if not self._reached or failures > self._max_retries:
+                    raise _given_up(error, failures) from error
+                wait = self._pause(failures, None)
+            else:
+                self._reached = True
+                return Answer(answer.summary, added(spent, answer.usage))
+            await asyncio.sleep(wait)
+
+    def _pause(self, failures: int, after: float | None) -> float:
+        """Seconds to wait after so many failures; where a server says how long, all others wait."""
+        longest: float = min(LONGEST_PAUSE, self._first_pause * 2.0 ** (failures - 1))
+        # Many requests that were turned away should not come back all at once.
+        pause = longest * random.uniform(0.75, 1.0)
+        if after is None:
+            return pause
+        self._closed_until = max(self._closed_until, _now() + after)
+        return after + pause * 0.25
+
+    async def _until_open(self) -> None:
+        wait = self._closed_until - _now()
+        if wait > 0:
+            await asyncio.sleep(wait * random.uniform(1.0, 1.1))
+
+
+def added(one: Usage, other: Usage) -> Usage:
+    """What two calls took; exact if all that was counted is."""
+    counted = [usage for usage in (one, other) if usage.tokens_in or usage.tokens_out]
+    return Usage(
+        one.tokens_in + other.tokens_in,
+        one.tokens_out + other.tokens_out,
+        bool(counted) and all(usage.exact for usage in counted),
+    )
+
+
+def _given_up(error: ErrorT, attempts: int) -> ErrorT:
+    if attempts > 1:
+        error.message += f" (given up after {attempts} attempts)"
+    return error
+
+
+def _now() -> float:
+    return asyncio.get_running_loop().time()

@@ -1,0 +1,146 @@
+"""From what a model replied to a summary, or to the reason why it is none."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from typing import Any
+
+from memctl.summarizer import SummaryError, Usage
+from memctl.summarizers.texts import clean, shorten
+from memctl.summary import LIMITS, Summary
+
+LONGEST = 64 * 1024
+"""Characters of a reply that are looked at: a summary in fields has some two thousand."""
+LONGEST_TEXT = 8000
+"""Characters of a summary without fields."""
+
+_THOUGHTS = re.compile(r"\s*<(think|thinking|reasoning)>.*?(?:</\1>|\Z)", re.DOTALL)
+_END_OF_THOUGHTS = "</think>"
+_BRACE = re.compile(r"\{")
+_MOST_BRACES = 100
+"""Places where an object is looked for: a reply full of braces must not take forever."""
+
+
+def read_summary(text: str, nonce: str, usage: Usage | None = None) -> Summary:
+    """The summary that a reply holds: as JSON, in a code fence, in prose, or as almost JSON.
+
+    Raises:
+        SummaryError: ``bad-reply``: it holds none, or two that differ, or the code of the fence.
+    """
+    text = _without_thoughts(text)
+    _check(text, nonce, usage)
+    found: list[Summary] = []
+    for value in _objects(text):
+        summary = _summary(value)
+        if summary is not None and summary not in found:
+            found.append(summary)
+    if not found:
+        summary = _summary(_mended(text))
+        found = [] if summary is None else [summary]
+    if len(found) > 1:
+        # One of them may be quoted from the conversation, and nothing tells which.
+        raise bad("the reply holds two summaries", usage)
+    if not found:
+        raise bad(f"the reply is no JSON object with {', '.join(LIMITS)} as texts", usage)
+    return found[0]
+
+
+def read_any(text: str, nonce: str, usage: Usage | None = None) -> Summary | str:
+    """The summary that a program printed: in fields where it gives them, else the text itself.
+
+    Raises:
+        SummaryError: ``bad-reply``: nothing, too much, fields that are not all there, or the
+            code of the fence.
+    """
+    if any(f'"{name}"' in text for name in LIMITS):
+        return read_summary(text, nonce, usage)
+    text = clean(_without_thoughts(text)).strip()
+    _check(text, nonce, usage)
+    if len(text) > LONGEST_TEXT:
+        raise bad(f"the summary has {len(text)} characters, more than {LONGEST_TEXT}", usage)
+    return text
+
+
+def bad(message: str, usage: Usage | None = None) -> SummaryError:
+    """The error of a reply that is no summary; another try may give one."""
+    return SummaryError("bad-reply", message, retry=True, usage=usage)
+
+
+def _check(text: str, nonce: str, usage: Usage | None) -> None:
+    if not text.strip():
+        raise bad("the reply is empty", usage)
+    if len(text) > LONGEST:
+        raise bad(f"the reply has {len(text)} characters, more than {LONGEST}", usage)
+    # Who repeats the code was asked to: the conversation steers the reply.
+    if nonce and nonce in text:
+        raise bad("the reply repeats the code that fences the conversation", usage)
+
+
+def _without_thoughts(text: str) -> str:
+    """What a reasoning model says when it has thought.
+
+    Some servers (vLLM without a reasoning parser) pass the thoughts on without their first tag.
+    """
+    rest = text[thoughts.end() :] if (thoughts := _THOUGHTS.match(text)) else text
+    if not rest.lstrip().startswith("{") and _END_OF_THOUGHTS in rest:
+        rest = rest.split(_END_OF_THOUGHTS, 1)[1]
+    return rest
+
+
+def _objects(text: str) -> Iterator[Any]:
+    """Every JSON object in the text that is in no other."""
+    decoder = json.JSONDecoder(strict=False)  # newlines in a text are the usual slip
+    start = 0
+    for _ in range(_MOST_BRACES):
+        brace = _BRACE.search(text, start)
+        if brace is None:
+            return
+        try:
+            value, end = decoder.raw_decode(text, brace.start())
+        except (ValueError, RecursionError):
+            start = brace.end()
+            continue
+        # Some models put the summary into an object of their own.
+        inner = [value, *value.values()]
+        yield from inner
+        start = end
+
+
+def _mended(text: str) -> Any:
+    """The object that the text almost is; None where it ends in the middle, or holds none."""
+    text = text.rstrip().removesuffix("```").rstrip()
+    start = text.find("{")
+    # What has no end was cut off, and mending would make a whole of a half.
+    if start < 0 or not text.endswith("}"):
+        return None
+    try:
+        import json_repair
+    except ModuleNotFoundError:
+        return None  # it comes with the models; a program may be asked without
+    try:
+        return json_repair.loads(text[start:], skip_json_loads=True)
+    except (ValueError, RecursionError):
+        return None
+
+
+def _summary(value: Any) -> Summary | None:
+    if not isinstance(value, dict):
+        return None
+    fields = {}
+    for name, limit in LIMITS.items():
+        text = _text(value.get(name))
+        if text is None:
+            return None
+        # Models count characters badly, and hardly any server holds them to a length: a field
+        # that is a little long is worth a cut, not another request that has to be paid.
+        fields[name] = shorten(text, limit)
+    # A summary that does not say what the work is about has left its schema in all but name.
+    return Summary(**fields) if fields["task_overview"] else None
+
+
+def _text(value: Any) -> str | None:
+    if isinstance(value, list) and all(isinstance(part, str) for part in value):
+        value = "; ".join(part.strip() for part in value)
+    return clean(value).strip() if isinstance(value, str) else None
