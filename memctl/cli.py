@@ -27,6 +27,7 @@ COMMANDS = {
     "doctor": ("doctor", "Find what is broken or risky in a store, before its agents do."),
     "delete": ("delete", "Delete messages by mark, age or any other selection."),
     "mark": ("mark", "Add, remove, rename or list marks."),
+    "compress": ("compress", "Sum up old messages with a configured summarizer."),
     "undo": ("undo", "Take back what a run changed."),
     "history": ("history", "List the runs that can be taken back."),
     "stores": ("stores", "List the kinds of store and what each can hold."),

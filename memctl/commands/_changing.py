@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import sys
 import tempfile
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Any
 
 from memctl.commands._context import Run
 from memctl.commands._holder import holder
 from memctl.commands._record import record
 from memctl.commands._reports import ChangeOutcome
 from memctl.commands._run import opened, refuse_absent, wait_for
-from memctl.errors import Interrupted, Partial, Unavailable, UsageError
+from memctl.errors import Interrupted, MemctlError, Partial, Unavailable, UsageError
 from memctl.journal import runs
 from memctl.journal.files import refusals
 from memctl.journal.runs import Journal, Runs
@@ -22,6 +21,7 @@ from memctl.location import Location
 from memctl.ops.change import Planner, carry_out, count, plan
 from memctl.ops.chosen import scope
 from memctl.ops.stop import Stop
+from memctl.output.numbers import count as count_of
 from memctl.output.terminal import Output
 from memctl.registry import make_store
 from memctl.selection import Selection
@@ -30,6 +30,8 @@ from memctl.streams import closing
 
 Approve = Callable[[ChangeOutcome], bool]
 """Asks whether to go on with what is planned; may raise instead."""
+Check = Callable[[Store], Awaitable[None]]
+"""Looks at the store when the plan is made; may raise."""
 
 
 class Changing:
@@ -54,6 +56,8 @@ class Changing:
         self._keep = run.configuration().undo
         self._record = record(run, outcome.command, argument, location)
         self._stop = Stop()
+        self._planner: Planner | None = None
+        self._check: Check | None = None
 
     @property
     def record(self) -> runs.Run:
@@ -64,16 +68,22 @@ class Changing:
         self,
         planner: Planner,
         approve: Approve,
-        check: Callable[[Store], Any] | None = None,
+        check: Check | None = None,
         *,
         asks: bool = False,
     ) -> None:
         """Plans, asks, and does it; ``check`` is awaited with the store between the first two.
 
-        A person who is asked may take long: the store is let go of meanwhile.
-
         Raises:
             MemctlError: see the operations.
+        """
+        self._planner, self._check = planner, check
+        self._run(approve, asks=asks)
+
+    def _run(self, approve: Approve, *, asks: bool) -> None:
+        """Looks, asks, and does it.
+
+        A person who is asked may take long: the store is let go of meanwhile.
         """
         outcome = self._outcome
         outcome.report_to(self._output)
@@ -81,11 +91,11 @@ class Changing:
             journal = None if outcome.dry_run else self._journal(stack)
             try:
                 if journal is None or asks:
-                    something = wait_for(self._plan(planner, journal, check))
+                    something = wait_for(self._plan(journal))
                     if approve(outcome) and something and journal is not None:
-                        wait_for(self._carry_out(planner, journal), self._stop)
+                        wait_for(self._carry_out(journal), self._stop)
                 else:
-                    wait_for(self._at_once(planner, journal, check, approve), self._stop)
+                    wait_for(self._at_once(journal, approve), self._stop)
             finally:
                 if journal is not None:
                     self._close(journal)
@@ -110,95 +120,89 @@ class Changing:
 
     def _close(self, journal: Journal) -> None:
         """Notes how the run ended; one that changed nothing is forgotten."""
-        done = self._outcome.changes.done
         if not self._outcome.begun:
             journal.discard()
             return
-        self._record.memories = done.memories
-        self._record.counts = {
-            "deleted": done.deleted,
-            "marked": done.marked,
-            "restored": done.restored,
-        }
+        self._record.memories = self._outcome.changes.done.memories
+        self._record.counts = self._counts()
         finished = not self._outcome.changes.failures and not self._outcome.changes.left
         try:
             journal.end("done" if finished else "partial")
         except Unavailable as error:
             self._output.warn(f"it is not noted how the run ended: {error.message}")
 
-    async def _at_once(
-        self,
-        planner: Planner,
-        journal: Journal,
-        check: Callable[[Store], Any] | None,
-        approve: Approve,
-    ) -> None:
+    def _counts(self) -> dict[str, int]:
+        """What became of how many messages, for the history."""
+        done = self._outcome.changes.done
+        return {"deleted": done.deleted, "marked": done.marked, "restored": done.restored}
+
+    async def _at_once(self, journal: Journal, approve: Approve) -> None:
         async with opened(make_store(self._location, change=True), self._output) as store:
             await store.lock(holder())
-            if not await self._look(store, planner, journal, check):
-                return
-            if approve(self._outcome):
-                await self._apply(store, planner, journal)
+            if await self._look(store, journal) and approve(self._outcome):
+                await self._apply(store, journal)
 
-    async def _plan(
-        self,
-        planner: Planner,
-        journal: Journal | None,
-        check: Callable[[Store], Any] | None,
-    ) -> bool:
+    async def _plan(self, journal: Journal | None) -> bool:
         change = journal is not None
         async with opened(make_store(self._location, change=change), self._output) as store:
-            return await self._look(store, planner, journal, check)
+            return await self._look(store, journal)
 
-    async def _look(
-        self,
-        store: Store,
-        planner: Planner,
-        journal: Journal | None,
-        check: Callable[[Store], Any] | None,
-    ) -> bool:
+    async def _look(self, store: Store, journal: Journal | None) -> bool:
         """Plans; False where nothing is to be done."""
+        assert self._planner is not None
         report = self._outcome.changes
         await store.prove(scope(self._where))
         with self._output.progress("planning") as progress:
-            edits = planner(store, self._where)
+            edits = self._planner(store, self._where)
             if journal is None:
                 something = await count(edits, report, progress)
             else:
                 something = await plan(edits, journal, report, progress)
-        if not something and self._where.named:
-            async with closing(store.headers(scope(self._where))) as memories:
-                found = await anext(memories, None)
-            path = self._location.options.get("path")
-            refuse_absent(self._where, int(found is not None), store.label, path)
-        if check is not None:
-            await check(store)
+        if not something:
+            await self._refuse_absent(store)
+        if self._check is not None:
+            await self._check(store)
         return something
 
-    async def _carry_out(self, planner: Planner, journal: Journal) -> None:
+    async def _refuse_absent(self, store: Store) -> None:
+        """Of the named memories there must be one, though nothing is to be done."""
+        if not self._where.named:
+            return
+        async with closing(store.headers(scope(self._where))) as memories:
+            found = await anext(memories, None)
+        path = self._location.options.get("path")
+        refuse_absent(self._where, int(found is not None), store.label, path)
+
+    async def _carry_out(self, journal: Journal) -> None:
         async with opened(make_store(self._location, change=True), self._output) as store:
             await store.lock(holder())
-            await self._apply(store, planner, journal)
+            await self._apply(store, journal)
 
-    async def _apply(self, store: Store, planner: Planner, journal: Journal) -> None:
+    async def _apply(self, store: Store, journal: Journal) -> None:
+        assert self._planner is not None
         outcome = self._outcome
         outcome.begun = True
         outcome.run = self._record.id if self._backup else None
         try:
             with self._output.progress("changing") as progress:
                 await carry_out(
-                    *(store, self._where, planner, journal, outcome.changes),
+                    *(store, self._where, self._planner, journal, outcome.changes),
                     progress,
                     self._stop,
                 )
         except Unavailable as error:
-            if not outcome.changes.done.memories:
-                raise
-            raise Partial(
-                f"{error.message}; done: {outcome.changes.done.memories} memories, "
-                f"not done: {outcome.changes.left}",
-                "what was done is whole; run again for the rest",
-            ) from error
+            raise self._cut_short(error) from error
+
+    def _cut_short(self, error: Unavailable) -> MemctlError:
+        """What the run ends with when something went away in the middle."""
+        changes = self._outcome.changes
+        if not changes.done.memories:
+            return error
+        return Partial(
+            f"{error.message}; done: {count_of(changes.done.memories, 'memory')}, "
+            f"not done: {changes.left}",
+            "what was done is whole; run again for the rest",
+        )
 
 
 def confirmed(output: Output, question: str, *, expected: str | None = None) -> bool:

@@ -12,7 +12,6 @@ from memctl.journal.mends import NAME
 from memctl.journal.runs import Journal
 from memctl.location import Location, visible
 from memctl.model import Fault
-from memctl.ops.change import Planner
 from memctl.ops.doctor.content import Limits
 from memctl.ops.doctor.findings import KINDS
 from memctl.ops.doctor.mending import Mends, take_back
@@ -89,15 +88,13 @@ class Repairing(Changing):
 
         self.run(self._repair.treating, approve, asks=not yes and at_terminal())
 
-    async def _look(
-        self, store: Store, planner: Planner, journal: Journal | None, check: Any
-    ) -> bool:
-        something = await super()._look(store, planner, journal, check)
+    async def _look(self, store: Store, journal: Journal | None) -> bool:
+        something = await super()._look(store, journal)
         return await self._repair.mends.look(store, self._where) or something
 
-    async def _apply(self, store: Store, planner: Planner, journal: Journal) -> None:
+    async def _apply(self, store: Store, journal: Journal) -> None:
         if self._repair.changes.planned.memories:
-            await super()._apply(store, planner, journal)
+            await super()._apply(store, journal)
         self._repair.begun = True
         self._repair.run = self._record.id if self._backup else None
         with self._output.progress("mending"):
@@ -131,13 +128,11 @@ class TakingBack(Changing):
             run.output.warn("what the run mended beside the messages stays: it is of no one user")
             self._mended = False
 
-    async def _look(
-        self, store: Store, planner: Planner, journal: Journal | None, check: Any
-    ) -> bool:
-        something = await super()._look(store, planner, journal, check)
+    async def _look(self, store: Store, journal: Journal | None) -> bool:
+        something = await super()._look(store, journal)
         return something or self._mended
 
-    async def _apply(self, store: Store, planner: Planner, journal: Journal) -> None:
+    async def _apply(self, store: Store, journal: Journal) -> None:
         outcome = self._outcome
         if self._mended:
             outcome.begun = True
@@ -146,4 +141,4 @@ class TakingBack(Changing):
             outcome.more["unmended"] = number
             self._output.note(f"taken back beside the messages: {number:,}")
         if outcome.changes.planned.memories:
-            await super()._apply(store, planner, journal)
+            await super()._apply(store, journal)

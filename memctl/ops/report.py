@@ -26,6 +26,20 @@ class Silent:
         """Does nothing."""
 
 
+class Watching(Protocol):
+    """Hears how summarising gets on."""
+
+    def advance(self, *, memories: int, tokens: int, cost: float | None) -> None:
+        """So many more memories are done and tokens summed up; ``cost`` is that of all so far."""
+
+
+class Unwatched:
+    """Summarising that nobody watches."""
+
+    def advance(self, *, memories: int, tokens: int, cost: float | None) -> None:
+        """Does nothing."""
+
+
 @dataclass(slots=True)
 class Counts:
     """Memories or messages, by what became of them."""

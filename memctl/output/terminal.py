@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from memctl.errors import MemctlError
 from memctl.location import visible
-from memctl.ops.report import Progress, Silent
+from memctl.ops.report import Progress, Silent, Unwatched, Watching
 from memctl.output.report import Report
 
 if TYPE_CHECKING:
@@ -142,10 +142,25 @@ class Output:
             more["hint"] = error.hint
         self._log("error", error.message, **more)
 
+    @property
+    def _watched(self) -> bool:
+        return not self.quiet and self.log_format is LogFormat.TEXT and sys.stderr.isatty()
+
+    @contextmanager
+    def summarising(self, memories: int) -> Iterator[Watching]:
+        """Progress of so many summaries on a terminal; silence elsewhere."""
+        if not self._watched:
+            yield Unwatched()
+            return
+        from memctl.output.progress import Summarising  # drawn on terminals only
+
+        with Summarising(memories) as live:
+            yield live
+
     @contextmanager
     def progress(self, description: str) -> Iterator[Progress]:
         """Progress on a terminal; silence elsewhere."""
-        if self.quiet or self.log_format is LogFormat.JSON or not sys.stderr.isatty():
+        if not self._watched:
             yield Silent()
             return
         from memctl.output.progress import Live  # drawn on terminals only

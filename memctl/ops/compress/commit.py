@@ -13,8 +13,9 @@ from memctl.journal.changes import ChangesWriter
 from memctl.model import Edit, MemoryKey, Tally
 from memctl.ops.change import Changes
 from memctl.ops.compress.edits import Done, edits
-from memctl.ops.compress.report import CompressReport, Watching
+from memctl.ops.compress.report import CompressReport
 from memctl.ops.compress.spool import Spool
+from memctl.ops.report import Watching
 from memctl.store import Store
 from memctl.streams import closing
 from memctl.summarizer import Summarizer
@@ -92,10 +93,9 @@ class Commits:
             return
         report.changes.done.merge(changes)
         earlier = self._summarizer.count(case.earlier) if case.earlier else 0
-        report.summarised += case.tokens
-        report.before += case.before
-        report.after += case.before - case.tokens - earlier + self._summarizer.count(done.text)
-        self._watching.advance(memories=1, tokens=case.tokens, cost=report.cost or 0.0)
+        after = case.before - case.tokens - earlier + self._summarizer.count(done.text)
+        report.settle(case, after)
+        self._watching.advance(memories=1, tokens=case.tokens, cost=report.cost)
 
 
 def _is_enough(group: list[Done]) -> bool:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Protocol
 
 from memctl.ops.change import ChangeReport
 from memctl.ops.compress.plan import Case
@@ -30,7 +29,15 @@ class CompressReport:
     over_budget: int = 0
     """Memories that were left because of their cost."""
 
-    def plan(self, case: Case, deleted: bool) -> None:
+    messages: int = 0
+    """Messages that were summed up, and are committed as such."""
+
+    @property
+    def ratio(self) -> float | None:
+        """What is left of the tokens; None where nothing was compressed."""
+        return round(self.after / self.before, 4) if self.before and self.after else None
+
+    def plan(self, case: Case, *, deleted: bool) -> None:
         """Notes a memory that is to be compressed."""
         planned = self.changes.planned
         planned.memories += 1
@@ -39,9 +46,16 @@ class CompressReport:
         else:
             planned.marked += case.messages
 
+    def estimate(self, case: Case, usage: Usage, calls: int) -> None:
+        """Notes what compressing a memory would take."""
+        self.summarised += case.tokens
+        self.before += case.before
+        self.calls += calls
+        self.usage = self.usage.plus(usage)
 
-class Watching(Protocol):
-    """Hears how the summarising gets on."""
-
-    def advance(self, *, memories: int = 0, tokens: int = 0, cost: float = 0.0) -> None:
-        """So many more memories are done, tokens are summed up, and so much is spent."""
+    def settle(self, case: Case, after: int) -> None:
+        """Notes a memory that is compressed, of which agents read so many tokens from now on."""
+        self.messages += case.messages
+        self.summarised += case.tokens
+        self.before += case.before
+        self.after += after

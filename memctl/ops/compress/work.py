@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator
+from typing import Any
 
 from memctl.errors import Failure, Interrupted, Unavailable
 from memctl.ops.compress.budget import Budget
@@ -84,8 +85,9 @@ class Work:
         try:
             first = {tasks[0], asked, answered}
             await asyncio.wait(first, return_when=asyncio.FIRST_COMPLETED)
-            tasks += [asyncio.create_task(self._job()) for _ in range(self._wanted.jobs - 1)]
-            every = asyncio.gather(*tasks)
+            if not tasks[0].done():
+                tasks += [asyncio.create_task(self._job()) for _ in range(self._wanted.jobs - 1)]
+            every: asyncio.Future[Any] = asyncio.gather(*tasks)
             await asyncio.wait({every, asked}, return_when=asyncio.FIRST_COMPLETED)
             await asyncio.wait({every}, timeout=GRACE_SECONDS)
             if every.done():

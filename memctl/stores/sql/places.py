@@ -73,6 +73,11 @@ class Places:
         # ``_get_next_index`` has it, unless it knows better.
         if not self.own and self.others and None in run.wanted:
             return self.others[-1]
+        # In front of all others there is always room, below zero if need be, and nothing has to
+        # move: agents look for the highest index alone.
+        number = len(run.wanted)
+        if self.own and None in run.wanted and self.own[0] < number:
+            return min(self.own[0], *self.others[:1]) - number - 1
         return -1
 
     def _taken(self, run: Run, at: int, shift: int) -> set[int]:

@@ -1,0 +1,23 @@
+"""Keys of the configuration: a typo is an error, with a suggestion."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Collection, Mapping
+from pathlib import Path
+from typing import Any
+
+from memctl.errors import UsageError
+
+
+def refuse_unknown(path: Path, place: str, entry: Mapping[str, Any], keys: Collection[str]) -> None:
+    """Looks at the keys of a table; ``place`` is what stands before them, such as ``undo.``.
+
+    Raises:
+        UsageError: memctl does not know one.
+    """
+    for key in entry:
+        if key not in keys:
+            near = difflib.get_close_matches(key, keys, n=1)
+            hint = f"did you mean {near[0]!r}?" if near else f"known are {', '.join(sorted(keys))}"
+            raise UsageError(f"{path}: unknown key {place}{key}", hint)
