@@ -77,7 +77,7 @@ class Places:
         # move: agents look for the highest index alone.
         number = len(run.wanted)
         if self.own and None in run.wanted and self.own[0] < number:
-            return min(self.own[0], *self.others[:1]) - number - 1
+            return min([self.own[0], *self.others[:1]]) - number - 1
         return -1
 
     def _taken(self, run: Run, at: int, shift: int) -> set[int]:
