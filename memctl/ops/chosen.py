@@ -23,7 +23,7 @@ def chosen(store: Store, where: Selection, see: See | None = None) -> AsyncItera
     if sees_all(store, where):
         pages = store.read(scope(where))
         return where.apply(_shown(pages, see) if see else pages)
-    return store.read(where)
+    return store.read(where) if where.whole else store.pick(where)
 
 
 def sees_all(store: Store, where: Selection) -> bool:

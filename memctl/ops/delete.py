@@ -8,7 +8,7 @@ from enum import StrEnum
 
 from memctl.model import Change, Edit, Entry, Memory, MemoryKey, Page
 from memctl.ops.chosen import chosen, sees_all
-from memctl.ops.tools import Calls, tool_blocks, tool_ids
+from memctl.ops.tools import Calls, OtherHalves, tool_blocks, tool_ids
 from memctl.selection import Selection
 from memctl.store import Store
 from memctl.streams import closing
@@ -102,14 +102,14 @@ async def count_parted(store: Store, parted: Parted) -> int:
     if not parted.unsure:
         return parted.number
     there: set[tuple[MemoryKey, str]] = set()
-    async with closing(store.read(Selection(keys=frozenset(parted.unsure)))) as pages:
-        async for page in pages:
-            key = page.memory.key
+    others = OtherHalves(half for halves in parted.unsure.values() for half in halves.items())
+    found = store.search(Selection(keys=frozenset(parted.unsure)), others)
+    async with closing(found) as entries:
+        async for key, entry in entries:
             halves = parted.unsure[key]
-            for entry in page.entries:
-                for kind, id in tool_blocks(entry):
-                    if halves.get(id, kind) != kind:
-                        there.add((key, id))
+            for kind, id in tool_blocks(entry.message):
+                if halves.get(id, kind) != kind:
+                    there.add((key, id))
     return parted.number + len(there)
 
 

@@ -110,6 +110,13 @@ def test_a_summary_that_is_nowhere(summary: str | None, code: str | None) -> Non
     assert [(fault.code, fault.count) for fault in found] == ([(code, 5)] if code else [])
 
 
+@pytest.mark.parametrize("summary", ["", None])
+def test_a_message_that_is_the_summary(summary: str | None) -> None:
+    told = said("told", "<system-info>...</system-info>", "user", ("summary",))
+    history = [told, *(said(f"m{n}", "a", "user", ("compressed",)) for n in range(5)), ASK]
+    assert examined(entries(history), summary=summary) == []
+
+
 def test_how_large_a_result_may_be() -> None:
     history = entries([call("c1", "t1"), result("r1", "t1", "x" * 100)])
     assert examined(history, max_result=100) == []

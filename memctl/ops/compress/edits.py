@@ -8,7 +8,8 @@ from datetime import datetime
 
 from memctl.model import Change, Edit
 from memctl.ops.authored import authored
-from memctl.ops.compress.plan import COMPRESSED, SUMMARY, Case, Kind, Line, Mode
+from memctl.ops.compress.plan import Case, Kind, Line, Mode
+from memctl.ops.known_marks import COMPRESSED, SUMMARY
 from memctl.store import PAGE_BYTES, PAGE_ENTRIES
 
 READER = "user"

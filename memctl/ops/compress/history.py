@@ -13,8 +13,9 @@ from collections.abc import Callable
 
 from memctl.errors import BadData
 from memctl.model import Entry, Memory
-from memctl.ops.compress.plan import COMPRESSED, SUMMARY, Case, Kind, Line, Mode, Wanted
+from memctl.ops.compress.plan import Case, Kind, Line, Mode, Wanted
 from memctl.ops.compress.transcript import Said, said
+from memctl.ops.known_marks import COMPRESSED, SUMMARY
 from memctl.selection import Selection
 
 PER_MESSAGE = 4

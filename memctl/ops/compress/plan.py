@@ -10,11 +10,6 @@ from memctl.model import Memory
 from memctl.summarizer import Turn
 from memctl.summary import TEMPLATE
 
-COMPRESSED = "compressed"
-"""AgentScope's mark of messages that a summary stands for (``agent/_react_agent.py``)."""
-SUMMARY = "summary"
-"""memctl's mark of a message that is a summary."""
-
 
 class Mode(StrEnum):
     """Where the summary goes, and what becomes of the messages that it stands for."""

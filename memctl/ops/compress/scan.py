@@ -7,8 +7,9 @@ from dataclasses import replace
 
 from memctl.ops.chosen import scope
 from memctl.ops.compress.history import History
-from memctl.ops.compress.plan import COMPRESSED, Case, Mode, Wanted
+from memctl.ops.compress.plan import Case, Mode, Wanted
 from memctl.ops.compress.spool import Spool
+from memctl.ops.known_marks import COMPRESSED
 from memctl.ops.report import Progress
 from memctl.selection import Selection
 from memctl.store import Store

@@ -12,10 +12,8 @@ from datetime import datetime, timedelta
 
 from memctl.model import Entry, Fault, Memory, Page
 from memctl.ops.doctor.messages import Look, Tool, look
+from memctl.ops.known_marks import COMPRESSED, HINT, SUMMARY
 from memctl.ops.repeats import id_digest
-
-HINT = "hint"
-COMPRESSED = "compressed"
 
 MAX_RESULT = 100_000
 """Bytes of a tool result that is oversized, unless told otherwise: some 25,000 tokens."""
@@ -125,6 +123,8 @@ class MemoryExamination:
         self.treatment = Treatment()
         """What mends the memory, when ``faults`` was asked."""
         self.messages = 0
+        self._summed_up = False
+        """Whether a message is a summary."""
 
     def take(self, page: Page) -> None:
         """Looks at the next messages."""
@@ -150,6 +150,7 @@ class MemoryExamination:
         if COMPRESSED in entry.marks:
             self._note(COMPRESSED, entry.id)
             return
+        self._summed_up = self._summed_up or SUMMARY in entry.marks
         if HINT in entry.marks:
             if self._may_be_at_work(found.moment):
                 self._hints.append(entry.id)
@@ -229,6 +230,8 @@ class MemoryExamination:
         for result in self._early.values():
             self._lone(result)
         compressed = self._found.pop(COMPRESSED, None)
+        if compressed and self._summed_up:
+            compressed = None
         if compressed and self._memory.summary is None:
             self._found["summary-elsewhere"] = compressed
         elif compressed and not self._memory.summary:

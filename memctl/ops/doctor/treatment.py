@@ -9,9 +9,10 @@ from datetime import datetime
 
 from memctl.model import Change, Edit, Entry, Memory, MemoryKey, Page
 from memctl.ops.authored import authored
-from memctl.ops.doctor.content import COMPRESSED, Limits, MemoryExamination, Treatment
+from memctl.ops.doctor.content import Limits, MemoryExamination, Treatment
 from memctl.ops.doctor.findings import KINDS, Repair
 from memctl.ops.doctor.messages import Tool, look
+from memctl.ops.known_marks import COMPRESSED
 from memctl.selection import Selection
 from memctl.store import Capability, Store
 from memctl.streams import closing
