@@ -14,9 +14,9 @@ COMMAND_TIMEOUT = 30
 
 
 class Source(NamedTuple):
-    """Where a secret is: ``how`` is ``env``, ``file`` or ``command``."""
+    """Where a secret is: ``key`` is that of the configuration, such as ``password_command``."""
 
-    how: str
+    key: str
     where: str
 
 
@@ -34,7 +34,7 @@ def source(path: Path, place: str, entry: Mapping[str, Any], name: str) -> Sourc
     found = [key for key in keys(name) if key in entry]
     if len(found) > 1:
         raise UsageError(f"{path}: {place} has several of {', '.join(found)}", "keep one of them")
-    return Source(found[0].rpartition("_")[2], entry[found[0]]) if found else None
+    return Source(found[0], entry[found[0]]) if found else None
 
 
 def fetch(what: str, source: Source, environment: Mapping[str, str]) -> str:
@@ -43,7 +43,7 @@ def fetch(what: str, source: Source, environment: Mapping[str, str]) -> str:
     Raises:
         UsageError: it cannot be had.
     """
-    match source.how:
+    match source.key.rpartition("_")[2]:
         case "env":
             if source.where not in environment:
                 raise UsageError(
@@ -58,7 +58,7 @@ def fetch(what: str, source: Source, environment: Mapping[str, str]) -> str:
                     f"{what} cannot be read from {source.where}", str(error)
                 ) from error
         case _:
-            return _run(what, source.where)
+            return _run(f"{what}: its {source.key}", source.where)
 
 
 def _run(what: str, command: str) -> str:
@@ -75,5 +75,5 @@ def _run(what: str, command: str) -> str:
     except (subprocess.SubprocessError, UnicodeDecodeError) as error:
         status = getattr(error, "returncode", None)
         why = "it took too long" if status is None else f"it ended with exit code {status}"
-        raise UsageError(f"{what}: the command for it failed", why) from error
+        raise UsageError(f"{what} failed", why) from error
     return done.stdout.rstrip("\r\n")

@@ -58,6 +58,9 @@ async def _reversals(
     for group in _groups(path, where):
         done.update(group)
         await _look(store, group)
+        for key in [key for key, case in group.items() if case.is_half_done]:
+            yield _summarised(Edit(Memory(key), []), group)
+            del group[key]
         keys = {key for key, case in group.items() if case.verdict(refused, key)}
         added = frozenset(key for key in keys if group[key].only_adds)
         if added:
@@ -145,11 +148,24 @@ class _Case:
             return False
         return True
 
+    @property
+    def is_half_done(self) -> bool:
+        """Whether the run was killed when it had given the memory its new summary, and no more.
+
+        A summary that is kept beside a memory, in a session state, is written before the messages.
+        """
+        before, after = self.summary
+        changed = after is not None and after != (before or "") and self.now == after
+        return changed and bool(self.ends) and self._messages_are_as_before()
+
     def _is_as_before(self) -> bool:
         """Whether all that the run changed is as it was before it."""
         before, after = self.summary
         if after is not None and (self.now or "") != (before or ""):
             return False
+        return self._messages_are_as_before()
+
+    def _messages_are_as_before(self) -> bool:
         return all(
             _fits(self.there.get(id, []), [old for old, _ in some])
             for id, some in self.ends.items()
