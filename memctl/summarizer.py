@@ -117,8 +117,8 @@ class SummaryError(Exception):
 class TooLong(SummaryError):
     """The excerpt is longer than the model's window, whatever was configured."""
 
-    def __init__(self, message: str) -> None:
-        super().__init__("too-long", message)
+    def __init__(self, message: str, usage: Usage | None = None) -> None:
+        super().__init__("too-long", message, usage=usage)
 
 
 class Unreachable(Unavailable):
@@ -126,7 +126,10 @@ class Unreachable(Unavailable):
 
 
 class Unauthorised(Unavailable):
-    """The model's address refuses the key, or knows no such model: no memory will fare better."""
+    """The model's address refuses the key, knows no such model, or the account has nothing left.
+
+    No memory will fare better.
+    """
 
 
 class Summarizer(ABC):

@@ -25,6 +25,8 @@ TIMEOUT = 120.0
 LONGEST_REPLY = 4096
 LEAST_ROOM = 1000
 """Tokens of conversation that must fit into a request beside the prompt and the reply."""
+LONGEST_PAGE = 2000
+"""Characters of an error that is no JSON."""
 CONNECTING = 15.0
 """Seconds in which a connection must be there."""
 
@@ -106,13 +108,13 @@ class OpenAI(Summarizer):
                     "/chat/completions", cast_to=object, body=self._body(prompt)
                 )
             except openai.APIStatusError as error:
-                words = words_of(error.body) or error.response.text
+                words = words_of(error.body) or error.response.text[:LONGEST_PAGE]
                 if not self._dialect.learn(spoken, error.status_code, words):
                     refusal = Refusal(error.status_code, words, error.response.headers)
                     raise self._translator.error(refusal) from error
             except openai.APIConnectionError as error:
                 raise self._broken(error) from error
-            except (openai.OpenAIError, ValueError) as error:
+            except (openai.OpenAIError, ValueError, RecursionError) as error:
                 raise reply.bad("the server's reply is not JSON") from error
 
     def _body(self, prompt: Prompt) -> dict[str, Any]:
@@ -159,7 +161,9 @@ class OpenAI(Summarizer):
         exactly = self._counter.name != "estimate"
         if usage.tokens_in and sent > _SMALL and usage.tokens_in * _CUT_BY[exactly] < sent:
             raise TooLong(
-                f"the server read {usage.tokens_in} of about {sent} tokens: it cut the conversation"
+                f"the server cut the conversation: it read {usage.tokens_in} of about {sent} tokens"
+                " (is context_window more than its own?)",
+                usage,
             )
 
     def _size(self, prompt: Prompt) -> int:

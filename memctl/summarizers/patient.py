@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import random
 from types import TracebackType
-from typing import Self, TypeVar
+from typing import Self
 
 from memctl.summarizer import (
     Answer,
@@ -15,8 +15,6 @@ from memctl.summarizer import (
     Unreachable,
     Usage,
 )
-
-ErrorT = TypeVar("ErrorT", SummaryError, Unreachable)
 
 MAX_RETRIES = 4
 FIRST_PAUSE = 1.0
@@ -87,7 +85,8 @@ class Patient(Summarizer):
                 anew += error.code in ASKED_ANEW
                 spent = error.usage = added(spent, error.usage)
                 if not error.retry or failures > self._max_retries or anew > MOST_ANEW:
-                    raise _given_up(error, failures) from error
+                    _say_how_often(error, failures)
+                    raise
                 if (error.after or 0.0) > LONGEST_WAIT:
                     error.message += f" (it asks to wait for {error.after:.0f} s)"
                     raise
@@ -95,7 +94,8 @@ class Patient(Summarizer):
             except Unreachable as error:
                 failures += 1
                 if not self._reached or failures > self._max_retries:
-                    raise _given_up(error, failures) from error
+                    _say_how_often(error, failures)
+                    raise
                 wait = self._pause(failures, None)
             else:
                 self._reached = True
@@ -128,10 +128,9 @@ def added(one: Usage, other: Usage) -> Usage:
     )
 
 
-def _given_up(error: ErrorT, attempts: int) -> ErrorT:
+def _say_how_often(error: SummaryError | Unreachable, attempts: int) -> None:
     if attempts > 1:
         error.message += f" (given up after {attempts} attempts)"
-    return error
 
 
 def _now() -> float:

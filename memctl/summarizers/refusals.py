@@ -23,13 +23,14 @@ from memctl.summarizers.texts import one_line
 #   size"; "Context size has been exceeded."; its Python server: "Requested tokens (N) exceed
 #   context window of N"
 # Ollama: "the input length exceeds the context length"
+# OpenAI, status 429, where one request is more than a minute's share: "Request too large for ..."
 # LM Studio: "Trying to keep the first N tokens when context the overflows"
 _TOO_LONG = re.compile(
     r"context_length_exceeded|exceed_context_size|maximum (context|model) length"
     r"|exceeds? (the |its )?(available |maximum )?context (window|size|length)"
     r"|context size has been exceeded|range of input length|(prompt|input|request) is too long"
     r"|too long to fit|max_tokens must be at least 1, got -|when (the )?context (the )?overflows"
-    r"|string_above_max_length|prompt .{0,40}is too long",
+    r"|string_above_max_length|request too large for|prompt .{0,40}is too long",
     re.IGNORECASE,
 )
 _NO_CREDIT = re.compile(

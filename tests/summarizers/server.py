@@ -1,0 +1,226 @@
+"""A model's server on loopback: real HTTP, scripted replies, requests kept to be looked at.
+
+``ModelServer()`` answers everything with a good summary; ``ModelServer(delay=0.2)`` takes its time.
+What is given as arguments is answered in turn first.
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from types import TracebackType
+from typing import Any, Self
+
+SUMMARY = {
+    "task_overview": "The user plans a trip to Kyoto.",
+    "current_state": "An apartment is booked.",
+    "important_discoveries": "The first choice was closed.",
+    "next_steps": "Look for restaurants.",
+    "context_to_preserve": "The son is allergic to peanuts.",
+}
+
+
+@dataclass(frozen=True)
+class Request:
+    """What came: the JSON body, and the headers with names in lower case."""
+
+    path: str
+    headers: dict[str, str]
+    body: dict[str, Any]
+
+    @property
+    def system(self) -> str:
+        return self._content("system")
+
+    @property
+    def user(self) -> str:
+        return self._content("user")
+
+    @property
+    def form(self) -> str:
+        """The ``response_format`` asked for, ``text`` where there is none."""
+        return str(self.body.get("response_format", {}).get("type", "text"))
+
+    @property
+    def tokens(self) -> int:
+        """What a server might count in it."""
+        return (len(self.system) + len(self.user)) // 4
+
+    def _content(self, role: str) -> str:
+        [text] = [one["content"] for one in self.body["messages"] if one["role"] == role]
+        return str(text)
+
+
+@dataclass(frozen=True)
+class Reply:
+    """What is answered: after ``delay`` seconds, ``trickle`` seconds between any two bytes."""
+
+    body: Any = None
+    status: int = 200
+    headers: dict[str, str] = field(default_factory=dict)
+    delay: float = 0.0
+    trickle: float = 0.0
+    broken: bool = False
+    """Whether the connection ends in the middle."""
+
+    def payload(self) -> bytes:
+        if isinstance(self.body, bytes):
+            return self.body
+        return json.dumps(self.body, ensure_ascii=False).encode("utf-8", "surrogatepass")
+
+
+Answering = Callable[[Request], Reply]
+
+
+def says(content: Any, finish: str = "stop", **message: Any) -> Answering:
+    """A completion with such a content, a dict as JSON; the usage is counted from the request."""
+
+    def answer(request: Request) -> Reply:
+        text = json.dumps(content) if isinstance(content, dict) else content
+        said = {"role": "assistant", "content": text, **message}
+        return Reply(
+            {
+                "id": "chatcmpl-1",
+                "object": "chat.completion",
+                "created": 1790000000,
+                "model": request.body["model"],
+                "choices": [{"index": 0, "message": said, "finish_reason": finish}],
+                "usage": usage(request.tokens, len(text or "") // 4),
+            }
+        )
+
+    return answer
+
+
+def usage(tokens_in: int, tokens_out: int) -> dict[str, int]:
+    return {
+        "prompt_tokens": tokens_in,
+        "completion_tokens": tokens_out,
+        "total_tokens": tokens_in + tokens_out,
+    }
+
+
+def changed(answering: Answering, **changes: Any) -> Answering:
+    """The same with other values at the top of the JSON, or without those that are None."""
+
+    def answer(request: Request) -> Reply:
+        body = answering(request).body | changes
+        return Reply({name: value for name, value in body.items() if value is not None})
+
+    return answer
+
+
+class ModelServer:
+    """Listens from the start of the ``with`` to its end."""
+
+    def __init__(
+        self, *replies: Reply | Answering, delay: float = 0.0, key: str | None = None
+    ) -> None:
+        """``delay`` seconds for each good summary; with a ``key`` any other is refused."""
+        self.requests: list[Request] = []
+        self.most_at_once = 0
+        self._replies = deque(replies)
+        self._delay = delay
+        self._key = key
+        self._at_once = 0
+        self._lock = threading.Lock()
+        self._closing = threading.Event()
+        self._server = _Server(("127.0.0.1", 0), _handler(self))
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self._server.server_port}/v1"
+
+    def __enter__(self) -> Self:
+        self._thread = threading.Thread(target=self._server.serve_forever, args=(0.02,))
+        self._thread.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._closing.set()
+        self._server.shutdown()
+        self._server.server_close()
+        self._thread.join()
+
+    def wait(self, seconds: float) -> None:
+        """Waits, but no longer than the server is up."""
+        if seconds:
+            self._closing.wait(seconds)
+
+    def answer(self, request: Request) -> Reply:
+        with self._lock:
+            self.requests.append(request)
+            reply = self._replies.popleft() if self._replies else None
+        if self._key is not None and request.headers.get("authorization") != f"Bearer {self._key}":
+            return Reply({"error": {"message": "Incorrect API key provided: sk-12***yz."}}, 401)
+        if reply is None:
+            self.wait(self._delay)
+            reply = says(SUMMARY)
+        return reply if isinstance(reply, Reply) else reply(request)
+
+    def begun(self, change: int) -> None:
+        with self._lock:
+            self._at_once += change
+            self.most_at_once = max(self.most_at_once, self._at_once)
+
+
+class _Server(ThreadingHTTPServer):
+    # Many connections at once are not to wait for a second SYN.
+    request_queue_size = 256
+    daemon_threads = True
+
+
+def _handler(server: ModelServer) -> type[BaseHTTPRequestHandler]:
+    class Handler(BaseHTTPRequestHandler):
+        protocol_version = "HTTP/1.1"
+        wbufsize = -1  # headers and body in one packet
+        disable_nagle_algorithm = True
+
+        def do_POST(self) -> None:
+            server.begun(1)
+            try:
+                self._reply()
+            except (BrokenPipeError, ConnectionResetError):
+                self.close_connection = True  # a client that waits no longer
+            finally:
+                server.begun(-1)
+
+        def _reply(self) -> None:
+            body = json.loads(self.rfile.read(int(self.headers["content-length"])))
+            headers = {name.lower(): value for name, value in self.headers.items()}
+            reply = server.answer(Request(self.path, headers, body))
+            server.wait(reply.delay)
+            payload = reply.payload()
+            self.send_response(reply.status)
+            kind = {"content-type": "application/json", "content-length": str(len(payload))}
+            for name, value in (kind | reply.headers).items():
+                self.send_header(name, value)
+            self.end_headers()
+            if reply.broken:
+                self.wfile.write(payload[: len(payload) // 2])
+                self.close_connection = True
+            elif reply.trickle:
+                self._trickle(payload, reply.trickle)
+            else:
+                self.wfile.write(payload)
+
+        def _trickle(self, payload: bytes, pause: float) -> None:
+            for byte in payload:
+                self.wfile.write(bytes([byte]))
+                self.wfile.flush()
+                time.sleep(pause)
+
+        def log_message(self, format: str, *args: object) -> None:
+            pass
+
+    return Handler

@@ -1,0 +1,157 @@
+"""The ``command`` summarizer: any program, and how it ends."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import shlex
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from memctl.errors import Unavailable
+from memctl.summarizer import Answer, Excerpt, Settings, SummaryError, Turn
+from memctl.summarizers.command import LONGEST_OUTPUT, Command
+from memctl.summary import Summary
+from tests.summarizers.server import SUMMARY
+
+TALK = Excerpt([Turn("user", "user Anna", "Plan a trip. 京都 👍")], earlier="They met before.")
+PRINTS = f"cat >/dev/null; echo {shlex.quote(json.dumps(SUMMARY))}"
+
+
+async def ask(command: str | list[str], excerpt: Excerpt = TALK, **options: Any) -> Answer:
+    settings = Settings("c", "command", {"command": command} | options)
+    async with Command(settings, None) as summarizer:
+        return await summarizer.summarize(excerpt)
+
+
+async def failed(command: str | list[str], **options: Any) -> SummaryError:
+    with pytest.raises(SummaryError) as caught:
+        await ask(command, **options)
+    return caught.value
+
+
+async def test_a_program_reads_the_prompt_and_prints_fields(tmp_path: Path) -> None:
+    read = tmp_path / "read"
+    answer = await ask(f"cat > {read}; {PRINTS}")
+    assert answer.summary == Summary(**SUMMARY)
+    prompt = read.read_text("utf-8")
+    assert "[user Anna]\nPlan a trip. 京都 👍" in prompt
+    assert "They met before." in prompt
+    assert "All of it is data" in prompt
+    assert prompt.count("</conversation-") == 2  # what the fence is, and the fence
+    assert not answer.usage.exact
+    assert answer.usage.tokens_in > 300
+
+
+async def test_a_program_may_want_the_bare_transcript(tmp_path: Path) -> None:
+    read = tmp_path / "read"
+    await ask(f"tee {read}", input="transcript")
+    assert read.read_text("utf-8") == "They met before.\n\n[user Anna]\nPlan a trip. 京都 👍\n"
+
+
+async def test_a_list_is_run_without_a_shell() -> None:
+    script = "import sys; sys.stdin.read(); print(sys.argv[1])"
+    answer = await ask([sys.executable, "-c", script, "a $HOME; text"])
+    assert answer.summary == "a $HOME; text"
+
+
+async def test_fields_may_be_asked_for() -> None:
+    assert (await ask("echo a text")).summary == "a text"
+    assert (await failed("echo a text", reply="fields")).code == "bad-reply"
+    assert (await failed('echo \'{"task_overview": "half"}\'')).code == "bad-reply"
+
+
+async def test_a_program_need_not_read_its_input() -> None:
+    long = Excerpt([Turn("user", "user", "word " * 500_000)])
+    assert (await ask("echo done", long)).summary == "done"
+
+
+async def test_no_deadlock_where_both_talk_at_once() -> None:
+    long = Excerpt([Turn("user", "user", "word " * 500_000)])
+    error = await asyncio.wait_for(_failing(long), 20)
+    assert f"more than {LONGEST_OUTPUT}" in error.message
+
+
+async def _failing(excerpt: Excerpt) -> SummaryError:
+    with pytest.raises(SummaryError) as caught:
+        await ask("tee /dev/stderr", excerpt)
+    return caught.value
+
+
+async def test_what_it_complains_of_is_said() -> None:
+    error = await failed("printf '\\033[31mno such model\\033[0m\\nmore\\n' >&2; exit 3")
+    assert (error.code, error.retry) == ("program-failed", False)
+    assert error.message == "the program ended with exit code 3: no such model"
+    assert (await failed("exit 1")).message.endswith("exit code 1: it says nothing")
+    assert (await failed("kill -9 $$")).message.startswith("the program was killed by signal 9")
+
+
+async def test_a_program_may_say_that_it_failed_for_a_while() -> None:
+    assert (await failed("echo busy >&2; exit 75")).retry
+
+
+@pytest.mark.parametrize("command", ["no-such-program-x", ["no-such-program-x"], "/", "/dev/null"])
+async def test_a_program_that_is_not_there_ends_the_run(command: str | list[str]) -> None:
+    with pytest.raises(Unavailable):
+        await ask(command)
+
+
+@pytest.mark.parametrize("command", ["true", "head -c 9000 /dev/zero | tr '\\0' x", "printf '\\0'"])
+async def test_nothing_or_too_much_is_a_bad_reply(command: str) -> None:
+    error = await failed(command)
+    assert (error.code, error.retry) == ("bad-reply", True)
+    assert error.usage.tokens_in > 0
+
+
+def starts_another(pids: Path) -> str:
+    """A program whose child outlives it if only the program is killed."""
+    return f"sleep 60 & echo $! $$ > {pids}.tmp; mv {pids}.tmp {pids}; wait"
+
+
+async def ended(pids: Path) -> bool:
+    """Whether all have ended within two seconds, and the program (the last) is reaped."""
+    *children, program = (await asyncio.to_thread(pids.read_text)).split()
+    for _ in range(100):
+        # A child whose parent is gone is a zombie until somebody reaps it.
+        if _state(program) == "" and all(_state(child) in ("", "Z") for child in children):
+            return True
+        await asyncio.sleep(0.02)
+    return False
+
+
+def _state(pid: str) -> str:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    except FileNotFoundError:
+        return ""
+
+
+async def test_a_program_that_hangs_is_killed_with_all_that_it_started(tmp_path: Path) -> None:
+    begun = time.monotonic()
+    error = await failed(starts_another(tmp_path / "pids"), timeout=0.4)
+    assert (error.code, error.retry) == ("timeout", True)
+    assert time.monotonic() - begun < 3
+    assert await ended(tmp_path / "pids")
+
+
+async def test_a_child_that_keeps_the_output_open_is_killed(tmp_path: Path) -> None:
+    error = await failed(f"sleep 60 & echo $! $$ > {tmp_path}/pids; echo done", timeout=0.4)
+    assert error.code == "timeout"
+    assert await ended(tmp_path / "pids")
+
+
+async def test_a_cancelled_program_is_killed_and_reaped(tmp_path: Path) -> None:
+    pids = tmp_path / "pids"
+    task = asyncio.create_task(ask(starts_another(pids)))
+    for _ in range(200):
+        await asyncio.sleep(0.02)
+        if pids.exists():
+            break
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert await ended(pids)

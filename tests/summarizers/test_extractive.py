@@ -1,0 +1,185 @@
+"""The summarizer without a model: what it picks, in any script, and what it never does."""
+
+from __future__ import annotations
+
+import os
+import random
+import socket
+import time
+from dataclasses import astuple
+
+import pytest
+
+from memctl.summarizer import Excerpt, SummaryError, Turn, Usage
+from memctl.summarizers.extractive import WINDOW, extract
+from memctl.summarizers.make import EXTRACTIVE, make_summarizer
+from memctl.summarizers.sentences import split, words
+from memctl.summary import LIMITS, Summary, read_headings
+from memctl.tokens import estimate
+from tests.summarizers.conversations import ARABIC, CHINESE, EMOJI, ENGLISH, GERMAN, HINDI, JAPANESE
+
+TALKS = {
+    "english": ENGLISH,
+    "german": GERMAN,
+    "chinese": CHINESE,
+    "japanese": JAPANESE,
+    "arabic": ARABIC,
+    "hindi": HINDI,
+    "emoji": EMOJI,
+}
+
+
+def test_it_reads_like_a_summary() -> None:
+    summary = extract(Excerpt(ENGLISH))
+    assert summary.task_overview.startswith("I need help planning a trip to Kyoto for my family.")
+    assert "Kamo House is booked" in summary.current_state
+    assert "KH-20931" in summary.current_state
+    assert "closed on April 9" in summary.important_discoveries
+    assert summary.next_steps.startswith("Next I will look for restaurants without peanuts")
+    assert "allergic to peanuts" in summary.context_to_preserve
+
+
+def test_chinese_is_picked_by_sentences() -> None:
+    summary = extract(Excerpt(CHINESE))
+    assert "请帮我分析一下上个季度的销售数据。" in summary.task_overview
+    assert "华南地区的销售额下降了百分之八" in summary.current_state
+    assert summary.next_steps == "接下来我需要补充西北地区八月份的数据，然后写结论。"
+    assert "。 " not in "".join(astuple(summary))
+
+
+def test_what_looks_ahead_is_a_next_step_in_other_languages() -> None:
+    assert "يجب أن ترسل لي" in extract(Excerpt(ARABIC)).next_steps
+    assert "Als Nächstes" in extract(Excerpt(GERMAN)).next_steps
+    assert "次に" in extract(Excerpt(JAPANESE)).next_steps
+
+
+@pytest.mark.parametrize("name", TALKS)
+def test_everything_in_it_was_said_and_said_once(name: str) -> None:
+    turns = TALKS[name]
+    summary = extract(Excerpt(turns))
+    said = " ".join(" ".join(turn.text.replace("**", "").split()) for turn in turns)
+    assert summary.task_overview
+    assert summary.current_state
+    picked = [sentence for field in astuple(summary) for sentence in split(field)]
+    assert len(picked) >= 3
+    assert len(picked) == len(set(picked))
+    for sentence in picked:
+        assert sentence.removesuffix("…") in said
+
+
+@pytest.mark.parametrize("name", TALKS)
+def test_fields_keep_to_their_limits(name: str) -> None:
+    # No end of a sentence anywhere.
+    endless = [turn._replace(text=" ".join(turn.text.split()) * 9) for turn in TALKS[name]]
+    endless += [Turn("assistant", "a", "word " * 2000), Turn("user", "u", "语" * 2000)]
+    for turns in (TALKS[name], TALKS[name] * 20, endless):
+        summary = extract(Excerpt(turns))
+        for field, limit in LIMITS.items():
+            assert len(getattr(summary, field)) <= limit
+
+
+def test_it_is_the_same_every_time() -> None:
+    assert {astuple(extract(Excerpt(ENGLISH))) for _ in range(3)} == {
+        astuple(extract(Excerpt(ENGLISH)))
+    }
+
+
+def test_an_earlier_summary_is_folded_in() -> None:
+    first = extract(Excerpt(ENGLISH[:6]))
+    folded = extract(Excerpt(ENGLISH[6:], earlier=first.render()))
+    assert folded.task_overview.startswith("I need help planning a trip to Kyoto")
+    assert "KH-20931" in folded.current_state
+    assert "not available on April 9" in folded.important_discoveries
+    assert "allergic to peanuts" in " ".join(astuple(folded))
+    assert "# Task" not in folded.render().replace("# Task Overview\n", "", 1)
+
+
+def test_an_earlier_summary_of_another_form_is_folded_in() -> None:
+    earlier = "<system-info>The user Anna lives in Vienna with her two children.</system-info>"
+    folded = extract(Excerpt(ENGLISH, earlier=earlier))
+    assert "Anna lives in Vienna" in " ".join(astuple(folded))
+    assert "system-info" not in " ".join(astuple(folded))
+
+
+def test_summaries_of_parts_become_one() -> None:
+    parts = [extract(Excerpt(ENGLISH[:5])), extract(Excerpt(ENGLISH[5:]))]
+    labelled = [Turn("summary", f"part {n}", part.labelled()) for n, part in enumerate(parts)]
+    summary = extract(Excerpt(labelled))
+    assert summary.task_overview.startswith("I need help planning a trip to Kyoto")
+    assert "KH-20931" in summary.current_state
+    assert "Next I will look for restaurants" in summary.next_steps
+    plain = [turn._replace(text="\n".join(filter(None, astuple(part))))
+             for turn, part in zip(labelled, parts, strict=True)]  # fmt: skip
+    assert "Kyoto" in extract(Excerpt(plain)).task_overview
+
+
+def test_what_is_labelled_is_read_back() -> None:
+    summary = extract(Excerpt(ENGLISH))
+    assert read_headings(summary.labelled()) == summary
+    assert read_headings(summary.render()) == summary
+    assert read_headings("# Task Overview\nonly this") is None
+    assert read_headings("") is None
+    empty = Summary("", "", "", "", "")
+    assert read_headings(empty.labelled()) == empty
+
+
+def test_code_tables_and_arguments_are_not_picked() -> None:
+    noise = (
+        "```python\nprint('Do not pick this line of code, whatever it says.')\n```\n"
+        "| name | price of the room |\n|---|---|\n"
+        '[calls search] {"query": "the apartments near the station"}\n'
+        '{"json": "is not what a person says to another person"}\n'
+        "# Results\n- **Kamo House** is the best of the three apartments.\n"
+    )
+    summary = extract(Excerpt([*ENGLISH[:3], Turn("assistant", "assistant", noise)]))
+    text = " ".join(astuple(summary))
+    for unwanted in ("code", "|", "query", "json", "**", "- "):
+        assert unwanted not in text
+    assert "Kamo House is the best of the three apartments." in text
+
+
+def test_little_is_better_than_nothing() -> None:
+    assert extract(Excerpt([Turn("user", "user", "Hi!")])).task_overview == "Hi!"
+    image = [Turn("user", "user", "[image: image/png, 2,000 bytes]")]
+    assert extract(Excerpt(image)).task_overview == "[image: image/png, 2,000 bytes]"
+    half = [Turn("user", "user", "A half \ud83d character is in this sentence.")]
+    assert "\ufffd" in extract(Excerpt(half)).task_overview
+    for turns in ([], [Turn("user", "user", " \n")]):
+        with pytest.raises(SummaryError) as caught:
+            extract(Excerpt(turns))
+        assert not caught.value.retry
+
+
+def test_words_are_what_may_recur() -> None:
+    assert words("The user's re-run, THE 2nd!") == ["the", "user", "s", "re", "run", "the", "nd"]
+    assert words("销售额下降") == ["销售", "售额", "额下", "下降"]
+    assert words("用Python写") == ["用", "python", "写"]
+    assert words("नमस्ते दुनिया") == ["नमस्ते", "दुनिया"]
+    assert words("안녕하세요 여러분") == ["안녕하세요", "여러분"]
+    assert words("123 ...") == []
+
+
+async def test_it_needs_no_network_and_no_data(monkeypatch: pytest.MonkeyPatch) -> None:
+    def no_network(*_: object) -> None:
+        raise AssertionError("the network is asked for")
+
+    monkeypatch.setattr(socket.socket, "connect", no_network)
+    monkeypatch.setattr(socket, "getaddrinfo", no_network)
+    monkeypatch.setitem(os.environ, "NLTK_DATA", "/nonexistent")
+    async with make_summarizer(EXTRACTIVE) as summarizer:
+        answer = await summarizer.summarize(Excerpt(ENGLISH))
+    assert isinstance(answer.summary, Summary)
+    assert answer.usage == Usage(exact=True)
+
+
+def test_a_part_is_cheap() -> None:
+    chance = random.Random(5)
+    some = [f"word{number}" for number in range(3000)]
+    turns = []
+    while sum(estimate(turn.text) for turn in turns) < WINDOW:
+        text = ". ".join(" ".join(chance.choices(some, k=12)) for _ in range(4))
+        turns.append(Turn(chance.choice(["user", "assistant"]), "somebody", text + "."))
+    extract(Excerpt(ENGLISH))  # what is loaded once
+    begun = time.process_time()
+    extract(Excerpt(turns))
+    assert time.process_time() - begun < 1

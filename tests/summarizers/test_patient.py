@@ -1,0 +1,159 @@
+"""Asking again: how often, for what, and who pays."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Sequence
+
+import pytest
+
+from memctl.errors import Unavailable
+from memctl.summarizer import (
+    Answer,
+    Excerpt,
+    Summarizer,
+    SummaryError,
+    TooLong,
+    Unauthorised,
+    Unreachable,
+    Usage,
+)
+from memctl.summarizers.patient import Patient
+
+PAID = Usage(100, 10, exact=True)
+DONE = Answer("done", PAID)
+
+
+class Scripted(Summarizer):
+    """Raises what it is told to, then is done."""
+
+    kind = "scripted"
+    name = "scripted"
+    window = 1000
+    overhead = 10
+
+    def __init__(self, errors: Sequence[Exception]) -> None:
+        self.calls = 0
+        self._errors = list(errors)
+
+    async def summarize(self, _: Excerpt) -> Answer:
+        self.calls += 1
+        if self._errors:
+            raise self._errors.pop(0)
+        return DONE
+
+
+def failed(code: str = "server-error", after: float | None = None) -> SummaryError:
+    return SummaryError(code, f"it is {code}", retry=True, after=after, usage=PAID)
+
+
+def patient(*errors: Exception, retries: int = 4) -> tuple[Scripted, Patient]:
+    inner = Scripted(errors)
+    return inner, Patient(inner, retries, first_pause=0.001)
+
+
+async def test_it_asks_until_there_is_an_answer_and_adds_up_what_it_took() -> None:
+    inner, asked = patient(*[failed() for _ in range(4)])
+    answer = await asked.summarize(Excerpt([]))
+    assert inner.calls == 5
+    assert answer.usage == Usage(500, 50, exact=True)
+
+
+async def test_it_gives_up_and_says_how_often_it_tried() -> None:
+    inner, asked = patient(*[failed() for _ in range(9)])
+    with pytest.raises(SummaryError) as caught:
+        await asked.summarize(Excerpt([]))
+    assert inner.calls == 5
+    assert caught.value.message == "it is server-error (given up after 5 attempts)"
+    assert caught.value.usage == Usage(500, 50, exact=True)
+
+
+@pytest.mark.parametrize("code", ["bad-reply", "refused", "cut-off"])
+async def test_a_model_that_answers_badly_is_asked_twice_again(code: str) -> None:
+    inner, asked = patient(*[failed(code) for _ in range(9)])
+    with pytest.raises(SummaryError):
+        await asked.summarize(Excerpt([]))
+    assert inner.calls == 3
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        SummaryError("rejected", "no"),
+        TooLong("too long"),
+        Unauthorised("not you"),
+        Unavailable("no program"),
+        asyncio.CancelledError(),
+    ],
+)
+async def test_what_will_not_change_passes_at_once(error: Exception) -> None:
+    inner, asked = patient(error)
+    with pytest.raises(type(error)):
+        await asked.summarize(Excerpt([]))
+    assert inner.calls == 1
+
+
+async def test_no_retries_are_none() -> None:
+    inner, asked = patient(failed(), retries=0)
+    with pytest.raises(SummaryError) as caught:
+        await asked.summarize(Excerpt([]))
+    assert inner.calls == 1
+    assert caught.value.message == "it is server-error"
+
+
+async def test_an_address_where_nobody_ever_was_is_not_waited_for() -> None:
+    inner, asked = patient(Unreachable("nobody"))
+    with pytest.raises(Unreachable):
+        await asked.summarize(Excerpt([]))
+    assert inner.calls == 1
+
+
+async def test_an_address_where_somebody_was_is_waited_for() -> None:
+    inner, asked = patient(failed(), Unreachable("nobody"), Unreachable("nobody"))
+    assert (await asked.summarize(Excerpt([]))).summary == "done"
+    assert inner.calls == 4
+    inner._errors = [Unreachable("nobody") for _ in range(9)]
+    with pytest.raises(Unreachable) as caught:
+        await asked.summarize(Excerpt([]))
+    assert caught.value.message == "nobody (given up after 5 attempts)"
+
+
+async def test_pauses_grow() -> None:
+    _, asked = patient()
+    pauses = [asked._pause(failures, None) for failures in range(1, 40)]
+    for number, pause in enumerate(pauses):
+        longest = min(60.0, 0.001 * 2**number)
+        assert 0.75 * longest <= pause <= longest
+
+
+async def test_every_request_waits_where_a_server_says_so() -> None:
+    inner, asked = patient(failed("rate-limited", after=0.3))
+    begun = time.monotonic()
+    first = asyncio.create_task(asked.summarize(Excerpt([])))
+    await asyncio.sleep(0.05)
+    await asked.summarize(Excerpt([]))
+    assert time.monotonic() - begun >= 0.3
+    assert (await first).summary == "done"
+    assert inner.calls == 3
+
+
+async def test_a_wait_of_an_hour_is_not_waited() -> None:
+    inner, asked = patient(failed("rate-limited", after=3600))
+    with pytest.raises(SummaryError) as caught:
+        await asyncio.wait_for(asked.summarize(Excerpt([])), 1)
+    assert "3600 s" in caught.value.message
+    assert inner.calls == 1
+
+
+async def test_it_is_what_it_wraps() -> None:
+    _, asked = patient()
+    async with asked as opened:
+        assert (opened.kind, opened.name, opened.window, opened.overhead) == (
+            "scripted",
+            "scripted",
+            1000,
+            10,
+        )
+        assert opened.count("four") == 1
+        assert opened.counted_by == "estimate"
