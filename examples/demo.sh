@@ -22,3 +22,5 @@ run migrate "$store" "$demo/moved.ndjson.zst"
 run migrate "$demo/nightly.ndjson.gz" "$demo/sessions/"
 run verify "$store" "$demo/moved.ndjson.zst"
 run verify "$store" "$demo/sessions/"
+run compress "$store" --keep-recent 2
+run inspect "$store" --messages --exclude-mark compressed
