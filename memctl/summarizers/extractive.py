@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import Callable, Iterable
 
 from memctl.summarizer import Answer, Excerpt, Summarizer, SummaryError, Usage
@@ -14,9 +15,13 @@ from memctl.summary import LIMITS, Summary
 
 WINDOW = 8000
 """Tokens of a part: what a summary costs grows a little faster than what it is of."""
-FIRST_TURNS = 2
-LAST_TURNS = 2
-"""Turns of the user that say what is wanted, and of the agent that say how far it is."""
+ENOUGH = 2
+"""Sentences in which the user's first turns say what is wanted, and the agent's last how far it is.
+
+Where a turn has fewer, the next one counts as well.
+"""
+LAST_TURNS = 3
+"""Turns at the end that may say what is to be done."""
 MOST = 4
 """Sentences of a field: many short ones make no text."""
 
@@ -62,8 +67,8 @@ class _Fields:
         # Backwards, so that the first of each turn stays.
         begin = {sentence.turn: sentence.place for sentence in reversed(self._every)}
         self._begin = set(begin.values())
-        self._first = self._turns("user", FIRST_TURNS)
-        self._last = self._turns("assistant", -LAST_TURNS)
+        self._first = self._turns("user")
+        self._last = self._turns("assistant", last=True)
 
     def filled(self) -> dict[str, str]:
         """The fields; those that are easiest to fill from little come last."""
@@ -86,7 +91,7 @@ class _Fields:
         spoken = [sentence for sentence in self._free() if sentence.role in ("user", "assistant")]
         recent = {sentence.turn for sentence in spoken[-1:]}
         recent |= self._last | {s.turn for s in spoken if s.role == "user" and not s.field}
-        turns = sorted(recent)[-LAST_TURNS - 1 :]
+        turns = sorted(recent)[-LAST_TURNS:]
         ahead = [s for s in spoken if s.turn in turns and AHEAD.search(s.text)]
         asked = [s for s in spoken if s.role == "user"][-1:]
         earlier = self._of("next_steps")
@@ -108,7 +113,7 @@ class _Fields:
         return self._take(
             "important_discoveries",
             found,
-            lambda s: (not (FINDING.search(s.text) or s.field), s.role == "tool", s.rank),
+            lambda s: (-_weight(s, FINDING), s.role == "tool", s.rank),
         )
 
     def _context_to_preserve(self) -> str:
@@ -118,7 +123,7 @@ class _Fields:
         return self._take(
             "context_to_preserve",
             said,
-            lambda s: (not (WISH.search(s.text) or s.field), s.asks, s.rank),
+            lambda s: (-_weight(s, WISH), s.asks, s.rank),
         )
 
     def _beginnings(self, sentence: Sentence) -> tuple[int | bool, ...]:
@@ -153,10 +158,10 @@ class _Fields:
     def _said(self, turns: set[int]) -> list[Sentence]:
         return [sentence for sentence in self._free() if sentence.turn in turns]
 
-    def _turns(self, role: str, count: int) -> set[int]:
-        """The first turns of a role, or with a negative count the last."""
-        turns = sorted({sentence.turn for sentence in self._every if sentence.role == role})
-        return set(turns[:count] if count > 0 else turns[count:])
+    def _turns(self, role: str, last: bool = False) -> set[int]:
+        """The first or the last turns of a role that have sentences enough."""
+        said = [sentence.turn for sentence in self._every if sentence.role == role]
+        return set(said[-ENOUGH:] if last else said[:ENOUGH])
 
 
 def _without_sentences(excerpt: Excerpt) -> Summary:
@@ -169,6 +174,11 @@ def _without_sentences(excerpt: Excerpt) -> Summary:
     return Summary(
         shorten(first, LIMITS["task_overview"]), shorten(last, LIMITS["current_state"]), "", "", ""
     )
+
+
+def _weight(sentence: Sentence, cue: re.Pattern[str]) -> int:
+    """What speaks for a sentence beside its words: that it says so, and that it was kept before."""
+    return bool(cue.search(sentence.text)) + bool(sentence.field)
 
 
 def _place(sentence: Sentence) -> int:

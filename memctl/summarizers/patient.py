@@ -83,7 +83,7 @@ class Patient(Summarizer):
                 self._reached = True
                 failures += 1
                 anew += error.code in ASKED_ANEW
-                spent = error.usage = added(spent, error.usage)
+                spent = error.usage = spent.plus(error.usage)
                 if not error.retry or failures > self._max_retries or anew > MOST_ANEW:
                     _say_how_often(error, failures)
                     raise
@@ -99,7 +99,7 @@ class Patient(Summarizer):
                 wait = self._pause(failures, None)
             else:
                 self._reached = True
-                return Answer(answer.summary, added(spent, answer.usage))
+                return Answer(answer.summary, spent.plus(answer.usage))
             await asyncio.sleep(wait)
 
     def _pause(self, failures: int, after: float | None) -> float:
@@ -116,16 +116,6 @@ class Patient(Summarizer):
         wait = self._closed_until - _now()
         if wait > 0:
             await asyncio.sleep(wait * random.uniform(1.0, 1.1))
-
-
-def added(one: Usage, other: Usage) -> Usage:
-    """What two calls took; exact if all that was counted is."""
-    counted = [usage for usage in (one, other) if usage.tokens_in or usage.tokens_out]
-    return Usage(
-        one.tokens_in + other.tokens_in,
-        one.tokens_out + other.tokens_out,
-        bool(counted) and all(usage.exact for usage in counted),
-    )
 
 
 def _say_how_often(error: SummaryError | Unreachable, attempts: int) -> None:

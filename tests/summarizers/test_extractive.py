@@ -42,7 +42,9 @@ def test_it_reads_like_a_summary() -> None:
 def test_chinese_is_picked_by_sentences() -> None:
     summary = extract(Excerpt(CHINESE))
     assert "请帮我分析一下上个季度的销售数据。" in summary.task_overview
-    assert "华南地区的销售额下降了百分之八" in summary.current_state
+    assert "报告的前半部分，保存在 report.md。" in summary.current_state
+    assert "主要原因是广州的两家门店关闭。" in summary.important_discoveries
+    assert "报告请用中文写，不要超过两页。" in summary.context_to_preserve
     assert summary.next_steps == "接下来我需要补充西北地区八月份的数据，然后写结论。"
     assert "。 " not in "".join(astuple(summary))
 
