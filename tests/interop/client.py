@@ -72,6 +72,24 @@ class AgentScope:
         [given] = self._ask(request)
         return given
 
+    def reply(
+        self, place: str, memory: dict[str, Any], *, nested: bool = False
+    ) -> dict[str, Any]:
+        """What the model of a real agent is asked for a reply: see ``agents.reply``."""
+        answer: dict[str, Any]
+        [answer] = self._ask(
+            {"do": "reply", "place": place_of(place, nested), "memories": [memory]}
+        )
+        return answer
+
+    def compress(
+        self, place: str, memories: list[dict[str, Any]], *, nested: bool = False
+    ) -> list[dict[str, Any]]:
+        """Real agents compress their memories: see ``agents.compress``."""
+        return self._ask(
+            {"do": "compress", "place": place_of(place, nested), "memories": memories}
+        )
+
     @contextmanager
     def talking(
         self, place: str, memories: list[dict[str, Any]], until: Path
@@ -110,17 +128,26 @@ class AgentScope:
 
 
 def place_of(text: str, nested: bool) -> dict[str, Any]:
-    """A place as the worker wants it, from one that memctl takes."""
-    url = urlsplit(text)
-    if url.scheme in DRIVERS:
-        return {"kind": "sql", "url": text.replace(url.scheme, DRIVERS[url.scheme], 1)}
-    if url.scheme == "redis":
-        plain, _, option = text.partition("?")
-        if option == "layout=session":
+    """A place as the worker wants it, from one that memctl takes.
+
+    ``nested`` is about the session that holds the memory, or its summary.
+    """
+    plain, _, query = text.partition("?")
+    options = dict(parse_qsl(query))
+    scheme = urlsplit(plain).scheme
+    if scheme in DRIVERS:
+        place = {"kind": "sql", "url": plain.replace(scheme, DRIVERS[scheme], 1)}
+    elif scheme == "redis":
+        if options.get("layout") == "session":
             return {"kind": "redis_session", "url": plain, "nested": nested}
-        options = dict(parse_qsl(option))
         ttl = int(options["ttl"]) if "ttl" in options else None
-        return {"kind": "redis", "url": plain, "prefix": options.get("prefix", ""), "ttl": ttl}
-    if text.endswith(".json"):
+        place = {"kind": "redis", "url": plain, "prefix": options.get("prefix", ""), "ttl": ttl}
+    elif text.endswith(".json"):
         return {"kind": "state_dict", "path": text}
-    return {"kind": "json_session", "folder": text, "nested": nested}
+    else:
+        return {"kind": "json_session", "folder": text, "nested": nested}
+    if "state" in options:
+        beside = options["state"] == "redis"
+        state = {**place, "kind": "redis_session"} if beside else place_of(options["state"], nested)
+        place["state"] = {**state, "nested": nested}
+    return place

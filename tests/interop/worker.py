@@ -7,12 +7,16 @@ request, each line of stdout its answer, both JSON: ``{"do": "write" | "read", "
 A place is ``{"kind": "sql", "url"}`` (SQLAlchemy's URL), ``{"kind": "redis", "url", "prefix",
 "ttl"}``, ``{"kind": "redis_session", "url"}``, ``{"kind": "state_dict", "path"}`` or ``{"kind":
 "json_session", "folder"}``; in a session the memory is at ``memory``, or with ``"nested": true`` at
-``agent.memory``.  A memory to write has ``user``, ``session``, ``summary`` and
+``agent.memory``, as a real agent puts it there.  SQL and Redis may have a ``state``: the place of a
+session that is loaded and saved around each use.  A memory to write has ``user``, ``session``, ``summary`` and
 ``messages``, a list of pairs of a message and its marks; one to read has ``user``, ``session`` and
 the ``marks`` to ask for.
 
 ``{"do": "call", ...}`` calls methods of each memory: ``calls`` are pairs of a name and keyword
 arguments, and the answer is what they gave, such as ``["delete_by_mark", {"mark": ["hint"]}]``.
+
+``{"do": "reply" | "compress", ...}`` has a real agent answer, or compress its memory: see
+``agents.reply`` and ``agents.compress``; each memory may have a ``compression``, see ``agents.make``.
 
 ``{"do": "talk", "until": PATH, ...}`` adds exchanges to memories, in turn, until there is a file at
 the path; each exchange is a question and its reply, added at once.  It answers with their numbers.
@@ -30,6 +34,8 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any
 
+import agents
+from agentscope.agent import ReActAgent
 from agentscope.memory import AsyncSQLAlchemyMemory, InMemoryMemory, MemoryBase, RedisMemory
 from agentscope.message import Msg
 from agentscope.module import StateModule
@@ -39,20 +45,38 @@ from sqlalchemy.ext.asyncio import create_async_engine
 from sqlalchemy.pool import NullPool
 
 
-class Agent(StateModule):
-    """What an application keeps in a session beside the memory, or around it."""
+class Application(StateModule):
+    """What an application keeps in a session beside the memory."""
 
-    def __init__(self, memory: InMemoryMemory | None = None) -> None:
+    def __init__(self) -> None:
         super().__init__()
-        if memory:
-            self.memory = memory
         self.name = "Friday"
         self.register_state("name")
 
 
 @asynccontextmanager
-async def opened(place: dict[str, Any], about: dict[str, Any]) -> AsyncIterator[MemoryBase]:
-    """The memory at the place; what has no home but a file is loaded and saved."""
+async def opened(place: dict[str, Any], about: dict[str, Any]) -> AsyncIterator[ReActAgent]:
+    """An agent whose memory is at the place; what has no home but a state is loaded and saved."""
+    async with stored(place, about) as memory:
+        agent = agents.make(memory, about.get("compression"))
+        at = place.get("state", place)
+        if at["kind"] not in ("json_session", "redis_session"):
+            yield agent
+            return
+        modules: dict[str, StateModule] = {"application": Application(), "memory": memory}
+        if at.get("nested"):
+            modules = {"agent": agent}
+        states = session_of(at)
+        await states.load_session_state(about["session"], about["user"], **modules)
+        yield agent
+        await states.save_session_state(about["session"], about["user"], **modules)
+        if isinstance(states, RedisSession):
+            await states.close()
+
+
+@asynccontextmanager
+async def stored(place: dict[str, Any], about: dict[str, Any]) -> AsyncIterator[MemoryBase]:
+    """The memory at the place, without what is in the state of a session."""
     user, session = about["user"], about["session"]
     kind = place["kind"]
     if kind == "sql":
@@ -73,15 +97,7 @@ async def opened(place: dict[str, Any], about: dict[str, Any]) -> AsyncIterator[
         yield memory
         save(Path(place["path"]), memory)
     else:
-        memory = InMemoryMemory()
-        nested = place.get("nested")
-        modules = {"agent": Agent(memory)} if nested else {"agent": Agent(), "memory": memory}
-        store = session_of(place)
-        await store.load_session_state(session, user, **modules)
-        yield memory
-        await store.save_session_state(session, user, **modules)
-        if isinstance(store, RedisSession):
-            await store.close()
+        yield InMemoryMemory()
 
 
 def load(path: Path) -> InMemoryMemory:
@@ -102,7 +118,7 @@ def session_of(place: dict[str, Any]) -> JSONSession | RedisSession:
     if place["kind"] == "json_session":
         return JSONSession(place["folder"])
     pool = ConnectionPool.from_url(place["url"], decode_responses=True)
-    return RedisSession(connection_pool=pool)
+    return RedisSession(connection_pool=pool, key_prefix=place.get("prefix", ""))
 
 
 async def write(memory: MemoryBase, about: dict[str, Any]) -> dict[str, Any]:
@@ -145,7 +161,7 @@ async def talk(
     number = 0
     async with AsyncExitStack() as stack:
         opening = [opened(place, about) for about in memories]
-        talks = [await stack.enter_async_context(one) for one in opening]
+        talks = [(await stack.enter_async_context(one)).memory for one in opening]
         while not enough():
             marks = [
                 mark for mark, every in (("hint", 3), ("compressed", 4)) if number % every == 0
@@ -159,17 +175,23 @@ async def talk(
     return number
 
 
+WITH_MEMORIES = {"write": write, "read": read, "call": call}
+WITH_AGENTS = {"reply": agents.reply, "compress": agents.compress}
+
+
 async def answer(request: dict[str, Any]) -> list[Any]:
     """Does what is asked for each memory in turn."""
     if request["do"] == "talk":
         enough = Path(request["until"]).exists
         number = await talk(request["place"], request["memories"], enough)
         return [{"exchanges": number}]
-    work = {"write": write, "read": read, "call": call}[request["do"]]
     answers: list[Any] = []
     for about in request["memories"]:
-        async with opened(request["place"], about) as memory:
-            answers.append(await work(memory, about))
+        async with opened(request["place"], about) as agent:
+            if request["do"] in WITH_AGENTS:
+                answers.append(await WITH_AGENTS[request["do"]](agent, about))
+            else:
+                answers.append(await WITH_MEMORIES[request["do"]](agent.memory, about))
     return answers
 
 
