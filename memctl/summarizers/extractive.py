@@ -120,6 +120,8 @@ class _Fields:
         """What else the user said; of the rest, what tells most."""
         said = [s for s in self._free() if s.role == "user"]
         said += self._of("context_to_preserve") + self._unlabelled()
+        # What was asked for last, once, may be a wish that lasts.
+        said += [s for s in self._of("next_steps") if WISH.search(s.text)]
         return self._take(
             "context_to_preserve",
             said,
