@@ -1,0 +1,167 @@
+"""``memctl compress``: sums up old messages, so that agents read less of them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from typer.core import TyperCommand
+
+from memctl.commands._compressing import Compressing, CompressOutcome
+from memctl.commands._context import Run, choose_format, this_run
+from memctl.commands._options import (
+    STORE_HELP,
+    BackupOption,
+    DryRunOption,
+    FormatOption,
+    JsonOption,
+    PathOption,
+    build,
+    selecting,
+)
+from memctl.commands._stores import narrowed
+from memctl.errors import Loss, UsageError
+from memctl.ops.compress.plan import Mode, Wanted
+from memctl.output.terminal import Format
+from memctl.registry import make_store
+from memctl.selection import Selection
+from memctl.store import Capability
+from memctl.summarizer import Summarizer
+from memctl.summary import TEMPLATE, check_template
+
+
+@selecting
+def compress(
+    context: typer.Context,
+    store: Annotated[str, typer.Argument(metavar="STORE", help=STORE_HELP)],
+    where: Selection,
+    mode: Annotated[
+        Mode | None,
+        typer.Option(
+            "--mode",
+            help="Where the summary goes: mark, where the store has a place for summaries, and "
+            "message elsewhere; replace deletes what it stands for.",
+            show_default=False,
+        ),
+    ] = None,
+    summarizer: Annotated[
+        str, typer.Option("--summarizer", metavar="NAME", help="Of the configuration.")
+    ] = "extractive",
+    keep_recent: Annotated[
+        int,
+        typer.Option("--keep-recent", metavar="N", min=1, help="Leave each memory its newest N."),
+    ] = 3,
+    trigger_tokens: Annotated[
+        int | None,
+        typer.Option(
+            "--trigger-tokens", metavar="N", min=0, help="Only where more tokens are summed up."
+        ),
+    ] = None,
+    trigger_messages: Annotated[
+        int | None,
+        typer.Option(
+            "--trigger-messages", metavar="N", min=0, help="Or where more messages are summed up."
+        ),
+    ] = None,
+    prompt_file: Annotated[
+        Path | None,
+        typer.Option(
+            "--prompt-file", metavar="FILE", help="What the model is told, in place of memctl's."
+        ),
+    ] = None,
+    template_file: Annotated[
+        Path | None,
+        typer.Option(
+            "--template-file", metavar="FILE", help="The text around the fields of the summary."
+        ),
+    ] = None,
+    jobs: Annotated[
+        int | None,
+        typer.Option(
+            "--jobs",
+            metavar="N",
+            min=1,
+            max=256,
+            help="Memories at once; else as the summarizer is configured.",
+            show_default=False,
+        ),
+    ] = None,
+    max_cost: Annotated[
+        float | None,
+        typer.Option(
+            "--max-cost", metavar="X", min=0.0, help="Begin nothing that would cost more."
+        ),
+    ] = None,
+    max_memories: Annotated[
+        int | None,
+        typer.Option("--max-memories", metavar="N", min=1, help="Compress no more than N."),
+    ] = None,
+    backup: BackupOption = True,
+    path: PathOption = None,
+    dry_run: DryRunOption = False,
+    format_: FormatOption = Format.TABLE,
+    json: JsonOption = False,
+) -> None:
+    """Sum up old messages with a configured summarizer.
+
+    The newest messages stay; of the others a summary is made, and they are marked compressed, as
+    AgentScope's own compression does. The built-in summarizer, extractive, needs no model and
+    no network. memctl undo takes it back. --dry-run tells what it would be, and about what it
+    would cost.
+    """
+    run = this_run(context)
+    choose_format(run.output, format_, json=json)
+    if where.last is not None:
+        raise UsageError("--last does not go with compress", "--keep-recent leaves the newest")
+    made = _summarizer(run, summarizer, prompt_file)
+    if max_cost is not None and made.prices is None:
+        raise UsageError(
+            f"--max-cost needs to know what {summarizer!r} costs",
+            f"set input_price and output_price in [summarizers.{summarizer}]",
+        )
+    location = narrowed(run.locate(store), where, path)
+    if location.kind == "stdio":
+        raise UsageError("- cannot be changed", "name a file or a URL")
+    can_hold = Capability.SUMMARIES in make_store(location).capabilities
+    if mode is Mode.MARK and not can_hold:
+        raise Loss(
+            f"{location.label} has no place for summaries",
+            "name it with ?state=FOLDER (or ?state=redis), or take --mode message",
+        )
+    wanted = Wanted(
+        mode or (Mode.MARK if can_hold else Mode.MESSAGE),
+        keep_recent,
+        trigger_tokens,
+        trigger_messages,
+        max_memories,
+        max_cost,
+        jobs or made.concurrency,
+        TEMPLATE if template_file is None else check_template(_text(template_file)),
+    )
+    outcome = CompressOutcome(location.label, made, wanted.mode, dry_run=dry_run)
+    Compressing(run, outcome, store, location, where, wanted, made, backup=backup).compress()
+
+
+def _summarizer(run: Run, name: str, prompt_file: Path | None) -> Summarizer:
+    from memctl import config  # not needed to show the help
+    from memctl.summarizers.make import make_summarizer
+
+    configured = run.configuration().summarizer(name)
+    prompt = None if prompt_file is None else _text(prompt_file)
+    return make_summarizer(configured.settings, configured.key(config.environment()), prompt)
+
+
+def _text(path: Path) -> str:
+    try:
+        text = path.read_text("utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise UsageError(f"{path} cannot be read", str(error)) from error
+    if not text.strip():
+        raise UsageError(f"{path} is empty")
+    return text
+
+
+def command() -> TyperCommand:
+    """The parser of this command."""
+    return build(compress, "compress")
