@@ -36,9 +36,9 @@ class History:
         self._candidates = bytearray()
         """For each position, whether it is OLD."""
         self._breaks: list[int] = []
-        """Positions before which no tool call waits for its result."""
+        """Positions before which no tool call waits for a result."""
         self._calls: dict[str, int] = {}
-        """Where the calls were made that have no result yet."""
+        """Where each call was made, the last one of its id: a call may have several results."""
         self._pairs: list[tuple[int, int]] = []
         """Calls and results of which one half may not be selected."""
         self._earlier = memory.summary or ""
@@ -78,8 +78,8 @@ class History:
     def _add(self, found: Said, *, chosen: bool) -> int:
         position = len(self._tokens)
         self._breaks.append(position)
-        for id in found.results:
-            called = self._calls.pop(id, None)
+        for id in set(found.results).difference(found.calls):
+            called = self._calls.get(id)
             if called is None:
                 continue
             while self._breaks and self._breaks[-1] > called:
