@@ -96,12 +96,15 @@ def check_template(template: str) -> str:
     """
     hint = f"its fields are {', '.join('{' + name + '}' for name in LIMITS)}"
     try:
-        places = [name for _, name, _, _ in Formatter().parse(template) if name is not None]
+        places = [place[1:] for place in Formatter().parse(template) if place[1] is not None]
     except ValueError as error:
         raise UsageError(f"the template is not one: {error}", hint) from error
-    for name in places:
+    for name, spec, conversion in places:
         if name not in LIMITS:
             raise UsageError(f"the template names {name!r}, which is no field of a summary", hint)
+        if spec or conversion:
+            # What does not go with a text would come out when the summary is paid for.
+            raise UsageError(f"the template has more than the name in {{{name}}}", hint)
     if not places:
         raise UsageError("the template has no place for the summary", hint)
     return template
