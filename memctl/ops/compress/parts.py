@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import astuple
+from itertools import chain
 
 from memctl.errors import UsageError
 from memctl.ops.compress.history import PER_MESSAGE
@@ -41,6 +41,10 @@ class Parts:
         Raises:
             SummaryError, Unavailable: as ``Summarizer.summarize``.
         """
+        if earlier and self._summarizer.count(earlier) > self._piece:
+            # It would leave little room beside it in every request: it is read like the rest.
+            turns = chain([Turn("summary", "summary of what came before", earlier)], turns)
+            earlier = ""
         source = self._short_enough(turns)
         waiting: list[Turn] = []
         found: list[Summary | str] = []
@@ -48,27 +52,27 @@ class Parts:
             if not found and not waiting:
                 return await self._ask(Excerpt(part, earlier))
             found.append(await self._ask(Excerpt(part)))
-        return await self.summarise(_as_turns(found), earlier)
+        return await self.summarise(map(self._cut, _as_turns(found)), earlier)
 
     def calls(self, tokens: int) -> int:
         """About how many requests a history of so many tokens takes."""
         parts = -(-tokens // self._room)
         return parts if parts <= 1 else parts + 1
 
-    def _room_beside(self, earlier: str) -> int:
-        taken = self._summarizer.count(earlier) if earlier else 0
-        return max(self._room - taken, LEAST_ROOM // 2)
+    @property
+    def _piece(self) -> int:
+        """Tokens of the longest turn: two of them fit into a request beside an earlier summary."""
+        return self._room // 3
 
     def _next(self, turns: Iterator[Turn], waiting: list[Turn], earlier: str) -> list[Turn]:
         """The turns that fit into the next request; ``waiting`` is the first of the one behind."""
-        room = self._room_beside(earlier)
+        room = self._room - (self._summarizer.count(earlier) if earlier else 0)
         part = list(waiting)
         waiting.clear()
         size = sum(map(self._size, part))
         for turn in turns:
             size += self._size(turn)
-            # Two summaries at least, so that they become fewer, whatever the room.
-            if size > room and len(part) > (turn.role == "summary"):
+            if size > room and part:
                 waiting.append(turn)
                 break
             part.append(turn)
@@ -80,10 +84,28 @@ class Parts:
     def _short_enough(self, turns: Iterable[Turn]) -> Iterator[Turn]:
         """The turns, those that are too long for a request in pieces."""
         for turn in turns:
-            pieces = -(-self._size(turn) // (self._room // 2))
+            pieces = -(-self._size(turn) // self._piece)
+            if pieces == 1:
+                yield turn
+                continue
             length = -(-len(turn.text) // pieces) or 1
             for start in range(0, len(turn.text) or 1, length):
-                yield turn._replace(text=turn.text[start : start + length])
+                yield from self._halved(turn._replace(text=turn.text[start : start + length]))
+
+    def _halved(self, turn: Turn) -> Iterator[Turn]:
+        """A turn in pieces: of mixed scripts, some parts have more tokens than others."""
+        halves = _halves([turn]) if self._size(turn) > self._piece else None
+        if halves is None:
+            yield turn
+            return
+        for [half] in halves:
+            yield from self._halved(half)
+
+    def _cut(self, turn: Turn) -> Turn:
+        """The summary of a part, no longer than that two of them can become one."""
+        while (size := self._size(turn)) > self._piece and turn.text:
+            turn = turn._replace(text=turn.text[: len(turn.text) * self._piece // size])
+        return turn
 
     async def _ask(self, excerpt: Excerpt, depth: int = 0) -> Summary | str:
         try:
@@ -94,7 +116,7 @@ class Parts:
             if halves is None or depth == DEEPEST:
                 raise
             # What is too long once is so for the next memory, too.
-            tokens = sum(map(self._size, excerpt.turns))
+            tokens = sum(map(self._size, excerpt.turns)) + self._summarizer.count(excerpt.earlier)
             self._room = max(LEAST_ROOM, min(self._room, tokens * 3 // 4))
         except SummaryError as error:
             self._spend(error.usage)
@@ -127,4 +149,4 @@ def _as_turns(parts: list[Summary | str]) -> list[Turn]:
 
 
 def _text(part: Summary | str) -> str:
-    return part if isinstance(part, str) else "\n".join(filter(None, astuple(part)))
+    return part if isinstance(part, str) else part.labelled()

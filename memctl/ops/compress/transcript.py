@@ -16,6 +16,7 @@ from memctl.ops.report import HUGE_BYTES
 from memctl.summarizer import Turn
 
 _LONGEST_URL = 200
+_LONGEST_SPEAKER = 200
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +57,7 @@ def _speaker(message: dict[str, Any]) -> str:
     who = f"{role} {name}" if isinstance(name, str) and name not in ("", role) else role
     when = message.get("timestamp")
     line = f"{who}, {when}" if isinstance(when, str) and when else who
-    return " ".join(line.split())
+    return " ".join(line[:_LONGEST_SPEAKER].split())
 
 
 def _ids(blocks: list[dict[str, Any]], kind: str) -> Iterator[str]:
