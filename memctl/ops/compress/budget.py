@@ -6,8 +6,9 @@ from memctl.ops.compress.parts import Parts
 from memctl.ops.compress.plan import Case
 from memctl.summarizer import Summarizer, Usage
 
+PROMPT_TOKENS = 500
 REPLY_TOKENS = 500
-"""About what a summary takes."""
+"""About what a request takes beside the conversation, and a summary."""
 
 
 class Budget:
@@ -17,14 +18,17 @@ class Budget:
         """``limit`` is in the currency of the summarizer's prices."""
         self._limit = limit
         self._prices = summarizer.prices
-        self._overhead = summarizer.overhead
+        self._asks = summarizer.kind != "extractive"
         self._parts = parts
         self._going_on: dict[int, float] = {}
 
     def estimate(self, case: Case) -> Usage:
         """About the tokens that summarising a memory takes."""
+        if not self._asks:
+            return Usage()
         calls = self._parts.calls(case.tokens)
-        return Usage(case.tokens + calls * self._overhead, calls * REPLY_TOKENS)
+        read = case.tokens + (calls - 1) * REPLY_TOKENS + (REPLY_TOKENS if case.earlier else 0)
+        return Usage(read + calls * PROMPT_TOKENS, calls * REPLY_TOKENS)
 
     def allows(self, case: Case, spent: float) -> bool:
         """Whether a memory may begin; if so, it goes on from now."""

@@ -65,6 +65,7 @@ def _changes(done: Done, lines: Iterable[Line]) -> Iterator[Change]:
         yield done.put
     stays: str | None = None
     for line in lines:
+        stays = line.behind or stays
         goes = done.case.goes(line)
         if goes and (line.kind is Kind.SUMMARY or done.mode is Mode.REPLACE):
             yield Change(line.id, line.marks, None, line.message, stays, line.place)

@@ -42,6 +42,7 @@ class History:
         self._pairs: list[tuple[int, int]] = []
         """Calls and results of which one half may not be selected."""
         self._earlier = memory.summary or ""
+        self._gone = 0
 
     def take(self, entry: Entry) -> Line:
         """What the next message is.
@@ -52,10 +53,12 @@ class History:
         replacing = self._wanted.mode is not Mode.MARK
         kept = entry.message if self._wanted.mode is Mode.REPLACE else b""
         if COMPRESSED in entry.marks:
+            self._gone += self._wanted.mode is Mode.REPLACE
             return Line(Kind.SPENT, entry.id, entry.marks, entry.index, -1, None, kept)
         found = self._said(entry)
         if replacing and SUMMARY in entry.marks:
             self._earlier = "\n\n".join(filter(None, [self._earlier, found.turn.text]))
+            self._gone += 1
             return Line(Kind.SUMMARY, entry.id, entry.marks, entry.index, -1, None, entry.message)
         chosen = self._where.matches(entry)
         position = self._add(found, chosen=chosen)
@@ -107,18 +110,21 @@ class History:
             return None
         earlier = self._earlier
         before = sum(self._tokens) + (self._count(earlier) if earlier else 0)
-        return Case(self._memory, earlier, cut, messages, tokens, before, frozenset(spared))
+        sizes = messages, tokens, before
+        return Case(self._memory, earlier, cut, *sizes, frozenset(spared), self._gone)
 
     def _spared(self, cut: int) -> set[int]:
         """The messages that share a tool call with one that stays, directly or by others."""
+        others: dict[int, list[int]] = {}
+        for call, result in self._pairs:
+            if call < cut:
+                others.setdefault(call, []).append(result)
+                others.setdefault(result, []).append(call)
+        staying = [one for one in others if not self._candidates[one]]
         spared: set[int] = set()
-        pairs = [pair for pair in self._pairs if pair[0] < cut]
-        grown = True
-        while grown:
-            grown = False
-            for pair in pairs:
-                going = [one for one in pair if self._candidates[one] and one not in spared]
-                if len(going) == 1:
-                    spared.add(going[0])
-                    grown = True
+        while staying:
+            for other in others[staying.pop()]:
+                if self._candidates[other] and other not in spared:
+                    spared.add(other)
+                    staying.append(other)
         return spared

@@ -66,7 +66,8 @@ class Line(NamedTuple):
     """A message on its way through the spool.
 
     ``position`` counts the messages that agents read of the memory; ``turn`` is there where it is
-    to be summed up, ``message`` where it is to be deleted.
+    to be summed up, ``message`` where it is to be deleted.  ``behind`` is the message right before
+    it where that one is not in the spool.
     """
 
     kind: Kind
@@ -76,6 +77,7 @@ class Line(NamedTuple):
     position: int
     turn: Turn | None = None
     message: bytes = b""
+    behind: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,6 +86,7 @@ class Case:
 
     What is OLD goes before position ``cut``, but for the positions of ``spared``: tool calls of
     which one half stays.  ``tokens`` are those of what goes, ``before`` of all that agents read.
+    ``gone`` counts the messages that go beside: earlier summaries, and what these stood for.
     """
 
     memory: Memory
@@ -93,6 +96,7 @@ class Case:
     tokens: int
     before: int
     spared: frozenset[int] = field(default=frozenset())
+    gone: int = 0
     start: int = 0
     end: int = 0
 

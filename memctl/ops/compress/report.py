@@ -28,7 +28,8 @@ class CompressReport:
     """None where no prices are known."""
     over_budget: int = 0
     """Memories that were left because of their cost."""
-
+    selected: int = 0
+    """Messages that are to be summed up."""
     messages: int = 0
     """Messages that were summed up, and are committed as such."""
 
@@ -39,8 +40,10 @@ class CompressReport:
 
     def plan(self, case: Case, *, deleted: bool) -> None:
         """Notes a memory that is to be compressed."""
+        self.selected += case.messages
         planned = self.changes.planned
         planned.memories += 1
+        planned.deleted += case.gone
         if deleted:
             planned.deleted += case.messages
         else:

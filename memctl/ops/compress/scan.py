@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
 from dataclasses import replace
 
-from memctl.ops.chosen import scope
+from memctl.model import Page
+from memctl.ops.chosen import chosen, scope
 from memctl.ops.compress.history import History
 from memctl.ops.compress.plan import Case, Mode, Wanted
 from memctl.ops.compress.spool import Spool
@@ -34,17 +35,19 @@ async def scan(
         BadData: a message is not JSON.
         MemctlError: as ``Store.read``.
     """
-    whole = scope(where)
-    if wanted.mode is not Mode.REPLACE:
-        whole = replace(whole, exclude_marks=frozenset({COMPRESSED}))
     found = 0
+    behind: str | None = None
     history: History | None = None
-    async with closing(store.read(whole)) as pages:
+    async with closing(_pages(store, where, wanted.mode)) as pages:
         async for page in pages:
             if page.offset == 0 or history is None:
                 history = History(page.memory, where, wanted, count)
-            for entry in page.entries:
+                behind = None
+            for place, entry in enumerate(page.entries):
                 line = history.take(entry)
+                if page.after is not None and page.after[place] != behind:
+                    behind = page.after[place]
+                    line = line._replace(behind=behind)
                 if spool is not None:
                     spool.add(line)
             size = sum([len(entry.message) for entry in page.entries])
@@ -60,3 +63,13 @@ async def scan(
                 spool.keep(case) if case is not None else spool.drop()
             if found == wanted.max_memories:
                 return
+
+
+def _pages(store: Store, where: Selection, mode: Mode) -> AsyncIterator[Page]:
+    """The memories, without what was summed up before and stays."""
+    whole = scope(where)
+    if mode is Mode.REPLACE:
+        return store.read(whole)
+    rest = replace(whole, exclude_marks=frozenset({COMPRESSED}))
+    # An earlier summary that goes must find its way back: between the messages that it stands for.
+    return chosen(store, rest) if mode is Mode.MESSAGE else store.read(rest)
