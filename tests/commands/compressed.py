@@ -1,0 +1,92 @@
+"""What the tests of compress share: conversations of which a summary tells what it is of."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+from memctl.model import Entry, MemoryKey
+from memctl.store import Capability
+from tests.commands.places import held, put
+from tests.conformance.backends import Place
+from tests.conformance.samples import entry, sample
+
+MODES = ["mark", "message", "replace"]
+
+CODES = """
+[summarizers.codes]
+kind = "command"
+input = "transcript"
+command = "grep -o 'CODE[0-9]*' | paste -sd ' ' -"
+concurrency = 8
+"""
+"""A summarizer that names, in order, the codes of all that it is given."""
+
+
+def codes_in(text: str) -> list[int]:
+    """The numbers of the codes in a text, in order."""
+    return [int(code) for code in re.findall(r"CODE(\d+)", text)]
+
+
+def talk(numbers: Iterable[int], memory: object = "") -> list[Entry]:
+    """Messages that each have a code; some have marks, the one of number 1 was summed up before."""
+    marks = {1: ("compressed", "a"), 2: ("hint",), 4: ("a", "hint")}
+    return [
+        entry(
+            f"m{n:07}", n, marks.get(n, ()), content=f"MEMORY{memory} says CODE{n}. " + "So. " * 9
+        )
+        for n in numbers
+    ]
+
+
+def fill(place: Place, count: int = 3, messages: int = 12) -> list[MemoryKey]:
+    """Memories that expire, where the store has a place for that."""
+    keys = place.keys(count)
+    able = place.store().capabilities
+    about: dict[str, Any] = {
+        "summary": "" if Capability.SUMMARIES in able else None,
+        "ttl": 5000.0 if Capability.TTL in able else None,
+    }
+    put(place, [sample(key, talk(range(messages), n), **about) for n, key in enumerate(keys)])
+    return keys
+
+
+def holds_summaries(place: Place) -> bool:
+    """Whether the store has a place for summaries."""
+    return Capability.SUMMARIES in place.store().capabilities
+
+
+def summary_of(place: Place, key: MemoryKey) -> str:
+    """The one summary of a memory, wherever it is."""
+    summary, _, messages = held(place)[key]
+    found = [summary] if summary else []
+    found += [text.decode() for _, marks, text in messages if "summary" in marks]
+    [one] = found
+    return one
+
+
+def rest_of(place: Place, key: MemoryKey) -> dict[str, tuple[str, ...]]:
+    """The marks of the messages beside the summary, in order."""
+    return {id: marks for id, marks, _ in held(place)[key][2] if "summary" not in marks}
+
+
+def configure(folder: Path, text: str) -> Path:
+    """A configuration file."""
+    path = folder / "config.toml"
+    path.write_text(text)
+    return path
+
+
+def model(url: str, **options: Any) -> str:
+    """The configuration of a model at that address that is asked once for each summary."""
+    known = {"max_retries": 0, "timeout": 20} | options
+    lines = [f"{name} = {_toml(value)}" for name, value in known.items()]
+    return "\n".join(
+        ["[summarizers.model]", 'kind = "openai"', 'model = "m"', f'base_url = "{url}"', *lines]
+    )
+
+
+def _toml(value: object) -> str:
+    return f"'{value}'" if isinstance(value, str) else str(value)

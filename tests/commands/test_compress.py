@@ -1,0 +1,433 @@
+"""``memctl compress``: a summary takes the place of old messages, in every store."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from memctl.model import MemoryKey
+from tests.commands.compressed import (
+    CODES,
+    MODES,
+    codes_in,
+    configure,
+    fill,
+    holds_summaries,
+    rest_of,
+    summary_of,
+    talk,
+)
+from tests.commands.conftest import Run, fails, report
+from tests.commands.places import append, held, ids, put
+from tests.conformance.backends import Place
+from tests.conformance.samples import entry, sample
+from tests.conftest import Servers
+
+OLD = [0, 2, 3, 4, 5, 6, 7, 8]
+"""What is summed up of ``fill``: not the newest, and not what was summed up before."""
+
+
+@pytest.fixture
+def by_codes(tmp_path: Path) -> Callable[..., list[object]]:
+    """The words of a compress by the summarizer ``codes``."""
+    path = configure(tmp_path, CODES)
+
+    def words(store: str, *more: object) -> list[object]:
+        return ["--config", path, "compress", store, "--summarizer", "codes", *more, "--json"]
+
+    return words
+
+
+Words = Callable[..., list[object]]
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_a_summary_takes_the_place_of_old_messages(
+    run: Run, place: Place, by_codes: Words, mode: str
+) -> None:
+    keys = fill(place)
+    before = held(place)
+    words = by_codes(place.text, "--mode", mode)
+    if mode == "mark" and not holds_summaries(place):
+        found = report(run(*words), 9)
+        assert "?state=" in found["error"]["hint"]
+        assert held(place) == before
+        return
+    files = place.dump() if place.location.path else None
+    dry = report(run(*words, "--dry-run"))
+    assert held(place) == before
+    assert files is None or place.dump() == files
+    found = report(run(*words))
+    after = held(place)
+    for key in keys:
+        assert codes_in(summary_of(place, key)) == OLD
+        summary, expires, messages = after[key]
+        assert messages[-3:] == before[key][2][-3:]
+        assert expires == before[key][1]
+        assert bool(summary) == (mode == "mark")
+        if mode != "mark":
+            first = json.loads(messages[0][2])
+            assert (first["role"], first["name"], messages[0][1]) == ("user", "user", ("summary",))
+        kept = {} if mode == "replace" else dict.fromkeys(ids_of(OLD), "compressed")
+        marks = {id: marks for id, marks, _ in before[key][2]}
+        assert rest_of(place, key) == {
+            id: tuple(sorted({*marks[id], kept[id]})) if id in kept else marks[id]
+            for id in marks
+            if mode != "replace" or id in ids_of(range(9, 12))
+        }
+    all_old, spent = len(OLD) * len(keys), len(keys) * (mode == "replace")
+    marked = 0 if mode == "replace" else all_old
+    deleted = all_old + spent if mode == "replace" else 0
+    expected = {"selected": all_old, "marked": marked, "deleted": deleted, "failed": 0}
+    assert found["messages"] == dry["messages"] == expected
+    memories = {"selected": len(keys), "written": len(keys), "failed": 0, "left": 0}
+    assert found["memories"] == dry["memories"] == memories
+    assert dry["tokens"]["before"] == found["tokens"]["before"]
+    assert dry["tokens"]["summarised"] == found["tokens"]["summarised"]
+    assert (dry["dry_run"], dry["tokens"]["after"], "run" in dry) == (True, None, False)
+
+    again = report(run(*words))
+    assert (again["messages"]["selected"], "run" in again) == (0, False)
+    assert held(place) == after
+
+    undone = report(run("undo", found["run"], "--store", place.text, "--json"))
+    assert held(place) == before
+    redone = report(run("undo", undone["run"], "--store", place.text, "--json"))
+    assert held(place) == after
+    assert run("undo", redone["run"], "--store", place.text).exit_code == 0
+    assert held(place) == before
+
+
+def ids_of(numbers: Any) -> list[str]:
+    return [f"m{n:07}" for n in numbers]
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_an_earlier_summary_is_folded_in_and_replaced(
+    run: Run, place: Place, by_codes: Words, mode: str
+) -> None:
+    if mode == "mark" and not holds_summaries(place):
+        return
+    keys = fill(place)
+    words = by_codes(place.text, "--mode", mode)
+    report(run(*words))
+    for key in keys:
+        append(place, key, talk(range(12, 16)))
+    before = held(place)
+    dry = report(run(*words, "--dry-run"))
+    found = report(run(*words))
+    for key in keys:
+        assert codes_in(summary_of(place, key)) == [*OLD, 9, 10, 11, 12]
+        assert ids(place, key)[-3:] == ids_of([13, 14, 15])
+    assert found["messages"] == dry["messages"]
+    assert found["messages"]["selected"] == 4 * len(keys)
+    assert report(run("undo", found["run"], "--store", place.text, "--json"))
+    assert held(place) == before
+    if mode != "message":
+        return
+    report(run(*words, "--mode", "replace"))
+    for key in keys:
+        assert codes_in(summary_of(place, key)) == [*OLD, 9, 10, 11, 12]
+        assert len(ids(place, key)) == 4, "what was marked before goes, too"
+
+
+@pytest.mark.parametrize("name", ["redis", "sessions", "archive", "sqlite"])
+def test_a_summary_in_the_middle_finds_its_way_back(
+    run: Run, one: Callable[[str], Place], by_codes: Words, name: str
+) -> None:
+    place = one(name)
+    [key] = place.keys(1)
+    spent = [one._replace(marks=("compressed",)) for one in talk([0, 1])]
+    put(
+        place,
+        [sample(key, [*spent, entry("s", 1, ("summary",), content="CODE77"), *talk(range(3, 9))])],
+    )
+    before = held(place)
+    report(run(*by_codes(place.text, "--mode", "message")))
+    assert codes_in(summary_of(place, key)) == [77, 3, 4, 5]
+    assert run("undo", "--yes").exit_code == 0
+    assert held(place) == before
+
+
+@pytest.mark.parametrize("name", ["sqlite", "postgresql", "mysql", "redis", "redis ?state=redis"])
+def test_summaries_that_lie_beside(
+    run: Run, one: Callable[[str], Place], by_codes: Words, tmp_path: Path, name: str
+) -> None:
+    plain = one(name.split()[0])
+    state = "redis" if "?" in name else f"{tmp_path}/states"
+    text = f"{plain.text}{'&' if '?' in plain.text else '?'}state={state}"
+    place = Place(plain.backend, text, plain.servers, tmp_path)
+    keys = fill(place)
+    before = held(place)
+    dry = report(run(*by_codes(text, "--dry-run")))
+    assert (dry["mode"], held(place)) == ("mark", before)
+    found = report(run(*by_codes(text)))
+    after = held(place)
+    for key in keys:
+        assert codes_in(after[key][0] or "") == OLD
+        assert codes_in(after[key][0] or "") == codes_in(summary_of(place, key))
+        assert after[key][1] == before[key][1], "its expiry"
+    if state != "redis":
+        assert len(list(Path(state).rglob("*.json"))) == len(keys)
+    assert report(run(*by_codes(text)))["messages"]["selected"] == 0
+    undone = report(run("undo", found["run"], "--store", text, "--json"))
+    assert held(place) == before
+    assert run("undo", undone["run"], "--store", text).exit_code == 0
+    assert held(place) == after
+
+
+def test_the_expiry_stays(run: Run, one: Callable[[str], Place], by_codes: Words) -> None:
+    place = one("redis")
+    fill(place)
+    for mode in ("message", "replace"):
+        report(run(*by_codes(place.text, "--mode", mode)))
+        ttls = [row["ttl"] for row in report(run("inspect", place.text, "--json"))["memories"]]
+        assert all(4900 < ttl <= 5000 for ttl in ttls), (mode, ttls)
+        assert len(ttls) == 3
+
+
+# What is selected
+
+
+def summed_up(place: Place, key: MemoryKey) -> list[int]:
+    """The numbers of the messages that the summary of a memory is of."""
+    return codes_in(summary_of(place, key))
+
+
+SELECTIONS: dict[str, tuple[list[str], list[int]]] = {
+    "until": (["--until", "2025-03-01 12:05"], [0, 2, 3, 4]),
+    "since": (["--since", "2025-03-01 12:05"], [5, 6, 7, 8]),
+    "exclude-mark": (["--exclude-mark", "hint"], [0, 3, 5, 6, 7, 8]),
+    "mark": (["--mark", "hint"], [2, 4]),
+    "role": (["--role", "assistant"], [4, 7]),
+    "match": (["--match", "CODE3"], [3]),
+    "keep-recent": (["--keep-recent", "9"], [0, 2]),
+    "keep-recent 1": (["--keep-recent", "1"], [*OLD, 9, 10]),
+}
+
+
+@pytest.mark.parametrize("name", ["sqlite", "redis", "sessions", "archive"])
+@pytest.mark.parametrize("what", SELECTIONS)
+def test_only_what_is_selected(
+    run: Run, one: Callable[[str], Place], by_codes: Words, name: str, what: str
+) -> None:
+    place = one(name)
+    [key] = fill(place, 1)
+    options, expected = SELECTIONS[what]
+    for mode in ("message", "replace"):
+        found = report(run(*by_codes(place.text, "--mode", mode, *options)))
+        assert summed_up(place, key) == expected
+        left = rest_of(place, key)
+        if mode == "replace":
+            assert set(ids_of(range(12))) - set(left) == set(ids_of([*expected, 1]))
+        else:
+            now = {id for id, marks in left.items() if "compressed" in marks}
+            assert now == set(ids_of([*expected, 1]))
+        assert run("undo", found["run"]).exit_code == 0
+
+
+def test_names_are_no_patterns(run: Run, one: Callable[[str], Place], by_codes: Words) -> None:
+    for name in ("sqlite", "redis"):
+        place = one(name)
+        keys = [MemoryKey(user, session) for user in ("*", "a", "%") for session in ("*", "s")]
+        put(place, [sample(key, talk(range(6))) for key in keys])
+        report(run(*by_codes(place.text, "--user", "*", "--session", "s", "--mode", "replace")))
+        compressed = [key for key, (_, _, found) in held(place).items() if len(found) < 6]
+        assert compressed == [MemoryKey("*", "s")]
+        nobody = report(run(*by_codes(place.text, "--user", "**")), 4)
+        assert nobody["error"]["code"] == "not-found"
+        none = report(run(*by_codes(place.text, "--mark", "*")))
+        assert none["messages"]["selected"] == 0
+        done = report(run(*by_codes(place.text, "--exclude-mark", "*", "--user", "%")))
+        assert done["memories"]["written"] == 2
+
+
+def tool(kind: str, id: str, code: int) -> dict[str, object]:
+    block = {"type": kind, "id": id, "name": "look"}
+    return block | (
+        {"input": {"a": f"CODE{code}"}} if kind == "tool_use" else {"output": f"CODE{code}"}
+    )
+
+
+CALLS = [
+    entry("ask", 0, content="CODE0"),
+    entry("call", 1, role="assistant", content=[tool("tool_use", "t1", 1)]),
+    entry("answer", 2, role="system", content=[tool("tool_result", "t1", 2)]),
+    entry("said", 3, role="assistant", content="CODE3"),
+    entry(
+        "both", 4, role="assistant", content=[tool("tool_use", "t2", 4), tool("tool_use", "t3", 4)]
+    ),
+    entry("answer 2", 5, role="system", content=[tool("tool_result", "t2", 5)]),
+    entry("answer 3", 6, role="system", content=[tool("tool_result", "t3", 6)]),
+    entry("end", 7, content="CODE7"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("name", ["sqlite", "redis", "sessions"])
+@pytest.mark.parametrize("mode", ["message", "replace"])
+def test_a_tool_call_and_its_result_are_not_parted(
+    run: Run, one: Callable[[str], Place], by_codes: Words, name: str, mode: str
+) -> None:
+    place = one(name)
+    [key] = place.keys(1)
+    put(place, [sample(key, CALLS)])
+    for options, expected in (
+        (["--keep-recent", "1"], [0, 1, 2, 3, 4, 4, 5, 6]),
+        (["--keep-recent", "2"], [0, 1, 2, 3]),  # both, its answers, and the end
+        (["--keep-recent", "4"], [0]),
+        (["--keep-recent", "1", "--role", "assistant"], [3]),
+        (["--keep-recent", "1", "--role", "system", "--role", "assistant"], [1, 2, 3, 4, 4, 5, 6]),
+        (["--keep-recent", "1", "--id", "both", "--id", "answer 2", "--id", "ask"], [0]),
+    ):
+        found = report(run(*by_codes(place.text, "--mode", mode, *options)))
+        assert summed_up(place, key) == expected, options
+        assert run("undo", found["run"]).exit_code == 0
+        assert ids(place, key) == [one.id for one in CALLS]
+
+
+@pytest.mark.parametrize(
+    ("options", "done"),
+    [
+        (["--trigger-messages", "8"], 0),
+        (["--trigger-messages", "7"], 3),
+        (["--trigger-tokens", "100000"], 0),
+        (["--trigger-tokens", "50"], 3),
+        (["--trigger-tokens", "100000", "--trigger-messages", "7"], 3),
+        (["--keep-recent", "12"], 0),
+        (["--keep-recent", "100"], 0),
+        (["--max-memories", "2"], 2),
+    ],
+)
+def test_when_it_is_worth_it(
+    run: Run, one: Callable[[str], Place], by_codes: Words, options: list[str], done: int
+) -> None:
+    place = one("sqlite")
+    fill(place)
+    for more in (["--dry-run"], []):
+        found = report(run(*by_codes(place.text, *options, *more)))
+        assert found["memories"]["written"] == done
+    if "--max-memories" in options:
+        rest = report(run(*by_codes(place.text, *options)))
+        assert rest["memories"]["written"] == 1, "the next run goes on"
+
+
+# What it costs, and what it says
+
+
+PRICED = CODES + "input_price = 1000.0\noutput_price = 2.0\n"
+
+
+def test_no_more_than_it_may_cost(run: Run, one: Callable[[str], Place], tmp_path: Path) -> None:
+    place = one("sqlite")
+    fill(place, 6, messages=60)
+    words = ("--config", configure(tmp_path, PRICED), "compress", place.text)
+    words = (*words, "--summarizer", "codes", "--jobs", "1", "--json")
+    dry = report(run(*words, "--dry-run"))
+    all_of_it, model = dry["model"]["cost"], dry["model"]
+    assert all_of_it == model["tokens_in"] / 1000 + model["tokens_out"] / 500_000
+    assert report(run(*words, "--max-cost", "0"))["memories"] == {
+        "selected": 6, "written": 0, "failed": 0, "left": 6,
+    }  # fmt: skip
+    limit = all_of_it * 0.55
+    found = report(run(*words, "--max-cost", limit))
+    done = found["memories"]["written"]
+    assert 2 <= done < 6
+    assert found["memories"]["left"] == 6 - done
+    assert 0 < found["model"]["cost"] <= limit
+    assert any("--max-cost" in text for text in found["warnings"])
+    assert report(run(*words))["memories"]["written"] == 6 - done
+    fails(run("compress", place.text, "--max-cost", "1"), 2, "input_price")
+
+
+def test_every_form_of_the_report(run: Run, filled: str) -> None:
+    table = run("compress", filled, "--dry-run")
+    assert "4 memories would be compressed by extractive" in table.stdout
+    assert "(estimated)" in table.stdout
+    dry = report(run("compress", filled, "--dry-run", "--json"))
+    assert dry["model"]["tokens_in"] == 0, "no model is asked"
+    [row] = csv.DictReader(
+        io.StringIO(run("compress", filled, "--dry-run", "--format", "csv").stdout)
+    )
+    assert int(row["messages_selected"]) == dry["messages"]["selected"] == 62
+    assert int(row["tokens_before"]) == dry["tokens"]["before"]
+    lines = run("compress", filled, "--format", "ndjson").stdout.splitlines()
+    [done] = map(json.loads, lines)
+    assert (done["mode"], done["summarizer"]) == ("message", "extractive")
+    assert done["memories_written"] == 4
+    assert done["tokens_before"] == dry["tokens"]["before"] > done["tokens_after"] > 0
+    assert done["tokens_ratio"] == round(done["tokens_after"] / done["tokens_before"], 4)
+    assert "nothing to compress" in run("compress", filled).stdout
+    [kept] = report(run("history", "--json"))["runs"]
+    assert (kept["command"], kept["outcome"], kept["run"]) == ("compress", "done", done["run"])
+    assert "4 summarised, 62 marked" in run("history").stdout
+    assert run("undo", "--yes").exit_code == 0
+    shown = run("compress", filled)
+    assert "4 memories compressed by extractive, 62 messages" in shown.stdout
+    assert "takes it back" in shown.stdout
+    gone = run("undo", "--yes")
+    assert gone.exit_code == 0
+    found = report(run("compress", filled, "--no-backup", "--json"))
+    assert (found["memories"]["written"], "run" in found) == (4, False)
+    fails(run("undo", "--yes"), 4, "no run to be undone")
+
+
+def test_the_text_around_a_summary(run: Run, filled: str, tmp_path: Path) -> None:
+    file = tmp_path / "template"
+    file.write_text("<mine>{task_overview} | {{}} {next_steps}</mine>")
+    words = ("compress", filled, "--template-file", file)
+    report(run(*words, "--json"))
+    shown = run("inspect", filled, "--messages", "--mark", "summary", "--json").stdout
+    assert shown.count("<mine>message") == shown.count("| {} ") == 4
+    for text, said in (
+        ("{task_overview} {overview}", "'overview'"),
+        ("{task_overview.__class__}", "no field"),
+        ("{task_overview:>{next_steps}}", "more than the name"),
+        ("{task_overview!r}", "more than the name"),
+        ("{task_overview[0]}", "no field"),
+        ("{0}", "no field"),
+        ("{", "not one"),
+        ("nothing", "no place"),
+        (" \n", "is empty"),
+    ):
+        file.write_text(text)
+        fails(run(*words, "--dry-run"), 2, said)
+    fails(run("compress", filled, "--template-file", tmp_path / "none"), 2, "cannot be read")
+
+
+def test_a_prompt_of_ones_own(run: Run, filled: str, tmp_path: Path) -> None:
+    told = tmp_path / "prompt"
+    told.write_text("Write as a PIRATE would.")
+    config = """
+    [summarizers.echo]
+    kind = "command"
+    command = "grep -o PIRATE || true"
+    """
+    words = ("--config", configure(tmp_path, config), "compress", filled, "--summarizer", "echo")
+    found = report(run(*words, "--json", "--user", "user0", "--session", "session0"), 7)
+    assert found["failures"][0]["code"] == "bad-reply", "memctl's own prompt knows no pirate"
+    assert report(run(*words, "--json", "--prompt-file", told))["memories"]["written"] == 4
+    fails(run("compress", filled, "--prompt-file", told), 2, "extractive")
+    told.write_bytes(b"\xff\xfe")
+    fails(run(*words, "--prompt-file", told), 2, "cannot be read")
+
+
+def test_what_is_not_understood(run: Run, filled: str, servers: Servers, by_codes: Words) -> None:
+    fails(run(*by_codes(filled)[:4], "--summarizer", "code"), 2, "did you mean 'codes'?")
+    fails(run("compress", filled, "--summarizer", "mine"), 2, "[summarizers.NAME]")
+    fails(run("compress", filled, "--mode", "mark"), 9, "?state=")
+    fails(run("compress", filled, "--user", "nobody"), 4, "nobody")
+    fails(run("compress", filled, "--user", "nobody", "--dry-run"), 4, "nobody")
+    fails(run("compress", filled + ".none.db"), 4, "does not exist")
+    fails(run("compress", "-"), 2, "cannot be changed")
+    fails(run("compress", filled, "--last", "3"), 2, "--keep-recent")
+    fails(run("compress", servers.redis.fresh(), "--user", "nobody"), 4, "nobody")
+    assert run("compress", filled, "--keep-recent", "0").exit_code == 2
+    assert run("compress", filled, "--jobs", "0").exit_code == 2
+    assert run("compress", filled, "--max-cost", "-1").exit_code == 2
+    assert report(run("history", "--json"))["runs"] == []
