@@ -9,11 +9,11 @@ from contextlib import ExitStack
 from pathlib import Path
 
 from memctl.commands._context import Run
-from memctl.commands._holder import holder
 from memctl.commands._record import record
 from memctl.commands._reports import ChangeOutcome
 from memctl.commands._run import opened, refuse_absent, wait_for
 from memctl.errors import Interrupted, MemctlError, Partial, Unavailable, UsageError
+from memctl.holder import holder
 from memctl.journal import runs
 from memctl.journal.files import refusals
 from memctl.journal.runs import Journal, Runs

@@ -6,13 +6,13 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 from memctl.commands._context import Run
-from memctl.commands._holder import holder
 from memctl.commands._recording import Recording
 from memctl.commands._reports import CopyOutcome, expected
 from memctl.commands._run import opened, refuse_absent, wait_for
 from memctl.commands._stores import make_target, writable
 from memctl.commands._transfer import Transfer
 from memctl.errors import Different, MemctlError, UsageError
+from memctl.holder import holder
 from memctl.location import Location
 from memctl.model import MemoryKey
 from memctl.ops.compare import compare

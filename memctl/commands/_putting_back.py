@@ -6,12 +6,12 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from memctl.commands._context import Run
-from memctl.commands._holder import holder
 from memctl.commands._record import record
 from memctl.commands._recording import Recording
 from memctl.commands._reports import ChangeOutcome
 from memctl.commands._run import opened, wait_for
 from memctl.errors import Failure
+from memctl.holder import holder
 from memctl.location import Location
 from memctl.model import MemoryKey, OnConflict
 from memctl.ops.copy import CopyOptions, copy

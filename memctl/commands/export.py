@@ -15,12 +15,12 @@ import typer
 from typer.core import TyperCommand
 
 from memctl.commands._context import Run, this_run
-from memctl.commands._holder import holder
 from memctl.commands._options import STORE_HELP, LossyOption, PathOption, build, selecting
 from memctl.commands._reports import CopyOutcome
 from memctl.commands._run import opened, refuse_absent, wait_for
 from memctl.commands._stores import pour, readable
 from memctl.errors import NotFound, Unavailable, UsageError
+from memctl.holder import holder
 from memctl.location import ARCHIVE_SUFFIXES, Location, same_file
 from memctl.model import Memory, OnConflict
 from memctl.ops.copy import CopyOptions, copy
