@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from collections.abc import Callable
 from typing import Any, Self
 from urllib.parse import urlsplit
 
@@ -27,6 +28,8 @@ LEAST_ROOM = 1000
 """Tokens of conversation that must fit into a request beside the prompt and the reply."""
 LONGEST_PAGE = 2000
 """Characters of an error that is no JSON."""
+CHECKED_REPLY = 512
+"""Tokens that the reply to a check may have: a model that reasons needs some to begin with."""
 CONNECTING = 15.0
 """Seconds in which a connection must be there."""
 
@@ -74,6 +77,9 @@ class OpenAI(Summarizer):
             max_retries=0,
             timeout=openai.Timeout(None, connect=min(CONNECTING, self._timeout)),
         )
+        if self._base_url != OPENAI:
+            # The SDK takes these from the environment; they are nobody else's business.
+            self._client.organization = self._client.project = None
         return self
 
     async def __aexit__(self, *_: object) -> None:
@@ -92,21 +98,35 @@ class OpenAI(Summarizer):
         try:
             # The SDK bounds the time between two bytes; a slow trickle of them has no end.
             async with asyncio.timeout(self._timeout):
-                body = await self._ask(prompt)
+                body = await self._ask(lambda: self._body(prompt))
         except TimeoutError as error:
-            raise SummaryError(
-                "timeout", f"no reply within {self._timeout:.0f} s", retry=True
-            ) from error
+            raise self._too_late() from error
         return self._answer(body, prompt)
 
-    async def _ask(self, prompt: Prompt) -> Any:
-        """What the server replies, as JSON."""
+    async def check(self) -> None:
+        """A request of a few tokens: many servers let anybody list their models.
+
+        A reply of any kind will do, one that is cut off or empty included.
+        """
+        messages = [{"role": "user", "content": "Reply with OK."}]
+
+        def body() -> dict[str, Any]:
+            limit = {self._dialect.spoken.limit: min(self._reply, CHECKED_REPLY)}
+            return self._request(messages) | limit | self._parameters
+
+        try:
+            async with asyncio.timeout(self._timeout):
+                replied = await self._ask(body)
+        except TimeoutError as error:
+            raise self._too_late() from error
+        _choice(self._object(replied), None)
+
+    async def _ask(self, body: Callable[[], dict[str, Any]]) -> Any:
+        """What the server replies, as JSON; asked anew where it takes the request otherwise."""
         while True:
             spoken = self._dialect.spoken
             try:
-                return await self._client.post(
-                    "/chat/completions", cast_to=object, body=self._body(prompt)
-                )
+                return await self._client.post("/chat/completions", cast_to=object, body=body())
             except openai.APIStatusError as error:
                 words = words_of(error.body) or error.response.text[:LONGEST_PAGE]
                 if not self._dialect.learn(spoken, error.status_code, words):
@@ -122,8 +142,13 @@ class OpenAI(Summarizer):
             {"role": "system", "content": prompt.system},
             {"role": "user", "content": prompt.user},
         ]
-        body = {"model": self._model, "messages": messages, "stream": False}
-        return body | self._dialect.parameters(self._reply) | self._parameters
+        return self._request(messages) | self._dialect.parameters(self._reply) | self._parameters
+
+    def _request(self, messages: list[dict[str, str]]) -> dict[str, Any]:
+        return {"model": self._model, "messages": messages, "stream": False}
+
+    def _too_late(self) -> SummaryError:
+        return SummaryError("timeout", f"no reply within {self._timeout:.0f} s", retry=True)
 
     def _broken(self, error: openai.APIConnectionError) -> Exception:
         cause = error.__cause__ or error
@@ -133,6 +158,17 @@ class OpenAI(Summarizer):
         return SummaryError("server-error", f"the connection broke: {words}", retry=True)
 
     def _answer(self, body: Any, prompt: Prompt) -> Answer:
+        body = self._object(body)
+        usage = _usage(body.get("usage"))
+        text = _content(body, usage)
+        if usage is None:
+            usage = Usage(self._size(prompt), self.count(text))
+        else:
+            self._all_read(prompt, usage)
+        return Answer(reply.read_summary(text, prompt.nonce, usage), usage)
+
+    def _object(self, body: Any) -> dict[str, Any]:
+        """The reply, if it is one at all."""
         if isinstance(body, str):
             # A server that calls its JSON text; or a page of something else altogether.
             try:
@@ -144,13 +180,7 @@ class OpenAI(Summarizer):
         if body.get("error"):
             # LM Studio answers so, with status 200.
             raise self._translator.error(Refusal(400, words_of(body["error"]), {}))
-        usage = _usage(body.get("usage"))
-        text = _content(body, usage)
-        if usage is None:
-            usage = Usage(self._size(prompt), self.count(text))
-        else:
-            self._all_read(prompt, usage)
-        return Answer(reply.read_summary(text, prompt.nonce, usage), usage)
+        return body
 
     def _all_read(self, prompt: Prompt, usage: Usage) -> None:
         """Refuses a summary of a part.
@@ -172,10 +202,7 @@ class OpenAI(Summarizer):
 
 def _content(body: dict[str, Any], usage: Usage | None) -> str:
     """What the model says, if it has ended well."""
-    choices = body.get("choices")
-    choice = choices[0] if isinstance(choices, list) and choices else None
-    if not isinstance(choice, dict) or not isinstance(choice.get("message"), dict):
-        raise reply.bad("the server's reply has no choices", usage)
+    choice = _choice(body, usage)
     match choice.get("finish_reason"):
         case "length":
             # Even where the half could be mended, it would be a summary of who knows what.
@@ -194,6 +221,15 @@ def _content(body: dict[str, Any], usage: Usage | None) -> str:
     if not isinstance(content, str) or not content.strip():
         raise reply.bad("the model says nothing", usage)
     return content
+
+
+def _choice(body: dict[str, Any], usage: Usage | None) -> dict[str, Any]:
+    """The one reply, with its message."""
+    choices = body.get("choices")
+    choice = choices[0] if isinstance(choices, list) and choices else None
+    if not isinstance(choice, dict) or not isinstance(choice.get("message"), dict):
+        raise reply.bad("the server's reply has no choices", usage)
+    return choice
 
 
 def _usage(told: Any) -> Usage | None:

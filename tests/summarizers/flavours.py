@@ -109,6 +109,7 @@ NO_CREDIT = {
     "dashscope": error(400, "Access denied, please make sure your account is in good standing.",
                        "Arrearage"),
     "deepseek": error(402, "Insufficient Balance", "invalid_request_error"),
+    "openrouter": error(402, "This request requires more credits, or fewer max_tokens.", 402),
 }  # fmt: skip
 
 NO_SCHEMA = {

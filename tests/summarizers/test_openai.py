@@ -321,7 +321,8 @@ async def test_where_to_send_is_for_the_configuration_to_say(
 ) -> None:
     with ModelServer() as server, ModelServer() as other:
         monkeypatch.setenv("OPENAI_BASE_URL", other.url)
-        monkeypatch.setenv("OPENAI_API_KEY", KEY)
+        for name in ("API_KEY", "ADMIN_KEY", "ORG_ID", "PROJECT_ID"):
+            monkeypatch.setenv(f"OPENAI_{name}", KEY)
         await ask(server)
         settings = Settings("m", "openai", {"model": "m"})
         assert "api.openai.com" in OpenAI(settings, KEY, None)._base_url
