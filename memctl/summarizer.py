@@ -171,6 +171,15 @@ class Summarizer(ABC):
         """How ``count`` counts: ``estimate``, or the name of the tokenizer."""
         return "estimate"
 
+    async def check(self) -> None:
+        """Proves that it is there and may be used, as cheaply as it can; tries once.
+
+        Raises:
+            SummaryError: it is there, and does not do what it is for.
+            Unreachable, Unauthorised: no model was there, or not for us.
+        """
+        await self.summarize(Excerpt([Turn("user", "user", "Is anybody there? Please say yes.")]))
+
     @abstractmethod
     async def summarize(self, excerpt: Excerpt) -> Answer:
         """One summary; tries once.

@@ -1,16 +1,33 @@
-"""Where passwords and keys come from: the environment, a file, or a command.  Never the file."""
+"""Where passwords and keys come from: the environment, a file, a command, or the keyring.
+
+Never the configuration itself.
+"""
 
 from __future__ import annotations
 
 import subprocess
+import sys
 from collections.abc import Mapping
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from memctl.errors import UsageError
 
-COMMAND_TIMEOUT = 30
-"""Seconds that a command may take."""
+COMMAND_TIMEOUT = 30.0
+"""Seconds that a command, or the keyring, may take."""
+_NOT_THERE = 44
+# The keyring is asked by a process of its own.  A backend that would ask its user for a password
+# finds no terminal there, one that waits for something is given up, and whatever it raises is an
+# exit code: backends are plugins, and raise what they like.
+_ASK_KEYRING = f"""
+import sys
+import keyring
+found = keyring.get_password(sys.argv[1], sys.argv[2])
+if found is None:
+    sys.exit({_NOT_THERE})
+sys.stdout.buffer.write(found.encode())
+"""
 
 
 class Source(NamedTuple):
@@ -22,7 +39,7 @@ class Source(NamedTuple):
 
 def keys(name: str) -> tuple[str, ...]:
     """The keys that say where a secret comes from, such as ``password_env``."""
-    return tuple(f"{name}_{how}" for how in ("env", "file", "command"))
+    return tuple(f"{name}_{how}" for how in ("env", "file", "command", "keyring"))
 
 
 def source(path: Path, place: str, entry: Mapping[str, Any], name: str) -> Source | None:
@@ -37,8 +54,15 @@ def source(path: Path, place: str, entry: Mapping[str, Any], name: str) -> Sourc
     return Source(found[0], entry[found[0]]) if found else None
 
 
-def fetch(what: str, source: Source, environment: Mapping[str, str]) -> str:
+def fetch(
+    what: str,
+    source: Source,
+    environment: Mapping[str, str],
+    timeout: float = COMMAND_TIMEOUT,
+) -> str:
     """The secret; ``what`` is how errors call it, such as ``the password of 'prod'``.
+
+    ``timeout`` is in seconds, for commands and the keyring.
 
     Raises:
         UsageError: it cannot be had.
@@ -57,23 +81,76 @@ def fetch(what: str, source: Source, environment: Mapping[str, str]) -> str:
                 raise UsageError(
                     f"{what} cannot be read from {source.where}", str(error)
                 ) from error
+        case "keyring":
+            return _from_keyring(what, source.where, timeout)
         case _:
-            return _run(f"{what}: its {source.key}", source.where)
+            return _from_command(f"{what}: its {source.key}", source.where, timeout)
 
 
-def _run(what: str, command: str) -> str:
-    try:
-        done = subprocess.run(
-            command,
-            shell=True,
-            check=True,
-            capture_output=True,
-            text=True,
-            timeout=COMMAND_TIMEOUT,
-            stdin=subprocess.DEVNULL,
+def _from_command(what: str, command: str, timeout: float) -> str:
+    code, output, _ = _run(what, command, timeout, shell=True)
+    if code:
+        raise UsageError(f"{what} failed", f"it ended with exit code {code}")
+    return _text(what, output).rstrip("\r\n")
+
+
+def _from_keyring(what: str, where: str, timeout: float) -> str:
+    """What the keyring keeps under ``service/name``; a service may hold more slashes."""
+    service, _, name = where.rpartition("/")
+    if not service or not name:
+        raise UsageError(f"{what}: {where!r} is no entry of a keyring", 'write "service/name"')
+    if find_spec("keyring") is None:
+        raise UsageError(
+            f"{what} is in the keyring, and the library 'keyring' is not installed",
+            "pip install 'agentscope-memctl[keyring]'",
         )
-    except (subprocess.SubprocessError, UnicodeDecodeError) as error:
-        status = getattr(error, "returncode", None)
-        why = "it took too long" if status is None else f"it ended with exit code {status}"
-        raise UsageError(f"{what} failed", why) from error
-    return done.stdout.rstrip("\r\n")
+    # -P: a keyring.py in the working folder is none of ours.
+    words = [sys.executable, "-P", "-c", _ASK_KEYRING, service, name]
+    code, output, complaint = _run(f"{what}: the keyring", words, timeout, shell=False)
+    if code == _NOT_THERE:
+        raise UsageError(
+            f"{what}: the keyring has no {name!r} of {service!r}",
+            f"keyring set {service} {name}",
+        )
+    if code:
+        # Its last line is "module.Exception: message", and the message is anybody's.
+        last = complaint.decode("utf-8", "replace").strip().rpartition("\n")[2]
+        raise UsageError(
+            f"{what} cannot be had from the keyring ({last.partition(':')[0]})",
+            "is it unlocked, and that of this user? 'keyring diagnose' tells",
+        )
+    return _text(what, output)
+
+
+def _text(what: str, output: bytes) -> str:
+    try:
+        return output.decode()
+    except UnicodeDecodeError as error:
+        raise UsageError(f"{what} gives no text", "it must be UTF-8") from error
+
+
+def _run(
+    what: str, command: str | list[str], timeout: float, *, shell: bool
+) -> tuple[int, bytes, bytes]:
+    """The exit code of a process, its output and what it complains of."""
+    try:
+        process = subprocess.Popen(
+            command,
+            shell=shell,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            # A command may ask at the terminal, as it did when it was tried by hand.
+            start_new_session=not shell,
+        )
+    except (OSError, ValueError) as error:
+        raise UsageError(f"{what} failed", str(error)) from error
+    with process:
+        try:
+            output, complaint = process.communicate(timeout=timeout)
+        except subprocess.TimeoutExpired as error:
+            raise UsageError(f"{what} failed", f"it took longer than {timeout:g} s") from error
+        finally:
+            # Not waited for to its end: what it has started may hold the pipes open.
+            process.kill()
+    return process.returncode, output, complaint

@@ -25,8 +25,10 @@ class Alias:
     url: str
     password: secrets.Source | None = None
 
-    def locate(self, environment: Mapping[str, str]) -> Location:
-        """The store, with its password.
+    def locate(
+        self, environment: Mapping[str, str], timeout: float = secrets.COMMAND_TIMEOUT
+    ) -> Location:
+        """The store, with its password, for which a command has ``timeout`` seconds.
 
         Raises:
             UsageError: the password cannot be had, or the URL is none.
@@ -34,7 +36,8 @@ class Alias:
         location = locations.parse(self.url)
         if self.password is None:
             return location
-        password = secrets.fetch(f"the password of {self.name!r}", self.password, environment)
+        what = f"the password of {self.name!r}"
+        password = secrets.fetch(what, self.password, environment, timeout)
         parts = urlsplit(location.url)
         login, _, host = parts.netloc.rpartition("@")
         user = login.partition(":")[0]

@@ -22,15 +22,18 @@ class Configured:
     settings: Settings
     api_key: secrets.Source | None = None
 
-    def key(self, environment: Mapping[str, str]) -> str | None:
-        """Its key; None where none is configured.
+    def key(
+        self, environment: Mapping[str, str], timeout: float = secrets.COMMAND_TIMEOUT
+    ) -> str | None:
+        """Its key, for which a command has ``timeout`` seconds; None where none is configured.
 
         Raises:
             UsageError: it cannot be had.
         """
         if self.api_key is None:
             return None
-        return secrets.fetch(f"the key of {self.settings.name!r}", self.api_key, environment)
+        what = f"the key of {self.settings.name!r}"
+        return secrets.fetch(what, self.api_key, environment, timeout)
 
 
 def read_summarizer(path: Path, name: str, entry: Any) -> Configured:

@@ -14,7 +14,7 @@ EXTRACTIVE = Settings("extractive", "extractive")
 
 _COMMON = ("context_window", "timeout", "max_retries", "concurrency", "tokenizer")
 _PRICES = ("input_price", "output_price")
-_KEY_SOURCES = ("api_key_env", "api_key_file", "api_key_command")
+_KEY_SOURCES = ("api_key_env", "api_key_file", "api_key_command", "api_key_keyring")
 _OF_MODELS = ("model", "base_url", "structured", "max_tokens", "parameters")
 KEYS: dict[str, frozenset[str]] = {
     "openai": frozenset((*_OF_MODELS, *_KEY_SOURCES, *_COMMON, *_PRICES)),

@@ -71,6 +71,10 @@ class Patient(Summarizer):
     def counted_by(self) -> str:
         return self._inner.counted_by
 
+    async def check(self) -> None:
+        """As the summarizer within: who checks wants to hear of it, not to wait."""
+        await self._inner.check()
+
     async def summarize(self, excerpt: Excerpt) -> Answer:
         """As the summarizer within; the usage counts the attempts that failed, too."""
         spent = Usage()
