@@ -23,6 +23,7 @@ COMMANDS = {
     "export": ("export", "Write memories to a file: state_dict, archive, folder, Markdown."),
     "import": ("import_", "Bring a state_dict, session states or an archive into a store."),
     "migrate": ("migrate", "Copy memories from one store to another; again, only what is new."),
+    "context": ("context", "Show what the model of an agent is sent of its memory."),
     "verify": ("verify", "Compare two stores, message by message."),
     "doctor": ("doctor", "Find what is broken or risky in a store, before its agents do."),
     "delete": ("delete", "Delete messages by mark, age or any other selection."),
@@ -81,7 +82,7 @@ class Memctl(TyperGroup):
             # Stores translate their own, so it is stdout that cannot be written.
             failure = Unavailable(f"the output cannot be written: {error.strerror}")
             output = _output(ctx)
-            output.report, output.format = None, Format.TABLE
+            output.report, output.listing, output.format = None, None, Format.TABLE
             output.fail(failure)
             raise typer.Exit(failure.exit_code) from error
         except (typer.Exit, typer.Abort):

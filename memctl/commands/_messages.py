@@ -6,9 +6,9 @@ import json
 import sys
 from typing import Any
 
-from memctl import codec
 from memctl.errors import UsageError
 from memctl.model import Entry, Memory
+from memctl.output.formats import Listing, message_json
 from memctl.output.terminal import Format, Output
 from memctl.selection import Selection
 from memctl.store import Store
@@ -56,30 +56,25 @@ async def _lines(store: Store, where: Selection) -> int:
         async for page in pages:
             memories += page.offset == 0
             for entry in page.entries:
-                sys.stdout.write(json.dumps(_row(page.memory, entry)) + "\n")
+                sys.stdout.write(_row(page.memory, entry) + "\n")
     return memories
 
 
 async def _object(output: Output, store: Store, where: Selection) -> int:
     """One object, written as the messages come."""
     memories = 0
-    separator = ""
-    sys.stdout.write('{"schema": "memctl/inspect/1", "messages": [')
+    output.listing = listing = Listing("inspect", {}, "messages")
     async with closing(store.read(where)) as pages:
         async for page in pages:
             memories += page.offset == 0
             for entry in page.entries:
-                sys.stdout.write(f"{separator}\n{json.dumps(_row(page.memory, entry))}")
-                separator = ","
-    sys.stdout.write(f'\n], "warnings": {json.dumps(output.warnings)}}}\n')
+                listing.add(_row(page.memory, entry))
     return memories
 
 
-def _row(memory: Memory, entry: Entry) -> dict[str, Any]:
-    return {
-        "user": memory.key.user,
-        "session": memory.key.session,
-        "id": entry.id,
-        "marks": list(entry.marks),
-        "message": codec.loads(entry.message),
-    }
+def _row(memory: Memory, entry: Entry) -> str:
+    head: dict[str, Any] = {"user": memory.key.user, "session": memory.key.session}
+    if memory.key.part:
+        head["path"] = memory.key.part
+    head |= {"id": entry.id, "marks": list(entry.marks)}
+    return f'{json.dumps(head)[:-1]}, "message": {message_json(entry.message)}}}'

@@ -12,7 +12,7 @@ from rich.text import Text
 
 from memctl import codec
 from memctl.location import visible
-from memctl.model import Entry, Memory
+from memctl.model import Entry, Memory, MemoryKey
 from memctl.output.numbers import count, duration, size
 
 FOLDED = 120
@@ -50,12 +50,17 @@ def _leading(line: str, most: int) -> str:
     return line[: min(len(line) - len(line.lstrip(" ")), most)]
 
 
-def heading(memory: Memory) -> RenderableType:
-    """The line above a conversation, and its summary."""
-    key = memory.key
+def title(key: MemoryKey) -> Text:
+    """Whose conversation it is."""
     text = Text(f"── {visible(key.user)} / {visible(key.session)}", "bold")
     if key.part:
         text.append(f" ({visible(key.part)})")
+    return text
+
+
+def heading(memory: Memory) -> RenderableType:
+    """The line above a conversation, and its summary."""
+    text = title(memory.key)
     if memory.ttl is not None:
         text.append(f"  expires in {duration(memory.ttl)}", "not bold dim")
     parts = [_Lines(text, "")]
@@ -64,8 +69,10 @@ def heading(memory: Memory) -> RenderableType:
     return Group(*parts)
 
 
-def message(entry: Entry, number: int) -> RenderableType:
-    """A message: a line of who and when, then its blocks."""
+def message(
+    entry: Entry, number: int, *, tokens: int | None = None, fault: str = ""
+) -> RenderableType:
+    """A message: a line of who and when, then its blocks; ``tokens`` where they were counted."""
     value = codec.loads(entry.message)
     role = str(value.get("role", "?"))
     text = Text()
@@ -76,6 +83,10 @@ def message(entry: Entry, number: int) -> RenderableType:
     for mark in entry.marks:
         text.append("  ")
         text.append(f"[{visible(mark)}]", "yellow")
+    if tokens is not None:
+        text.append(f"  {count(tokens, 'token')}", "dim")
+    if fault:
+        text.append(f"  AgentScope cannot load it: {visible(fault)}", "bold red")
     return Group(_Lines(text, ""), *(_block(block) for block in blocks(value.get("content"))))
 
 

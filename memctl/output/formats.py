@@ -7,6 +7,7 @@ import json
 import sys
 from typing import Any
 
+from memctl import codec
 from memctl.errors import MemctlError
 from memctl.model import MemoryInfo
 from memctl.output.report import Report
@@ -17,9 +18,49 @@ def write_json(report: Report, warnings: list[str], error: MemctlError | None) -
     data: dict[str, Any] = {"schema": f"memctl/{report.command}/1", **report.data()}
     data["warnings"] = warnings
     if error is not None:
-        data["error"] = {"code": error.code, "message": error.message, "hint": error.hint}
+        data["error"] = _error(error)
     json.dump(data, sys.stdout, indent=2 if sys.stdout.isatty() else None)
     sys.stdout.write("\n")
+
+
+class Listing:
+    """A report whose rows are written as they come: one JSON object, whole however the run ends."""
+
+    def __init__(self, command: str, head: dict[str, Any], name: str) -> None:
+        """``head`` comes before the list called ``name``; ``tail`` behind it, when it is closed."""
+        self._head = {"schema": f"memctl/{command}/1", **head}
+        self._name = name
+        self._rows = 0
+        self.tail: dict[str, Any] = {}
+
+    def add(self, row: str) -> None:
+        """The next row, as JSON."""
+        self._begin()
+        sys.stdout.write(f"{',' if self._rows else ''}\n{row}")
+        self._rows += 1
+
+    def _begin(self) -> None:
+        if not self._rows:
+            sys.stdout.write(f"{json.dumps(self._head)[:-1]}, {json.dumps(self._name)}: [")
+
+    def close(self, warnings: list[str], error: MemctlError | None) -> None:
+        """Writes what comes behind the rows."""
+        self._begin()
+        tail = self.tail | {"warnings": warnings}
+        if error is not None:
+            tail["error"] = _error(error)
+        sys.stdout.write(f"\n], {json.dumps(tail)[1:]}\n")
+
+
+def _error(error: MemctlError) -> dict[str, Any]:
+    return {"code": error.code, "message": error.message, "hint": error.hint}
+
+
+def message_json(message: bytes) -> str:
+    """The JSON of a message on one line, in ASCII; a huge one is not copied more than once."""
+    if message.isascii() and b"\n" not in message and b"\r" not in message:
+        return message.decode("ascii")
+    return json.dumps(codec.loads(message))
 
 
 def write_ndjson(rows: list[dict[str, Any]]) -> None:
@@ -29,13 +70,24 @@ def write_ndjson(rows: list[dict[str, Any]]) -> None:
 
 
 def write_csv(rows: list[dict[str, Any]]) -> None:
-    """A header line and a line a row; what is no text or number is written as JSON."""
-    if not rows:
-        return
-    writer = csv.DictWriter(sys.stdout, list(rows[0]), lineterminator="\n")
-    writer.writeheader()
+    """A header line and a line a row."""
+    written = CsvRows()
     for row in rows:
-        writer.writerow({name: _cell(value) for name, value in row.items()})
+        written.add(row)
+
+
+class CsvRows:
+    """Rows as they come, below a header line; what is no text or number is written as JSON."""
+
+    def __init__(self) -> None:
+        self._writer: csv.DictWriter[str] | None = None
+
+    def add(self, row: dict[str, Any]) -> None:
+        """The next row."""
+        if self._writer is None:
+            self._writer = csv.DictWriter(sys.stdout, list(row), lineterminator="\n")
+            self._writer.writeheader()
+        self._writer.writerow({name: _cell(value) for name, value in row.items()})
 
 
 def _cell(value: Any) -> str | int | float:

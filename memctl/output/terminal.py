@@ -19,6 +19,8 @@ from memctl.output.report import Report
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
 
+    from memctl.output.formats import Listing
+
 WIDE = 10_000
 """Columns of a table that is piped: never cut."""
 
@@ -57,6 +59,8 @@ class Output:
     quiet: bool = False
     verbose: bool = False
     report: Report | None = None
+    listing: Listing | None = None
+    """A report in JSON of which rows may have been written; it goes before ``report``."""
     warnings: list[str] = field(default_factory=list)
 
     def console(self) -> Console:
@@ -116,6 +120,10 @@ class Output:
 
     def emit(self, error: MemctlError | None = None) -> None:
         """Writes the report; with an error, as far as there is something to report."""
+        if self.listing is not None:
+            self.listing.close(self.warnings, error)
+            self.listing = None
+            return
         if self.report is None:
             return
         from memctl.output import formats  # only a run that reports needs them
@@ -134,7 +142,7 @@ class Output:
 
     def fail(self, error: MemctlError, command: str = "") -> None:
         """Reports how far a run came, then why it ended."""
-        if self.report is None and self.format is Format.JSON:
+        if self.listing is None and self.report is None and self.format is Format.JSON:
             self.report = Report(command, dict, list, lambda: None)
         self.emit(error)
         more = {"code": error.code} if self.log_format is LogFormat.JSON else {}

@@ -1,0 +1,135 @@
+"""What the model of an agent is sent of its memory.
+
+As ``get_memory`` of AgentScope has it (``memory/_working_memory`` of 1.0.21): the summary as a
+message of the user, then the messages.  An agent with compression asks for those that are not
+marked ``compressed``, one without it for all (``agent/_react_agent.py``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable
+from dataclasses import dataclass
+
+from memctl import codec
+from memctl.errors import NotFound, UsageError
+from memctl.model import Entry, MemoryInfo, MemoryKey
+from memctl.ops.compress.history import PER_MESSAGE
+from memctl.ops.compress.transcript import said
+from memctl.ops.doctor.messages import look
+from memctl.ops.known_marks import COMPRESSED
+from memctl.selection import Selection
+from memctl.store import Store
+from memctl.streams import closing
+
+SHARED_KINDS = frozenset({"sqlite", "postgresql", "mysql"})
+"""Where AgentScope reads a session whoever its users are (``_sqlalchemy_memory.py``)."""
+
+IN_REDIS = "_MemoryMark.COMPRESSED"
+"""What AgentScope's own agents call ``compressed`` in a RedisMemory on Python 3.11 or later.
+
+It formats the members of an enumeration into its keys (``_redis_memory.py``), which give their
+values on older ones only.
+"""
+
+_NAMED = 3
+"""How many memories are named where one was meant."""
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """A message as the model gets it.
+
+    ``tokens`` are counted as ``compress`` counts them; a message with a ``fault``, which AgentScope
+    cannot load, has none.  ``summary`` tells that it stands for what was compressed.
+    """
+
+    entry: Entry
+    tokens: int
+    fault: str = ""
+    summary: bool = False
+
+
+async def find(store: Store, where: Selection) -> MemoryInfo:
+    """The one memory that is selected.
+
+    Raises:
+        NotFound: there is none.
+        UsageError: there are several.
+        MemctlError: as ``Store.memories``.
+    """
+    if store.ambiguous and where.users and where.sessions:
+        pairs = [(user, session) for user in where.users for session in where.sessions]
+        store.expect([MemoryKey(*pair) for pair in pairs])
+    found: list[MemoryInfo] = []
+    async with closing(store.memories(where)) as infos:
+        async for info in infos:
+            found.append(info)
+            if len(found) > _NAMED:
+                break
+    if not found:
+        asked = ", ".join(repr(name) for name in sorted(where.users | where.sessions))
+        raise NotFound(
+            f"{store.label} has no memory" + (f" of {asked}" if asked else ""),
+            "memctl inspect lists what there is",
+        )
+    if len(found) > 1:
+        names = [str(info.key) for info in found[:_NAMED]] + ["more"] * (len(found) > _NAMED)
+        raise UsageError(
+            f"several memories are selected: {', '.join(names)}",
+            "a context is that of one: give --user and --session, and --path where a session "
+            "has several",
+        )
+    return found[0]
+
+
+async def sharers(store: Store, key: MemoryKey) -> list[str]:
+    """Other users of the same session, whose messages the agent reads as its own.
+
+    Raises:
+        MemctlError: as ``Store.headers``.
+    """
+    if store.kind not in SHARED_KINDS:
+        return []
+    async with closing(store.headers(Selection(sessions=frozenset({key.session})))) as memories:
+        return [memory.key.user async for memory in memories if memory.key.user != key.user]
+
+
+def compressed_marks(store: Store) -> frozenset[str]:
+    """The marks of messages that an agent with compression does not read."""
+    return frozenset({COMPRESSED, IN_REDIS} if store.kind == "redis" else {COMPRESSED})
+
+
+async def parts(
+    store: Store, key: MemoryKey, count: Callable[[str], int], *, everything: bool
+) -> AsyncIterator[Part]:
+    """The context of a memory, message after message; ``count`` counts the tokens of a text.
+
+    With ``everything``, that of an agent without compression.
+
+    Raises:
+        MemctlError: as ``Store.read``.
+    """
+    where = Selection(keys=frozenset({key}))
+    async with closing(store.headers(where)) as memories:
+        async for memory in memories:
+            if memory.summary:
+                yield _summary(memory.summary, count)
+    if not everything:
+        where = Selection(keys=where.keys, exclude_marks=compressed_marks(store))
+    async with closing(store.read(where)) as pages:
+        async for page in pages:
+            for entry in page.entries:
+                yield _part(entry, count)
+
+
+def _summary(text: str, count: Callable[[str], int]) -> Part:
+    message = codec.dumps({"name": "user", "role": "user", "content": text})
+    return Part(Entry("", message), count(text), summary=True)
+
+
+def _part(entry: Entry, count: Callable[[str], int]) -> Part:
+    fault = look(entry.message).fault
+    if fault:
+        return Part(entry, 0, fault)
+    turn = said(entry.message).turn
+    return Part(entry, count(f"{turn.speaker}\n{turn.text}") + PER_MESSAGE)

@@ -1,0 +1,158 @@
+"""``memctl context``: what the model of an agent is sent."""
+
+from __future__ import annotations
+
+import asyncio
+import csv
+import io
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tokenizers import Tokenizer
+from tokenizers.models import WordLevel
+from tokenizers.pre_tokenizers import Whitespace
+
+from memctl.model import Entry, MemoryKey
+from tests.commands.conftest import FRIDAY, Run, fails, fill, report
+from tests.conformance import samples
+
+ONE = MemoryKey("ada", "one")
+NAMED = ("--user", "ada", "--session", "one")
+
+
+@pytest.fixture
+def memory(tmp_path: Path) -> str:
+    """An archive with a memory of 30 messages, every third compressed, and a summary; another."""
+    entries = [
+        samples.entry(f"m{number}", number, ("compressed",) if number % 3 == 0 else ("x",))
+        for number in range(30)
+    ]
+    path = tmp_path / "a.ndjson"
+    memories = {ONE: entries, MemoryKey("bob", "one"): samples.entries(2)}
+    asyncio.run(fill(str(path), memories, summary="It was\x1b[2J long."))
+    return str(path)
+
+
+def test_the_summary_then_what_is_not_compressed(run: Run, memory: str) -> None:
+    found = report(run("context", memory, *NAMED, "--json"))
+    summary, *messages = found["messages"]
+    assert summary["message"] == {
+        "name": "user",
+        "role": "user",
+        "content": "It was\x1b[2J long.",
+    }
+    assert (summary["id"], summary["summary"]) == (None, True)
+    assert [row["id"] for row in messages] == [f"m{n}" for n in range(30) if n % 3]
+    assert all(row["marks"] == ["x"] and row["message"]["id"] == row["id"] for row in messages)
+    assert found["left_out"] == 10
+    assert found["tokens"] == {
+        "summary": summary["tokens"],
+        "messages": sum(row["tokens"] for row in messages),
+        "total": sum(row["tokens"] for row in found["messages"]),
+        "counted_by": "estimate",
+    }
+
+
+def test_an_agent_without_compression(run: Run, memory: str) -> None:
+    found = report(run("context", memory, *NAMED, "--all", "--json"))
+    assert [row["id"] for row in found["messages"]] == [None, *(f"m{n}" for n in range(30))]
+    assert (found["all"], found["left_out"]) == (True, 0)
+
+
+def test_everything_compressed_leaves_the_summary(run: Run, tmp_path: Path) -> None:
+    path = tmp_path / "a.db"
+    folder = tmp_path / "states"
+    store = f"sqlite:///{path}?state={folder}"
+    asyncio.run(fill(store, {ONE: [samples.entry("m", 1, ("compressed",))]}, summary="All of it."))
+    found = report(run("context", store, *NAMED, "--json"))
+    assert [row["message"]["content"] for row in found["messages"]] == ["All of it."]
+    assert report(run("context", path, *NAMED, "--json"))["messages"] == []
+
+
+def test_tokens_are_those_of_compress(run: Run) -> None:
+    found = report(run("context", FRIDAY, "--json"))
+    dry = report(run("compress", FRIDAY, "--dry-run", "--keep-recent", "1", "--json"))
+    assert found["tokens"]["total"] == dry["tokens"]["before"]
+
+
+def test_a_tokenizer_counts(run: Run, tmp_path: Path) -> None:
+    words = Tokenizer(WordLevel({"?": 0}, unk_token="?"))
+    words.pre_tokenizer = Whitespace()
+    tokenizer = tmp_path / "tokenizer.json"
+    words.save(str(tokenizer))
+    config = tmp_path / "config.toml"
+    config.write_text(
+        f'[summarizers.big]\nkind = "openai"\nmodel = "m"\ntokenizer = "{tokenizer}"\n'
+        'api_key_env = "NOT_SET"\n'
+    )
+    found = report(run("--config", config, "context", FRIDAY, "--summarizer", "big", "--json"))
+    assert found["tokens"]["counted_by"] == str(tokenizer)
+    estimated = report(run("context", FRIDAY, "--json"))
+    assert found["tokens"]["total"] != estimated["tokens"]["total"]
+    fails(run("context", FRIDAY, "--summarizer", "bug"), 2, "no summarizer named 'bug'")
+
+
+def test_lines_and_cells(run: Run, memory: str) -> None:
+    whole = report(run("context", memory, *NAMED, "--json"))["messages"]
+    done = run("context", memory, *NAMED, "--format", "ndjson")
+    assert [json.loads(line) for line in done.stdout.splitlines()] == whole
+    done = run("context", memory, *NAMED, "--format", "csv")
+    rows = list(csv.DictReader(io.StringIO(done.stdout)))
+    assert [int(row["tokens"]) for row in rows] == [row["tokens"] for row in whole]
+    assert [row["number"] for row in rows][:3] == ["0", "1", "2"]
+    assert rows[0]["text"] == "It was\x1b[2J long."
+
+
+def test_a_person_reads_it(run: Run, memory: str) -> None:
+    lines = run("context", memory, *NAMED).stdout.splitlines()
+    assert lines[0] == "── ada / one"
+    assert lines[1].startswith("#0 user (user)  ")
+    assert lines[2] == r"   It was\x1b[2J long."
+    assert lines[3].startswith("#1 ")
+    assert lines[3].endswith(" tokens")
+    assert lines[-1].startswith("20 messages; ")
+    assert lines[-1].endswith("10 compressed messages left out: --all shows them")
+
+
+def test_one_memory_must_be_selected(run: Run, memory: str) -> None:
+    fails(run("context", memory), 2, "'ada'/'one', 'bob'/'one'", "--user and --session")
+    fails(run("context", memory, "--user", "eve"), 4, "has no memory of 'eve'")
+    fails(run("context", Path(memory).with_name("none.db")), 4)
+    assert report(run("context", memory, "--user", "bob", "--json"))["user"] == "bob"
+
+
+def test_several_memories_of_a_session(run: Run, tmp_path: Path) -> None:
+    state = json.loads(FRIDAY.read_text())
+    path = tmp_path / "s.json"
+    path.write_text(json.dumps({"a": {"memory": state}, "b": {"memory": state}}))
+    fails(run("context", path), 2, "(a.memory)", "--path")
+    found = report(run("context", path, "--path", "b.memory", "--json"))
+    assert len(found["messages"]) == len(report(run("context", FRIDAY, "--json"))["messages"])
+
+
+def test_what_agentscope_cannot_load_is_said(run: Run, tmp_path: Path) -> None:
+    path = tmp_path / "a.ndjson"
+    broken: list[Entry] = [
+        samples.entry("good", 1),
+        Entry("bad", b'{"id": "bad", "name": "n", "role": "robot", "content": "x"}'),
+    ]
+    asyncio.run(fill(str(path), {ONE: broken}))
+    found = report(run("context", path, "--json"))
+    rows: list[dict[str, Any]] = found["messages"]
+    assert [bool(row["fault"]) for row in rows] == [False, True]
+    assert rows[1]["tokens"] == 0
+    assert found["warnings"] == [
+        "AgentScope cannot load 1 message, and fails: 'bad': its role is none of user, assistant, "
+        "system"
+    ]
+    assert "AgentScope cannot load it: its role" in run("context", path).stdout
+
+
+def test_a_shared_session_is_said(run: Run, database: str) -> None:
+    memories = {ONE: samples.entries(3), MemoryKey("bob", "one"): samples.entries(2)}
+    asyncio.run(fill(database, memories))
+    found = report(run("context", database, *NAMED, "--json"))
+    assert [row["id"] for row in found["messages"]] == ["m0000000", "m0000002"]
+    assert "its agent also reads the messages of 'bob'" in found["warnings"][0]

@@ -1,0 +1,83 @@
+"""``memctl context`` shows what AgentScope's memory hands out, and its agent sends to its model."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import Result
+
+from memctl.ops.context import IN_REDIS
+from tests.conftest import Servers
+from tests.doctor.histories import said
+from tests.interop.client import AgentScope
+from tests.interop.test_migrate import PLACES
+
+Run = Callable[..., Result]
+
+WITH_STATES: dict[str, Callable[[Path, Servers], str]] = {
+    "sqlite": lambda folder, servers: f"{PLACES['sqlite'](folder, servers)}?state={folder}/states",
+    "postgresql": lambda folder, servers: (
+        f"{PLACES['postgresql'](folder, servers)}?state={folder}/states"
+    ),
+    "redis": lambda _, servers: f"{servers.redis.fresh()}?prefix=app:&state=redis",
+    "redis_session": PLACES["redis_session"],
+    "json_session": PLACES["json_session"],
+}
+SUMMARY = "<system-info>They spoke of Kyoto. 😀</system-info>"
+NEVER = {"threshold": 10**9, "keep_recent": 1, "summary": {}}
+"""Compression that is enabled and has nothing to do yet."""
+
+
+def memory(mark: str) -> dict[str, Any]:
+    """Six messages with the mark, three without it, and a summary."""
+    kinds: list[tuple[str, tuple[str, ...]]] = [("user", (mark,)), ("assistant", (mark, "x"))] * 3
+    kinds += [("user", ()), ("assistant", ("x",)), ("user", ("hint",))]
+    messages = [
+        said(f"m{number}", f"message {number} 京都", role, marks)
+        for number, (role, marks) in enumerate(kinds)
+    ]
+    return {"user": "alice", "session": "s1", "summary": SUMMARY, "messages": messages}
+
+
+def sent(run: Run, place: str, *options: str) -> list[dict[str, Any]]:
+    """What memctl says that the model is sent."""
+    named = ("--user", "alice", "--session", "s1", "--json")
+    done = run("context", place, *named, *options)
+    assert done.exit_code == 0, done.output
+    return [row["message"] for row in json.loads(done.stdout)["messages"]]
+
+
+@pytest.mark.parametrize("kind", WITH_STATES)
+def test_it_is_what_the_model_is_sent(
+    agentscope: AgentScope, run: Run, servers: Servers, tmp_path: Path, kind: str
+) -> None:
+    place = WITH_STATES[kind](tmp_path, servers)
+    # What an agent calls compressed in Redis, on the Python that these tests run with.
+    mark = IN_REDIS if kind == "redis" else "compressed"
+    agentscope.write(place, [memory(mark)])
+    about = {"user": "alice", "session": "s1"}
+    [seen] = agentscope.read(place, [{**about, "marks": [mark]}])
+    summary, *messages = sent(run, place)
+    assert summary == {"name": "user", "role": "user", "content": seen["summary"]}
+    left = set(seen["excluded"][mark])
+    assert messages == [one for one in seen["messages"] if one["id"] in left]
+    assert sent(run, place, "--all")[1:] == seen["messages"]
+    for options, compression in (((), NEVER), (("--all",), None)):
+        say, _ = said(f"new{options}", "And now?", "user")
+        expected = [*sent(run, place, *options), say]
+        asked = {**about, "say": say, "compression": compression}
+        [prompt, *_] = agentscope.reply(place, asked)["prompts"]
+        assert texts(prompt[1:]) == texts(expected)
+
+
+def texts(messages: list[dict[str, Any]]) -> list[tuple[str, str]]:
+    """Roles and texts of messages, as AgentScope keeps them or as a model gets them."""
+    return [
+        (one["role"], content if isinstance(content, str) else content[0]["text"])
+        for one in messages
+        for content in [one["content"]]
+    ]
