@@ -11,6 +11,7 @@ from memctl.commands._changing import Changing
 from memctl.commands._context import Run
 from memctl.commands._reports import ChangeOutcome
 from memctl.errors import Unavailable
+from memctl.journal.changes import ChangesWriter
 from memctl.journal.runs import Journal
 from memctl.location import Location
 from memctl.ops.chosen import scope
@@ -150,25 +151,31 @@ class Compressing(Changing):
             journal.writer(growing=True) as writer,
             self._output.summarising(outcome.changes.planned.memories) as watching,
         ):
+            commits = Commits(store, spool, self._summarizer, writer, self._report, watching)
             try:
                 async with self._summarizer as summarizer:
                     outcome.begun = True
                     outcome.run = self._record.id if self._backup else None
                     work = Work(spool, self._wanted, summarizer, self._report, self._stop)
-                    await work.run(
-                        Commits(store, spool, summarizer, writer, self._report, watching)
-                    )
+                    await work.run(commits)
             except Unavailable as error:
                 raise self._cut_short(error) from error
             finally:
-                if writer.memories:
-                    self._written = True
-                    writer.finish()
+                self._written = commits.begun
+                if commits.begun:
+                    self._finish(writer)
         if self._report.over_budget:
             self._output.warn(
                 f"{count(self._report.over_budget, 'memory')} left for --max-cost: run again, or "
                 "allow more"
             )
+
+    def _finish(self, writer: ChangesWriter) -> None:
+        try:
+            writer.finish()
+        except Unavailable as error:
+            # What was committed is synced, and can be undone from what there is of the file.
+            self._output.warn(f"the record of the run has no end: {error.message}")
 
     def _close(self, journal: Journal) -> None:
         if not self._written:

@@ -43,6 +43,8 @@ class Commits:
         self._writer = writer
         self._report = report
         self._watching = watching
+        self.begun = False
+        """Whether anything is written down, and so may be in the store."""
 
     async def run(self, ready: asyncio.Queue[Done | None]) -> None:
         """Commits what comes out of the queue, until None does.
@@ -65,6 +67,7 @@ class Commits:
 
     async def _commit(self, group: list[Done]) -> None:
         await asyncio.to_thread(self._write_down, group)
+        self.begun = True
         waiting = {done.case.memory.key: done for done in group}
         changes = {key: Changes() for key in waiting}
         async with closing(self._store.edit(self._edits(group, changes))) as tallies:
