@@ -116,7 +116,6 @@ class Work:
                 await self._ready.put(done(case, self._render(found), self._wanted.mode))
             finally:
                 self._budget.settle(case)
-            self._answered.set()
 
     def _next(self) -> Case | None:
         """The next memory that the budget allows."""
@@ -145,6 +144,7 @@ class Work:
         return render_free(found) if isinstance(found, str) else found.render(self._wanted.template)
 
     def _spend(self, usage: Usage) -> None:
+        self._answered.set()
         report = self._report
         report.calls += 1
         report.usage = report.usage.plus(usage)
