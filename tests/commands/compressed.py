@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import os
 import re
-from collections.abc import Iterable
+from collections import Counter
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
 from memctl.model import Entry, MemoryKey
 from memctl.store import Capability
-from tests.commands.places import held, put
+from tests.commands.places import Held, held, put
 from tests.conformance.backends import Place
 from tests.conformance.samples import entry, sample
+from tests.summarizers.server import SUMMARY, ModelServer, says
 
 MODES = ["mark", "message", "replace"]
 
@@ -90,3 +93,48 @@ def model(url: str, **options: Any) -> str:
 
 def _toml(value: object) -> str:
     return f"'{value}'" if isinstance(value, str) else str(value)
+
+
+Words = Callable[..., list[object]]
+ANSWER = says(SUMMARY)
+
+
+def memories(place: Place, count: int) -> Held:
+    """Fills a place with small memories that the model can tell apart; what it holds then."""
+    put(
+        place,
+        [
+            sample(
+                MemoryKey("u", f"s{n:03}"), [one._replace(marks=()) for one in talk(range(6), n)]
+            )
+            for n in range(count)
+        ],
+    )
+    return held(place)
+
+
+def asked(server: ModelServer) -> Counter[int]:
+    """How often each memory was sent to the model."""
+    found: Counter[int] = Counter()
+    for request in server.requests:
+        found.update({int(number) for number in re.findall(r"MEMORY(\d+)", request.user)})
+    return found
+
+
+def compressed(place: Place, before: Held) -> set[int]:
+    """The numbers of the memories that have a summary; the others must be as they were."""
+    done = set()
+    now = held(place)
+    for number, key in enumerate(sorted(now)):
+        if now[key] == before[key]:
+            continue
+        assert SUMMARY["task_overview"] in summary_of(place, key)
+        assert list(rest_of(place, key).values()) == [("compressed",)] * 3 + [()] * 3
+        assert [id for id, _, _ in now[key][2]][-6:] == [id for id, _, _ in before[key][2]]
+        done.add(number)
+    return done
+
+
+def runs_folder() -> Path:
+    """Where what runs change is kept."""
+    return Path(os.environ["XDG_STATE_HOME"]) / "memctl" / "runs"

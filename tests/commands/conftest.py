@@ -14,10 +14,12 @@ from typer.testing import Result
 from memctl import location
 from memctl.model import Entry, MemoryKey
 from memctl.registry import make_store
+from tests.commands.compressed import configure, model
 from tests.conformance import samples
 from tests.conformance.backends import BACKENDS, Backend, Place, new_place
 from tests.conformance.drive import write_all
 from tests.conftest import Servers
+from tests.schemas import check
 
 Run = Callable[..., Result]
 FRIDAY = Path(__file__).parents[2] / "examples" / "friday.json"
@@ -35,6 +37,23 @@ async def fill(text: str, memories: dict[MemoryKey, list[Entry]], **about: Any) 
 def database(tmp_path: Path) -> str:
     """A place for a SQLite database."""
     return f"sqlite:///{tmp_path}/agents.db"
+
+
+@pytest.fixture
+def sqlite(one: Callable[[str], Place]) -> Place:
+    """A SQLite database with nothing in it."""
+    return one("sqlite")
+
+
+@pytest.fixture
+def by_model(tmp_path: Path) -> Callable[..., list[object]]:
+    """Gives the words of a compress by the model at an address."""
+
+    def words(store: str, url: str, *more: object, **options: Any) -> list[object]:
+        path = configure(tmp_path, model(url, **options))
+        return ["--config", path, "compress", store, "--summarizer", "model", *more, "--json"]
+
+    return words
 
 
 @pytest.fixture
@@ -64,9 +83,10 @@ def one(tmp_path: Path, servers: Servers) -> Callable[[str], Place]:
 
 
 def report(result: Result, code: int = 0) -> dict[str, Any]:
-    """The JSON report of a run that ended with ``code``."""
+    """The JSON report of a run that ended with ``code``; it is as its schema says."""
     assert result.exit_code == code, (result.exit_code, result.stdout, result.stderr)
     found: dict[str, Any] = json.loads(result.stdout)
+    check(found)
     return found
 
 

@@ -15,6 +15,7 @@ from memctl.model import MemoryKey
 from tests.commands.compressed import (
     CODES,
     MODES,
+    Words,
     codes_in,
     configure,
     fill,
@@ -34,7 +35,7 @@ OLD = [0, 2, 3, 4, 5, 6, 7, 8]
 
 
 @pytest.fixture
-def by_codes(tmp_path: Path) -> Callable[..., list[object]]:
+def by_codes(tmp_path: Path) -> Words:
     """The words of a compress by the summarizer ``codes``."""
     path = configure(tmp_path, CODES)
 
@@ -42,9 +43,6 @@ def by_codes(tmp_path: Path) -> Callable[..., list[object]]:
         return ["--config", path, "compress", store, "--summarizer", "codes", *more, "--json"]
 
     return words
-
-
-Words = Callable[..., list[object]]
 
 
 @pytest.mark.parametrize("mode", MODES)
