@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import os
-import pwd
 import socket
 from datetime import UTC, datetime
 from functools import cache
+
+from memctl.system import user_name
 
 
 @cache
@@ -17,12 +18,4 @@ def holder() -> str:
     first to go where a server cuts it off.
     """
     now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-    return f"pid {os.getpid()} since {now} on {socket.gethostname()} ({_user()})"
-
-
-def _user() -> str:
-    number = os.getuid()
-    try:
-        return pwd.getpwuid(number).pw_name
-    except KeyError:  # as in a container that runs under any number
-        return f"uid {number}"
+    return f"pid {os.getpid()} since {now} on {socket.gethostname()} ({user_name()})"

@@ -9,6 +9,7 @@ from collections.abc import AsyncIterator, Coroutine
 from contextlib import asynccontextmanager
 from typing import Any, TypeVar
 
+from memctl import system
 from memctl.errors import Interrupted, NotFound
 from memctl.ops.stop import Stop
 from memctl.output.terminal import Output
@@ -44,8 +45,7 @@ async def _interruptible(work: Coroutine[Any, Any, T], stop: Stop) -> T:
         else:
             task.cancel()
 
-    for number in (signal.SIGINT, signal.SIGTERM):
-        loop.add_signal_handler(number, hear, number)
+    system.on_signals(loop, (signal.SIGINT, signal.SIGTERM), hear)
     try:
         return await task
     except (asyncio.CancelledError, Interrupted) as end:

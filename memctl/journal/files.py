@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import BinaryIO
 
+from memctl import system
 from memctl.errors import Unavailable
 
 _FOLDER_MODE = 0o700
@@ -57,8 +58,4 @@ def replace_file(path: Path, content: bytes) -> None:
 
 def sync_folder(path: Path) -> None:
     """Makes durable which names are in a folder."""
-    handle = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
+    system.sync_folder(path)

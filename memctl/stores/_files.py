@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-import fcntl
 import os
 import stat
 import tempfile
@@ -13,6 +12,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
+from memctl import system
 from memctl.errors import BadData, MemctlError, NotFound, Unavailable, UsageError
 from memctl.location import visible
 
@@ -36,7 +36,8 @@ class AtomicFile:
             not a regular file.
     """
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, mode: int | None = None) -> None:
+        """``mode`` is that of the file, whatever it replaces."""
         self.path = path
         self._target = os.path.realpath(path)
         with system_errors(path, "write"):
@@ -46,6 +47,8 @@ class AtomicFile:
         self._done = False
         if present is not None:
             self._take_after(present)
+        if mode is not None:
+            os.fchmod(handle, mode)
 
     def _present(self) -> os.stat_result | None:
         try:
@@ -63,12 +66,8 @@ class AtomicFile:
 
     def _take_after(self, present: os.stat_result) -> None:
         """Gives the new file the owner and the mode of the one it will replace."""
-        handle = self._file.fileno()
         try:
-            own = os.fstat(handle)
-            if (own.st_uid, own.st_gid) != (present.st_uid, present.st_gid):
-                os.fchown(handle, present.st_uid, present.st_gid)
-            os.fchmod(handle, stat.S_IMODE(present.st_mode))
+            system.take_after(self._file.fileno(), present)
         except OSError as error:
             self.discard()
             raise Unavailable(
@@ -108,6 +107,8 @@ class AtomicFile:
         """Takes the target's name.  To last, it needs ``sync`` before and ``sync_folder`` after."""
         with system_errors(self.path, "write"):
             self._file.flush()
+            if not system.POSIX:
+                self._file.close()  # Windows renames no open file
             os.replace(self._temporary, self._target)
             self._done = True
             self._file.close()  # only now, for then others may take it for a leftover
@@ -145,7 +146,7 @@ def _new_file(folder: str) -> tuple[int, str]:
     while True:
         handle, name = tempfile.mkstemp(TEMPORARY_SUFFIX, TEMPORARY_PREFIX, folder)
         try:
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            system.lock(handle)
         except BlockingIOError:
             os.close(handle)  # another run was quicker, and is about to remove it
             continue
@@ -167,9 +168,9 @@ def _sweep(folder: str) -> None:
         ]
     for path in left:
         with suppress(OSError):  # it is another user's, in use, or gone
-            handle = os.open(path, os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+            handle = os.open(path, system.WRITE_FLAGS)
             try:
-                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                system.lock(handle)
                 os.unlink(path)
             finally:
                 os.close(handle)
@@ -182,14 +183,7 @@ def sync_folder(folder: Path) -> None:
         Unavailable: the system refuses.
     """
     with system_errors(folder, "write"):
-        handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-        try:
-            os.fsync(handle)
-        except OSError as error:
-            if error.errno not in (errno.EINVAL, errno.ENOTSUP):
-                raise  # some network and FUSE file systems cannot sync a folder, nor need to
-        finally:
-            os.close(handle)
+        system.sync_folder(folder)
 
 
 @contextmanager

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import errno
-import fcntl
 import os
 import re
 import time
@@ -19,6 +18,7 @@ from functools import partial
 from hashlib import sha256
 from pathlib import Path
 
+from memctl import system
 from memctl.errors import Busy, MemctlError
 from memctl.location import same_file, visible
 from memctl.stores._files import TEMPORARY_PREFIX, system_errors
@@ -94,9 +94,7 @@ class FileLock:
         if handle is None:
             return
         with suppress(OSError):  # a file that stays is not locked, and in nobody's way
-            if _is_at(handle, self._file):
-                os.unlink(self._file)
-        os.close(handle)
+            _remove(handle, self._file)
 
     @contextmanager
     def held(self, holder: str) -> Iterator[list[str]]:
@@ -108,7 +106,7 @@ class FileLock:
 
     def _create(self, holder: str) -> bool:
         """Whether a new file of ours is there, locked and signed."""
-        flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
+        flags = system.WRITE_FLAGS | os.O_CREAT | os.O_EXCL
         try:
             handle = os.open(self._file, flags, _MODE)
         except FileExistsError:
@@ -118,7 +116,8 @@ class FileLock:
             if not (_locked(handle) and _is_at(handle, self._file)):
                 os.close(handle)
                 return False
-            os.fchmod(handle, _MODE)
+            if system.POSIX:
+                os.fchmod(handle, _MODE)  # whatever the umask is
             os.write(handle, f"{holder}\n".encode(errors="replace"))
         except BaseException:
             with suppress(OSError):  # the first error tells more
@@ -147,28 +146,41 @@ def _clear(file: Path) -> str | None:
         return None
     try:
         if not _locked(handle):
-            return os.pread(handle, _HOLDER_BYTES, 0).decode(errors="replace").strip()
-        if _is_at(handle, file):
-            os.unlink(file)
+            return system.read_at(handle, _HOLDER_BYTES, 0).decode(errors="replace").strip()
+        handle, ours = -1, handle
+        _remove(ours, file)
         return None
     finally:
+        if handle >= 0:
+            os.close(handle)
+
+
+def _remove(handle: int, file: Path) -> None:
+    """Removes the file, if it is still what has been opened, and closes it."""
+    try:
+        there = _is_at(handle, file)
+        if there and system.POSIX:
+            os.unlink(file)
+    finally:
         os.close(handle)
+    if there and not system.POSIX:  # Windows removes no open file, whoever has opened it
+        with suppress(PermissionError):
+            os.unlink(file)
 
 
 def _opened(file: Path) -> int | None:
-    flags = os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
     try:
         try:
-            return os.open(file, os.O_RDWR | flags)  # NFS locks only what can be written
+            return os.open(file, system.WRITE_FLAGS)  # NFS locks only what can be written
         except PermissionError:
-            return os.open(file, os.O_RDONLY | flags)
+            return os.open(file, system.WRITE_FLAGS & ~os.O_RDWR)
     except FileNotFoundError:
         return None
 
 
 def _locked(handle: int) -> bool:
     try:
-        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        system.lock(handle)
     except BlockingIOError:
         return False
     return True

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-import os
-import signal
 from asyncio.subprocess import PIPE, Process
 from contextlib import suppress
 
+from memctl import system
 from memctl.errors import Unavailable, UsageError
 from memctl.summarizer import (
     Answer,
@@ -161,7 +160,7 @@ async def _read(stream: asyncio.StreamReader, limit: int) -> bytes:
 async def _kill(process: Process) -> None:
     """Ends the program and all that it has started, and reaps it."""
     with suppress(ProcessLookupError):
-        os.killpg(process.pid, signal.SIGKILL)
+        system.kill_group(process.pid)
     # A second cancellation must not leave a zombie.
     await asyncio.shield(process.wait())
 

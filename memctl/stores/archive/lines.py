@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import os
 
+from memctl import system
 from memctl.stores.archive.compression import decompressed
 
 _BLOCK = 256 * 1024
@@ -23,12 +24,12 @@ class FileAt(io.RawIOBase):
         return True
 
     def read(self, size: int = -1) -> bytes:
-        data = os.pread(self._descriptor, size, self._offset)
+        data = system.read_at(self._descriptor, size, self._offset)
         self._offset += len(data)
         return data
 
     def readinto(self, buffer: bytearray | memoryview) -> int:  # type: ignore[override]
-        count = os.preadv(self._descriptor, [buffer], self._offset)
+        count = system.read_into(self._descriptor, buffer, self._offset)
         self._offset += count
         return count
 
@@ -42,7 +43,7 @@ class Lines:
     """The lines of an open file, plain or compressed.  A long one is not held twice."""
 
     def __init__(self, descriptor: int) -> None:
-        start = os.pread(descriptor, _SNIFFED, 0)
+        start = system.read_at(descriptor, _SNIFFED, 0)
         self._stream = decompressed(FileAt(descriptor), start)
         self._block = b""
         self._at = 0

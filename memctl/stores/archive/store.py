@@ -12,6 +12,7 @@ from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
+from memctl import system
 from memctl.errors import BadData, Unavailable
 from memctl.location import Location, same_file
 from memctl.model import Edit, Entry, Memory, MemoryInfo, Page, Tally, WriteMode
@@ -89,8 +90,7 @@ class ArchiveStore(Store):
             self._opened = _stamp(path)
             if self.create and self._opened is None:
                 return
-            # Without O_NONBLOCK, opening a named pipe would wait for its writer.
-            self._descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
+            self._descriptor = os.open(path, system.READ_FLAGS)
             if not stat.S_ISREG(os.fstat(self._descriptor).st_mode):
                 raise BadData(f"{self.label} is not a file", "'-' reads an archive from a pipe")
 

@@ -7,6 +7,7 @@ from urllib.parse import parse_qs, urlsplit
 import redis
 from redis import exceptions
 
+from memctl import system
 from memctl.errors import UsageError
 from memctl.location import Location
 from memctl.stores.redis.connect import log_in
@@ -71,6 +72,11 @@ def make_pool(
     names = scheme.lower().split("+")
     scheme = "unix" if "unix" in names else names[0]
     if scheme == "unix":
+        if not system.UNIX_SOCKETS:
+            raise UsageError(
+                f"{location.label} is a Unix socket, which Python does not know on this system",
+                "name the server: redis://HOST",
+            )
         rest = "//" + rest.removeprefix("//")
     try:
         number = urlsplit(scheme + colon + rest).path.strip("/")

@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 
+from memctl import system
 from memctl.errors import BadData, Failure
 from memctl.location import visible
 from memctl.stores._files import (
@@ -46,8 +47,7 @@ class FileDocument(Document):
         self.name = name or visible(str(path))
         self._path = path
         with system_errors(path, "read"):
-            # Opening a pipe would wait for somebody to write to it.
-            self._handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+            self._handle = os.open(path, system.READ_FLAGS)
         try:
             found = os.fstat(self._handle)
             if not stat.S_ISREG(found.st_mode):
@@ -69,9 +69,9 @@ class FileDocument(Document):
             return b""
         with system_errors(self._path, "read"):
             await self.verify()
-            data = os.pread(self._handle, size, start)
+            data = system.read_at(self._handle, size, start)
             while data and len(data) < size:  # a call reads no more than 2 GiB
-                data += os.pread(self._handle, size - len(data), start + len(data))
+                data += system.read_at(self._handle, size - len(data), start + len(data))
         return data
 
     async def verify(self) -> None:

@@ -1,0 +1,154 @@
+"""What operating systems do differently, in one place.
+
+memctl is tested on Linux.  What is here for other systems follows their documentation, and lets
+memctl start and read there; ``docs/platforms.md`` says what to expect.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import signal
+import sys
+import threading
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import asyncio
+
+POSIX = os.name == "posix"
+UNIX_SOCKETS = POSIX
+"""Whether asyncio connects to sockets that are files."""
+
+READ_FLAGS = (
+    os.O_RDONLY
+    | getattr(os, "O_NONBLOCK", 0)  # opening a pipe does not wait for its writer
+    | getattr(os, "O_CLOEXEC", 0)
+    | getattr(os, "O_BINARY", 0)  # Windows would take line ends for something else
+)
+"""How a file is opened that is there."""
+
+WRITE_FLAGS = os.O_RDWR | READ_FLAGS & ~os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0)
+"""How a file of memctl's own is opened; a link in its place is none."""
+
+_LOCKED_BYTE = 0x7FFF_0000
+"""Behind what others read: Windows keeps them from what is locked.  Below what it can lock."""
+_positions = threading.Lock()
+
+
+def read_at(handle: int, size: int, start: int) -> bytes:
+    """Some bytes of an open file, wherever it stands; from any thread."""
+    if hasattr(os, "pread"):
+        return os.pread(handle, size, start)
+    with _positions:
+        os.lseek(handle, start, os.SEEK_SET)
+        return os.read(handle, size)
+
+
+def read_into(handle: int, buffer: bytearray | memoryview, start: int) -> int:
+    """Fills a buffer as ``read_at`` does; how many bytes there were."""
+    if hasattr(os, "preadv"):
+        return os.preadv(handle, [buffer], start)
+    data = read_at(handle, len(buffer), start)
+    buffer[: len(data)] = data
+    return len(data)
+
+
+def lock(handle: int) -> None:
+    """Locks an open file against other processes, until it is closed.
+
+    Raises:
+        BlockingIOError: another one has locked it.
+        OSError: its file system has no locks.
+    """
+    if sys.platform == "win32":
+        import msvcrt  # there only
+
+        os.lseek(handle, _LOCKED_BYTE, os.SEEK_SET)
+        try:
+            msvcrt.locking(handle, msvcrt.LK_NBLCK, 1)
+        except PermissionError as error:
+            raise BlockingIOError(errno.EAGAIN, "another process holds the lock") from error
+        finally:
+            os.lseek(handle, 0, os.SEEK_SET)
+    else:
+        import fcntl  # not on Windows
+
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+
+
+def sync_folder(folder: str | os.PathLike[str]) -> None:
+    """Waits until the names in a folder are on the disk, where a folder can be synced.
+
+    Raises:
+        OSError: the system refuses.
+    """
+    if not POSIX:
+        return  # Windows opens no folder, and keeps names in its journal
+    handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(handle)
+    except OSError as error:
+        if error.errno not in (errno.EINVAL, errno.ENOTSUP):
+            raise  # some network and FUSE file systems cannot sync a folder, nor need to
+    finally:
+        os.close(handle)
+
+
+def take_after(handle: int, other: os.stat_result) -> None:
+    """Gives an open file the owner and the mode of another, where files have these.
+
+    Raises:
+        OSError: the system refuses.
+    """
+    if not POSIX:
+        return
+    own = os.fstat(handle)
+    if (own.st_uid, own.st_gid) != (other.st_uid, other.st_gid):
+        os.fchown(handle, other.st_uid, other.st_gid)
+    os.fchmod(handle, other.st_mode & 0o7777)
+
+
+def user_name() -> str:
+    """Who runs this process; a number where the system knows no name for it."""
+    import getpass  # only a run that locks says who it is
+
+    if not POSIX:
+        return getpass.getuser()
+    import pwd  # not on Windows
+
+    number = os.getuid()
+    try:
+        return pwd.getpwuid(number).pw_name
+    except KeyError:  # as in a container that runs under any number
+        return f"uid {number}"
+
+
+def kill_group(pid: int) -> None:
+    """Ends a process that was started with ``start_new_session``, and what it has started.
+
+    On Windows it ends alone.
+
+    Raises:
+        ProcessLookupError: it has ended.
+    """
+    if POSIX:
+        os.killpg(pid, signal.SIGKILL)
+    else:
+        os.kill(pid, signal.SIGTERM)
+
+
+def on_signals(
+    loop: asyncio.AbstractEventLoop,
+    numbers: Iterable[signal.Signals],
+    hear: Callable[[signal.Signals], None],
+) -> None:
+    """Has ``hear`` called in the loop when a signal comes."""
+    for number in numbers:
+        try:
+            loop.add_signal_handler(number, hear, number)
+        except NotImplementedError:  # the loops of Windows
+            signal.signal(
+                number, lambda got, _: loop.call_soon_threadsafe(hear, signal.Signals(got))
+            )
