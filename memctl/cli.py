@@ -13,7 +13,7 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperCommand, TyperGroup
 
-from memctl import __version__
+from memctl import __version__, plugins
 from memctl.commands._context import Run
 from memctl.errors import MemctlError, Unavailable
 from memctl.output.terminal import Color, Format, LogFormat, Output
@@ -37,9 +37,11 @@ COMMANDS = {
 
 
 class LazyCommands(MutableMapping[str, Any]):
-    """The commands by name, each imported when it is looked up."""
+    """The commands by name, each imported when it is looked up; plugins where memctl has none."""
 
     def __getitem__(self, name: str) -> TyperCommand:
+        if name not in COMMANDS:
+            return _plugin(name)
         module, _ = COMMANDS[name]
         return import_module(f"memctl.commands.{module}").command()  # type: ignore[no-any-return]
 
@@ -64,11 +66,16 @@ class Memctl(TyperGroup):
         self.commands = LazyCommands()
 
     def list_commands(self, ctx: Any) -> list[str]:  # noqa: ARG002 - the signature of Typer
-        return list(COMMANDS)
+        return [*COMMANDS, *_plugins()]
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:  # noqa: ARG002 - the same
         with formatter.section("Commands"):
             formatter.write_dl([(name, line) for name, (_, line) in COMMANDS.items()])
+        if found := _plugins():
+            from memctl.commands import _plugin as theirs  # most have none
+
+            with formatter.section("Commands of plugins"):
+                formatter.write_dl([(name, theirs.line(name)) for name in found])
 
     def invoke(self, ctx: Any) -> Any:
         try:
@@ -92,6 +99,23 @@ class Memctl(TyperGroup):
                 raise
             _output(ctx).fail(_unforeseen(error), ctx.invoked_subcommand)
             raise typer.Exit(1) from error
+
+
+def _plugins() -> list[str]:
+    return [name for name in plugins.names(plugins.COMMANDS) if name not in COMMANDS]
+
+
+def _plugin(name: str) -> TyperCommand:
+    """The command of a plugin.
+
+    Raises:
+        KeyError: there is none, as of a mapping.
+    """
+    if name not in _plugins():
+        raise KeyError(name)
+    from memctl.commands import _plugin as theirs  # most have none
+
+    return theirs.command(name)
 
 
 def _output(ctx: Any) -> Output:
@@ -155,7 +179,7 @@ def main() -> None:
     try:
         app()
     except BrokenPipeError:
-        sys.exit(128 + signal.SIGPIPE)
+        sys.exit(128 + getattr(signal, "SIGPIPE", 13))  # Windows does not have it
     finally:
         _flush()
 

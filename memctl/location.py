@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from urllib.parse import SplitResult, parse_qsl, quote, unquote, urlencode, urlsplit
 
+from memctl import plugins
 from memctl.errors import UsageError
 
 ARCHIVE_SUFFIXES = (".ndjson", ".ndjson.gz", ".ndjson.zst")
@@ -75,6 +76,9 @@ def _parse_path(text: str) -> Location:
         return Location("sqlite", text, path=path)
     if name.endswith(".json"):
         return Location("state", text, path=path)
+    ending = path.suffix[1:].lower()
+    if ending and ending in plugins.names(plugins.STORES):
+        return Location(ending, text, path=path)
     if path.is_file():
         raise UsageError(
             f"{text!r} has no ending that memctl knows",
@@ -88,6 +92,8 @@ def _parse_url(text: str) -> Location:
     parts = _split(text)
     scheme = parts.scheme.lower()
     kind = _KIND_OF_SCHEME.get(scheme) or _KIND_OF_SCHEME.get(scheme.split("+")[0])
+    if kind is None and scheme in plugins.names(plugins.STORES):
+        kind = scheme
     if kind is None:
         raise UsageError(
             f"memctl knows no store {visible(scheme)}://",

@@ -10,6 +10,7 @@ from dataclasses import replace
 from importlib import import_module
 
 from memctl import location as locations
+from memctl import plugins
 from memctl.errors import UsageError
 from memctl.location import Location
 from memctl.store import Store
@@ -33,8 +34,11 @@ def store_class(kind: str) -> type[Store]:
     """The class that serves a kind.
 
     Raises:
-        UsageError: its driver is an extra that is not installed.
+        UsageError: its driver is an extra that is not installed, or it is a plugin's and cannot be
+            loaded.
     """
+    if kind not in KINDS:
+        return _plugin(kind)
     module, name = KINDS[kind]
     try:
         found: type[Store] = getattr(import_module(module), name)
@@ -46,6 +50,13 @@ def store_class(kind: str) -> type[Store]:
             f"{kind} needs the driver {error.name!r}, which is not installed",
             f"pip install 'agentscope-memctl[{extra}]'",
         ) from error
+    return found
+
+
+def _plugin(kind: str) -> type[Store]:
+    found = plugins.load(plugins.STORES, kind)
+    if not (isinstance(found, type) and issubclass(found, Store)):
+        raise UsageError(f"the plugin {kind!r} is no store", "its class derives from memctl.Store")
     return found
 
 

@@ -7,12 +7,13 @@ from typing import Any
 import typer
 from typer.core import TyperCommand
 
+from memctl import plugins
 from memctl.commands._context import choose_format, this_run
 from memctl.commands._options import FormatOption, JsonOption, build
 from memctl.errors import UsageError
 from memctl.output import tables
 from memctl.output.report import Report
-from memctl.output.terminal import Format
+from memctl.output.terminal import Format, Output
 from memctl.registry import KINDS, store_class
 
 WRITTEN_AS = {
@@ -36,6 +37,8 @@ def stores(
     output = this_run(context).output
     choose_format(output, format_, json=json)
     found = [_kind(kind) for kind in KINDS]
+    more = [kind for kind in plugins.names(plugins.STORES) if kind not in KINDS]
+    found += [_plugin(kind, output) for kind in more]
     output.report = Report(
         "stores",
         lambda: {"stores": found},
@@ -54,6 +57,17 @@ def _kind(kind: str) -> dict[str, Any]:
         return row | {"capabilities": store_class(kind).capabilities.names()}
     except UsageError as error:
         return row | {"capabilities": [], "missing": error.hint}
+
+
+def _plugin(kind: str, output: Output) -> dict[str, Any]:
+    row: dict[str, Any] = {"kind": kind, "written_as": f"{kind}://..., PATH.{kind}"}
+    try:
+        found = store_class(kind)
+    except UsageError as error:
+        output.warn(error.message)
+        return row | {"what": "a plugin", "capabilities": [], "missing": error.hint}
+    what = (found.__doc__ or "a plugin").strip().splitlines()[0]
+    return row | {"what": what.rstrip("."), "capabilities": found.capabilities.names()}
 
 
 def _able(row: dict[str, Any]) -> str:
