@@ -72,9 +72,7 @@ class AgentScope:
         [given] = self._ask(request)
         return given
 
-    def reply(
-        self, place: str, memory: dict[str, Any], *, nested: bool = False
-    ) -> dict[str, Any]:
+    def reply(self, place: str, memory: dict[str, Any], *, nested: bool = False) -> dict[str, Any]:
         """What the model of a real agent is asked for a reply: see ``agents.reply``."""
         answer: dict[str, Any]
         [answer] = self._ask(
@@ -86,13 +84,11 @@ class AgentScope:
         self, place: str, memories: list[dict[str, Any]], *, nested: bool = False
     ) -> list[dict[str, Any]]:
         """Real agents compress their memories: see ``agents.compress``."""
-        return self._ask(
-            {"do": "compress", "place": place_of(place, nested), "memories": memories}
-        )
+        return self._ask({"do": "compress", "place": place_of(place, nested), "memories": memories})
 
     @contextmanager
     def talking(
-        self, place: str, memories: list[dict[str, Any]], until: Path
+        self, place: str, memories: list[dict[str, Any]], until: Path, *, watch: bool = False
     ) -> Iterator[dict[str, Any]]:
         """Adds exchanges to memories for as long as the block lasts: see ``worker.talk``.
 
@@ -100,7 +96,7 @@ class AgentScope:
         """
         self.read(place, [])  # it may still be importing AgentScope
         request = {"do": "talk", "place": place_of(place, False), "memories": memories}
-        self._send({**request, "until": str(until)})
+        self._send({**request, "until": str(until), "watch": watch})
         said: dict[str, Any] = {}
         try:
             yield said

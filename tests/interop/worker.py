@@ -8,18 +8,19 @@ A place is ``{"kind": "sql", "url"}`` (SQLAlchemy's URL), ``{"kind": "redis", "u
 "ttl"}``, ``{"kind": "redis_session", "url"}``, ``{"kind": "state_dict", "path"}`` or ``{"kind":
 "json_session", "folder"}``; in a session the memory is at ``memory``, or with ``"nested": true`` at
 ``agent.memory``, as a real agent puts it there.  SQL and Redis may have a ``state``: the place of a
-session that is loaded and saved around each use.  A memory to write has ``user``, ``session``, ``summary`` and
-``messages``, a list of pairs of a message and its marks; one to read has ``user``, ``session`` and
-the ``marks`` to ask for.
+session that is loaded and saved around each use.  A memory to write has ``user``, ``session``,
+``summary`` and ``messages``, a list of pairs of a message and its marks; one to read has ``user``,
+``session`` and the ``marks`` to ask for.
 
 ``{"do": "call", ...}`` calls methods of each memory: ``calls`` are pairs of a name and keyword
 arguments, and the answer is what they gave, such as ``["delete_by_mark", {"mark": ["hint"]}]``.
 
 ``{"do": "reply" | "compress", ...}`` has a real agent answer, or compress its memory: see
-``agents.reply`` and ``agents.compress``; each memory may have a ``compression``, see ``agents.make``.
+``agents.reply`` and ``agents.compress``; a memory may have a ``compression``, see ``agents.make``.
 
 ``{"do": "talk", "until": PATH, ...}`` adds exchanges to memories, in turn, until there is a file at
 the path; each exchange is a question and its reply, added at once.  It answers with their numbers.
+With ``"watch": true`` it reads each memory after each exchange, and answers with what was ``torn``.
 """
 
 from __future__ import annotations
@@ -35,6 +36,7 @@ from pathlib import Path
 from typing import Any
 
 import agents
+import words
 from agentscope.agent import ReActAgent
 from agentscope.memory import AsyncSQLAlchemyMemory, InMemoryMemory, MemoryBase, RedisMemory
 from agentscope.message import Msg
@@ -155,10 +157,15 @@ async def call(memory: MemoryBase, about: dict[str, Any]) -> list[Any]:
 
 
 async def talk(
-    place: dict[str, Any], memories: list[dict[str, Any]], enough: Callable[[], bool]
-) -> int:
+    place: dict[str, Any],
+    memories: list[dict[str, Any]],
+    enough: Callable[[], bool],
+    *,
+    watch: bool = False,
+) -> dict[str, Any]:
     """Adds exchanges to the memories until it is enough; gives how many each got."""
     number = 0
+    torn: list[list[str]] = []
     async with AsyncExitStack() as stack:
         opening = [opened(place, about) for about in memories]
         talks = [(await stack.enter_async_context(one)).memory for one in opening]
@@ -171,8 +178,13 @@ async def talk(
                 reply = Msg("Friday", f"reply {number}", "assistant")
                 await memory.add([question, reply], marks=marks or None)
                 await asyncio.sleep(0.002)
+                if watch:
+                    seen = await memory.get_memory(exclude_mark="compressed")
+                    texts = [message.get_text_content() for message in seen]
+                    if words.told(texts) != words.exchanges(number + 1):
+                        torn.append(texts)
             number += 1
-    return number
+    return {"exchanges": number, "torn": torn}
 
 
 WITH_MEMORIES = {"write": write, "read": read, "call": call}
@@ -183,8 +195,8 @@ async def answer(request: dict[str, Any]) -> list[Any]:
     """Does what is asked for each memory in turn."""
     if request["do"] == "talk":
         enough = Path(request["until"]).exists
-        number = await talk(request["place"], request["memories"], enough)
-        return [{"exchanges": number}]
+        watch = request.get("watch", False)
+        return [await talk(request["place"], request["memories"], enough, watch=watch)]
     answers: list[Any] = []
     for about in request["memories"]:
         async with opened(request["place"], about) as agent:
