@@ -31,6 +31,7 @@ COMMANDS = {
     "compress": ("compress", "Sum up old messages with a configured summarizer."),
     "undo": ("undo", "Take back what a run changed."),
     "history": ("history", "List the runs that can be taken back."),
+    "help": ("help", "Explain a command, the exit codes, or the JSON of a report."),
     "stores": ("stores", "List the kinds of store and what each can hold."),
 }
 """Each command: its module and its line in the help, so that helping imports none of them."""

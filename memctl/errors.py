@@ -20,6 +20,7 @@ An error is raised once, with a hint, and rendered once, by ``memctl.cli``.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -129,3 +130,28 @@ class Interrupted(MemctlError):
 
     code = "interrupted"
     exit_code = 130
+
+
+_WITHOUT_A_CLASS = (
+    (0, "ok", "Done; also when nothing matched."),
+    (141, "closed-pipe", "Whoever reads the output has enough, such as head."),
+    (143, "interrupted", "The same, where the signal was SIGTERM."),
+)
+
+
+def exit_codes() -> list[tuple[int, str, str]]:
+    """Every exit code, its name and its meaning, in order."""
+    rows = [(kind.exit_code, kind.code, _meaning(kind)) for kind in _kinds(MemctlError)]
+    return sorted([*_WITHOUT_A_CLASS, *rows], key=lambda row: row[0])
+
+
+def _kinds(kind: type[MemctlError]) -> Iterator[type[MemctlError]]:
+    """The classes that have a name of their own."""
+    if "code" in vars(kind):
+        yield kind
+    for below in kind.__subclasses__():
+        yield from _kinds(below)
+
+
+def _meaning(kind: type[MemctlError]) -> str:
+    return (kind.__doc__ or "").strip().splitlines()[0]

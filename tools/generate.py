@@ -13,10 +13,9 @@ from pathlib import Path
 
 from typer.main import get_command
 
-from memctl import errors
 from memctl.cli import COMMANDS, app
 from memctl.commands.stores import WRITTEN_AS
-from memctl.errors import MemctlError
+from memctl.errors import exit_codes
 from memctl.ops.doctor.findings import KINDS as FINDINGS
 from memctl.ops.doctor.findings import Severity
 from memctl.registry import KINDS, store_class
@@ -88,16 +87,8 @@ def capabilities_table() -> str:
 
 
 def exit_codes_table() -> str:
-    """Every exit code, from the classes of the errors."""
-    rows = ["| 0 | ok | Done; also when nothing matched. |"]
-    kinds = [
-        kind
-        for kind in vars(errors).values()
-        if isinstance(kind, type) and issubclass(kind, MemctlError) and "code" in vars(kind)
-    ]
-    for kind in sorted(kinds, key=lambda kind: kind.exit_code):
-        line = (kind.__doc__ or "").strip().splitlines()[0]
-        rows.append(f"| {kind.exit_code} | {kind.code} | {line} |")
+    """Every exit code."""
+    rows = [f"| {number} | {name} | {meaning} |" for number, name, meaning in exit_codes()]
     return "\n".join(["| code | name | meaning |", "|--:|---|---|", *rows])
 
 

@@ -1,0 +1,86 @@
+"""``memctl help``: a command, the exit codes, or the JSON of a report."""
+
+from __future__ import annotations
+
+import difflib
+import sys
+from typing import Annotated
+
+import typer
+from rich.console import Console, ConsoleOptions, RenderResult
+from rich.text import Text
+from typer.core import TyperCommand, TyperGroup
+
+from memctl.commands._context import this_run
+from memctl.commands._options import build
+from memctl.errors import UsageError, exit_codes
+from memctl.output import schemas
+
+
+def help_(
+    context: typer.Context,
+    topic: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="TOPIC",
+            help="A command; exit-codes; or schema and a command.",
+            show_default=False,
+        ),
+    ] = None,
+) -> None:
+    """Explain a command, the exit codes, or the JSON of a report.
+
+    memctl help schema inspect prints the JSON Schema of what memctl inspect --json reports;
+    without a command it lists those that have one.
+    """
+    match topic:
+        case ["exit-codes"]:
+            this_run(context).output.console().print(_ExitCodes())
+        case ["schema"]:
+            sys.stdout.write("\n".join(schemas.names()) + "\n")
+        case ["schema", command]:
+            sys.stdout.write(schemas.text(command))
+        case _:
+            sys.stdout.write(_help_of(context, topic or []) + "\n")
+
+
+class _ExitCodes:
+    """A line a code; the meaning wrapped where the terminal ends."""
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        rows = [("code", "name", "meaning"), *((str(code), *rest) for code, *rest in exit_codes())]
+        names = max(len(name) for _, name, _ in rows)
+        for number, (code, name, meaning) in enumerate(rows):
+            head = f"{code:>4}  {name:{names}}  "
+            room = max(options.max_width - len(head), 1)
+            for line in Text(meaning, "bold" if number == 0 else "").wrap(console, room):
+                line.rstrip()
+                yield Text(head, "bold" if number == 0 else "cyan").append_text(line)
+                head = " " * len(head)
+
+
+def _help_of(context: typer.Context, words: list[str]) -> str:
+    """The help of a command, which may be below another.
+
+    Raises:
+        UsageError: there is no such command.
+    """
+    inner = context.find_root()
+    for word in words:
+        group = inner.command
+        names = group.list_commands(inner) if isinstance(group, TyperGroup) else []
+        command = group.get_command(inner, word) if isinstance(group, TyperGroup) else None
+        if command is None:
+            known = [*names, *(["exit-codes", "schema"] if inner.parent is None else [])]
+            near = difflib.get_close_matches(word, known, n=1)
+            raise UsageError(
+                f"there is no help on {' '.join(words)!r}",
+                f"did you mean {near[0]!r}?" if near else "memctl --help lists the commands",
+            )
+        inner = command.make_context(word, [], parent=inner, resilient_parsing=True)
+    return inner.get_help()
+
+
+def command() -> TyperCommand:
+    """The parser of this command."""
+    return build(help_, "help")

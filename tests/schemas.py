@@ -1,0 +1,43 @@
+"""Checks reports against the schemas that come with memctl: strictly, so that both stay true."""
+
+from __future__ import annotations
+
+import json
+from functools import cache
+from typing import Any
+
+from jsonschema import Draft202012Validator
+
+from memctl.output import schemas
+
+_ENOUGH = 1000
+"""Rows that are looked at of a long list: the others are made by the same code."""
+
+
+@cache
+def _validator(command: str, row: bool) -> Draft202012Validator:
+    schema = json.loads(schemas.text(command))
+    if row:
+        schema = {"$defs": schema["$defs"], "$ref": "#/$defs/row"}
+    return Draft202012Validator(schema)
+
+
+def check(report: dict[str, Any]) -> None:
+    """Asserts that a report is as its schema says."""
+    _, command, version = report["schema"].split("/")
+    assert version == "1"
+    short = {
+        name: value[:_ENOUGH] if isinstance(value, list) else value
+        for name, value in report.items()
+    }
+    _assert_none(_validator(command, row=False), short)
+
+
+def check_row(command: str, row: dict[str, Any]) -> None:
+    """Asserts that a line of NDJSON is as the schema of its command says."""
+    _assert_none(_validator(command, row=True), row)
+
+
+def _assert_none(validator: Draft202012Validator, value: Any) -> None:
+    errors = [f"{error.json_path}: {error.message[:300]}" for error in validator.iter_errors(value)]
+    assert not errors, errors

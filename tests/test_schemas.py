@@ -1,0 +1,140 @@
+"""The schemas of the reports: whole, strict, one for each command, and true of real output.
+
+Every report that the tests of the commands look at is checked, too: see ``commands/conftest.py``.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from jsonschema import Draft202012Validator, ValidationError
+from typer.main import get_command
+
+from memctl.cli import app
+from memctl.errors import exit_codes
+from memctl.model import MemoryKey
+from memctl.output import schemas
+from tests.commands.conftest import FRIDAY, Run, fill, report
+from tests.conformance import samples
+from tests.schemas import check_row
+
+ONE = MemoryKey("ada", "one")
+BROKEN = {"id": "bad", "name": "n", "role": "robot", "content": "x"}
+
+
+@pytest.fixture
+def filled(tmp_path: Path) -> str:
+    """A database with two memories."""
+    path = f"sqlite:///{tmp_path}/agents.db"
+    asyncio.run(fill(path, {samples.key(n): samples.entries(10 * n + 10) for n in range(2)}))
+    return path
+
+
+def reporting() -> set[str]:
+    """The commands that take ``--json``, or have commands that do."""
+    root = get_command(app)
+    context = root.make_context("memctl", [], resilient_parsing=True)
+    found = set()
+    for name in root.list_commands(context):
+        command = root.get_command(context, name)
+        below = getattr(command, "commands", None) or {name: command}
+        if any("json" in {p.name for p in one.params} for one in below.values()):
+            found.add(name)
+    return found
+
+
+def test_every_command_that_reports_has_a_schema(run: Run) -> None:
+    assert reporting() == set(schemas.names())
+    assert run("help", "schema").stdout.split() == schemas.names()
+
+
+@pytest.mark.parametrize("name", schemas.names())
+def test_a_schema_is_one_and_strict(run: Run, name: str) -> None:
+    text = run("help", "schema", name).stdout
+    schema = json.loads(text)
+    assert text == json.dumps(schema, indent=2, ensure_ascii=False) + "\n"
+    Draft202012Validator.check_schema(schema)
+    assert schema["properties"]["schema"] == {"const": f"memctl/{name}/1"}
+    codes = {code for number, code, _ in exit_codes() if number and code != "closed-pipe"}
+    assert set(schema["$defs"]["error"]["properties"]["code"]["enum"]) == codes
+    assert [place for place in loose(schema) if place not in ("marks", "roles", "message")] == []
+
+
+def loose(schema: Any, place: str = "") -> list[str]:
+    """Where a schema lets other keys through."""
+    found = []
+    if isinstance(schema, dict):
+        if schema.get("type") == "object" and schema.get("additionalProperties") is not False:
+            found.append(place)
+        for name, value in schema.items():
+            found += loose(value, name)
+    elif isinstance(schema, list):
+        found = [one for item in schema for one in loose(item, place)]
+    return found
+
+
+def test_a_key_more_is_noticed(run: Run) -> None:
+    found = report(run("stores", "--json"))
+    with pytest.raises(ValidationError):
+        Draft202012Validator(json.loads(schemas.text("stores"))).validate({**found, "more": 1})
+
+
+def test_lines_of_every_report(run: Run, tmp_path: Path, filled: str) -> None:
+    other = tmp_path / "b.ndjson"
+    bad = samples.entry("bad", 2)._replace(message=json.dumps(BROKEN).encode())
+    asyncio.run(fill(str(other), {ONE: [bad], samples.key(0): samples.entries(3)}))
+    copy = f"sqlite:///{tmp_path}/copy.db"
+    named = ("--user", "ada", "--session", "one")
+    seen = set()
+    for code, *words in (
+        (0, "inspect", filled),
+        (0, "inspect", filled, "--by", "mark"),
+        (0, "inspect", filled, "--messages"),
+        (0, "context", other, *named),
+        (0, "export", filled, "-o", tmp_path / "e.ndjson"),
+        (0, "migrate", filled, copy),
+        (0, "import", FRIDAY, copy, *named, "--lossy"),
+        (6, "verify", filled, other),
+        (6, "doctor", other),
+        (0, "mark", "list", filled),
+        (0, "mark", "add", copy, "new"),
+        (0, "compress", copy, "--mode", "message"),
+        (0, "delete", copy, "--mark", "new", "--yes"),
+        (0, "undo", "--yes"),
+        (0, "history"),
+        (0, "stores"),
+        (0, "config", "show"),
+    ):
+        done = run(*words, "--format", "ndjson")
+        assert done.exit_code == code, (words, done.output)
+        rows = [json.loads(line) for line in done.stdout.splitlines()]
+        assert rows, words
+        for row in rows:
+            check_row(str(words[0]), row)
+        seen.add(str(words[0]))
+    assert seen == set(schemas.names())
+
+
+def test_reports_of_runs_that_fail(run: Run, tmp_path: Path, filled: str) -> None:
+    none = tmp_path / "none.db"
+    for code, *words in (
+        (4, "inspect", none),
+        (4, "inspect", filled, "--messages", "--user", "nobody"),
+        (4, "context", none),
+        (4, "export", none, "-o", tmp_path / "e.ndjson"),
+        (4, "migrate", none, filled),
+        (4, "import", tmp_path / "none.json", filled),
+        (4, "verify", none, filled),
+        (4, "doctor", none),
+        (4, "delete", none, "--all", "--yes"),
+        (4, "mark", "add", none, "x"),
+        (4, "compress", none),
+        (4, "undo", "none"),
+        (2, "inspect", "unknown-alias"),
+        (2, "inspect", filled, "--messages", "--by", "user"),
+    ):
+        assert report(run(*words, "--json"), code)["error"]["message"]
