@@ -1,3 +1,94 @@
-"""memctl: looks after the memory of AgentScope agents."""
+"""memctl: looks after the memory of AgentScope agents.
+
+What is named here is the public interface for programs, described in ``docs/library.md``; each
+name is imported when it is first used, so that ``import memctl`` loads no driver.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
 
 __version__ = "0.1.0"
+
+if TYPE_CHECKING:
+    from memctl.errors import BadData as BadData
+    from memctl.errors import Busy as Busy
+    from memctl.errors import Failure as Failure
+    from memctl.errors import Interrupted as Interrupted
+    from memctl.errors import Loss as Loss
+    from memctl.errors import Lost as Lost
+    from memctl.errors import MemctlError as MemctlError
+    from memctl.errors import NotFound as NotFound
+    from memctl.errors import Unavailable as Unavailable
+    from memctl.errors import UsageError as UsageError
+    from memctl.library.changing import delete as delete
+    from memctl.library.changing import mark as mark
+    from memctl.library.compressing import compress as compress
+    from memctl.library.copying import copy as copy
+    from memctl.library.places import open_store as open_store
+    from memctl.library.reading import compare as compare
+    from memctl.library.reading import inspect as inspect
+    from memctl.library.results import Changed as Changed
+    from memctl.library.results import Compressed as Compressed
+    from memctl.library.results import Copied as Copied
+    from memctl.location import Location as Location
+    from memctl.model import Change as Change
+    from memctl.model import Edit as Edit
+    from memctl.model import Entry as Entry
+    from memctl.model import Memory as Memory
+    from memctl.model import MemoryInfo as MemoryInfo
+    from memctl.model import MemoryKey as MemoryKey
+    from memctl.model import OnConflict as OnConflict
+    from memctl.model import Page as Page
+    from memctl.model import Tally as Tally
+    from memctl.model import WriteMode as WriteMode
+    from memctl.ops.compare import CompareReport as CompareReport
+    from memctl.ops.compress.plan import Mode as Mode
+    from memctl.ops.compress.plan import Wanted as Wanted
+    from memctl.ops.delete import Pairs as Pairs
+    from memctl.ops.inspect import Catalogue as Catalogue
+    from memctl.ops.inspect import Sort as Sort
+    from memctl.selection import Selection as Selection
+    from memctl.store import Capability as Capability
+    from memctl.store import Store as Store
+    from memctl.streams import closing as closing
+    from memctl.summarizer import Settings as Settings
+    from memctl.summarizer import Summarizer as Summarizer
+    from memctl.summarizers.make import make_summarizer as make_summarizer
+
+_HOMES = {
+    "errors": "BadData Busy Failure Interrupted Loss Lost MemctlError NotFound Unavailable "
+    "UsageError",
+    "library.changing": "delete mark",
+    "library.compressing": "compress",
+    "library.copying": "copy",
+    "library.places": "open_store",
+    "library.reading": "compare inspect",
+    "library.results": "Changed Compressed Copied",
+    "location": "Location",
+    "model": "Change Edit Entry Memory MemoryInfo MemoryKey OnConflict Page Tally WriteMode",
+    "ops.compare": "CompareReport",
+    "ops.compress.plan": "Mode Wanted",
+    "ops.delete": "Pairs",
+    "ops.inspect": "Catalogue Sort",
+    "selection": "Selection",
+    "store": "Capability Store",
+    "streams": "closing",
+    "summarizer": "Settings Summarizer",
+    "summarizers.make": "make_summarizer",
+}
+_HOME_OF = {name: home for home, names in _HOMES.items() for name in names.split()}
+
+__all__ = ["__version__", *_HOME_OF]
+
+
+def __getattr__(name: str) -> Any:
+    home = _HOME_OF.get(name)
+    if home is None:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    found = getattr(import_module(f"{__name__}.{home}"), name)
+    globals()[name] = found
+    return found
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *_HOME_OF})

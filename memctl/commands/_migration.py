@@ -6,7 +6,6 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 from memctl.commands._context import Run
-from memctl.commands._recording import Recording
 from memctl.commands._reports import CopyOutcome, expected
 from memctl.commands._run import opened, refuse_absent, wait_for
 from memctl.commands._stores import make_target, writable
@@ -23,6 +22,7 @@ from memctl.ops.losses import refuse_losses
 from memctl.ops.retry import Retries
 from memctl.ops.stop import Stop
 from memctl.output.numbers import count
+from memctl.recording import Recording
 from memctl.registry import make_store
 from memctl.selection import Selection
 from memctl.store import Store

@@ -7,7 +7,6 @@ from pathlib import Path
 
 from memctl.commands._context import Run
 from memctl.commands._record import record
-from memctl.commands._recording import Recording
 from memctl.commands._reports import ChangeOutcome
 from memctl.commands._run import opened, wait_for
 from memctl.errors import Failure
@@ -17,6 +16,7 @@ from memctl.model import MemoryKey, OnConflict
 from memctl.ops.copy import CopyOptions, copy
 from memctl.ops.report import CopyReport
 from memctl.ops.undo import as_left
+from memctl.recording import Recording
 from memctl.registry import make_store
 from memctl.selection import Selection
 from memctl.store import Store

@@ -1,105 +1,15 @@
-"""What import and migrate change in a target that holds something, written down for undo."""
+"""Whether import and migrate write down what they change."""
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
-from contextlib import ExitStack, suppress
-
-from memctl.commands._context import Run as ThisRun
+from memctl.commands._context import Run
 from memctl.commands._record import record
-from memctl.errors import MemctlError
-from memctl.journal.changes import ChangesWriter
-from memctl.journal.runs import REPLACED, Journal, Keep, Run, Runs
 from memctl.location import Location
-from memctl.model import Change, Edit, Memory, Page
-from memctl.ops.report import CopyReport
-from memctl.registry import make_store
-from memctl.streams import closing
+from memctl.recording import Recording
 
 
-def recorded(run: ThisRun, command: str, argument: str, location: Location) -> Recording | None:
+def recorded(run: Run, command: str, argument: str, location: Location) -> Recording | None:
     """The record of a copy into this store; None where the copy goes to stdout."""
     if location.kind == "stdio":
         return None
     return Recording(record(run, command, argument, location), run.configuration().undo)
-
-
-class Recording:
-    """The record of one copy: messages as they are put in, memories before they are replaced."""
-
-    def __init__(self, run: Run, keep: Keep) -> None:
-        self.run = run
-        self._keep = keep
-        self._journal: Journal | None = None
-        self._writer: ChangesWriter | None = None
-        self._stack = ExitStack()
-        self._count = 0
-        self._open = False
-
-    @property
-    def begun(self) -> bool:
-        """Whether anything is being written down."""
-        return self._journal is not None
-
-    def begin(self) -> None:
-        """Makes the folder of the run, once.
-
-        Raises:
-            Unavailable: the system refuses.
-        """
-        if self._journal is None:
-            kept = Runs()
-            kept.prune(self._keep, self.run.undoes)
-            self._journal = kept.begin(self.run)
-            self._writer = self._stack.enter_context(self._journal.writer(growing=True))
-
-    def adds(self, page: Page, *, summary: bool) -> None:
-        """See ``Recorder``."""
-        assert self._writer is not None
-        key = page.memory.key
-        begins = not self._open
-        if begins:
-            self._count = 0
-        changes = [
-            Change(entry.id, None, entry.marks, b"", None, entry.index) for entry in page.entries
-        ]
-        new = page.memory.summary if summary else None
-        edit = Edit(Memory(key, new or None), changes, self._count, page.last, "")
-        self._writer.add(edit)
-        self._writer.flush()
-        self._count += len(changes)
-        self._open = not page.last
-
-    async def replaces(self, pages: AsyncIterator[Page]) -> None:
-        """See ``Recorder``."""
-        assert self._journal is not None
-        path = self._journal.folder / REPLACED
-        store = make_store(Location("archive", str(path), path=path), create=True)
-        async with store, closing(store.write(pages)) as tallies:
-            async for _ in tallies:
-                continue
-
-    def end(self, report: CopyReport) -> None:
-        """Completes the record; of a run that changed nothing, none is kept.
-
-        Raises:
-            Unavailable: the system refuses.
-        """
-        if self._journal is None or self._writer is None:
-            return
-        written = self._writer.memories
-        if not written:
-            self._stack.close()
-            self._journal.discard()
-            self.run.id = ""
-            return
-        self._writer.finish()
-        self._stack.close()
-        self.run.memories = report.memories.written
-        self.run.counts = {"added": report.messages.written, "replaced": report.messages.deleted}
-        self._journal.end("partial" if report.failures else "done")
-
-    def end_after_error(self, report: CopyReport) -> None:
-        """Completes the record of a run that fails: why it fails counts more."""
-        with suppress(MemctlError):
-            self.end(report)

@@ -1,0 +1,77 @@
+"""Summing up what is old."""
+
+from __future__ import annotations
+
+from memctl.library.keeping import kept, run_id
+from memctl.library.places import lock
+from memctl.library.reading import EVERYTHING
+from memctl.library.results import Compressed
+from memctl.ops.change import ChangeReport
+from memctl.ops.chosen import scope
+from memctl.ops.compress.commit import Commits
+from memctl.ops.compress.plan import Case, Mode, Wanted
+from memctl.ops.compress.report import CompressReport
+from memctl.ops.compress.scan import scan
+from memctl.ops.compress.spool import Spool
+from memctl.ops.compress.work import Work
+from memctl.ops.report import Silent, Unwatched
+from memctl.ops.stop import Stop
+from memctl.selection import Selection
+from memctl.store import Store
+from memctl.summarizer import Summarizer
+from memctl.summarizers.make import EXTRACTIVE, make_summarizer
+
+
+async def compress(
+    store: Store,
+    where: Selection = EVERYTHING,
+    *,
+    wanted: Wanted | None = None,
+    summarizer: Summarizer | None = None,
+    backup: bool = True,
+) -> Compressed:
+    """Sums up what is old in the selected memories; without a summarizer, by ``extractive``.
+
+    ``make_summarizer`` makes one for a model or a program.  Each memory is committed as soon as its
+    summary is there.
+
+    Raises:
+        Unavailable: the model or the store went away; what was committed is whole.
+        MemctlError: as ``delete``.
+    """
+    wanted = wanted or Wanted(Mode.MARK)
+    summarizer = summarizer or make_summarizer(EXTRACTIVE)
+    report = CompressReport(ChangeReport(), summarizer.counted_by)
+    await store.prove(scope(where))
+    await lock(store)
+
+    def seen(case: Case) -> None:
+        report.plan(case, deleted=wanted.mode is Mode.REPLACE)
+
+    with kept("compress", store, report.changes, backup=backup) as journal:
+        with Spool(journal.folder) as spool:
+            await scan(
+                *(store, where, wanted, summarizer.count, spool),
+                *(seen, Silent()),
+            )
+            if report.changes.planned.memories:
+                with journal.writer(growing=True) as writer:
+                    try:
+                        async with summarizer as ready:
+                            commits = Commits(store, spool, ready, writer, report, Unwatched())
+                            await Work(spool, wanted, ready, report, Stop()).run(commits)
+                    finally:
+                        if writer.memories:
+                            writer.finish()
+        done = report.changes.done
+        journal.run.counts = {
+            "summarised": done.memories,
+            "deleted": done.deleted,
+            "marked": done.marked,
+        }
+    return Compressed(
+        *(report.changes.done.memories, report.messages, report.before, report.after),
+        cost=report.cost,
+        failures=report.changes.failures,
+        run=run_id(journal, backup=backup),
+    )
