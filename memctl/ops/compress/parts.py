@@ -125,7 +125,8 @@ class Parts:
             self._spend(answer.usage)
             return answer.summary
         found = [await self._ask(Excerpt(half), depth + 1) for half in halves]
-        return await self._ask(Excerpt(_as_turns(found), excerpt.earlier), depth + 1)
+        turns = list(map(self._cut, _as_turns(found)))
+        return await self._ask(Excerpt(turns, excerpt.earlier), depth + 1)
 
 
 def _halves(turns: list[Turn]) -> tuple[list[Turn], list[Turn]] | None:
