@@ -1,0 +1,1 @@
+"""How compress decides, divides and keeps, without any store or model."""

@@ -1,0 +1,121 @@
+"""What is put aside while a model thinks: what comes out is what went in."""
+
+from __future__ import annotations
+
+import errno
+import os
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from memctl.errors import Unavailable
+from memctl.model import Memory, MemoryKey
+from memctl.ops.compress.plan import Case, Kind, Line
+from memctl.ops.compress.spool import Spool
+from memctl.summarizer import Turn
+
+LOOK = settings(deadline=None, max_examples=60, derandomize=os.environ.get("CI") == "true")
+texts = st.text(st.characters(), max_size=30)
+lines = st.builds(
+    Line,
+    st.sampled_from(list(Kind)),
+    texts,
+    st.lists(texts, max_size=2).map(tuple),
+    st.none() | st.integers(),
+    st.integers(-1, 2**40),
+    st.none() | st.builds(Turn, texts, texts, texts),
+    st.binary(max_size=40) | st.integers(0, 3).map(lambda n: os.urandom(n * 100_000)),
+    st.none() | texts,
+)
+
+
+def case(name: str) -> Case:
+    return Case(Memory(MemoryKey("u", name)), "", 1, 2, 3, 4)
+
+
+def some(number: int, count: int, size: int = 10) -> list[Line]:
+    """Lines that no other memory has."""
+    return [
+        Line(Kind.OLD, f"{number}/{n}", ("a",), n, n, Turn("user", "u", os.urandom(size).hex()))
+        for n in range(count)
+    ]
+
+
+@LOOK
+@given(st.lists(st.tuples(st.booleans(), st.lists(lines, max_size=6)), max_size=8))
+def test_what_comes_out_is_what_went_in(memories: list[tuple[bool, list[Line]]]) -> None:
+    with TemporaryDirectory() as folder, Spool(Path(folder)) as spool:
+        for number, (kept, found) in enumerate(memories):
+            for line in found:
+                spool.add(line)
+            if kept:
+                spool.keep(case(str(number)))
+            else:
+                spool.drop()
+        cases = list(spool.rewind())
+        expected = {str(n): found for n, (kept, found) in enumerate(memories) if kept}
+        assert {one.memory.key.session: list(spool.lines(one)) for one in cases} == expected
+        assert [one.memory.key.session for one in cases] == list(expected)
+        assert spool.cases == len(cases)
+        assert os.listdir(folder) == [], "it has no name"
+
+
+def test_what_is_dropped_leaves_nothing(tmp_path: Path) -> None:
+    with Spool(tmp_path) as spool:
+        sizes = []
+        for number in range(20):
+            for line in some(number, 50, 20_000 if number % 2 else 10):
+                spool.add(line)
+            if number == 7:
+                spool.keep(case("7"))
+            else:
+                spool.drop()
+            spool._lines.flush()
+            sizes.append(os.fstat(spool._lines.fileno()).st_size)
+        assert sizes[:7] == [0] * 7
+        assert len(set(sizes[7:])) == 1, "the file is as long as what is kept"
+        [kept] = spool.rewind()
+        assert [line.id for line in spool.lines(kept)] == [f"7/{n}" for n in range(50)]
+
+
+def test_many_may_read_at_once(tmp_path: Path) -> None:
+    with Spool(tmp_path) as spool, ThreadPoolExecutor(8) as pool:
+        put = {str(number): some(number, 200, 2_000) for number in range(16)}
+        for name, found in put.items():
+            for line in found:
+                spool.add(line)
+            spool.keep(case(name))
+        cases = list(spool.rewind())
+        read = pool.map(lambda one: list(spool.lines(one)), cases)
+        for one, found in zip(cases, read, strict=True):
+            assert found == put[one.memory.key.session]
+
+
+def test_two_readers_take_turns(tmp_path: Path) -> None:
+    with Spool(tmp_path) as spool:
+        for name in "ab":
+            for line in some(ord(name), 500, 2_000):
+                spool.add(line)
+            spool.keep(case(name))
+        first, second = map(spool.lines, spool.rewind())
+        for one, other in zip(first, second, strict=True):
+            assert (one.id[:2], other.id[:2]) == ("97", "98")
+
+
+def test_a_disk_that_is_full(tmp_path: Path) -> None:
+    with Spool(tmp_path) as spool:
+        os.close(spool._lines.fileno())
+        full = os.open("/dev/full", os.O_RDWR)
+        os.dup2(full, spool._lines.fileno())
+        whole = Line(Kind.OLD, "m", (), 0, 0, None, os.urandom(1_000_000))
+        with pytest.raises(Unavailable, match=os.strerror(errno.ENOSPC)):
+            spool.add(whole)
+
+
+def test_a_folder_that_is_none(tmp_path: Path) -> None:
+    with pytest.raises(Unavailable, match="cannot be used"):
+        Spool(tmp_path / "none")
