@@ -42,6 +42,9 @@ from tests.interop.words import exchanges, told
 GivenT = TypeVar("GivenT")
 
 ROUNDS = 34
+SECONDS = 6.0
+"""Whichever comes first, but for ENOUGH rounds."""
+ENOUGH = 8
 TALKS: list[dict[str, Any]] = [
     {"user": "alice", "session": f"s{number}", "marks": ["compressed", "summary"]}
     for number in range(3)
@@ -149,7 +152,10 @@ def test_nothing_is_lost_of_a_talk(
         watching as seen,
         agentscope.talking(at.text, TALKS, tmp_path / "enough", watch=at.sql) as talk,
     ):
-        for _ in range(ROUNDS):
+        ends = time.monotonic() + SECONDS
+        for number in range(ROUNDS):
+            if time.monotonic() > ends and number > ENOUGH:
+                break
             found = report(
                 run(
                     *("compress", at.text, "--mode", mode, "--keep-recent", 2),
@@ -158,10 +164,10 @@ def test_nothing_is_lost_of_a_talk(
             )
             compressed += found["memories"]["written"]
     count = talk["exchanges"]
-    assert count > ROUNDS, "the agent hardly wrote anything"
-    assert compressed > 2 * ROUNDS
+    assert count > ENOUGH, "the agent hardly wrote anything"
+    assert compressed > 2 * ENOUGH
     assert talk["torn"] == []
-    assert len(seen) > ROUNDS or kind != "redis"
+    assert len(seen) > ENOUGH or kind != "redis"
     for texts in seen:
         there = told(texts)
         assert there == exchanges(1 + max(number for _, number in there))
