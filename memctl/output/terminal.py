@@ -65,11 +65,11 @@ class Output:
 
     def console(self) -> Console:
         """Rich's view of stdout: colours and widths of a terminal, plain and uncut in a pipe."""
-        from rich.console import Console  # Rich is loaded when something is drawn
+        from memctl.output.console import Screen  # Rich is loaded when something is drawn
 
         forced = {Color.ALWAYS: True, Color.NEVER: False, Color.AUTO: None}[self.color]
         width = None if sys.stdout.isatty() else WIDE
-        return Console(
+        return Screen(
             file=sys.stdout,
             force_terminal=forced,
             no_color=True if self.color is Color.NEVER else None,
