@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Annotated, Any
 
 import typer
-from rich.console import RenderableType
 from typer.core import TyperCommand
 
 from memctl.commands._context import choose_format, this_run
@@ -18,7 +17,7 @@ from memctl.commands._options import (
     selecting,
 )
 from memctl.commands._run import opened, refuse_absent, wait_for
-from memctl.commands._show import differences
+from memctl.commands._show import difference_row, show_differences
 from memctl.commands._stores import readable
 from memctl.errors import Different, UsageError
 from memctl.location import Location
@@ -29,7 +28,6 @@ from memctl.output.report import Report
 from memctl.output.terminal import Format, Output
 from memctl.registry import make_store
 from memctl.selection import Selection
-from memctl.streams import closing
 
 
 @selecting
@@ -39,7 +37,7 @@ def verify(
     right: Annotated[str, typer.Argument(metavar="B", help=STORE_HELP)],
     where: Selection,
     show: Annotated[
-        bool, typer.Option("--show", help="Print each difference, as git would.")
+        bool, typer.Option("--show", help="With the lines that differ, as git prints them.")
     ] = False,
     path: PathOption = None,
     format_: FormatOption = Format.TABLE,
@@ -60,12 +58,6 @@ def verify(
         readable(run.locate(right), where, path) as second,
     ):
         found = wait_for(_compare(output, first, second, where, show=show))
-    output.report = Report(
-        "verify",
-        lambda: _data(found, first.label, second.label),
-        lambda: [_row(difference) for difference in found.differences],
-        lambda: _table(found, first.label, second.label),
-    )
     if not found.equal:
         raise Different(f"{count(len(found.differences), 'difference')} between the two stores")
     output.emit()
@@ -85,11 +77,20 @@ async def _compare(
         refuse_absent(
             where, found.same + len(found.differences), f"{first.label} or {second.label}"
         )
+        output.report = Report(
+            "verify",
+            lambda: {**_data(found, first.label, second.label), "differences": _rows(found)},
+            lambda: _rows(found),
+            lambda: tables.comparison(found, first.label, second.label, brief=show),
+        )
         if show:
-            async with closing(differences(left, right, found.differences)) as texts:
-                async for text in texts:
-                    output.console().print(text)
+            data = _data(found, first.label, second.label)
+            await show_differences(output, left, right, found.differences, data)
     return found
+
+
+def _rows(found: CompareReport) -> list[dict[str, Any]]:
+    return [difference_row(difference) for difference in found.differences]
 
 
 def _data(found: CompareReport, left: str, right: str) -> dict[str, Any]:
@@ -103,20 +104,7 @@ def _data(found: CompareReport, left: str, right: str) -> dict[str, Any]:
             "extra": found.extra,
         },
         "messages": {"source": found.left_messages, "target": found.right_messages},
-        "differences": [_row(difference) for difference in found.differences],
     }
-
-
-def _row(difference: Any) -> dict[str, Any]:
-    key = difference.key
-    row = {"user": key.user, "session": key.session}
-    if key.part:
-        row["path"] = key.part
-    return row | {"code": difference.code, "id": difference.id, "message": difference.message}
-
-
-def _table(found: CompareReport, left: str, right: str) -> RenderableType:
-    return tables.comparison(found, left, right)
 
 
 def command() -> TyperCommand:

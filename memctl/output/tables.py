@@ -134,8 +134,10 @@ def copy(
     return text
 
 
-def comparison(report: CompareReport, left: str, right: str) -> RenderableType:
-    """How two stores compare, then the differences."""
+def comparison(
+    report: CompareReport, left: str, right: str, *, brief: bool = False
+) -> RenderableType:
+    """How two stores compare, then the differences; ``brief`` leaves these out."""
     text = Text(f"{visible(left)} ↔ {visible(right)}", "bold")
     facts = [f"{count(report.same, 'memory')} the same"]
     for number, word in (
@@ -149,6 +151,8 @@ def comparison(report: CompareReport, left: str, right: str) -> RenderableType:
     text.append(
         f"\n{count(report.left_messages, 'message')} and {report.right_messages:,}", "not bold dim"
     )
+    if brief:
+        return text
     for difference in report.differences[:SHOWN_DIFFERENCES]:
         where = f" {visible(repr(difference.id))}" if difference.id else ""
         text.append(

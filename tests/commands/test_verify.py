@@ -59,18 +59,6 @@ def test_a_broken_message_is_named(run: Run, tmp_path: Path, code: str) -> None:
     assert [row["code"] for row in back["differences"]] == [expected]
 
 
-def test_show_prints_what_git_would(run: Run, tmp_path: Path) -> None:
-    left, right = tmp_path / "a.ndjson", tmp_path / "b.ndjson"
-    asyncio.run(fill(str(left), {ONE: [samples.entry("m", 1, content="one\x1b[2J")]}))
-    asyncio.run(fill(str(right), {ONE: [samples.entry("m", 1, ("hint",), content="two")]}))
-    text = run("verify", left, right, "--show").stdout
-    assert '-  "content": "one\\u001b[2J",' in text
-    assert '+  "content": "two",' in text
-    assert "-marks: \n" in text
-    assert "+marks: hint" in text
-    assert "\x1b" not in text
-
-
 def test_memories_that_one_side_lacks(run: Run, tmp_path: Path) -> None:
     left, right = tmp_path / "a.ndjson", tmp_path / "b.ndjson"
     asyncio.run(fill(str(left), {ONE: samples.entries(3), MemoryKey("l", "l"): []}))
