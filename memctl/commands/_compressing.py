@@ -10,10 +10,11 @@ from rich.console import RenderableType
 from memctl.commands._changing import Changing
 from memctl.commands._context import Run
 from memctl.commands._reports import ChangeOutcome
-from memctl.errors import Unavailable
+from memctl.errors import Failure, Unavailable
 from memctl.journal.changes import ChangesWriter
 from memctl.journal.runs import Journal
 from memctl.location import Location
+from memctl.model import MemoryKey
 from memctl.ops.chosen import scope
 from memctl.ops.compress.budget import Budget
 from memctl.ops.compress.commit import Commits
@@ -132,10 +133,13 @@ class Compressing(Changing):
             if self._compress.dry_run:
                 self._report.estimate(case, budget.estimate(case), self._parts.calls(case.tokens))
 
+        def left(key: MemoryKey, failure: Failure) -> None:
+            self._report.changes.failures.append((key, failure))
+
         with self._output.progress("reading") as progress:
             await scan(
                 *(store, self._where, self._wanted, self._summarizer.count, self._spool),
-                *(seen, progress),
+                *(seen, left, progress),
             )
         something = bool(self._report.changes.planned.memories)
         if self._compress.dry_run and self._summarizer.prices is not None:

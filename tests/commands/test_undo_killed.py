@@ -89,13 +89,14 @@ def test_a_plan_that_was_not_finished_is_no_record(run: Run, filled: str) -> Non
 
 @pytest.mark.parametrize("mode", ["mark", "message"])
 def test_killed_between_the_summary_and_the_messages(
-    run: Run, filled: str, tmp_path: Path, mode: str
+    run: Run, database: str, tmp_path: Path, mode: str
 ) -> None:
     """The summary lies in the state of the session, the messages in the database."""
-    path = filled.removeprefix("sqlite:///")
-    store = f"{filled}?state={tmp_path}/states"
+    path = database.removeprefix("sqlite:///")
+    store = f"{database}?state={tmp_path}/states"
     (tmp_path / "states").mkdir()
-    assert run("compress", store, "--keep-recent", "9").exit_code == 0
+    memories = {samples.key(n): samples.entries(10 * n + 10) for n in range(4)}
+    asyncio.run(fill_text(store, memories, summary="What was said before."))
     shutil.copyfile(path, tmp_path / "before.db")
     assert run("export", store, "--as", "archive", "-o", f"{tmp_path}/a.ndjson").exit_code == 0
     done = report(run("compress", store, "--mode", mode, "--keep-recent", "1", "--json"))["run"]

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Callable
 from dataclasses import replace
 
-from memctl.model import Page
+from memctl.errors import Failure
+from memctl.model import MemoryKey, Page
 from memctl.ops.chosen import chosen, scope
 from memctl.ops.compress.history import History
 from memctl.ops.compress.plan import Case, Mode, Wanted
@@ -16,6 +17,12 @@ from memctl.selection import Selection
 from memctl.store import Store
 from memctl.streams import closing
 
+_NO_STATE = Failure(
+    "no-state",
+    "its session has no saved state from which its agent could read a summary; --mode message "
+    "does without",
+)
+
 
 async def scan(
     store: Store,
@@ -24,9 +31,12 @@ async def scan(
     count: Callable[[str], int],
     spool: Spool | None,
     seen: Callable[[Case], None],
+    left: Callable[[MemoryKey, Failure], None],
     progress: Progress,
 ) -> None:
     """Puts what is to be compressed into the spool; ``seen`` hears of each memory.
+
+    ``left`` hears of memories whose agent would not find the summary.
 
     ``count`` counts the tokens of a text.  Memory stays bound: of a message that has passed, some
     bytes are kept until its memory ends.
@@ -56,6 +66,10 @@ async def scan(
                 continue
             case = history.case()
             history = None
+            key = page.memory.key
+            if case and wanted.mode is Mode.MARK and not await store.keeps_summary(key):
+                case = None
+                left(key, _NO_STATE)
             if case is not None:
                 found += 1
                 seen(case)

@@ -49,7 +49,7 @@ class Work:
         self._ready: asyncio.Queue[Done | None] = asyncio.Queue()
         self._answered = asyncio.Event()
         """Whether the model is there: one request alone finds that out."""
-        self._summarised = 0
+        self._summarised = self._failed = 0
         self._silent = 0
         """Requests in a row that found nobody."""
 
@@ -133,10 +133,10 @@ class Work:
         self._report.changes.left -= 1
 
     def _refuse_hopeless(self, error: SummaryError) -> None:
-        failed = len(self._report.changes.failures)
-        if not self._summarised and failed >= HOPELESS:
+        self._failed += 1
+        if not self._summarised and self._failed >= HOPELESS:
             raise Unavailable(
-                f"none of the first {failed} memories could be summarised: {error.message}",
+                f"none of the first {self._failed} memories could be summarised: {error.message}",
                 "memctl compress --max-memories 1 tries one",
             ) from error
 
