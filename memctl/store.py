@@ -13,7 +13,7 @@ from types import TracebackType
 from typing import Any, ClassVar, Self
 
 from memctl.location import Location
-from memctl.model import Edit, Fault, Memory, MemoryInfo, MemoryKey, Page, Tally, WriteMode
+from memctl.model import Edit, Entry, Fault, Memory, MemoryInfo, MemoryKey, Page, Tally, WriteMode
 from memctl.selection import Selection
 from memctl.streams import closing
 
@@ -23,6 +23,8 @@ PAGE_ENTRIES = 1000
 Record = dict[str, Any]
 """What ``Store.unmend`` needs to know of a part of the mending: JSON, with its ``code``."""
 Note = Callable[[Record], Awaitable[None]]
+Matches = Callable[[bytes], bool]
+"""Whether the text of a message is looked for."""
 
 
 class Capability(Flag):
@@ -68,7 +70,7 @@ class Store(ABC):
     brief: ClassVar[bool] = False
     """Whether ``outlines`` leaves the messages where they are."""
     picks: ClassVar[bool] = False
-    """Whether ``read`` spares itself messages that are not selected, and tells ``Page.after``."""
+    """Whether ``pick`` spares itself messages that are not selected."""
     mends: ClassVar[frozenset[str]] = frozenset()
     """The codes of the faults that ``mend`` takes."""
     at_once: ClassVar[bool] = False
@@ -143,6 +145,17 @@ class Store(ABC):
             BadData: the file is not what it claims to be.
         """
 
+    async def keeps_summary(self, key: MemoryKey) -> bool:  # noqa: ARG002 - of most stores all do
+        """Whether there is a place for the summary of a memory from which its agent will read it.
+
+        A session state that memctl would have to make is none: it lacks what else the application
+        keeps there.
+
+        Raises:
+            MemctlError: as ``read``.
+        """
+        return Capability.SUMMARIES in self.capabilities
+
     async def is_empty(self) -> bool:
         """Whether nothing is in it, as far as can be told without reading much."""
         async with closing(self.outlines(Selection())) as pages:
@@ -188,6 +201,30 @@ class Store(ABC):
         ``memories``.  ``where.last`` is honoured.  What is pushed down to the store must mean the
         same as ``Selection.matches`` (``Selection.apply`` filters pages of whole memories).
         """
+
+    def pick(self, where: Selection) -> AsyncIterator[Page]:
+        """What ``read`` gives, with ``Page.after`` wherever messages stay; see ``picks``.
+
+        A store that ``picks`` overrides it where its ``read`` does not tell that.
+        """
+        return self.read(where)
+
+    async def search(
+        self, where: Selection, matches: Matches
+    ) -> AsyncIterator[tuple[MemoryKey, Entry]]:
+        """The messages whose text ``matches``, in any order, their marks and index left out.
+
+        ``where`` selects whole memories.  They need not be those of one moment.  A store overrides
+        it where it need not put messages in order.
+
+        Raises:
+            MemctlError: as ``read``.
+        """
+        async with closing(self.read(where)) as pages:
+            async for page in pages:
+                for entry in page.entries:
+                    if matches(entry.message):
+                        yield page.memory.key, Entry(entry.id, entry.message)
 
     def examine(self) -> None:
         """From now on ``read`` passes over what is damaged, for ``faults`` to tell."""

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Iterable
 
-from memctl.model import Edit, Fault, Memory, MemoryInfo, MemoryKey, Page, Tally, WriteMode
+from memctl.model import Edit, Entry, Fault, Memory, MemoryInfo, MemoryKey, Page, Tally, WriteMode
 from memctl.selection import Selection
-from memctl.store import Capability, Note, Record, Store
+from memctl.store import Capability, Matches, Note, Record, Store
 
 
 class Around(Store):
@@ -49,6 +49,9 @@ class Around(Store):
     async def prove(self, where: Selection) -> None:
         await self._store.prove(where)
 
+    async def keeps_summary(self, key: MemoryKey) -> bool:
+        return await self._store.keeps_summary(key)
+
     async def is_empty(self) -> bool:
         return await self._store.is_empty()
 
@@ -66,6 +69,12 @@ class Around(Store):
 
     def read(self, where: Selection) -> AsyncIterator[Page]:
         return self._store.read(where)
+
+    def pick(self, where: Selection) -> AsyncIterator[Page]:
+        return self._store.pick(where)
+
+    def search(self, where: Selection, matches: Matches) -> AsyncIterator[tuple[MemoryKey, Entry]]:
+        return self._store.search(where, matches)
 
     def examine(self) -> None:
         self._store.examine()

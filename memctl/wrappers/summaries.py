@@ -10,9 +10,9 @@ from collections.abc import AsyncIterator, Iterable
 from dataclasses import replace
 
 from memctl.errors import Failure
-from memctl.model import Edit, Fault, Memory, MemoryInfo, MemoryKey, Page, Tally, WriteMode
+from memctl.model import Edit, Entry, Fault, Memory, MemoryInfo, MemoryKey, Page, Tally, WriteMode
 from memctl.selection import Selection
-from memctl.store import Capability, Note, Record, Store
+from memctl.store import Capability, Matches, Note, Record, Store
 from memctl.streams import closing
 from memctl.wrappers.summary_edits import SummaryEdits
 
@@ -31,6 +31,7 @@ class WithSummaries(Store):
         self._states = states
         self.kind = messages.kind  # type: ignore[misc]
         self.mends = messages.mends  # type: ignore[misc]
+        self.picks = messages.picks  # type: ignore[misc]
 
     @property
     def capabilities(self) -> Capability:  # type: ignore[override]
@@ -95,6 +96,14 @@ class WithSummaries(Store):
             async for page in pages:
                 yield page
 
+    async def pick(self, where: Selection) -> AsyncIterator[Page]:
+        async with closing(self._summarised(self._messages.pick(where), where)) as pages:
+            async for page in pages:
+                yield page
+
+    def search(self, where: Selection, matches: Matches) -> AsyncIterator[tuple[MemoryKey, Entry]]:
+        return self._messages.search(where, matches)
+
     def examine(self) -> None:
         self._messages.examine()
         self._states.examine()
@@ -146,7 +155,14 @@ class WithSummaries(Store):
                 if memory.summary and not known & seen:
                     yield memory
 
+    async def keeps_summary(self, key: MemoryKey) -> bool:
+        return await self._saved_state(key) is not None
+
     async def _state(self, key: MemoryKey) -> Memory:
+        """The state of a memory, or what one would be that is to be made."""
+        return await self._saved_state(key) or Memory(key, summary="")
+
+    async def _saved_state(self, key: MemoryKey) -> Memory | None:
         """The state of a memory, also where the session was saved without a user."""
         keys = [key]
         if key.user == DEFAULT_USER:
@@ -155,7 +171,7 @@ class WithSummaries(Store):
             async with closing(self._states.headers(Selection(keys=frozenset({name})))) as memories:
                 async for memory in memories:
                     return memory
-        return Memory(key, summary="")
+        return None
 
     async def write(
         self, pages: AsyncIterator[Page], mode: WriteMode = WriteMode.ADD

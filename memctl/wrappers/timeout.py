@@ -9,9 +9,9 @@ from functools import partial
 from typing import TypeVar
 
 from memctl.errors import Lost
-from memctl.model import Edit, Page, Tally, WriteMode
+from memctl.model import Edit, Entry, MemoryKey, Page, Tally, WriteMode
 from memctl.selection import Selection
-from memctl.store import Store
+from memctl.store import Matches, Store
 from memctl.streams import closing
 from memctl.wrappers.around import Around
 
@@ -55,17 +55,29 @@ class Timeout(Around):
             async for page in pages:
                 yield page
 
-    async def _watched(self, pages: AsyncIterator[Page]) -> AsyncIterator[Page]:
-        async with closing(pages):
+    async def pick(self, where: Selection) -> AsyncIterator[Page]:
+        async with closing(self._watched(super().pick(where))) as pages:
+            async for page in pages:
+                yield page
+
+    async def search(
+        self, where: Selection, matches: Matches
+    ) -> AsyncIterator[tuple[MemoryKey, Entry]]:
+        async with closing(self._watched(super().search(where, matches))) as found:
+            async for one in found:
+                yield one
+
+    async def _watched(self, items: AsyncIterator[T]) -> AsyncIterator[T]:
+        async with closing(items):
             while True:
                 with self._errors():
                     async with asyncio.timeout(self._seconds):
                         try:
-                            page = await anext(pages)
+                            item = await anext(items)
                         except StopAsyncIteration:
                             return
-                yield page
-                del page  # not kept while the next one is read: it may be large
+                yield item
+                del item  # not kept while the next one is read: it may be large
 
     async def write(
         self, pages: AsyncIterator[Page], mode: WriteMode = WriteMode.ADD

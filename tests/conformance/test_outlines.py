@@ -143,8 +143,10 @@ async def test_row_ids_of_another_form(kind: str, tmp_path: Path, servers: Serve
             assert await outline(store, where, read=False) == own
         for user, id in NAMES.values():
             where = Selection(users=frozenset({user}), ids=frozenset({id}))
-            [page] = [page async for page in store.read(where)]
-            assert [(page.memory.key.user, entry.id) for entry in page.entries] == [(user, id)]
+            for pages in (store.read(where), store.pick(where)):
+                [page] = [page async for page in pages]
+                assert [(page.memory.key.user, entry.id) for entry in page.entries] == [(user, id)]
+                assert b"timestamp" in page.entries[0].message
 
 
 async def test_a_store_says_whether_it_is_empty(make_place: Callable[[], Place]) -> None:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 import pytest
 
-from memctl.model import MemoryKey
+from memctl.model import Entry, MemoryKey
+from memctl.ops.chosen import chosen
 from memctl.selection import Selection
 from memctl.store import Capability
 from tests.conformance import samples
@@ -144,17 +146,39 @@ INSIDE = {name: where for name, where in SELECTIONS.items() if not where.whole}
 
 @pytest.mark.parametrize("where", INSIDE.values(), ids=INSIDE)
 async def test_what_is_selected_has_its_place(filled: Filled, where: Selection) -> None:
-    """By the message before it that is not selected, or by its position in the SQL layout."""
+    """By the message before it that is not selected."""
     before: dict[MemoryKey, dict[str, str | None]] = {}
     expected = await picked(filled.everything, where)
     for one in filled.everything:
-        chosen = {entry.id for entry in expected[one.key].entries} if one.key in expected else set()
+        own = {entry.id for entry in expected[one.key].entries} if one.key in expected else set()
         kept = None
         for entry in one.entries:
             before.setdefault(one.key, {})[entry.id] = kept
-            kept = kept if entry.id in chosen else entry.id
+            kept = kept if entry.id in own else entry.id
     async with filled.place.store(create=False) as store:
-        async for page in store.read(where):
-            positions = [entry.index for entry in page.entries]
-            if None in positions:
-                assert page.after == [before[page.memory.key][entry.id] for entry in page.entries]
+        found: dict[MemoryKey, list[tuple[Entry, str | None]]] = {}
+        async for page in chosen(store, where):
+            assert page.after is not None
+            found.setdefault(page.memory.key, []).extend(zip(page.entries, page.after, strict=True))
+        assert set(found) == set(expected)
+        for key, one in expected.items():
+            assert_same(store, sample(key, [entry for entry, _ in found[key]]), one)
+            assert [after for _, after in found[key]] == [before[key][e.id] for e in one.entries]
+
+
+async def test_messages_are_found_by_their_text(filled: Filled) -> None:
+    keys = frozenset(list({one.key: None for one in filled.everything})[::2])
+    async with filled.place.store(create=False) as store:
+        for where in (Selection(), Selection(keys=keys)):
+            expected = [
+                (one.key, json.loads(entry.message))
+                for one in filled.everything
+                for entry in one.entries
+                if b"needle" in entry.message and where.has_key(one.key)
+            ]
+            found = [
+                (key, json.loads(entry.message))
+                async for key, entry in store.search(where, lambda text: b"needle" in text)
+            ]
+            assert len(found) == len(expected) == 3
+            assert all(one in found for one in expected)

@@ -21,8 +21,8 @@ from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 from memctl.errors import BadData, Failure, MemctlError, Uninitialised
 from memctl.location import Location
 from memctl.model import MemoryKey
-from memctl.store import Capability
-from memctl.stores.sql.dialect import SqlDialect
+from memctl.store import PAGE_ENTRIES, Capability
+from memctl.stores.sql.dialect import Condition, SqlDialect
 from memctl.stores.sql.huge import MOST, HugeMessages, describe
 from memctl.stores.sql.schema import create_tables, missing_tables
 from memctl.streams import closing
@@ -214,21 +214,32 @@ class SqlDatabase(SqlDialect):
         """A connection for a question while a result of ``connection`` is still being read."""
         yield connection
 
-    async def sort(
-        self,
-        connection: AsyncConnection,  # noqa: ARG002 - for those who need it
-        condition: str,  # noqa: ARG002 - the same
-        values: dict[str, list[str]],
-    ) -> dict[str, list[str]]:
-        """Prepares what ``ordered`` will read, where that helps; the values that it still needs."""
-        return values
+    def sorted(self, connection: AsyncConnection, where: Condition) -> AsyncIterator[Sequence[Any]]:
+        """The rows of ``ordered``, in partitions."""
+        return self.rows(connection, self.ordered(where.sql), where.values)
+
+    def picked(
+        self, connection: AsyncConnection, memories: Condition, messages: Condition
+    ) -> AsyncIterator[Sequence[Any]]:
+        """The rows of ``ordered`` for all messages of ``memories``, in partitions.
+
+        ``LEFT_OUT`` stands for the texts of those that are not among ``messages``.
+        """
+        sql = self.ordered(memories.sql, among=messages)
+        return self.rows(connection, sql, {**memories.values, **messages.values})
+
+    def unsorted(
+        self, connection: AsyncConnection, where: Condition
+    ) -> AsyncIterator[Sequence[Any]]:
+        """The rows of ``loose``, in partitions, which need not be of one moment."""
+        return self.rows(connection, self.loose(where.sql), where.values, PAGE_ENTRIES)
 
     @abstractmethod
     def rows(
         self,
         connection: AsyncConnection,
         sql: str,
-        values: dict[str, list[str]],
+        values: Mapping[str, Any],
         size: int = FETCH_ROWS,
     ) -> AsyncIterator[Sequence[Any]]:
         """The result in partitions of ``size`` rows, from the driver itself."""

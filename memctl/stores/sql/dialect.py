@@ -6,8 +6,8 @@ Source: ``memory/_working_memory/_sqlalchemy_memory.py`` of agentscope 1.0.21.
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Mapping
-from typing import Any, ClassVar
+from collections.abc import Collection, Mapping
+from typing import Any, ClassVar, NamedTuple
 
 from sqlalchemy import TextClause, bindparam, text
 
@@ -21,6 +21,19 @@ MAX_PUSHED_VALUES = 1000
 
 SMALL_BYTES = 64 * 1024
 """Larger messages are fetched one by one: drivers fetch rows by number, whatever their size."""
+
+
+LEFT_OUT = b"0"
+"""What stands for a message that is not asked for: no message is a number."""
+
+ALWAYS = "1 = 1"
+
+
+class Condition(NamedTuple):
+    """A condition in SQL, and its values."""
+
+    sql: str
+    values: dict[str, list[str]]
 
 
 class SqlDialect(Store):
@@ -40,6 +53,8 @@ class SqlDialect(Store):
     """An aggregate that gives the marks of a message as a JSON array."""
     payload: ClassVar[str] = "m.msg"
     """The message as text or bytes."""
+    left_out: ClassVar[str] = f"'{LEFT_OUT.decode()}'"
+    """The same of ``LEFT_OUT``."""
     row_columns: ClassVar[str] = "id"
     """What identifies a row of ``message``."""
     row_lock: ClassVar[str] = ""
@@ -126,40 +141,59 @@ class SqlDialect(Store):
             message = f"(SELECT {columns} FROM message)"
         return f"{message} m LEFT JOIN session s ON s.id = m.session_id"
 
-    def conditions(self, where: Selection) -> tuple[str, dict[str, list[str]]]:
-        """A WHERE clause that lets through at least what is selected, and its values."""
+    def conditions(self, where: Selection) -> Condition:
+        """A WHERE clause that lets through at least what is selected."""
+        return _both(self.of_memories(where), self.of_messages(where))
+
+    def of_memories(self, where: Selection) -> Condition:
+        """The part of ``conditions`` that all messages of a memory share."""
+        users = _pushed({("users", f"{self.user} IN :users"): where.users})
+        return _both(users, self.of_sessions(where))
+
+    def of_sessions(self, where: Selection) -> Condition:
+        """The part of ``of_memories`` that looks at ``m`` alone."""
         sessions = where.sessions
         if where.keys is not None:
             sessions = sessions or frozenset(key.session for key in where.keys)
-        pushed = {
-            ("users", f"{self.user} IN :users"): where.users,
-            ("sessions", "m.session_id IN :sessions"): sessions,
-            (
-                "ids",
-                f"CASE WHEN {self.splits()} THEN {self.rest()} IN :ids ELSE 1 = 1 END",
-            ): where.ids,
-            (
-                "marks",
-                "EXISTS (SELECT 1 FROM message_mark k WHERE k.msg_id = m.id AND k.mark IN :marks)",
-            ): where.marks,
-        }
-        used = {
-            key: values for key, values in pushed.items() if 0 < len(values) <= MAX_PUSHED_VALUES
-        }
-        clause = " AND ".join(condition for _, condition in used) or "1 = 1"
-        return clause, {name: sorted(values) for (name, _), values in used.items()}
+        return _pushed({("sessions", "m.session_id IN :sessions"): sessions})
 
-    def ordered(self, condition: str, *, outline: bool = False) -> str:
+    def of_messages(self, where: Selection) -> Condition:
+        """The part of ``conditions`` that is about the messages themselves."""
+        return _pushed({("ids", self.of_ids): where.ids, ("marks", self.of_marks): where.marks})
+
+    @property
+    def of_ids(self) -> str:
+        """SQL that tells whether the row ``m`` may have one of the message ids ``:ids``."""
+        return f"CASE WHEN {self.splits()} THEN {self.rest()} IN :ids ELSE 1 = 1 END"
+
+    of_marks: ClassVar[str] = (
+        "EXISTS (SELECT 1 FROM message_mark k WHERE k.msg_id = m.id AND k.mark IN :marks)"
+    )
+    """SQL that tells whether the row ``m`` has one of ``:marks``."""
+
+    def told(self, messages: Condition) -> tuple[str, str]:
+        """SQL that tells whether ``of_messages`` is true of a row, and what is joined for that."""
+        return messages.sql, ""
+
+    def ordered(
+        self, condition: str, *, outline: bool = False, among: Condition | None = None
+    ) -> str:
         """The statement that reads messages, memory after memory, in order.
 
         Its columns are the session, the user, the row id, the index, the message and its marks as a
-        JSON array.  An ``outline`` has NULL for every message.
+        JSON array.  An ``outline`` has NULL for every message; ``LEFT_OUT`` stands for those that
+        are not ``among`` some.
         """
         marks, joined = self.marks()
+        payload = "NULL" if outline else self.small_payload()
+        if among is not None:
+            wanted, more = self.told(among)
+            payload = f"CASE WHEN {wanted} THEN {payload} ELSE {self.left_out} END"
+            joined = f"{joined} {more}"
         columns = (
             f"{self.sortable('m.session_id')} AS session_id, {self.sortable(self.user)} AS owner, "
             f"{self.sortable('m.id')} AS id, {self.index} AS position, "
-            f"{'NULL' if outline else self.small_payload()} AS payload, {marks} AS marks"
+            f"{payload} AS payload, {marks} AS marks"
         )
         order = ", ".join(self.exact(name) for name in ("session_id", "owner"))
         return (
@@ -167,6 +201,13 @@ class SqlDialect(Store):
             f"SELECT {columns} FROM {self.source()} {joined} WHERE {condition}) AS found "
             f"ORDER BY {order}, position, {self.exact('id')}"
         )
+
+    def loose(self, condition: str, more: str = "NULL") -> str:
+        """The statement that reads messages in any order, by a condition on ``m`` alone.
+
+        Its columns are the row id, the message and what ``more`` says.
+        """
+        return f"SELECT m.id, {self.small_payload()}, {more} FROM message m WHERE {condition}"
 
     def marks(self) -> tuple[str, str]:
         """The marks of a message as a JSON array, and what is joined for that."""
@@ -189,3 +230,19 @@ class SqlDialect(Store):
         lists = (name for name, value in values.items() if isinstance(value, list))
         statement = text(sql).bindparams(*(bindparam(name, expanding=True) for name in lists))
         return statement, {**values, **used}
+
+
+def _both(*conditions: Condition) -> Condition:
+    values = {name: some for found in conditions for name, some in found.values.items()}
+    return Condition(
+        " AND ".join(found.sql for found in conditions if found.values) or ALWAYS, values
+    )
+
+
+def _pushed(conditions: Mapping[tuple[str, str], Collection[str]]) -> Condition:
+    """Conditions by the names of their values, without those that have none or too many."""
+    used = {
+        key: values for key, values in conditions.items() if 0 < len(values) <= MAX_PUSHED_VALUES
+    }
+    clause = " AND ".join(sql for _, sql in used) or ALWAYS
+    return Condition(clause, {name: sorted(values) for (name, _), values in used.items()})

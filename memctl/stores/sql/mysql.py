@@ -5,7 +5,7 @@ from __future__ import annotations
 import codecs
 import os
 import ssl
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
 from urllib.parse import parse_qsl, unquote, urlsplit
@@ -148,7 +148,7 @@ class MysqlStore(SqlServerStore):
         self,
         connection: AsyncConnection,
         sql: str,
-        values: dict[str, list[str]],
+        values: Mapping[str, Any],
         size: int = FETCH_ROWS,
     ) -> AsyncIterator[Sequence[Any]]:
         statement, bound = self.plain(sql, values)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import struct
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -18,7 +18,7 @@ from memctl.location import Location
 from memctl.store import Capability
 from memctl.stores.sql.ahead import ahead
 from memctl.stores.sql.database import FETCH_ROWS, first_line
-from memctl.stores.sql.dialect import SMALL_BYTES
+from memctl.stores.sql.dialect import LEFT_OUT, SMALL_BYTES, Condition
 from memctl.stores.sql.huge import CHUNK_BYTES, HUGE_BYTES
 from memctl.stores.sql.lock import PostgresqlLock
 from memctl.stores.sql.server import SqlServerStore
@@ -64,6 +64,7 @@ class PostgresqlStore(SqlServerStore):
     mark_list = "CAST(json_agg(k.mark) AS TEXT)"
     row_lock = "FOR UPDATE"
     stub_cast = "CAST(CAST({} AS TEXT) AS json)"
+    left_out = f"CAST('{LEFT_OUT.decode()}' AS json)"
     driver_errors = (asyncpg.PostgresError, asyncpg.InterfaceError, UnicodeEncodeError)
     lock_class = PostgresqlLock
 
@@ -158,7 +159,7 @@ class PostgresqlStore(SqlServerStore):
         self,
         connection: AsyncConnection,
         sql: str,
-        values: dict[str, list[str]],
+        values: Mapping[str, Any],
         size: int = FETCH_ROWS,
     ) -> AsyncIterator[Sequence[Any]]:
         statement, bound = self.plain(sql, values)
@@ -173,6 +174,15 @@ class PostgresqlStore(SqlServerStore):
         async with closing(ahead(fetch)) as partitions:
             async for rows in partitions:
                 yield rows
+
+    def told(self, messages: Condition) -> tuple[str, str]:
+        # What is joined is known before rows are sorted; of a subquery that is only known
+        # afterwards, and all messages would be sorted with their texts.
+        if "marks" not in messages.values:
+            return super().told(messages)
+        named = "SELECT DISTINCT msg_id FROM message_mark WHERE mark IN :marks"
+        known = messages.sql.replace(self.of_marks, "n.msg_id IS NOT NULL")
+        return known, f"LEFT JOIN ({named}) n ON n.msg_id = m.id"
 
     def sortable(self, text: str) -> str:
         return f'({text}) COLLATE "C"'

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import AsyncIterator, Sequence
+from enum import Enum, auto
 from functools import lru_cache
 from itertools import accumulate, groupby, repeat
 from operator import itemgetter
@@ -17,24 +18,37 @@ from memctl.errors import BadData
 from memctl.model import Entry, Memory, MemoryKey, Page
 from memctl.selection import Selection
 from memctl.store import PAGE_BYTES, PAGE_ENTRIES
-from memctl.stores.sql.database import FETCH_ROWS, SqlDatabase
+from memctl.stores.sql.database import SqlDatabase
+from memctl.stores.sql.dialect import LEFT_OUT
 from memctl.streams import closing
 
 _SESSION_AND_USER = itemgetter(0, 1)
 _PAYLOAD = itemgetter(4)
 
 
+class Texts(Enum):
+    """Of which messages the texts are read; the others come without."""
+
+    ALL = auto()
+    """Of all that may be selected; only these messages come."""
+    CHOSEN = auto()
+    """Of those that may be selected, with all others of the memories."""
+    NONE = auto()
+    """Of none; all messages of the memories come."""
+
+
 class SqlReader:
     """One pass over a store: at least what is selected.
 
-    An ``outline`` leaves the messages empty, and takes only whole memories.  What is done for each
-    message is done in C, for some hundred of them at a time: there may be millions.
+    What is done for each message is done in C, for some hundred of them at a time: there may be
+    millions.
     """
 
-    def __init__(self, store: SqlDatabase, where: Selection, *, outline: bool = False) -> None:
+    def __init__(self, store: SqlDatabase, where: Selection, texts: Texts = Texts.ALL) -> None:
         self._store = store
         self._where = where
-        self._outline = outline
+        self._texts = texts
+        self._outline = texts is Texts.NONE
 
     async def pages(self) -> AsyncIterator[Page]:
         """Pages of the memories, those without messages at the end."""
@@ -62,13 +76,8 @@ class SqlReader:
 
         The newest message always waits: only the next row tells whether it closes its memory.
         """
-        condition, values = self._store.conditions(self._where)
-        if not self._outline:
-            values = await self._store.sort(connection, condition, values)
-        statement = self._store.ordered(condition, outline=self._outline)
         cutter: _Cutter | None = None
-        size = PAGE_ENTRIES if self._outline else FETCH_ROWS
-        async with closing(self._store.rows(connection, statement, values, size)) as partitions:
+        async with closing(self._rows(connection)) as partitions:
             async for rows in partitions:
                 # Large messages come one by one, and a page of them is not to be waited for.
                 alone = not self._outline and None in map(_PAYLOAD, rows)
@@ -88,6 +97,18 @@ class SqlReader:
                                 yield cutter.next()
         if cutter and cutter.entries:
             yield cutter.last()
+
+    def _rows(self, connection: AsyncConnection) -> AsyncIterator[Sequence[Any]]:
+        store, where = self._store, self._where
+        match self._texts:
+            case Texts.ALL:
+                return store.sorted(connection, store.conditions(where))
+            case Texts.CHOSEN:
+                return store.picked(connection, store.of_memories(where), store.of_messages(where))
+            case Texts.NONE:
+                condition, values = store.of_memories(where)
+                statement = store.ordered(condition, outline=True)
+                return store.rows(connection, statement, values, PAGE_ENTRIES)
 
     async def _entries(
         self, aside: AsyncConnection, key: MemoryKey, rows: Sequence[Any]
@@ -118,7 +139,8 @@ class SqlReader:
         """The message id, which only the message tells where the row id is of another form."""
         if row_id.startswith(start):
             return row_id.removeprefix(start)
-        message = message or codec.utf8(await self._store.fetch(aside, row_id))
+        if not message or message == LEFT_OUT:
+            message = codec.utf8(await self._store.fetch(aside, row_id))
         if not message:  # deleted meanwhile
             return row_id
         try:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import sqlite3
 import threading
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -21,10 +21,12 @@ from memctl.errors import BadData, Lost, MemctlError, NotFound, Unavailable, Usa
 from memctl.location import Location, same_file
 from memctl.model import MemoryKey, Page
 from memctl.selection import Selection
+from memctl.store import PAGE_ENTRIES
 from memctl.stores._locks import FileLock
 from memctl.stores.sql.ahead import ahead
 from memctl.stores.sql.aside import LARGE_BYTES, Aside
 from memctl.stores.sql.database import FETCH_ROWS, first_line
+from memctl.stores.sql.dialect import ALWAYS, LEFT_OUT, Condition
 from memctl.stores.sql.huge import CHUNK_BYTES, HUGE_BYTES
 from memctl.stores.sql.recovery import HINT, recover
 from memctl.stores.sql.store import SqlStore
@@ -32,6 +34,9 @@ from memctl.streams import closing
 
 LOCK_TIMEOUT = 30
 """Seconds to wait for another process that writes to the file."""
+LOOSE_ROWS = 50_000
+"""How many messages are looked through before others may write."""
+FIRST_ROW = -(2**63)
 
 
 class SqliteStore(SqlStore):
@@ -44,6 +49,7 @@ class SqliteStore(SqlStore):
     kind = "sqlite"
     mark_list = "json_group_array(k.mark)"
     payload = "CAST(m.msg AS BLOB)"
+    left_out = f"CAST('{LEFT_OUT.decode()}' AS BLOB)"
     row_columns = "rowid, id"
     # Without it SQLite groups the messages themselves and looks into them afterwards.
     apart = "LIMIT -1"
@@ -143,35 +149,101 @@ class SqliteStore(SqlStore):
         known = sqlite3.sqlite_version_info >= (3, 43)
         return "octet_length(m.msg)" if known else "LENGTH(CAST(m.msg AS BLOB))"
 
-    def ordered(self, condition: str, *, outline: bool = False) -> str:
-        if outline:
-            return super().ordered(condition, outline=True)
-        # See ``sort``.  SQLite reads the marks of each message faster than it joins them all.
+    async def sorted(
+        self, connection: AsyncConnection, where: Condition
+    ) -> AsyncIterator[Sequence[Any]]:
+        await self._sort(connection, where)
+        # SQLite reads the marks of each message faster than it joins them all.
         marks = f"SELECT {self.mark_list} FROM message_mark k WHERE k.msg_id = o.id"
-        return (
+        sql = (
             f"SELECT o.session_id, o.owner, o.id, o.position, {self.small_payload()}, ({marks}) "
             "FROM temp.sorted o CROSS JOIN message m ON m.rowid = o.row_ ORDER BY o.rowid"
         )
+        async with closing(self.rows(connection, sql, {})) as partitions:
+            async for rows in partitions:
+                yield rows
 
-    async def sort(
-        self, connection: AsyncConnection, condition: str, values: dict[str, list[str]]
-    ) -> dict[str, list[str]]:
-        # The keys are sorted first, and the messages fetched in their order: in the sorter they
-        # would go to the disk and back.
+    async def picked(
+        self, connection: AsyncConnection, memories: Condition, messages: Condition
+    ) -> AsyncIterator[Sequence[Any]]:
+        # Which messages there are, and their marks, is of one moment.  The texts, which never
+        # change, are fetched afterwards, some at a time: agents can write meanwhile.
+        driver = await _driver(connection)
+        values = dict(messages.values)
+        ids = {"ids": values.pop("ids")} if "ids" in values else {}
+        named = self.of_ids if ids else ALWAYS
+        await self._sort(connection, Condition(memories.sql, {**memories.values, **ids}), named)
+        await driver.execute("DROP TABLE IF EXISTS temp.marked")
+        await driver.execute(
+            "CREATE TABLE temp.marked (msg_id TEXT, mark TEXT, PRIMARY KEY (msg_id, mark)) "
+            "WITHOUT ROWID"
+        )
+        await driver.execute(
+            "INSERT INTO temp.marked SELECT msg_id, mark FROM message_mark ORDER BY msg_id, mark"
+        )
+        await driver.commit()
+        marks = "FROM temp.marked k WHERE k.msg_id = o.id"
+        marked = f"EXISTS (SELECT 1 {marks} AND k.mark IN :marks)" if values else ALWAYS
+        text = self.small_payload()
+        text = f"SELECT {text} FROM message m WHERE m.id = o.id"
+        statement, bound = self.plain(
+            "WITH o AS (SELECT rowid AS place, * FROM temp.sorted WHERE rowid > :low "
+            "AND rowid <= :high) SELECT o.session_id, o.owner, o.id, o.position, "
+            f"CASE WHEN o.named AND {marked} THEN ({text}) ELSE {self.left_out} END, "
+            f"(SELECT {self.mark_list} {marks}) FROM o ORDER BY o.place",
+            {"low": 0, "high": 0, **values},
+        )
+        _, _, *others = bound
+        low = 0
+
+        async def fetch() -> Sequence[Any]:
+            nonlocal low
+            low += FETCH_ROWS
+            values = (low - FETCH_ROWS, low, *others)
+            return list(await driver.execute_fetchall(statement, values))
+
+        async with closing(ahead(fetch)) as partitions:
+            async for rows in partitions:
+                yield rows
+
+    async def unsorted(
+        self, connection: AsyncConnection, where: Condition
+    ) -> AsyncIterator[Sequence[Any]]:
+        # Some at a time, as above.
+        await (await _driver(connection)).commit()
+        statement = self.loose(f"{where.sql} AND m.rowid > :low", "m.rowid")
+        statement += f" ORDER BY m.rowid LIMIT {LOOSE_ROWS}"
+        low: int | None = FIRST_ROW
+        while low is not None:
+            values: dict[str, Any] = {**where.values, "low": low}
+            low = None
+            source = self.rows(connection, statement, values, PAGE_ENTRIES)
+            async with closing(source) as partitions:
+                async for rows in partitions:
+                    low = rows[-1][-1]
+                    yield rows
+
+    async def _sort(
+        self, connection: AsyncConnection, where: Condition, named: str = ALWAYS
+    ) -> None:
+        """Puts the keys of messages into ``temp.sorted``, and of which ``named`` is true.
+
+        They are sorted first, and the messages fetched in their order: in the sorter they would go
+        to the disk and back.
+        """
         driver = await _driver(connection)
         statement, bound = self.plain(
             f"INSERT INTO temp.sorted SELECT m.rowid, m.session_id, {self.user}, m.id, "
-            f"{self.index} FROM {self.source()} WHERE {condition} "
+            f"{self.index}, {named} FROM {self.source()} WHERE {where.sql} "
             f"ORDER BY m.session_id, 3, {self.index}, m.id",
-            values,
+            where.values,
         )
         await driver.execute("DROP TABLE IF EXISTS temp.sorted")
         await driver.execute(
             "CREATE TABLE temp.sorted (row_ INTEGER, session_id TEXT, owner TEXT, id TEXT, "
-            "position INTEGER)"
+            "position INTEGER, named INTEGER)"
         )
         await driver.execute(statement, bound)
-        return {}
 
     async def read(self, where: Selection) -> AsyncIterator[Page]:
         done: set[MemoryKey] = set()
@@ -209,7 +281,7 @@ class SqliteStore(SqlStore):
         self,
         connection: AsyncConnection,
         sql: str,
-        values: dict[str, list[str]],
+        values: Mapping[str, Any],
         size: int = FETCH_ROWS,
     ) -> AsyncIterator[Sequence[Any]]:
         statement, bound = self.plain(sql, values)

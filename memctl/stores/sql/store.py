@@ -4,16 +4,17 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 
-from memctl.model import Edit, Fault, Memory, MemoryInfo, Page, Tally, WriteMode
+from memctl.model import Edit, Entry, Fault, Memory, MemoryInfo, MemoryKey, Page, Tally, WriteMode
 from memctl.selection import Selection
-from memctl.store import Note, Record
+from memctl.store import Matches, Note, Record
 from memctl.stores._catalogue import catalogue
 from memctl.stores.sql.count import count
 from memctl.stores.sql.database import SqlDatabase
 from memctl.stores.sql.edit import SqlEditor
 from memctl.stores.sql.faults import faults
 from memctl.stores.sql.mend import MENDS, Mender
-from memctl.stores.sql.read import SqlReader
+from memctl.stores.sql.read import SqlReader, Texts
+from memctl.stores.sql.search import search
 from memctl.stores.sql.write import SqlWriter
 from memctl.streams import closing
 
@@ -22,6 +23,7 @@ class SqlStore(SqlDatabase):
     """Reading, counting and writing the memories of a database."""
 
     brief = True
+    picks = True
     mends = MENDS
 
     async def is_empty(self) -> bool:
@@ -34,8 +36,20 @@ class SqlStore(SqlDatabase):
             async for page in pages:
                 yield page
 
+    async def pick(self, where: Selection) -> AsyncIterator[Page]:
+        async with closing(where.apply(SqlReader(self, where, Texts.CHOSEN).pages())) as pages:
+            async for page in pages:
+                yield page
+
+    async def search(
+        self, where: Selection, matches: Matches
+    ) -> AsyncIterator[tuple[MemoryKey, Entry]]:
+        async with closing(search(self, where, matches)) as found:
+            async for one in found:
+                yield one
+
     async def outlines(self, where: Selection) -> AsyncIterator[Page]:
-        async with closing(SqlReader(self, where, outline=True).pages()) as pages:
+        async with closing(SqlReader(self, where, Texts.NONE).pages()) as pages:
             async for page in pages:
                 yield page
 

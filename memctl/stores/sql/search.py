@@ -1,0 +1,53 @@
+"""Looking for messages by their text, in whatever order the database has them."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Iterator, Sequence
+from typing import Any
+
+from memctl import codec
+from memctl.model import Entry, MemoryKey
+from memctl.selection import Selection
+from memctl.store import Matches
+from memctl.stores.sql.database import SqlDatabase
+from memctl.streams import closing
+
+Found = tuple[str, bytes]
+"""A row id and a text."""
+
+
+async def search(
+    store: SqlDatabase, where: Selection, matches: Matches
+) -> AsyncIterator[tuple[MemoryKey, Entry]]:
+    """See ``Store.search``; the entries have the ids of the rows.
+
+    Whose a message is takes a look at its session, so that is asked of those alone that match.
+    """
+    async with store.snapshot() as connection, store.aside(connection) as aside:
+        condition = store.of_sessions(where)
+        async with closing(store.unsorted(connection, condition)) as partitions:
+            async for rows in partitions:
+                found = [one for one in _texts(rows) if matches(one[1])]
+                for row_id, message, _ in rows:
+                    if message is None:
+                        text = codec.utf8(await store.fetch(aside, row_id))
+                        found += [(row_id, text)] if matches(text) else []
+                for key, entry in await _owned(store, found) if found else ():
+                    if where.has_key(key):
+                        yield key, entry
+
+
+def _texts(rows: Sequence[Any]) -> Iterator[Found]:
+    for row_id, message, _ in rows:
+        if isinstance(message, str):
+            yield row_id, message.encode("utf-8", "surrogatepass")
+        elif message is not None:
+            yield row_id, codec.utf8(message)
+
+
+async def _owned(store: SqlDatabase, found: list[Found]) -> list[tuple[MemoryKey, Entry]]:
+    texts = dict(found)
+    sql = f"SELECT m.session_id, {store.user}, m.id FROM {store.source()} WHERE m.id IN :rows"
+    async with store.snapshot(opened=False) as connection:
+        rows = await store.for_rows(connection, sql, list(texts))
+    return [(MemoryKey(user, session), Entry(id, texts[id])) for session, user, id in rows]

@@ -1,0 +1,188 @@
+"""SQLite files that are read while agents write to them."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sqlite3
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from pathlib import Path
+
+import pytest
+
+from memctl.location import parse
+from memctl.model import MemoryKey
+from memctl.registry import make_store
+from memctl.selection import Selection
+from memctl.store import Store
+from memctl.stores.sql import sqlite
+from memctl.stores.sql.aside import Aside
+from tests.conformance import samples
+from tests.conformance.drive import write_all
+from tests.conformance.samples import sample
+
+KEYS = [MemoryKey("alice", "s1"), MemoryKey("bob", "s2")]
+MESSAGES = 1500
+"""Of each memory: more than a page."""
+OLD = Selection(marks=frozenset({"hint"}))
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    """A file with two memories."""
+    found = tmp_path / "m.db"
+
+    async def fill() -> None:
+        async with make_store(parse(str(found)), create=True) as store:
+            await write_all(store, [sample(key, samples.entries(MESSAGES)) for key in KEYS])
+
+    asyncio.run(fill())
+    return found
+
+
+@pytest.fixture
+def copies(monkeypatch: pytest.MonkeyPatch) -> list[Path]:
+    """The copies that are made."""
+    found: list[Path] = []
+    copy = Aside.copy
+
+    async def noted(aside: Aside) -> Path | None:
+        path = await copy(aside)
+        if path is not None:
+            found.append(path)
+        return path
+
+    monkeypatch.setattr(Aside, "copy", noted)
+    return found
+
+
+def opened(path: Path) -> Store:
+    return make_store(parse(str(path)))
+
+
+@contextmanager
+def agent(path: Path) -> Iterator[sqlite3.Connection]:
+    """A connection that does not wait for others."""
+    with closing(sqlite3.connect(path, timeout=0)) as database:
+        yield database
+
+
+def add(path: Path) -> None:
+    """A message more at the end of the last memory."""
+    user, session, _ = KEYS[-1]
+    with agent(path) as database, database:
+        database.execute(
+            "INSERT INTO message VALUES (?, ?, ?, ?)",
+            (f"{user}-{session}-new", json.dumps({"id": "new"}), session, 10**6),
+        )
+
+
+async def test_a_small_file_is_read_itself(path: Path, copies: list[Path]) -> None:
+    async with opened(path) as store:
+        pages = [page async for page in store.read(Selection())]
+    assert sum(len(page.entries) for page in pages) == 2 * MESSAGES
+    assert not copies
+
+
+async def test_a_large_file_is_read_from_a_copy(
+    path: Path, copies: list[Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sqlite, "LARGE_BYTES", 1000)
+    found = []
+    async with opened(path) as store:
+        async for page in store.read(Selection()):
+            if not found:
+                assert len(copies) == 1
+                add(path)
+            found += [entry.id for entry in page.entries]
+        assert len(found) == 2 * MESSAGES
+        assert "new" not in found, "what is read is of one moment"
+        again = [e.id async for page in store.read(Selection()) for e in page.entries]
+        assert again.count("new") == 1
+    assert len(copies) == 2
+    assert not any(copy.exists() for copy in copies)
+
+
+async def test_a_part_of_a_large_file_is_not_copied(
+    path: Path, copies: list[Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sqlite, "LARGE_BYTES", 1000)
+    async with opened(path) as store:
+        one = Selection(keys=frozenset(KEYS[:1]))
+        assert len([e async for page in store.read(one) for e in page.entries]) == MESSAGES
+    assert not copies
+
+
+async def test_nobody_waits_for_readers_in_wal_mode(
+    path: Path, copies: list[Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sqlite, "LARGE_BYTES", 1000)
+    with agent(path) as database:
+        database.execute("PRAGMA journal_mode = WAL")
+    found = []
+    async with opened(path) as store:
+        async for page in store.read(Selection()):
+            if not found:
+                add(path)
+            found += [entry.id for entry in page.entries]
+    assert len(found) == 2 * MESSAGES
+    assert not copies
+
+
+async def test_who_picks_hinders_nobody(path: Path, copies: list[Path]) -> None:
+    """Which messages there are is of one moment; one that goes before its text is read has gone."""
+    expected = [id for page in await _picked(path) for id in page]
+    gone = f"bob-s2-{expected[-1]}"
+    found = []
+    async with opened(path) as store:
+        async for page in store.pick(OLD):
+            if not found:
+                with agent(path) as database, database:
+                    database.execute("DELETE FROM message WHERE id = ?", (gone,))
+                    database.execute("UPDATE message_mark SET mark = 'new' WHERE mark = 'hint'")
+                add(path)
+            found += [entry.id for entry in page.entries]
+            assert all(json.loads(entry.message)["id"] == entry.id for entry in page.entries)
+    assert found == expected[:-1]
+    assert not copies
+
+
+async def _picked(path: Path) -> list[list[str]]:
+    async with opened(path) as store:
+        return [[entry.id for entry in page.entries] async for page in store.pick(OLD)]
+
+
+async def test_messages_are_found_though_the_file_is_packed_meanwhile(path: Path) -> None:
+    """VACUUM gives rows other numbers."""
+    with agent(path) as database, database:
+        database.execute("DELETE FROM message WHERE rowid % 3 = 0 AND session_id = 's1'")
+    expected = await _picked(path)
+    found = []
+    async with opened(path) as store:
+        async for page in store.pick(OLD):
+            if not found:
+                with agent(path) as database:
+                    database.execute("VACUUM")
+            found.append([entry.id for entry in page.entries])
+    assert found == expected
+
+
+async def test_who_searches_hinders_nobody(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """For longer than it takes to look through some messages."""
+    monkeypatch.setattr(sqlite, "LOOSE_ROWS", 700)
+    seen = 0
+
+    def matches(text: bytes) -> bool:
+        nonlocal seen
+        seen += 1
+        return b'"id": "new"' in text or seen % 1000 == 0
+
+    found = []
+    async with opened(path) as store:
+        async for key, _ in store.search(Selection(), matches):
+            if not found:
+                add(path)
+            found.append(key)
+    assert seen == 2 * MESSAGES + 1
+    assert found == [KEYS[0], KEYS[1], KEYS[1], KEYS[1]]
