@@ -71,7 +71,7 @@ class ChangesWriter:
             lines.append(codec.dumps({"memory": _memory_record(edit)}))
             self.memories += 1
         for change in edit.changes:
-            lines.append(codec.dumps({"change": _change_record(change)}))
+            lines.append(codec.compact({"change": _change_record(change)}))
             if change.message:
                 lines.append(_in_one_line(change.message))
         self.changes += len(edit.changes)
@@ -104,9 +104,17 @@ class ChangesWriter:
             sync_folder(self._path.parent)
 
     def _write(self, lines: list[bytes]) -> None:
+        whole: list[bytes] = []
         for line in lines:
+            if len(line) < _BLOCK:
+                whole.append(line)
+                continue
+            self._write(whole)
+            whole = []
             self._stream.write(line)
             self._stream.write(b"\n")
+        if whole:
+            self._stream.write(b"\n".join([*whole, b""]))
 
     def __enter__(self) -> Self:
         return self

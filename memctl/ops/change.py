@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Callable, Iterator
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 from memctl.errors import Failure, Interrupted
 from memctl.journal.changes import ChangesWriter
@@ -23,6 +24,7 @@ from memctl.streams import closing
 
 SHOWN_MEMORIES = 10
 _BATCH = 1000
+"""Changes, or kilobytes of messages, that are worth a turn of a thread."""
 TRIES = 5
 """How often a memory is planned that agents keep changing."""
 
@@ -98,14 +100,14 @@ async def plan(
     """
     planned = Changes()
     with journal.writer() as writer:
-        async with closing(_tidy(edits)) as found:
-            async for some in _batches(found):
-                await asyncio.to_thread(_write, writer, some)
+        async with closing(_tidy(edits)) as found, closing(_batches(found)) as batches:
+            async for some in _written(writer, batches):
                 for edit in some:
                     planned.add(edit)
                     _note(report, edit)
                     size = sum([len(change.message) for change in edit.changes])
                     progress.advance(memories=int(edit.last), messages=len(edit.changes), size=size)
+                del some, edit  # not kept while the next ones are read: they may be large
         if not planned.memories:
             return False
         await asyncio.to_thread(writer.finish)
@@ -176,13 +178,14 @@ async def _apply(
     pending: dict[MemoryKey, Changes] = {}
 
     async def edits() -> AsyncIterator[Edit]:
-        source = journal.edits()
-        while some := await asyncio.to_thread(_some, source):
-            for edit in some:
-                if stop.asked and edit.offset == 0:
-                    return
-                pending.setdefault(edit.memory.key, Changes()).add(edit)
-                yield edit
+        async with closing(_read(journal.edits())) as batches:
+            async for some in batches:
+                for edit in some:
+                    if stop.asked and edit.offset == 0:
+                        return
+                    pending.setdefault(edit.memory.key, Changes()).add(edit)
+                    yield edit
+                del some, edit  # not kept while the next ones are read: they may be large
 
     with stop.heeded(when=not store.at_once):
         async with closing(store.edit(edits())) as tallies:
@@ -234,11 +237,58 @@ async def _batches(edits: AsyncIterator[Edit]) -> AsyncIterator[list[Edit]]:
     async for edit in edits:
         some.append(edit)
         size += _weight(edit)
+        del edit
         if size >= _BATCH:
             yield some
             some, size = [], 0
     if some:
         yield some
+
+
+async def _written(
+    writer: ChangesWriter, batches: AsyncIterator[list[Edit]]
+) -> AsyncIterator[list[Edit]]:
+    """The edits, which are written down while the next are read; large ones at once."""
+    writing: asyncio.Task[None] | None = None
+    try:
+        async for some in batches:
+            if writing is not None:
+                await asyncio.shield(writing)
+            writing = asyncio.create_task(asyncio.to_thread(_write, writer, some))
+            if _is_large(some):
+                await asyncio.shield(writing)
+            yield some
+            del some
+        if writing is not None:
+            await asyncio.shield(writing)
+    finally:
+        if writing is not None:
+            await _ended(writing)
+
+
+async def _read(edits: Iterator[Edit]) -> AsyncIterator[list[Edit]]:
+    """The edits, which are read while others are carried out; not beside large ones."""
+    coming: asyncio.Task[list[Edit]] | None = None
+    try:
+        while True:
+            coming = coming or asyncio.create_task(asyncio.to_thread(_some, edits))
+            some = await asyncio.shield(coming)
+            coming = None
+            if not some:
+                return
+            if not _is_large(some):
+                coming = asyncio.create_task(asyncio.to_thread(_some, edits))
+            yield some
+            del some
+    finally:
+        if coming is not None:
+            await _ended(coming)
+
+
+async def _ended(task: asyncio.Task[Any]) -> None:
+    """Waits for what a thread does, which cannot be stopped; its error was raised, or is late."""
+    await asyncio.wait([task])
+    task.exception()
 
 
 def _some(edits: Iterator[Edit]) -> list[Edit]:
@@ -251,6 +301,10 @@ def _some(edits: Iterator[Edit]) -> list[Edit]:
         if size >= _BATCH:
             break
     return some
+
+
+def _is_large(some: list[Edit]) -> bool:
+    return sum(map(_weight, some)) > 4 * _BATCH
 
 
 def _weight(edit: Edit) -> int:
