@@ -33,8 +33,13 @@ COMMANDS = {
     "history": ("history", "List the runs that can be taken back."),
     "help": ("help", "Explain a command, the exit codes, or the JSON of a report."),
     "stores": ("stores", "List the kinds of store and what each can hold."),
+    "config": ("config", "Write, show or check the configuration."),
 }
 """Each command: its module and its line in the help, so that helping imports none of them."""
+
+
+SETTLED = "memctl.settled"
+"""Where the context keeps what the configuration says."""
 
 
 class LazyCommands(MutableMapping[str, Any]):
@@ -77,6 +82,16 @@ class Memctl(TyperGroup):
 
             with formatter.section("Commands of plugins"):
                 formatter.write_dl([(name, theirs.line(name)) for name in found])
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        """Finds the command; options then have the defaults of the configuration."""
+        found = super().resolve_command(ctx, args)
+        name, command, _ = found
+        if name is not None and not ctx.resilient_parsing:
+            from memctl.commands._defaults import settle  # not needed to show the help
+
+            ctx.meta[SETTLED] = settle(ctx, name, command)
+        return found
 
     def invoke(self, ctx: Any) -> Any:
         try:
@@ -169,7 +184,8 @@ def _globals(
     ] = False,
 ) -> None:
     output = Output(color=color, log_format=log_format, quiet=quiet, verbose=verbose)
-    context.obj = Run(config_file=config, output=output)
+    settled = context.meta[SETTLED]
+    context.obj = Run(config, output, settled.config, settled.refusal)
 
 
 def main() -> None:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import typer
 
+from memctl.errors import MemctlError
 from memctl.location import Location
 from memctl.output.terminal import Format, Output
 
@@ -21,6 +22,10 @@ class Run:
 
     config_file: Path | None = None
     output: Output = field(default_factory=Output)
+    config: Config | None = None
+    """The configuration, where it was read before."""
+    refusal: MemctlError | None = None
+    """Why nothing can be done with what the configuration or the environment says."""
 
     def locate(self, text: str) -> Location:
         """What a STORE argument names.
@@ -38,13 +43,32 @@ class Run:
         Raises:
             UsageError, NotFound: see ``memctl.config``.
         """
-        from memctl import config  # not needed to show the help
+        if self.config is None:
+            from memctl import config  # not needed to show the help
 
-        return config.load(self.config_file, config.environment())
+            self.config = config.load(self.config_file, config.environment())
+        return self.config
 
 
 def this_run(context: typer.Context) -> Run:
-    """The run that the global options made."""
+    """The run that the global options made.
+
+    Raises:
+        UsageError, NotFound: the configuration or the environment is wrong; told in the form that
+            was chosen for the report.
+    """
+    run = run_as_it_is(context)
+    if run.refusal is not None:
+        chosen = context.params
+        choose_format(
+            run.output, chosen.get("format_", Format.TABLE), json=chosen.get("json", False)
+        )
+        raise run.refusal
+    return run
+
+
+def run_as_it_is(context: typer.Context) -> Run:
+    """The same for a command that does not need a configuration that is right."""
     run = context.obj
     assert isinstance(run, Run)
     return run

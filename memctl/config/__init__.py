@@ -1,4 +1,4 @@
-"""The configuration file: named stores and summarizers, and what is kept for undo."""
+"""The configuration file: named stores and summarizers, defaults, and what is kept for undo."""
 
 from __future__ import annotations
 
@@ -21,6 +21,11 @@ from memctl.location import Location
 if TYPE_CHECKING:
     from memctl.config.summarizers import Configured
 
+_TABLES = {
+    "stores": "[stores.NAME]",
+    "summarizers": "[summarizers.NAME]",
+    "defaults": "[defaults.COMMAND]",
+}
 _BARE_NAME = re.compile(r"[\w.-]+")
 
 
@@ -32,8 +37,14 @@ class Config:
     stores: dict[str, Alias] = field(default_factory=dict)
     undo: Keep = field(default_factory=Keep)
     """How long what runs have changed is kept."""
+    undo_keys: frozenset[str] = frozenset()
+    """What of it the file says."""
     summarizers: dict[str, Any] = field(default_factory=dict)
     """The tables of ``[summarizers]``: looked into when one is asked for."""
+    defaults: dict[str, Any] = field(default_factory=dict)
+    """``[defaults]``: what its keys mean, the command line knows."""
+    found: bool = False
+    """Whether there is a file."""
 
     def locate(self, text: str, environment: Mapping[str, str]) -> Location:
         """What a STORE argument names: an alias if there is one of that name, else a URL or path.
@@ -85,23 +96,32 @@ def load(explicit: Path | None, environment: Mapping[str, str]) -> Config:
         NotFound: a file that was named does not exist.
         UsageError: the file is not TOML, or says something that memctl does not know.
     """
-    named = explicit or (
-        Path(environment["MEMCTL_CONFIG"]) if environment.get("MEMCTL_CONFIG") else None
-    )
-    path = named or default_path()
+    path = place(explicit, environment)
+    named = explicit is not None or bool(environment.get("MEMCTL_CONFIG"))
     try:
-        text = path.read_text("utf-8")
+        raw = path.read_bytes()
     except FileNotFoundError:
-        if named is None:
+        if not named:
             return Config(path)
-        raise NotFound(f"the configuration {path} does not exist", "check --config") from None
+        raise NotFound(
+            f"the configuration {path} does not exist",
+            "check --config and MEMCTL_CONFIG; 'memctl config init' writes one",
+        ) from None
     except OSError as error:
         raise UsageError(f"the configuration {path} cannot be read: {error.strerror}") from error
     try:
-        content = tomllib.loads(text)
+        content = tomllib.loads(raw.decode())
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise UsageError(f"{path} is not TOML: {error}", "see 'memctl stores --help'") from error
+        raise UsageError(f"{path} is not TOML: {error}", 'texts are written "..."') from error
     return _read(path, content)
+
+
+def place(explicit: Path | None, environment: Mapping[str, str]) -> Path:
+    """Where the configuration is looked for, and ``config init`` writes it."""
+    if explicit is not None:
+        return explicit
+    named = environment.get("MEMCTL_CONFIG")
+    return Path(named) if named else default_path()
 
 
 def default_path() -> Path:
@@ -117,14 +137,22 @@ def environment() -> Mapping[str, str]:
 
 
 def _read(path: Path, content: dict[str, Any]) -> Config:
-    refuse_unknown(path, "", content, ("stores", "summarizers", "undo"))
-    for name in ("stores", "summarizers"):
+    refuse_unknown(path, "", content, ("stores", "summarizers", "defaults", "undo"))
+    for name, heading in _TABLES.items():
         if not isinstance(content.get(name, {}), dict):
-            raise UsageError(f"{path}: {name} is not a table", f"write [{name}.NAME]")
+            raise UsageError(f"{path}: {name} is not a table", f"write {heading}")
     stores = content.get("stores", {})
     aliases = {name: read_alias(path, name, entry) for name, entry in stores.items()}
     undo = _keep(path, content.get("undo", {}))
-    return Config(path, aliases, undo, content.get("summarizers", {}))
+    return Config(
+        path,
+        aliases,
+        undo,
+        frozenset(content.get("undo", {})),
+        content.get("summarizers", {}),
+        content.get("defaults", {}),
+        found=True,
+    )
 
 
 def _keep(path: Path, entry: Any) -> Keep:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +18,12 @@ def refuse_unknown(path: Path, place: str, entry: Mapping[str, Any], keys: Colle
     """
     for key in entry:
         if key not in keys:
-            near = difflib.get_close_matches(key, keys, n=1)
-            hint = f"did you mean {near[0]!r}?" if near else f"known are {', '.join(sorted(keys))}"
+            near = nearest(key, keys)
+            hint = f"did you mean {near!r}?" if near else f"known are {', '.join(sorted(keys))}"
             raise UsageError(f"{path}: unknown key {place}{key}", hint)
+
+
+def nearest(word: str, known: Iterable[str], likeness: float = 0.6) -> str | None:
+    """What may have been meant by a word; ``likeness`` is from 0 to 1."""
+    found = difflib.get_close_matches(word, list(known), n=1, cutoff=likeness)
+    return found[0] if found else None

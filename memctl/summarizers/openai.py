@@ -108,7 +108,10 @@ class OpenAI(Summarizer):
 
         A reply of any kind will do, one that is cut off or empty included.
         """
-        messages = [{"role": "user", "content": "Reply with OK."}]
+        messages = [
+            {"role": "system", "content": "Reply with OK."},
+            {"role": "user", "content": "Is anybody there?"},
+        ]
 
         def body() -> dict[str, Any]:
             limit = {self._dialect.spoken.limit: min(self._reply, CHECKED_REPLY)}

@@ -1,13 +1,20 @@
-"""Aliases, and where their passwords come from."""
+"""Aliases, where their passwords come from, and defaults of options."""
 
 from __future__ import annotations
 
+import csv
+import importlib.util
+import json
+import os
+import subprocess
+import sys
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
 import pytest
 
 from tests.commands.conftest import Run, fails, report
+from tests.conftest import Servers
 
 
 @pytest.fixture
@@ -80,8 +87,171 @@ def test_a_named_configuration(run: Run, tmp_path: Path, filled: str) -> None:
         ("[stores.prod]\nurl = 'redis://h'\npassword_file = '/none'", "/none"),
         ("[stores.prod]\nurl = 'redis://h'\npassword_command = 'exit 3'", "password_command"),
         ("[stores.prodd]\nurl = 'x.db'", "did you mean 'prodd'"),
+        ("[stores.prod]\nurl = 'redis://h'\npassword_keyring = 'x'", "service/name"),
+        ("[stores.prod]\nurl = 'redis://h'\npassword_keyrings = 'x'", "'password_keyring'"),
+        ("defaults = 3", "[defaults.COMMAND]"),
+        ("[defaults]\ncolour = 'never'", "did you mean 'color'"),
+        ("[defaults]\ncolor = 'nevr'", "did you mean 'never'"),
+        ("[defaults]\ninspect = 3", "[defaults.inspect]"),
+        ("[defaults.color]\nx = 3", "write color ="),
+        ("[defaults.inspekt]\nlimit = 3", "did you mean 'inspect'"),
+        ("[defaults.inspect]\nlimitt = 3", "did you mean 'limit'"),
+        ("[defaults.inspect]\nlimit = 'many'", "defaults.inspect.limit"),
+        ("[defaults.inspect]\nlimit = [3]", "defaults.inspect.limit"),
+        ("[defaults.inspect]\nmessages = 'yes'", "messages = true"),
+        ("[defaults.inspect]\njson = true", 'format to "json"'),
     ],
 )
 def test_mistakes(run: Run, write: Path, text: str, said: str) -> None:
     write.write_text(text)
     fails(run("inspect", "prod"), 2, said)
+    result = run("inspect", "prod", "--json")
+    assert report(result, 2)["error"]["code"] == "usage"
+
+
+def test_a_file_that_is_no_text(run: Run, write: Path) -> None:
+    write.write_bytes(b"[stores.\xff]")
+    fails(run("inspect", "prod"), 2, "is not TOML")
+
+
+RING = """
+from keyring.backend import KeyringBackend
+from keyring.errors import KeyringLocked
+
+class Ring(KeyringBackend):
+    priority = 1
+    def get_password(self, service, name):
+        if service == "asking":
+            return input("your password? ")
+        if service == "locked":
+            raise KeyringLocked("sesame does not open it")
+        return {("memctl/db", "prod"): "p@ss wörd"}.get((service, name))
+    def set_password(self, service, name, password):
+        raise NotImplementedError
+"""
+
+
+@pytest.fixture
+def ring(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A keyring with one password."""
+    (tmp_path / "rings.py").write_text(RING)
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path), prepend=os.pathsep)
+    monkeypatch.setenv("PYTHON_KEYRING_BACKEND", "rings.Ring")
+
+
+@pytest.mark.usefixtures("ring")
+def test_a_password_of_the_keyring(run: Run, write: Path, servers: Servers) -> None:
+    guarded = servers.redis_with("keyring", password="p@ss wörd")
+    url, _ = without_password(guarded.fresh())
+    write.write_text(f'[stores.prod]\nurl = "{url}"\npassword_keyring = "memctl/db/prod"\n')
+    result = run("inspect", "prod", "--json")
+    assert report(result)["totals"]["messages"] == 0
+    assert "wörd" not in result.stdout + result.stderr
+
+
+@pytest.mark.usefixtures("ring")
+@pytest.mark.parametrize(
+    ("where", "said"),
+    [
+        ("memctl/db/other", "the keyring has no 'other' of 'memctl/db'"),
+        ("locked/prod", "(keyring.errors.KeyringLocked)"),
+        ("asking/prod", "(EOFError)"),
+    ],
+)
+def test_a_keyring_that_gives_nothing(run: Run, write: Path, where: str, said: str) -> None:
+    write.write_text(f'[stores.prod]\nurl = "redis://h"\npassword_keyring = "{where}"\n')
+    result = run("inspect", "prod")
+    fails(result, 2, said)
+    assert "sesame" not in result.stderr
+
+
+def test_without_the_library_of_keyrings(
+    run: Run, write: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    find = importlib.util.find_spec
+    monkeypatch.setattr(
+        "memctl.config.secrets.find_spec", lambda name: None if name == "keyring" else find(name)
+    )
+    write.write_text('[stores.prod]\nurl = "redis://h"\npassword_keyring = "a/b"\n')
+    fails(run("inspect", "prod"), 2, "agentscope-memctl[keyring]")
+
+
+def test_a_default_of_the_file_of_the_environment_and_the_command_line(
+    run: Run, write: Path, filled: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write.write_text('[defaults]\nformat = "csv"\n[defaults.inspect]\nsort = "user"\nlimit = 3\n')
+    assert len(list(csv.DictReader(run("inspect", filled).stdout.splitlines()))) == 3
+    monkeypatch.setenv("MEMCTL_FORMAT", "ndjson")
+    rows = [json.loads(line) for line in run("inspect", filled).stdout.splitlines()]
+    assert [row["user"] for row in rows] == sorted(row["user"] for row in rows)
+    monkeypatch.setenv("MEMCTL_INSPECT_FORMAT", "json")
+    monkeypatch.setenv("MEMCTL_INSPECT_SORT", "messages")
+    found = report(run("inspect", filled))["memories"]
+    assert [row["messages"] for row in found] == [40, 30, 20]
+    assert run("inspect", filled, "--format", "csv").stdout.startswith("user,")
+    monkeypatch.setenv("MEMCTL_INSPECT_SORT", "")
+    assert report(run("inspect", filled))["memories"] != found
+
+
+def test_options_that_repeat(
+    run: Run, write: Path, filled: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write.write_text('[defaults.inspect]\nuser = ["user0"]\nsince = 2000-01-31\n')
+    both = report(run("inspect", filled, "--user", "user0", "--user", "user1", "--json"))["totals"]
+    one = report(run("inspect", filled, "--json"))["totals"]
+    assert (both["users"], one["users"]) == (2, 1)
+    monkeypatch.setenv("MEMCTL_INSPECT_USER", "user0\nuser1")
+    assert report(run("inspect", filled, "--json"))["totals"] == both
+    monkeypatch.setenv("MEMCTL_INSPECT_USER", "user0 user1")  # a name, however odd
+    fails(run("inspect", filled), 4, "'user0 user1'")
+
+
+def test_commands_below_a_command(run: Run, write: Path, filled: str) -> None:
+    write.write_text('[defaults.mark.list]\nformat = "json"\n')
+    assert json.loads(run("mark", "list", filled).stdout)["schema"] == "memctl/mark/1"
+    write.write_text('[defaults.mark]\nformat = "json"\n')
+    fails(run("mark", "list", filled), 2, "unknown key defaults.mark.format")
+
+
+def test_global_options(run: Run, write: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write.write_text('[defaults]\nlog-format = "json"\n')
+    assert json.loads(run("inspect", "none.db").stderr)["level"] == "error"
+    assert run("--log-format", "text", "inspect", "none.db").stderr.startswith("memctl: error")
+    monkeypatch.setenv("MEMCTL_LOG_FORMAT", "text")
+    assert run("inspect", "none.db").stderr.startswith("memctl: error")
+
+
+def test_paths_of_the_file_may_be_at_home(
+    run: Run, write: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, filled: str
+) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    write.write_text('[defaults.compress]\nprompt-file = "~/none.txt"\n')
+    fails(run("compress", filled, "--dry-run"), 2, f"{tmp_path}/none.txt cannot be read")
+
+
+@pytest.mark.parametrize("name", ["yes", "all", "backup"])
+def test_what_must_be_said_on_the_command_line(
+    run: Run, write: Path, filled: str, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    write.write_text(f"[defaults.delete]\n{name} = false\n")
+    fails(run("delete", filled, "--mark", "hint", "--yes"), 2, "on the command line only")
+    write.write_text("")
+    monkeypatch.setenv(f"MEMCTL_DELETE_{name.upper()}", "1")
+    fails(run("delete", filled, "--mark", "hint", "--yes"), 2, f"MEMCTL_DELETE_{name.upper()}")
+
+
+def test_what_is_wrong_does_not_keep_from_helping(run: Run, write: Path) -> None:
+    write.write_text("[defaults]\ncolour = 1\n")
+    for words in (["--help"], ["inspect", "--help"], ["mark", "list", "--help"]):
+        assert run(*words).exit_code == 0
+    fails(run("stores"), 2, "defaults.colour")
+
+
+def test_completion_does_not_read_the_configuration(write: Path) -> None:
+    write.write_text("[defaults]\ncolour = 1\n")
+    asked = {"_MEMCTL_COMPLETE": "complete_bash", "COMP_WORDS": "memctl ins", "COMP_CWORD": "1"}
+    program = "from memctl.cli import app; app(prog_name='memctl')"
+    done = subprocess.run(
+        [sys.executable, "-c", program], env=os.environ | asked, capture_output=True, text=True
+    )
+    assert (done.stdout.strip(), done.stderr) == ("inspect", "")

@@ -1,0 +1,265 @@
+"""Defaults of options: what the environment says, else ``[defaults]`` of the configuration."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from datetime import date, datetime, time
+from enum import StrEnum
+from pathlib import Path
+from typing import Any
+
+import typer
+
+from memctl import config as configuration
+from memctl.config import Config
+from memctl.config.keys import nearest, refuse_unknown
+from memctl.errors import MemctlError, UsageError
+
+PREFIX = "MEMCTL"
+OWN_VARIABLES = frozenset({"MEMCTL_CONFIG", "MEMCTL_DEBUG"})
+"""Variables that are no options."""
+FORMAT = "format"
+"""The option of commands that may have one default for all of them."""
+
+_NEVER = {"config", "version", "help", "install-completion", "show-completion"}
+# What destroys something, or lets it go, is said where it happens: a file or a variable works from
+# afar, on commands that its author was not thinking of.
+_SAID = frozenset({"yes", "all", "lossy", "backup", "force", "repair", "prune", "rotate"})
+_ONLY_SAID = "a file or a variable would say it for commands that nobody thought of"
+
+
+class Source(StrEnum):
+    """Where a value comes from."""
+
+    COMMAND_LINE = "command-line"
+    ENVIRONMENT = "environment"
+    FILE = "file"
+    DEFAULT = "default"
+
+
+@dataclass(frozen=True, slots=True)
+class Option:
+    """An option of the command of these words; of memctl itself where there are none."""
+
+    words: tuple[str, ...]
+    name: str
+    """Its long name, without dashes in front."""
+    parameter: Any
+    """That of the parser."""
+
+    @property
+    def key(self) -> str:
+        """Its key in the configuration, such as ``defaults.mark.list.format``."""
+        return ".".join(("defaults", *self.words, self.name))
+
+    @property
+    def variables(self) -> tuple[str, ...]:
+        """Its variables, such as ``MEMCTL_MARK_LIST_FORMAT``; the first that is set counts."""
+        own = _variable(*self.words, self.name)
+        return (own, _variable(FORMAT)) if self.name == FORMAT else (own,)
+
+    @property
+    def settable(self) -> bool:
+        """Whether it may have a default of the operator's."""
+        return self.name not in _SAID and self.name != "json"
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """A default of the operator's."""
+
+    option: Option
+    raw: bool | str | list[str]
+    """As it might have been typed."""
+    value: Any
+    """As the parser understands it."""
+    source: Source
+    where: str
+    """The variable, or the key of the configuration."""
+
+
+@dataclass(slots=True)
+class Settled:
+    """What a run knows of its configuration, or why it knows nothing."""
+
+    config: Config = field(default_factory=Config)
+    refusal: MemctlError | None = None
+
+
+def _variable(*words: str) -> str:
+    return "_".join((PREFIX, *words)).upper().replace("-", "_")
+
+
+def options(words: tuple[str, ...], command: Any) -> Iterator[Option]:
+    """The options of a command that has no commands below it, or of memctl itself."""
+    for parameter in command.params:
+        if parameter.param_type_name != "option":
+            continue
+        name = next(name for name in parameter.opts if name.startswith("--")).removeprefix("--")
+        if name not in _NEVER:
+            yield Option(words, name, parameter)
+
+
+def settle(context: typer.Context, name: str, command: Any) -> Settled:
+    """Gives the options of memctl and of one of its commands their defaults.
+
+    To be called when the command is known, and nothing of it parsed.  What is wrong is for the
+    command to tell: its report may have a form for that, and ``config init`` is not concerned.
+    """
+    settled = Settled()
+    environment = configuration.environment()
+    try:
+        settled.config = configuration.load(context.params["config"], environment)
+    except MemctlError as error:
+        settled.refusal = error
+    try:
+        defaults = Defaults(settled.config, environment, context)
+        for setting in defaults.of((), context.command):
+            parameter = setting.option.parameter.name
+            if not is_given(context, parameter):
+                context.params[parameter] = setting.value
+        context.default_map = {name: defaults.map((name,), command)}
+    except MemctlError as error:
+        settled.refusal = settled.refusal or error
+    return settled
+
+
+def is_given(context: typer.Context, parameter: str) -> bool:
+    """Whether it was said on the command line."""
+    source = context.get_parameter_source(parameter)
+    return source is not None and source.name == "COMMANDLINE"
+
+
+class Defaults:
+    """What the environment and ``[defaults]`` say.
+
+    Every method raises UsageError where they say something that cannot be.
+    """
+
+    def __init__(
+        self, config: Config, environment: Mapping[str, str], context: typer.Context
+    ) -> None:
+        """``context`` is that of memctl itself."""
+        self._path = config.path
+        self._tables = config.defaults
+        self._environment = environment
+        self._context = context
+        if self._tables:
+            names = [option.name for option in options((), context.command)]
+            commands = context.command.list_commands(context)  # type: ignore[attr-defined]
+            self._refuse_unknown((), self._tables, [*names, FORMAT], commands)
+
+    def of(self, words: tuple[str, ...], command: Any) -> Iterator[Setting]:
+        """What is said of the options of a command, or of memctl itself where there are no words.
+
+        What is said of all reports at once counts for each command.
+        """
+        table = self._table(words)
+        found = list(options(words, command))
+        if words:
+            self._refuse_unknown(words, table, [option.name for option in found], ())
+        for option in found:
+            setting = self._setting(option, table)
+            if setting is not None:
+                yield setting
+
+    def map(self, words: tuple[str, ...], command: Any) -> dict[str, Any]:
+        """What Click takes as the ``default_map`` of a command."""
+        below = getattr(command, "commands", None)
+        if below is not None:
+            self._refuse_unknown(words, self._table(words), (), below)
+            return {name: self.map((*words, name), one) for name, one in below.items()}
+        return {
+            setting.option.parameter.name: _for_parser(setting)
+            for setting in self.of(words, command)
+        }
+
+    def _table(self, words: tuple[str, ...]) -> dict[str, Any]:
+        table = self._tables
+        for word in words:
+            table = table.get(word, {})
+        return table
+
+    def _refuse_unknown(
+        self, words: tuple[str, ...], table: dict[str, Any], names: Any, commands: Any
+    ) -> None:
+        place = ".".join(("defaults", *words, ""))
+        refuse_unknown(self._path, place, table, [*names, *commands])
+        for key, value in table.items():
+            if key in commands and not isinstance(value, dict):
+                raise UsageError(
+                    f"{self._path}: {place}{key} is not a table", f"write [{place}{key}]"
+                )
+            if key not in commands and isinstance(value, dict):
+                raise UsageError(f"{self._path}: {place}{key} is a table", f"write {key} = ...")
+
+    def _setting(self, option: Option, table: dict[str, Any]) -> Setting | None:
+        for variable in option.variables:
+            if self._environment.get(variable):
+                text = self._environment[variable]
+                given: Any = text.splitlines() if option.parameter.multiple else text
+                return self._checked(option, given, Source.ENVIRONMENT, variable)
+        if option.name in table:
+            given = _as_typed(option, table[option.name], f"{self._path}: {option.key}")
+            return self._checked(option, given, Source.FILE, option.key)
+        if option.name == FORMAT and FORMAT in self._tables:
+            key = f"defaults.{FORMAT}"
+            given = _as_typed(option, self._tables[FORMAT], f"{self._path}: {key}")
+            return self._checked(option, given, Source.FILE, key)
+        return None
+
+    def _checked(self, option: Option, given: Any, source: Source, where: str) -> Setting:
+        place = where if source is Source.ENVIRONMENT else f"{self._path}: {where}"
+        command = " ".join(("memctl", *option.words))
+        if option.name == "json":
+            raise UsageError(f"{place}: --json is short for --format json", 'set format to "json"')
+        if not option.settable:
+            raise UsageError(
+                f"{place}: {_spelt(option)} is said on the command line only", _ONLY_SAID
+            )
+        try:
+            value = option.parameter.process_value(self._context, given)
+        except typer.BadParameter as error:
+            message = error.message.removeprefix("Value error, ")
+            known = option.parameter.shell_complete(self._context, "")
+            near = nearest(str(given), [item.value for item in known])
+            hint = f"did you mean {near!r}?" if near else f"see {command} --help"
+            raise UsageError(f"{place}: {message}", hint) from error
+        return Setting(option, given, value, source, where)
+
+
+def _spelt(option: Option) -> str:
+    return "--no-backup" if option.name == "backup" else f"--{option.name}"
+
+
+def _as_typed(option: Option, value: Any, place: str) -> bool | str | list[str]:
+    """A value of TOML as it might have been typed."""
+    parameter = option.parameter
+    if parameter.is_flag:
+        if isinstance(value, bool):
+            return value
+        raise UsageError(f"{place} is true or false", f"write {option.name} = true")
+    if parameter.multiple and isinstance(value, list):
+        return [_text(one, option, place) for one in value]
+    text = _text(value, option, place)
+    return [text] if parameter.multiple else text
+
+
+def _text(value: Any, option: Option, place: str) -> str:
+    if isinstance(value, date | datetime | time):
+        return value.isoformat()
+    if isinstance(value, bool | list | dict):
+        raise UsageError(
+            f"{place} is one value of --{option.name}", f'write {option.name} = "..." '
+        )
+    return str(value)
+
+
+def _for_parser(setting: Setting) -> Any:
+    """The parser understands what was typed, and a flag only as what it is."""
+    if isinstance(setting.value, bool):
+        return setting.value
+    if isinstance(setting.value, Path):
+        return str(setting.value.expanduser())  # no shell has done that
+    return setting.raw

@@ -1,0 +1,231 @@
+"""``memctl config``: writes, shows and checks the configuration."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Annotated, Any
+
+import typer
+from typer.core import TyperCommand, TyperGroup
+
+from memctl import config as configuration
+from memctl.commands._checking import HINT, Check, check_all
+from memctl.commands._context import Run, choose_format, run_as_it_is, this_run
+from memctl.commands._defaults import (
+    FORMAT,
+    OWN_VARIABLES,
+    PREFIX,
+    Defaults,
+    Source,
+    is_given,
+    options,
+)
+from memctl.commands._options import FormatOption, JsonOption
+from memctl.commands._run import wait_for
+from memctl.config import Config
+from memctl.config.keys import nearest
+from memctl.config.sample import write_sample
+from memctl.config.shown import HIDDEN, redacted, shown
+from memctl.errors import Unavailable
+from memctl.output.numbers import count
+from memctl.output.report import Report
+from memctl.output.terminal import Format
+
+app = typer.Typer(
+    add_completion=False,
+    rich_markup_mode=None,
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+)
+
+
+@app.callback()
+def _config() -> None:
+    """Write, show or check the configuration."""
+
+
+@app.command("init")
+def init(
+    context: typer.Context,
+    force: Annotated[bool, typer.Option("--force", help="Replace the file that is there.")] = False,
+) -> None:
+    """Write a configuration with everything in it, commented out.
+
+    It goes to --config or MEMCTL_CONFIG, else to the place for settings of this platform, and
+    only its owner may read it.
+    """
+    run = run_as_it_is(context)
+    path = configuration.place(run.config_file, configuration.environment())
+    write_sample(path, force=force)
+    run.output.note(f"{path} written; 'memctl config check' tries what you put there")
+
+
+@app.command("show")
+def show(
+    context: typer.Context,
+    all_: Annotated[
+        bool, typer.Option("--all", help="Every option of every command, whatever it is.")
+    ] = False,
+    format_: FormatOption = Format.TABLE,
+    json: JsonOption = False,
+) -> None:
+    """Show what is configured, and where each value comes from.
+
+    Passwords, keys and the commands that print them are not shown. What is wrong with the
+    configuration is an error, whichever command it is meant for.
+    """
+    run = this_run(context)
+    choose_format(run.output, format_, json=json)
+    root = context.find_root()
+    file = _file(run)
+    found = [
+        _row(one.key, one.value, Source.FILE if one.written else Source.DEFAULT)
+        for one in shown(run.configuration())
+    ] + _options(run, root, every=all_)
+    _warn_of_variables(run, root)
+    run.output.report = _shown(file, found)
+    run.output.emit()
+
+
+@app.command("check")
+def check(
+    context: typer.Context,
+    timeout: Annotated[
+        float,
+        typer.Option("--timeout", metavar="SECONDS", min=0.1, help="How long to wait for each."),
+    ] = 20.0,
+    format_: FormatOption = Format.TABLE,
+    json: JsonOption = False,
+) -> None:
+    """Try every store and every summarizer of the configuration.
+
+    Stores are opened and closed, models get a request of a few tokens, programs a conversation of
+    one message. All are tried at once. Exit code 3 when any of them fails.
+    """
+    run = this_run(context)
+    choose_format(run.output, format_, json=json)
+    root = context.find_root()
+    _options(run, root, every=False)
+    _warn_of_variables(run, root)
+    config = run.configuration()
+    found = wait_for(check_all(config, configuration.environment(), timeout))
+    run.output.report = _checked(found)
+    failed = sum(not one.ok for one in found)
+    if failed:
+        raise Unavailable(f"{failed} of {count(len(found), 'check')} failed", HINT)
+    run.output.emit()
+
+
+def _file(run: Run) -> dict[str, Any]:
+    environment = configuration.environment()
+    config = run.configuration()
+    source = Source.DEFAULT
+    if run.config_file is not None:
+        source = Source.COMMAND_LINE
+    elif environment.get("MEMCTL_CONFIG"):
+        source = Source.ENVIRONMENT
+    return {"path": str(config.path), "exists": config.found, "source": source.value}
+
+
+def _row(key: str, value: Any, source: Source, where: str = "") -> dict[str, Any]:
+    if key == "defaults.ping" and value is not None:
+        value = HIDDEN  # who knows the path of the URL may tell the monitor anything
+    return {"key": key, "value": value, "source": source.value, "where": where or None}
+
+
+def _options(run: Run, root: Any, *, every: bool) -> list[dict[str, Any]]:
+    """The options of memctl, and those of its commands that are set, or all.
+
+    Raises:
+        UsageError: what is said of one of them cannot be.
+    """
+    environment, config = configuration.environment(), run.configuration()
+    defaults = Defaults(config, environment, root)
+    group = root.command
+    for name in group.list_commands(root):
+        defaults.map((name,), group.get_command(root, name))  # refuses what is unknown below
+    rows = _of_all_reports(config, environment)
+    told = {row["where"] for row in rows}
+    for words, command in _commands(root):
+        said = {setting.option.name: setting for setting in defaults.of(words, command)}
+        for option in options(words, command):
+            setting = said.get(option.name)
+            if not words and is_given(root, option.parameter.name):
+                value = root.params[option.parameter.name]
+                rows.append(_row(option.key, _plain(value), Source.COMMAND_LINE))
+            elif setting is not None and setting.where not in told:
+                rows.append(_row(option.key, _plain(setting.raw), setting.source, setting.where))
+            elif setting is None and option.settable and (every or not words):
+                rows.append(_row(option.key, _plain(option.parameter.default), Source.DEFAULT))
+    return rows
+
+
+def _of_all_reports(config: Config, environment: Mapping[str, str]) -> list[dict[str, Any]]:
+    """What is said of the form of all reports at once, so that it is not shown for each."""
+    key, variable = f"defaults.{FORMAT}", f"{PREFIX}_{FORMAT}".upper()
+    if environment.get(variable):
+        return [_row(key, environment[variable], Source.ENVIRONMENT, variable)]
+    if FORMAT in config.defaults:
+        return [_row(key, config.defaults[FORMAT], Source.FILE, key)]
+    return []
+
+
+def _commands(root: Any) -> list[tuple[tuple[str, ...], Any]]:
+    """memctl itself, and every command that does something."""
+    group: Any = root.command
+    found: list[tuple[tuple[str, ...], Any]] = [((), group)]
+    for name in group.list_commands(root):
+        command = group.get_command(root, name)
+        below = getattr(command, "commands", None)
+        if below is None:
+            found.append(((name,), command))
+        else:
+            found += [((name, word), one) for word, one in below.items()]
+    return found
+
+
+def _plain(value: Any) -> Any:
+    """A value as JSON has it, without passwords."""
+    if isinstance(value, list):
+        return [redacted(str(one)) for one in value]
+    if value is None or isinstance(value, bool | int | float):
+        return value
+    return redacted(str(value))
+
+
+def _warn_of_variables(run: Run, root: Any) -> None:
+    """A typo in the name of a variable goes unnoticed otherwise; most others are nobody's typo."""
+    known = set(OWN_VARIABLES)
+    for words, command in _commands(root):
+        for option in options(words, command):
+            known.update(option.variables)
+    for name in configuration.environment():
+        if name.startswith(f"{PREFIX}_") and name not in known:
+            near = nearest(name, known, 0.85)
+            if near:
+                run.output.warn(f"{name} means nothing to memctl; did you mean {near}?")
+
+
+def _shown(file: dict[str, Any], found: list[dict[str, Any]]) -> Report:
+    from memctl.output import config as drawn  # needs Rich, which helping does not
+
+    return Report(
+        "config",
+        lambda: {"file": file, "settings": found},
+        lambda: found,
+        lambda: drawn.settings(file, found),
+    )
+
+
+def _checked(found: list[Check]) -> Report:
+    from memctl.output import config as drawn  # needs Rich, which helping does not
+
+    rows = [one.row() for one in found]
+    return Report("config", lambda: {"checks": rows}, lambda: rows, lambda: drawn.checks(rows))
+
+
+def command() -> TyperCommand:
+    """The parser of this command."""
+    built: Any = typer.main.get_command(app)
+    assert isinstance(built, TyperGroup)
+    return built  # type: ignore[return-value]
