@@ -16,6 +16,7 @@ from typer.core import TyperCommand, TyperGroup
 from memctl import __version__, plugins
 from memctl.commands._context import Run
 from memctl.errors import MemctlError, Unavailable
+from memctl.output.monitoring import Monitoring
 from memctl.output.terminal import Color, Format, LogFormat, Output
 
 COMMANDS = {
@@ -40,6 +41,8 @@ COMMANDS = {
 
 SETTLED = "memctl.settled"
 """Where the context keeps what the configuration says."""
+
+_PIPE_CLOSED = 128 + getattr(signal, "SIGPIPE", 13)  # Windows does not have it
 
 
 class LazyCommands(MutableMapping[str, Any]):
@@ -95,6 +98,16 @@ class Memctl(TyperGroup):
 
     def invoke(self, ctx: Any) -> Any:
         try:
+            result = self._run(ctx)
+        except BaseException as end:
+            if not _is_help(end):
+                _tell(ctx, end)
+            raise
+        _tell(ctx, None)
+        return result
+
+    def _run(self, ctx: Any) -> Any:
+        try:
             return super().invoke(ctx)
         except MemctlError as error:
             _output(ctx).fail(error, ctx.invoked_subcommand)
@@ -138,6 +151,29 @@ def _output(ctx: Any) -> Output:
     return ctx.obj.output if isinstance(ctx.obj, Run) else Output()
 
 
+def _is_help(end: BaseException) -> bool:
+    return isinstance(end, typer.Exit) and not end.exit_code
+
+
+def _tell(ctx: Any, end: BaseException | None) -> None:
+    """Tells the monitors of the run, if it has some, how it ended."""
+    run = ctx.obj
+    if not isinstance(run, Run) or run.monitoring is None:
+        return
+    match end:
+        case None:
+            code = 0
+        case KeyboardInterrupt():
+            code = 128 + signal.SIGINT
+        case BrokenPipeError():
+            code = _PIPE_CLOSED
+        case _:
+            code = getattr(end, "exit_code", 1)
+    cause = None if end is None else end.__cause__
+    error = cause if isinstance(cause, MemctlError) else None
+    run.monitoring.tell(run.output, ctx.invoked_subcommand, run.store, code, error)
+
+
 def _unforeseen(error: Exception) -> MemctlError:
     if os.environ.get("MEMCTL_DEBUG"):
         raise error
@@ -179,13 +215,32 @@ def _globals(
     log_format: Annotated[
         LogFormat, typer.Option("--log-format", help="How to write messages on stderr.")
     ] = LogFormat.TEXT,
+    ping: Annotated[
+        str | None,
+        typer.Option(
+            "--ping",
+            metavar="URL",
+            help="Call this URL when the command is done, URL/fail when it failed.",
+            show_default=False,
+        ),
+    ] = None,
+    metrics_file: Annotated[
+        Path | None,
+        typer.Option(
+            "--metrics-file",
+            metavar="FILE",
+            help="Write how it ended for node_exporter's textfile collector.",
+            show_default=False,
+        ),
+    ] = None,
     version: Annotated[  # noqa: ARG001 - acted on by its callback
         bool, typer.Option("--version", help="Show the version.", callback=_version, is_eager=True)
     ] = False,
 ) -> None:
+    monitoring = Monitoring(ping, metrics_file) if (ping, metrics_file) != (None, None) else None
     output = Output(color=color, log_format=log_format, quiet=quiet, verbose=verbose)
     settled = context.meta[SETTLED]
-    context.obj = Run(config, output, settled.config, settled.refusal)
+    context.obj = Run(config, output, settled.config, settled.refusal, monitoring)
 
 
 def main() -> None:
@@ -196,7 +251,7 @@ def main() -> None:
     try:
         app()
     except BrokenPipeError:
-        sys.exit(128 + getattr(signal, "SIGPIPE", 13))  # Windows does not have it
+        sys.exit(_PIPE_CLOSED)
     finally:
         _flush()
 

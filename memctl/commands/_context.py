@@ -14,6 +14,7 @@ from memctl.output.terminal import Format, Output
 
 if TYPE_CHECKING:
     from memctl.config import Config
+    from memctl.output.monitoring import Monitoring
 
 
 @dataclass(slots=True)
@@ -26,6 +27,9 @@ class Run:
     """The configuration, where it was read before."""
     refusal: MemctlError | None = None
     """Why nothing can be done with what the configuration or the environment says."""
+    monitoring: Monitoring | None = None
+    store: str = ""
+    """The label of the last store that was named: of two, the one that is written."""
 
     def locate(self, text: str) -> Location:
         """What a STORE argument names.
@@ -35,7 +39,9 @@ class Run:
         """
         from memctl import config  # not needed to show the help
 
-        return self.configuration().locate(text, config.environment())
+        found = self.configuration().locate(text, config.environment())
+        self.store = found.label
+        return found
 
     def configuration(self) -> Config:
         """What the configuration file says.

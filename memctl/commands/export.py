@@ -3,52 +3,41 @@
 from __future__ import annotations
 
 import os
-import sys
-import tempfile
-from collections.abc import AsyncIterator, Iterator
-from contextlib import contextmanager
-from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
 
 import typer
 from typer.core import TyperCommand
 
-from memctl.commands._context import Run, this_run
-from memctl.commands._options import STORE_HELP, LossyOption, PathOption, build, selecting
-from memctl.commands._reports import CopyOutcome
-from memctl.commands._run import opened, refuse_absent, wait_for
-from memctl.commands._stores import pour, readable
-from memctl.errors import NotFound, Unavailable, UsageError
-from memctl.holder import holder
-from memctl.location import ARCHIVE_SUFFIXES, Location, same_file
-from memctl.model import Memory, OnConflict
-from memctl.ops.copy import CopyOptions, copy
-from memctl.ops.losses import refuse_losses
-from memctl.output import markdown
-from memctl.output.numbers import count
-from memctl.output.terminal import Output
+from memctl.commands._context import choose_format, this_run
+from memctl.commands._destination import (
+    STDOUT,
+    Shape,
+    is_device,
+    is_folder,
+    refuse_output,
+    refuse_taken,
+)
+from memctl.commands._exporting import Exporting
+from memctl.commands._options import (
+    STORE_HELP,
+    DryRunOption,
+    FormatOption,
+    JsonOption,
+    LossyOption,
+    PathOption,
+    build,
+    selecting,
+)
+from memctl.commands._rotation import rotation
+from memctl.commands._run import wait_for
+from memctl.commands._stores import readable
+from memctl.errors import UsageError
+from memctl.location import ARCHIVE_SUFFIXES, Location
+from memctl.output.terminal import Format
 from memctl.registry import make_store
 from memctl.selection import Selection
-from memctl.stores._locks import FileLock
 from memctl.streams import closing
-
-
-class Shape(StrEnum):
-    """What an export becomes."""
-
-    STATE_DICT = "state-dict"
-    ARCHIVE = "archive"
-    SESSION_DIR = "session-dir"
-    MARKDOWN = "markdown"
-
-
-_ENDINGS: dict[Shape, tuple[str, ...]] = {
-    Shape.STATE_DICT: (".json",),
-    Shape.ARCHIVE: ARCHIVE_SUFFIXES,
-    Shape.SESSION_DIR: (),
-    Shape.MARKDOWN: (".md",),
-}
 
 
 @selecting
@@ -74,29 +63,68 @@ def export(
     force: Annotated[
         bool, typer.Option("--force", help="Replace the file, or in a folder the sessions.")
     ] = False,
+    rotate: Annotated[
+        str | None,
+        typer.Option(
+            "--rotate",
+            metavar="KEEP",
+            help="Put the time into the name and remove older files but so many: daily:7,weekly:4; "
+            "also last, hourly, monthly, yearly.",
+        ),
+    ] = None,
+    prune: Annotated[
+        bool,
+        typer.Option("--prune", help="From a Markdown folder, remove memories that are gone."),
+    ] = False,
     lossy: LossyOption = False,
     path: PathOption = None,
+    dry_run: DryRunOption = False,
+    format_: FormatOption = Format.TABLE,
+    json: JsonOption = False,
 ) -> None:
     """Write memories to a file: state_dict, archive, folder, Markdown.
 
     A state_dict is what InMemoryMemory.load_state_dict takes, a folder what JSONSession loads. The
-    file has mode 0600 and appears under its name only when it is whole.
+    file has mode 0600 and appears under its name only when it is whole. --as markdown -o FOLDER
+    writes a file a memory, and again only those that changed.
     """
     run = this_run(context)
+    choose_format(run.output, format_, json=json)
+    if output == STDOUT and run.output.format is not Format.TABLE and not dry_run:
+        raise UsageError("stdout is what is exported, not the report", "name a file: -o FILE")
+    keep = None if rotate is None else rotation(rotate)
     with readable(run.locate(store), where, path) as location:
         shape = shape or _of_ending(output) or wait_for(_by_count(location, where))
-        _refuse_output(output, shape, location, force=force)
-        outcome = CopyOutcome("export", location.label, output, dry_run=False)
-        with _locked(run.output, output, shape), _published(output, shape) as place:
-            if shape is Shape.MARKDOWN:
-                wait_for(_write_markdown(run.output, outcome, location, where, place))
-            else:
-                target = _target(shape, place, path)
-                wait_for(_write(run, outcome, location, target, where, lossy=lossy))
-    if error := outcome.error():
-        raise error
-    if output != "-":
-        run.output.note(f"{count(outcome.copied.memories.written, 'memory')} written to {output}")
+        refuse_output(output, shape, location)
+        _refuse_options(output, shape, where, rotate=keep is not None, prune=prune)
+        exporting = Exporting(run, location, where, shape, path, dry_run=dry_run, lossy=lossy)
+        if shape is Shape.MARKDOWN and is_folder(output, shape):
+            exporting.to_folder(output, force=force, prune=prune)
+        elif keep is not None:
+            exporting.to_series(output, keep)
+        else:
+            refuse_taken(output, shape, force=force)
+            exporting.to_file(output)
+
+
+def _refuse_options(
+    output: str, shape: Shape, where: Selection, *, rotate: bool, prune: bool
+) -> None:
+    """Objects to options that do not go with what is written.
+
+    Raises:
+        UsageError: see there.
+    """
+    folder = is_folder(output, shape)
+    if rotate and (output == STDOUT or is_device(Path(output)) or folder):
+        raise UsageError("--rotate is for files", "name one: -o backup.ndjson.zst")
+    if prune and not (folder and shape is Shape.MARKDOWN):
+        raise UsageError("--prune is for Markdown folders", "write --as markdown -o FOLDER")
+    if prune and not where.whole:
+        raise UsageError(
+            "--prune does not go with a selection of messages",
+            "a memory without such messages is not gone; --user and --session go with it",
+        )
 
 
 def _of_ending(output: str) -> Shape | None:
@@ -119,178 +147,6 @@ async def _by_count(location: Location, where: Selection) -> Shape:
             if found > 1:
                 break
     return Shape.STATE_DICT if found == 1 else Shape.ARCHIVE
-
-
-def _refuse_output(output: str, shape: Shape, source: Location, *, force: bool) -> None:
-    """Objects to an output that is taken, or that nobody could read back.
-
-    Raises:
-        UsageError: see there.
-    """
-    if output == "-":
-        if shape is Shape.SESSION_DIR:
-            raise UsageError("a folder cannot be written to stdout", "name it: -o FOLDER")
-        return
-    path = Path(output)
-    if _is_device(path):
-        return
-    if source.path != Path() and same_file(source.path) == same_file(path):
-        raise UsageError(f"{output!r} is the store that is exported", "name another file")
-    endings = _ENDINGS[shape]
-    if endings and path.is_dir():
-        raise UsageError(f"{output!r} is a folder", "--as session-dir writes a folder")
-    if endings and not output.lower().endswith(endings):
-        raise UsageError(
-            f"{output!r} does not end as {shape.value} does",
-            f"name it {' or '.join('NAME' + ending for ending in endings)}; "
-            "'memctl migrate' writes databases",
-        )
-    if not path.parent.is_dir():
-        raise UsageError(f"the folder of {output!r} does not exist", "create it first")
-    if shape is Shape.SESSION_DIR:
-        taken = path.is_file() or (path.is_dir() and any(path.iterdir()))
-    else:
-        taken = path.exists()
-    if taken and not force:
-        raise UsageError(f"{output!r} exists", "--force replaces it")
-
-
-def _is_device(path: Path) -> bool:
-    """Whether it is a pipe or a device such as /dev/stdout: written to, never replaced."""
-    return path.exists() and not path.is_file() and not path.is_dir()
-
-
-@contextmanager
-def _locked(messages: Output, output: str, shape: Shape) -> Iterator[None]:
-    """Keeps other runs from the file that is to be replaced; a folder is locked by its store.
-
-    Raises:
-        Busy: another run writes to it.
-        Unavailable: its folder cannot be written.
-    """
-    path = Path(output)
-    if output == "-" or shape is Shape.SESSION_DIR or _is_device(path):
-        yield
-        return
-    with FileLock(path, output).held(holder()) as warnings:
-        for text in warnings:
-            messages.warn(text)
-        yield
-
-
-@contextmanager
-def _published(output: str, shape: Shape) -> Iterator[Path]:
-    """A place to write to, that becomes the output when the work ends well.
-
-    Raises:
-        Unavailable: the output cannot be written.
-    """
-    target = None if output == "-" or _is_device(Path(output)) else Path(output)
-    if target and shape is Shape.SESSION_DIR:
-        yield target
-        return
-    suffix = _ENDINGS[shape][0]
-    if target and shape is Shape.ARCHIVE and target.name.lower().endswith(ARCHIVE_SUFFIXES):
-        suffix = target.name[target.name.lower().rindex(".ndjson") :]
-    try:
-        with tempfile.TemporaryDirectory(
-            prefix=".memctl-", dir=target.parent if target else None
-        ) as folder:
-            place = Path(folder) / f"export{suffix}"
-            yield place
-            if target is not None:
-                place.replace(target)
-            elif output == "-":
-                pour(place, sys.stdout.buffer)
-            else:
-                with open(output, "wb") as device:
-                    pour(place, device)
-    except BrokenPipeError:
-        raise
-    except OSError as error:
-        raise Unavailable(f"{output} cannot be written: {error.strerror}") from error
-
-
-def _target(shape: Shape, place: Path, path: str | None) -> Location:
-    options = {} if path is None else {"path": path}
-    match shape:
-        case Shape.STATE_DICT:
-            return Location("state", "the state_dict", path=place)
-        case Shape.SESSION_DIR:
-            return Location("sessions", str(place), path=place, options=options)
-        case _:
-            return Location("archive", "the archive", path=place)
-
-
-async def _write(
-    run: Run,
-    outcome: CopyOutcome,
-    location: Location,
-    target: Location,
-    where: Selection,
-    *,
-    lossy: bool,
-) -> None:
-    async with opened(make_store(location), run.output) as source:
-        if target.kind == "state":
-            await _refuse_several(source.headers(where))
-        await source.prove(where)
-        file = make_store(target, create=True)
-        outcome.copied.warnings += await refuse_losses(source, file, where, lossy=lossy)
-        async with opened(file, run.output):
-            await file.lock(holder())
-            with run.output.progress("exporting") as progress:
-                # In a folder that is there already, --force was given.
-                options = CopyOptions(OnConflict.REPLACE, lossy=lossy)
-                await copy(source, file, where, options, outcome.copied, progress)
-    for text in outcome.copied.warnings:
-        run.output.warn(text)
-    refuse_absent(
-        where, outcome.copied.memories.selected, location.label, location.options.get("path")
-    )
-
-
-async def _refuse_several(headers: AsyncIterator[Memory]) -> None:
-    """A state_dict holds one memory.
-
-    Raises:
-        UsageError: several are selected.
-        NotFound: none is.
-    """
-    found = []
-    async with closing(headers) as memories:
-        async for memory in memories:
-            found.append(memory.key)
-            if len(found) > 1:
-                raise UsageError(
-                    f"a state_dict holds one memory; selected are {found[0]}, {found[1]} at least",
-                    "choose one with --user and --session, or write --as archive",
-                )
-    if not found:
-        raise NotFound("no memory is selected", "memctl inspect lists what there is")
-
-
-async def _write_markdown(
-    output: Output, outcome: CopyOutcome, location: Location, where: Selection, place: Path
-) -> None:
-    memories = 0
-    async with opened(make_store(location), output) as store:
-        with (
-            output.progress("exporting") as progress,
-            os.fdopen(
-                os.open(place, os.O_WRONLY | os.O_CREAT, 0o600), "w", errors="backslashreplace"
-            ) as file,
-        ):
-            async with closing(store.read(where)) as pages:
-                async for page in pages:
-                    if page.offset == 0:
-                        file.write(("\n" if memories else "") + markdown.heading(page.memory))
-                        memories += 1
-                    for entry in page.entries:
-                        file.write(markdown.message(entry))
-                    progress.advance(memories=int(page.last), messages=len(page.entries))
-    outcome.copied.memories.written = memories
-    refuse_absent(where, memories, location.label, location.options.get("path"))
 
 
 def command() -> TyperCommand:

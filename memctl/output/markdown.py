@@ -1,55 +1,71 @@
-"""A memory as Markdown: for reading, not for bringing back."""
+"""A memory as Markdown: for reading, not for bringing back.
+
+Everything comes in pieces, so that a huge message is not held several times.
+"""
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 from memctl import codec
 from memctl.location import visible
 from memctl.model import Entry, Memory
 from memctl.output.conversation import blocks, media
+from memctl.output.markdown_text import escaped, harmless
 
 _FENCES = re.compile(r"`{3,}")
+_SPECIAL = re.compile(r"([\\*_\[\]|~#])")
+_SPACES = "\t\u3000\u00a0"
+"""What is layout, in code and in Chinese, though it counts as not printable."""
+_SPACE = re.compile(f"([{_SPACES}])")
+_PIECE = 64 * 1024
+_PARSED = 256 * 1024
+"""Characters of a text whose markup is looked at: in a larger one all of it is escaped."""
 
 
-def heading(memory: Memory) -> str:
+def heading(memory: Memory) -> Iterator[str]:
     """The title of a memory, and its summary as a quotation."""
-    text = f"# {_inline(memory.key.user)} / {_inline(memory.key.session)}\n"
+    key = memory.key
+    part = f" ({inline(key.part)})" if key.part else ""
+    yield f"# {inline(key.user)} / {inline(key.session)}{part}\n"
     if memory.summary:
-        quoted = "\n".join("> " + line for line in _clean(memory.summary).split("\n"))
-        text += f"\n{quoted}\n"
-    return text
+        yield "\n"
+        yield from _quoted(memory.summary)
 
 
-def message(entry: Entry) -> str:
-    """A message: a heading of who and when, then its blocks, tools folded away."""
+def message(entry: Entry) -> Iterator[str]:
+    """A message: a heading of who and when, then its blocks, tools folded away.
+
+    Its text is a quotation, out of which no markup of its own can reach.
+    """
     value = codec.loads(entry.message)
-    marks = "".join(f" `{_inline(mark)}`" for mark in entry.marks)
-    name = _inline(str(value.get("name") or value.get("role") or "?"))
-    when = _inline(str(value.get("timestamp") or ""))
-    parts = [f"## {name} — {when}{marks}"]
-    parts += [_block(block) for block in blocks(value.get("content"))]
-    return "\n" + "\n\n".join(parts) + "\n"
+    marks = "".join(f" {code(mark)}" for mark in entry.marks)
+    name = inline(str(value.get("name") or value.get("role") or "?"))
+    when = inline(str(value.get("timestamp") or ""))
+    yield f"\n## {name}{' — ' if when else ''}{when}{marks}\n"
+    for block in blocks(value.get("content")):
+        yield "\n"
+        yield from _block(block)
 
 
-def _block(block: dict[str, Any]) -> str:
+def _block(block: dict[str, Any]) -> Iterator[str]:
     match block.get("type"):
         case "text":
-            return _clean(str(block.get("text", "")))
+            return _quoted(str(block.get("text", "")))
         case "thinking":
-            return _folded("thinking", _fenced(str(block.get("thinking", ""))))
+            return _folded("thinking", [str(block.get("thinking", ""))])
         case "tool_use":
             body = json.dumps(block.get("input"), ensure_ascii=False, indent=2)
-            return _folded(f"→ {block.get('name', '')}", _fenced(body))
+            return _folded(f"→ {block.get('name', '')}", [body])
         case "tool_result":
-            return _folded(f"← {block.get('name', '')}", _fenced("\n".join(_result(block))))
+            return _folded(f"← {block.get('name', '')}", list(_result(block)))
         case "image" | "audio" | "video" as kind:
-            return f"*{kind}: {_inline(media(block.get('source')))}*"
+            return iter([f"*{kind}: {inline(media(block.get('source')))}*\n"])
         case kind:
-            return _folded(str(kind), _fenced(json.dumps(block, ensure_ascii=False, indent=2)))
+            return _folded(str(kind), [json.dumps(block, ensure_ascii=False, indent=2)])
 
 
 def _result(block: dict[str, Any]) -> Iterator[str]:
@@ -60,20 +76,56 @@ def _result(block: dict[str, Any]) -> Iterator[str]:
         )
 
 
-def _folded(summary: str, body: str) -> str:
-    return f"<details><summary>{_inline(summary)}</summary>\n\n{body}\n\n</details>"
-
-
-def _fenced(text: str) -> str:
-    longest = max((len(fence) for fence in _FENCES.findall(text)), default=2)
+def _folded(summary: str, texts: list[str]) -> Iterator[str]:
+    yield f"<details><summary>{_html(summary)}</summary>\n\n"
+    longest = max(
+        (len(found[0]) for text in texts for found in _FENCES.finditer(text)),
+        default=2,
+    )
     fence = "`" * (longest + 1)
-    return f"{fence}\n{_clean(text)}\n{fence}"
+    yield f"{fence}\n"
+    for text in texts:
+        for line in _lines(text):
+            yield f"{line}\n"
+    yield f"{fence}\n\n</details>\n"
 
 
-def _clean(text: str) -> str:
-    """Text with its lines kept and everything that could steer a terminal shown."""
-    return "\n".join(visible(line) for line in text.split("\n"))
+def _quoted(text: str) -> Iterator[str]:
+    lines: Iterable[str] = _lines(text)
+    # Only a text that is held in lines, and so costs several times its size, can be parsed.
+    lines = harmless(list(lines)) if len(text) <= _PARSED else map(escaped, lines)
+    for line in lines:
+        yield f"> {line}\n" if line else ">\n"
 
 
-def _inline(text: str) -> str:
-    return visible(text).replace("<", "&lt;").replace("`", "'")
+def _lines(text: str) -> Iterator[str]:
+    """The lines of a text, one after the other; what could steer a terminal is shown."""
+    start = 0
+    while (end := text.find("\n", start)) >= 0:
+        yield _cleaned(text[start:end].removesuffix("\r"))
+        start = end + 1
+    yield _cleaned(text[start:])
+
+
+def _cleaned(line: str) -> str:
+    if line.isprintable():
+        return line
+    return "".join(
+        part if part in _SPACES else visible(part)
+        for start in range(0, len(line), _PIECE)
+        for part in _SPACE.split(line[start : start + _PIECE])
+    )
+
+
+def inline(text: str) -> str:
+    """Text that is only text, on one line of Markdown."""
+    return _html(_SPECIAL.sub(r"\\\1", text)).replace("`", "'")
+
+
+def code(text: str) -> str:
+    """Text as code, on one line of Markdown."""
+    return f"`{visible(text).replace('`', chr(39))}`"
+
+
+def _html(text: str) -> str:
+    return visible(text).replace("&", "&amp;").replace("<", "&lt;")

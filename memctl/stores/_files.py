@@ -48,7 +48,7 @@ class AtomicFile:
         if present is not None:
             self._take_after(present)
         if mode is not None:
-            os.fchmod(handle, mode)
+            os.chmod(self._temporary, mode)
 
     def _present(self) -> os.stat_result | None:
         try:

@@ -93,7 +93,7 @@ def test_markdown_is_for_reading(run: Run, tmp_path: Path) -> None:
     path = tmp_path / "kyoto.md"
     assert run("export", FRIDAY, *KYOTO, "-o", path).exit_code == 0
     text = path.read_text()
-    assert text.startswith("# ada / kyoto\n\n> <system-info>")
+    assert text.startswith("# ada / kyoto\n\n> &lt;system-info>")
     assert "## ada — 2026-10-02 09:14:03.120 `compressed`" in text
     assert "<details><summary>→ weather</summary>" in text
     assert "*image: https://example.com/tofukuji.jpg*" in text

@@ -1,0 +1,203 @@
+"""``memctl export --as markdown``: readable, harmless, and written again only where it changed."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from pathlib import Path
+
+import orjson
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from markdown_it import MarkdownIt
+
+from memctl.model import Entry, MemoryKey
+from memctl.output import markdown
+from memctl.output.markdown_names import file_name
+from tests.commands.conftest import FRIDAY, Run, fails, fill, report
+from tests.conformance import samples
+
+ACTIVE = {"html_block", "html_inline", "image"}
+PIECES = [
+    *("`", "```", "~~~", "<", "b>", "</b>", "<!--", "![", "](y)", "\n", "\r", " ", "    ", "\t"),
+    *("- ", "1. ", "\\", "> ", "x", "é"),
+]
+
+
+def rendered(content: object) -> str:
+    value = {"id": "1", "name": "Friday", "role": "assistant", "content": content}
+    return "".join(markdown.message(Entry("1", orjson.dumps(value), ("a`b", "c"))))
+
+
+def kinds(text: str) -> set[str]:
+    tokens = MarkdownIt("commonmark").parse(text)
+    return {t.type for token in tokens for t in (token, *(token.children or ()))}
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "<script>alert(1)</script>",
+        "a <b>c</b> <!-- d",
+        "![x](https://tracker.example/?q=secret)",
+        "- x\n  ```\n<script>y</script>",
+        "``` <b>\n<i>",
+        "`\n<b>\n`<i>`",
+        "\t<script>x</script>",
+        "    code\r<script>x</script>",
+        "[![x](a)](b) `![y](c)`",
+        "<img src=x\nonerror=y>",
+    ],
+)
+def test_what_a_reader_would_obey_is_shown(text: str) -> None:
+    assert not kinds(rendered(text)) & ACTIVE
+
+
+@given(st.lists(st.sampled_from(PIECES), max_size=60).map("".join))
+def test_no_text_is_obeyed(text: str) -> None:
+    assert not kinds(rendered(text)) & ACTIVE
+
+
+def test_markup_stays_inside_its_message_and_code_as_it_is() -> None:
+    text = rendered("Use:\n\n```c++\nvector<int> x; // ![no](image)") + rendered("next")
+    assert "> vector<int> x; // ![no](image)\n" in text
+    assert text.count("\n## Friday `a'b` `c`\n") == 2
+    tokens = MarkdownIt("commonmark").parse(text)
+    assert [t.content for t in tokens if t.type == "fence"] == ["vector<int> x; // ![no](image)\n"]
+    assert sum(t.type == "heading_open" for t in tokens) == 2
+
+
+def test_tools_are_folded_whatever_they_say() -> None:
+    evil = "````\n</details>\x1b[31m"
+    text = rendered(
+        [
+            {"type": "tool_use", "name": "<b>", "input": {"a": evil}},
+            {"type": "tool_result", "name": "t", "output": [{"type": "text", "text": evil}]},
+            {"type": "thinking", "thinking": "hm"},
+            "odd",
+        ]
+    )
+    assert text.count("<details>") == 4
+    assert "<summary>→ &lt;b></summary>" in text
+    assert "`````\n````\n</details>\\x1b[31m\n`````\n" in text
+    fences = [t for t in MarkdownIt("commonmark").parse(text) if t.type == "fence"]
+    assert len(fences) == 4
+    assert "\x1b" not in text
+
+
+KEYS = [
+    *(MemoryKey("ada", "kyoto"), MemoryKey("Ada", "kyoto"), MemoryKey("ADA", "kyoto")),
+    *(MemoryKey("", ""), MemoryKey("..", "../../etc/passwd"), MemoryKey("a:b", '*?"<>|')),
+    *(MemoryKey("a/b", "👩‍💻"), MemoryKey("a_b", "🍁"), MemoryKey("con", "nul.txt")),
+    *(
+        MemoryKey("readme.md", "x"),
+        MemoryKey("README", "README"),
+        MemoryKey("x" * 1000, "京" * 999),
+    ),
+    *(
+        MemoryKey("\u00e9", "x"),
+        MemoryKey("e\u0301", "x"),
+        MemoryKey("a.", "-rf"),
+        MemoryKey("\0", "\n"),
+    ),
+    *(MemoryKey("s", "a+b"), MemoryKey("s", "a", "b"), MemoryKey("s", "a", "agent.memory")),
+]
+
+
+def test_every_memory_has_a_file_of_its_own_on_every_file_system() -> None:
+    names = [file_name(key) for key in KEYS]
+    assert len({name.casefold() for name in names}) == len(KEYS)
+    for name in names:
+        assert re.fullmatch(r"[^/]+/[^/]+\.md", name)
+        for part in name.split("/"):
+            assert len(part.encode()) <= 255
+            assert not re.search(r'[\\:*?"<>|\x00-\x1f]|^[.~ -]|[. ]$', part), part
+    assert file_name(MemoryKey("ada", "kyoto", "agent.memory")) == "ada/kyoto+agent.memory.md"
+    assert "京都" in file_name(MemoryKey("京都", "x"))
+
+
+@given(st.text(max_size=40), st.text(max_size=40))
+def test_two_names_are_two_files(one: str, other: str) -> None:
+    same = file_name(MemoryKey(one, "s")) == file_name(MemoryKey(other, "s"))
+    assert same == (one == other)
+
+
+def times(folder: Path) -> dict[str, int]:
+    return {
+        str(path.relative_to(folder)): path.stat().st_mtime_ns
+        for path in folder.rglob("*")
+        if path.is_file()
+    }
+
+
+def test_only_what_changed_is_written(run: Run, tmp_path: Path) -> None:
+    store, folder = f"sqlite:///{tmp_path}/a.db", tmp_path / "conversations"
+    asyncio.run(fill(store, {key: samples.entries(3) for key in KEYS[:1]}))
+    asyncio.run(fill(store, {MemoryKey("bob", "one"): samples.entries(3)}))
+    export = ("export", store, "--as", "markdown", "-o", folder, "--json")
+    dry = report(run(*export, "--dry-run"))
+    assert dry["memories"]["written"] == 2
+    assert not folder.exists()
+    assert report(run(*export))["memories"] == dry["memories"]
+    first = times(folder)
+    assert set(first) == {"README.md", "ada/kyoto.md", "bob/one.md"}
+    assert {path.stat().st_mode & 0o777 for path in folder.rglob("*.md")} == {0o600}
+    assert report(run(*export))["memories"]["unchanged"] == 2
+    assert times(folder) == first
+    assert run("mark", "add", store, "pinned", "--user", "bob", "--last", "1").exit_code == 0
+    found = report(run(*export))
+    assert (found["memories"]["written"], found["messages"]["written"]) == (1, 3)
+    changed = times(folder)
+    assert {name for name in changed if changed[name] != first[name]} == {"bob/one.md"}
+    assert "`pinned`" in (folder / "bob" / "one.md").read_text()
+
+
+def test_what_is_gone_stays_unless_pruned(run: Run, tmp_path: Path) -> None:
+    store, folder = tmp_path / "a.ndjson", tmp_path / "conversations"
+    asyncio.run(fill(str(store), {key: samples.entries(2) for key in KEYS if not key.part}))
+    export = ("export", store, "--as", "markdown", "-o", folder, "--json")
+    written = report(run(*export))["memories"]["written"]
+    assert written == len(times(folder)) - 1
+    (folder / "notes.txt").write_text("mine")
+    (folder / "ada" / "notes.md").write_text("mine")
+    asyncio.run(fill(str(tmp_path / "b.ndjson"), {KEYS[1]: samples.entries(2)}))
+    (tmp_path / "b.ndjson").replace(store)
+    assert report(run(*export))["removed"] == []
+    index = (folder / "README.md").read_text()
+    assert index.count("](") == written
+    assert f"\n{written} memories\n" in index
+    for link in re.findall(r"\]\((.*?)\)", index):
+        assert (
+            folder / re.sub("%(..)", lambda m: chr(int(m[1], 16)), link)
+        ).exists() or "%" in link
+    only = report(run(*export, "--prune", "--user", "ada", "--user", "Ada"))
+    assert only["removed"] == [str(folder / "ada" / "kyoto.md")]
+    assert len(report(run(*export, "--prune", "--dry-run"))["removed"]) == written - 2
+    assert len(report(run(*export, "--prune"))["removed"]) == written - 2
+    assert set(times(folder)) == {"README.md", file_name(KEYS[1]), "notes.txt", "ada/notes.md"}
+
+
+def test_a_file_that_is_not_whole_is_written_again(run: Run, tmp_path: Path) -> None:
+    folder = tmp_path / "c"
+    export = ("export", FRIDAY, "--user", "ada", "--session", "kyoto", "--as", "markdown")
+    report(run(*export, "-o", folder, "--json"))
+    path = folder / "ada" / "kyoto.md"
+    whole = path.read_bytes()
+    for damaged in (whole[:-10], whole[20:], b"", whole.replace(b"digest", b"digit!")):
+        path.write_bytes(damaged)
+        assert report(run(*export, "-o", folder, "--json"))["memories"]["written"] == 1
+        assert path.read_bytes() == whole
+
+
+def test_refusals(run: Run, filled: str, tmp_path: Path) -> None:
+    taken = tmp_path / "taken"
+    taken.mkdir()
+    (taken / "README.md").write_text("# mine\n")
+    options = ("export", filled, "--as", "markdown")
+    fails(run(*options, "-o", taken), 2, "something else", "--force")
+    assert (taken / "README.md").read_text() == "# mine\n"
+    fails(run(*options, "-o", tmp_path / "a.txt"), 2, "does not end as markdown")
+    fails(run(*options, "-o", tmp_path / "a.md", "--prune"), 2, "--prune is for Markdown folders")
+    fails(run(*options, "-o", tmp_path / "c", "--prune", "--last", "1"), 2, "selection of messages")
+    fails(run(*options, "-o", tmp_path / "c", "--user", "nobody"), 4, "nobody")

@@ -1,0 +1,183 @@
+"""``memctl export --rotate``: what is kept, what goes, and that nothing else ever does."""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+from pathlib import Path
+
+import pytest
+
+from memctl.commands import _exporting
+from memctl.commands._rotation import Series, rotation
+from memctl.errors import UsageError
+from tests.commands.conftest import Run, fails, report
+
+NOON = datetime(2026, 11, 21, 12)
+
+
+class Clock:
+    """Stands for the class ``datetime``: it is the time that it is told to be."""
+
+    def __init__(self, now: datetime) -> None:
+        self.time = now
+
+    def now(self) -> datetime:
+        return self.time
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    """The clock of the exports of this test."""
+    made = Clock(NOON)
+    monkeypatch.setattr(_exporting, "datetime", made)
+    return made
+
+
+def kept(text: str, times: list[datetime]) -> list[datetime]:
+    return sorted(set(times) - rotation(text).expired(times))
+
+
+def every(step: timedelta, number: int) -> list[datetime]:
+    """Times up to noon, oldest first."""
+    return sorted(NOON - step * n for n in range(number))
+
+
+def test_the_newest_of_each_period_is_kept() -> None:
+    hours = every(timedelta(hours=6), 4 * 40)
+    assert kept("last:3", hours) == hours[-3:]
+    days = kept("daily:7", hours)
+    assert [time.day for time in days] == [15, 16, 17, 18, 19, 20, 21]
+    assert {time.hour for time in days[:-1]} == {18}
+    assert days[-1] == NOON
+    weeks = kept("weekly:4", hours)
+    assert [time.isocalendar().week for time in weeks] == [44, 45, 46, 47]
+    assert all(time.isoweekday() == 7 for time in weeks[:-1])
+    assert kept("daily:7,weekly:4", hours) == sorted({*days, *weeks})
+
+
+def test_periods_without_a_file_do_not_count_and_the_oldest_stays_while_there_is_room() -> None:
+    gaps = [NOON - timedelta(days=30), NOON - timedelta(days=3), NOON]
+    assert kept("daily:3", gaps) == gaps
+    assert kept("daily:2", gaps) == gaps[1:]
+    day = every(timedelta(hours=1), 5)
+    assert kept("daily:7", day) == [day[0], day[-1]]  # as restic does
+    years = [datetime(year, 12, 31, 23, 59, 59) for year in range(2020, 2027)]
+    assert kept("yearly:2,monthly:3", years) == years[-3:]
+    # 2026-12-31 and 2027-01-01 are in one week.
+    new_year = [datetime(2026, 12, 31), datetime(2027, 1, 1), datetime(2027, 1, 8)]
+    assert kept("weekly:2", new_year) == new_year[1:]
+
+
+@pytest.mark.parametrize(
+    "text", ["", "daily", "daily:0", "daily:-1", "dayly:7", "daily:7,", "daily:7,daily:8", "7"]
+)
+def test_what_means_nothing(run: Run, filled: str, tmp_path: Path, text: str) -> None:
+    with pytest.raises(UsageError):
+        rotation(text)
+    result = run("export", filled, "-o", tmp_path / "a.ndjson", "--rotate", text)
+    fails(result, 2, "--rotate", "daily:7,weekly:4")
+
+
+def backups(folder: Path) -> list[str]:
+    """The names of the files that are there, but for the database."""
+    return sorted(path.name for path in folder.iterdir() if not path.name.startswith("agents.db"))
+
+
+def test_a_month_of_nights(run: Run, filled: str, tmp_path: Path, clock: Clock) -> None:
+    options = ("-o", tmp_path / "b.ndjson.zst", "--rotate", "daily:2,weekly:2", "--user", "user1")
+    reports = []
+    for day in range(8):
+        clock.time = datetime(2026, 11, 14 + day, 3, 15)
+        reports.append(report(run("export", filled, *options, "--json")))
+    names = [f"b-202611{day}T031500.ndjson.zst" for day in ("15", "20", "21")]
+    assert backups(tmp_path) == names
+    assert reports[-1]["file"] == str(tmp_path / names[-1])
+    assert reports[-1]["removed"] == [str(tmp_path / "b-20261119T031500.ndjson.zst")]
+    assert reports[-1]["bytes"] == (tmp_path / names[-1]).stat().st_size
+    assert (tmp_path / names[-1]).stat().st_mode & 0o777 == 0o600
+    assert run("verify", filled, tmp_path / names[-1], "--user", "user1").exit_code == 0
+
+
+@pytest.mark.usefixtures("clock")
+def test_only_names_of_exactly_this_form_go(run: Run, filled: str, tmp_path: Path) -> None:
+    strangers = [
+        *("b.ndjson", "b-20260101T000000.ndjson.gz", "bb-20260101T000000.ndjson"),
+        *(
+            "b-prod-20260101T000000.ndjson",
+            "b-20260101T000000.ndjson.tmp",
+            "b-20261301T000000.ndjson",
+        ),
+        *("B-20260101T000000.ndjson", "b-20260101T000000-2.ndjson", "b-20260101.ndjson"),
+        *("b-２0260101T000000.ndjson", "b-20260101T000000.ndjson\n", "b-20260101T000000xndjson"),
+    ]
+    for name in strangers:
+        (tmp_path / name).touch()
+    (tmp_path / "b-20260102T000000.ndjson").mkdir()
+    (tmp_path / "b-20260103T000000.ndjson").symlink_to(tmp_path / "b.ndjson")
+    (tmp_path / "b-20260104T000000.ndjson").touch()
+    before = backups(tmp_path)
+    found = report(
+        run("export", filled, "-o", tmp_path / "b.ndjson", "--rotate", "last:1", "--json")
+    )
+    assert found["removed"] == [str(tmp_path / "b-20260104T000000.ndjson")]
+    after = backups(tmp_path)
+    assert set(before) - set(after) == {"b-20260104T000000.ndjson"}
+    assert set(after) - set(before) == {"b-20261121T120000.ndjson"}
+
+
+def test_a_clock_that_goes_back_or_stands_still(
+    run: Run, filled: str, tmp_path: Path, clock: Clock
+) -> None:
+    options = ("-o", tmp_path / "b.ndjson", "--rotate", "last:2", "--json")
+    for seconds, name in ((0, "120000"), (0, "120001"), (-3600, "110000")):
+        clock.time = NOON + timedelta(seconds=seconds)
+        assert report(run("export", filled, *options))["file"].endswith(f"T{name}.ndjson")
+    # The last one is the oldest by its name, and is kept as the new one all the same.
+    assert backups(tmp_path) == [f"b-20261121T{t}.ndjson" for t in ("110000", "120000", "120001")]
+    clock.time = NOON + timedelta(hours=1)
+    assert len(report(run("export", filled, *options))["removed"]) == 2
+    assert backups(tmp_path) == [f"b-20261121T{t}.ndjson" for t in ("120001", "130000")]
+
+
+@pytest.mark.usefixtures("clock")
+def test_a_dry_run_tells_and_does_nothing(run: Run, filled: str, tmp_path: Path) -> None:
+    for day in (1, 2):
+        (tmp_path / f"b-2026010{day}T000000.ndjson").touch()
+    before = backups(tmp_path)
+    options = ("export", filled, "-o", tmp_path / "b.ndjson", "--rotate", "last:2", "--dry-run")
+    found = report(run(*options, "--json"))
+    assert found["dry_run"]
+    assert found["removed"] == [str(tmp_path / "b-20260101T000000.ndjson")]
+    assert found["file"] == str(tmp_path / "b-20261121T120000.ndjson")
+    assert found["messages"]["written"] == 100
+    assert "b-20260101T000000.ndjson would be removed" in run(*options).stdout
+    assert backups(tmp_path) == before
+
+
+def test_what_fails_or_finds_nothing_removes_nothing(run: Run, filled: str, tmp_path: Path) -> None:
+    for day in (1, 2, 3):
+        (tmp_path / f"b-2026010{day}T000000.ndjson").touch()
+    before = backups(tmp_path)
+    options = ("-o", tmp_path / "b.ndjson", "--rotate", "last:1")
+    fails(run("export", filled, "--user", "nobody", *options), 4)
+    fails(run("export", tmp_path / "none.db", *options), 4)
+    assert backups(tmp_path) == before
+    result = run("export", filled, "--mark", "none", *options)
+    assert result.exit_code == 0
+    assert "no older file is removed" in result.stderr
+    assert set(backups(tmp_path)) > set(before)
+
+
+def test_what_it_does_not_go_with(run: Run, filled: str, tmp_path: Path) -> None:
+    for output in ("-", "/dev/null", f"{tmp_path}/sessions/"):
+        fails(run("export", filled, "-o", output, "--rotate", "last:1"), 2, "--rotate is for files")
+    conversations = ("--as", "markdown", "-o", tmp_path / "c")
+    fails(run("export", filled, *conversations, "--rotate", "last:1"), 2, "--rotate is for files")
+    fails(run("export", filled, "--json"), 2, "stdout")
+
+
+def test_what_cannot_be_removed_is_said(tmp_path: Path) -> None:
+    series = Series(str(tmp_path / "b.json"), ".json")
+    (tmp_path / "b-20260101T000000.json").mkdir()
+    with pytest.raises(Exception, match="b-20260101T000000"):
+        list(series.remove([tmp_path / "b-20260101T000000.json"]))
