@@ -1,0 +1,139 @@
+"""What the documentation and the examples tell people to type: every command line parses."""
+
+from __future__ import annotations
+
+import re
+import shlex
+import shutil
+import subprocess
+from collections.abc import Iterator
+from itertools import dropwhile
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from typer.main import get_command
+
+from memctl.cli import app
+from memctl.commands._rotation import rotation
+
+ROOT = Path(__file__).parent.parent
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+KUBERNETES = ROOT / "examples" / "kubernetes.yaml"
+SYSTEMD = ROOT / "examples" / "systemd"
+MADE = {"reference.md", "doctor.md"}
+"""Pages that are made from the parser."""
+MARKS = "|;&()<>"
+"""What ends a command of the shell."""
+
+
+def of_shells(text: str) -> Iterator[str]:
+    """The lines of the shell in a page of Markdown."""
+    for block in re.findall(r"^```sh\n(.*?)^```", text, re.DOTALL | re.MULTILINE):
+        yield from block.replace("\\\n", " ").splitlines()
+
+
+def of_examples() -> Iterator[str]:
+    for line in (ROOT / "examples" / "crontab").read_text().splitlines():
+        if not line.startswith("#") and "memctl " in line:
+            yield line.replace("\\%", "%").split(None, 5)[-1]
+    for path in SYSTEMD.glob("*.service"):
+        yield from re.findall(r"^ExecStart=(.*)$", path.read_text(), re.MULTILINE)
+    for document in manifests():
+        pod = document["spec"]["jobTemplate"]["spec"]["template"]["spec"]
+        for container in [*pod.get("initContainers", ()), *pod["containers"]]:
+            yield shlex.join([*container["command"], *container["args"]])
+    for line in (ROOT / "examples" / "demo.sh").read_text().splitlines():
+        if line.startswith("run ") and line != "run() {":
+            yield "memctl" + line.removeprefix("run")
+
+
+def manifests() -> list[dict[str, Any]]:
+    return list(yaml.safe_load_all(KUBERNETES.read_text()))
+
+
+def before(word: str) -> bool:
+    """Whether a word may stand before the command."""
+    return word == "/usr/bin/env" or re.match(r"[A-Z_]+=", word) is not None
+
+
+def commands(line: str) -> Iterator[list[str]]:
+    """The words of each call of memctl in a line of the shell."""
+    lexer = shlex.shlex(line, posix=True, punctuation_chars=MARKS)
+    lexer.whitespace_split = True
+    words: list[str] = []
+    for word in [*lexer, ";"]:
+        if word and set(word) <= set(MARKS):
+            words = list(dropwhile(before, words))
+            if words[:1] == ["memctl"]:
+                yield words[1:]
+            words = []
+        else:
+            words.append(word)
+
+
+LINES = [
+    *(
+        (page.name, line)
+        for page in PAGES
+        if page.name not in MADE
+        for line in of_shells(page.read_text())
+    ),
+    *(("examples", line) for line in of_examples()),
+]
+CALLS = [(place, words) for place, line in LINES if "memctl" in line for words in commands(line)]
+
+
+def parse(words: list[str]) -> None:
+    """Parses a call as memctl does, but runs nothing."""
+    root = get_command(app)
+    context = root.make_context("memctl", list(words), resilient_parsing=False)
+    while rest := [*context._protected_args, *context.args]:
+        name, command, rest = context.command.resolve_command(context, rest)
+        context = command.make_context(name, rest, parent=context)
+        if not hasattr(command, "resolve_command"):
+            break
+    if context.params.get("rotate"):
+        rotation(context.params["rotate"])
+
+
+@pytest.mark.parametrize(
+    ("place", "words"), CALLS, ids=[f"{place}:{' '.join(words)[:60]}" for place, words in CALLS]
+)
+def test_a_command_line_parses(place: str, words: list[str]) -> None:
+    assert place
+    parse(words)
+
+
+def test_enough_of_them_are_found() -> None:
+    assert len(CALLS) > 30
+    assert {place for place, _ in CALLS} >= {"README.md", "cron.md", "compress.md", "examples"}
+    with pytest.raises(Exception, match="--no-such"):
+        parse(["export", "x", "--no-such"])
+
+
+def test_links_lead_somewhere() -> None:
+    for page in PAGES:
+        for link in re.findall(r"\]\(([^)#:\s]+)(?:#[^)]*)?\)", page.read_text()):
+            assert (page.parent / link).exists(), (page.name, link)
+
+
+@pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="systemd is not there")
+def test_systemd_takes_the_units() -> None:
+    done = subprocess.run(
+        ["systemd-analyze", "verify", *sorted(SYSTEMD.iterdir())], capture_output=True, text=True
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_the_manifests_are_cron_jobs() -> None:
+    for document in manifests():
+        assert (document["apiVersion"], document["kind"]) == ("batch/v1", "CronJob")
+        job = document["spec"]["jobTemplate"]["spec"]
+        pod = job["template"]["spec"]
+        volumes = {volume["name"] for volume in pod["volumes"]}
+        for container in [*pod.get("initContainers", ()), *pod["containers"]]:
+            assert all(isinstance(word, str) for word in container["args"])
+            assert {mount["name"] for mount in container["volumeMounts"]} <= volumes
+            assert container["securityContext"]["readOnlyRootFilesystem"]
