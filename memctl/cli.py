@@ -15,7 +15,7 @@ from typer.core import TyperCommand, TyperGroup
 
 from memctl import __version__, plugins
 from memctl.commands._context import Run
-from memctl.errors import MemctlError, Unavailable
+from memctl.errors import MemctlError, Unavailable, UsageError
 from memctl.output.monitoring import Monitoring
 from memctl.output.terminal import Color, Format, LogFormat, Output
 
@@ -108,7 +108,9 @@ class Memctl(TyperGroup):
 
     def _run(self, ctx: Any) -> Any:
         try:
-            return super().invoke(ctx)
+            result = super().invoke(ctx)
+            _output(ctx).done(ctx.invoked_subcommand)
+            return result
         except MemctlError as error:
             _output(ctx).fail(error, ctx.invoked_subcommand)
             raise typer.Exit(error.exit_code) from error
@@ -125,6 +127,7 @@ class Memctl(TyperGroup):
             raise
         except Exception as error:
             if type(error).__module__.startswith("typer"):
+                _log_usage(ctx, error)
                 raise
             _output(ctx).fail(_unforeseen(error), ctx.invoked_subcommand)
             raise typer.Exit(1) from error
@@ -174,6 +177,18 @@ def _tell(ctx: Any, end: BaseException | None) -> None:
     run.monitoring.tell(run.output, ctx.invoked_subcommand, run.store, code, error)
 
 
+def _log_usage(ctx: Any, error: Any) -> None:
+    """Ends with what is wrong with the command line as an object, where messages are such.
+
+    Otherwise it is Typer that tells it, with the usage of the command.
+    """
+    output = _output(ctx)
+    if output.log_format is LogFormat.JSON and hasattr(error, "format_message"):
+        hint = f"memctl {ctx.invoked_subcommand} --help tells its options"
+        output.fail(UsageError(error.format_message(), hint), ctx.invoked_subcommand)
+        raise typer.Exit(UsageError.exit_code) from error
+
+
 def _unforeseen(error: Exception) -> MemctlError:
     if os.environ.get("MEMCTL_DEBUG"):
         raise error
@@ -215,6 +230,16 @@ def _globals(
     log_format: Annotated[
         LogFormat, typer.Option("--log-format", help="How to write messages on stderr.")
     ] = LogFormat.TEXT,
+    progress_interval: Annotated[
+        float | None,
+        typer.Option(
+            "--progress-interval",
+            metavar="SECONDS",
+            min=0.1,
+            help="Say on stderr how far it is, a line every so often, terminal or not.",
+            show_default=False,
+        ),
+    ] = None,
     ping: Annotated[
         str | None,
         typer.Option(
@@ -238,7 +263,13 @@ def _globals(
     ] = False,
 ) -> None:
     monitoring = Monitoring(ping, metrics_file) if (ping, metrics_file) != (None, None) else None
-    output = Output(color=color, log_format=log_format, quiet=quiet, verbose=verbose)
+    output = Output(
+        color=color,
+        log_format=log_format,
+        quiet=quiet,
+        verbose=verbose,
+        interval=progress_interval,
+    )
     settled = context.meta[SETTLED]
     context.obj = Run(config, output, settled.config, settled.refusal, monitoring)
 

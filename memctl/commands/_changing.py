@@ -20,6 +20,7 @@ from memctl.journal.runs import Journal, Runs
 from memctl.location import Location
 from memctl.ops.change import Planner, carry_out, count, plan
 from memctl.ops.chosen import scope
+from memctl.ops.report import Total
 from memctl.ops.stop import Stop
 from memctl.output.numbers import count as count_of
 from memctl.output.terminal import Output
@@ -184,7 +185,9 @@ class Changing:
         outcome.begun = True
         outcome.run = self._record.id if self._backup else None
         try:
-            with self._output.progress("changing") as progress:
+            planned = self._outcome.changes.planned
+            total = Total(planned.memories, planned.messages)
+            with self._output.progress("changing", lambda: total) as progress:
                 await carry_out(
                     *(store, self._where, self._planner, journal, outcome.changes),
                     progress,

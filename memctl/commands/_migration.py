@@ -19,6 +19,7 @@ from memctl.ops.copy import CopyOptions, copy
 from memctl.ops.fingerprint import Form
 from memctl.ops.follow import Lag, follow
 from memctl.ops.losses import refuse_losses
+from memctl.ops.report import Total
 from memctl.ops.retry import Retries
 from memctl.ops.stop import Stop
 from memctl.output.numbers import count
@@ -54,7 +55,7 @@ class Migration:
         self._options = options
         self._transfer = transfer
         self._stop = Stop()
-        self._retries = Retries(transfer.retries, run.output.warn)
+        self._retries = Retries(transfer.retries, run.output.retry)
         self._mirror: dict[MemoryKey, bytes] = {}
         self._passes = 0
         self._examined = False
@@ -138,7 +139,7 @@ class Migration:
             return
         report = self._outcome.copied
         rest = self._where.without(frozenset(report.settled))
-        with self._output.progress("copying") as progress:
+        with self._output.progress("copying", lambda: report.total) as progress:
             await copy(
                 *(source, target, rest, self._options, report, progress, self._stop),
                 # What is compared by content leaves no outlines for ``follow`` to start from.
@@ -195,9 +196,11 @@ class Migration:
             self._source() as source,
             opened(self._timed(make_store(destination)), self._output) as target,
         ):
-            with self._output.progress("verifying"):
+            total = Total(2 * len(report.settled), 2 * sum(report.settled.values()))
+            with self._output.progress("verifying", lambda: total) as progress:
                 compared = await compare(
-                    source, target, self._where, report.settled, together=report.ordinary
+                    *(source, target, self._where, report.settled, progress),
+                    together=report.ordinary,
                 )
         found = expected(compared, report)
         if report.uneven:

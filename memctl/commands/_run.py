@@ -60,7 +60,7 @@ async def _interruptible(work: Coroutine[Any, Any, T], stop: Stop) -> T:
 async def opened(store: Store, output: Output) -> AsyncIterator[Store]:
     """An open store, whose warnings reach the operator."""
     async with store:
-        output.detail(f"opened {store.label} ({store.kind})")
+        output.detail(f"opened {store.label} ({store.kind})", "opened", store=store.label)
         try:
             yield store
         finally:

@@ -70,8 +70,8 @@ async def _compare(
         opened(make_store(first), output) as left,
         opened(make_store(second), output) as right,
     ):
-        with output.progress("comparing"):
-            found = await compare(left, right, where)
+        with output.progress("comparing") as progress:
+            found = await compare(left, right, where, progress=progress)
         for warning in found.warnings:
             output.warn(warning)
         refuse_absent(

@@ -6,14 +6,15 @@ read once more, some memories at a time, to name every difference.
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable, Iterator
+from collections.abc import AsyncIterator, Container, Iterable, Iterator
 from dataclasses import dataclass, field
 from functools import partial
 
-from memctl.model import MemoryKey
+from memctl.model import MemoryKey, Page
 from memctl.ops.differences import Difference, differences
 from memctl.ops.fingerprint import Fingerprint, Form, fingerprints
 from memctl.ops.names import introduce
+from memctl.ops.report import Progress, Silent
 from memctl.ops.sides import Sides
 from memctl.selection import Selection
 from memctl.store import Capability, Store
@@ -50,6 +51,7 @@ async def compare(
     right: Store,
     where: Selection,
     copied: Container[MemoryKey] | None = None,
+    progress: Progress | None = None,
     *,
     together: bool = False,
 ) -> CompareReport:
@@ -65,7 +67,8 @@ async def compare(
     Raises:
         MemctlError: as ``Store.read``.
     """
-    return await _Compare(left, right, where, copied, together=together).run()
+    heard = progress or Silent()
+    return await _Compare(left, right, where, copied, heard, together=together).run()
 
 
 _Found = dict[MemoryKey, Fingerprint]
@@ -78,6 +81,7 @@ class _Compare:
         right: Store,
         where: Selection,
         copied: Container[MemoryKey] | None,
+        progress: Progress,
         *,
         together: bool,
     ) -> None:
@@ -85,6 +89,7 @@ class _Compare:
         self._right = right
         self._where = where
         self._copied = copied
+        self._progress = progress
         self._together = together
         self._sides = Sides.of(left, right)
         self._report = CompareReport()
@@ -179,7 +184,19 @@ class _Compare:
         beginnings: dict[MemoryKey, int] | None = None,
     ) -> _Found:
         order = self._sides.mark_order
-        return await fingerprints(store.read(where), form, mark_order=order, beginnings=beginnings)
+        pages = store.read(where)
+        if form is Form.TEXT:  # what is looked at again was counted
+            pages = self._counted(pages)
+        return await fingerprints(pages, form, mark_order=order, beginnings=beginnings)
+
+    async def _counted(self, pages: AsyncIterator[Page]) -> AsyncIterator[Page]:
+        async with closing(pages):
+            async for page in pages:
+                size = sum([len(entry.message) for entry in page.entries])
+                messages = len(page.entries)
+                self._progress.advance(memories=int(page.last), messages=messages, size=size)
+                yield page
+                del page  # not kept while the next one is read: it may be large
 
     def _comparable(self, left: _Found, right: _Found) -> tuple[_Found, _Found]:
         """Both sides, without the memories that one of the stores could not hold."""

@@ -19,7 +19,7 @@ from memctl.ops.beginning import NOTHING, Beginning
 from memctl.ops.fingerprint import Fingerprint, Form, fingerprints
 from memctl.ops.names import introduce
 from memctl.ops.repeats import id_digest, without_repeats
-from memctl.ops.report import CopyReport, Progress, Silent
+from memctl.ops.report import CopyReport, Progress, Silent, Total
 from memctl.ops.sides import Sides
 from memctl.ops.stop import Stop
 from memctl.selection import Selection
@@ -150,6 +150,8 @@ class _Copy:
         if form is Form.OUTLINE and where.whole:
             found, held = await self._outlines()
             if held:
+                messages = sum(one.messages for one in found.values())
+                self._report.total = Total(len(found), messages)
                 where = where.only(self._changed(found, held))
                 if not where.keys:
                     return

@@ -3,13 +3,20 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from memctl.errors import Failure
 from memctl.model import MemoryKey
 
 HUGE_BYTES = 8 * 1024 * 1024
 """Messages above this size are not to be held several times."""
+
+
+class Total(NamedTuple):
+    """How much there is to be done."""
+
+    memories: int
+    messages: int
 
 
 class Progress(Protocol):
@@ -70,6 +77,8 @@ class CopyReport:
     largest: int = 0
     """Bytes of the messages of the largest page that was read."""
     warnings: list[str] = field(default_factory=list)
+    total: Total | None = None
+    """What is selected in all, where outlines have told that beforehand."""
 
     @property
     def ordinary(self) -> bool:

@@ -1,29 +1,183 @@
-"""A line on the terminal that tells how an operation gets on."""
+"""How an operation gets on: a line on a terminal, gone at the end, or a line now and then."""
 
 from __future__ import annotations
 
+import threading
 import time
+from collections.abc import Callable
 from types import TracebackType
-from typing import Self
+from typing import Any, Protocol, Self
 
 from rich.console import Console
-from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+from rich.progress import (
+    BarColumn,
+    Progress,
+    ProgressColumn,
+    SpinnerColumn,
+    Task,
+    TimeElapsedColumn,
+)
+from rich.text import Text
 
-from memctl.output.numbers import count, size
+from memctl.ops.report import Total
+from memctl.output.numbers import count, duration, size
+
+_SOON = 1.0
+"""Seconds before which nothing is said of how fast it goes."""
 
 
-class _Line:
+class Meter(Protocol):
+    """What there is to be said of an operation at the moment."""
+
+    @property
+    def share(self) -> float | None:
+        """How much of it is done, from 0 to 1, where that is known."""
+
+    def facts(self) -> list[str]:
+        """What it does, how much is done, how fast it goes: the most important first."""
+
+    def fields(self) -> dict[str, Any]:
+        """The same for programs."""
+
+
+class Counter:
+    """Memories, messages and bytes so far."""
+
+    def __init__(self, description: str, total: Callable[[], Total | None]) -> None:
+        """``total`` tells how much it is in all, as soon as somebody knows."""
+        self._label = description
+        self._total = total
+        self._memories = 0
+        self._messages = 0
+        self._bytes = 0
+        self._begun = time.monotonic()
+
+    def advance(self, *, memories: int = 0, messages: int = 0, size: int = 0) -> None:
+        """So many more memories, messages and bytes are done."""
+        self._memories += memories
+        self._messages += messages
+        self._bytes += size
+
+    @property
+    def share(self) -> float | None:
+        total = self._total()
+        return min(1.0, self._messages / total.messages) if total and total.messages else None
+
+    def facts(self) -> list[str]:
+        total = self._total()
+        seconds, left = self._seconds(), self._left()
+        if not self._messages:
+            return [self._label, *([count(self._memories, "memory")] if self._memories else [])]
+        found = [self._label, _of(self._messages, total and total.messages, "message")]
+        if left is not None:
+            found.append(f"{duration(left)} left")
+        found.append(_of(self._memories, total and total.memories, "memory"))
+        if seconds > _SOON:
+            found.append(f"{self._messages / seconds:,.0f}/s")
+        if self._bytes:
+            found.append(size(self._bytes))
+        return found
+
+    def fields(self) -> dict[str, Any]:
+        total, left = self._total(), self._left()
+        found: dict[str, Any] = {
+            "doing": self._label,
+            "memories": self._memories,
+            "messages": self._messages,
+            "bytes": self._bytes,
+            "seconds": round(self._seconds(), 1),
+        }
+        if total is not None:
+            found["total"] = {"memories": total.memories, "messages": total.messages}
+        return found if left is None else found | {"left": round(left, 1)}
+
+    def _seconds(self) -> float:
+        return time.monotonic() - self._begun
+
+    def _left(self) -> float | None:
+        share, seconds = self.share, self._seconds()
+        return seconds / share - seconds if share and seconds > _SOON else None
+
+
+class Summaries:
+    """Memories of so many, the tokens that were summed up, and what they cost."""
+
+    def __init__(self, memories: int) -> None:
+        self._all = memories
+        self._memories = 0
+        self._tokens = 0
+        self._cost: float | None = None
+        self._begun = time.monotonic()
+
+    def advance(self, *, memories: int, tokens: int, cost: float | None) -> None:
+        """So many more memories are done and tokens summed up; ``cost`` is that of all so far."""
+        self._memories += memories
+        self._tokens += tokens
+        self._cost = cost
+
+    @property
+    def share(self) -> float | None:
+        return self._memories / self._all if self._all else None
+
+    def facts(self) -> list[str]:
+        found = ["summarising", _of(self._memories, self._all, "memory")]
+        if self._memories:
+            found.append(f"{duration(self._left())} left")
+        found.append(count(self._tokens, "token"))
+        return found if self._cost is None else [*found, f"cost {self._cost:.4f}"]
+
+    def fields(self) -> dict[str, Any]:
+        found: dict[str, Any] = {
+            "doing": "summarising",
+            "memories": self._memories,
+            "tokens": self._tokens,
+            "cost": self._cost,
+            "seconds": round(time.monotonic() - self._begun, 1),
+            "total": {"memories": self._all},
+        }
+        return found | {"left": round(self._left(), 1)} if self._memories else found
+
+    def _left(self) -> float:
+        seconds = time.monotonic() - self._begun
+        return seconds / self._memories * (self._all - self._memories)
+
+
+def _of(number: int, total: int | None, noun: str) -> str:
+    return f"{number:,} of {count(total, noun)}" if total else count(number, noun)
+
+
+class _Share(BarColumn):
+    """A bar, where it is known how much there is."""
+
+    def render(self, task: Task) -> Any:
+        return Text() if task.total is None else super().render(task)
+
+
+class _Facts(ProgressColumn):
+    """What fits of the facts; drawn anew several times a second."""
+
+    def __init__(self, meter: Meter) -> None:
+        super().__init__()
+        self._meter = meter
+
+    def render(self, task: Task) -> Text:
+        share = self._meter.share
+        if share is not None:
+            task.total, task.completed = 1.0, share
+        return Text("  ".join(self._meter.facts()), no_wrap=True, overflow="ellipsis")
+
+
+class Live:
     """A line that is gone when the work is done."""
 
-    def __init__(self, description: str) -> None:
-        self._progress = Progress(
-            SpinnerColumn(),
-            TextColumn("{task.description}", markup=False),
-            TimeElapsedColumn(),
-            console=Console(stderr=True, markup=False),
-            transient=True,
-        )
-        self._task = self._progress.add_task(description)
+    def __init__(self, meter: Meter) -> None:
+        console = Console(stderr=True, markup=False, emoji=False)
+        columns: list[ProgressColumn] = [SpinnerColumn(), _Facts(meter)]
+        if console.width >= 100:
+            columns.append(_Share(bar_width=20))
+        columns.append(TimeElapsedColumn())
+        self._progress = Progress(*columns, console=console, transient=True)
+        self._progress.add_task("", total=None)
 
     def __enter__(self) -> Self:
         self._progress.start()
@@ -37,51 +191,30 @@ class _Line:
     ) -> None:
         self._progress.stop()
 
-    def _show(self, text: str) -> None:
-        self._progress.update(self._task, description=text)
 
+class Lines:
+    """A line every so many seconds, whatever happens in between."""
 
-class Live(_Line):
-    """Memories, messages and bytes so far."""
+    def __init__(self, meter: Meter, seconds: float, tell: Callable[[Meter], None]) -> None:
+        self._meter = meter
+        self._seconds = seconds
+        self._tell = tell
+        self._ended = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="progress", daemon=True)
 
-    def __init__(self, description: str) -> None:
-        super().__init__(description)
-        self._label = description
-        self._memories = 0
-        self._messages = 0
-        self._bytes = 0
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
 
-    def advance(self, *, memories: int = 0, messages: int = 0, size: int = 0) -> None:
-        """So many more memories, messages and bytes are done."""
-        self._memories += memories
-        self._messages += messages
-        self._bytes += size
-        self._show(self._text())
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._ended.set()
+        self._thread.join()
 
-    def _text(self) -> str:
-        return (
-            f"{self._label}  {count(self._memories, 'memory')}  "
-            f"{count(self._messages, 'message')}  {size(self._bytes)}"
-        )
-
-
-class Summarising(_Line):
-    """Memories of so many, the tokens that were summed up, what they cost, and how fast it goes."""
-
-    def __init__(self, memories: int) -> None:
-        super().__init__(f"summarising  0 of {count(memories, 'memory')}")
-        self._all = memories
-        self._memories = 0
-        self._tokens = 0
-        self._begun = time.monotonic()
-
-    def advance(self, *, memories: int, tokens: int, cost: float | None) -> None:
-        """So many more memories are done and tokens summed up; ``cost`` is that of all so far."""
-        self._memories += memories
-        self._tokens += tokens
-        rate = self._memories / max(time.monotonic() - self._begun, 0.001)
-        paid = "" if cost is None else f"  cost {cost:.4f}"
-        self._show(
-            f"summarising  {self._memories:,} of {count(self._all, 'memory')}  "
-            f"{count(self._tokens, 'token')}{paid}  {rate:.1f}/s"
-        )
+    def _run(self) -> None:
+        while not self._ended.wait(self._seconds):
+            self._tell(self._meter)

@@ -4,22 +4,24 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from memctl.errors import MemctlError
 from memctl.location import visible
-from memctl.ops.report import Progress, Silent, Unwatched, Watching
+from memctl.ops.report import Progress, Silent, Total, Unwatched, Watching
 from memctl.output.report import Report
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
 
     from memctl.output.formats import Listing
+    from memctl.output.progress import Lines, Live, Meter
 
 WIDE = 10_000
 """Columns of a table that is piped: never cut."""
@@ -58,10 +60,13 @@ class Output:
     log_format: LogFormat = LogFormat.TEXT
     quiet: bool = False
     verbose: bool = False
+    interval: float | None = None
+    """Seconds from one line of progress to the next, in the place of the live one."""
     report: Report | None = None
     listing: Listing | None = None
     """A report in JSON of which rows may have been written; it goes before ``report``."""
     warnings: list[str] = field(default_factory=list)
+    _begun: float = field(default_factory=time.monotonic)
 
     def console(self) -> Console:
         """Rich's view of stdout: colours and widths of a terminal, plain and uncut in a pipe."""
@@ -88,26 +93,45 @@ class Output:
 
         Console(file=sys.stderr, highlight=False, markup=False, emoji=False).print(table)
 
-    def warn(self, text: str) -> None:
+    def warn(self, text: str, event: str = "warning") -> None:
         """A warning: at once on stderr, and in the report."""
         if text not in self.warnings:
             self.warnings.append(text)
-            self._log("warning", text)
+            self._log("warning", event, text)
+
+    def retry(self, text: str) -> None:
+        """A connection was lost, and is made again."""
+        self.warn(text, "retry")
 
     def note(self, text: str) -> None:
         """What is good to know, unless ``--quiet``."""
         if not self.quiet:
-            self._log("info", text)
+            self._log("info", "note", text)
 
-    def detail(self, text: str) -> None:
-        """What is good to know with ``--verbose``."""
+    def detail(self, text: str, event: str = "detail", **more: Any) -> None:
+        """What is good to know with ``--verbose``; ``more`` are keys of its object in JSON."""
         if self.verbose:
-            self._log("debug", text)
+            self._log("debug", event, text, **more)
 
-    def _log(self, level: str, text: str, **more: str) -> None:
+    def done(self, command: str) -> None:
+        """A run has ended well: said to programs only."""
+        if self.log_format is LogFormat.JSON and not self.quiet:
+            self._log("info", "done", f"memctl {command} is done", **self._ending(command))
+
+    def _ending(self, command: str) -> dict[str, Any]:
+        seconds = round(time.monotonic() - self._begun, 3)
+        found: dict[str, Any] = {"command": command or None, "seconds": seconds}
+        run = self._reported().get("run")
+        return found if run is None else found | {"run": run}
+
+    def _reported(self) -> dict[str, Any]:
+        """What the report says, beside its form."""
+        return self.report.data() if self.report is not None else {}
+
+    def _log(self, level: str, event: str, text: str, **more: Any) -> None:
         if self.log_format is LogFormat.JSON:
             record = {"time": datetime.now().astimezone().isoformat(), "level": level}
-            line = json.dumps(record | {"message": text} | more)
+            line = json.dumps(record | {"event": event, "message": text} | more)
         else:
             label = "" if level in ("info", "debug") else f"{level}: "
             line = f"memctl: {label}{visible(text)}"
@@ -145,33 +169,67 @@ class Output:
         if self.listing is None and self.report is None and self.format is Format.JSON:
             self.report = Report(command, dict, list, lambda: None)
         self.emit(error)
-        more = {"code": error.code} if self.log_format is LogFormat.JSON else {}
+        more: dict[str, Any] = {}
+        if self.log_format is LogFormat.JSON:
+            self._log_failures()
+            more = {**self._ending(command), "code": error.code}
         if error.hint:
             more["hint"] = error.hint
-        self._log("error", error.message, **more)
+        self._log("error", "error", error.message, **more)
 
-    @property
-    def _watched(self) -> bool:
-        return not self.quiet and self.log_format is LogFormat.TEXT and sys.stderr.isatty()
+    def _log_failures(self) -> None:
+        """The memories that were left as they were, one by one."""
+        for failure in self._reported().get("failures", ()):
+            memory = {
+                name: failure[name] for name in ("user", "session", "path") if name in failure
+            }
+            code, text = failure["code"], failure["message"]
+            self._log("error", "memory-failed", text, memory=memory, code=code)
 
     @contextmanager
     def summarising(self, memories: int) -> Iterator[Watching]:
-        """Progress of so many summaries on a terminal; silence elsewhere."""
+        """Tells of so many summaries; see ``progress``."""
         if not self._watched:
             yield Unwatched()
             return
-        from memctl.output.progress import Summarising  # drawn on terminals only
+        from memctl.output.progress import Summaries  # only where somebody watches
 
-        with Summarising(memories) as live:
-            yield live
+        meter = Summaries(memories)
+        with self._showing(meter):
+            yield meter
 
     @contextmanager
-    def progress(self, description: str) -> Iterator[Progress]:
-        """Progress on a terminal; silence elsewhere."""
+    def progress(
+        self, description: str, total: Callable[[], Total | None] = lambda: None
+    ) -> Iterator[Progress]:
+        """Tells how an operation gets on: on a terminal, or where ``--progress-interval`` asks.
+
+        ``total`` tells how much there is to do, once that is known.
+        """
         if not self._watched:
             yield Silent()
             return
-        from memctl.output.progress import Live  # drawn on terminals only
+        from memctl.output.progress import Counter  # only where somebody watches
 
-        with Live(description) as live:
-            yield live
+        meter = Counter(description, total)
+        with self._showing(meter):
+            yield meter
+
+    @property
+    def _watched(self) -> bool:
+        if self.quiet:
+            return False
+        live = self.log_format is LogFormat.TEXT and sys.stderr.isatty()
+        return live or self.interval is not None
+
+    def _showing(self, meter: Meter) -> Live | Lines:
+        from memctl.output import progress  # only where somebody watches
+
+        if self.interval is None:
+            return progress.Live(meter)
+        return progress.Lines(meter, self.interval, self._tell_progress)
+
+    def _tell_progress(self, meter: Meter) -> None:
+        label, *facts = meter.facts()
+        text = f"{label}: {', '.join(facts)}" if facts else label
+        self._log("info", "progress", text, **meter.fields())
