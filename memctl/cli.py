@@ -114,8 +114,9 @@ class Memctl(TyperGroup):
         except MemctlError as error:
             _output(ctx).fail(error, ctx.invoked_subcommand)
             raise typer.Exit(error.exit_code) from error
-        except BrokenPipeError:
-            raise  # whoever read has enough: main ends quietly
+        except BrokenPipeError as error:
+            # Whoever read has enough.  Typer would end with 1, as of an error.
+            raise typer.Exit(_PIPE_CLOSED) from error
         except OSError as error:
             # Stores translate their own, so it is stdout that cannot be written.
             failure = Unavailable(f"the output cannot be written: {error.strerror}")
@@ -168,8 +169,6 @@ def _tell(ctx: Any, end: BaseException | None) -> None:
             code = 0
         case KeyboardInterrupt():
             code = 128 + signal.SIGINT
-        case BrokenPipeError():
-            code = _PIPE_CLOSED
         case _:
             code = getattr(end, "exit_code", 1)
     cause = None if end is None else end.__cause__

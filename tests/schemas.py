@@ -38,6 +38,11 @@ def check_row(command: str, row: dict[str, Any]) -> None:
     _assert_none(_validator(command, row=True), row)
 
 
+def check_log(line: dict[str, Any]) -> None:
+    """Asserts that a message of ``--log-format json`` is as its schema says."""
+    _assert_none(_validator("log", row=False), line)
+
+
 def _assert_none(validator: Draft202012Validator, value: Any) -> None:
     errors = [f"{error.json_path}: {error.message[:300]}" for error in validator.iter_errors(value)]
     assert not errors, errors

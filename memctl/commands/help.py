@@ -30,8 +30,8 @@ def help_(
 ) -> None:
     """Explain a command, the exit codes, or the JSON of a report.
 
-    memctl help schema inspect prints the JSON Schema of what memctl inspect --json reports;
-    without a command it lists those that have one.
+    memctl help schema inspect prints the JSON Schema of what memctl inspect --json reports, and
+    memctl help schema log that of --log-format json; without a name it lists all.
     """
     match topic:
         case ["exit-codes"]:

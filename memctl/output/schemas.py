@@ -11,7 +11,7 @@ _FOLDER = files("memctl") / "schemas"
 
 
 def names() -> list[str]:
-    """The commands whose reports have a schema."""
+    """The commands whose reports have a schema; and log, for the messages on stderr."""
     return sorted(file.name.removesuffix(".json") for file in _FOLDER.iterdir())
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -219,7 +220,8 @@ class Output:
     def _watched(self) -> bool:
         if self.quiet:
             return False
-        live = self.log_format is LogFormat.TEXT and sys.stderr.isatty()
+        drawing = sys.stderr.isatty() and os.environ.get("TERM") not in ("dumb", "unknown")
+        live = drawing and self.log_format is LogFormat.TEXT
         return live or self.interval is not None
 
     def _showing(self, meter: Meter) -> Live | Lines:

@@ -1,0 +1,1 @@
+"""memctl as people and scripts meet it: at a terminal, in pipes, in cron."""

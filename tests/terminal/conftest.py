@@ -1,0 +1,74 @@
+"""A store that takes a while, a shell and a terminal."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import shlex
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pexpect
+import pytest
+
+from memctl.model import MemoryKey
+from tests.commands.conftest import fill
+from tests.conformance import samples
+
+ROOT = Path(__file__).parents[2]
+MEMCTL = [sys.executable, "-m", "memctl"]
+WIDE = MemoryKey("京都" * 6, "🍁" * 5)
+
+Shell = Callable[..., "subprocess.CompletedProcess[str]"]
+Terminal = Callable[..., "pexpect.spawn[str]"]
+
+
+def environment(**more: str) -> dict[str, str]:
+    """The little that a run needs."""
+    return {"PATH": os.environ["PATH"], "PYTHONPATH": str(ROOT), "HOME": "/nonexistent", **more}
+
+
+@pytest.fixture(scope="session")
+def large(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """An archive of 12 memories with 500 messages each, one with wide characters."""
+    path = tmp_path_factory.mktemp("terminal") / "large.ndjson"
+    keys = [WIDE, *(samples.key(number) for number in range(11))]
+    asyncio.run(fill(str(path), {key: samples.entries(500) for key in keys}))
+    return str(path)
+
+
+@pytest.fixture
+def shell() -> Shell:
+    """Runs a script of bash in which ``memctl`` is memctl."""
+
+    def run(script: str, **more: str) -> subprocess.CompletedProcess[str]:
+        function = f'memctl() {{ {shlex.join(MEMCTL)} "$@"; }}\nset -o pipefail\n'
+        return subprocess.run(
+            ["bash", "-c", function + script],
+            env=environment(**more),
+            capture_output=True,
+            text=True,
+        )
+
+    return run
+
+
+@pytest.fixture
+def terminal(tmp_path: Path) -> Any:
+    """Starts memctl at a terminal of so many columns."""
+
+    def start(columns: int, *arguments: object, **more: str) -> Any:
+        settings = {"TERM": "xterm-256color", "LC_ALL": "C.UTF-8", "XDG_STATE_HOME": str(tmp_path)}
+        return pexpect.spawn(
+            MEMCTL[0],
+            [*MEMCTL[1:], *map(str, arguments)],
+            env=environment(**{**settings, **more}),
+            dimensions=(24, columns),
+            encoding="utf-8",
+            timeout=30,
+        )
+
+    return start

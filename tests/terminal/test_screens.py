@@ -1,0 +1,92 @@
+"""Terminals: narrow, wide, dumb, without colour; and what a person sees of a long run."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pexpect
+import pytest
+from rich.cells import cell_len
+
+from tests.terminal.conftest import Shell, Terminal
+
+STYLE = re.compile(r"\x1b\[[0-9;]*m")
+
+
+def drawn(process: pexpect.spawn[str], code: int = 0) -> str:
+    """All that a run draws."""
+    process.expect(pexpect.EOF)
+    process.close()
+    assert process.exitstatus == code, process.before
+    return str(process.before).replace("\r\n", "\n")
+
+
+@pytest.mark.parametrize("columns", [40, 200])
+@pytest.mark.parametrize("words", ["inspect", "context", "help"])
+def test_widths(terminal: Terminal, large: str, columns: int, words: str) -> None:
+    arguments = {
+        "inspect": ("inspect", large),
+        "context": ("context", large, "--user", "user0", "--session", "session0"),
+        "help": ("help", "exit-codes"),
+    }[words]
+    lines = STYLE.sub("", drawn(terminal(columns, "--quiet", *arguments))).splitlines()
+    assert all(cell_len(line) <= columns for line in lines), max(lines, key=cell_len)
+    assert max(cell_len(line) for line in lines) > 30
+
+
+def test_wide_characters_keep_columns_straight(terminal: Terminal, large: str) -> None:
+    lines = STYLE.sub("", drawn(terminal(200, "--quiet", "inspect", large))).splitlines()
+    rows = [line for line in lines if " 500 " in line]
+    assert len(rows) == 12
+    assert len({cell_len(row[: row.index(" 500 ")]) for row in rows}) == 1
+
+
+@pytest.mark.parametrize(
+    ("more", "option", "coloured"),
+    [
+        ({}, "auto", True),
+        ({"NO_COLOR": "1"}, "auto", False),
+        ({"TERM": "dumb"}, "auto", False),
+        ({}, "never", False),
+    ],
+)
+def test_colours(
+    terminal: Terminal, large: str, more: dict[str, str], option: str, coloured: bool
+) -> None:
+    text = drawn(terminal(200, "--quiet", "--color", option, "inspect", large, **more))
+    assert bool(re.search(r"\x1b\[[0-9;]*3[0-9]m", text)) == coloured
+
+
+def test_a_line_that_is_gone_at_the_end(terminal: Terminal, large: str, tmp_path: Path) -> None:
+    process = terminal(100, "migrate", large, tmp_path / "a.db", "--rate-limit", "4000")
+    process.expect(r"copying +[\d,]+ messages")
+    text = drawn(process)
+    assert re.search(r"verifying +[\d,]+ of 12,000 messages", text)
+    assert "\x1b[2K" in text
+    assert "12 memories selected, 12 written" in text
+
+
+def test_a_dumb_terminal_is_left_in_peace(terminal: Terminal, large: str, tmp_path: Path) -> None:
+    text = drawn(terminal(100, "migrate", large, tmp_path / "a.db", TERM="dumb"))
+    assert text.startswith(f"{large} → ")
+
+
+def test_ctrl_c(terminal: Terminal, large: str, tmp_path: Path) -> None:
+    process = terminal(100, "migrate", large, tmp_path / "a.db", "--rate-limit", "500")
+    process.expect("copying")
+    process.sendintr()
+    text = drawn(process, 130)
+    assert "memctl: error: stopped by SIGINT" in text
+    assert "\x1b[?25h" in text, "the cursor is there again"
+    assert "Traceback" not in text
+
+
+def test_lines_where_there_is_no_terminal(shell: Shell, large: str, tmp_path: Path) -> None:
+    work = f"migrate {large} {tmp_path}/a.db --rate-limit 6000"
+    said = shell(f"memctl --progress-interval 0.2 {work}").stderr.splitlines()
+    copying = [line for line in said if line.startswith("memctl: copying: ")]
+    assert copying
+    assert re.search(r"[\d,]+ messages, \d+ memor", copying[-1])
+    assert shell(f"memctl --progress-interval 0.2 --quiet {work}").stderr == ""
+    assert shell(f"memctl {work}").stderr == ""
