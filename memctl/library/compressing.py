@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from memctl.errors import Failure
 from memctl.library.keeping import kept, run_id
 from memctl.library.places import lock
 from memctl.library.reading import EVERYTHING
 from memctl.library.results import Compressed
+from memctl.model import MemoryKey
 from memctl.ops.change import ChangeReport
 from memctl.ops.chosen import scope
 from memctl.ops.compress.commit import Commits
@@ -48,11 +50,14 @@ async def compress(
     def seen(case: Case) -> None:
         report.plan(case, deleted=wanted.mode is Mode.REPLACE)
 
+    def left(key: MemoryKey, failure: Failure) -> None:
+        report.changes.failures.append((key, failure))
+
     with kept("compress", store, report.changes, backup=backup) as journal:
         with Spool(journal.folder) as spool:
             await scan(
                 *(store, where, wanted, summarizer.count, spool),
-                *(seen, Silent()),
+                *(seen, left, Silent()),
             )
             if report.changes.planned.memories:
                 with journal.writer(growing=True) as writer:

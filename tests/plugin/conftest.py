@@ -1,0 +1,88 @@
+"""The example plugin, installed in a folder on the path, and places of its store."""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.conformance.backends import Backend, Place, new_place
+from tests.conftest import Servers
+
+MakePlace = Callable[[], Place]
+DISTRIBUTION = Path(__file__).parent / "distribution"
+
+
+def entry_points(groups: dict[str, dict[str, str]]) -> str:
+    """The file of a distribution that says what it offers."""
+    return "".join(
+        f"[{group}]\n" + "".join(f"{name} = {value}\n" for name, value in offered.items())
+        for group, offered in groups.items()
+    )
+
+
+def install(site: Path, name: str, groups: dict[str, dict[str, str]]) -> None:
+    """What installing a distribution writes down, its modules being on the path already."""
+    info = site / f"{name.replace('-', '_')}-1.0.dist-info"
+    info.mkdir(parents=True)
+    (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: 1.0\n", "utf-8")
+    (info / "entry_points.txt").write_text(entry_points(groups), "utf-8")
+
+
+@pytest.fixture
+def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder where Python looks for distributions."""
+    folder = tmp_path / "site"
+    folder.mkdir()
+    monkeypatch.syspath_prepend(folder)
+    return folder
+
+
+@pytest.fixture
+def plugin(site: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The example plugin, installed."""
+    project = tomllib.loads((DISTRIBUTION / "pyproject.toml").read_text("utf-8"))["project"]
+    install(site, project["name"], project["entry-points"])
+    monkeypatch.syspath_prepend(DISTRIBUTION)
+    return site
+
+
+def _linked(text: str, folder: Path, _: Servers) -> str:
+    link = folder / "link"
+    link.symlink_to(Path(text).parent, target_is_directory=True)
+    return str(link / Path(text).name)
+
+
+LINES = Backend(
+    "lines",
+    lambda folder, _: str(folder / "m.lines"),
+    _linked,
+    lambda text, _: {
+        str(file): (file.read_bytes(), file.stat().st_mtime_ns)
+        for file in Path(text).parent.rglob("*")
+        if file.is_file() and "link" not in file.parts
+    },
+)
+
+
+@pytest.fixture
+def make_place(request: pytest.FixtureRequest, tmp_path: Path, servers: Servers) -> MakePlace:
+    """Makes new and empty places of the plugin's store."""
+    request.getfixturevalue("plugin")
+    places = tmp_path / "places"
+    places.mkdir()
+    return lambda: new_place(LINES, places, servers)
+
+
+@pytest.fixture
+def place(make_place: MakePlace) -> Place:
+    """A new and empty place of the plugin's store."""
+    return make_place()
+
+
+@pytest.fixture
+def many_place(place: Place) -> Place:
+    """The same: it holds more than one memory."""
+    return place

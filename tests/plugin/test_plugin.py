@@ -1,0 +1,103 @@
+"""Stores and commands of other distributions, and what becomes of those that are broken."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from tests.commands.conftest import Run, fails, fill, report
+from tests.conformance import samples
+from tests.plugin.conftest import install
+
+
+@pytest.fixture
+def lines(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    """A store of the plugin with two memories."""
+    request.getfixturevalue("plugin")
+    text = str(tmp_path / "m.lines")
+    asyncio.run(fill(text, {samples.key(n): samples.entries(5) for n in range(2)}))
+    return text
+
+
+def test_a_store_by_its_ending_and_by_its_scheme(run: Run, lines: str) -> None:
+    for text in (lines, f"lines://{lines}"):
+        found = report(run("inspect", text, "--json"))
+        assert found["store"]["kind"] == "lines"
+        assert found["totals"]["messages"] == 10
+
+
+def test_commands_work_on_a_store_of_a_plugin(run: Run, lines: str, tmp_path: Path) -> None:
+    database = f"sqlite:///{tmp_path}/m.db"
+    assert report(run("migrate", lines, database, "--json"))["messages"]["written"] == 10
+    assert run("verify", lines, database).exit_code == 0
+    deleted = report(run("delete", lines, "--mark", "hint", "--yes", "--json"))
+    assert deleted["messages"]["deleted"] > 0
+    assert run("verify", lines, database).exit_code == 6
+    assert run("undo", "--yes").exit_code == 0
+    assert run("verify", lines, database).exit_code == 0
+    fails(run("export", lines.replace("m.", "none."), "-o", tmp_path / "x.ndjson"), 4)
+
+
+@pytest.mark.usefixtures("plugin")
+def test_a_store_of_a_plugin_is_listed(run: Run) -> None:
+    [row] = [row for row in report(run("stores", "--json"))["stores"] if row["kind"] == "lines"]
+    assert row["what"] == "Memories as lines of JSON, for small stores"
+    assert row["written_as"] == "lines://..., PATH.lines"
+    assert row["capabilities"] == ["empty", "mark-order"]
+
+
+def test_a_command(run: Run, lines: str) -> None:
+    listed = run("--help").stdout
+    assert "List who has memories in a store." in listed
+    done = run("users", lines)
+    assert done.exit_code == 0, done.output
+    assert done.stdout.split() == sorted({samples.key(n).user for n in range(2)})
+    fails(run("users", "nowhere.lines"), 2)
+    fails(run("users", "./nowhere.lines"), 4, "does not exist")
+    assert "A name on each line" in run("users", "--help").stdout
+
+
+def test_a_broken_plugin_breaks_nothing_else(run: Run, site: Path, tmp_path: Path) -> None:
+    (site / "broken.py").write_text("raise RuntimeError('out of order')\n", "utf-8")
+    broken = {"torn": "broken:Torn"}
+    install(site, "torn", {"memctl.stores": broken, "memctl.commands": broken})
+    listed = run("--help")
+    assert listed.exit_code == 0
+    assert "RuntimeError: out of order" in " ".join(listed.stdout.split())
+    found = run("stores", "--json")
+    assert "torn" in found.stderr
+    rows = {row["kind"]: row for row in report(found)["stores"]}
+    assert "uninstall" in rows["torn"]["missing"]
+    assert rows["sqlite"]["capabilities"]
+    fails(run("inspect", "torn://x"), 2, "of torn cannot be loaded: RuntimeError: out of order")
+    fails(run("torn"), 2, "cannot be loaded")
+    fails(run("inspect", f"{tmp_path}/none.db"), 4)
+
+
+def test_what_is_no_store_and_no_command(run: Run, site: Path) -> None:
+    install(site, "odd", {"memctl.stores": {"odd": "json:loads"}})
+    install(site, "even", {"memctl.commands": {"even": "json:__name__"}})
+    fails(run("inspect", "odd://x"), 2, "is no store")
+    fails(run("even"), 2, "is no command")
+
+
+def test_a_name_that_two_offer(run: Run, site: Path) -> None:
+    install(site, "one", {"memctl.stores": {"twice": "a:A"}})
+    install(site, "two", {"memctl.stores": {"twice": "b:B"}})
+    fails(run("inspect", "twice://x"), 2, "is offered by one and two")
+
+
+def test_the_names_of_memctl_are_its_own(run: Run, site: Path, tmp_path: Path) -> None:
+    (site / "broken.py").write_text("raise RuntimeError\n", "utf-8")
+    install(
+        *(site, "greedy"),
+        {
+            "memctl.stores": {"sqlite": "broken:S", "db": "broken:S"},
+            "memctl.commands": {"inspect": "broken:c"},
+        },
+    )
+    fails(run("inspect", f"sqlite:///{tmp_path}/none.db"), 4)
+    fails(run("inspect", tmp_path / "none.db"), 4)
+    assert [row["kind"] for row in report(run("stores", "--json"))["stores"]].count("sqlite") == 1
