@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 from memctl import codec
@@ -18,7 +18,7 @@ from memctl.output.markdown_text import escaped, harmless
 
 _FENCES = re.compile(r"`{3,}")
 _SPECIAL = re.compile(r"([\\*_\[\]|~#])")
-_SPACES = "\t\u3000\u00a0"
+_SPACES = "\n\t\u3000\u00a0"
 """What is layout, in code and in Chinese, though it counts as not printable."""
 _SPACE = re.compile(f"([{_SPACES}])")
 _PIECE = 64 * 1024
@@ -85,35 +85,40 @@ def _folded(summary: str, texts: list[str]) -> Iterator[str]:
     fence = "`" * (longest + 1)
     yield f"{fence}\n"
     for text in texts:
-        for line in _lines(text):
-            yield f"{line}\n"
+        yield from _pieces(text)
+        yield "\n"
     yield f"{fence}\n\n</details>\n"
 
 
 def _quoted(text: str) -> Iterator[str]:
-    lines: Iterable[str] = _lines(text)
-    # Only a text that is held in lines, and so costs several times its size, can be parsed.
-    lines = harmless(list(lines)) if len(text) <= _PARSED else map(escaped, lines)
-    for line in lines:
-        yield f"> {line}\n" if line else ">\n"
+    if len(text) <= _PARSED:
+        for line in harmless("".join(_pieces(text)).split("\n")):
+            yield f"> {line}\n" if line else ">\n"
+        return
+    # Lines cost several times the size of a large text, and parsing it more.
+    yield "> "
+    for piece in _pieces(text):
+        yield escaped(piece).replace("\n", "\n> ")
+    yield "\n"
 
 
-def _lines(text: str) -> Iterator[str]:
-    """The lines of a text, one after the other; what could steer a terminal is shown."""
+def _pieces(text: str) -> Iterator[str]:
+    """A text with line ends of one kind, and with everything shown that could steer a terminal."""
     start = 0
-    while (end := text.find("\n", start)) >= 0:
-        yield _cleaned(text[start:end].removesuffix("\r"))
-        start = end + 1
-    yield _cleaned(text[start:])
+    while start < len(text):
+        end = start + _PIECE
+        while text[end - 1 : end] in ("\r", "!"):
+            end += 1  # not apart from what they may belong to
+        yield _cleaned(text[start:end].replace("\r\n", "\n"))
+        start = end
 
 
-def _cleaned(line: str) -> str:
-    if line.isprintable():
-        return line
+def _cleaned(piece: str) -> str:
+    if piece.isprintable():
+        return piece
     return "".join(
-        part if part in _SPACES else visible(part)
-        for start in range(0, len(line), _PIECE)
-        for part in _SPACE.split(line[start : start + _PIECE])
+        part if part in _SPACES or part.isprintable() else visible(part)
+        for part in _SPACE.split(piece)
     )
 
 

@@ -39,6 +39,6 @@ def _active(lines: list[str]) -> set[int]:
     return found
 
 
-def escaped(line: str) -> str:
-    """The line without HTML and images, whatever stands around it."""
-    return line.replace("<", "&lt;").replace("![", "!\\[")
+def escaped(text: str) -> str:
+    """The text without HTML and images, whatever stands around it."""
+    return text.replace("<", "&lt;").replace("![", "!\\[")

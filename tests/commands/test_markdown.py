@@ -59,6 +59,16 @@ def test_no_text_is_obeyed(text: str) -> None:
     assert not kinds(rendered(text)) & ACTIVE
 
 
+def test_a_large_text_is_the_same_in_pieces() -> None:
+    text = rendered("<b>![x](y) é\r\n\t\x1b" * 50_000)
+    assert text.count("> &lt;b>!\\[x](y) é\n> \t\\x1b&lt;b>") == 1
+    assert text.count("&lt;b>!\\[x](y) é\n> \t\\x1b") == 50_000
+    assert not kinds(text) & ACTIVE
+    for length in range(64 * 1024 - 4, 64 * 1024 + 2):
+        text = rendered("x" * length + "!![y](z)\n" + "x" * 300_000)
+        assert "!!\\[y](z)\n" in text
+
+
 def test_markup_stays_inside_its_message_and_code_as_it_is() -> None:
     text = rendered("Use:\n\n```c++\nvector<int> x; // ![no](image)") + rendered("next")
     assert "> vector<int> x; // ![no](image)\n" in text
