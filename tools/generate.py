@@ -123,9 +123,9 @@ def speed_table() -> str:
     return (ROOT / "benchmarks" / "results.md").read_text("utf-8").strip()
 
 
-def readme() -> str:
-    """The README with its generated blocks renewed."""
-    text = (ROOT / "README.md").read_text("utf-8")
+def renewed(path: Path) -> str:
+    """A page with its generated blocks renewed."""
+    text = path.read_text("utf-8")
     for name, make in (
         ("commands", commands_table),
         ("capabilities", capabilities_table),
@@ -153,7 +153,7 @@ def files() -> dict[Path, str]:
     return {
         ROOT / "docs" / "reference.md": reference(),
         ROOT / "docs" / "doctor.md": findings_page(),
-        ROOT / "README.md": readme(),
+        **{path: renewed(path) for path in (ROOT / "README.md", ROOT / "docs" / "output.md")},
         **scripts,
     }
 
