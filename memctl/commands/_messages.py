@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Iterator
 from typing import Any
 
 from memctl.errors import UsageError
@@ -56,7 +57,8 @@ async def _lines(store: Store, where: Selection) -> int:
         async for page in pages:
             memories += page.offset == 0
             for entry in page.entries:
-                sys.stdout.write(_row(page.memory, entry) + "\n")
+                sys.stdout.writelines(_row(page.memory, entry))
+                sys.stdout.write("\n")
     return memories
 
 
@@ -72,9 +74,11 @@ async def _object(output: Output, store: Store, where: Selection) -> int:
     return memories
 
 
-def _row(memory: Memory, entry: Entry) -> str:
+def _row(memory: Memory, entry: Entry) -> Iterator[str]:
     head: dict[str, Any] = {"user": memory.key.user, "session": memory.key.session}
     if memory.key.part:
         head["path"] = memory.key.part
     head |= {"id": entry.id, "marks": list(entry.marks)}
-    return f'{json.dumps(head)[:-1]}, "message": {message_json(entry.message)}}}'
+    yield f'{json.dumps(head)[:-1]}, "message": '
+    yield from message_json(entry.message)
+    yield "}"

@@ -38,7 +38,7 @@ async def show_differences(
                 case Format.TABLE:
                     console.print(diff.draw(difference, lines), soft_wrap=piped)
                 case Format.JSON:
-                    listing.add(json.dumps(row))
+                    listing.add([json.dumps(row)])
                 case Format.NDJSON:
                     sys.stdout.write(json.dumps(row) + "\n")
                 case Format.CSV:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -140,13 +141,14 @@ class _Object:
 
 class _Lines:
     def add(self, part: Part) -> None:
-        sys.stdout.write(_json(part) + "\n")
+        sys.stdout.writelines(_json(part))
+        sys.stdout.write("\n")
 
     def end(self) -> None:
         """Every line stands for itself."""
 
 
-def _json(part: Part) -> str:
+def _json(part: Part) -> Iterator[str]:
     head = {
         "id": None if part.summary else part.entry.id,
         "summary": part.summary,
@@ -154,7 +156,9 @@ def _json(part: Part) -> str:
         "tokens": part.tokens,
         "fault": part.fault or None,
     }
-    return f'{json.dumps(head)[:-1]}, "message": {message_json(part.entry.message)}}}'
+    yield f'{json.dumps(head)[:-1]}, "message": '
+    yield from message_json(part.entry.message)
+    yield "}"
 
 
 class _Cells:

@@ -21,6 +21,9 @@ FOLDED = 120
 GLANCE = 4096
 """Characters of a tool call or result that are looked at to fold it."""
 
+READABLE = 1_000_000
+"""Characters that are drawn of a text: nobody reads more of it."""
+
 INDENT = "   "
 """What stands before the lines of a message."""
 
@@ -160,4 +163,7 @@ def _line(label: str, said: str, style: str) -> _Lines:
 
 
 def _body(text: str, style: str = "") -> _Lines:
+    more = len(text) - READABLE
+    if more > 0:
+        text = f"{text[:READABLE]}\n… and {count(more, 'character')} more: --format json has all"
     return _Lines(Text("\n".join(visible(line) for line in text.split("\n")), style))

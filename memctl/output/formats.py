@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import csv
 import json
+import re
 import sys
+from codecs import getincrementaldecoder
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 from memctl import codec
@@ -33,10 +36,11 @@ class Listing:
         self._rows = 0
         self.tail: dict[str, Any] = {}
 
-    def add(self, row: str) -> None:
-        """The next row, as JSON."""
+    def add(self, row: Iterable[str]) -> None:
+        """The next row, as pieces of JSON."""
         self._begin()
-        sys.stdout.write(f"{',' if self._rows else ''}\n{row}")
+        sys.stdout.write(",\n" if self._rows else "\n")
+        sys.stdout.writelines(row)
         self._rows += 1
 
     def _begin(self) -> None:
@@ -52,15 +56,33 @@ class Listing:
         sys.stdout.write(f"\n], {json.dumps(tail)[1:]}\n")
 
 
+_PIECE = 1 << 20
+_NOT_ASCII = re.compile("[^\\x00-\\x7f]+")
+_ON_ONE_LINE = {ord("\n"): " ", ord("\r"): " "}
+
+
 def _error(error: MemctlError) -> dict[str, Any]:
     return {"code": error.code, "message": error.message, "hint": error.hint}
 
 
-def message_json(message: bytes) -> str:
-    """The JSON of a message on one line, in ASCII; a huge one is not copied more than once."""
-    if message.isascii() and b"\n" not in message and b"\r" not in message:
-        return message.decode("ascii")
-    return json.dumps(codec.loads(message))
+def message_json(message: bytes) -> Iterator[str]:
+    """The JSON of a message on one line, in ASCII: in pieces, for it may be of any size."""
+    if len(message) > _PIECE:
+        yield from _pieces(message)
+    elif message.isascii() and b"\n" not in message and b"\r" not in message:
+        yield message.decode("ascii")
+    else:
+        yield json.dumps(codec.loads(message))
+
+
+def _pieces(message: bytes) -> Iterator[str]:
+    # Other than ASCII stands in texts only, and line feeds stand between values only.
+    decoder = getincrementaldecoder("utf-8")()
+    for start in range(0, len(message), _PIECE):
+        piece = decoder.decode(message[start : start + _PIECE])
+        if not piece.isascii():
+            piece = _NOT_ASCII.sub(lambda found: json.dumps(found[0])[1:-1], piece)
+        yield piece.translate(_ON_ONE_LINE)
 
 
 def write_ndjson(rows: list[dict[str, Any]]) -> None:

@@ -156,3 +156,27 @@ def test_a_shared_session_is_said(run: Run, database: str) -> None:
     found = report(run("context", database, *NAMED, "--json"))
     assert [row["id"] for row in found["messages"]] == ["m0000000", "m0000002"]
     assert "its agent also reads the messages of 'bob'" in found["warnings"][0]
+
+
+def test_a_large_message_is_whole_in_json(run: Run, tmp_path: Path) -> None:
+    path = tmp_path / "a.ndjson"
+    text = '京都 \\ " \n\x1b😀é' * 300_000
+    asyncio.run(
+        fill(
+            str(path),
+            {
+                ONE: [
+                    Entry(
+                        "m",
+                        json.dumps(
+                            json.loads(samples.message("m", 1, content=text)), ensure_ascii=False
+                        ).encode(),
+                    )
+                ]
+            },
+        )
+    )
+    for words in (("context",), ("inspect", "--messages")):
+        [row] = report(run(*words, path, "--json"))["messages"]
+        assert row["message"]["content"] == text
+    assert "characters more: --format json has all" in run("context", path).stdout
