@@ -168,6 +168,8 @@ async def _kill(process: Process) -> None:
 def _arguments(options: Options) -> list[str]:
     wanted = "a text for the shell, or a list of texts"
     match options.value("command"):
+        case str(text) if text.strip() and not system.POSIX:
+            raise options.wrong("command", "a list of texts: this system has no shell for a text")
         case str(text) if text.strip():
             return ["/bin/sh", "-c", text]
         case [str(), *_] as words if all(isinstance(word, str) for word in words):
