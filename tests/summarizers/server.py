@@ -7,6 +7,7 @@ What is given as arguments is answered in turn first.
 from __future__ import annotations
 
 import json
+import sys
 import threading
 import time
 from collections import deque
@@ -179,6 +180,11 @@ class _Server(ThreadingHTTPServer):
     request_queue_size = 256
     daemon_threads = True
 
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        # A client that waits no longer is what some tests are about.
+        if not isinstance(sys.exception(), BrokenPipeError | ConnectionResetError):
+            super().handle_error(request, client_address)
+
 
 def _handler(server: ModelServer) -> type[BaseHTTPRequestHandler]:
     class Handler(BaseHTTPRequestHandler):
@@ -190,8 +196,6 @@ def _handler(server: ModelServer) -> type[BaseHTTPRequestHandler]:
             server.begun(1)
             try:
                 self._reply()
-            except (BrokenPipeError, ConnectionResetError):
-                self.close_connection = True  # a client that waits no longer
             finally:
                 server.begun(-1)
 

@@ -22,6 +22,7 @@ from memctl.summarizer import (
     Unauthorised,
     Unreachable,
 )
+from memctl.summarizers.dialect import Dialect
 from memctl.summarizers.openai import OpenAI
 from memctl.summary import Summary
 from tests.summarizers import flavours
@@ -84,6 +85,16 @@ async def test_many_requests_step_down_together() -> None:
         async with OpenAI(settings, None, None) as summarizer:
             await asyncio.gather(*(summarizer.summarize(TALK) for _ in range(8)))
     assert {one.form for one in server.requests} == {"json_schema", "json_object"}
+
+
+def test_a_late_refusal_takes_no_step_back() -> None:
+    dialect = Dialect("auto")
+    late = dialect.spoken
+    assert dialect.learn(dialect.spoken, 400, "no response_format")
+    assert dialect.learn(dialect.spoken, 422, "no response_format")
+    assert dialect.learn(late, 400, "no response_format")
+    assert dialect.spoken.form == "text"
+    assert not dialect.learn(dialect.spoken, 400, "no response_format")
 
 
 async def test_a_form_that_is_configured_is_the_only_one() -> None:
