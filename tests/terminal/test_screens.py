@@ -59,7 +59,7 @@ def test_colours(
 
 
 def test_a_line_that_is_gone_at_the_end(terminal: Terminal, large: str, tmp_path: Path) -> None:
-    process = terminal(100, "migrate", large, tmp_path / "a.db", "--rate-limit", "4000")
+    process = terminal(100, "migrate", large, tmp_path / "a.db", "--rate-limit", "6000")
     process.expect(r"copying +[\d,]+ messages")
     text = drawn(process)
     assert re.search(r"verifying +[\d,]+ of 12,000 messages", text)
@@ -88,5 +88,5 @@ def test_lines_where_there_is_no_terminal(shell: Shell, large: str, tmp_path: Pa
     copying = [line for line in said if line.startswith("memctl: copying: ")]
     assert copying
     assert re.search(r"[\d,]+ messages, \d+ memor", copying[-1])
-    assert shell(f"memctl --progress-interval 0.2 --quiet {work}").stderr == ""
-    assert shell(f"memctl {work}").stderr == ""
+    assert shell(f"memctl --progress-interval 0.1 --quiet inspect {large}").stderr == ""
+    assert shell(f"memctl verify {large} {tmp_path}/a.db").stderr == ""
