@@ -81,7 +81,7 @@ class History:
     def _add(self, found: Said, *, chosen: bool) -> int:
         position = len(self._tokens)
         self._breaks.append(position)
-        for id in set(found.results).difference(found.calls):
+        for id in set(found.results).difference(found.calls) if found.results else ():
             called = self._calls.get(id)
             if called is None:
                 continue
@@ -89,7 +89,8 @@ class History:
                 self._breaks.pop()
             if not self._where.whole:
                 self._pairs.append((called, position))
-        self._calls.update(dict.fromkeys(found.calls, position))
+        if found.calls:
+            self._calls.update(dict.fromkeys(found.calls, position))
         turn = found.turn
         self._tokens.append(self._count(f"{turn.speaker}\n{turn.text}") + PER_MESSAGE)
         self._candidates.append(chosen)

@@ -13,6 +13,8 @@ from memctl.summary import Summary
 
 LEAST_ROOM = 1000
 """Tokens of conversation that a request must have room for: some summaries of parts at least."""
+SHORT = 4000
+"""Tokens that are divided on the spot: a thread of their own would take longer to begin."""
 DEEPEST = 12
 """How often a history may be cut in halves, because the model's window is less than was said."""
 
@@ -35,8 +37,12 @@ class Parts:
                 f"the prompt and the reply take {summarizer.overhead} tokens of it",
             )
 
-    async def summarise(self, turns: Iterable[Turn], earlier: str) -> Summary | str:
+    async def summarise(
+        self, turns: Iterable[Turn], earlier: str, tokens: int = SHORT + 1
+    ) -> Summary | str:
         """The summary of some turns and of the summary that stood before them.
+
+        ``tokens`` is about how many they have.
 
         Raises:
             SummaryError, Unavailable: as ``Summarizer.summarize``.
@@ -48,7 +54,7 @@ class Parts:
         source = self._short_enough(turns)
         waiting: list[Turn] = []
         found: list[Summary | str] = []
-        while part := await asyncio.to_thread(self._next, source, waiting, earlier):
+        while part := await self._part(source, waiting, earlier, short=tokens <= SHORT):
             if not found and not waiting:
                 return await self._ask(Excerpt(part, earlier))
             found.append(await self._ask(Excerpt(part)))
@@ -63,6 +69,13 @@ class Parts:
     def _piece(self) -> int:
         """Tokens of the longest turn: two of them fit into a request beside an earlier summary."""
         return self._room // 3
+
+    async def _part(
+        self, turns: Iterator[Turn], waiting: list[Turn], earlier: str, *, short: bool
+    ) -> list[Turn]:
+        if short:
+            return self._next(turns, waiting, earlier)
+        return await asyncio.to_thread(self._next, turns, waiting, earlier)
 
     def _next(self, turns: Iterator[Turn], waiting: list[Turn], earlier: str) -> list[Turn]:
         """The turns that fit into the next request; ``waiting`` is the first of the one behind."""

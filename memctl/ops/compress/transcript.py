@@ -38,6 +38,8 @@ def said(text: bytes) -> Said:
     if not isinstance(message, dict):
         raise ValueError("a message is not a JSON object")
     content = message.get("content")
+    if isinstance(content, str) and len(text) < HUGE_BYTES:
+        return Said(Turn(str(message.get("role", "user")), _speaker(message), content), (), ())
     blocks = content if isinstance(content, list) else [{"type": "text", "text": content}]
     known = [block for block in blocks if isinstance(block, dict)]
     lines = [line for block in known for line in _lines(block)]

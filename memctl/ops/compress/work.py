@@ -101,7 +101,7 @@ class Work:
         while (case := self._next()) is not None:
             try:
                 turns = (line.turn for line in self._spool.lines(case) if case.goes(line))
-                found = await self._parts.summarise(filter(None, turns), case.earlier)
+                found = await self._parts.summarise(filter(None, turns), case.earlier, case.tokens)
             except SummaryError as error:
                 self._fail(case, Failure(error.code, error.message))
                 self._refuse_hopeless(error)
