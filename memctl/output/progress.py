@@ -124,7 +124,10 @@ class Summaries:
         if self._memories:
             found.append(f"{duration(self._left())} left")
         found.append(count(self._tokens, "token"))
-        return found if self._cost is None else [*found, f"cost {self._cost:.4f}"]
+        if self._cost is not None:
+            found.append(f"cost {self._cost:.4f}")
+        seconds = time.monotonic() - self._begun
+        return [*found, f"{self._memories / seconds:.1f}/s"] if seconds > _SOON else found
 
     def fields(self) -> dict[str, Any]:
         found: dict[str, Any] = {
