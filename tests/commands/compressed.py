@@ -44,12 +44,12 @@ def talk(numbers: Iterable[int], memory: object = "") -> list[Entry]:
     ]
 
 
-def fill(place: Place, count: int = 3, messages: int = 12) -> list[MemoryKey]:
-    """Memories that expire, where the store has a place for that."""
+def fill(place: Place, count: int = 3, messages: int = 12, summary: str = "") -> list[MemoryKey]:
+    """Memories that expire and have a summary, where the store has a place for these."""
     keys = place.keys(count)
     able = place.store().capabilities
     about: dict[str, Any] = {
-        "summary": "" if Capability.SUMMARIES in able else None,
+        "summary": summary if Capability.SUMMARIES in able else None,
         "ttl": 5000.0 if Capability.TTL in able else None,
     }
     put(place, [sample(key, talk(range(messages), n), **about) for n, key in enumerate(keys)])
@@ -99,17 +99,11 @@ Words = Callable[..., list[object]]
 ANSWER = says(SUMMARY)
 
 
-def memories(place: Place, count: int) -> Held:
+def memories(place: Place, count: int, summary: str | None = None) -> Held:
     """Fills a place with small memories that the model can tell apart; what it holds then."""
-    put(
-        place,
-        [
-            sample(
-                MemoryKey("u", f"s{n:03}"), [one._replace(marks=()) for one in talk(range(6), n)]
-            )
-            for n in range(count)
-        ],
-    )
+    keys = [MemoryKey("u", f"s{number:03}") for number in range(count)]
+    talks = [[one._replace(marks=()) for one in talk(range(6), n)] for n in range(count)]
+    put(place, [sample(*one, summary=summary) for one in zip(keys, talks, strict=True)])
     return held(place)
 
 

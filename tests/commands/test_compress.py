@@ -161,15 +161,15 @@ def test_summaries_that_lie_beside(
     state = "redis" if "?" in name else f"{tmp_path}/states"
     text = f"{plain.text}{'&' if '?' in plain.text else '?'}state={state}"
     place = Place(plain.backend, text, plain.servers, tmp_path)
-    keys = fill(place)
+    keys = fill(place, summary="CODE99")
     before = held(place)
     dry = report(run(*by_codes(text, "--dry-run")))
     assert (dry["mode"], held(place)) == ("mark", before)
     found = report(run(*by_codes(text)))
     after = held(place)
     for key in keys:
-        assert codes_in(after[key][0] or "") == OLD
-        assert codes_in(after[key][0] or "") == codes_in(summary_of(place, key))
+        assert codes_in(after[key][0] or "") == [99, *OLD]
+        assert codes_in(summary_of(place, key)) == [99, *OLD]
         assert after[key][1] == before[key][1], "its expiry"
     if state != "redis":
         assert len(list(Path(state).rglob("*.json"))) == len(keys)
@@ -178,6 +178,11 @@ def test_summaries_that_lie_beside(
     assert held(place) == before
     assert run("undo", undone["run"], "--store", text).exit_code == 0
     assert held(place) == after
+    new = MemoryKey("new", "new")
+    put(place, [sample(new, talk(range(9)))])
+    alone = report(run(*by_codes(text)), 7)
+    assert [(one["user"], one["code"]) for one in alone["failures"]] == [("new", "no-state")]
+    assert ids(place, new) == ids_of(range(9))
 
 
 def test_the_expiry_stays(run: Run, one: Callable[[str], Place], by_codes: Words) -> None:

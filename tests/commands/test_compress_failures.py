@@ -159,7 +159,7 @@ def test_killed(
     if "?" in name:
         text = f"{place.text}?state={tmp_path}/states"
         place = Place(place.backend, text, place.servers, tmp_path)
-    before = memories(place, 24)
+    before = memories(place, 24, "before" if "?" in name else None)
     with ModelServer(delay=0.1) as server:
         process = start(by_model(place.text, server.url, "--jobs", "2"))
         wait_for(server, 9, process)

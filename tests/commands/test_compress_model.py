@@ -225,17 +225,18 @@ def test_a_memory_that_cannot_be_summarised(run: Run, sqlite: Place, by_model: W
 
 def test_a_line_tells_how_it_gets_on(sqlite: Place, by_model: Words) -> None:
     memories(sqlite, 12)
-    with ModelServer(delay=0.1) as server:
+    with ModelServer(delay=0.4) as server:
         *words, _ = by_model(
             sqlite.text, server.url, "--jobs", "2", input_price=5.0, output_price=1.0
         )
         drawn = STYLE.sub("", "\n".join(styled(200, *words)))
     lines = re.findall(
-        r"summarising  (\d+) of 12 memories  ([\d,]+) tokens  cost ([\d.]+)  ([\d.]+)/s", drawn
+        r"summarising\W+(\d+) of 12 memories\W[^\n]*?([\d,]+) tokens\W+cost ([\d.]+)\W+([\d.]+)/s",
+        drawn,
     )
     done = [int(line[0]) for line in lines]
     assert done == sorted(done)
-    assert len(set(done)) > 3
+    assert len(set(done)) > 2
     costs = [float(line[2]) for line in lines]
     assert 0 < costs[0] < costs[-1]
     assert all(float(line[3]) > 0 for line in lines)
