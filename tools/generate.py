@@ -1,4 +1,4 @@
-"""Writes what the documentation takes from the code: reference, tables, completions.
+"""Writes what the documentation takes from the code: reference, tables, manual, completions.
 
 ``python tools/generate.py`` writes the files; with ``--check`` it only tells which are out of date.
 """
@@ -11,6 +11,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+from manual import pages
 from typer.main import get_command
 
 from memctl.cli import COMMANDS, app
@@ -153,6 +154,7 @@ def files() -> dict[Path, str]:
     return {
         ROOT / "docs" / "reference.md": reference(),
         ROOT / "docs" / "doctor.md": findings_page(),
+        **{ROOT / "man" / name: text for name, text in pages().items()},
         **{path: renewed(path) for path in (ROOT / "README.md", ROOT / "docs" / "output.md")},
         **scripts,
     }
