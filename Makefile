@@ -3,6 +3,7 @@
 PYTHON ?= python3
 WORKERS ?= 2
 MINUTES ?= 60
+TRY ?= oldest newest pipx
 
 VENV := .venv
 INTEROP := .interop
@@ -10,7 +11,7 @@ BIN := $(VENV)/bin
 
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: demo test soak lint format docs clean
+.PHONY: demo test dist-test soak lint format docs clean
 
 demo: $(VENV)/.package
 	@PATH="$(CURDIR)/$(BIN):$$PATH" examples/demo.sh
@@ -19,6 +20,10 @@ demo: $(VENV)/.package
 test: lint $(INTEROP)/.ready
 	@scripts/get-servers $(BIN)/python
 	@$(BIN)/pytest -n $(WORKERS) --dist worksteal
+
+# Builds memctl, and tries what was built with the oldest and the newest version of what it needs.
+dist-test:
+	@scripts/dist-test "$(PYTHON)" $(TRY)
 
 # Kills migrations for so many minutes, SEED=n always in the same ways; see tests/trust/soak.py.
 soak: $(VENV)/.dev

@@ -43,6 +43,9 @@ def main() -> None:
         for name in ("CONFIG", "STATE", "CACHE", "DATA"):
             os.environ[f"XDG_{name}_HOME"] = folder
         assert run("--version").split() == ["memctl", version("agentscope-memctl")]
+        configured = Path("memctl.toml")
+        configured.write_text('[stores.agents]\nurl = "sqlite:///agents.db"\n', "utf-8")
+        run("--config", configured, "config", "show")
         try_stores(f"sqlite:///{folder}/agents.db?state={folder}/states")
         with redis_server(Path(folder)) as url:
             if url is not None:

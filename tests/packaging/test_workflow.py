@@ -1,0 +1,63 @@
+"""What runs elsewhere: the workflow of GitHub, the Job of Kubernetes, and the image."""
+
+from __future__ import annotations
+
+import re
+import shlex
+import tomllib
+
+import yaml
+from typer.main import get_command
+
+from memctl.cli import app
+from tests.packaging.bounds import ROOT
+
+
+def test_the_workflow_tries_each_python_that_is_named() -> None:
+    workflow = yaml.safe_load((ROOT / ".github" / "workflows" / "ci.yml").read_text("utf-8"))
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
+    named = [
+        found[1]
+        for text in project["classifiers"]
+        if (found := re.fullmatch(r"Programming Language :: Python :: (\d+\.\d+)", text))
+    ]
+    jobs = workflow["jobs"]
+    assert jobs["test"]["strategy"]["matrix"]["python"] == named
+    assert [one["python"] for one in jobs["distribution"]["strategy"]["matrix"]["include"]] == named
+    for job in jobs.values():
+        for step in job["steps"]:
+            assert re.fullmatch(r"[\w/-]+@v\d+", step.get("uses", "a@v1"))
+
+
+def test_the_job_asks_for_what_memctl_does() -> None:
+    text = (ROOT / "examples" / "kubernetes-job.yaml").read_text("utf-8")
+    claim, job = yaml.safe_load_all(text)
+    pod = job["spec"]["template"]["spec"]
+    [container] = pod["containers"]
+    root = get_command(app)
+    name, *arguments = container["args"]
+    command = root.commands[name]
+    assert command.make_context(name, list(map(str, arguments))).params["source"].startswith("postgresql://")
+    mounted = {volume["name"] for volume in container["volumeMounts"]}
+    assert mounted == {volume["name"] for volume in pod["volumes"]}
+    [state] = [one for one in pod["volumes"] if one["name"] == "state"]
+    assert state["persistentVolumeClaim"]["claimName"] == claim["metadata"]["name"]
+    assert pod["securityContext"]["runAsNonRoot"]
+
+
+def test_the_image_gets_what_the_wheel_is_built_from() -> None:
+    image = (ROOT / "Dockerfile").read_text("utf-8")
+    copied = {
+        word
+        for line in re.findall(r"^COPY (?!--from)(.*)$", image, re.MULTILINE)
+        for word in shlex.split(line)[:-1]
+    }
+    built = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))
+    shared = built["tool"]["hatch"]["build"]["targets"]["wheel"]["shared-data"]
+    assert {"memctl", "pyproject.toml", "README.md", "LICENSE"} <= copied
+    assert {path.partition("/")[0] for path in shared} <= copied
+    kept = {
+        line[1:] for line in (ROOT / ".dockerignore").read_text("utf-8").split() if line[0] == "!"
+    }
+    assert kept == copied
+    assert "USER 10001:10001" in image
