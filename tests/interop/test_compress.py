@@ -188,18 +188,6 @@ def compress(run: Run, at: Place, mode: str, *options: object) -> dict[str, Any]
     return report(run("compress", at.text, *NAMED, "--mode", mode, *options, "--json"))
 
 
-HIDDEN_ELSEWHERE = pytest.mark.xfail(
-    strict=True,
-    reason="from Python 3.11 on, str.format of an enum gives its name: RedisMemory has the mark of "
-    "agents at ':mark:_MemoryMark.COMPRESSED', where memctl does not look or write",
-)
-
-
-def cases(wrong: set[tuple[str, str]], *all: tuple[str, str]) -> list[Any]:
-    """Modes and kinds of places; those that go wrong are expected to."""
-    return [pytest.param(*case, marks=[HIDDEN_ELSEWHERE] if case in wrong else []) for case in all]
-
-
 SESSIONS = ["json_session", "json_session nested", "redis_session", "redis_session nested"]
 FILES = ["state_dict", *SESSIONS]
 BARE = ["sqlite", "postgresql", "mysql", "redis"]
@@ -209,12 +197,11 @@ STATED += ["redis+redis nested", "redis+redis", "sqlite+folder"]
 
 @pytest.mark.parametrize(
     ("mode", "kind"),
-    cases(
-        {("mark", kind) for kind in STATED if kind.startswith("redis+")} | {("message", "redis")},
+    [
         *[("mark", kind) for kind in FILES + STATED],
         *[("message", kind) for kind in BARE + FILES],
         *[("replace", kind) for kind in BARE + FILES + STATED],
-    ),
+    ],
 )
 def test_an_agent_goes_on(
     agentscope: AgentScope, run: Run, place: Callable[[str], Place], mode: str, kind: str
@@ -248,8 +235,7 @@ OWN = {name: f"own {name}" for name in FIELDS}
 
 @pytest.mark.parametrize(
     ("mode", "kind"),
-    cases(
-        {("mark", "redis+redis nested"), ("replace", "redis+redis nested")},
+    [
         ("mark", "state_dict"),
         ("mark", "json_session nested"),
         ("mark", "sqlite+folder nested"),
@@ -259,7 +245,7 @@ OWN = {name: f"own {name}" for name in FIELDS}
         ("message", "redis_session nested"),
         ("replace", "postgresql+folder nested"),
         ("replace", "redis+redis nested"),
-    ),
+    ],
 )
 @pytest.mark.usefixtures("configured")
 def test_an_agent_compresses_what_was_compressed(

@@ -20,6 +20,8 @@ from memctl.stores.redis.memory import RedisMemoryStore
 ALL = Selection()
 KEY = MemoryKey("u", "s")
 BASE = "user_id:u:session:s"
+MEMBER = "_MemoryMark.HINT"
+"""Where an agent on Python 3.11 or newer lists the mark hint."""
 
 
 def entry(id: str, *marks: str, content: str = "c") -> Entry:

@@ -16,7 +16,7 @@ from memctl.selection import Selection
 from memctl.stores.redis.changed import Changed
 from memctl.stores.redis.memory import RedisMemoryStore
 from tests.conftest import Servers
-from tests.stores.redis_memories import BASE, KEY, entry, put, read, store_of
+from tests.stores.redis_memories import BASE, KEY, MEMBER, entry, put, read, store_of
 
 TTLS = {"messages": 5000, "marks_index": 4000, "mark:hint": 3000, "mark:a": 2000}
 """Seconds; AgentScope lets the keys of a memory expire apart."""
@@ -132,11 +132,13 @@ async def test_a_memory_that_is_made_anew(
         tally = await edit(store, *(back(id, "hint", "a") for id in found), ttl=ttl)
         assert tally == Tally(KEY, written=count)
     lives = expiries(client)
-    assert set(lives) == {"messages", "marks_index", "mark:hint", "mark:a", *payloads(found)}
+    lists = {"messages", "mark:hint", f"mark:{MEMBER}", "mark:a"}
+    assert set(lives) == {*lists, "marks_index", *payloads(found)}
     assert all(seconds - 20 < left / 1000 <= seconds for left in lives.values())
     assert max(lives.values()) - min(lives.values()) < 5000
     assert ids(client, "mark:hint") == ids(client, "messages") == found
-    assert index(client) == {"hint", "a"}
+    assert ids(client, f"mark:{MEMBER}") == found
+    assert index(client) == {"hint", MEMBER, "a"}
 
 
 async def test_a_memory_that_is_made_anew_for_ever(client: redis.Redis, redis_url: str) -> None:

@@ -2,7 +2,8 @@
 
 A list of a mark gets ids at their place in the list of messages, so that what comes back under a
 mark stands where it stood (RedisMemory gives messages by mark in the order of the mark's list, and
-appends to it): an id stands behind the message before it that has the mark.
+appends to it): an id stands behind the message before it that the list has.  Where a mark has
+several lists, an id in any of them has the mark.
 """
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ from memctl.stores.redis.lists import (
     unplaced,
     without,
 )
+from memctl.stores.redis.spellings import plain, spellings
 
 
 class Sight(NamedTuple):
@@ -34,9 +36,9 @@ class Sight(NamedTuple):
 
     messages: Listing
     marks: dict[bytes, Listing]
-    """The list of every mark that there is, or may come to be."""
+    """The lists of every mark that there is, or may come to be, by name."""
     indexed: frozenset[bytes]
-    """The marks that ``marks_index`` names."""
+    """The names that ``marks_index`` holds."""
     ends: float | None
     """When it expires, by ``time.monotonic``; None for never."""
     there: int
@@ -55,7 +57,10 @@ class Changed:
         self._indexed = frozenset() if self._anew else sight.indexed
         self._marks = sight.marks
         if self._anew:  # marks that are left over of a memory of the past are not its own
-            self._marks = {mark: Listing(its.key, ()) for mark, its in sight.marks.items()}
+            self._marks = {name: Listing(its.key, ()) for name, its in sight.marks.items()}
+        self._by_mark: dict[bytes, list[Listing]] = {}
+        for name, its in self._marks.items():
+            self._by_mark.setdefault(plain(name), []).append(its)
 
     @property
     def ttl(self) -> int | None:
@@ -90,14 +95,16 @@ class Changed:
             _refuse((id for id in group.ids if id in listed), "is there already")
             return
         _refuse((id for id in group.ids if id not in listed), "is not there")
-        for mark in group.old.difference(self._marks):
+        for mark in group.old.difference(self._by_mark):
             _refuse(iter(group.ids), f"is not marked {decode(mark)!r}")
-        for mark, its in self._marks.items():
+        for mark, lists in self._by_mark.items():
+            filled = [its.ids for its in lists if its.count]
             if mark in group.old:
-                missing = (id for id in group.ids if id not in its.ids)
+                missing = (id for id in group.ids if not any(id in ids for ids in filled))
                 _refuse(missing, f"is not marked {decode(mark)!r}")
-            elif its.count:
-                _refuse((id for id in group.ids if id in its.ids), f"is marked {decode(mark)!r}")
+                continue
+            for ids in filled:
+                _refuse(filter(ids.__contains__, group.ids), f"is marked {decode(mark)!r}")
 
     def _object_to_repeats(self) -> None:
         """An id that is listed twice names two messages, of which one cannot go alone."""
@@ -116,25 +123,25 @@ class Changed:
         """The ids of the messages."""
         return merged(self._left(), self.changes.places()) if self.changes.new else self._left()
 
-    def _dropped(self, mark: bytes) -> Callable[[bytes], bool]:
-        """Whether an id is to go from under a mark.
+    def _dropped(self, name: bytes) -> Callable[[bytes], bool]:
+        """Whether an id is to go from a list of a mark.
 
         A list may have kept an id from a message of the past that had the id of a new one.
         """
-        unmarked = self.changes.unmarked.get(mark, ())
+        unmarked = self.changes.unmarked.get(name, ())
         if not self.changes.new:
             return unmarked.__contains__
-        put, marked = self.changes.put, self.changes.marked.get(mark, ())
+        put, marked = self.changes.put, self.changes.marked.get(name, ())
         return lambda id: id in unmarked or (id in put and id not in marked)
 
-    def _marked(self, mark: bytes) -> Chunks:
-        """The ids under a mark that some messages get."""
-        left = without(self._marks[mark].chunks(), self._dropped(mark))
-        return merged(left, self._places(mark))
+    def _marked(self, name: bytes) -> Chunks:
+        """The ids of a list of a mark that some messages get."""
+        left = without(self._marks[name].chunks(), self._dropped(name))
+        return merged(left, self._places(name))
 
-    def _places(self, mark: bytes) -> Iterator[Place]:
-        before, wanted = self._marks[mark].ids, self.changes.marked[mark]
-        dropped = self._dropped(mark)
+    def _places(self, name: bytes) -> Iterator[Place]:
+        before, wanted = self._marks[name].ids, self.changes.marked[name]
+        dropped = self._dropped(name)
         seen: set[bytes] | None = set() if self._messages.ids.repeats else None
         behind: bytes | None = None
         for id in chain.from_iterable(self._ids()):
@@ -158,11 +165,11 @@ class Changed:
             yield from rewritten(self._messages, self._ids)
         elif changes.deleted:
             yield from thinned(self._messages, changes.gone.__contains__)
-        for mark, its in self._marks.items():
-            if mark in changes.marked:
-                yield from rewritten(its, partial(self._marked, mark))
-            elif changes.new or mark in changes.unmarked:
-                yield from thinned(its, self._dropped(mark))
+        for name, its in self._marks.items():
+            if name in changes.marked:
+                yield from rewritten(its, partial(self._marked, name))
+            elif changes.new or name in changes.unmarked:
+                yield from thinned(its, self._dropped(name))
         yield from self._name_marks()
         yield from self._expire()
 
@@ -180,21 +187,23 @@ class Changed:
         key = self._base + MARKS_INDEX
         new = self.changes.marked.keys() - self._indexed
         if new and not self._indexed:
-            new = {mark for mark in self._marks if not self._is_empty(mark)}
+            new = {name for name in self._marks if not self._is_empty(name)}
         if new:
             yield (b"SADD", key, *sorted(new))
         touched = self._marks if self.changes.new else self.changes.unmarked
         ended = [
-            mark for mark in sorted(self._indexed.intersection(touched)) if self._is_empty(mark)
+            name
+            for name in sorted(self._indexed.intersection(touched))
+            if all(map(self._is_empty, spellings(plain(name))))  # agents name only the plain one
         ]
         if ended:
             yield (b"SREM", key, *ended)
 
-    def _is_empty(self, mark: bytes) -> bool:
-        """Whether no id is left under a mark."""
-        if mark in self.changes.marked:
+    def _is_empty(self, name: bytes) -> bool:
+        """Whether no id is left on a list of a mark."""
+        if name in self.changes.marked:
             return False
-        return not any(without(self._marks[mark].chunks(), self._dropped(mark)))
+        return not any(without(self._marks[name].chunks(), self._dropped(name)))
 
     def _expire(self) -> Iterator[Command]:
         """Lets new keys expire with the others; a key that was there keeps its expiry."""
@@ -202,7 +211,7 @@ class Changed:
         if ttl is None:
             return
         keys = [
-            self._marks[mark].key for mark in self.changes.marked if not self._marks[mark].count
+            self._marks[name].key for name in self.changes.marked if not self._marks[name].count
         ]
         if self.changes.marked and not self._indexed:
             keys.append(self._base + MARKS_INDEX)

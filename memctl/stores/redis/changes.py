@@ -5,7 +5,7 @@ from __future__ import annotations
 import pickle
 import tempfile
 from abc import ABC, abstractmethod
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from types import TracebackType
 from typing import NamedTuple, Self
 
@@ -13,11 +13,12 @@ from memctl.model import Change, Edit, Memory
 from memctl.store import PAGE_BYTES, PAGE_ENTRIES
 from memctl.stores._batches import LARGE_BYTES
 from memctl.stores._id_set import IdSet
-from memctl.stores.redis.incoming import half_a_pair, object_to_size
+from memctl.stores.redis.incoming import half_a_pair, mark_of, object_to_size
 from memctl.stores.redis.keys import PAYLOAD, Keys, encode
 from memctl.stores.redis.link import Command, Packed
 from memctl.stores.redis.lists import Place
 from memctl.stores.redis.payloads import Held, OnServer, Payloads
+from memctl.stores.redis.spellings import spellings
 from memctl.stores.redis.wire import Wire
 
 Marks = frozenset[bytes]
@@ -55,9 +56,9 @@ class Changes(ABC):
         self.put = IdSet()
         self.gone = IdSet()
         self.marked: dict[bytes, IdSet] = {}
-        """The ids that come under a mark."""
+        """The ids that come under a mark, by the name of each of its lists."""
         self.unmarked: dict[bytes, IdSet] = {}
-        """The ids that go from under a mark."""
+        """The ids that go from under a mark, likewise."""
 
     @abstractmethod
     def chunks(self) -> Iterator[Chunk]:
@@ -97,7 +98,7 @@ class Changes(ABC):
             grouped.setdefault((change.old, change.new), []).append(change.id)
         try:
             groups = [
-                Group(_marks(old), _marks(new), list(map(encode, ids)))
+                Group(_marks(old, encode), _marks(new, mark_of), list(map(encode, ids)))
                 for (old, new), ids in grouped.items()
             ]
             places = [
@@ -127,9 +128,9 @@ class Changes(ABC):
             self.written += len(ids)
         before, after = old or frozenset(), new or frozenset()
         for mark in after - before:
-            self.marked.setdefault(mark, IdSet()).add(ids)
+            _under(self.marked, mark).add(ids)
         for mark in before - after:
-            self.unmarked.setdefault(mark, IdSet()).add(ids)
+            _under(self.unmarked, mark).add(ids)
 
 
 class Few(Changes):
@@ -191,8 +192,15 @@ class Many(Changes):
         self._file.close()
 
 
-def _marks(names: tuple[str, ...] | None) -> Marks | None:
-    return None if names is None else frozenset(map(encode, names))
+def _marks(names: tuple[str, ...] | None, as_bytes: Callable[[str], bytes]) -> Marks | None:
+    return None if names is None else frozenset(map(as_bytes, names))
+
+
+def _under(lists: dict[bytes, IdSet], mark: bytes) -> IdSet:
+    """The ids under a mark, the same for each of its lists."""
+    if mark not in lists:
+        lists.update(dict.fromkeys(spellings(mark), IdSet()))
+    return lists[mark]
 
 
 class Whole(NamedTuple):

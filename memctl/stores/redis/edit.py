@@ -26,6 +26,7 @@ from memctl.stores.redis.link import Command
 from memctl.stores.redis.lists import Listing
 from memctl.stores.redis.look import ranges
 from memctl.stores.redis.scan import exists
+from memctl.stores.redis.spellings import every
 from memctl.stores.redis.wire import WRONG_TYPE, Wire
 
 _TRIES = 10
@@ -147,7 +148,7 @@ class Editor:
     def _names(self, one: Changes, index: Any) -> list[bytes]:
         """The names of the mark lists that there are, or may come to be."""
         names = {*one.marked, *one.unmarked, *self._marks.get(one.base, ())}
-        return sorted(names if isinstance(index, ResponseError) else names.union(index))
+        return sorted(every(names if isinstance(index, ResponseError) else names.union(index)))
 
 
 class _Begun(NamedTuple):
@@ -155,7 +156,7 @@ class _Begun(NamedTuple):
 
     changes: Changes
     names: list[bytes]
-    """Those of the marks."""
+    """Those of the lists of marks."""
     lengths: list[Any]
     """Of the list of messages, and of those of the marks."""
     indexed: Any

@@ -19,6 +19,7 @@ from memctl.stores._id_set import IdSet
 from memctl.stores.redis.keys import MARK, MARKS_INDEX, MESSAGES, PAYLOAD, STATE, Keys, decode
 from memctl.stores.redis.listed import EXAMPLES, Lister, Lists, Some, length_of
 from memctl.stores.redis.scan import Named, list_pages
+from memctl.stores.redis.spellings import is_indexed, others, plain, spellings
 from memctl.stores.redis.wire import WRONG_TYPE, Wire
 
 ABSENT = -2
@@ -79,8 +80,24 @@ class Examination:
             )
             count = sum(map(length_of, lengths))
             if count and not there:
-                named = ", ".join(map(repr, map(decode, marks[:EXAMPLES])))
+                count -= self._counted_twice(base, marks)
+                names = list(dict.fromkeys(map(decode, map(plain, marks))))
+                named = ", ".join(map(repr, names[:EXAMPLES]))
                 yield Fault("orphan-mark", key, count, (), f"{named}: the memory is gone")
+
+    def _counted_twice(self, base: bytes, names: Iterable[bytes]) -> int:
+        """How many ids of a mark stand on another list of the mark, too."""
+        seen: dict[bytes, IdSet] = {}
+        count = 0
+        for name in names:
+            if len(spellings(plain(name))) == 1:
+                continue
+            before = others(name, seen)
+            its = seen[name] = IdSet()
+            for ids in list_pages(self._wire, base + MARK + name):
+                its.add(ids)
+                count += sum(any(id in some for some in before) for id in ids)
+        return count
 
     # Lives
 
@@ -195,7 +212,7 @@ def _marks(lists: Lists) -> Iterator[Fault]:
     for mark, some in lists.marks.items():
         lone.count += some.count
         lone.names = (lone.names + some.names)[:EXAMPLES]
-        if mark not in lists.index:
+        if not is_indexed(mark, lists.index):
             unnamed.add(mark)
     yield from lone.fault("orphan-mark", key)
     code = "marks-index-stale" if lists.index else "marks-index-missing"

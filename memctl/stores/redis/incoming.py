@@ -7,6 +7,8 @@ import tempfile
 from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Iterator
+from functools import lru_cache
+from itertools import chain
 from types import TracebackType
 from typing import NamedTuple, Self
 
@@ -14,9 +16,10 @@ from memctl.errors import Failure
 from memctl.model import Entry, Memory
 from memctl.stores._batches import Large, Small
 from memctl.stores._id_set import IdSet
-from memctl.stores.redis.keys import PAYLOAD, Keys, encode
+from memctl.stores.redis.keys import PAYLOAD, Keys, decode, encode
 from memctl.stores.redis.link import Command, Packed
 from memctl.stores.redis.payloads import Held, OnServer, Payloads
+from memctl.stores.redis.spellings import plain, spellings
 from memctl.stores.redis.wire import Wire
 
 _LARGEST = 512 * 1024 * 1024
@@ -36,7 +39,7 @@ class Listed(NamedTuple):
 
     ids: list[bytes]
     marked: dict[bytes, list[bytes]]
-    """The ids by mark."""
+    """The ids by the name of the list of a mark."""
 
 
 class Incoming(ABC):
@@ -44,6 +47,7 @@ class Incoming(ABC):
 
     ids: IdSet | set[bytes]
     marks: set[bytes]
+    """The names of the lists of the marks."""
     count: int
     texts: Payloads
 
@@ -166,14 +170,33 @@ def _listed(entries: list[Entry]) -> Listed:
     try:
         ids = [entry.id.encode("utf-8", "surrogateescape") for entry in entries]
         for id, entry in zip(ids, entries, strict=True):
-            if entry.marks:
-                for mark in dict.fromkeys(entry.marks):
-                    marked.setdefault(encode(mark), []).append(id)
+            for name in _lists_of(entry.marks) if entry.marks else ():
+                marked.setdefault(name, []).append(id)
     except UnicodeEncodeError as error:
         raise half_a_pair(error) from error
     for entry in entries:
         object_to_size(entry.id, entry.message)
     return Listed(ids, marked)
+
+
+@lru_cache
+def _lists_of(marks: tuple[str, ...]) -> tuple[bytes, ...]:
+    """The names of all lists of some marks; raises what ``mark_of`` does."""
+    return tuple(chain.from_iterable(spellings(mark_of(name)) for name in dict.fromkeys(marks)))
+
+
+def mark_of(name: str) -> bytes:
+    """The bytes of a mark that a message is to have.
+
+    Raises:
+        Refused: RedisMemory lists another mark under that name.
+        UnicodeEncodeError: see ``encode``.
+    """
+    mark = encode(name)
+    if plain(mark) != mark:
+        text = f"RedisMemory lists the mark {decode(plain(mark))!r} under the name {name!r}"
+        raise Refused("refused", f"{text}: the mark with that name must be renamed first")
+    return mark
 
 
 def object_to_size(id: str, message: bytes) -> None:

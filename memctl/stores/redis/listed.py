@@ -15,6 +15,7 @@ from memctl.stores._id_set import IdSet
 from memctl.stores.redis.keys import MARK, MARKS_INDEX, MESSAGES, PAYLOAD, decode
 from memctl.stores.redis.look import Chunks, ids_of, ranges
 from memctl.stores.redis.scan import Named
+from memctl.stores.redis.spellings import others
 from memctl.stores.redis.wire import WRONG_TYPE, Wire
 
 EXAMPLES = 3
@@ -55,7 +56,8 @@ class Lists:
     ids: Chunks
     listed: IdSet
     marks: dict[bytes, Some]
-    """The mark lists, and what they name that is in no message list."""
+    """The mark lists, and what they name that is in no message list; what two lists of one mark
+    name counts once."""
 
 
 class Lister:
@@ -131,13 +133,19 @@ class Lister:
 
         ids = Chunks(noted(islice(replies, parts[0])))
         marks = {}
+        all_lone: dict[bytes, IdSet] = {}
         for mark, count in zip(self._marks.get(named.base, ()), parts[1:], strict=True):
             lone = Some()
+            counted = others(mark, all_lone)
+            its = all_lone[mark] = IdSet()
             held = 0
             for chunk in islice(replies, count):
                 for id in ids_of(chunk):
                     held += 1
-                    if id not in listed:
+                    if id in listed:
+                        continue
+                    its.add((id,))
+                    if not any(id in some for some in counted):
                         lone.add(id)
             if held:  # an empty list is none any more
                 marks[mark] = lone

@@ -22,6 +22,7 @@ from memctl.stores._id_set import IdSet
 from memctl.stores.redis.keys import MARK, MARKS_INDEX, MESSAGES, decode
 from memctl.stores.redis.link import Command
 from memctl.stores.redis.scan import Named
+from memctl.stores.redis.spellings import every, plain
 from memctl.stores.redis.wire import WRONG_TYPE, Wire
 
 Marks = tuple[str, ...]
@@ -101,10 +102,11 @@ class Looker:
             replies = self._wire.atomic(commands, tolerate=WRONG_TYPE)
             ttl, index = islice(replies, 2)
             chunks = Chunks(islice(replies, len(some[0])))
-            sets = {
-                decode(mark): _id_set(islice(replies, len(its)))
-                for mark, its in zip(names, some[1:], strict=True)
-            }
+            sets: dict[str, IdSet] = {}
+            for name, its in zip(names, some[1:], strict=True):
+                ids = sets.setdefault(decode(plain(name)), IdSet())
+                for reply in islice(replies, len(its)):
+                    ids.add(ids_of(reply))
             if not self._learn(named.base, names, index):
                 continue
             if not chunks.ids:
@@ -134,22 +136,27 @@ class Looker:
     def _few(self, reply: _Reply) -> Sight | None:
         if not reply.ids:
             return None
+        sets: dict[str, frozenset[bytes]] = {}
+        for name, ids in zip(reply.names, reply.lists, strict=True):
+            mark = decode(plain(name))
+            sets[mark] = sets.get(mark, _NONE).union(ids)
         marks: dict[bytes, Marks] = {}
-        for mark, ids in zip(reply.names, reply.lists, strict=True):
-            name = (decode(mark),)
-            for id in dict.fromkeys(ids):
-                marks[id] = marks.get(id, ()) + name
-        sets = dict(zip(map(decode, reply.names), map(frozenset, reply.lists), strict=True))
+        for mark, found in sets.items():
+            one = (mark,)
+            for id in found:
+                marks[id] = marks.get(id, ()) + one
         memory = _memory(reply.named, reply.ttl)
         chunks = partial(iter, [reply.ids])
         return Sight(reply.named, memory, True, chunks, marks.get, _under(sets))
 
     def _names(self, base: bytes) -> list[bytes]:
-        return sorted(self._more.get(base, set()).union(self._marks.get(base, ())))
+        """The names of the lists to ask for, sorted by their marks."""
+        names = self._more.get(base, set()).union(self._marks.get(base, ()))
+        return sorted(every(names), key=plain)
 
     def _learn(self, base: bytes, names: list[bytes], index: Any) -> bool:
         """Whether the names are all that the index holds; it is asked for those in it, too."""
-        new = set(() if isinstance(index, ResponseError) else index).difference(names)
+        new = every(() if isinstance(index, ResponseError) else index).difference(names)
         if new:
             self._more.setdefault(base, set()).update(new)
         return not new
@@ -215,13 +222,6 @@ def ranges(key: bytes, length: Any) -> list[Command]:
 def ids_of(reply: Any) -> list[bytes]:
     """The ids of a list; none where the key holds something else."""
     return [] if isinstance(reply, ResponseError) else reply
-
-
-def _id_set(chunks: Iterable[Any]) -> IdSet:
-    ids = IdSet()
-    for chunk in chunks:
-        ids.add(ids_of(chunk))
-    return ids
 
 
 def _marks_in(sets: dict[str, IdSet]) -> Callable[[bytes], Marks]:

@@ -14,18 +14,11 @@ from memctl.model import MemoryKey
 from memctl.store import PAGE_BYTES, Record
 from memctl.stores._id_set import IdSet
 from memctl.stores.redis.faults import ABSENT, APART, Examination
-from memctl.stores.redis.keys import (
-    MARK,
-    MARKS_INDEX,
-    MESSAGES,
-    PAYLOAD,
-    Keys,
-    decode,
-    encode,
-)
+from memctl.stores.redis.keys import MARK, MARKS_INDEX, MESSAGES, PAYLOAD, Keys, decode, encode
 from memctl.stores.redis.link import Command
 from memctl.stores.redis.lists import Chunks, Listing, Place, merged, rewritten, thinned
 from memctl.stores.redis.look import ranges
+from memctl.stores.redis.spellings import is_indexed, others
 from memctl.stores.redis.wire import WRONG_TYPE, Wire
 
 TRIES = 20
@@ -105,14 +98,22 @@ class Patient:
                 for listing in (messages, *marks.values()):
                     work.thin(listing, gone.__contains__)
             case "orphan-mark":
-                for listing in marks.values():
-                    lone = sum(id not in messages.ids for ids in listing.chunks() for id in ids)
+                seen: dict[bytes, IdSet] = {}
+                for mark, listing in marks.items():
+                    counted = others(mark, seen)
+                    seen[mark] = listing.ids
+                    lone = [
+                        any(id in ids for ids in counted)
+                        for ids in listing.chunks()
+                        for id in ids
+                        if id not in messages.ids
+                    ]
+                    work.count += lone.count(False)
                     if lone:
-                        work.count += lone
                         work.thin(listing, lambda id: id not in messages.ids)
             case _:
-                unnamed = [mark for mark, its in marks.items() if its.count and mark not in index]
-                work.index(unnamed)
+                held = [mark for mark, its in marks.items() if its.count]
+                work.index([mark for mark in held if not is_indexed(mark, index)])
         return work
 
     def _watched(self, files: ExitStack) -> tuple[Listing, dict[bytes, Listing], set[bytes]]:

@@ -11,6 +11,7 @@ from memctl.selection import Selection
 from memctl.stores.redis.keys import MARK, PAYLOAD, decode, encode
 from memctl.stores.redis.look import Marks, Sight
 from memctl.stores.redis.scan import Named
+from memctl.stores.redis.spellings import every
 from memctl.stores.redis.wire import Wire
 
 _TOGETHER = 500
@@ -35,11 +36,13 @@ class Wanted:
         if not names or len(names) > _NAMES:
             yield from memories
             return
-        found = [suffix + name for name in map(_bytes, names) if name is not None]
+        found = {name for name in map(_bytes, names) if name is not None}
+        if self._where.marks:
+            found = every(found)
         source = iter(memories if found else ())
         while some := list(islice(source, _TOGETHER)):
             counts = self._wire.ask(
-                [(b"EXISTS", *(named.base + name for name in found)) for named in some]
+                [(b"EXISTS", *(named.base + suffix + name for name in found)) for named in some]
             )
             yield from (named for named, count in zip(some, counts, strict=True) if count)
 

@@ -21,6 +21,7 @@ from memctl.stores.redis.incoming import Incoming, Refused
 from memctl.stores.redis.keys import MARK, MARKS_INDEX, MESSAGES, PAYLOAD, decode
 from memctl.stores.redis.link import Command, Packed
 from memctl.stores.redis.scan import exists, list_pages
+from memctl.stores.redis.spellings import every
 from memctl.stores.redis.wire import WRONG_TYPE, Wire
 
 _TRIES = 5
@@ -136,7 +137,7 @@ class Writer:
     def _names(self, one: Incoming, index: Any) -> list[bytes]:
         """The names of the mark lists that there are, or will be."""
         names = one.marks.union(self._marks.get(one.base, ()))
-        return sorted(names if isinstance(index, ResponseError) else names.union(index))
+        return sorted(every(names if isinstance(index, ResponseError) else names.union(index)))
 
     def _object(self, one: Incoming, state: State) -> None:
         """Raises Refused if the memory is not what the writer was told to add to."""
