@@ -136,14 +136,18 @@ class Changer:
         """
         store = self._store
         if store.row_lock:
-            for table, column in (("message_mark", "msg_id"), ("message", "id")):
-                locked = f"SELECT 1 FROM {table} WHERE {column} IN :rows {store.row_lock}"
-                await self._run(f"SELECT COUNT(*) FROM ({locked}) AS locked", row_ids)
+            await self._lock("message_mark", "msg_id", row_ids)
+            if not store.joined_lock:
+                await self._lock("message", "id", row_ids)
         sql = (
             f"SELECT m.id, m.session_id, {store.user}, {store.index} "
-            f"FROM {store.source()} WHERE m.id IN :rows"
+            f"FROM {store.source()} WHERE m.id IN :rows {store.joined_lock}"
         )
         return {row[0]: row for row in await self._run(sql, row_ids)}
+
+    async def _lock(self, table: str, column: str, row_ids: list[str]) -> None:
+        locked = f"SELECT 1 FROM {table} WHERE {column} IN :rows {self._store.row_lock}"
+        await self._run(f"SELECT COUNT(*) FROM ({locked}) AS locked", row_ids)
 
     async def _search(self, missed: set[Name], grown: set[MemoryKey]) -> dict[Name, str]:
         """The row ids of messages that have none of the usual form.

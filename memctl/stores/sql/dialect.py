@@ -59,6 +59,8 @@ class SqlDialect(Store):
     """What identifies a row of ``message``."""
     row_lock: ClassVar[str] = ""
     """SQL at the end of a SELECT that locks its rows until the transaction ends."""
+    joined_lock: ClassVar[str] = ""
+    """The same where the row ``m`` is joined with others, which are not to be locked."""
     moves_key: ClassVar[str] = ""
     """The key of the temporary table of moves, where it must be made with the table."""
     apart: ClassVar[str] = ""

@@ -63,6 +63,7 @@ class PostgresqlStore(SqlServerStore):
     capabilities = SqlServerStore.capabilities | Capability.PARALLEL
     mark_list = "CAST(json_agg(k.mark) AS TEXT)"
     row_lock = "FOR UPDATE"
+    joined_lock = "FOR UPDATE OF m"
     stub_cast = "CAST(CAST({} AS TEXT) AS json)"
     left_out = f"CAST('{LEFT_OUT.decode()}' AS json)"
     driver_errors = (asyncpg.PostgresError, asyncpg.InterfaceError, UnicodeEncodeError)
