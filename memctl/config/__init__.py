@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from memctl import location as locations
+from memctl import plugins
 from memctl.config.keys import refuse_unknown
 from memctl.config.stores import Alias, read_alias
 from memctl.errors import NotFound, UsageError
@@ -86,7 +87,9 @@ class Config:
 
 def _is_file_name(text: str) -> bool:
     endings = (*locations.ARCHIVE_SUFFIXES, *locations.SQLITE_SUFFIXES, ".json")
-    return text.lower().endswith(endings) or Path(text).exists()
+    if text.lower().endswith(endings) or Path(text).exists():
+        return True
+    return Path(text).suffix[1:].lower() in plugins.names(plugins.STORES)
 
 
 def load(explicit: Path | None, environment: Mapping[str, str]) -> Config:

@@ -37,7 +37,7 @@ def test_the_job_asks_for_what_memctl_does() -> None:
     root = get_command(app)
     name, *arguments = container["args"]
     command = root.commands[name]
-    assert command.make_context(name, list(map(str, arguments))).params["source"].startswith("postgresql://")
+    assert command.make_context(name, arguments).params["source"].startswith("postgresql://")
     mounted = {volume["name"] for volume in container["volumeMounts"]}
     assert mounted == {volume["name"] for volume in pod["volumes"]}
     [state] = [one for one in pod["volumes"] if one["name"] == "state"]
