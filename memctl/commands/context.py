@@ -20,15 +20,12 @@ from memctl.commands._options import (
 from memctl.commands._run import opened, wait_for
 from memctl.commands._stores import readable
 from memctl.location import Location
-from memctl.model import MemoryInfo
-from memctl.ops.context import IN_REDIS, find, parts, sharers
-from memctl.ops.known_marks import COMPRESSED
+from memctl.ops.context import find, parts, sharers
 from memctl.output.context import Shown, make_view
 from memctl.output.numbers import count
 from memctl.output.terminal import Format, Output
 from memctl.registry import make_store
 from memctl.selection import Selection
-from memctl.store import Store
 from memctl.streams import closing
 from memctl.summarizers.options import Options
 from memctl.summarizers.tokenizer import Counter
@@ -90,7 +87,6 @@ async def _show(
                 f"the session is shared: its agent also reads the messages of {_names(others)}, "
                 "which are not shown"
             )
-        _warn_of_redis(output, store, info)
         shown = Shown(store, info, counter.name, everything)
         view = make_view(output, shown)
         async with closing(parts(store, info.key, counter.count, everything=everything)) as found:
@@ -103,16 +99,6 @@ async def _show(
                 f"AgentScope cannot load {count(shown.faults, 'message')}, and fails: "
                 f"{shown.first_fault}"
             )
-
-
-def _warn_of_redis(output: Output, store: Store, info: MemoryInfo) -> None:
-    """Agents and memctl may not mean the same messages there."""
-    marked = info.marks.get(COMPRESSED, 0)
-    if store.kind == "redis" and marked:
-        output.warn(
-            f"{count(marked, 'message')} marked compressed: in Redis, AgentScope on Python 3.11 or "
-            f"later looks for the mark {IN_REDIS} in its place, and reads them"
-        )
 
 
 def _names(users: list[str]) -> str:

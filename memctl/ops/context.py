@@ -24,13 +24,6 @@ from memctl.streams import closing
 SHARED_KINDS = frozenset({"sqlite", "postgresql", "mysql"})
 """Where AgentScope reads a session whoever its users are (``_sqlalchemy_memory.py``)."""
 
-IN_REDIS = "_MemoryMark.COMPRESSED"
-"""What AgentScope's own agents call ``compressed`` in a RedisMemory on Python 3.11 or later.
-
-It formats the members of an enumeration into its keys (``_redis_memory.py``), which give their
-values on older ones only.
-"""
-
 _NAMED = 3
 """How many memories are named where one was meant."""
 
@@ -94,11 +87,6 @@ async def sharers(store: Store, key: MemoryKey) -> list[str]:
         return [memory.key.user async for memory in memories if memory.key.user != key.user]
 
 
-def compressed_marks(store: Store) -> frozenset[str]:
-    """The marks of messages that an agent with compression does not read."""
-    return frozenset({COMPRESSED, IN_REDIS} if store.kind == "redis" else {COMPRESSED})
-
-
 async def parts(
     store: Store, key: MemoryKey, count: Callable[[str], int], *, everything: bool
 ) -> AsyncIterator[Part]:
@@ -115,7 +103,7 @@ async def parts(
             if memory.summary:
                 yield _summary(memory.summary, count)
     if not everything:
-        where = Selection(keys=where.keys, exclude_marks=compressed_marks(store))
+        where = Selection(keys=where.keys, exclude_marks=frozenset({COMPRESSED}))
     async with closing(store.read(where)) as pages:
         async for page in pages:
             for entry in page.entries:

@@ -14,7 +14,8 @@ from memctl import codec
 from memctl.location import visible
 from memctl.model import MemoryInfo
 from memctl.ops.compress.transcript import said
-from memctl.ops.context import Part, compressed_marks
+from memctl.ops.context import Part
+from memctl.ops.known_marks import COMPRESSED
 from memctl.output import conversation
 from memctl.output.formats import CsvRows, Listing, message_json
 from memctl.output.numbers import count
@@ -52,8 +53,7 @@ class Shown:
         """Messages of the memory that the model does not get."""
         if self.everything:
             return 0
-        marks = self.info.marks
-        return sum(marks.get(mark, 0) for mark in compressed_marks(self.store))
+        return self.info.marks.get(COMPRESSED, 0)
 
     def tokens(self) -> dict[str, Any]:
         """Of the summary, of the messages, and together."""

@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 from typer.testing import Result
 
-from memctl.ops.context import IN_REDIS
 from tests.conftest import Servers
 from tests.doctor.histories import said
 from tests.interop.client import AgentScope
@@ -57,7 +56,7 @@ def test_it_is_what_the_model_is_sent(
 ) -> None:
     place = WITH_STATES[kind](tmp_path, servers)
     # What an agent calls compressed in Redis, on the Python that these tests run with.
-    mark = IN_REDIS if kind == "redis" else "compressed"
+    mark = "_MemoryMark.COMPRESSED" if kind == "redis" else "compressed"
     agentscope.write(place, [memory(mark)])
     about = {"user": "alice", "session": "s1"}
     [seen] = agentscope.read(place, [{**about, "marks": [mark]}])
