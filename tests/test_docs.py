@@ -12,14 +12,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import typer
 import yaml
 from typer.main import get_command
 
-from memctl.cli import app
+from memctl.cli import COMMANDS, app
 from memctl.commands._rotation import rotation
 
 ROOT = Path(__file__).parent.parent
-PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 KUBERNETES = ROOT / "examples" / "kubernetes.yaml"
 SYSTEMD = ROOT / "examples" / "systemd"
 MADE = {"reference.md", "doctor.md"}
@@ -30,8 +31,9 @@ MARKS = "|;&()<>"
 
 def of_shells(text: str) -> Iterator[str]:
     """The lines of the shell in a page of Markdown."""
-    for block in re.findall(r"^```sh\n(.*?)^```", text, re.DOTALL | re.MULTILINE):
-        yield from block.replace("\\\n", " ").splitlines()
+    for block in re.findall(r"^ *```sh\n(.*?)^ *```", text, re.DOTALL | re.MULTILINE):
+        for line in block.replace("\\\n", " ").splitlines():
+            yield line.strip()
 
 
 def of_examples() -> Iterator[str]:
@@ -86,9 +88,12 @@ CALLS = [(place, words) for place, line in LINES if "memctl" in line for words i
 
 
 def parse(words: list[str]) -> None:
-    """Parses a call as memctl does, but runs nothing."""
+    """Parses a call as memctl does, but runs nothing (--help and its like excepted)."""
     root = get_command(app)
-    context = root.make_context("memctl", list(words), resilient_parsing=False)
+    try:
+        context = root.make_context("memctl", list(words), resilient_parsing=False)
+    except typer.Exit:
+        return
     while rest := [*context._protected_args, *context.args]:
         name, command, rest = context.command.resolve_command(context, rest)
         context = command.make_context(name, rest, parent=context)
@@ -115,8 +120,37 @@ def test_enough_of_them_are_found() -> None:
 
 def test_links_lead_somewhere() -> None:
     for page in PAGES:
-        for link in re.findall(r"\]\(([^)#:\s]+)(?:#[^)]*)?\)", page.read_text()):
-            assert (page.parent / link).exists(), (page.name, link)
+        for link, anchor in re.findall(r"\]\(([^)#:\s]*)(?:#([^)]*))?\)", page.read_text()):
+            target = page.parent / link if link else page
+            assert target.exists(), (page.name, link)
+            if anchor:
+                assert anchor in anchors(target), (page.name, link, anchor)
+
+
+def anchors(page: Path) -> set[str]:
+    """What its headings are called in a link, as GitHub makes it of them."""
+    heads = re.findall(r"^#+ (.*)$", page.read_text(), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", head.lower()).replace(" ", "-") for head in heads}
+
+
+@pytest.mark.parametrize("page", sorted((ROOT / "man").iterdir()), ids=lambda page: page.name)
+def test_a_manual_page_is_sound(page: Path) -> None:
+    assert page.read_text("ascii").startswith('.\\"')
+    for words in (["groff", "-man", "-Tutf8", "-ww", "-z"], ["mandoc", "-Tlint", "-Werror"]):
+        if shutil.which(words[0]):
+            done = subprocess.run([*words, page], capture_output=True, text=True)
+            assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+
+
+def test_every_command_has_a_manual_page() -> None:
+    names = {f"memctl-{name}.1" for name in COMMANDS}
+    assert {page.name for page in (ROOT / "man").iterdir()} == {"memctl.1", *names}
+
+
+def test_the_drawing_loads_nothing() -> None:
+    drawing = (ROOT / "docs" / "tour.svg").read_text("utf-8")
+    assert "@font-face" not in drawing
+    assert "url(http" not in drawing
 
 
 @pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="systemd is not there")

@@ -9,6 +9,7 @@ import os
 import re
 import subprocess
 import sys
+from functools import partial
 from pathlib import Path
 
 from manual import pages
@@ -25,14 +26,24 @@ from memctl.store import Capability
 ROOT = Path(__file__).resolve().parent.parent
 SHELLS = ("bash", "zsh", "fish")
 COLUMNS = 96
+_HELD = {
+    Capability.SUMMARIES: "the compressed summary",
+    Capability.TTL: "when a memory expires",
+    Capability.EMPTY: "memories without messages",
+    Capability.REPEATED_IDS: "an id that comes twice",
+    Capability.MARK_ORDER: "the order of the marks of a message",
+    Capability.PARTS: "several memories in a session",
+}
 
 
 def reference() -> str:
     """Every command with its help, as the parser prints it."""
     parts = [
         "# Reference",
-        "Made from the parser by `make docs`. What holds for all commands (stores, selection, "
-        "output, exit codes) is in the [README](../README.md).",
+        "Made from the parser by `make docs`, as are the manual pages (`man memctl`). What "
+        "holds for all commands has pages of its own: [stores](stores.md), "
+        "[selection](selection.md), [output and exit codes](output.md), [defaults of "
+        "options](configuration.md).",
         f"## memctl\n\n```text\n{_help([])}\n```",
     ]
     for name in COMMANDS:
@@ -124,6 +135,24 @@ def speed_table() -> str:
     return (ROOT / "benchmarks" / "results.md").read_text("utf-8").strip()
 
 
+def holds(kind: str) -> str:
+    """What a kind of store can hold beside messages and marks, in a sentence."""
+    held = store_class(kind).capabilities
+    able = [_HELD[flag] for flag in _HELD if flag in held]
+    lacks = [_HELD[flag] for flag in _HELD if flag not in held]
+    lines = ["It holds messages and marks" + (f", and also {', '.join(able)}." if able else ".")]
+    if lacks:
+        lines.append(f"It has no place for {', '.join(lacks)}.")
+    return "\n".join(lines)
+
+
+def with_blocks() -> list[Path]:
+    """The pages that hold generated blocks."""
+    docs = ROOT / "docs"
+    pages = ("output", "speed", "stores")
+    return [ROOT / "README.md", *(docs / f"{name}.md" for name in pages), *docs.glob("stores/*.md")]
+
+
 def renewed(path: Path) -> str:
     """A page with its generated blocks renewed."""
     text = path.read_text("utf-8")
@@ -132,6 +161,7 @@ def renewed(path: Path) -> str:
         ("capabilities", capabilities_table),
         ("exit-codes", exit_codes_table),
         ("speed", speed_table),
+        *((f"holds-{kind}", partial(holds, kind)) for kind in KINDS),
     ):
         block = re.compile(rf"(<!-- {name} -->\n).*?(<!-- /{name} -->)", re.DOTALL)
         text = block.sub(lambda found, make=make: f"{found[1]}{make()}\n{found[2]}", text)
@@ -155,7 +185,7 @@ def files() -> dict[Path, str]:
         ROOT / "docs" / "reference.md": reference(),
         ROOT / "docs" / "doctor.md": findings_page(),
         **{ROOT / "man" / name: text for name, text in pages().items()},
-        **{path: renewed(path) for path in (ROOT / "README.md", ROOT / "docs" / "output.md")},
+        **{path: renewed(path) for path in with_blocks()},
         **scripts,
     }
 

@@ -1,0 +1,129 @@
+"""What README.md and docs/migration.md tell people to type, run in order on a small store.
+
+A block of the shell is run line by line.  A line ends with exit code 0, or with the one that its
+comment names (``# exit code 6: ...``).  ``<!-- not run: why -->`` above a block leaves it out.
+The store is that of ``tools/demo.py``; addresses of servers are replaced by those of the tests'.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import Result
+
+from tests.test_docs import ROOT, of_shells
+
+Run = Callable[..., Result]
+OF_SHELL = set("|;&()<>*$~")
+"""What a line is given to a shell for; a call of memctl without any runs in this process."""
+WRAPPER = """\
+#!/bin/sh
+exec {python} -m memctl "$@"
+"""
+UP_TO_DATE = "the target is as the source was"
+"""What ``--follow`` says when Ctrl-C may come."""
+LEFT_OUT = re.compile(r"<!-- not run: [^>]+ -->\n *```sh\n.*?```", re.DOTALL)
+
+
+@pytest.fixture
+def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder with the store, where ``memctl`` is a program; it is the present folder."""
+    monkeypatch.syspath_prepend(ROOT / "tools")
+    monkeypatch.setenv("PYTHONPATH", str(ROOT))
+    import demo  # type: ignore[import-not-found]  # a module of tools/
+
+    programs = tmp_path / "bin"
+    programs.mkdir()
+    program = programs / "memctl"
+    program.write_text(WRAPPER.format(python=shlex.quote(sys.executable)))
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", str(programs), prepend=":")
+    folder = tmp_path / "world"
+    folder.mkdir()
+    monkeypatch.chdir(folder)
+    demo.make(folder)
+    return folder
+
+
+def test_the_readme_is_run(world: Path, run: Run, postgresql_url: str) -> None:
+    assert world
+    ran = follow((ROOT / "README.md").read_text("utf-8"), run, postgresql_url)
+    assert {"inspect", "export", "migrate", "delete", "compress", "doctor", "undo"} <= set(ran)
+
+
+def test_the_migration_is_run(
+    world: Path, run: Run, postgresql_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    page = (ROOT / "docs" / "migration.md").read_text("utf-8")
+    [settings] = re.findall(r"^```toml\n(.*?)^```", page, re.DOTALL | re.MULTILINE)
+    settings = settings.replace("/srv/agents", str(world))
+    settings = settings.replace("postgresql://ops@db.example.com/agents", postgresql_url)
+    settings = re.sub(r"^password_file.*\n", "", settings, flags=re.MULTILINE)
+    (world / "memctl.toml").write_text(settings)
+    monkeypatch.setenv("MEMCTL_CONFIG", str(world / "memctl.toml"))
+    ran = follow(page, run, postgresql_url)
+    assert ran.count("migrate") >= 4
+    assert ran.count("verify") >= 3
+
+
+def follow(page: str, run: Run, postgresql_url: str) -> list[str]:
+    """Runs the lines of a page; gives the command of memctl that each was for."""
+    ran = []
+    for line in of_shells(LEFT_OUT.sub("", page)):
+        command, _, comment = line.partition(" #")
+        if not command.strip() or command.startswith("#"):
+            continue
+        said = re.match(r" exit code (\d+):", comment)
+        command = command.replace("postgresql://ops@db/agents", shlex.quote(postgresql_url))
+        code, told = carry_out(command.strip(), run)
+        assert code == (int(said[1]) if said else 0), (line, told)
+        ran.append(command.split()[1])
+    return ran
+
+
+def carry_out(command: str, run: Run) -> tuple[int, str]:
+    """Its exit code and what it printed."""
+    words: list[Any] = shlex.split(command)
+    if "--follow" in words:
+        return until_it_is_up_to_date(words)
+    if words[0] == "memctl" and not OF_SHELL & set(command):
+        result = run(*words[1:])
+        return result.exit_code, result.output
+    if "| jq" in command and shutil.which("jq") is None:
+        command = command.partition("|")[0]
+    done = subprocess.run(["bash", "-c", command], capture_output=True, text=True, timeout=60)
+    return done.returncode, done.stdout + done.stderr
+
+
+def until_it_is_up_to_date(words: list[str]) -> tuple[int, str]:
+    """Runs ``--follow`` as a program, and presses Ctrl-C."""
+    with subprocess.Popen(
+        words,
+        env=os.environ | {"MEMCTL_VERBOSE": "1"},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as process:
+        assert process.stderr is not None
+        told = list(until(process.stderr, UP_TO_DATE))
+        process.send_signal(signal.SIGINT)
+        rest = process.communicate(timeout=60)
+    return process.returncode, "".join([*told, *rest])
+
+
+def until(lines: Iterable[str], end: str) -> Iterator[str]:
+    """The lines up to the one that holds ``end``."""
+    for line in lines:
+        yield line
+        if end in line:
+            return
