@@ -6,6 +6,7 @@ import os
 import signal
 import sys
 from collections.abc import Iterator, MutableMapping
+from enum import StrEnum
 from importlib import import_module
 from pathlib import Path
 from typing import Annotated, Any
@@ -73,6 +74,16 @@ class Memctl(TyperGroup):
     def __init__(self, **settings: Any) -> None:
         super().__init__(**settings)
         self.commands = LazyCommands()
+
+    def main(self, *args: Any, **settings: Any) -> Any:
+        """Runs a command, or answers a shell that asks what a word may become."""
+        if shell := os.environ.get("_MEMCTL_COMPLETE"):
+            from memctl.commands import _completing  # the answer to a TAB
+
+            lines = {name: line for name, (_, line) in COMMANDS.items()}
+            _completing.main(self, lines, shell, sys.argv[1:])
+            return None
+        return super().main(*args, **settings)
 
     def list_commands(self, ctx: Any) -> list[str]:  # noqa: ARG002 - the signature of Typer
         return [*COMMANDS, *_plugins()]
@@ -202,6 +213,7 @@ app = typer.Typer(
     name="memctl",
     help="Looks after the memory of AgentScope agents.",
     no_args_is_help=True,
+    add_completion=False,
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
@@ -211,6 +223,23 @@ app = typer.Typer(
 def _version(wanted: bool) -> None:
     if wanted:
         typer.echo(f"memctl {__version__}")
+        raise typer.Exit
+
+
+class Shell(StrEnum):
+    """A shell that memctl completes in."""
+
+    BASH = "bash"
+    ZSH = "zsh"
+    FISH = "fish"
+
+
+def _show_completion(shell: Shell | None) -> None:
+    if shell is not None:
+        from importlib.resources import files  # nothing else needs it
+
+        script = files("memctl") / "completions" / f"memctl.{shell}"
+        typer.echo(script.read_text("utf-8"), nl=False)
         raise typer.Exit
 
 
@@ -254,6 +283,16 @@ def _globals(
             "--metrics-file",
             metavar="FILE",
             help="Write how it ended for node_exporter's textfile collector.",
+            show_default=False,
+        ),
+    ] = None,
+    show_completion: Annotated[  # noqa: ARG001 - acted on by its callback
+        Shell | None,
+        typer.Option(
+            "--show-completion",
+            help="Print the script that makes this shell complete memctl.",
+            callback=_show_completion,
+            is_eager=True,
             show_default=False,
         ),
     ] = None,

@@ -5,9 +5,7 @@
 
 from __future__ import annotations
 
-import os
 import re
-import subprocess
 import sys
 from functools import partial
 from pathlib import Path
@@ -169,13 +167,8 @@ def renewed(path: Path) -> str:
 
 
 def completion(shell: str) -> str:
-    """The completion script of a shell."""
-    program = "from memctl.cli import app; app(prog_name='memctl')"
-    environment = os.environ | {"_MEMCTL_COMPLETE": f"source_{shell}"}
-    done = subprocess.run(
-        [sys.executable, "-c", program], env=environment, check=True, capture_output=True, text=True
-    )
-    return done.stdout.strip() + "\n"
+    """The completion script of a shell, as ``memctl --show-completion`` prints it."""
+    return (ROOT / "memctl" / "completions" / f"memctl.{shell}").read_text("utf-8")
 
 
 def files() -> dict[Path, str]:

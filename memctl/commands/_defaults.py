@@ -22,7 +22,7 @@ OWN_VARIABLES = frozenset({"MEMCTL_CONFIG", "MEMCTL_DEBUG"})
 FORMAT = "format"
 """The option of commands that may have one default for all of them."""
 
-_NEVER = {"config", "version", "help", "install-completion", "show-completion"}
+_NEVER = {"config", "version", "help", "show-completion"}
 # What destroys something, or lets it go, is said where it happens: a file or a variable works from
 # afar, on commands that its author was not thinking of.
 _SAID = frozenset({"yes", "all", "lossy", "backup", "force", "repair", "prune", "rotate"})
