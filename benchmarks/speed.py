@@ -5,7 +5,7 @@
 Starts PostgreSQL and Redis itself, as the tests do, but as durable as they come.  Both sides of a
 line run in turn, each after what it writes to was emptied; a figure is the median, start-up
 included.  ``--large`` adds a data set ten times as large for some of the lines, with one run each.
-``--write`` puts the tables into ``benchmarks/results.md``, from where the README takes them.
+``--write`` puts the tables into ``benchmarks/results.md``, from where docs/speed.md takes them.
 """
 
 from __future__ import annotations

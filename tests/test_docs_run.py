@@ -1,4 +1,4 @@
-"""What README.md and docs/migration.md tell people to type, run in order on a small store.
+"""What the README and pages of docs/ tell people to type, run in order on a small store.
 
 A block of the shell is run line by line.  A line ends with exit code 0, or with the one that its
 comment names (``# exit code 6: ...``).  ``<!-- not run: why -->`` above a block leaves it out.
@@ -40,7 +40,7 @@ def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A folder with the store, where ``memctl`` is a program; it is the present folder."""
     monkeypatch.syspath_prepend(ROOT / "tools")
     monkeypatch.setenv("PYTHONPATH", str(ROOT))
-    import demo  # type: ignore[import-not-found]  # a module of tools/
+    import demo  # a module of tools/
 
     programs = tmp_path / "bin"
     programs.mkdir()
@@ -76,7 +76,13 @@ def test_the_migration_is_run(
     assert ran.count("verify") >= 3
 
 
-def follow(page: str, run: Run, postgresql_url: str) -> list[str]:
+def test_the_selection_is_run(world: Path, run: Run) -> None:
+    assert world
+    ran = follow((ROOT / "docs" / "selection.md").read_text("utf-8"), run)
+    assert {"inspect", "export"} == set(ran)
+
+
+def follow(page: str, run: Run, postgresql_url: str = "") -> list[str]:
     """Runs the lines of a page; gives the command of memctl that each was for."""
     ran = []
     for line in of_shells(LEFT_OUT.sub("", page)):
