@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from itertools import dropwhile
 from pathlib import Path
 from typing import Any
+from xml.etree import ElementTree
 
 import pytest
 import typer
@@ -149,6 +150,7 @@ def test_every_command_has_a_manual_page() -> None:
 
 def test_the_drawing_loads_nothing() -> None:
     drawing = (ROOT / "docs" / "tour.svg").read_text("utf-8")
+    assert ElementTree.fromstring(drawing).tag.endswith("svg")
     assert "@font-face" not in drawing
     assert "url(http" not in drawing
 
