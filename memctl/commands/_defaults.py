@@ -110,9 +110,7 @@ def settle(context: typer.Context, name: str, command: Any) -> Settled:
     settled = Settled()
     environment = configuration.environment()
     try:
-        named = context.params["config"]
-        # Before 0.29, Typer makes a Path of it only when the command is called.
-        settled.config = configuration.load(Path(named) if named else None, environment)
+        settled.config = configuration.load(context.params["config"], environment)
     except MemctlError as error:
         settled.refusal = error
     try:

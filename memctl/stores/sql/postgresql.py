@@ -66,7 +66,10 @@ class PostgresqlStore(SqlServerStore):
     joined_lock = "FOR UPDATE OF m"
     stub_cast = "CAST(CAST({} AS TEXT) AS json)"
     left_out = f"CAST('{LEFT_OUT.decode()}' AS json)"
-    driver_errors = (asyncpg.PostgresError, asyncpg.InterfaceError, UnicodeEncodeError)
+    driver_errors = (
+        *(asyncpg.PostgresError, asyncpg.InterfaceError, asyncpg.InternalClientError),
+        UnicodeEncodeError,
+    )
     lock_class = PostgresqlLock
 
     def __init__(self, location: Location, *, create: bool = False) -> None:
