@@ -15,6 +15,8 @@ SHARED = (
     "share/bash-completion/completions/memctl",
     "share/zsh/site-functions/_memctl",
     "share/fish/vendor_completions.d/memctl.fish",
+    "share/man/man1/memctl.1",
+    "share/man/man1/memctl-migrate.1",
 )
 SOURCES = (
     *("README.md", "CHANGELOG.md", "LICENSE", "Makefile", "pyproject.toml"),
