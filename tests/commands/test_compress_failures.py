@@ -168,7 +168,7 @@ def test_killed(
         unlock(place)
         done = compressed(place, before)
         sent = len(server.requests)
-        assert sent - 5 <= len(done) <= sent
+        assert 0 < len(done) <= sent
         [row] = report(run("history", "--json"))["runs"]
         assert row["outcome"] == "cut-short"
         second = report(run(*by_model(place.text, server.url)))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -34,9 +35,12 @@ def test_a_query(shell: Shell, large: str) -> None:
     assert shell(f"memctl inspect {large} --json | {query}").stdout == "6000\n"
 
 
-def test_an_empty_environment(large: str, shell: Shell) -> None:
-    program = f"env -i PYTHONPATH=$PYTHONPATH {sys.executable} -m memctl"
-    done = shell(f"{program} inspect {large}; cd / && {program} history")
+def test_an_empty_environment(large: str, shell: Shell, tmp_path: Path) -> None:
+    environment = "env -i PYTHONPATH=$PYTHONPATH"
+    program = f"{sys.executable} -m memctl"
+    # As cron has it: nothing but a home.
+    at_home = f"cd / && {environment} HOME={tmp_path} {program} history"
+    done = shell(f"{environment} {program} inspect {large}; {at_home}")
     assert done.returncode == 0, done.stderr
     assert "12 memories" in done.stdout
     assert "no run is kept" in done.stdout
