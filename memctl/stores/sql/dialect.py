@@ -26,7 +26,7 @@ SMALL_BYTES = 64 * 1024
 LEFT_OUT = b"0"
 """What stands for a message that is not asked for: no message is a number."""
 
-ALWAYS = "1 = 1"
+ALWAYS, NEVER = "1 = 1", "1 = 0"
 
 
 class Condition(NamedTuple):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import AsyncIterator, Sequence
+from dataclasses import replace
 from enum import Enum, auto
 from functools import lru_cache
 from itertools import accumulate, groupby, repeat
@@ -19,11 +20,13 @@ from memctl.model import Entry, Memory, MemoryKey, Page
 from memctl.selection import Selection
 from memctl.store import PAGE_BYTES, PAGE_ENTRIES
 from memctl.stores.sql.database import SqlDatabase
-from memctl.stores.sql.dialect import LEFT_OUT
+from memctl.stores.sql.dialect import LEFT_OUT, MAX_PUSHED_VALUES, NEVER, Condition
 from memctl.streams import closing
 
 _SESSION_AND_USER = itemgetter(0, 1)
 _PAYLOAD = itemgetter(4)
+_FEW = 10_000
+"""More messages than these may be of any memory: all are gone through at once."""
 
 
 class Texts(Enum):
@@ -77,7 +80,7 @@ class SqlReader:
         The newest message always waits: only the next row tells whether it closes its memory.
         """
         cutter: _Cutter | None = None
-        async with closing(self._rows(connection)) as partitions:
+        async with closing(await self._rows(connection)) as partitions:
             async for rows in partitions:
                 # Large messages come one by one, and a page of them is not to be waited for.
                 alone = not self._outline and None in map(_PAYLOAD, rows)
@@ -98,17 +101,34 @@ class SqlReader:
         if cutter and cutter.entries:
             yield cutter.last()
 
-    def _rows(self, connection: AsyncConnection) -> AsyncIterator[Sequence[Any]]:
+    async def _rows(self, connection: AsyncConnection) -> AsyncIterator[Sequence[Any]]:
         store, where = self._store, self._where
         match self._texts:
             case Texts.ALL:
                 return store.sorted(connection, store.conditions(where))
             case Texts.CHOSEN:
-                return store.picked(connection, store.of_memories(where), store.of_messages(where))
+                memories = await self._few(connection) or store.of_memories(where)
+                return store.picked(connection, memories, store.of_messages(where))
             case Texts.NONE:
                 condition, values = store.of_memories(where)
                 statement = store.ordered(condition, outline=True)
                 return store.rows(connection, statement, values, PAGE_ENTRIES)
+
+    async def _few(self, connection: AsyncConnection) -> Condition | None:
+        """The memories of the messages that may be selected, where these are few."""
+        store, where = self._store, self._where
+        wanted = store.conditions(where)
+        if not store.of_messages(where).values or "sessions" in wanted.values:
+            return None
+        sql = f"SELECT m.session_id FROM {store.source()} WHERE {wanted.sql} LIMIT {_FEW}"
+        async with closing(store.rows(connection, sql, wanted.values, _FEW)) as partitions:
+            found = [session async for rows in partitions for (session,) in rows]
+        sessions = frozenset(found)
+        if not found:
+            return Condition(NEVER, {})
+        if len(found) == _FEW or len(sessions) > MAX_PUSHED_VALUES:
+            return None
+        return store.of_memories(replace(where, sessions=sessions))
 
     async def _entries(
         self, aside: AsyncConnection, key: MemoryKey, rows: Sequence[Any]
