@@ -6,7 +6,7 @@ read once more, some memories at a time, to name every difference.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Container, Iterable, Iterator
+from collections.abc import AsyncIterator, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 
@@ -50,7 +50,7 @@ async def compare(
     left: Store,
     right: Store,
     where: Selection,
-    copied: Container[MemoryKey] | None = None,
+    copied: Mapping[MemoryKey, int] | None = None,
     progress: Progress | None = None,
     *,
     together: bool = False,
@@ -59,10 +59,10 @@ async def compare(
 
     A summary counts where both stores have a place for one, and so does when a memory expires; a
     memory without messages is the same as none where one of the stores cannot hold it.  With
-    ``copied``, the memories that the right side was given, the left side may have gone on since:
-    messages behind those of the right side, and other memories, are counted as ``grown``.  With
-    ``together`` both sides are read at the same time: faster, and too much where messages are
-    huge, for then each side has one.
+    ``copied``, the memories that the right side was given and how many messages they had, the left
+    side may have gone on since: messages behind those of the right side, and other memories, are
+    counted as ``grown``.  With ``together`` both sides are read at the same time: faster, and too
+    much where messages are huge, for then each side has one.
 
     Raises:
         MemctlError: as ``Store.read``.
@@ -80,7 +80,7 @@ class _Compare:
         left: Store,
         right: Store,
         where: Selection,
-        copied: Container[MemoryKey] | None,
+        copied: Mapping[MemoryKey, int] | None,
         progress: Progress,
         *,
         together: bool,
@@ -119,7 +119,7 @@ class _Compare:
             else:
                 suspects.add(key)
         for key in sorted(left.keys() - right.keys()):
-            if self._copied is None or key in self._copied:
+            if self._copied is None or self._was_given(key, self._copied):
                 text = f"only in {self._left.label}, with messages: {left[key].messages}"
                 self._report.differences.append(Difference(key, "memory-missing", "", text))
                 self._report.missing += 1
@@ -130,6 +130,11 @@ class _Compare:
             self._report.differences.append(Difference(key, "memory-extra", "", text))
             self._report.extra += 1
         return frozenset(suspects)
+
+    def _was_given(self, key: MemoryKey, copied: Mapping[MemoryKey, int]) -> bool:
+        """Whether the right side should hold a memory: not one that was empty, if it holds none."""
+        holds_empty = Capability.EMPTY in self._right.capabilities
+        return key in copied and (holds_empty or copied[key] > 0)
 
     async def _name(self, differing: Iterable[MemoryKey], left: _Found, right: _Found) -> None:
         """Names the differences of memories that both sides hold."""

@@ -13,7 +13,11 @@ from pathlib import Path
 
 import pytest
 
+from memctl import location
 from memctl.model import MemoryKey
+from memctl.ops.compare import CompareReport, compare
+from memctl.registry import make_store
+from memctl.selection import Selection
 from tests.commands.conftest import Run, fails, fill, report
 from tests.commands.test_migrate import held
 from tests.conformance import samples
@@ -189,3 +193,22 @@ def test_an_agent_can_write_to_a_file_that_is_read_for_long(source: Path, tmp_pa
     found = json.loads(output)
     assert found["messages"]["written"] == 100 * len(KEYS), "as of the moment when it began"
     assert not list(Path(tempfile.gettempdir()).glob("memctl-*/copy.db"))
+
+
+@pytest.mark.parametrize(("copied", "missing"), [(0, 0), (2, 1)])
+def test_a_memory_that_was_empty_may_have_grown(
+    redis_url: str, tmp_path: Path, copied: int, missing: int
+) -> None:
+    """Redis holds no memory without messages: it was not given one that was empty."""
+    text = f"{tmp_path}/source.db"
+    asyncio.run(fill(text, {ONE: samples.entries(2)}))
+
+    async def compared() -> CompareReport:
+        async with (
+            make_store(location.parse(text)) as left,
+            make_store(location.parse(redis_url)) as right,
+        ):
+            return await compare(left, right, Selection(), {ONE: copied})
+
+    found = asyncio.run(compared())
+    assert (found.missing, found.grown) == (missing, 2 if not missing else 0)
