@@ -92,7 +92,7 @@ class Migration:
         report = self._outcome.copied
         await self._retries.run(
             lambda: self._attempt(destination, verify=verify, interval=interval),
-            lambda: len(report.settled) + self._passes,
+            lambda: report.memories.written + len(report.settled) + self._passes,
         )
         for text in report.warnings:
             self._output.warn(text)

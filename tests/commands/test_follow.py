@@ -9,6 +9,7 @@ import sqlite3
 import subprocess
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -128,17 +129,21 @@ def test_what_was_copied_is_known_after_a_lost_connection(
     sql = servers.postgresql.execute
     exists = "SELECT to_regclass('message') IS NOT NULL"
     wait_until(lambda: sql(postgresql_url, exists) == "t", process)
-    wait_until(lambda: sql(postgresql_url, "SELECT count(*) FROM message") == "10", process)
-    for _ in range(4):  # more often than it may fail in a row
-        time.sleep(2)
-        for _ in range(20):
-            servers.postgresql.cut(postgresql_url)
+
+    def holds(count: int) -> bool:
+        return sql(postgresql_url, "SELECT count(*) FROM message") == str(count)
+
+    wait_until(lambda: holds(10), process)
+    for times in range(1, 5):  # more often than it may fail in a row
+        wait_until(lambda: servers.postgresql.cut(postgresql_url) > 0, process)
+        add(source, ONE, ALL[9 + times : 10 + times], 9 + times)
+        wait_until(partial(holds, 10 + times), process)
     change(source, "DELETE FROM message WHERE id = ?", f"ada-one-{ALL[3].id}")
-    wait_until(lambda: sql(postgresql_url, "SELECT count(*) FROM message") == "9", process)
+    wait_until(lambda: holds(13), process)
     process.send_signal(signal.SIGINT)
     output, said = process.communicate(timeout=30)
     assert process.returncode == 0, said
-    assert said.count("trying again") >= 2
+    assert "trying again" in said
     assert json.loads(output)["failures"] == []
 
 

@@ -73,12 +73,12 @@ class Postgresql:
         """One of the server's programs, such as ``psql``."""
         return self._programs / name
 
-    def cut(self, url: str) -> None:
-        """Ends every connection to the database, as a restart or a firewall would."""
+    def cut(self, url: str) -> int:
+        """Ends every connection to the database, as a restart or a firewall would; counts them."""
         admin = _socket_url(self.sockets, self.port, "postgres")
         name = url.rpartition("/")[2]
         sessions = f"pg_stat_activity WHERE datname = '{name}'"
-        self.execute(admin, f"SELECT pg_terminate_backend(pid) FROM {sessions}")
+        return self.execute(admin, f"SELECT pg_terminate_backend(pid) FROM {sessions}").count("t")
 
     def kill(self) -> None:
         """Ends the server as a crash would."""
