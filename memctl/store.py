@@ -7,7 +7,7 @@ every store passes the same conformance suite (``tests/conformance``).
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
 from enum import Flag, auto
 from types import TracebackType
 from typing import Any, ClassVar, Self
@@ -23,8 +23,8 @@ PAGE_ENTRIES = 1000
 Record = dict[str, Any]
 """What ``Store.unmend`` needs to know of a part of the mending: JSON, with its ``code``."""
 Note = Callable[[Record], Awaitable[None]]
-Matches = Callable[[bytes], bool]
-"""Whether the text of a message is looked for."""
+Matches = Callable[[Sequence[bytes]], Iterable[int]]
+"""Which of some messages are looked for, by their places among them, given their texts."""
 
 
 class Capability(Flag):
@@ -212,7 +212,7 @@ class Store(ABC):
     async def search(
         self, where: Selection, matches: Matches
     ) -> AsyncIterator[tuple[MemoryKey, Entry]]:
-        """The messages whose text ``matches``, in any order, their marks and index left out.
+        """The messages whose texts ``matches``, in any order, their marks and index left out.
 
         ``where`` selects whole memories.  They need not be those of one moment.  A store overrides
         it where it need not put messages in order.
@@ -222,9 +222,9 @@ class Store(ABC):
         """
         async with closing(self.read(where)) as pages:
             async for page in pages:
-                for entry in page.entries:
-                    if matches(entry.message):
-                        yield page.memory.key, Entry(entry.id, entry.message)
+                for place in matches([entry.message for entry in page.entries]):
+                    entry = page.entries[place]
+                    yield page.memory.key, Entry(entry.id, entry.message)
 
     def examine(self) -> None:
         """From now on ``read`` passes over what is damaged, for ``faults`` to tell."""

@@ -7,7 +7,7 @@ AgentScope 1.x); model APIs refuse a history that has one without the other.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 
 from memctl import codec
 from memctl.model import Entry
@@ -20,6 +20,8 @@ _NAME, _ESCAPED = b"tool_", b"\\u00"
 _ESCAPED_ASCII = re.compile(rb"\\u00[2-7]")
 _PLAIN_ID = re.compile(rb"[\w.:+=-]+", re.ASCII)
 """An id that stands in JSON as it is, unless letters of it are in escapes."""
+_TOGETHER = 8 * 1024 * 1024
+"""Bytes of messages that are looked at as one."""
 _IDS = re.compile(rb'"id"\s*:\s*"([^"\\]*)"')
 
 
@@ -29,7 +31,7 @@ def tool_blocks(text: bytes) -> Iterator[tuple[str, str]]:
     Raises:
         ValueError: the message is not JSON.
     """
-    if _NAME not in text and _ESCAPED not in text:
+    if _NAME not in text and not (_ESCAPED in text and _ESCAPED_ASCII.search(text)):
         return
     message = codec.outline(text)
     content = message.get("content") if isinstance(message, dict) else None
@@ -46,27 +48,53 @@ def tool_ids(entry: Entry) -> list[str]:
 
 
 class OtherHalves:
-    """Finds messages that have the other half of some calls, without parsing most of them."""
+    """Finds messages that have the other half of some calls, without parsing most of them.
+
+    There may be millions, so what tells that there is none is told of many at once, and in C.
+    """
 
     def __init__(self, halves: Iterable[tuple[str, str]]) -> None:
         """``halves`` are ids, each with the type of block that is known."""
         self._others = {(_OTHER[kind], id) for id, kind in halves}
-        self._ids = frozenset(id.encode("utf-8", "surrogatepass") for _, id in self._others)
-        self._plain = all(map(_PLAIN_ID.fullmatch, self._ids))
+        self._ids: dict[bytes, set[bytes]] = {}
+        for kind, id in self._others:
+            name = id.encode("utf-8", "surrogatepass")
+            self._ids.setdefault(kind.encode(), set()).add(name)
+        self._plain = all(_PLAIN_ID.fullmatch(id) for ids in self._ids.values() for id in ids)
 
-    def __call__(self, message: bytes) -> bool:
-        """Whether the JSON text of a message has one.
+    def __call__(self, messages: Sequence[bytes]) -> Iterator[int]:
+        """The places of those that have one, given the JSON texts of messages.
 
         Raises:
-            ValueError: it is not JSON.
+            ValueError: one is not JSON.
         """
-        return self._may_have(message) and not self._others.isdisjoint(tool_blocks(message))
+        for at in self._suspects(messages):
+            if not self._others.isdisjoint(tool_blocks(messages[at])):
+                yield at
 
-    def _may_have(self, message: bytes) -> bool:
-        escaped = _ESCAPED in message and _ESCAPED_ASCII.search(message) is not None
-        if _NAME not in message or escaped or not self._plain:
-            return escaped or _NAME in message
-        return not self._ids.isdisjoint(_IDS.findall(message))
+    def _suspects(self, messages: Sequence[bytes]) -> list[int]:
+        """The places of those that may have one, by what stands in their texts."""
+        escaped = [at for at, text in enumerate(messages) if _ESCAPED in text]
+        found: set[int] = set()
+        if any(map(_ESCAPED_ASCII.search, _joined([messages[at] for at in escaped]))):
+            found.update(at for at in escaped if _ESCAPED_ASCII.search(messages[at]))
+        named = [at for at, text in enumerate(messages) if _NAME in text]
+        for kind, ids in self._ids.items():
+            having = [at for at in named if kind in messages[at]]
+            if self._plain and not _have(ids, [messages[at] for at in having]):
+                continue
+            found.update(at for at in having if not self._plain or _have(ids, [messages[at]]))
+        return sorted(found)
+
+
+def _have(ids: set[bytes], texts: list[bytes]) -> bool:
+    """Whether one of these ids, or a part of a text that looks like it, is among the texts."""
+    return not all(ids.isdisjoint(_IDS.findall(text)) for text in _joined(texts))
+
+
+def _joined(texts: list[bytes]) -> list[bytes]:
+    """The texts as one, if that is not too large."""
+    return [b"\n".join(texts)] if sum(map(len, texts)) <= _TOGETHER else texts
 
 
 class Calls:

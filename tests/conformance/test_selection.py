@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
@@ -166,6 +167,11 @@ async def test_what_is_selected_has_its_place(filled: Filled, where: Selection) 
             assert [after for _, after in found[key]] == [before[key][e.id] for e in one.entries]
 
 
+def needles(texts: Sequence[bytes]) -> list[int]:
+    """The places of the texts that are looked for."""
+    return [place for place, text in enumerate(texts) if b"needle" in text]
+
+
 async def test_messages_are_found_by_their_text(filled: Filled) -> None:
     keys = frozenset(list({one.key: None for one in filled.everything})[::2])
     async with filled.place.store(create=False) as store:
@@ -178,7 +184,7 @@ async def test_messages_are_found_by_their_text(filled: Filled) -> None:
             ]
             found = [
                 (key, json.loads(entry.message))
-                async for key, entry in store.search(where, lambda text: b"needle" in text)
+                async for key, entry in store.search(where, needles)
             ]
             assert len(found) == len(expected) == 3
             assert all(one in found for one in expected)

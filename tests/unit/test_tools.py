@@ -28,7 +28,9 @@ FOUND = {
 
 @pytest.mark.parametrize("text", FOUND.values(), ids=FOUND)
 def test_the_other_half_is_found(text: str) -> None:
-    assert OtherHalves([("call_1", "tool_use"), ("call_3", "tool_use")])(text.encode())
+    other = OtherHalves([("call_1", "tool_use"), ("call_3", "tool_use")])
+    assert list(other([text.encode()])) == [0]
+    assert list(other([b"{}", text.encode(), json.dumps(CALL).encode()])) == [1]
 
 
 OTHERS = {
@@ -41,7 +43,7 @@ OTHERS = {
 
 @pytest.mark.parametrize("text", OTHERS.values(), ids=OTHERS)
 def test_nothing_else_is_found(text: str) -> None:
-    assert not OtherHalves([("call_1", "tool_use")])(text.encode())
+    assert not list(OtherHalves([("call_1", "tool_use")])([text.encode(), text.encode()]))
 
 
 @pytest.mark.parametrize("id", ["a/b", 'say "hi"', "back\\slash", "会话", "", "tab\t", "\ud83d"])
@@ -53,4 +55,4 @@ def test_ids_that_may_be_written_in_several_ways(id: str) -> None:
     for text in texts:
         message_bytes = text.encode("utf-8", "surrogatepass")
         assert list(tool_blocks(message_bytes)) == [("tool_use", id)]
-        assert other(message_bytes)
+        assert list(other([b"{}", message_bytes])) == [1]

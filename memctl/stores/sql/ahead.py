@@ -18,6 +18,8 @@ async def ahead(
     try:
         while rows := await coming:
             coming = asyncio.create_task(fetch())
+            # The database is asked now, not when those who use these rows wait for the next.
+            await asyncio.sleep(0)
             yield rows
             del rows
     finally:

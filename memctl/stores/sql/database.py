@@ -221,11 +221,8 @@ class SqlDatabase(SqlDialect):
     def picked(
         self, connection: AsyncConnection, memories: Condition, messages: Condition
     ) -> AsyncIterator[Sequence[Any]]:
-        """The rows of ``ordered`` for all messages of ``memories``, in partitions.
-
-        ``LEFT_OUT`` stands for the texts of those that are not among ``messages``.
-        """
-        sql = self.ordered(memories.sql, among=messages)
+        """The rows of ``ordered_among`` for ``messages`` of ``memories``, in partitions."""
+        sql = self.ordered_among(memories.sql, messages)
         return self.rows(connection, sql, {**memories.values, **messages.values})
 
     def unsorted(

@@ -23,10 +23,10 @@ SMALL_BYTES = 64 * 1024
 """Larger messages are fetched one by one: drivers fetch rows by number, whatever their size."""
 
 
-LEFT_OUT = b"0"
-"""What stands for a message that is not asked for: no message is a number."""
-
 ALWAYS, NEVER = "1 = 1", "1 = 0"
+
+
+_COLUMNS = "session_id, owner, id, position, payload, marks"
 
 
 class Condition(NamedTuple):
@@ -53,8 +53,6 @@ class SqlDialect(Store):
     """An aggregate that gives the marks of a message as a JSON array."""
     payload: ClassVar[str] = "m.msg"
     """The message as text or bytes."""
-    left_out: ClassVar[str] = f"'{LEFT_OUT.decode()}'"
-    """The same of ``LEFT_OUT``."""
     row_columns: ClassVar[str] = "id"
     """What identifies a row of ``message``."""
     row_lock: ClassVar[str] = ""
@@ -65,6 +63,8 @@ class SqlDialect(Store):
     """The key of the temporary table of moves, where it must be made with the table."""
     apart: ClassVar[str] = ""
     """SQL at the end of an inner SELECT that keeps the database from mixing it with the outer."""
+    beforehand: ClassVar[str] = ""
+    """SQL at the end of an inner SELECT whose columns are worked out before they are sorted."""
     stub_cast: ClassVar[str] = "{}"
     """SQL that makes a value of the type of ``message.msg`` of a text."""
 
@@ -177,32 +177,46 @@ class SqlDialect(Store):
         """SQL that tells whether ``of_messages`` is true of a row, and what is joined for that."""
         return messages.sql, ""
 
-    def ordered(
-        self, condition: str, *, outline: bool = False, among: Condition | None = None
-    ) -> str:
+    def ordered(self, condition: str, *, outline: bool = False) -> str:
         """The statement that reads messages, memory after memory, in order.
 
         Its columns are the session, the user, the row id, the index, the message and its marks as a
-        JSON array.  An ``outline`` has NULL for every message; ``LEFT_OUT`` stands for those that
-        are not ``among`` some.
+        JSON array.  An ``outline`` has NULL for every message.
         """
         marks, joined = self.marks()
         payload = "NULL" if outline else self.small_payload()
-        if among is not None:
-            wanted, more = self.told(among)
-            payload = f"CASE WHEN {wanted} THEN {payload} ELSE {self.left_out} END"
-            joined = f"{joined} {more}"
-        columns = (
-            f"{self.sortable('m.session_id')} AS session_id, {self.sortable(self.user)} AS owner, "
-            f"{self.sortable('m.id')} AS id, {self.index} AS position, "
-            f"{payload} AS payload, {marks} AS marks"
-        )
-        order = ", ".join(self.exact(name) for name in ("session_id", "owner"))
         return (
-            f"SELECT session_id, owner, id, position, payload, marks FROM ("
-            f"SELECT {columns} FROM {self.source()} {joined} WHERE {condition}) AS found "
-            f"ORDER BY {order}, position, {self.exact('id')}"
+            f"SELECT {_COLUMNS} FROM ("
+            f"SELECT {self._keys()}, {payload} AS payload, {marks} AS marks "
+            f"FROM {self.source()} {joined} WHERE {condition}) AS found "
+            f"ORDER BY {self._memory()}, position, {self.exact('id')}"
         )
+
+    def ordered_among(self, condition: str, messages: Condition) -> str:
+        """What ``ordered`` reads, ``messages`` alone.
+
+        One more column is the row id of the message before, whether that is one of them or not.
+        """
+        marks, joined = self.marks()
+        wanted, more = self.told(messages)
+        payload = f"CASE WHEN {wanted} THEN {self.small_payload()} END"
+        order = f"position, {self.exact('id')}"
+        return (
+            f"SELECT {_COLUMNS}, behind FROM (SELECT {_COLUMNS}, wanted, "
+            f"LAG(id) OVER (PARTITION BY {self._memory()} ORDER BY {order}) AS behind FROM ("
+            f"SELECT {self._keys()}, {payload} AS payload, {marks} AS marks, {wanted} AS wanted "
+            f"FROM {self.source()} {joined} {more} WHERE {condition} {self.beforehand}) AS found"
+            f") AS placed WHERE wanted ORDER BY {self._memory()}, {order}"
+        )
+
+    def _keys(self) -> str:
+        return (
+            f"{self.sortable('m.session_id')} AS session_id, {self.sortable(self.user)} AS owner, "
+            f"{self.sortable('m.id')} AS id, {self.index} AS position"
+        )
+
+    def _memory(self) -> str:
+        return ", ".join(self.exact(name) for name in ("session_id", "owner"))
 
     def loose(self, condition: str, more: str = "NULL") -> str:
         """The statement that reads messages in any order, by a condition on ``m`` alone.

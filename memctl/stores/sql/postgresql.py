@@ -18,7 +18,7 @@ from memctl.location import Location
 from memctl.store import Capability
 from memctl.stores.sql.ahead import ahead
 from memctl.stores.sql.database import FETCH_ROWS, first_line
-from memctl.stores.sql.dialect import LEFT_OUT, SMALL_BYTES, Condition
+from memctl.stores.sql.dialect import SMALL_BYTES, Condition
 from memctl.stores.sql.huge import CHUNK_BYTES, HUGE_BYTES
 from memctl.stores.sql.lock import PostgresqlLock
 from memctl.stores.sql.server import SqlServerStore
@@ -64,8 +64,9 @@ class PostgresqlStore(SqlServerStore):
     mark_list = "CAST(json_agg(k.mark) AS TEXT)"
     row_lock = "FOR UPDATE"
     joined_lock = "FOR UPDATE OF m"
+    # It would sort all messages with their texts, and leave out most of them afterwards.
+    beforehand = "OFFSET 0"
     stub_cast = "CAST(CAST({} AS TEXT) AS json)"
-    left_out = f"CAST('{LEFT_OUT.decode()}' AS json)"
     driver_errors = (
         *(asyncpg.PostgresError, asyncpg.InterfaceError, asyncpg.InternalClientError),
         UnicodeEncodeError,

@@ -20,24 +20,26 @@ from memctl.model import Entry, Memory, MemoryKey, Page
 from memctl.selection import Selection
 from memctl.store import PAGE_BYTES, PAGE_ENTRIES
 from memctl.stores.sql.database import SqlDatabase
-from memctl.stores.sql.dialect import LEFT_OUT, MAX_PUSHED_VALUES, NEVER, Condition
+from memctl.stores.sql.dialect import MAX_PUSHED_VALUES, NEVER, Condition
 from memctl.streams import closing
 
 _SESSION_AND_USER = itemgetter(0, 1)
 _PAYLOAD = itemgetter(4)
+_OF_MESSAGE = itemgetter(2, 3, 4, 5)
+_BEFORE = itemgetter(6)
 _FEW = 10_000
 """More messages than these may be of any memory: all are gone through at once."""
 
 
-class Texts(Enum):
-    """Of which messages the texts are read; the others come without."""
+class Form(Enum):
+    """What is read of the messages."""
 
-    ALL = auto()
-    """Of all that may be selected; only these messages come."""
-    CHOSEN = auto()
-    """Of those that may be selected, with all others of the memories."""
-    NONE = auto()
-    """Of none; all messages of the memories come."""
+    WHOLE = auto()
+    """All of those that may be selected."""
+    PLACED = auto()
+    """The same, and what each of them stands behind."""
+    OUTLINE = auto()
+    """Of all messages of the memories all but the texts."""
 
 
 class SqlReader:
@@ -47,11 +49,11 @@ class SqlReader:
     millions.
     """
 
-    def __init__(self, store: SqlDatabase, where: Selection, texts: Texts = Texts.ALL) -> None:
+    def __init__(self, store: SqlDatabase, where: Selection, form: Form = Form.WHOLE) -> None:
         self._store = store
         self._where = where
-        self._texts = texts
-        self._outline = texts is Texts.NONE
+        self._form = form
+        self._outline = form is Form.OUTLINE
 
     async def pages(self) -> AsyncIterator[Page]:
         """Pages of the memories, those without messages at the end."""
@@ -90,12 +92,12 @@ class SqlReader:
                         if cutter is None or cutter.key != key:
                             if cutter and cutter.entries:
                                 yield cutter.last()
-                            cutter = _Cutter(key)
+                            cutter = _Cutter(key, placed=self._form is Form.PLACED)
                         elif alone:
                             while cutter.full(going_on=True):
                                 yield cutter.next()
                         if self._where.has_key(key):
-                            cutter.add(await self._entries(aside, key, list(found)))
+                            cutter.add(*await self._placed(aside, key, list(found)))
                             while cutter.full():
                                 yield cutter.next()
         if cutter and cutter.entries:
@@ -103,13 +105,13 @@ class SqlReader:
 
     async def _rows(self, connection: AsyncConnection) -> AsyncIterator[Sequence[Any]]:
         store, where = self._store, self._where
-        match self._texts:
-            case Texts.ALL:
+        match self._form:
+            case Form.WHOLE:
                 return store.sorted(connection, store.conditions(where))
-            case Texts.CHOSEN:
+            case Form.PLACED:
                 memories = await self._few(connection) or store.of_memories(where)
                 return store.picked(connection, memories, store.of_messages(where))
-            case Texts.NONE:
+            case Form.OUTLINE:
                 condition, values = store.of_memories(where)
                 statement = store.ordered(condition, outline=True)
                 return store.rows(connection, statement, values, PAGE_ENTRIES)
@@ -130,11 +132,22 @@ class SqlReader:
             return None
         return store.of_memories(replace(where, sessions=sessions))
 
+    async def _placed(
+        self, aside: AsyncConnection, key: MemoryKey, rows: Sequence[Any]
+    ) -> tuple[list[Entry], list[str | None]]:
+        """Rows of one memory as entries, with the ids of the messages before them if asked for."""
+        entries = await self._entries(aside, key, rows)
+        if self._form is not Form.PLACED or not entries:
+            return entries, []
+        start = f"{key.user}-{key.session}-"
+        before = map(_BEFORE, rows)
+        return entries, [row_id and await self._name(aside, start, row_id) for row_id in before]
+
     async def _entries(
         self, aside: AsyncConnection, key: MemoryKey, rows: Sequence[Any]
     ) -> list[Entry]:
         """Rows of one memory as entries; a large message comes alone, if it is still there."""
-        _, _, row_ids, indexes, messages, marks = zip(*rows, strict=True)
+        row_ids, indexes, messages, marks = zip(*map(_OF_MESSAGE, rows), strict=True)
         if self._outline:
             messages = (b"",) * len(rows)
         elif messages[0] is None:
@@ -155,11 +168,13 @@ class SqlReader:
         labels = [_labels(found) if found else () for found in marks]
         return list(map(Entry, names, messages, labels, indexes))
 
-    async def _name(self, aside: AsyncConnection, start: str, row_id: str, message: bytes) -> str:
+    async def _name(
+        self, aside: AsyncConnection, start: str, row_id: str, message: bytes = b""
+    ) -> str:
         """The message id, which only the message tells where the row id is of another form."""
         if row_id.startswith(start):
             return row_id.removeprefix(start)
-        if not message or message == LEFT_OUT:
+        if not message:
             message = codec.utf8(await self._store.fetch(aside, row_id))
         if not message:  # deleted meanwhile
             return row_id
@@ -181,18 +196,27 @@ def _labels(marks: str | bytes) -> tuple[str, ...]:
 class _Cutter:
     """Cuts the messages of one memory into pages."""
 
-    def __init__(self, key: MemoryKey) -> None:
+    def __init__(self, key: MemoryKey, *, placed: bool) -> None:
         self.key = key
         self.entries: list[Entry] = []
         self._memory = Memory(key)
         self._offset = 0
         self._sizes: list[int] = []
         self._count = PAGE_ENTRIES
+        self._after: list[str | None] | None = [] if placed else None
+        self._newest: tuple[str | None, str | None] = None, None
+        """The id of the last message, and what it stands behind."""
 
-    def add(self, entries: list[Entry]) -> None:
-        """The memory goes on."""
+    def add(self, entries: list[Entry], before: Sequence[str | None]) -> None:
+        """The memory goes on; ``before`` are the messages before the entries, if asked for."""
         self.entries += entries
         self._sizes += [len(entry.message) for entry in entries]
+        if self._after is not None:
+            for entry, id in zip(entries, before, strict=True):
+                newest, behind = self._newest
+                behind = behind if id == newest else id
+                self._after.append(behind)
+                self._newest = entry.id, behind
 
     def full(self, *, going_on: bool = False) -> bool:
         """Whether a page is ready that is not the last; ``going_on`` when more is to be added."""
@@ -204,11 +228,15 @@ class _Cutter:
 
     def next(self) -> Page:
         """The page that is ready."""
-        page = Page(self._memory, self.entries[: self._count], self._offset, last=False)
-        del self.entries[: self._count], self._sizes[: self._count]
-        self._offset += self._count
+        count = self._count
+        after = None if self._after is None else self._after[:count]
+        page = Page(self._memory, self.entries[:count], self._offset, last=False, after=after)
+        del self.entries[:count], self._sizes[:count]
+        if self._after is not None:
+            del self._after[:count]
+        self._offset += count
         return page
 
     def last(self) -> Page:
         """The end of the memory."""
-        return Page(self._memory, self.entries, self._offset, last=True)
+        return Page(self._memory, self.entries, self._offset, last=True, after=self._after)

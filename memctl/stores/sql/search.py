@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterator, Sequence
-from typing import Any
+from collections.abc import AsyncIterator
 
 from memctl import codec
 from memctl.model import Entry, MemoryKey
@@ -27,22 +26,23 @@ async def search(
         condition = store.of_sessions(where)
         async with closing(store.unsorted(connection, condition)) as partitions:
             async for rows in partitions:
-                found = [one for one in _texts(rows) if matches(one[1])]
-                for row_id, message, _ in rows:
+                small = [row for row in rows if row[1] is not None]
+                texts = _utf8([message for _, message, _ in small])
+                found = [(small[place][0], texts[place]) for place in matches(texts)]
+                for row_id, message, _ in rows if len(small) < len(rows) else ():
                     if message is None:
                         text = codec.utf8(await store.fetch(aside, row_id))
-                        found += [(row_id, text)] if matches(text) else []
+                        found += [(row_id, text) for _ in matches([text])]
                 for key, entry in await _owned(store, found) if found else ():
                     if where.has_key(key):
                         yield key, entry
 
 
-def _texts(rows: Sequence[Any]) -> Iterator[Found]:
-    for row_id, message, _ in rows:
-        if isinstance(message, str):
-            yield row_id, message.encode("utf-8", "surrogatepass")
-        elif message is not None:
-            yield row_id, codec.utf8(message)
+def _utf8(texts: list[str | bytes]) -> list[bytes]:
+    found = [
+        text.encode("utf-8", "surrogatepass") if isinstance(text, str) else text for text in texts
+    ]
+    return found if all(map(bytes.isascii, found)) else list(map(codec.utf8, found))
 
 
 async def _owned(store: SqlDatabase, found: list[Found]) -> list[tuple[MemoryKey, Entry]]:

@@ -6,6 +6,7 @@ import asyncio
 import sqlite3
 import threading
 from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -26,7 +27,7 @@ from memctl.stores._locks import FileLock
 from memctl.stores.sql.ahead import ahead
 from memctl.stores.sql.aside import LARGE_BYTES, Aside
 from memctl.stores.sql.database import FETCH_ROWS, first_line
-from memctl.stores.sql.dialect import ALWAYS, LEFT_OUT, Condition
+from memctl.stores.sql.dialect import ALWAYS, Condition
 from memctl.stores.sql.huge import CHUNK_BYTES, HUGE_BYTES
 from memctl.stores.sql.recovery import HINT, recover
 from memctl.stores.sql.store import SqlStore
@@ -49,7 +50,6 @@ class SqliteStore(SqlStore):
     kind = "sqlite"
     mark_list = "json_group_array(k.mark)"
     payload = "CAST(m.msg AS BLOB)"
-    left_out = f"CAST('{LEFT_OUT.decode()}' AS BLOB)"
     row_columns = "rowid, id"
     # Without it SQLite groups the messages themselves and looks into them afterwards.
     apart = "LIMIT -1"
@@ -184,23 +184,26 @@ class SqliteStore(SqlStore):
         await driver.commit()
         marks = "FROM temp.marked k WHERE k.msg_id = o.id"
         marked = f"EXISTS (SELECT 1 {marks} AND k.mark IN :marks)" if values else ALWAYS
-        text = self.small_payload()
-        text = f"SELECT {text} FROM message m WHERE m.id = o.id"
-        statement, bound = self.plain(
-            "WITH o AS (SELECT rowid AS place, * FROM temp.sorted WHERE rowid > :low "
-            "AND rowid <= :high) SELECT o.session_id, o.owner, o.id, o.position, "
-            f"CASE WHEN o.named AND {marked} THEN ({text}) ELSE {self.left_out} END, "
-            f"(SELECT {self.mark_list} {marks}) FROM o ORDER BY o.place",
-            {"low": 0, "high": 0, **values},
+        text = f"SELECT {self.small_payload()} FROM message m WHERE m.id = o.id"
+        before = (
+            "SELECT p.id FROM temp.sorted p WHERE p.rowid = o.rowid - 1 "
+            "AND p.session_id = o.session_id AND p.owner = o.owner"
         )
-        _, _, *others = bound
+        statement, bound = self.plain(
+            f"SELECT o.session_id, o.owner, o.id, o.position, ({text}), "
+            f"(SELECT {self.mark_list} {marks}), ({before}), o.rowid FROM temp.sorted o "
+            f"WHERE o.rowid > :low AND o.named AND {marked} "
+            f"ORDER BY o.rowid LIMIT {FETCH_ROWS}",
+            {"low": 0, **values},
+        )
+        _, *others = bound
         low = 0
 
         async def fetch() -> Sequence[Any]:
             nonlocal low
-            low += FETCH_ROWS
-            values = (low - FETCH_ROWS, low, *others)
-            return list(await driver.execute_fetchall(statement, values))
+            rows = list(await driver.execute_fetchall(statement, (low, *others)))
+            low = rows[-1][-1] if rows else low
+            return rows
 
         async with closing(ahead(fetch)) as partitions:
             async for rows in partitions:
@@ -296,6 +299,23 @@ class SqliteStore(SqlStore):
 
     def is_repeat(self, error: BaseException) -> bool:
         return getattr(error, "sqlite_errorcode", None) in _REPEATS
+
+    @asynccontextmanager
+    async def connected(self) -> AsyncIterator[AsyncConnection]:
+        # One journal for all transactions: each would make it and remove it.  What a killed run
+        # leaves of it SQLite removes with the next transaction of anybody.
+        async with super().connected() as connection:
+            driver = await _driver(connection)
+            async with driver.execute("PRAGMA journal_mode") as cursor:
+                journal = await cursor.fetchone()
+            if journal == ("delete",):
+                await driver.execute("PRAGMA journal_mode = PERSIST")
+            try:
+                yield connection
+            finally:
+                if journal == ("delete",):
+                    with suppress(sqlite3.Error):  # somebody uses the file, and removes it then
+                        await driver.execute("PRAGMA journal_mode = DELETE")
 
     async def begin_read(self, connection: AsyncConnection) -> None:
         await connection.exec_driver_sql("BEGIN")
