@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import sys
 import tempfile
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable, Coroutine
 from contextlib import ExitStack
 from pathlib import Path
+from typing import Any
 
 from memctl.commands._context import Run
 from memctl.commands._record import record
@@ -26,12 +27,12 @@ from memctl.output.numbers import count as count_of
 from memctl.output.terminal import Output
 from memctl.registry import make_store
 from memctl.selection import Selection
-from memctl.store import Store
-from memctl.streams import closing
+from memctl.store import Capability, Store
+from memctl.streams import closing, together
 
 Approve = Callable[[ChangeOutcome], bool]
 """Asks whether to go on with what is planned; may raise instead."""
-Check = Callable[[Store], Awaitable[None]]
+Check = Callable[[Store], Coroutine[Any, Any, None]]
 """Looks at the store when the plan is made; may raise."""
 
 
@@ -59,6 +60,7 @@ class Changing:
         self._stop = Stop()
         self._planner: Planner | None = None
         self._check: Check | None = None
+        self._look_on: Check | None = None
 
     @property
     def record(self) -> runs.Run:
@@ -70,15 +72,19 @@ class Changing:
         planner: Planner,
         approve: Approve,
         check: Check | None = None,
+        look_on: Check | None = None,
         *,
         asks: bool = False,
     ) -> None:
         """Plans, asks, and does it; ``check`` is awaited with the store between the first two.
 
+        So is ``look_on``, which may as well look while the plan is carried out: it does where
+        nobody wants to know before, and the store takes two at once.
+
         Raises:
             MemctlError: see the operations.
         """
-        self._planner, self._check = planner, check
+        self._planner, self._check, self._look_on = planner, check, look_on
         self._run(approve, asks=asks)
 
     def _run(self, approve: Approve, *, asks: bool) -> None:
@@ -140,8 +146,13 @@ class Changing:
     async def _at_once(self, journal: Journal, approve: Approve) -> None:
         async with opened(make_store(self._location, change=True), self._output) as store:
             await store.lock(holder())
-            if await self._look(store, journal) and approve(self._outcome):
-                await self._apply(store, journal)
+            later = self._look_on if Capability.PARALLEL in store.capabilities else None
+            if later is not None:
+                self._look_on = None
+            if not await self._look(store, journal) or not approve(self._outcome):
+                return
+            work = self._apply(store, journal)
+            await (together(work, later(store)) if later is not None else work)
 
     async def _plan(self, journal: Journal | None) -> bool:
         change = journal is not None
@@ -161,8 +172,9 @@ class Changing:
                 something = await plan(edits, journal, report, progress)
         if not something:
             await self._refuse_absent(store)
-        if self._check is not None:
-            await self._check(store)
+        for check in (self._check, self._look_on):
+            if check is not None:
+                await check(store)
         return something
 
     async def _refuse_absent(self, store: Store) -> None:

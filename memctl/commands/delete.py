@@ -97,15 +97,16 @@ def delete(
     allowed: list[float] = []
 
     async def check(opened: Store) -> None:
-        number = await count_parted(opened, parted)
-        if number:
+        if limit is not None:
+            allowed.append(await _allowed(opened, where, *limit))
+
+    async def look_on(opened: Store) -> None:
+        if number := await count_parted(opened, parted):
             outcome.more["parted_tool_calls"] = number
             output.warn(
                 f"the selection parts {count(number, 'tool call')} from the result, or the "
                 "reverse: --keep-tool-pairs leaves them, --with-tool-pairs takes both"
             )
-        if limit is not None:
-            allowed.append(await _allowed(opened, where, *limit))
 
     def approve(planned: ChangeOutcome) -> bool:
         number = planned.changes.planned.deleted
@@ -122,6 +123,7 @@ def delete(
         lambda opened, some: deletions(opened, some, pairs, parted),
         approve,
         check,
+        look_on,
         asks=not yes and at_terminal(),
     )
 

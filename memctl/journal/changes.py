@@ -19,7 +19,7 @@ first line: when such a run is killed, what it left (NAME.part) can be read as f
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
@@ -39,6 +39,9 @@ _LEVEL = 1
 _BLOCK = 1024 * 1024
 _PAGE_CHANGES = 1000
 _PAGE_BYTES = 2 * 1024 * 1024
+
+_Make = Callable[[dict[str, Any], bytes], Change]
+"""Makes a change of its record and its message."""
 
 
 class ChangesWriter:
@@ -132,8 +135,10 @@ class ChangesWriter:
                 self._file.close()
 
 
-def read_changes(path: Path, *, messages: bool = True) -> Iterator[Edit]:
+def read_changes(path: Path, *, messages: bool = True, leaving: bool = True) -> Iterator[Edit]:
     """The edits, in pages, as they were written; without ``messages`` these are empty.
+
+    Without ``leaving`` those that go are, and where they stood is left out: so much a store needs.
 
     Raises:
         BadData: the file is not whole, or something else.
@@ -142,7 +147,8 @@ def read_changes(path: Path, *, messages: bool = True) -> Iterator[Edit]:
     unfinished = path.name.endswith(UNFINISHED)
     with refusals(path), path.open("rb") as file:
         try:
-            yield from _edits(_lines(file), messages=messages, unfinished=unfinished)
+            make = _change if messages and leaving else _stored if messages else _bare
+            yield from _edits(_lines(file), make, unfinished=unfinished)
         except (ValueError, KeyError, TypeError, zstandard.ZstdError) as error:
             raise BadData(
                 f"{path} is cut off or damaged: {error}", "what it was to put back is not known"
@@ -173,7 +179,7 @@ def is_growing(path: Path) -> bool:
     return isinstance(header, dict) and bool(header.get("growing"))
 
 
-def _edits(lines: Iterator[bytes], *, messages: bool, unfinished: bool) -> Iterator[Edit]:
+def _edits(lines: Iterator[bytes], make: _Make, *, unfinished: bool) -> Iterator[Edit]:
     header = codec.loads(next(lines, b"null"))
     if not isinstance(header, dict) or header.get("memctl") != "changes":
         raise ValueError("it is no file of changes")
@@ -182,14 +188,15 @@ def _edits(lines: Iterator[bytes], *, messages: bool, unfinished: bool) -> Itera
     page: _Page | None = None
     memories = changes = 0
     for line in lines:
-        record = codec.loads(line)
-        if "change" in record and page is not None:
-            text = next(lines, None) if record["change"].get("message") else b""
+        record = codec.outline(line)
+        change = record.get("change")
+        if change is not None and page is not None:
+            text = next(lines, None) if change.get("message") else b""
             if text is None:
                 break
             if page.full:
                 yield page.take(last=False)
-            page.add(_change(record["change"], text if messages else b""))
+            page.add(make(change, text))
             changes += 1
             continue
         if page is not None:
@@ -267,6 +274,16 @@ def _change(record: dict[str, Any], message: bytes) -> Change:
         record.get("after"),
         record.get("index"),
     )
+
+
+def _bare(record: dict[str, Any], message: bytes) -> Change:  # noqa: ARG001
+    return _change(record, b"")
+
+
+def _stored(record: dict[str, Any], message: bytes) -> Change:
+    if record["new"] is not None:
+        return _change(record, message)
+    return Change(record["id"], _marks(record["old"]), None, b"", None, record.get("index"))
 
 
 def _marks(marks: list[str] | None) -> tuple[str, ...] | None:

@@ -18,7 +18,6 @@ from contextlib import suppress
 from dataclasses import asdict, dataclass, field, fields
 from datetime import datetime
 from pathlib import Path
-from typing import Any
 
 from memctl.errors import BadData, NotFound, Unavailable
 from memctl.journal import mends
@@ -108,8 +107,7 @@ class Journal:
 
     def edits(self) -> Iterator[Edit]:
         """What the last finished file of changes says, without messages that go."""
-        for edit in read_changes(_part(self.folder, self._parts)):
-            yield _without_leaving(edit)
+        return read_changes(_part(self.folder, self._parts), leaving=False)
 
     def end(self, outcome: str) -> None:
         """Notes how the run ended.
@@ -269,15 +267,6 @@ def _about(folder: Path) -> tuple[int, float]:
         for path in folder.iterdir():
             size += path.stat().st_size
     return size, changed
-
-
-def _without_leaving(edit: Edit) -> Edit:
-    """The edit as a store needs it: the text of a message that goes is only for the undo."""
-    changes: list[Any] = [
-        change._replace(message=b"", after=None) if change.new is None else change
-        for change in edit.changes
-    ]
-    return Edit(edit.memory, changes, edit.offset, edit.last, edit.summary)
 
 
 def _now() -> str:

@@ -99,14 +99,15 @@ async def count_parted(store: Store, parted: Parted) -> int:
     Raises:
         MemctlError: as ``Store.read``.
     """
-    if not parted.unsure:
+    unsure = dict(parted.unsure)  # what is planned anew meanwhile is not counted again
+    if not unsure:
         return parted.number
     there: set[tuple[MemoryKey, str]] = set()
-    others = OtherHalves(half for halves in parted.unsure.values() for half in halves.items())
-    found = store.search(Selection(keys=frozenset(parted.unsure)), others)
+    others = OtherHalves(half for halves in unsure.values() for half in halves.items())
+    found = store.search(Selection(keys=frozenset(unsure)), others)
     async with closing(found) as entries:
         async for key, entry in entries:
-            halves = parted.unsure[key]
+            halves = unsure[key]
             for kind, id in tool_blocks(entry.message):
                 if halves.get(id, kind) != kind:
                     there.add((key, id))
