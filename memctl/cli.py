@@ -139,6 +139,7 @@ class Memctl(TyperGroup):
             raise
         except Exception as error:
             if type(error).__module__.startswith("typer"):
+                _tell_place(ctx, error)
                 _log_usage(ctx, error)
                 raise
             _output(ctx).fail(_unforeseen(error), ctx.invoked_subcommand)
@@ -185,6 +186,14 @@ def _tell(ctx: Any, end: BaseException | None) -> None:
     cause = None if end is None else end.__cause__
     error = cause if isinstance(cause, MemctlError) else None
     run.monitoring.tell(run.output, ctx.invoked_subcommand, run.store, code, error)
+
+
+def _tell_place(ctx: Any, error: Any) -> None:
+    """Tells where an option of memctl itself goes that was given to a command."""
+    name = getattr(error, "option_name", None)
+    if any(name in option.opts for option in ctx.command.params):
+        error.message += f": it goes before the command, as in memctl {name} ..."
+        error.possibilities = None
 
 
 def _log_usage(ctx: Any, error: Any) -> None:

@@ -76,3 +76,11 @@ def test_the_kinds_of_store(run: Run) -> None:
     assert "summaries" in found["archive"]["capabilities"]
     assert found["redis"]["capabilities"] == ["ttl", "parallel"]
     assert "RedisMemory" in run("stores").stdout
+
+
+@pytest.mark.parametrize("option", ["--ping", "-v"])
+def test_an_option_of_memctl_behind_the_command_is_told_its_place(run: Run, option: str) -> None:
+    result = run("inspect", "agents.db", option, "x")
+    assert result.exit_code == 2
+    words = " ".join(result.stderr.replace("│", " ").split())
+    assert f"it goes before the command, as in memctl {option} ..." in words
