@@ -186,17 +186,17 @@ class SqliteStore(SqlStore):
         marked = f"EXISTS (SELECT 1 {marks} AND k.mark IN :marks)" if values else ALWAYS
         text = f"SELECT {self.small_payload()} FROM message m WHERE m.id = o.id"
         before = (
-            "SELECT p.id FROM temp.sorted p WHERE p.rowid = o.rowid - 1 "
+            "SELECT p.id FROM temp.sorted p WHERE p.rowid = o.place - 1 "
             "AND p.session_id = o.session_id AND p.owner = o.owner"
         )
         statement, bound = self.plain(
+            "WITH o AS (SELECT rowid AS place, * FROM temp.sorted WHERE rowid > :low AND named) "
             f"SELECT o.session_id, o.owner, o.id, o.position, ({text}), "
-            f"(SELECT {self.mark_list} {marks}), ({before}), o.rowid FROM temp.sorted o "
-            f"WHERE o.rowid > :low AND o.named AND {marked} "
-            f"ORDER BY o.rowid LIMIT {FETCH_ROWS}",
+            f"(SELECT {self.mark_list} {marks}), ({before}), o.place FROM o WHERE {marked} "
+            f"ORDER BY o.place LIMIT {FETCH_ROWS}",
             {"low": 0, **values},
         )
-        _, *others = bound
+        _, *others = bound  # that of low is the first
         low = 0
 
         async def fetch() -> Sequence[Any]:
