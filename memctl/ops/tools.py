@@ -74,7 +74,9 @@ class OtherHalves:
 
     def _suspects(self, messages: Sequence[bytes]) -> list[int]:
         """The places of those that may have one, by what stands in their texts."""
-        escaped = [at for at, text in enumerate(messages) if _ESCAPED in text]
+        # One byte is found much faster than several, and most texts have none such.
+        slashed = [at for at, text in enumerate(messages) if b"\\" in text]
+        escaped = [at for at in slashed if _ESCAPED in messages[at]]
         found: set[int] = set()
         if any(map(_ESCAPED_ASCII.search, _joined([messages[at] for at in escaped]))):
             found.update(at for at in escaped if _ESCAPED_ASCII.search(messages[at]))
