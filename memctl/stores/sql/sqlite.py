@@ -306,10 +306,11 @@ class SqliteStore(SqlStore):
         # leaves of it SQLite removes with the next transaction of anybody.
         async with super().connected() as connection:
             driver = await _driver(connection)
-            async with driver.execute("PRAGMA journal_mode") as cursor:
-                journal = await cursor.fetchone()
-            if journal == ("delete",):
-                await driver.execute("PRAGMA journal_mode = PERSIST")
+            with self.errors():
+                async with driver.execute("PRAGMA journal_mode") as cursor:
+                    journal = await cursor.fetchone()
+                if journal == ("delete",):
+                    await driver.execute("PRAGMA journal_mode = PERSIST")
             try:
                 yield connection
             finally:
