@@ -36,6 +36,10 @@ Check = Callable[[Store], Coroutine[Any, Any, None]]
 """Looks at the store when the plan is made; may raise."""
 
 
+async def _nothing(store: Store) -> None:
+    """Looks at nothing."""
+
+
 class Changing:
     """One such run."""
 
@@ -60,7 +64,7 @@ class Changing:
         self._stop = Stop()
         self._planner: Planner | None = None
         self._check: Check | None = None
-        self._look_on: Check | None = None
+        self._look_on: Check = _nothing
 
     @property
     def record(self) -> runs.Run:
@@ -72,7 +76,7 @@ class Changing:
         planner: Planner,
         approve: Approve,
         check: Check | None = None,
-        look_on: Check | None = None,
+        look_on: Check = _nothing,
         *,
         asks: bool = False,
     ) -> None:
@@ -146,18 +150,20 @@ class Changing:
     async def _at_once(self, journal: Journal, approve: Approve) -> None:
         async with opened(make_store(self._location, change=True), self._output) as store:
             await store.lock(holder())
-            later = self._look_on if Capability.PARALLEL in store.capabilities else None
-            if later is not None:
-                self._look_on = None
-            if not await self._look(store, journal) or not approve(self._outcome):
-                return
-            work = self._apply(store, journal)
-            await (together(work, later(store)) if later is not None else work)
+            beside = Capability.PARALLEL in store.capabilities
+            something = await self._look(store, journal)
+            if not beside:
+                await self._look_on(store)
+            if something and approve(self._outcome):
+                work = self._apply(store, journal)
+                await (together(work, self._look_on(store)) if beside else work)
 
     async def _plan(self, journal: Journal | None) -> bool:
         change = journal is not None
         async with opened(make_store(self._location, change=change), self._output) as store:
-            return await self._look(store, journal)
+            something = await self._look(store, journal)
+            await self._look_on(store)
+            return something
 
     async def _look(self, store: Store, journal: Journal | None) -> bool:
         """Plans; False where nothing is to be done."""
@@ -172,9 +178,8 @@ class Changing:
                 something = await plan(edits, journal, report, progress)
         if not something:
             await self._refuse_absent(store)
-        for check in (self._check, self._look_on):
-            if check is not None:
-                await check(store)
+        if self._check is not None:
+            await self._check(store)
         return something
 
     async def _refuse_absent(self, store: Store) -> None:

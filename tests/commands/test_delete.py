@@ -144,7 +144,7 @@ CALLS = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize("name", ["sqlite", "redis", "sessions", "archive"])
+@pytest.mark.parametrize("name", ["sqlite", "postgresql", "mysql", "redis", "sessions", "archive"])
 def test_a_tool_call_and_its_result(run: Run, one: Callable[[str], Place], name: str) -> None:
     place = one(name)
     key, other = place.keys(2)
@@ -159,7 +159,7 @@ def test_a_tool_call_and_its_result(run: Run, one: Callable[[str], Place], name:
         assert ids(place, key) == left, options
         assert found.get("parted_tool_calls", 0) == parted
         assert any("--keep-tool-pairs" in text for text in found["warnings"]) == bool(parted)
-        assert run("undo", found["run"]).exit_code == 0
+        assert run("undo", found["run"], "--store", place.text).exit_code == 0
         assert ids(place, key) == [one.id for one in CALLS]
     fails(run(*chosen, "--keep-tool-pairs", "--with-tool-pairs"), 2, "do not go together")
 

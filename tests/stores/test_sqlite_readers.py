@@ -179,3 +179,24 @@ async def test_who_searches_hinders_nobody(path: Path, monkeypatch: pytest.Monke
             found.append(key)
     assert seen == 2 * MESSAGES + 1
     assert found == [KEYS[0], KEYS[1], KEYS[1], KEYS[1]]
+
+
+@pytest.mark.parametrize("mode", ["delete", "wal"])
+async def test_the_transactions_of_a_run_share_a_journal(path: Path, mode: str) -> None:
+    """Which goes with the run; how the file is written otherwise is its owner's business."""
+    with agent(path) as database:
+        database.execute(f"PRAGMA journal_mode = {mode}")
+    async with make_store(parse(str(path)), change=True) as store:
+        assert isinstance(store, sqlite.SqliteStore)
+        async with store.connected() as connection:
+            for _ in range(2):
+                async with store.transaction(connection):
+                    await connection.exec_driver_sql('UPDATE message SET "index" = "index" + 1')
+                assert has_journal(path) == (mode == "delete")
+    assert not has_journal(path)
+    with agent(path) as database:
+        assert database.execute("PRAGMA journal_mode").fetchone() == (mode,)
+
+
+def has_journal(path: Path) -> bool:
+    return Path(f"{path}-journal").exists()

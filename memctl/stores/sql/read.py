@@ -31,7 +31,7 @@ _FEW = 10_000
 """More messages than these may be of any memory: all are gone through at once."""
 
 
-class Form(Enum):
+class Reading(Enum):
     """What is read of the messages."""
 
     WHOLE = auto()
@@ -49,11 +49,13 @@ class SqlReader:
     millions.
     """
 
-    def __init__(self, store: SqlDatabase, where: Selection, form: Form = Form.WHOLE) -> None:
+    def __init__(
+        self, store: SqlDatabase, where: Selection, reading: Reading = Reading.WHOLE
+    ) -> None:
         self._store = store
         self._where = where
-        self._form = form
-        self._outline = form is Form.OUTLINE
+        self._reading = reading
+        self._outline = reading is Reading.OUTLINE
 
     async def pages(self) -> AsyncIterator[Page]:
         """Pages of the memories, those without messages at the end."""
@@ -92,7 +94,7 @@ class SqlReader:
                         if cutter is None or cutter.key != key:
                             if cutter and cutter.entries:
                                 yield cutter.last()
-                            cutter = _Cutter(key, placed=self._form is Form.PLACED)
+                            cutter = _Cutter(key, placed=self._reading is Reading.PLACED)
                         elif alone:
                             while cutter.full(going_on=True):
                                 yield cutter.next()
@@ -105,13 +107,13 @@ class SqlReader:
 
     async def _rows(self, connection: AsyncConnection) -> AsyncIterator[Sequence[Any]]:
         store, where = self._store, self._where
-        match self._form:
-            case Form.WHOLE:
+        match self._reading:
+            case Reading.WHOLE:
                 return store.sorted(connection, store.conditions(where))
-            case Form.PLACED:
+            case Reading.PLACED:
                 memories = await self._few(connection) or store.of_memories(where)
                 return store.picked(connection, memories, store.of_messages(where))
-            case Form.OUTLINE:
+            case Reading.OUTLINE:
                 condition, values = store.of_memories(where)
                 statement = store.ordered(condition, outline=True)
                 return store.rows(connection, statement, values, PAGE_ENTRIES)
@@ -137,7 +139,7 @@ class SqlReader:
     ) -> tuple[list[Entry], list[str | None]]:
         """Rows of one memory as entries, with the ids of the messages before them if asked for."""
         entries = await self._entries(aside, key, rows)
-        if self._form is not Form.PLACED or not entries:
+        if self._reading is not Reading.PLACED or not entries:
             return entries, []
         start = f"{key.user}-{key.session}-"
         before = map(_BEFORE, rows)

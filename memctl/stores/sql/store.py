@@ -13,7 +13,7 @@ from memctl.stores.sql.database import SqlDatabase
 from memctl.stores.sql.edit import SqlEditor
 from memctl.stores.sql.faults import faults
 from memctl.stores.sql.mend import MENDS, Mender
-from memctl.stores.sql.read import Form, SqlReader
+from memctl.stores.sql.read import Reading, SqlReader
 from memctl.stores.sql.search import search
 from memctl.stores.sql.write import SqlWriter
 from memctl.streams import closing
@@ -37,7 +37,7 @@ class SqlStore(SqlDatabase):
                 yield page
 
     async def pick(self, where: Selection) -> AsyncIterator[Page]:
-        async with closing(where.apply(SqlReader(self, where, Form.PLACED).pages())) as pages:
+        async with closing(where.apply(SqlReader(self, where, Reading.PLACED).pages())) as pages:
             async for page in pages:
                 yield page
 
@@ -49,7 +49,7 @@ class SqlStore(SqlDatabase):
                 yield one
 
     async def outlines(self, where: Selection) -> AsyncIterator[Page]:
-        async with closing(SqlReader(self, where, Form.OUTLINE).pages()) as pages:
+        async with closing(SqlReader(self, where, Reading.OUTLINE).pages()) as pages:
             async for page in pages:
                 yield page
 
