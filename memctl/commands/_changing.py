@@ -234,9 +234,9 @@ def confirmed(output: Output, question: str, *, expected: str | None = None) -> 
         Interrupted: Ctrl-C.
     """
     hint = f"type {expected} to go on: " if expected else "[y/N] "
-    sys.stderr.write(f"{question} {hint}")
-    sys.stderr.flush()
     try:
+        sys.stderr.write(f"{question} {hint}")
+        sys.stderr.flush()
         answer = sys.stdin.buffer.readline().decode(errors="replace")
     except KeyboardInterrupt:
         sys.stderr.write("\n")

@@ -159,14 +159,15 @@ def test_killed(
     if "?" in name:
         text = f"{place.text}?state={tmp_path}/states"
         place = Place(place.backend, text, place.servers, tmp_path)
-    before = memories(place, 24, "before" if "?" in name else None)
+    halves = "?" in name  # summaries lie in another place, and are written first
+    before = memories(place, 24, "before" if halves else None)
     with ModelServer(delay=0.1) as server:
         process = start(by_model(place.text, server.url, "--jobs", "2"))
         wait_for(server, 9, process)
         process.kill()
         assert process.wait() == -signal.SIGKILL, process.communicate()
         unlock(place)
-        done = compressed(place, before)
+        done = compressed(place, before, halves=halves)
         sent = len(server.requests)
         assert 0 < len(done) <= sent
         [row] = report(run("history", "--json"))["runs"]
@@ -176,7 +177,7 @@ def test_killed(
         assert len(server.requests) == sent + 24 - len(done)
         assert compressed(place, before) == set(range(24))
     assert run("undo", second["run"], "--store", place.text).exit_code == 0
-    assert compressed(place, before) == done
+    assert compressed(place, before, halves=halves) == done
     assert run("undo", row["run"], "--store", place.text).exit_code == 0
     assert held(place) == before
 

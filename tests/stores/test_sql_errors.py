@@ -13,7 +13,7 @@ from memctl.errors import Lost, MemctlError, Unavailable
 from memctl.location import parse
 from memctl.registry import make_store
 from memctl.stores.sql import sqlite
-from memctl.stores.sql.database import SqlDatabase
+from memctl.stores.sql.database import Contended, SqlDatabase
 from tests.conformance import samples
 from tests.conformance.drive import write, write_all
 from tests.conformance.samples import sample
@@ -29,10 +29,16 @@ def told(kind: str, error: BaseException) -> MemctlError | None:
 
 @pytest.mark.parametrize(
     "state",
-    ["08000", "08006", "40001", "40P01", "53300", "55P03", "57P01", "57P02", "57P03"],
+    ["08000", "08006", "53300", "57P01", "57P02", "57P03"],
 )
 def test_what_passes_in_postgresql(state: str) -> None:
     assert type(told("postgresql", asyncpg.PostgresError.new({"C": state, "M": "no"}))) is Lost
+
+
+@pytest.mark.parametrize("state", ["40001", "40P01", "55P03"])
+def test_others_are_in_the_way_in_postgresql(state: str) -> None:
+    error = told("postgresql", asyncpg.PostgresError.new({"C": state, "M": "no"}))
+    assert type(error) is Contended
 
 
 @pytest.mark.parametrize("state", ["28P01", "53100", "25006", "42501", "XX000"])
@@ -41,9 +47,14 @@ def test_what_stays_in_postgresql(state: str) -> None:
     assert type(error) is Unavailable
 
 
-@pytest.mark.parametrize("code", [1040, 1053, 1205, 1213, 2003, 2006, 2013])
+@pytest.mark.parametrize("code", [1040, 1053, 2003, 2006, 2013])
 def test_what_passes_in_mysql(code: int) -> None:
     assert type(told("mysql", pymysql.err.OperationalError(code, "no"))) is Lost
+
+
+@pytest.mark.parametrize("code", [1205, 1213, 3572])
+def test_others_are_in_the_way_in_mysql(code: int) -> None:
+    assert type(told("mysql", pymysql.err.OperationalError(code, "no"))) is Contended
 
 
 @pytest.mark.parametrize("code", [1021, 1044, 1045, 1290, 1698])

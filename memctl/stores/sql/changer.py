@@ -44,16 +44,36 @@ class Changer:
     agent that adds a mark needs a lock on the message's row, by the foreign key, and one that
     takes a mark away needs one on the mark's: so what was seen is true until the end.  Marks are
     locked before messages, the order in which AgentScope deletes them.
+
+    What others hold is not waited for, or two could wait for each other, and the database would
+    have one of them give way: mostly the agent, which has done less.
     """
 
     def __init__(self, store: SqlDatabase, connection: AsyncConnection) -> None:
         self._store = store
         self._connection = connection
+        self._no_wait = store.no_wait
         self._surveys: dict[MemoryKey, Survey] = {}
         self._last: dict[MemoryKey, tuple[str | None, int]] = {}
         """What the last message was put in behind, and its index."""
         self._waiting: dict[str, tuple[MemoryKey, Entry]] = {}
         """Messages that take the place of others, by the rows that must go first."""
+
+    async def hold(self, session: str) -> None:
+        """Locks all that is in a session, before its memory is changed in many steps.
+
+        Raises:
+            Contended: others hold some of it.
+        """
+        if not self._store.row_lock:
+            return
+        rows = "SELECT id FROM message WHERE session_id IN :sessions"
+        values = {"sessions": [session]}
+        for sql in f"SELECT 1 FROM message_mark WHERE msg_id IN ({rows})", rows:
+            counted = f"SELECT COUNT(*) FROM ({sql} {self._lock}) AS locked"
+            await self._connection.execute(*self._store.bind(counted, values))
+        # Others hold at most what came since, and that they may finish.
+        self._no_wait = ""
 
     async def apply(self, parts: list[Part]) -> None:
         """Does the changes; of memories that share a session, only one may have messages put in.
@@ -62,6 +82,7 @@ class Changer:
 
         Raises:
             Misfit: something is otherwise, and the transaction must be rolled back.
+            Contended: others hold some of it, and it must be rolled back too.
         """
         held = await self._look(parts)
         fits = _compare(parts, held)
@@ -70,7 +91,7 @@ class Changer:
         await self._mark(fits.values())
         rows, moves = self._place(fits, held)
         del fits
-        await move(self._store, self._connection, moves)
+        await move(self._store, self._connection, moves, self._lock)
         await rows.insert(self._store, self._connection)
 
     def finish(self) -> None:
@@ -86,6 +107,10 @@ class Changer:
                     for key, entry in self._waiting.values()
                 }
             )
+
+    @property
+    def _lock(self) -> str:
+        return f"{self._store.row_lock} {self._no_wait}".strip()
 
     # What is there
 
@@ -136,17 +161,19 @@ class Changer:
         """
         store = self._store
         if store.row_lock:
-            await self._lock("message_mark", "msg_id", row_ids)
+            await self._take("message_mark", "msg_id", row_ids)
             if not store.joined_lock:
-                await self._lock("message", "id", row_ids)
+                await self._take("message", "id", row_ids)
+        lock = f"{store.joined_lock} {self._no_wait}" if store.joined_lock else ""
         sql = (
             f"SELECT m.id, m.session_id, {store.user}, {store.index} "
-            f"FROM {store.source()} WHERE m.id IN :rows {store.joined_lock}"
+            f"FROM {store.source()} WHERE m.id IN :rows {lock}"
         )
         return {row[0]: row for row in await self._run(sql, row_ids)}
 
-    async def _lock(self, table: str, column: str, row_ids: list[str]) -> None:
-        locked = f"SELECT 1 FROM {table} WHERE {column} IN :rows {self._store.row_lock}"
+    async def _take(self, table: str, column: str, row_ids: list[str]) -> None:
+        found = f"{table} {self._store.by_key} WHERE {column} IN :rows"
+        locked = f"SELECT 1 FROM {found} {self._lock}"
         await self._run(f"SELECT COUNT(*) FROM ({locked}) AS locked", row_ids)
 
     async def _search(self, missed: set[Name], grown: set[MemoryKey]) -> dict[Name, str]:
@@ -163,8 +190,8 @@ class Changer:
         return others
 
     async def _marks(self, row_ids: list[str]) -> dict[str, frozenset[str]]:
-        lock = self._store.row_lock
-        sql = f"SELECT msg_id, mark FROM message_mark WHERE msg_id IN :rows {lock}"
+        found = f"message_mark {self._store.by_key} WHERE msg_id IN :rows"
+        sql = f"SELECT msg_id, mark FROM {found} {self._lock}"
         marks: dict[str, frozenset[str]] = {}
         alone: dict[str, frozenset[str]] = {}
         for row_id, mark in await self._run(sql, row_ids):
@@ -181,8 +208,8 @@ class Changer:
         doomed = [row_id for found in fits.values() for row_id in found.doomed]
         cleared = [row_id for found in fits.values() for row_id in found.cleared]
         unmarked = doomed + cleared if cleared else doomed
-        await self._run("DELETE FROM message_mark WHERE msg_id IN :rows", unmarked)
-        await self._run("DELETE FROM message WHERE id IN :rows", doomed)
+        await self._run(self._store.delete("message_mark", "msg_id"), unmarked)
+        await self._run(self._store.delete("message", "id"), doomed)
         for key, found in fits.items():
             if found.indexes and key in self._surveys:
                 self._surveys[key].places.forget(found.indexes)

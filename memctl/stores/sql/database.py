@@ -18,7 +18,7 @@ from sqlalchemy import text
 from sqlalchemy.exc import DBAPIError, SQLAlchemyError
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
-from memctl.errors import BadData, Failure, MemctlError, Uninitialised
+from memctl.errors import BadData, Failure, Lost, MemctlError, Uninitialised
 from memctl.location import Location
 from memctl.model import MemoryKey
 from memctl.store import PAGE_ENTRIES, Capability
@@ -48,6 +48,13 @@ class Refused(BadData):
     def __init__(self, message: str, failure_code: str) -> None:
         super().__init__(message)
         self.failure = Failure(failure_code, message)
+
+
+class Contended(Lost):
+    """Others hold rows that are asked for, or the database had this transaction give way."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(message, "others write to the same rows")
 
 
 class SqlDatabase(SqlDialect):
@@ -156,6 +163,7 @@ class SqlDatabase(SqlDialect):
 
         Raises:
             Refused: a value was not taken; anything else may go on.
+            Contended: others were in the way.
             MemctlError: the store failed.
         """
         try:

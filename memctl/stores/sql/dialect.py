@@ -59,6 +59,10 @@ class SqlDialect(Store):
     """SQL at the end of a SELECT that locks its rows until the transaction ends."""
     joined_lock: ClassVar[str] = ""
     """The same where the row ``m`` is joined with others, which are not to be locked."""
+    no_wait: ClassVar[str] = ""
+    """SQL behind these by which the database refuses rows that others hold."""
+    by_key: ClassVar[str] = ""
+    """SQL behind a table whose rows are to be found by its key and no other way."""
     moves_key: ClassVar[str] = ""
     """The key of the temporary table of moves, where it must be made with the table."""
     apart: ClassVar[str] = ""
@@ -90,6 +94,10 @@ class SqlDialect(Store):
         To make them readable costs more than to read them.  Gives whether that is something new.
         """
         return False
+
+    def delete(self, table: str, column: str) -> str:
+        """A statement that deletes the rows with ``:rows`` in a column of the key."""
+        return f"DELETE FROM {table} WHERE {column} IN :rows"
 
     @abstractmethod
     def size(self) -> str:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
+from typing import TypeVar
 
 from sqlalchemy.ext.asyncio import AsyncConnection
 
@@ -14,7 +16,7 @@ from memctl.model import Change, Edit, MemoryKey, Tally
 from memctl.store import PAGE_BYTES
 from memctl.stores._batches import PATIENCE
 from memctl.stores.sql.changer import Changer, Misfit, Part
-from memctl.stores.sql.database import Refused, SqlDatabase
+from memctl.stores.sql.database import Contended, Refused, SqlDatabase
 
 BATCH_BYTES = 2 * PAGE_BYTES
 BATCH_CHANGES = 10_000
@@ -27,6 +29,12 @@ class Large:
 
     key: MemoryKey
     pieces: AsyncIterator[list[Change]]
+
+
+T = TypeVar("T")
+
+PAUSES = (0.01, 0.03, 0.1, *[0.5] * 100)
+"""Seconds between attempts while others hold a memory: InnoDB too waits for 50 seconds."""
 
 
 class SqlEditor:
@@ -60,17 +68,24 @@ class SqlEditor:
             done = await self._edit_small(
                 connection, [part for part in good if part.key not in failures]
             )
-        except Refused as refused:
-            if len(good) == 1:
-                failures[good[0].key] = refused.failure
+        except (Refused, Contended) as error:
+            if len(good) == 1 and isinstance(error, Refused):
+                failures[good[0].key] = error.failure
                 done = []
-            else:  # One of them was refused, and the database does not say which.
+            elif len(good) == 1:
+                raise
+            else:  # It is one of them, and the database does not say which.
                 half = len(good) // 2
                 done = await self._edit_small(connection, good[:half])
                 done += await self._edit_small(connection, good[half:])
         return [*(Tally(key, failure=found) for key, found in failures.items()), *done]
 
     async def _commit_small(self, connection: AsyncConnection, batch: list[Part]) -> list[Tally]:
+        if len(batch) == 1:
+            return await _insist(lambda: self._try_small(connection, batch))
+        return await self._try_small(connection, batch)
+
+    async def _try_small(self, connection: AsyncConnection, batch: list[Part]) -> list[Tally]:
         async with self._store.transaction(connection):
             changer = Changer(self._store, connection)
             for parts in _apart(batch):
@@ -94,8 +109,8 @@ class SqlEditor:
 
     async def _commit_large(self, connection: AsyncConnection, large: Large) -> Tally:
         written = deleted = 0
-        async with self._store.transaction(connection):
-            changer = Changer(self._store, connection)
+        changer = Changer(self._store, connection)
+        async with await _insist(lambda: self._hold(connection, changer, large.key)):
             async for changes in large.pieces:
                 added, removed = _count(changes)
                 written += added
@@ -105,6 +120,29 @@ class SqlEditor:
                 await changer.apply(parts)
             changer.finish()
         return Tally(large.key, written, deleted)
+
+    async def _hold(
+        self, connection: AsyncConnection, changer: Changer, key: MemoryKey
+    ) -> AsyncExitStack:
+        """A transaction that holds a memory: once its pieces are taken, it cannot begin again."""
+        async with AsyncExitStack() as stack:
+            await stack.enter_async_context(self._store.transaction(connection))
+            await changer.hold(key.session)
+            return stack.pop_all()
+
+
+async def _insist(attempt: Callable[[], Awaitable[T]]) -> T:
+    """Tries again while others hold what is to be changed, and lets them go on in between.
+
+    Raises:
+        Contended: they hold it all the time.
+    """
+    for pause in PAUSES:
+        try:
+            return await attempt()
+        except Contended:
+            await asyncio.sleep(pause)
+    return await attempt()
 
 
 def _objection(key: MemoryKey) -> Failure | None:

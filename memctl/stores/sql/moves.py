@@ -16,9 +16,12 @@ _DISTANCE = (
 
 
 async def move(
-    store: SqlDatabase, connection: AsyncConnection, moves: Sequence[tuple[str, Move]]
+    store: SqlDatabase, connection: AsyncConnection, moves: Sequence[tuple[str, Move]], lock: str
 ) -> None:
-    """Moves the rows of sessions, all of them in one pass over the table."""
+    """Moves the rows of sessions, all of them in one pass over the table.
+
+    ``lock`` is the SQL that locks them, empty where none are.
+    """
     if not moves:
         return
     name = f"{store.quote}index{store.quote}"
@@ -32,14 +35,18 @@ async def move(
         )
     rows = [(session, one.low, one.by) for session, one in moves]
     await store.insert(connection, "memctl_moves", ["session_id", "low", "distance"], rows)
+    moved = f"m.session_id IN :sessions AND {store.index} >= :low"
     sql = (
         f"UPDATE message AS m SET {name} = {store.index} + "
         f"COALESCE(({_DISTANCE.format(index=store.index)}), 0) "
-        f"WHERE m.session_id IN :sessions AND {store.index} >= :low"
+        f"WHERE {moved}"
     )
     values = {
         "sessions": sorted({session for session, _ in moves}),
         "low": min(one.low for _, one in moves),
     }
+    if lock:
+        locked = f"SELECT 1 FROM message m WHERE {moved} {lock}"
+        await connection.execute(*store.bind(f"SELECT COUNT(*) FROM ({locked}) AS locked", values))
     await connection.execute(*store.bind(sql, values))
     await connection.exec_driver_sql("DELETE FROM memctl_moves")

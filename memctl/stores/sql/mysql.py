@@ -17,7 +17,7 @@ from sqlalchemy.pool import NullPool
 
 from memctl.errors import BadData, Lost, MemctlError, NotFound, Unavailable, UsageError
 from memctl.store import Capability
-from memctl.stores.sql.database import FETCH_ROWS, Refused, first_line
+from memctl.stores.sql.database import FETCH_ROWS, Contended, Refused, first_line
 from memctl.stores.sql.huge import CHUNK_BYTES
 from memctl.stores.sql.lock import MysqlLock
 from memctl.stores.sql.server import SqlServerStore
@@ -42,9 +42,8 @@ _FOREIGN_TABLE = frozenset({1054, 1146})
 _BUSY = {
     1040: "the server has no connection to spare",
     1203: "this login has too many connections",
-    1205: "others hold the rows",
-    1213: "others write to the same rows",
 }
+_CONTENDED = frozenset({1205, 1213, 3572})
 _PASSING = (aiomysql.OperationalError, aiomysql.InterfaceError, OSError, RuntimeError)
 """What another try may not meet, codes above aside: no connection, a shutdown, a deadlock."""
 
@@ -55,7 +54,8 @@ class MysqlStore(SqlServerStore):
     kind = "mysql"
     capabilities = SqlServerStore.capabilities | Capability.PARALLEL
     quote = "`"
-    row_lock = "FOR UPDATE"
+    # Of a small table the server would read all, and wait for rows that others hold.
+    by_key = "FORCE INDEX (PRIMARY)"
     _packet = 0
     moves_key = "(KEY (session_id, low))"
     mark_list = "JSON_ARRAYAGG(k.mark)"
@@ -128,6 +128,10 @@ class MysqlStore(SqlServerStore):
         # MariaDB cannot index what it groups: ids are longer than the keys of its temporary tables,
         # and it would compare every message with every mark.
         return f"(SELECT {self.mark_list} FROM message_mark k WHERE k.msg_id = m.id)", ""
+
+    def delete(self, table: str, column: str) -> str:
+        # It takes hints where it takes several tables.
+        return f"DELETE t FROM {table} t {self.by_key} WHERE t.{column} IN :rows"
 
     def size(self) -> str:
         return "LENGTH(m.msg)"
@@ -248,6 +252,8 @@ class MysqlStore(SqlServerStore):
             return NotFound(said, "create the database first")
         if code in _FOREIGN_TABLE:
             return BadData(said, "are these AgentScope's tables?")
+        if code in _CONTENDED:
+            return Contended(said)
         if code in _BUSY:
             return Lost(said, _BUSY[code])
         if isinstance(error, _PASSING):

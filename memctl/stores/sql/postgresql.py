@@ -17,7 +17,7 @@ from memctl.errors import BadData, Lost, MemctlError, NotFound, Unavailable, Usa
 from memctl.location import Location
 from memctl.store import Capability
 from memctl.stores.sql.ahead import ahead
-from memctl.stores.sql.database import FETCH_ROWS, first_line
+from memctl.stores.sql.database import FETCH_ROWS, Contended, first_line
 from memctl.stores.sql.dialect import SMALL_BYTES, Condition
 from memctl.stores.sql.huge import CHUNK_BYTES, HUGE_BYTES
 from memctl.stores.sql.lock import PostgresqlLock
@@ -33,13 +33,12 @@ WORK_KILOBYTES = 32 * 1024
 UNIQUE_VIOLATION = "23505"
 UNKNOWN_SETTING = "42704"
 _GONE = "is the server running, and are host and port right?"
+_CONTENDED = ("40", "55P03")
 _PASSING = {
     "08": _GONE,  # no connection
     "25P03": "the server ends transactions that wait for long",
     "25P04": "the server ends transactions that take long",
-    "40": "others write to the same rows",
     "53300": "the server has no connection to spare",
-    "55P03": "others hold the rows",
     "57014": "the server ends statements that take long, or an administrator did",
     "57P01": _GONE,  # shut down by an administrator
     "57P02": _GONE,  # crashed
@@ -62,7 +61,6 @@ class PostgresqlStore(SqlServerStore):
     kind = "postgresql"
     capabilities = SqlServerStore.capabilities | Capability.PARALLEL
     mark_list = "CAST(json_agg(k.mark) AS TEXT)"
-    row_lock = "FOR UPDATE"
     joined_lock = "FOR UPDATE OF m"
     # It would sort all messages with their texts, and leave out most of them afterwards.
     beforehand = "OFFSET 0"
@@ -263,6 +261,8 @@ class PostgresqlStore(SqlServerStore):
     def translate(self, error: BaseException) -> MemctlError | None:
         said = f"{self.label}: {first_line(error)}"
         state = getattr(error, "sqlstate", None) or ""
+        if state.startswith(_CONTENDED):
+            return Contended(said)
         for beginning, hint in _PASSING.items():
             if state.startswith(beginning):
                 return Lost(said, hint)

@@ -12,6 +12,8 @@ class SqlServerStore(SqlStore):
     """A database that others reach over a network too."""
 
     lock_class: ClassVar[type[SqlLock]]
+    row_lock = "FOR UPDATE"
+    no_wait = "NOWAIT"
     _lock: SqlLock | None = None
 
     async def lock(self, holder: str) -> None:

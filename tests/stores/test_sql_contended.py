@@ -1,0 +1,139 @@
+"""Edits of SQL memories whose rows others hold: nobody has to give way to memctl."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from memctl.errors import Lost
+from memctl.location import parse
+from memctl.model import Entry, MemoryKey, Tally
+from memctl.registry import make_store
+from memctl.store import Store
+from memctl.stores.sql import edit as editing
+from memctl.stores.sql.database import SqlDatabase
+from tests.conformance import samples
+from tests.conformance.drive import read, write_all
+from tests.conformance.samples import sample
+from tests.conformance.test_edit import assert_changed, edit, edits, gone, put
+from tests.conformance.test_outlines import PLACES
+from tests.conftest import Servers
+
+ALICE = MemoryKey("alice", "of alice")
+BOB = MemoryKey("bob", "of bob")
+ENTRIES = samples.entries(9)
+FIRST, MIDDLE, LAST = ENTRIES[0], ENTRIES[4], ENTRIES[-1]
+PATIENCE = 20
+"""Seconds for all of it."""
+A_WHILE = 0.3
+"""Seconds in which memctl would have what it wants, if nobody held any of it."""
+
+
+@pytest.fixture(params=["postgresql", "mysql"])
+def url(request: pytest.FixtureRequest, tmp_path: Path, servers: Servers) -> str:
+    """A server, for SQLite lets but one write at a time."""
+    return str(PLACES[request.param](tmp_path, servers))
+
+
+@asynccontextmanager
+async def filled(url: str) -> AsyncIterator[Store]:
+    """Two memories, which are to be changed."""
+    async with make_store(parse(url), create=True) as store:
+        await write_all(store, [sample(ALICE, ENTRIES), sample(BOB, ENTRIES)])
+    async with make_store(parse(url), change=True) as store, asyncio.timeout(PATIENCE):
+        yield store
+
+
+@asynccontextmanager
+async def agent(store: Store) -> AsyncIterator[AsyncConnection]:
+    """A transaction of somebody else."""
+    assert isinstance(store, SqlDatabase)
+    async with store.connected() as connection, store.transaction(connection):
+        yield connection
+
+
+async def mark(connection: AsyncConnection, id: str) -> None:
+    """What AgentScope does to mark a message."""
+    row_id = f"{ALICE.user}-{ALICE.session}-{id}"
+    async with asyncio.timeout(10):
+        await connection.exec_driver_sql(
+            f"INSERT INTO message_mark (msg_id, mark) VALUES ('{row_id}', 'keep')"
+        )
+
+
+async def delete(store: Store, *keys: MemoryKey) -> dict[MemoryKey, Tally]:
+    """Deletes all messages, in pieces of three where they are too many for one."""
+    changes = [gone(entry) for entry in ENTRIES]
+    return await edit(store, [one for key in keys for one in edits(key, changes, 3)])
+
+
+@pytest.mark.parametrize("pieces", [False, True])
+@pytest.mark.parametrize("order", [[FIRST, LAST], [LAST, FIRST], [MIDDLE, LAST]])
+async def test_an_agent_marks_what_is_being_deleted(
+    url: str, monkeypatch: pytest.MonkeyPatch, pieces: bool, order: list[Entry]
+) -> None:
+    if pieces:
+        monkeypatch.setattr(editing, "BATCH_CHANGES", 3)
+    async with filled(url) as store:
+        async with asyncio.TaskGroup() as tasks, agent(store) as connection:
+            await mark(connection, order[0].id)
+            deleting = tasks.create_task(delete(store, BOB, ALICE))
+            await asyncio.sleep(A_WHILE)
+            assert not deleting.done()
+            await mark(connection, order[1].id)  # is not held by who waits
+        tallies = deleting.result()
+        assert tallies[BOB] == Tally(BOB, 0, len(ENTRIES))
+        assert_changed(tallies[ALICE])
+        found = await read(store)
+    kept = {entry.id for entry in order}
+    assert [entry.id for entry in found[ALICE].entries if "keep" in entry.marks] == [
+        entry.id for entry in ENTRIES if entry.id in kept
+    ]
+    assert len(found[ALICE].entries) == len(ENTRIES)
+
+
+async def test_an_agent_thinks_better_of_it(url: str) -> None:
+    async with filled(url) as store:
+        async with asyncio.TaskGroup() as tasks, agent(store) as connection:
+            await mark(connection, LAST.id)
+            deleting = tasks.create_task(delete(store, ALICE))
+            await asyncio.sleep(A_WHILE)
+            assert not deleting.done()
+            await connection.rollback()
+        assert deleting.result() == {ALICE: Tally(ALICE, 0, len(ENTRIES))}
+
+
+async def test_rows_that_move_up_are_held(url: str) -> None:
+    """To put a message back, those behind it need another index."""
+    new = [samples.entry(f"new{n}") for n in range(3)]
+    async with filled(url) as store:
+        async with asyncio.TaskGroup() as tasks, agent(store) as connection:
+            await mark(connection, LAST.id)
+            putting = tasks.create_task(
+                edit(store, edits(ALICE, [put(one, MIDDLE) for one in new]))
+            )
+            await asyncio.sleep(A_WHILE)
+            await mark(connection, ENTRIES[5].id)
+        assert putting.result() == {ALICE: Tally(ALICE, 3, 0)}
+        found = (await read(store))[ALICE]
+    ids = [entry.id for entry in ENTRIES]
+    assert [entry.id for entry in found.entries] == [*ids[:5], "new0", "new1", "new2", *ids[5:]]
+
+
+@pytest.mark.parametrize("pieces", [False, True])
+async def test_who_never_lets_go(url: str, monkeypatch: pytest.MonkeyPatch, pieces: bool) -> None:
+    monkeypatch.setattr(editing, "PAUSES", (0.01, 0.01))
+    if pieces:
+        monkeypatch.setattr(editing, "BATCH_CHANGES", 3)
+    async with filled(url) as store:
+        async with agent(store) as connection:
+            await mark(connection, LAST.id)
+            with pytest.raises(Lost) as raised:
+                await delete(store, ALICE)
+        assert raised.value.hint == "others write to the same rows"
+        assert len((await read(store))[ALICE].entries) == len(ENTRIES)
