@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import signal
 import sys
@@ -323,6 +324,8 @@ def _globals(
 
 def main() -> None:
     """The entry point."""
+    # What is imported stays to the end: to go through it for what may be freed takes its time.
+    gc.disable()
     for stream in (sys.stdout, sys.stderr):
         # A terminal in another encoding gets escapes, not an error.
         stream.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]
@@ -332,6 +335,7 @@ def main() -> None:
         sys.exit(_PIPE_CLOSED)
     finally:
         _flush()
+        gc.freeze()  # for the same reason: Python would, once more, at exit
 
 
 def _flush() -> None:

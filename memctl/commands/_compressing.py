@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from contextlib import ExitStack
+import asyncio
+from collections.abc import Callable
 from typing import Any
 
 from rich.console import RenderableType
 
-from memctl.commands._changing import Changing
+from memctl.commands._changing import Approve, Changing
 from memctl.commands._context import Run
 from memctl.commands._reports import ChangeOutcome
+from memctl.commands._run import opened
 from memctl.errors import Failure, Unavailable
+from memctl.holder import holder
 from memctl.journal.changes import ChangesWriter
 from memctl.journal.runs import Journal
 from memctl.location import Location
@@ -18,6 +21,7 @@ from memctl.model import MemoryKey
 from memctl.ops.chosen import scope
 from memctl.ops.compress.budget import Budget
 from memctl.ops.compress.commit import Commits
+from memctl.ops.compress.edits import Done
 from memctl.ops.compress.parts import Parts
 from memctl.ops.compress.plan import Case, Mode, Wanted
 from memctl.ops.compress.report import CompressReport
@@ -25,6 +29,7 @@ from memctl.ops.compress.scan import scan
 from memctl.ops.compress.spool import Spool
 from memctl.ops.compress.work import Work
 from memctl.output.numbers import count
+from memctl.registry import make_store
 from memctl.selection import Selection
 from memctl.store import Store
 from memctl.summarizer import Summarizer
@@ -106,8 +111,6 @@ class Compressing(Changing):
         self._report = outcome.compressed
         self._wanted = wanted
         self._summarizer = summarizer
-        self._stack = ExitStack()
-        self._spool: Spool | None = None
         self._written = False
         """Whether the journal knows of any memory."""
         self._parts = Parts(summarizer, lambda _: None)
@@ -118,61 +121,75 @@ class Compressing(Changing):
         Raises:
             MemctlError: see ``Changing.run``, ``Work.run`` and the summarizers.
         """
-        with self._stack:
-            self._run(lambda _: True, asks=False)
+        self._run(lambda _: True, asks=False)
 
     async def _look(self, store: Store, journal: Journal | None) -> bool:
-        """Puts what is to be summarised into a spool; False where that is nothing."""
-        await store.prove(scope(self._where))
-        if journal is not None:
-            self._spool = self._stack.enter_context(Spool(journal.folder))
+        """Finds out what there is to do, for ``--dry-run``; False where that is nothing."""
+        assert journal is None
         budget = Budget(None, self._summarizer, self._parts)
 
         def seen(case: Case) -> None:
+            self._report.estimate(case, budget.estimate(case), self._parts.calls(case.tokens))
+
+        await self._scan(store, None, seen)
+        if self._summarizer.prices is not None:
+            self._report.cost = self._summarizer.prices.of(self._report.usage)
+        return bool(self._report.changes.planned.memories)
+
+    async def _scan(self, store: Store, spool: Spool | None, then: Callable[[Case], None]) -> None:
+        def seen(case: Case) -> None:
             self._report.plan(case, deleted=self._wanted.mode is Mode.REPLACE)
-            if self._compress.dry_run:
-                self._report.estimate(case, budget.estimate(case), self._parts.calls(case.tokens))
+            then(case)
 
         def left(key: MemoryKey, failure: Failure) -> None:
             self._report.changes.failures.append((key, failure))
 
+        await store.prove(scope(self._where))
         with self._output.progress("reading") as progress:
             await scan(
-                *(store, self._where, self._wanted, self._summarizer.count, self._spool),
+                *(store, self._where, self._wanted, self._summarizer.count, spool),
                 *(seen, left, progress),
             )
-        something = bool(self._report.changes.planned.memories)
-        if self._compress.dry_run and self._summarizer.prices is not None:
-            self._report.cost = self._summarizer.prices.of(self._report.usage)
-        if not something:
+        if not self._report.changes.planned.memories:
             await self._refuse_absent(store)
-        return something
 
-    async def _apply(self, store: Store, journal: Journal) -> None:
-        outcome, spool = self._compress, self._spool
-        assert spool is not None
+    async def _at_once(self, journal: Journal, _approve: Approve) -> None:
+        """All of it, for nobody is asked: the first memories while the others are found."""
+        async with opened(make_store(self._location, change=True), self._output) as store:
+            await store.lock(holder())
+            with Spool(journal.folder) as spool:
+                try:
+                    async with self._summarizer as summarizer:
+                        work = Work(spool, self._wanted, summarizer, self._report, self._stop)
+                        await work.run(
+                            lambda: self._scan(store, spool, lambda _: work.found()),
+                            lambda ready: self._commit(store, spool, journal, ready),
+                        )
+                except Unavailable as error:
+                    raise self._cut_short(error) from error
+        if self._report.over_budget:
+            self._output.warn(
+                f"{count(self._report.over_budget, 'memory')} left for --max-cost: run again, or "
+                "allow more"
+            )
+
+    async def _commit(
+        self, store: Store, spool: Spool, journal: Journal, ready: asyncio.Queue[Done | None]
+    ) -> None:
+        outcome = self._compress
+        outcome.begun = True
+        outcome.run = self._record.id if self._backup else None
         with (
             journal.writer(growing=True) as writer,
             self._output.summarising(outcome.changes.planned.memories) as watching,
         ):
             commits = Commits(store, spool, self._summarizer, writer, self._report, watching)
             try:
-                async with self._summarizer as summarizer:
-                    outcome.begun = True
-                    outcome.run = self._record.id if self._backup else None
-                    work = Work(spool, self._wanted, summarizer, self._report, self._stop)
-                    await work.run(commits)
-            except Unavailable as error:
-                raise self._cut_short(error) from error
+                await commits.run(ready)
             finally:
                 self._written = commits.begun
                 if commits.begun:
                     self._finish(writer)
-        if self._report.over_budget:
-            self._output.warn(
-                f"{count(self._report.over_budget, 'memory')} left for --max-cost: run again, or "
-                "allow more"
-            )
 
     def _finish(self, writer: ChangesWriter) -> None:
         try:

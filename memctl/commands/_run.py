@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import logging
 import signal
 from collections.abc import AsyncIterator, Coroutine
@@ -30,6 +31,7 @@ def wait_for(work: Coroutine[Any, Any, T], stop: Stop | None = None) -> T:
     """
     # What libraries log of a connection that was cut off is told by memctl's own error.
     logging.getLogger().addHandler(logging.NullHandler())
+    gc.enable()  # see cli.main
     return asyncio.run(_interruptible(work, stop or Stop()))
 
 
@@ -60,6 +62,7 @@ async def _interruptible(work: Coroutine[Any, Any, T], stop: Stop) -> T:
 async def opened(store: Store, output: Output) -> AsyncIterator[Store]:
     """An open store, whose warnings reach the operator."""
     async with store:
+        gc.freeze()  # what is imported by now stays: see cli.main
         output.detail(f"opened {store.label} ({store.kind})", "opened", store=store.label)
         try:
             yield store

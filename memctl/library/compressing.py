@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+
 from memctl.errors import Failure
 from memctl.library.keeping import kept, run_id
 from memctl.library.places import lock
@@ -11,6 +13,7 @@ from memctl.model import MemoryKey
 from memctl.ops.change import ChangeReport
 from memctl.ops.chosen import scope
 from memctl.ops.compress.commit import Commits
+from memctl.ops.compress.edits import Done
 from memctl.ops.compress.plan import Case, Mode, Wanted
 from memctl.ops.compress.report import CompressReport
 from memctl.ops.compress.scan import scan
@@ -49,25 +52,32 @@ async def compress(
 
     def seen(case: Case) -> None:
         report.plan(case, deleted=wanted.mode is Mode.REPLACE)
+        work.found()
 
     def left(key: MemoryKey, failure: Failure) -> None:
         report.changes.failures.append((key, failure))
 
     with kept("compress", store, report.changes, backup=backup) as journal:
         with Spool(journal.folder) as spool:
-            await scan(
-                *(store, where, wanted, summarizer.count, spool),
-                *(seen, left, Silent()),
-            )
-            if report.changes.planned.memories:
-                with journal.writer(growing=True) as writer:
-                    try:
-                        async with summarizer as ready:
-                            commits = Commits(store, spool, ready, writer, report, Unwatched())
-                            await Work(spool, wanted, ready, report, Stop()).run(commits)
-                    finally:
-                        if writer.memories:
-                            writer.finish()
+            async with summarizer as model:
+                work = Work(spool, wanted, model, report, Stop())
+
+                async def find() -> None:
+                    await scan(
+                        *(store, where, wanted, model.count, spool),
+                        *(seen, left, Silent()),
+                    )
+
+                async def commit(ready: asyncio.Queue[Done | None]) -> None:
+                    with journal.writer(growing=True) as writer:
+                        commits = Commits(store, spool, model, writer, report, Unwatched())
+                        try:
+                            await commits.run(ready)
+                        finally:
+                            if commits.begun:
+                                writer.finish()
+
+                await work.run(find, commit)
         done = report.changes.done
         journal.run.counts = {
             "summarised": done.memories,

@@ -23,6 +23,8 @@ import pytest
 
 from memctl.errors import Unavailable
 from memctl.journal.changes import ChangesWriter
+from memctl.ops.compress import commit
+from memctl.ops.compress.work import AHEAD
 from tests.commands.compressed import (
     ANSWER,
     Words,
@@ -34,7 +36,7 @@ from tests.commands.compressed import (
     runs_folder,
     talk,
 )
-from tests.commands.conftest import Run, report
+from tests.commands.conftest import Run, fails, report
 from tests.commands.places import append, held, put
 from tests.conformance import samples
 from tests.conformance.backends import Place
@@ -232,6 +234,7 @@ def test_no_room_for_what_is_done(
 
     sync = ChangesWriter.sync
     with monkeypatch.context() as patched, ModelServer(delay=0.05) as server:
+        patched.setattr(commit, "GROUP_SECONDS", 0.0)
         patched.setattr(ChangesWriter, "sync", full)
         if groups:
             patched.setattr(ChangesWriter, "finish", full)
@@ -245,6 +248,23 @@ def test_no_room_for_what_is_done(
         assert any("has no end" in text for text in found["warnings"])
         assert run("undo", found["run"]).exit_code == 0
     assert held(sqlite) == before
+
+
+# What cannot be read
+
+
+def test_a_message_that_is_no_json(run: Run, sqlite: Place, by_model: Words) -> None:
+    """The model was asked by then, for a few; nothing is changed."""
+    memories(sqlite, 100)
+    with sqlite3.connect(sqlite.location.path) as database:
+        database.execute("UPDATE message SET msg = '{' WHERE id LIKE 'u-s099-%'")
+    database.close()
+    before = sqlite.dump()
+    with ModelServer() as server:
+        fails(run(*by_model(sqlite.text, server.url, "--jobs", "2")), 8, "JSON")
+    assert len(server.requests) <= 2 * AHEAD
+    assert sqlite.dump() == before
+    assert list(runs_folder().iterdir()) == []
 
 
 # Others at work

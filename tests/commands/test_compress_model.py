@@ -161,11 +161,11 @@ def test_nobody_there(run: Run, sqlite: Place, by_model: Words) -> None:
 
 
 @pytest.mark.parametrize("status", [401, 403, 404])
-def test_one_refusal_is_enough(run: Run, sqlite: Place, by_model: Words, status: int) -> None:
+def test_a_refusal_is_enough(run: Run, sqlite: Place, by_model: Words, status: int) -> None:
     before = memories(sqlite, 200)
     with ModelServer(*[Reply({"error": {"message": "no"}}, status)] * 200) as server:
         fails(run(*by_model(sqlite.text, server.url, "--jobs", "16")), 3)
-    assert len(server.requests) == 1
+    assert len(server.requests) <= 16, "as many as are asked at once"
     assert held(sqlite) == before
 
 

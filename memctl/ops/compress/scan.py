@@ -1,4 +1,4 @@
-"""Finding what is to be summarised: one pass over the store, before any model is asked."""
+"""Finding what is to be summarised: one pass over the store, which waits for no model."""
 
 from __future__ import annotations
 
@@ -70,11 +70,11 @@ async def scan(
             if case and wanted.mode is Mode.MARK and not await store.keeps_summary(key):
                 case = None
                 left(key, _NO_STATE)
+            if spool is not None:
+                spool.keep(case) if case is not None else spool.drop()
             if case is not None:
                 found += 1
                 seen(case)
-            if spool is not None:
-                spool.keep(case) if case is not None else spool.drop()
             if found == wanted.max_memories:
                 return
 

@@ -29,7 +29,7 @@ _HELD_BYTES = 256 * 1024
 class Spool:
     """The lines of each case, compressed apart, and the cases themselves.
 
-    Written memory by memory, then read by many at once.
+    Written memory by memory, and read by many at once, also while it is being written.
 
     Raises:
         Unavailable: the system refuses, for instance because the disk is full.
@@ -46,6 +46,7 @@ class Spool:
             self._lines = self._file(folder)
             self._cases = self._file(folder)
         self._end = 0
+        self._taken = self._taken_to = 0
         self._held: list[Line] = []
         self._held_bytes = 0
         self._frame: zstandard.ZstdCompressionWriter | None = None
@@ -65,8 +66,11 @@ class Spool:
         self._flush()
         assert self._frame is not None
         with refusals(self._folder):
-            self._frame.flush(zstandard.FLUSH_FRAME)
-            start, self._end = self._end, self._lines.tell()
+            with self._lock:
+                self._lines.seek(0, io.SEEK_END)
+                self._frame.flush(zstandard.FLUSH_FRAME)
+                start, self._end = self._end, self._lines.tell()
+            self._cases.seek(0, io.SEEK_END)
             pickle.dump(replace(case, start=start, end=self._end), self._cases)
         self._frame = None
         self.cases += 1
@@ -78,9 +82,8 @@ class Spool:
         self._held, self._held_bytes = [], 0
         if self._frame is not None:
             self._frame = None
-            with refusals(self._folder):
-                self._lines.seek(self._end)
-                self._lines.truncate()
+            with refusals(self._folder), self._lock:
+                self._lines.truncate(self._end)
 
     def _flush(self) -> None:
         with refusals(self._folder):
@@ -88,16 +91,22 @@ class Spool:
                 compressor = zstandard.ZstdCompressor(level=_LEVEL)
                 self._frame = compressor.stream_writer(self._lines, closefd=False)
             # Together they take a third of the time.
-            self._frame.write(pickle.dumps(self._held))
+            held = pickle.dumps(self._held)
+            with self._lock:
+                self._lines.seek(0, io.SEEK_END)
+                self._frame.write(held)
         self._held, self._held_bytes = [], 0
 
-    def rewind(self) -> Iterator[Case]:
-        """The cases that were kept, in order; nothing is added any more."""
+    def take(self) -> Case | None:
+        """The next of the cases that were kept, in order; None where there is none yet."""
+        if self._taken == self.cases:
+            return None
         with refusals(self._folder):
-            self._lines.flush()
-            self._cases.seek(0)
-            for _ in range(self.cases):
-                yield pickle.load(self._cases)
+            self._cases.seek(self._taken_to)
+            case: Case = pickle.load(self._cases)
+            self._taken_to = self._cases.tell()
+        self._taken += 1
+        return case
 
     def lines(self, case: Case) -> Iterator[Line]:
         """The lines of a case, in order."""
