@@ -158,13 +158,12 @@ class Compressing(Changing):
         async with opened(make_store(self._location, change=True), self._output) as store:
             await store.lock(holder())
             with Spool(journal.folder) as spool:
+                work = Work(spool, self._wanted, self._summarizer, self._report, self._stop)
                 try:
-                    async with self._summarizer as summarizer:
-                        work = Work(spool, self._wanted, summarizer, self._report, self._stop)
-                        await work.run(
-                            lambda: self._scan(store, spool, lambda _: work.found()),
-                            lambda ready: self._commit(store, spool, journal, ready),
-                        )
+                    await work.run(
+                        lambda: self._scan(store, spool, lambda _: work.found()),
+                        lambda ready: self._commit(store, spool, journal, ready),
+                    )
                 except Unavailable as error:
                     raise self._cut_short(error) from error
         if self._report.over_budget:

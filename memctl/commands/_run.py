@@ -31,7 +31,8 @@ def wait_for(work: Coroutine[Any, Any, T], stop: Stop | None = None) -> T:
     """
     # What libraries log of a connection that was cut off is told by memctl's own error.
     logging.getLogger().addHandler(logging.NullHandler())
-    gc.enable()  # see cli.main
+    gc.freeze()  # see cli.main
+    gc.enable()
     return asyncio.run(_interruptible(work, stop or Stop()))
 
 
@@ -62,7 +63,7 @@ async def _interruptible(work: Coroutine[Any, Any, T], stop: Stop) -> T:
 async def opened(store: Store, output: Output) -> AsyncIterator[Store]:
     """An open store, whose warnings reach the operator."""
     async with store:
-        gc.freeze()  # what is imported by now stays: see cli.main
+        gc.freeze()  # what was imported for the store stays, too
         output.detail(f"opened {store.label} ({store.kind})", "opened", store=store.label)
         try:
             yield store

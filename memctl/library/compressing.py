@@ -59,25 +59,24 @@ async def compress(
 
     with kept("compress", store, report.changes, backup=backup) as journal:
         with Spool(journal.folder) as spool:
-            async with summarizer as model:
-                work = Work(spool, wanted, model, report, Stop())
+            work = Work(spool, wanted, summarizer, report, Stop())
 
-                async def find() -> None:
-                    await scan(
-                        *(store, where, wanted, model.count, spool),
-                        *(seen, left, Silent()),
-                    )
+            async def find() -> None:
+                await scan(
+                    *(store, where, wanted, summarizer.count, spool),
+                    *(seen, left, Silent()),
+                )
 
-                async def commit(ready: asyncio.Queue[Done | None]) -> None:
-                    with journal.writer(growing=True) as writer:
-                        commits = Commits(store, spool, model, writer, report, Unwatched())
-                        try:
-                            await commits.run(ready)
-                        finally:
-                            if commits.begun:
-                                writer.finish()
+            async def commit(ready: asyncio.Queue[Done | None]) -> None:
+                with journal.writer(growing=True) as writer:
+                    commits = Commits(store, spool, summarizer, writer, report, Unwatched())
+                    try:
+                        await commits.run(ready)
+                    finally:
+                        if commits.begun:
+                            writer.finish()
 
-                await work.run(find, commit)
+            await work.run(find, commit)
         done = report.changes.done
         journal.run.counts = {
             "summarised": done.memories,

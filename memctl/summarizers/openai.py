@@ -70,7 +70,12 @@ class OpenAI(Summarizer):
         self._translator = Translator(self._model, host, self._secret)
 
     async def __aenter__(self) -> Self:
-        self._client = openai.AsyncOpenAI(
+        # It reads the certificates of all authorities, which takes its time.
+        self._client = await asyncio.to_thread(self._make_client)
+        return self
+
+    def _make_client(self) -> openai.AsyncOpenAI:
+        client = openai.AsyncOpenAI(
             # Local servers want none, the SDK does.
             api_key=self._secret or "none",
             base_url=self._base_url,
@@ -79,8 +84,8 @@ class OpenAI(Summarizer):
         )
         if self._base_url != OPENAI:
             # The SDK takes these from the environment; they are nobody else's business.
-            self._client.organization = self._client.project = None
-        return self
+            client.organization = client.project = None
+        return client
 
     async def __aexit__(self, *_: object) -> None:
         await self._client.close()

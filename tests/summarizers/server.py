@@ -200,7 +200,11 @@ def _handler(server: ModelServer) -> type[BaseHTTPRequestHandler]:
                 server.begun(-1)
 
         def _reply(self) -> None:
-            body = json.loads(self.rfile.read(int(self.headers["content-length"])))
+            length = int(self.headers["content-length"])
+            sent = self.rfile.read(length)
+            if len(sent) < length:
+                raise BrokenPipeError("the client was stopped while it sent")
+            body = json.loads(sent)
             headers = {name.lower(): value for name, value in self.headers.items()}
             reply = server.answer(Request(self.path, headers, body))
             server.wait(reply.delay)

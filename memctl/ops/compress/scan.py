@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator, Callable
 from dataclasses import replace
 
@@ -77,6 +78,7 @@ async def scan(
                 seen(case)
             if found == wanted.max_memories:
                 return
+            await asyncio.sleep(0)  # pages come many at a time, and the model is asked meanwhile
 
 
 def _pages(store: Store, where: Selection, mode: Mode) -> AsyncIterator[Page]:

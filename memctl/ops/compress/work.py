@@ -46,7 +46,8 @@ class Work:
         report: CompressReport,
         stop: Stop,
     ) -> None:
-        """See ``Parts`` for what it may raise."""
+        """``summarizer`` is opened by ``run``; see ``Parts`` for what it may raise."""
+        self._summarizer = summarizer
         self._spool = spool
         self._wanted = wanted
         self._report = report
@@ -125,6 +126,10 @@ class Work:
         committing.result()
 
     async def _summarise_all(self) -> None:
+        async with self._summarizer:
+            await self._do_jobs()
+
+    async def _do_jobs(self) -> None:
         tasks = [asyncio.create_task(self._job()) for _ in range(self._wanted.jobs)]
         asked = asyncio.create_task(self._stop.wait())
         try:
