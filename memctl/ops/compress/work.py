@@ -23,11 +23,11 @@ UNREACHABLE_IN_A_ROW = 3
 """After so many requests that found nobody the model is taken to be gone."""
 HOPELESS = 20
 """So many memories may fail before the first one is summarised."""
-
-
 AHEAD = 4
-"""So many memories a job may be begun before all are found: what they cost is lost if the store
-cannot be read to its end."""
+"""So many memories a job may be begun before all are found.
+
+What they cost is lost if the store cannot be read to its end.
+"""
 
 Find = Callable[[], Coroutine[Any, Any, None]]
 """Puts what is to be summarised into the spool, and says so of each."""
