@@ -42,8 +42,8 @@ class Changer:
 
     The rows of messages and marks are locked before they are compared with what the edit says.  An
     agent that adds a mark needs a lock on the message's row, by the foreign key, and one that
-    takes a mark away needs one on the mark's: so what was seen is true until the end.  Marks are
-    locked before messages, the order in which AgentScope deletes them.
+    takes a mark away needs one on the mark's: so what was seen is true until the end.  No mark can
+    come once the messages are locked, so theirs are looked at after them.
 
     What others hold is not waited for, or two could wait for each other, and the database would
     have one of them give way: mostly the agent, which has done less.
@@ -155,26 +155,18 @@ class Changer:
             self._surveys |= {key: Survey() for key in new if key.session not in known}
 
     async def _rows(self, row_ids: list[str]) -> dict[str, Sequence[Any]]:
-        """The rows with these ids: row id, session, user, index.
-
-        They are locked, and their marks with them.
-        """
+        """The rows with these ids, which are locked: row id, session, user, index."""
         store = self._store
-        if store.row_lock:
-            await self._take("message_mark", "msg_id", row_ids)
-            if not store.joined_lock:
-                await self._take("message", "id", row_ids)
+        if store.row_lock and not store.joined_lock:
+            found = f"message {store.by_key} WHERE id IN :rows"
+            locked = f"SELECT 1 FROM {found} {self._lock}"
+            await self._run(f"SELECT COUNT(*) FROM ({locked}) AS locked", row_ids)
         lock = f"{store.joined_lock} {self._no_wait}" if store.joined_lock else ""
         sql = (
             f"SELECT m.id, m.session_id, {store.user}, {store.index} "
             f"FROM {store.source()} WHERE m.id IN :rows {lock}"
         )
         return {row[0]: row for row in await self._run(sql, row_ids)}
-
-    async def _take(self, table: str, column: str, row_ids: list[str]) -> None:
-        found = f"{table} {self._store.by_key} WHERE {column} IN :rows"
-        locked = f"SELECT 1 FROM {found} {self._lock}"
-        await self._run(f"SELECT COUNT(*) FROM ({locked}) AS locked", row_ids)
 
     async def _search(self, missed: set[Name], grown: set[MemoryKey]) -> dict[Name, str]:
         """The row ids of messages that have none of the usual form.

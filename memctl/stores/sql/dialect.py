@@ -182,7 +182,7 @@ class SqlDialect(Store):
     """SQL that tells whether the row ``m`` has one of ``:marks``."""
 
     def told(self, messages: Condition) -> tuple[str, str]:
-        """SQL that tells whether ``of_messages`` is true of a row, and what is joined for that."""
+        """SQL that tells whether ``of_messages`` holds for a row; what ``marks`` adds for that."""
         return messages.sql, ""
 
     def ordered(self, condition: str, *, outline: bool = False) -> str:
@@ -205,15 +205,15 @@ class SqlDialect(Store):
 
         One more column is the row id of the message before, whether that is one of them or not.
         """
-        marks, joined = self.marks()
         wanted, more = self.told(messages)
+        marks, joined = self.marks(more)
         payload = f"CASE WHEN {wanted} THEN {self.small_payload()} END"
         order = f"position, {self.exact('id')}"
         return (
             f"SELECT {_COLUMNS}, behind FROM (SELECT {_COLUMNS}, wanted, "
             f"LAG(id) OVER (PARTITION BY {self._memory()} ORDER BY {order}) AS behind FROM ("
             f"SELECT {self._keys()}, {payload} AS payload, {marks} AS marks, {wanted} AS wanted "
-            f"FROM {self.source()} {joined} {more} WHERE {condition} {self.beforehand}) AS found"
+            f"FROM {self.source()} {joined} WHERE {condition} {self.beforehand}) AS found"
             f") AS placed WHERE wanted ORDER BY {self._memory()}, {order}"
         )
 
@@ -233,9 +233,13 @@ class SqlDialect(Store):
         """
         return f"SELECT m.id, {self.small_payload()}, {more} FROM message m WHERE {condition}"
 
-    def marks(self) -> tuple[str, str]:
-        """The marks of a message as a JSON array, and what is joined for that."""
-        marks = f"SELECT k.msg_id, {self.mark_list} AS marks FROM message_mark k GROUP BY k.msg_id"
+    def marks(self, more: str = "") -> tuple[str, str]:
+        """The marks of a message as a JSON array, and what is joined for that.
+
+        ``more`` is another column of what is joined.
+        """
+        columns = ", ".join(filter(None, ("k.msg_id", f"{self.mark_list} AS marks", more)))
+        marks = f"SELECT {columns} FROM message_mark k GROUP BY k.msg_id"
         return "k.marks", f"LEFT JOIN ({marks}) k ON k.msg_id = m.id"
 
     def small_payload(self) -> str:

@@ -124,7 +124,7 @@ class MysqlStore(SqlServerStore):
             f"THEN LEFT(m.id, CHAR_LENGTH(m.id) - CHAR_LENGTH({end})) END"
         )
 
-    def marks(self) -> tuple[str, str]:
+    def marks(self, more: str = "") -> tuple[str, str]:  # noqa: ARG002 - nothing is joined
         # MariaDB cannot index what it groups: ids are longer than the keys of its temporary tables,
         # and it would compare every message with every mark.
         return f"(SELECT {self.mark_list} FROM message_mark k WHERE k.msg_id = m.id)", ""

@@ -183,9 +183,8 @@ class PostgresqlStore(SqlServerStore):
         # afterwards, and all messages would be sorted with their texts.
         if "marks" not in messages.values:
             return super().told(messages)
-        named = "SELECT DISTINCT msg_id FROM message_mark WHERE mark IN :marks"
-        known = messages.sql.replace(self.of_marks, "n.msg_id IS NOT NULL")
-        return known, f"LEFT JOIN ({named}) n ON n.msg_id = m.id"
+        known = messages.sql.replace(self.of_marks, "COALESCE(k.named, FALSE)")
+        return known, "bool_or(k.mark IN :marks) AS named"
 
     def sortable(self, text: str) -> str:
         return f'({text}) COLLATE "C"'
