@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import sys
 import tempfile
-from collections.abc import Callable, Coroutine
-from contextlib import ExitStack
+from collections.abc import AsyncIterator, Callable, Coroutine
+from contextlib import ExitStack, asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -63,7 +63,7 @@ class Changing:
         self._record = record(run, outcome.command, argument, location)
         self._stop = Stop()
         self._planner: Planner | None = None
-        self._check: Check | None = None
+        self._check: Check = _nothing
         self._look_on: Check = _nothing
 
     @property
@@ -75,7 +75,7 @@ class Changing:
         self,
         planner: Planner,
         approve: Approve,
-        check: Check | None = None,
+        check: Check = _nothing,
         look_on: Check = _nothing,
         *,
         asks: bool = False,
@@ -147,9 +147,15 @@ class Changing:
         done = self._outcome.changes.done
         return {"deleted": done.deleted, "marked": done.marked, "restored": done.restored}
 
-    async def _at_once(self, journal: Journal, approve: Approve) -> None:
+    @asynccontextmanager
+    async def _locked(self) -> AsyncIterator[Store]:
+        """The store, for this run to change and for no other."""
         async with opened(make_store(self._location, change=True), self._output) as store:
             await store.lock(holder())
+            yield store
+
+    async def _at_once(self, journal: Journal, approve: Approve) -> None:
+        async with self._locked() as store:
             beside = Capability.PARALLEL in store.capabilities
             something = await self._look(store, journal)
             if not beside:
@@ -178,8 +184,7 @@ class Changing:
                 something = await plan(edits, journal, report, progress)
         if not something:
             await self._refuse_absent(store)
-        if self._check is not None:
-            await self._check(store)
+        await self._check(store)
         return something
 
     async def _refuse_absent(self, store: Store) -> None:
@@ -192,8 +197,7 @@ class Changing:
         refuse_absent(self._where, int(found is not None), store.label, path)
 
     async def _carry_out(self, journal: Journal) -> None:
-        async with opened(make_store(self._location, change=True), self._output) as store:
-            await store.lock(holder())
+        async with self._locked() as store:
             await self._apply(store, journal)
 
     async def _apply(self, store: Store, journal: Journal) -> None:

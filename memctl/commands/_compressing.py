@@ -11,9 +11,7 @@ from rich.console import RenderableType
 from memctl.commands._changing import Approve, Changing
 from memctl.commands._context import Run
 from memctl.commands._reports import ChangeOutcome
-from memctl.commands._run import opened
 from memctl.errors import Failure, Unavailable
-from memctl.holder import holder
 from memctl.journal.changes import ChangesWriter
 from memctl.journal.runs import Journal
 from memctl.location import Location
@@ -29,7 +27,6 @@ from memctl.ops.compress.scan import scan
 from memctl.ops.compress.spool import Spool
 from memctl.ops.compress.work import Work
 from memctl.output.numbers import count
-from memctl.registry import make_store
 from memctl.selection import Selection
 from memctl.store import Store
 from memctl.summarizer import Summarizer
@@ -155,8 +152,7 @@ class Compressing(Changing):
 
     async def _at_once(self, journal: Journal, _approve: Approve) -> None:
         """All of it, for nobody is asked: the first memories while the others are found."""
-        async with opened(make_store(self._location, change=True), self._output) as store:
-            await store.lock(holder())
+        async with self._locked() as store:
             with Spool(journal.folder) as spool:
                 work = Work(spool, self._wanted, self._summarizer, self._report, self._stop)
                 try:
