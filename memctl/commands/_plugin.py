@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+
 from typer.core import TyperCommand
 
 from memctl import plugins
@@ -16,6 +18,7 @@ def command(name: str) -> TyperCommand:
         UsageError: it cannot be loaded, or is no command.
     """
     function = plugins.load(plugins.COMMANDS, name)
+    gc.enable()  # which is off while memctl imports: theirs may run an event loop of their own
     if not callable(function):
         raise UsageError(
             f"the plugin {name!r} is no command", "its entry point names a function for Typer"
