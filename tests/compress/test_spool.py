@@ -6,6 +6,7 @@ import errno
 import os
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from itertools import islice
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -100,6 +101,29 @@ def test_many_may_read_at_once(tmp_path: Path) -> None:
         read = pool.map(lambda one: list(spool.lines(one)), cases)
         for one, found in zip(cases, read, strict=True):
             assert found == put[one.memory.key.session]
+
+
+def test_it_is_read_while_it_is_written(tmp_path: Path) -> None:
+    """Also between the pieces of a memory that is kept, and of one that is not."""
+    put = {name: some(ord(name), 200, 20_000) for name in "abcd"}
+    with Spool(tmp_path) as spool:
+        reading: list[Iterator[Line]] = []
+        read: list[list[Line]] = []
+        for name, found in put.items():
+            for line in found:
+                spool.add(line)
+                for lines, taken_so_far in zip(reading, read, strict=True):
+                    taken_so_far += islice(lines, 1)
+            if name == "b":
+                spool.drop()
+            else:
+                spool.keep(case(name))
+            if (kept := spool.take()) is not None:
+                reading.append(spool.lines(kept))
+                read.append([])
+        for lines, taken_so_far in zip(reading, read, strict=True):
+            taken_so_far += lines
+    assert read == [put[name] for name in "acd"]
 
 
 def test_two_readers_take_turns(tmp_path: Path) -> None:

@@ -46,7 +46,7 @@ class Spool:
             self._lines = self._file(folder)
             self._cases = self._file(folder)
         self._end = 0
-        self._taken = self._taken_to = 0
+        self.taken = self._taken_to = 0
         self._held: list[Line] = []
         self._held_bytes = 0
         self._frame: zstandard.ZstdCompressionWriter | None = None
@@ -99,13 +99,13 @@ class Spool:
 
     def take(self) -> Case | None:
         """The next of the cases that were kept, in order; None where there is none yet."""
-        if self._taken == self.cases:
+        if self.taken == self.cases:
             return None
         with refusals(self._folder):
             self._cases.seek(self._taken_to)
             case: Case = pickle.load(self._cases)
             self._taken_to = self._cases.tell()
-        self._taken += 1
+        self.taken += 1
         return case
 
     def lines(self, case: Case) -> Iterator[Line]:

@@ -63,14 +63,14 @@ class Work:
         self._ready: asyncio.Queue[Done | None] = asyncio.Queue()
         self._answered = False
         """Whether the model is there: the first of the requests find that out."""
-        self._begun = self._summarised = self._failed = 0
+        self._summarised = self._failed = 0
         self._silent = 0
         """Requests in a row that found nobody."""
 
     def found(self) -> None:
         """Another memory is in the spool."""
         self._report.changes.left += 1
-        if self._begun < self._ahead:
+        if self._spool.taken < self._ahead:
             self._news.set()
 
     async def run(self, find: Find, commit: Commit) -> None:
@@ -167,10 +167,9 @@ class Work:
     async def _next(self) -> Case | None:
         """The next memory that the budget allows, as soon as it is found."""
         while not self._stop.asked:
-            may_begin = self._all_found or self._begun < self._ahead
+            may_begin = self._all_found or self._spool.taken < self._ahead
             case = self._spool.take() if may_begin else None
             if case is not None:
-                self._begun += 1
                 if self._budget.allows(case, self._report.cost or 0.0):
                     return case
                 self._report.over_budget += 1
