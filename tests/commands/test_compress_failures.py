@@ -165,7 +165,7 @@ def test_killed(
     before = memories(place, 24, "before" if halves else None)
     with ModelServer(delay=0.1) as server:
         process = start(by_model(place.text, server.url, "--jobs", "2"))
-        wait_for(server, 9, process)
+        wait_for(server, 17, process)  # 0.8 s, and some are committed after a third of that
         process.kill()
         assert process.wait() == -signal.SIGKILL, process.communicate()
         unlock(place)

@@ -57,13 +57,20 @@ async def agent(store: Store) -> AsyncIterator[AsyncConnection]:
         yield connection
 
 
+async def run(connection: AsyncConnection, sql: str) -> None:
+    """A statement that must not have to wait for long."""
+    async with asyncio.timeout(10):
+        await connection.exec_driver_sql(sql)
+
+
 async def mark(connection: AsyncConnection, id: str) -> None:
     """What AgentScope does to mark a message."""
-    row_id = f"{ALICE.user}-{ALICE.session}-{id}"
-    async with asyncio.timeout(10):
-        await connection.exec_driver_sql(
-            f"INSERT INTO message_mark (msg_id, mark) VALUES ('{row_id}', 'keep')"
-        )
+    await run(connection, f"INSERT INTO message_mark (msg_id, mark) VALUES ('{row(id)}', 'keep')")
+
+
+def row(id: str) -> str:
+    """The row id of a message of Alice's."""
+    return f"{ALICE.user}-{ALICE.session}-{id}"
 
 
 async def delete(store: Store, *keys: MemoryKey) -> dict[MemoryKey, Tally]:
@@ -106,6 +113,45 @@ async def test_an_agent_thinks_better_of_it(url: str) -> None:
             assert not deleting.done()
             await connection.rollback()
         assert deleting.result() == {ALICE: Tally(ALICE, 0, len(ENTRIES))}
+
+
+@pytest.mark.parametrize("pieces", [False, True])
+async def test_an_agent_deletes_what_is_being_deleted(
+    url: str, monkeypatch: pytest.MonkeyPatch, pieces: bool
+) -> None:
+    """AgentScope deletes the marks of a message first, then the message."""
+    if pieces:
+        monkeypatch.setattr(editing, "BATCH_CHANGES", 3)
+    marked = [entry for entry in ENTRIES if entry.marks]
+    going = (marked[-1], marked[0])
+    async with filled(url) as store:
+        async with asyncio.TaskGroup() as tasks, agent(store) as connection:
+            await run(connection, f"DELETE FROM message_mark WHERE msg_id = '{row(going[0].id)}'")
+            deleting = tasks.create_task(delete(store, ALICE))
+            await asyncio.sleep(A_WHILE)
+            assert not deleting.done()
+            await run(connection, f"DELETE FROM message_mark WHERE msg_id = '{row(going[1].id)}'")
+            for entry in going:
+                await run(connection, f"DELETE FROM message WHERE id = '{row(entry.id)}'")
+        assert_changed(deleting.result()[ALICE])
+        found = (await read(store))[ALICE]
+    assert [entry.id for entry in found.entries] == [
+        entry.id for entry in ENTRIES if entry not in going
+    ]
+
+
+async def test_an_agent_adds_where_messages_are_put_back(url: str) -> None:
+    """Each that adds holds the row of its session; two of them are waited for by nobody."""
+    new = samples.entry("new")
+    memories = [one for key in (ALICE, BOB) for one in edits(key, [put(new, MIDDLE)])]
+    async with filled(url) as store:
+        async with asyncio.TaskGroup() as tasks, agent(store) as connection:
+            await run(connection, f"SELECT 1 FROM session WHERE id = '{BOB.session}' FOR UPDATE")
+            putting = tasks.create_task(edit(store, memories))
+            await asyncio.sleep(A_WHILE)
+            assert not putting.done()
+            await run(connection, f"SELECT 1 FROM session WHERE id = '{ALICE.session}' FOR UPDATE")
+        assert putting.result() == {key: Tally(key, 1, 0) for key in (ALICE, BOB)}
 
 
 async def test_rows_that_move_up_are_held(url: str) -> None:

@@ -151,7 +151,7 @@ class Changer:
         """Makes sessions ours before messages are put in; one that is created is empty."""
         new = sorted(keys - self._surveys.keys())
         if new:
-            known = await claim(self._store, self._connection, new)
+            known = await claim(self._store, self._connection, new, self._lock)
             self._surveys |= {key: Survey() for key in new if key.session not in known}
 
     async def _rows(self, row_ids: list[str]) -> dict[str, Sequence[Any]]:

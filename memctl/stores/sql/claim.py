@@ -11,17 +11,17 @@ from memctl.stores.sql.database import SqlDatabase
 
 
 async def claim(
-    store: SqlDatabase, connection: AsyncConnection, keys: Sequence[MemoryKey]
+    store: SqlDatabase, connection: AsyncConnection, keys: Sequence[MemoryKey], lock: str
 ) -> set[str]:
     """Makes the sessions ours until the transaction ends; gives those that it did not create.
 
     A session that is created here is empty.  Into one that was there, an agent or another run may
-    have written up to now; from now on they wait.
+    have written up to now; from now on they wait.  ``lock`` is the SQL that locks its row.
     """
     owners: dict[str, str] = {}
     for key in keys:
         owners.setdefault(key.session, key.user)
-    there = f"SELECT id FROM session WHERE id IN :sessions ORDER BY id {store.row_lock}"
+    there = f"SELECT id FROM session {store.by_key} WHERE id IN :sessions ORDER BY id {lock}"
     result = await connection.execute(*store.bind(there, {"sessions": sorted(owners)}))
     known = {row[0] for row in result}
     users = sorted({(key.user,) for key in keys})

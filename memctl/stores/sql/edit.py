@@ -69,15 +69,15 @@ class SqlEditor:
                 connection, [part for part in good if part.key not in failures]
             )
         except (Refused, Contended) as error:
-            if len(good) == 1 and isinstance(error, Refused):
-                failures[good[0].key] = error.failure
-                done = []
-            elif len(good) == 1:
-                raise
-            else:  # It is one of them, and the database does not say which.
+            if len(good) > 1:  # It is one of them, and the database does not say which.
                 half = len(good) // 2
                 done = await self._edit_small(connection, good[:half])
                 done += await self._edit_small(connection, good[half:])
+            elif isinstance(error, Refused):
+                failures[good[0].key] = error.failure
+                done = []
+            else:
+                raise
         return [*(Tally(key, failure=found) for key, found in failures.items()), *done]
 
     async def _commit_small(self, connection: AsyncConnection, batch: list[Part]) -> list[Tally]:

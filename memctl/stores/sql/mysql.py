@@ -45,7 +45,7 @@ _BUSY = {
 }
 _CONTENDED = frozenset({1205, 1213, 3572})
 _PASSING = (aiomysql.OperationalError, aiomysql.InterfaceError, OSError, RuntimeError)
-"""What another try may not meet, codes above aside: no connection, a shutdown, a deadlock."""
+"""What another try may not meet, codes above aside: no connection, a shutdown."""
 
 
 class MysqlStore(SqlServerStore):

@@ -165,7 +165,7 @@ class SqlWriter:
         A session that is created here is empty.  One that was there is locked and counted again:
         an agent, or another run, may have written meanwhile.
         """
-        known = await claim(self._store, connection, keys)
+        known = await claim(self._store, connection, keys, self._store.row_lock)
         if known:
             for key in keys:
                 if key.session in known:
