@@ -249,6 +249,13 @@ class SqlDatabase(SqlDialect):
     ) -> AsyncIterator[Sequence[Any]]:
         """The result in partitions of ``size`` rows, from the driver itself."""
 
+    async def few(
+        self, connection: AsyncConnection, sql: str, values: Mapping[str, Any]
+    ) -> Sequence[Any]:
+        """All rows of a statement with a limit of its own, which is over then."""
+        async with closing(self.rows(connection, sql, values)) as partitions:
+            return [row async for rows in partitions for row in rows]
+
     def plain(self, sql: str, values: Mapping[str, Any]) -> tuple[str, Sequence[Any]]:
         """A statement and its values as the driver takes them."""
         statement, bound = self.bind(sql, values)

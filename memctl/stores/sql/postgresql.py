@@ -151,12 +151,9 @@ class PostgresqlStore(SqlServerStore):
             f"SELECT substring(text FROM at FOR {CHUNK_BYTES}) FROM whole, "
             f"generate_series(1, octet_length(text), {CHUNK_BYTES}) AS at ORDER BY at"
         )
-        pieces = []
         async with self._turn:
-            cursor = await (await _driver(connection)).cursor(sql, row_id)
-            while rows := await cursor.fetch(1):
-                pieces.append(rows[0][0])
-        return b"".join(pieces)
+            cursor = (await _driver(connection)).cursor(sql, row_id, prefetch=1)
+            return b"".join([piece async for (piece,) in cursor])
 
     async def rows(
         self,
@@ -177,6 +174,17 @@ class PostgresqlStore(SqlServerStore):
         async with closing(ahead(fetch)) as partitions:
             async for rows in partitions:
                 yield rows
+
+    async def few(
+        self, connection: AsyncConnection, sql: str, values: Mapping[str, Any]
+    ) -> Sequence[Any]:
+        statement, bound = self.plain(sql, values)
+        driver = await _driver(connection)
+        found: Sequence[Any] = await driver.fetch(statement, *bound)
+        # The server ends a statement when the next one comes.  One that did not come to the end of
+        # its table holds buffers until then, and a cursor that is opened now would read less ahead.
+        await driver.execute("SELECT 1")
+        return found
 
     def told(self, messages: Condition) -> tuple[str, str]:
         # What is joined is known before rows are sorted; of a subquery that is only known

@@ -125,9 +125,8 @@ class SqlReader:
         if not store.of_messages(where).values or "sessions" in wanted.values:
             return None
         sql = f"SELECT m.session_id FROM {store.source()} WHERE {wanted.sql} LIMIT {_FEW}"
-        async with closing(store.rows(connection, sql, wanted.values, _FEW)) as partitions:
-            found = [session async for rows in partitions for (session,) in rows]
-        sessions = frozenset(found)
+        found = await store.few(connection, sql, wanted.values)
+        sessions = frozenset(session for (session,) in found)
         if not found:
             return Condition(NEVER, {})
         if len(found) == _FEW or len(sessions) > MAX_PUSHED_VALUES:
