@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import sys
 import tempfile
 from collections.abc import AsyncIterator, Callable, Coroutine
@@ -65,6 +66,8 @@ class Changing:
         self._planner: Planner | None = None
         self._check: Check = _nothing
         self._look_on: Check = _nothing
+        self.most = math.inf
+        """How many messages may be deleted, also where agents make more of them meanwhile."""
 
     @property
     def record(self) -> runs.Run:
@@ -213,6 +216,7 @@ class Changing:
                     *(store, self._where, self._planner, journal, outcome.changes),
                     progress,
                     self._stop,
+                    self.most,
                 )
         except Unavailable as error:
             raise self._cut_short(error) from error

@@ -94,11 +94,11 @@ def delete(
     outcome = ChangeOutcome("delete", location.label, dry_run=dry_run)
     chosen = where if keep_last is None else replace(where, spare=keep_last)
     parted = Parted()
-    allowed: list[float] = []
+    changing = Changing(run, outcome, store, location, chosen, backup=backup)
 
     async def check(opened: Store) -> None:
         if limit is not None:
-            allowed.append(await _allowed(opened, where, *limit))
+            changing.most = await _allowed(opened, where, *limit)
 
     async def look_on(opened: Store) -> None:
         if number := await count_parted(opened, parted):
@@ -110,7 +110,7 @@ def delete(
 
     def approve(planned: ChangeOutcome) -> bool:
         number = planned.changes.planned.deleted
-        if allowed and number > allowed[0]:
+        if number > changing.most:
             raise Loss(
                 f"{count(number, 'message')} would be deleted, more than --max-delete {max_delete}",
                 "nothing was deleted; --dry-run shows what it would be",
@@ -119,7 +119,7 @@ def delete(
             return True
         return _asked(output, planned, redact(store), whole=all_)
 
-    Changing(run, outcome, store, location, chosen, backup=backup).run(
+    changing.run(
         lambda opened, some: deletions(opened, some, pairs, parted),
         approve,
         check,

@@ -8,6 +8,7 @@ agent changed since the plan was made is left alone by the store, and planned an
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import AsyncIterator, Callable, Iterator
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -139,8 +140,11 @@ async def carry_out(
     report: ChangeReport,
     progress: Progress | None = None,
     stop: Stop | None = None,
+    most: float = math.inf,
 ) -> None:
     """Does what the last plan of the journal says; what changed meanwhile is planned anew.
+
+    A new plan by which more than ``most`` messages would be deleted in all is not carried out.
 
     Raises:
         Unavailable: the store went away; ``report`` says what was done, and what was not.
@@ -162,6 +166,14 @@ async def carry_out(
         again = ChangeReport()
         edits = planner(store, where.only(frozenset(changed)))
         something = await plan(edits, journal, again, Silent())
+        if report.done.deleted + again.planned.deleted > most:
+            more = ", and more than is allowed would go now"
+            report.failures += [
+                (key, replace(failure, message=failure.message + more))
+                for key, (failure, _) in changed.items()
+            ]
+            report.left = 0
+            return
         for _, counts in changed.values():
             report.planned.drop(counts)
         report.planned.merge(again.planned)
