@@ -36,6 +36,9 @@ _LOCKED_BYTE = 0x7FFF_0000
 """Behind what others read: Windows keeps them from what is locked.  Below what it can lock."""
 _positions = threading.Lock()
 
+NO_LOCKS = frozenset({errno.ENOLCK, errno.ENOSYS, errno.ENOTSUP, errno.EINVAL})
+"""What a file system without locks answers."""
+
 
 def read_at(handle: int, size: int, start: int) -> bytes:
     """Some bytes of an open file, wherever it stands; from any thread."""

@@ -32,6 +32,8 @@ def history(
     kept = Runs()
     found = kept.all()[: limit or None]
     sizes = {one.id: kept.size(one) for one in found}
+    for one in found:
+        one.outcome = kept.outcome(one)
     run.output.report = _report(found, sizes)
     run.output.emit()
 
@@ -47,7 +49,7 @@ def _report(found: list[Run], sizes: dict[str, int]) -> Report:
                 "store": one.store,
                 "started": one.started,
                 "ended": one.ended or None,
-                "outcome": one.outcome or "cut-short",
+                "outcome": one.outcome,
                 "memories": one.memories,
                 **{
                     name: one.counts.get(name, 0)

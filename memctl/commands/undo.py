@@ -25,7 +25,7 @@ from memctl.commands._putting_back import PuttingBack
 from memctl.commands._record import record
 from memctl.commands._repair import TakingBack
 from memctl.commands._reports import ChangeOutcome
-from memctl.errors import NotFound, Unavailable
+from memctl.errors import Busy, NotFound, Unavailable
 from memctl.journal.runs import Run, Runs
 from memctl.location import Location, visible
 from memctl.ops.undo import reversals
@@ -64,6 +64,8 @@ def undo(
     choose_format(this.output, format_, json=json)
     runs = Runs()
     undone = _the_run(runs, run_id)
+    if runs.goes_on(undone):
+        raise Busy(f"the run {undone.id} still goes on", "wait until it has ended, or stop it")
     parts = runs.parts(undone)
     if run_id is None and not dry_run:
         refuse_unasked(yes)

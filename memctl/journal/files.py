@@ -40,6 +40,35 @@ def new_file(path: Path) -> BinaryIO:
     return os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, _FILE_MODE), "wb")
 
 
+def hold(path: Path) -> int | None:
+    """Makes a file that is locked until what is given is closed; None where there are no locks."""
+    handle = os.open(path, system.WRITE_FLAGS | os.O_CREAT | os.O_EXCL, _FILE_MODE)
+    try:
+        system.lock(handle)
+    except OSError as error:
+        os.close(handle)
+        path.unlink()
+        if error.errno not in system.NO_LOCKS:
+            raise
+        return None
+    return handle
+
+
+def is_held(path: Path) -> bool:
+    """Whether the file is there and somebody holds it."""
+    try:
+        handle = os.open(path, system.WRITE_FLAGS)
+    except FileNotFoundError:
+        return False
+    try:
+        system.lock(handle)
+    except BlockingIOError:
+        return True
+    finally:
+        os.close(handle)
+    return False
+
+
 def replace_file(path: Path, content: bytes) -> None:
     """Puts a small file in place, whole and durable."""
     part = path.with_name(path.name + ".part")

@@ -4,6 +4,7 @@ RUN/run.json              what the run was asked, and how it ended
 RUN/changes-1.ndjson.zst  what it did to each message (see ``changes``)
 RUN/changes-2.ndjson.zst  what it did to memories that were changed meanwhile, and so on
 RUN/replaced.ndjson.zst   an archive of the memories that it replaced by others
+RUN/running               is locked as long as it goes on
 """
 
 from __future__ import annotations
@@ -28,10 +29,12 @@ from memctl.journal.changes import (
     prove,
     read_changes,
 )
-from memctl.journal.files import new_folder, refusals, replace_file
+from memctl.journal.files import hold, is_held, new_folder, refusals, replace_file
 from memctl.model import Edit
 
 REPLACED = "replaced.ndjson.zst"
+RUNNING, CUT_SHORT = "running", "cut-short"
+"""How a run is doing that has not said how it ended."""
 _RECORD = "run.json"
 _DAY = 86_400
 
@@ -41,8 +44,8 @@ class Run:
     """What is known of a run.
 
     ``store`` is for people, without any password; ``argument`` and ``options`` find the store
-    again.  ``ended`` is empty while it goes on, and stays so when it was killed.  ``counts`` are
-    messages, by what became of them.
+    again.  ``ended`` and ``outcome`` are empty while it goes on, and stay so when it was killed.
+    ``counts`` are messages, by what became of them.
     """
 
     id: str
@@ -85,6 +88,17 @@ class Journal:
         self.run = run
         self.folder = folder
         self._parts = 0
+        self._held: int | None = None
+
+    def hold(self) -> None:
+        """Shows others that the run goes on, until it has ended or this process has.
+
+        Raises:
+            Unavailable: the system refuses.
+        """
+        path = self.folder / RUNNING
+        with refusals(path):
+            self._held = hold(path)
 
     def save(self) -> None:
         """Makes durable what is known of the run.
@@ -117,11 +131,21 @@ class Journal:
         """
         self.run.ended = _now()
         self.run.outcome = outcome
-        self.save()
+        try:
+            self.save()
+        finally:
+            self._let_go()
 
     def discard(self) -> None:
         """Removes a run that changed nothing."""
+        self._let_go()
         shutil.rmtree(self.folder, ignore_errors=True)
+
+    def _let_go(self) -> None:
+        handle, self._held = self._held, None
+        if handle is not None:
+            os.close(handle)
+            (self.folder / RUNNING).unlink(missing_ok=True)
 
 
 class Runs:
@@ -145,6 +169,7 @@ class Runs:
             new_folder(folder)
         journal = Journal(folder, run)
         try:
+            journal.hold()  # before anybody can read of it
             journal.save()
         except Unavailable:
             journal.discard()
@@ -172,6 +197,16 @@ class Runs:
                 f"what is kept of the run {found[0]} is damaged", f"see {self.folder / found[0]}"
             )
         return run
+
+    def goes_on(self, run: Run) -> bool:
+        """Whether a run has not ended yet, nor was it killed."""
+        path = self.folder / run.id / RUNNING
+        with refusals(path):
+            return not run.ended and is_held(path)
+
+    def outcome(self, run: Run) -> str:
+        """How a run ended, or how it is doing."""
+        return run.outcome or (RUNNING if self.goes_on(run) else CUT_SHORT)
 
     def parts(self, run: Run) -> list[Path]:
         """The files of changes of a run, in order, each proved to be whole.
@@ -229,15 +264,15 @@ class Runs:
                 size, changed = _about(folder)
             total += size
             spent = total > keep.bytes or changed < now - keep.days * _DAY
-            if spent and place and name != needed and not self._goes_on(name, changed, now):
+            if spent and place and name != needed and not self._may_go_on(name, changed, now):
                 shutil.rmtree(folder, ignore_errors=True)
                 removed.append(name)
         return removed
 
-    def _goes_on(self, name: str, changed: float, now: float) -> bool:
-        """Whether a run may not have ended yet; one that was killed is not waited for."""
+    def _may_go_on(self, name: str, changed: float, now: float) -> bool:
+        """Whether a run may not have ended yet; without locks, one of the last day."""
         run = self._read(name)
-        return run is not None and not run.ended and changed > now - _DAY
+        return run is not None and not run.ended and (changed > now - _DAY or self.goes_on(run))
 
     def _names(self) -> list[str]:
         """The folders of runs, the oldest first."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from rich.console import RenderableType
 from rich.text import Text
 
-from memctl.journal.runs import Run
+from memctl.journal.runs import CUT_SHORT, Run
 from memctl.location import visible
 from memctl.ops.change import ChangeReport, Changes
 from memctl.output.grid import Column, Grid, cell
@@ -95,4 +95,4 @@ def state(run: Run) -> str:
         return f"undone by {run.undone_by}"
     if run.settled:
         return "nothing to undo"
-    return run.outcome or "cut short"
+    return (run.outcome or CUT_SHORT).replace("-", " ")

@@ -7,7 +7,6 @@ what it found.  A lock spares the operator the conflicts that come of two runs a
 from __future__ import annotations
 
 import asyncio
-import errno
 import os
 import re
 import time
@@ -28,7 +27,6 @@ _ENDS = "wait until it has ended, or stop it; its lock ends with it"
 _PAUSES = (0.01, 0.02, 0.05, 0.1, 0.2, 0.4)
 """Seconds before a lock is looked at again whose holder is about to let go, or to sign."""
 
-_NO_LOCKS = frozenset({errno.ENOLCK, errno.ENOSYS, errno.ENOTSUP, errno.EINVAL})
 _MODE = 0o644
 """Others may read who holds the lock: a second run need not be the same user's."""
 _NAME_BYTES = 255
@@ -73,7 +71,7 @@ class FileLock:
                         return []
                     other = _clear(self._file) or ""
                 except OSError as error:
-                    if error.errno not in _NO_LOCKS:
+                    if error.errno not in system.NO_LOCKS:
                         raise
                     return [
                         f"{self._label} is on a file system without locks: "

@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 from memctl.model import MemoryKey
-from tests.commands.conftest import Run, fill, report
+from tests.commands.conftest import Run, fails, fill, report
 from tests.commands.places import held
 from tests.conformance import samples
 from tests.conformance.backends import BACKENDS, Place
@@ -182,6 +182,24 @@ def test_a_limit_is_looked_at_before_anybody_is_asked(filled: Place) -> None:
     assert "[y/N]" not in session.said
 
 
+@pytest.mark.parametrize("limit", [41, 42])
+def test_too_much_by_the_time_of_the_answer(filled: Place, run: Run, limit: int) -> None:
+    """A memory that an agent changed is planned anew, and counts anew."""
+    [key, *others] = held(filled)
+    session = Session("delete", filled.text, "--mark", "hint", "--max-delete", str(limit))
+    session.until("[y/N] ")
+    chosen = ("--user", key.user, "--session", key.session, "--json")
+    assert run("mark", "add", filled.text, "seen", "--mark", "hint", *chosen).exit_code == 0
+    assert report(run("mark", "add", filled.text, "hint", *chosen))["messages"]["marked"] == 6
+    session.types("y\n")
+    allowed = limit == 42
+    assert session.ends() == (0 if allowed else 7)
+    after = held(filled)
+    assert not any("hint" in marks for one in others for _, marks, _ in after[one][2])
+    assert (key in after) != allowed
+    assert ("more than is allowed would go now" in session.said) != allowed
+
+
 @pytest.mark.parametrize("right", [True, False])
 def test_everything_asks_for_the_name(filled: Place, right: bool) -> None:
     session = Session("delete", filled.text, "--all")
@@ -260,6 +278,23 @@ def test_a_terminal_that_is_closed(filled: Place, run: Run) -> None:
     assert "nothing to take back" in looked.stdout
     assert report(run("undo", "--yes", "--json"))["undoes"] == done
     assert held(filled) == before
+
+
+def test_a_run_that_waits_for_its_answer_goes_on(filled: Place, run: Run) -> None:
+    session = Session("delete", filled.text, "--mark", "hint")
+    session.until("[y/N] ")
+    [going] = report(run("history", "--json"))["runs"]
+    assert (going["outcome"], going["ended"]) == ("running", None)
+    assert "running" in run("history").stdout
+    before = held(filled)
+    for which in ((going["run"],), ("--yes",)):
+        fails(run("undo", *which), 75, "still goes on")
+    assert held(filled) == before
+    session.types("y\n")
+    assert session.ends() == 0
+    [done] = report(run("history", "--json"))["runs"]
+    assert (done["run"], done["outcome"]) == (going["run"], "done")
+    assert report(run("undo", "--yes", "--json"))["undoes"] == done["run"]
 
 
 def test_the_answer_is_not_in_the_data(filled: Place, tmp_path: Path) -> None:

@@ -8,6 +8,8 @@ import os
 import shutil
 import sqlite3
 import stat
+import subprocess
+import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -20,8 +22,6 @@ from memctl import location
 from memctl.commands._changing import Changing
 from memctl.commands._context import Run as ThisRun
 from memctl.commands._record import record
-from memctl.journal.runs import Run as KeptRun
-from memctl.journal.runs import Runs
 from memctl.model import MemoryKey
 from memctl.store import Capability
 from tests.commands.conftest import Run, fails, report
@@ -452,14 +452,24 @@ def test_the_run_that_is_undone_is_not_pruned(run: Run, filled: str, tmp_path: P
 def test_a_run_that_goes_on_is_not_pruned(run: Run, filled: str, tmp_path: Path) -> None:
     config = tmp_path / "config.toml"
     config.write_text("[undo]\nbytes = 1\n")
-    going = Runs().begin(KeptRun("", "delete", "elsewhere", "elsewhere"))
-    for name in ("x", "y", "z"):
-        assert run("--config", config, "mark", "add", filled, name).exit_code == 0
-    assert going.folder.exists()
-    day_ago = time.time() - 100_000
-    os.utime(going.folder, (day_ago, day_ago))
+    waiting = "print(Runs().begin(Run('', 'delete', 'elsewhere', 'elsewhere')).folder); input()"
+    with subprocess.Popen(
+        [sys.executable, "-uc", f"from memctl.journal.runs import Run, Runs; {waiting}"],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    ) as process:
+        assert process.stdout is not None
+        going = Path(process.stdout.readline().strip())
+        day_ago = time.time() - 100_000
+        os.utime(going, (day_ago, day_ago))
+        for name in ("x", "y", "z"):
+            assert run("--config", config, "mark", "add", filled, name).exit_code == 0
+        assert report(run("history", "--json"))["runs"][-1]["outcome"] == "running"
+        process.kill()
+    assert report(run("history", "--json"))["runs"][-1]["outcome"] == "cut-short"
     assert run("--config", config, "mark", "add", filled, "last").exit_code == 0
-    assert not going.folder.exists(), "it was killed"
+    assert not going.exists()
 
 
 def test_names_are_shown_not_obeyed(run: Run, tmp_path: Path) -> None:
