@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable
@@ -133,8 +132,3 @@ def compressed(place: Place, before: Held, *, halves: bool = False) -> set[int]:
         assert [id for id, _, _ in now[key][2]][-6:] == [id for id, _, _ in before[key][2]]
         done.add(number)
     return done
-
-
-def runs_folder() -> Path:
-    """Where what runs change is kept."""
-    return Path(os.environ["XDG_STATE_HOME"]) / "memctl" / "runs"

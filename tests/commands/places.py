@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from collections.abc import Iterable
+from pathlib import Path
 
 from memctl.model import Entry, MemoryKey
 from memctl.registry import make_store
@@ -11,6 +13,12 @@ from memctl.selection import Selection
 from tests.conformance.backends import Place
 from tests.conformance.drive import read, write
 from tests.conformance.samples import Sample, sample
+
+
+def runs_folder() -> Path:
+    """Where it is kept what runs change."""
+    return Path(os.environ["XDG_STATE_HOME"]) / "memctl" / "runs"
+
 
 Held = dict[MemoryKey, tuple[str | None, bool, list[tuple[str, tuple[str, ...], bytes]]]]
 

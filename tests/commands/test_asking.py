@@ -18,7 +18,7 @@ import pytest
 
 from memctl.model import MemoryKey
 from tests.commands.conftest import Run, fails, fill, report
-from tests.commands.places import held
+from tests.commands.places import held, runs_folder
 from tests.conformance import samples
 from tests.conformance.backends import BACKENDS, Place
 from tests.conftest import Servers
@@ -97,12 +97,6 @@ def filled(tmp_path: Path, servers: Servers) -> Place:
     return Place(BACKENDS[0], text, servers, tmp_path)
 
 
-@pytest.fixture
-def runs() -> Path:
-    """Where what runs change is kept."""
-    return Path(os.environ["XDG_STATE_HOME"]) / "memctl" / "runs"
-
-
 ANSWERS = {
     "n": ("n\n", 0),
     "no": ("no\n", 0),
@@ -115,7 +109,7 @@ ANSWERS = {
 
 
 @pytest.mark.parametrize("answer", ANSWERS)
-def test_no_changes_nothing(filled: Place, runs: Path, answer: str) -> None:
+def test_no_changes_nothing(filled: Place, answer: str) -> None:
     before = filled.dump()
     said, code = ANSWERS[answer]
     session = Session("delete", filled.text, "--mark", "hint")
@@ -129,7 +123,7 @@ def test_no_changes_nothing(filled: Place, runs: Path, answer: str) -> None:
     assert "nothing was changed" in session.said
     assert "Traceback" not in session.said
     assert filled.dump() == before
-    assert list(runs.iterdir()) == []
+    assert list(runs_folder().iterdir()) == []
 
 
 def test_names_are_shown_not_obeyed(filled: Place) -> None:

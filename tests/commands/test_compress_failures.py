@@ -33,11 +33,10 @@ from tests.commands.compressed import (
     compressed,
     memories,
     rest_of,
-    runs_folder,
     talk,
 )
 from tests.commands.conftest import Run, fails, report
-from tests.commands.places import append, held, put
+from tests.commands.places import append, held, put, runs_folder
 from tests.conformance import samples
 from tests.conformance.backends import Place
 from tests.conformance.samples import entry, sample

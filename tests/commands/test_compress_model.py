@@ -17,11 +17,10 @@ from tests.commands.compressed import (
     codes_in,
     compressed,
     memories,
-    runs_folder,
     talk,
 )
 from tests.commands.conftest import Run, fails, report
-from tests.commands.places import held, put
+from tests.commands.places import held, put, runs_folder
 from tests.commands.test_terminal import STYLE, styled
 from tests.conformance import samples
 from tests.conformance.backends import Place

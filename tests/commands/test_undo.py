@@ -4,13 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-import os
-import shutil
 import sqlite3
-import stat
-import subprocess
-import sys
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -26,7 +20,7 @@ from memctl.model import MemoryKey
 from memctl.store import Capability
 from tests.commands.conftest import Run, fails, report
 from tests.commands.conftest import fill as fill_text
-from tests.commands.places import append, held, ids, put
+from tests.commands.places import append, held, ids, put, runs_folder
 from tests.conformance import samples
 from tests.conformance.backends import BACKENDS, Place, new_place
 from tests.conformance.samples import entry, sample
@@ -134,114 +128,6 @@ def test_one_of_the_memories_alone(run: Run, tmp_path: Path, servers: Servers) -
     assert held(place) == alone
     assert run("undo", done, "--store", place.text).exit_code == 0
     assert held(place) == before
-
-
-# The runs that are kept
-
-
-def runs_folder() -> Path:
-    return Path(os.environ["XDG_STATE_HOME"]) / "memctl" / "runs"
-
-
-def test_nobody_else_may_read_what_is_kept(run: Run, filled: str) -> None:
-    old = os.umask(0)
-    try:
-        assert run("delete", filled, "--mark", "hint", "--yes").exit_code == 0
-    finally:
-        os.umask(old)
-    found = {
-        stat.S_IMODE(path.stat().st_mode) for path in runs_folder().rglob("*") if path.is_file()
-    }
-    assert found == {0o600}
-    for folder in (runs_folder(), *filter(Path.is_dir, runs_folder().iterdir())):
-        assert stat.S_IMODE(folder.stat().st_mode) == 0o700
-
-
-def test_history_lists_what_can_be_undone(run: Run, filled: str) -> None:
-    assert run("history").stdout.strip() == "no run is kept"
-    done = report(run("delete", filled, "--mark", "hint", "--yes", "--json"))
-    marked = report(run("mark", "add", filled, "seen", "--json"))
-    assert run("delete", filled, "--mark", "nothing", "--yes").exit_code == 0
-    rows = report(run("history", "--json"))["runs"]
-    assert [row["run"] for row in rows] == [marked["run"], done["run"]]
-    assert rows[1]["deleted"] == done["messages"]["deleted"]
-    assert (rows[1]["command"], rows[1]["outcome"]) == ("delete", "done")
-    assert rows[1]["bytes"] > 100
-    assert run("undo", "--yes").exit_code == 0
-    rows = report(run("history", "--json"))["runs"]
-    assert rows[1]["undone_by"] == rows[0]["run"]
-    assert rows[0]["undoes"] == rows[1]["run"] == marked["run"]
-    assert report(run("undo", "--yes", "--json"))["undoes"] == done["run"], "the next one"
-    fails(run("undo", "--yes"), 4, "no run to be undone")
-
-
-def test_a_password_is_kept_nowhere(run: Run, postgresql_url: str) -> None:
-    secret = postgresql_url.partition("://")[2].partition("@")[0].partition(":")[2]
-    assert secret
-    assert run("import", samples_file(), postgresql_url, *WHOSE, "--lossy").exit_code == 0
-    assert run("delete", postgresql_url, "--role", "user", "--yes").exit_code == 0
-    kept = b"".join(path.read_bytes() for path in runs_folder().rglob("run.json"))
-    assert secret.encode() not in kept
-    fails(run("undo", "--yes"), 3, "the password is not kept", "--store")
-    assert run("undo", "--yes", "--store", postgresql_url).exit_code == 0
-
-
-WHOSE = ("--user", "ada", "--session", "one")
-
-
-def samples_file() -> Path:
-    return Path(__file__).parents[2] / "examples" / "friday.json"
-
-
-def test_a_run_that_is_damaged(run: Run, filled: str) -> None:
-    done = report(run("delete", filled, "--mark", "hint", "--yes", "--json"))["run"]
-    [path] = runs_folder().rglob("changes-1.ndjson.zst")
-    whole = path.read_bytes()
-    left = report(run("inspect", filled, "--json"))
-    for damaged in (whole[: len(whole) // 2], b"", whole[:-20] + bytes(20)):
-        path.write_bytes(damaged)
-        fails(run("undo", done), 8, "cut off or damaged")
-        assert report(run("inspect", filled, "--json")) == left
-    path.unlink()
-    fails(run("undo", done), 8, "not written down to its end")
-    record = path.with_name("run.json")
-    record.write_text("{")
-    fails(run("undo", done), 8, "damaged")
-    fails(run("undo", "2000"), 4, "there is no run '2000'")
-
-
-def test_old_runs_go(run: Run, filled: str, tmp_path: Path) -> None:
-    config = tmp_path / "config.toml"
-    config.write_text("[undo]\ndays = 10\nbytes = 100000\n")
-    names = []
-    for name in ("hint", "compressed"):
-        words = ("--config", config, "delete", filled, "--mark", name, "--yes", "--json")
-        names.append(report(run(*words))["run"])
-    os.utime(runs_folder() / names[0], (0, 0))
-    words = ("--config", config, "mark", "add", filled, "x", "--json")
-    names.append(report(run(*words))["run"])
-    kept = [row["run"] for row in report(run("history", "--json"))["runs"]]
-    assert kept == [names[2], names[1]]
-    config.write_text("[undo]\nbytes = 1\n")
-    last = report(run("--config", config, "mark", "remove", filled, "x", "--json"))["run"]
-    kept = [row["run"] for row in report(run("history", "--json"))["runs"]]
-    assert kept == [last, names[2]], "all but the newest that was there"
-    mark = ("mark", "add", filled, "y")
-    config.write_text("[undo]\ndays = 'many'\n")
-    fails(run("--config", config, *mark), 2, "undo.days")
-    config.write_text("[undo]\nday = 3\n")
-    fails(run("--config", config, *mark), 2, "did you mean 'days'")
-
-
-def test_the_store_has_moved(run: Run, filled: str, tmp_path: Path) -> None:
-    before = report(run("inspect", filled, "--json"))["totals"]
-    assert run("delete", filled, "--mark", "hint", "--yes").exit_code == 0
-    shutil.move(tmp_path / "agents.db", tmp_path / "moved.db")
-    fails(run("undo", "--yes"), 4, "does not exist")
-    done = run("undo", "--yes", "--store", tmp_path / "moved.db")
-    assert done.exit_code == 0
-    assert "warning" in done.stderr
-    assert report(run("inspect", tmp_path / "moved.db", "--json"))["totals"] == before
 
 
 # Import and migrate
@@ -416,90 +302,6 @@ def test_the_store_is_another_one(run: Run, filled: str, tmp_path: Path) -> None
     assert report(run("inspect", filled, "--json"))["totals"]["messages"] == 3
     assert report(run("undo", everything, "--json"))["messages"]["restored"] == 100
     assert report(run("inspect", filled, "--json"))["totals"]["messages"] == 103
-
-
-def test_the_names_of_runs(run: Run, filled: str) -> None:
-    first = report(run("mark", "add", filled, "one", "--json"))["run"]
-    second = report(run("mark", "add", filled, "two", "--json"))["run"]
-    common = first[: min(n for n in range(len(first)) if first[n] != second[n])]
-    before = report(run("mark", "list", filled, "--json"))["marks"]
-    for name, said in (
-        (common, "there are several runs"),
-        ("", "there is no run"),
-        ("*", "there is no run"),
-        ("../" + first, "there is no run"),
-        (first + "0", "there is no run"),
-        ("\x1b[31m", "\\x1b[31m"),
-    ):
-        result = run("undo", name)
-        fails(result, 4, said)
-        assert "\x1b" not in result.stderr
-    assert report(run("mark", "list", filled, "--json"))["marks"] == before
-    assert report(run("undo", second[:-1], "--json"))["undoes"] == second
-    assert report(run("undo", first, "--json"))["undoes"] == first
-
-
-def test_the_run_that_is_undone_is_not_pruned(run: Run, filled: str, tmp_path: Path) -> None:
-    config = tmp_path / "config.toml"
-    config.write_text("[undo]\ndays = 10\nbytes = 1\n")
-    old = report(run("delete", filled, "--mark", "hint", "--yes", "--json"))["run"]
-    report(run("mark", "add", filled, "x", "--mark", "compressed", "--json"))
-    report(run("undo", "--yes", "--json"))
-    os.utime(runs_folder() / old, (0, 0))
-    assert report(run("--config", config, "undo", old, "--json"))["messages"]["restored"]
-
-
-def test_a_run_that_goes_on_is_not_pruned(run: Run, filled: str, tmp_path: Path) -> None:
-    config = tmp_path / "config.toml"
-    config.write_text("[undo]\nbytes = 1\n")
-    waiting = "print(Runs().begin(Run('', 'delete', 'elsewhere', 'elsewhere')).folder); input()"
-    with subprocess.Popen(
-        [sys.executable, "-uc", f"from memctl.journal.runs import Run, Runs; {waiting}"],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
-    ) as process:
-        assert process.stdout is not None
-        going = Path(process.stdout.readline().strip())
-        day_ago = time.time() - 100_000
-        os.utime(going, (day_ago, day_ago))
-        for name in ("x", "y", "z"):
-            assert run("--config", config, "mark", "add", filled, name).exit_code == 0
-        assert report(run("history", "--json"))["runs"][-1]["outcome"] == "running"
-        process.kill()
-    assert report(run("history", "--json"))["runs"][-1]["outcome"] == "cut-short"
-    assert run("--config", config, "mark", "add", filled, "last").exit_code == 0
-    assert not going.exists()
-
-
-def test_names_are_shown_not_obeyed(run: Run, tmp_path: Path) -> None:
-    nasty = "\x1b[31mred\x07\n\u202e"
-    folder = tmp_path / nasty.strip()
-    folder.mkdir()
-    text = f"{folder}/m.db"
-    key = MemoryKey(nasty, nasty)
-    asyncio.run(fill_text(text, {key: samples.entries(9)}))
-    words = (("delete", text, "--mark", "hint", "--yes"), ("mark", "add", text, nasty))
-    for one in words:
-        for more in (("--dry-run",), ()):
-            done = run(*one, *more)
-            assert done.exit_code == 0
-            assert_tame(done.stdout + done.stderr)
-    again = run("delete", text, "--id", "m0000002", "--yes")
-    assert again.exit_code == 0
-    first = report(run("history", "--json"))["runs"][-1]["run"]
-    for one in (("history",), ("undo", first), ("mark", "list", text), ("undo", "--yes")):
-        done = run(*one)
-        assert_tame(done.stdout + done.stderr)
-    asyncio.run(fill_text(f"{tmp_path}/other.db", {key: samples.entries(2)}))
-    clash = run("undo", first, "--store", f"{tmp_path}/other.db")
-    assert clash.exit_code == 5
-    assert_tame(clash.stdout + clash.stderr)
-    assert "\\x1b[31mred" in clash.stderr
-
-
-def assert_tame(said: str) -> None:
-    assert not {"\x1b", "\x07", "\u202e", "\r"} & set(said), said
 
 
 @pytest.mark.parametrize("action", ["delete", "unmark"])

@@ -9,10 +9,9 @@ from tests.conformance.test_catalogue import (
     test_messages_without_role_or_time,
     test_the_catalogue_of_hard_messages,
 )
-from tests.conformance.test_edit import (
+from tests.conformance.test_edit import test_hard_messages_come_back, test_marks_change
+from tests.conformance.test_edit_refused import (
     test_a_memory_that_does_not_exist,
-    test_hard_messages_come_back,
-    test_marks_change,
     test_what_others_added_stays,
     test_what_was_done_cannot_be_done_again,
 )

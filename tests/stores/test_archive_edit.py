@@ -19,7 +19,7 @@ from memctl.selection import Selection
 from memctl.store import PAGE_BYTES, Store
 from memctl.stores.archive import store as archive
 from memctl.stores.archive.edit import Revision
-from tests.stores.test_archive import ENDINGS, entries, entry, page, write
+from tests.stores.archives import ENDINGS, entries, entry, page, write
 
 KEYS = [MemoryKey(f"u{number}", "s") for number in range(6)]
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import redis
 
 from memctl.model import Fault, MemoryKey
+from tests.stores.redis_edits import edit, expiries, index, marked
 from tests.stores.redis_memories import ALL, BASE, KEY, MEMBER, put, store_of
-from tests.stores.test_redis_edit import edit, expiries, index, marked
 from tests.stores.test_redis_faults import examined
 from tests.stores.test_redis_mending import Notes, dump
 from tests.stores.test_redis_spellings import AGENT, COMPRESSED, PLAIN, by_agent, mixed

@@ -12,6 +12,7 @@ from memctl.model import MemoryKey, Tally, WriteMode
 from memctl.selection import Selection
 from memctl.stores.redis.spellings import every, is_indexed, plain, spellings
 from memctl.stores.redis.wire import Wire
+from tests.stores.redis_edits import back, edit, expiries, gone, ids, index, marked
 from tests.stores.redis_memories import (
     ALL,
     BASE,
@@ -26,7 +27,6 @@ from tests.stores.redis_memories import (
     store_of,
     write,
 )
-from tests.stores.test_redis_edit import back, edit, expiries, gone, ids, index, marked
 
 COUNTS = pytest.mark.parametrize("count", [6, 3000])
 PLAIN = "mark:hint"

@@ -19,8 +19,8 @@ from memctl.stores.sql import edit as editing
 from memctl.stores.sql.database import SqlDatabase
 from tests.conformance import samples
 from tests.conformance.drive import read, write_all
+from tests.conformance.editing import assert_changed, edit, edits, gone, put
 from tests.conformance.samples import sample
-from tests.conformance.test_edit import assert_changed, edit, edits, gone, put
 from tests.conformance.test_outlines import PLACES
 from tests.conftest import Servers
 

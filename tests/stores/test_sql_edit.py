@@ -19,8 +19,8 @@ from memctl.stores.sql.database import SqlDatabase
 from memctl.stores.sql.places import Places, Run
 from tests.conformance import samples
 from tests.conformance.drive import read, write, write_all
+from tests.conformance.editing import assert_changed, edit, edit_all, edits, gone, marked, put
 from tests.conformance.samples import sample
-from tests.conformance.test_edit import assert_changed, edit, edit_all, edits, gone, marked, put
 from tests.conformance.test_outlines import FOREIGN, NAMES, PLACES
 from tests.conftest import Servers
 

@@ -17,7 +17,7 @@ from memctl.selection import Selection
 from memctl.store import Store
 from memctl.stores.redis.memory import RedisMemoryStore
 from memctl.wrappers.timeout import Timeout
-from tests.stores.test_archive import entries, entry
+from tests.stores.archives import entries, entry
 
 KEYS = [MemoryKey(f"u{number}", "s") for number in range(3)]
 KEY = KEYS[0]

@@ -24,7 +24,7 @@ from typer.testing import Result
 from memctl.model import MemoryKey
 from memctl.stores.redis.edit import Editor
 from tests.commands.conftest import fails, fill, report
-from tests.commands.places import Held, held
+from tests.commands.places import Held, held, runs_folder
 from tests.conformance import samples
 from tests.conformance.backends import BACKENDS, Place
 from tests.conformance.samples import entry
@@ -154,10 +154,6 @@ def test_redis_ends_the_connections(
 
 
 # The disk
-
-
-def runs_folder() -> Path:
-    return Path(os.environ["XDG_STATE_HOME"]) / "memctl" / "runs"
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,124 @@
+"""Archives for tests: made by hand, written, read and refused."""
+
+from __future__ import annotations
+
+import gzip
+import hashlib
+import json
+from collections.abc import AsyncIterator, Iterable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import zstandard
+
+from memctl import location
+from memctl.errors import BadData
+from memctl.model import Entry, Memory, MemoryKey, Page, Tally, WriteMode
+from memctl.selection import Selection
+from memctl.stores.archive.store import ArchiveStore
+
+ALL = Selection()
+KEY = MemoryKey("u", "s")
+WHEN = "2025-03-01T12:00:00+01:00"
+ENDINGS = ["ndjson", "ndjson.gz", "ndjson.zst"]
+
+
+def entry(id: str, *marks: str, content: str = "c") -> Entry:
+    message = {"id": id, "name": "n", "role": "user", "content": content}
+    return Entry(id, json.dumps(message).encode(), marks)
+
+
+def entries(count: int, start: int = 0) -> list[Entry]:
+    return [entry(f"m{number}", "hint") for number in range(start, start + count)]
+
+
+def page(found: Iterable[Entry], key: MemoryKey = KEY, offset: int = 0, **about: Any) -> Page:
+    return Page(Memory(key, **about), list(found), offset)
+
+
+def store_of(path: Path, *, create: bool = True) -> ArchiveStore:
+    store = ArchiveStore(location.parse(str(path)), create=create)
+    store.created = WHEN
+    return store
+
+
+async def write(path: Path, *pages: Page, mode: WriteMode = WriteMode.ADD) -> list[Tally]:
+    async with store_of(path) as store:
+        return await write_to(store, *pages, mode=mode)
+
+
+async def write_to(
+    store: ArchiveStore, *pages: Page, mode: WriteMode = WriteMode.ADD
+) -> list[Tally]:
+    async def all_pages() -> AsyncIterator[Page]:
+        for one in pages:
+            yield one
+
+    return [tally async for tally in store.write(all_pages(), mode)]
+
+
+async def read(path: Path, where: Selection = ALL) -> list[tuple[Memory, list[Entry]]]:
+    async with store_of(path, create=False) as store:
+        return await read_from(store, where)
+
+
+async def read_from(
+    store: ArchiveStore, where: Selection = ALL
+) -> list[tuple[Memory, list[Entry]]]:
+    found: list[tuple[Memory, list[Entry]]] = []
+    async for some in store.read(where):
+        if some.offset == 0:
+            found.append((some.memory, []))
+        found[-1][1].extend(some.entries)
+    if where.whole:
+        await assert_outlined(store, where, found)
+    return found
+
+
+async def assert_outlined(
+    store: ArchiveStore, where: Selection, found: list[tuple[Memory, list[Entry]]]
+) -> None:
+    """Outlines are the same but for the messages."""
+    outlined: list[tuple[Memory, list[Entry]]] = []
+    async for some in store.outlines(where):
+        if some.offset == 0:
+            outlined.append((some.memory, []))
+        outlined[-1][1].extend(some.entries)
+    assert outlined == [
+        (memory, [one._replace(message=b"") for one in entries]) for memory, entries in found
+    ]
+
+
+async def refusal(path: Path) -> BadData:
+    """Why the archive is not opened, be it to read or to write."""
+    for create in (False, True):
+        with pytest.raises(BadData) as refused:
+            async with store_of(path, create=create):
+                pass
+        assert refused.value.hint
+    return refused.value
+
+
+def sealed(*lines: bytes, memories: int = 1, messages: int = 1) -> bytes:
+    """The lines after the header, with a header and a right end."""
+    head = b'{"memctl": "archive", "version": 1, "created": "x", "source": null, "new": 1}\n'
+    body = head + b"".join(line + b"\n" for line in lines)
+    digest = "sha256:" + hashlib.sha256(body).hexdigest()
+    end = {"end": {"memories": memories, "messages": messages, "digest": digest}}
+    return body + json.dumps(end).encode()
+
+
+def compress(ending: str, data: bytes) -> bytes:
+    if ending.endswith("gz"):
+        return gzip.compress(data, mtime=0)
+    return zstandard.compress(data) if ending.endswith("zst") else data
+
+
+def decompress(path: Path) -> bytes:
+    data = path.read_bytes()
+    if path.suffix == ".gz":
+        return gzip.decompress(data)
+    if path.suffix == ".zst":
+        return zstandard.ZstdDecompressor().decompressobj().decompress(data)
+    return data

@@ -1,0 +1,99 @@
+"""States for tests: any messages, documents made by hand, written and read."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator, Iterable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from hypothesis import strategies as st
+
+from memctl import location
+from memctl.model import Entry, Memory, MemoryKey, Page, Tally, WriteMode
+from memctl.selection import Selection
+from memctl.stores.state.file import StateFileStore
+
+ALL = Selection()
+KEY = MemoryKey("u", "s")
+TEXTS = st.text(st.characters(exclude_categories=()), max_size=8)
+NASTY = st.sampled_from(['}, ["x"]], [{', "]], [", "}, []],", '"', "\\", "\0", "\ud800", "hint"])
+JSON = st.recursive(
+    st.none() | st.integers() | st.floats() | TEXTS | NASTY,
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(TEXTS, inner, max_size=3),
+    max_leaves=6,
+)
+MESSAGES = st.builds(
+    lambda first, id, more: {
+        **first,
+        "id": id,
+        "name": "n",
+        "role": "user",
+        **more,
+    },
+    st.just({}) | st.dictionaries(NASTY, JSON, max_size=1),
+    TEXTS | NASTY,
+    st.dictionaries(st.sampled_from(["content", "metadata", "x", "}, ["]), JSON, max_size=3),
+)
+PAIRS = st.tuples(MESSAGES, st.lists(TEXTS | NASTY, unique=True, max_size=3)).map(list)
+
+
+def message(id: str, **fields: Any) -> dict[str, Any]:
+    return {"id": id, "name": "n", "role": "user", "content": "c", "timestamp": "t" + id, **fields}
+
+
+def entry(id: str, *marks: str, **fields: Any) -> Entry:
+    return Entry(id, json.dumps(message(id, **fields)).encode(), marks)
+
+
+def dump(value: Any, indent: int | None = None) -> bytes:
+    text = json.dumps(value, ensure_ascii=False, indent=indent)
+    return text.encode("utf-8", "surrogatepass")
+
+
+def load(path: Path) -> Any:
+    return json.loads(path.read_text("utf-8", "surrogatepass"))
+
+
+def store_of(path: Path, /, *, create: bool = False, **options: str) -> StateFileStore:
+    found = location.parse(str(path))
+    return StateFileStore(replace(found, options=options), create=create)
+
+
+async def read(
+    path: Path, where: Selection = ALL, /, **options: str
+) -> dict[MemoryKey, tuple[str | None, list[Entry]]]:
+    found: dict[MemoryKey, tuple[str | None, list[Entry]]] = {}
+    async with store_of(path, **options) as store:
+        async for page in store.read(where):
+            _, entries = found.setdefault(page.memory.key, (page.memory.summary, []))
+            assert len(entries) == page.offset
+            entries += page.entries
+    return found
+
+
+async def only(path: Path, /, **options: str) -> tuple[str | None, list[Entry]]:
+    [found] = (await read(path, **options)).values()
+    return found
+
+
+async def one_page(page: Page) -> AsyncIterator[Page]:
+    yield page
+
+
+async def write(
+    path: Path,
+    entries: Iterable[Entry] = (),
+    /,
+    *,
+    mode: WriteMode = WriteMode.ADD,
+    offset: int = 0,
+    key: MemoryKey = KEY,
+    summary: str | None = None,
+    **options: str,
+) -> Tally:
+    async with store_of(path, create=True, **options) as store:
+        page = Page(Memory(key, summary), list(entries), offset)
+        [tally] = [tally async for tally in store.write(one_page(page), mode)]
+        return tally
