@@ -17,7 +17,6 @@ import aiosqlite
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_engine
 from sqlalchemy.pool import NullPool
 
-from memctl import codec
 from memctl.errors import BadData, Lost, MemctlError, NotFound, Unavailable, UsageError
 from memctl.location import Location, same_file
 from memctl.model import MemoryKey, Page
@@ -27,9 +26,11 @@ from memctl.stores._locks import FileLock
 from memctl.stores.sql.ahead import ahead
 from memctl.stores.sql.aside import LARGE_BYTES, Aside
 from memctl.stores.sql.database import FETCH_ROWS, first_line
-from memctl.stores.sql.dialect import ALWAYS, Condition
+from memctl.stores.sql.dialect import Condition
 from memctl.stores.sql.huge import CHUNK_BYTES, HUGE_BYTES
 from memctl.stores.sql.recovery import HINT, recover
+from memctl.stores.sql.sqlite_driver import add_functions, driver_of
+from memctl.stores.sql.sqlite_order import picked_rows, sorted_rows
 from memctl.stores.sql.store import SqlStore
 from memctl.streams import closing
 
@@ -88,7 +89,7 @@ class SqliteStore(SqlStore):
             self._driver = sqlite3.connect(
                 uri, uri=True, isolation_level=None, timeout=LOCK_TIMEOUT, check_same_thread=False
             )
-            _prepare(self._driver)
+            add_functions(self._driver)
             return self._driver
 
         async def connect() -> aiosqlite.Connection:
@@ -149,71 +150,19 @@ class SqliteStore(SqlStore):
         known = sqlite3.sqlite_version_info >= (3, 43)
         return "octet_length(m.msg)" if known else "LENGTH(CAST(m.msg AS BLOB))"
 
-    async def sorted(
-        self, connection: AsyncConnection, where: Condition
-    ) -> AsyncIterator[Sequence[Any]]:
-        await self._sort(connection, where)
-        # SQLite reads the marks of each message faster than it joins them all.
-        marks = f"SELECT {self.mark_list} FROM message_mark k WHERE k.msg_id = o.id"
-        sql = (
-            f"SELECT o.session_id, o.owner, o.id, o.position, {self.small_payload()}, ({marks}) "
-            "FROM temp.sorted o CROSS JOIN message m ON m.rowid = o.row_ ORDER BY o.rowid"
-        )
-        async with closing(self.rows(connection, sql, {})) as partitions:
-            async for rows in partitions:
-                yield rows
+    def sorted(self, connection: AsyncConnection, where: Condition) -> AsyncIterator[Sequence[Any]]:
+        return sorted_rows(self, connection, where)
 
-    async def picked(
+    def picked(
         self, connection: AsyncConnection, memories: Condition, messages: Condition
     ) -> AsyncIterator[Sequence[Any]]:
-        # Which messages there are, and their marks, is of one moment.  The texts, which never
-        # change, are fetched afterwards, some at a time: agents can write meanwhile.
-        driver = await _driver(connection)
-        values = dict(messages.values)
-        ids = {"ids": values.pop("ids")} if "ids" in values else {}
-        named = self.of_ids if ids else ALWAYS
-        await self._sort(connection, Condition(memories.sql, {**memories.values, **ids}), named)
-        await driver.execute("DROP TABLE IF EXISTS temp.marked")
-        await driver.execute(
-            "CREATE TABLE temp.marked (msg_id TEXT, mark TEXT, PRIMARY KEY (msg_id, mark)) "
-            "WITHOUT ROWID"
-        )
-        await driver.execute(
-            "INSERT INTO temp.marked SELECT msg_id, mark FROM message_mark ORDER BY msg_id, mark"
-        )
-        await driver.commit()
-        marks = "FROM temp.marked k WHERE k.msg_id = o.id"
-        marked = f"EXISTS (SELECT 1 {marks} AND k.mark IN :marks)" if values else ALWAYS
-        text = f"SELECT {self.small_payload()} FROM message m WHERE m.id = o.id"
-        before = (
-            "SELECT p.id FROM temp.sorted p WHERE p.rowid = o.place - 1 "
-            "AND p.session_id = o.session_id AND p.owner = o.owner"
-        )
-        statement, bound = self.plain(
-            "WITH o AS (SELECT rowid AS place, * FROM temp.sorted WHERE rowid > :low AND named) "
-            f"SELECT o.session_id, o.owner, o.id, o.position, ({text}), "
-            f"(SELECT {self.mark_list} {marks}), ({before}), o.place FROM o WHERE {marked} "
-            f"ORDER BY o.place LIMIT {FETCH_ROWS}",
-            {"low": 0, **values},
-        )
-        _, *others = bound  # that of low is the first
-        low = 0
-
-        async def fetch() -> Sequence[Any]:
-            nonlocal low
-            rows = list(await driver.execute_fetchall(statement, (low, *others)))
-            low = rows[-1][-1] if rows else low
-            return rows
-
-        async with closing(ahead(fetch)) as partitions:
-            async for rows in partitions:
-                yield rows
+        return picked_rows(self, connection, memories, messages)
 
     async def unsorted(
         self, connection: AsyncConnection, where: Condition
     ) -> AsyncIterator[Sequence[Any]]:
-        # Some at a time, as above.
-        await (await _driver(connection)).commit()
+        # Some at a time, as ``picked``.
+        await (await driver_of(connection)).commit()
         statement = self.loose(f"{where.sql} AND m.rowid > :low", "m.rowid")
         statement += f" ORDER BY m.rowid LIMIT {LOOSE_ROWS}"
         low: int | None = FIRST_ROW
@@ -225,28 +174,6 @@ class SqliteStore(SqlStore):
                 async for rows in partitions:
                     low = rows[-1][-1]
                     yield rows
-
-    async def _sort(
-        self, connection: AsyncConnection, where: Condition, named: str = ALWAYS
-    ) -> None:
-        """Puts the keys of messages into ``temp.sorted``, and of which ``named`` is true.
-
-        They are sorted first, and the messages fetched in their order: in the sorter they would go
-        to the disk and back.
-        """
-        driver = await _driver(connection)
-        statement, bound = self.plain(
-            f"INSERT INTO temp.sorted SELECT m.rowid, m.session_id, {self.user}, m.id, "
-            f"{self.index}, {named} FROM {self.source()} WHERE {where.sql} "
-            f"ORDER BY m.session_id, 3, {self.index}, m.id",
-            where.values,
-        )
-        await driver.execute("DROP TABLE IF EXISTS temp.sorted")
-        await driver.execute(
-            "CREATE TABLE temp.sorted (row_ INTEGER, session_id TEXT, owner TEXT, id TEXT, "
-            "position INTEGER, named INTEGER)"
-        )
-        await driver.execute(statement, bound)
 
     async def read(self, where: Selection) -> AsyncIterator[Page]:
         done: set[MemoryKey] = set()
@@ -288,7 +215,7 @@ class SqliteStore(SqlStore):
         size: int = FETCH_ROWS,
     ) -> AsyncIterator[Sequence[Any]]:
         statement, bound = self.plain(sql, values)
-        cursor = await (await _driver(connection)).execute(statement, bound)
+        cursor = await (await driver_of(connection)).execute(statement, bound)
         try:
             fetch = partial(_fetch, cursor, size)
             async with closing(ahead(fetch)) as partitions:
@@ -305,7 +232,7 @@ class SqliteStore(SqlStore):
         # One journal for all transactions: each would make it and remove it.  What a killed run
         # leaves of it SQLite removes with the next transaction of anybody.
         async with super().connected() as connection:
-            driver = await _driver(connection)
+            driver = await driver_of(connection)
             with self.errors():
                 async with driver.execute("PRAGMA journal_mode") as cursor:
                     journal = await cursor.fetchone()
@@ -322,7 +249,7 @@ class SqliteStore(SqlStore):
         await connection.exec_driver_sql("BEGIN")
         if not self.create:
             size = self.location.path.stat().st_size
-            await self._copy.begin(await _driver(connection), size)
+            await self._copy.begin(await driver_of(connection), size)
 
     async def begin_write(self, connection: AsyncConnection) -> None:
         self._aside = False
@@ -338,7 +265,7 @@ class SqliteStore(SqlStore):
                 rows = [row for row in rows if len(row[1]) <= HUGE_BYTES]
                 await self._put_aside(connection, huge)
         if rows:
-            driver = await _driver(connection)
+            driver = await driver_of(connection)
             await driver.executemany(_insert_sql(table, columns), rows)
 
     async def _put_aside(self, connection: AsyncConnection, rows: list[Any]) -> None:
@@ -384,7 +311,7 @@ class SqliteStore(SqlStore):
     async def for_rows(
         self, connection: AsyncConnection, sql: str, row_ids: list[str]
     ) -> Sequence[Any]:
-        driver = await _driver(connection)
+        driver = await driver_of(connection)
         if row_ids is not self._named:
             self._named = None
             await driver.execute("CREATE TABLE IF NOT EXISTS temp.named (id TEXT)")
@@ -424,40 +351,5 @@ def _insert_sql(table: str, columns: Sequence[str]) -> str:
     return f"INSERT INTO {table} ({names}) VALUES ({places})"
 
 
-async def _driver(connection: AsyncConnection) -> aiosqlite.Connection:
-    """The driver's own connection, within SQLAlchemy's transaction."""
-    driver = (await connection.get_raw_connection()).driver_connection
-    assert isinstance(driver, aiosqlite.Connection)
-    return driver
-
-
 async def _fetch(cursor: aiosqlite.Cursor, size: int) -> Sequence[Any]:
     return list(await cursor.fetchmany(size))
-
-
-def _prepare(driver: sqlite3.Connection) -> None:
-    """Gives a new connection memctl's functions."""
-    driver.create_function("memctl_field", 2, _field, deterministic=True)
-    driver.create_function("memctl_user", 3, partial(_user, driver))
-
-
-def _field(message: str | bytes, name: str) -> str | None:
-    text = message if isinstance(message, bytes) else message.encode("utf-8", "surrogatepass")
-    try:
-        return codec.field(text, name)
-    except ValueError:
-        return None
-
-
-def _user(driver: sqlite3.Connection, row: int, row_id: str, session: str) -> str | None:
-    """What stands in a row id before the session and the id of its message.
-
-    The message is read here: handed over by SQLite, a huge one would be there several times.
-    """
-    try:
-        with driver.blobopen("message", "msg", row, readonly=True) as blob:
-            name = _field(blob.read(), "id")
-    except sqlite3.OperationalError:  # a number or NULL, which holds no id
-        return None
-    end = f"-{session}-{name}"
-    return row_id.removesuffix(end) if name is not None and row_id.endswith(end) else None
