@@ -26,7 +26,7 @@ from memctl.config import Config
 from memctl.config.keys import nearest
 from memctl.config.sample import write_sample
 from memctl.config.shown import HIDDEN, redacted, shown
-from memctl.errors import Unavailable
+from memctl.errors import Unavailable, UsageError
 from memctl.output.numbers import count
 from memctl.output.report import Report
 from memctl.output.terminal import Format
@@ -81,8 +81,10 @@ def show(
     found = [
         _row(one.key, one.value, Source.FILE if one.written else Source.DEFAULT)
         for one in shown(run.configuration())
-    ] + _options(run, root, every=all_)
-    _warn_of_variables(run, root)
+    ]
+    commands = _loaded(run, root)
+    found += _options(run, root, commands, every=all_)
+    _warn_of_variables(run, root, commands)
     run.output.report = _shown(file, found)
     run.output.emit()
 
@@ -105,8 +107,9 @@ def check(
     run = this_run(context)
     choose_format(run.output, format_, json=json)
     root = context.find_root()
-    _options(run, root, every=False)
-    _warn_of_variables(run, root)
+    commands = _loaded(run, root)
+    _options(run, root, commands, every=False)
+    _warn_of_variables(run, root, commands)
     config = run.configuration()
     found = wait_for(check_all(config, configuration.environment(), timeout))
     run.output.report = _checked(found)
@@ -133,7 +136,21 @@ def _row(key: str, value: Any, source: Source, where: str = "") -> dict[str, Any
     return {"key": key, "value": value, "source": source.value, "where": where or None}
 
 
-def _options(run: Run, root: Any, *, every: bool) -> list[dict[str, Any]]:
+def _loaded(run: Run, root: Any) -> dict[str, Any]:
+    """The commands by their names, without those of plugins that are broken."""
+    group: Any = root.command
+    found = {}
+    for name in group.list_commands(root):
+        try:
+            found[name] = group.get_command(root, name)
+        except UsageError as error:
+            run.output.warn(error.message)
+    return found
+
+
+def _options(
+    run: Run, root: Any, commands: Mapping[str, Any], *, every: bool
+) -> list[dict[str, Any]]:
     """The options of memctl, and those of its commands that are set, or all.
 
     Raises:
@@ -141,12 +158,11 @@ def _options(run: Run, root: Any, *, every: bool) -> list[dict[str, Any]]:
     """
     environment, config = configuration.environment(), run.configuration()
     defaults = Defaults(config, environment, root)
-    group = root.command
-    for name in group.list_commands(root):
-        defaults.map((name,), group.get_command(root, name))  # refuses what is unknown below
+    for name, command in commands.items():
+        defaults.map((name,), command)  # refuses what is unknown below
     rows = _of_all_reports(config, environment)
     told = {row["where"] for row in rows}
-    for words, command in _commands(root):
+    for words, command in _commands(root, commands):
         said = {setting.option.name: setting for setting in defaults.of(words, command)}
         for option in options(words, command):
             setting = said.get(option.name)
@@ -170,12 +186,10 @@ def _of_all_reports(config: Config, environment: Mapping[str, str]) -> list[dict
     return []
 
 
-def _commands(root: Any) -> list[tuple[tuple[str, ...], Any]]:
+def _commands(root: Any, commands: Mapping[str, Any]) -> list[tuple[tuple[str, ...], Any]]:
     """memctl itself, and every command that does something."""
-    group: Any = root.command
-    found: list[tuple[tuple[str, ...], Any]] = [((), group)]
-    for name in group.list_commands(root):
-        command = group.get_command(root, name)
+    found: list[tuple[tuple[str, ...], Any]] = [((), root.command)]
+    for name, command in commands.items():
         below = getattr(command, "commands", None)
         if below is None:
             found.append(((name,), command))
@@ -193,10 +207,10 @@ def _plain(value: Any) -> Any:
     return redacted(str(value))
 
 
-def _warn_of_variables(run: Run, root: Any) -> None:
+def _warn_of_variables(run: Run, root: Any, commands: Mapping[str, Any]) -> None:
     """A typo in the name of a variable goes unnoticed otherwise; most others are nobody's typo."""
     known = set(OWN_VARIABLES)
-    for words, command in _commands(root):
+    for words, command in _commands(root, commands):
         for option in options(words, command):
             known.update(option.variables)
     for name in configuration.environment():

@@ -73,6 +73,14 @@ def test_a_broken_plugin_breaks_nothing_else(run: Run, site: Path, tmp_path: Pat
     fails(run("inspect", "torn://x"), 2, "of torn cannot be loaded: RuntimeError: out of order")
     fails(run("torn"), 2, "cannot be loaded")
     fails(run("inspect", f"{tmp_path}/none.db"), 4)
+    config = tmp_path / "config.toml"
+    config.write_text("[defaults.torn]\nspeed = 3\n[defaults.inspect]\nlast = 7\n", "utf-8")
+    shown = run("--config", config, "config", "show", "--json")
+    settings = {row["key"]: row["value"] for row in report(shown)["settings"]}
+    assert str(settings["defaults.inspect.last"]) == "7"
+    for done in (shown, run("--config", config, "config", "check")):
+        assert done.exit_code == 0, done.output
+        assert done.stderr.count("the plugin 'torn' of torn cannot be loaded") == 1
 
 
 def test_what_is_no_store_and_no_command(run: Run, site: Path) -> None:
