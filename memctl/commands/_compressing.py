@@ -11,12 +11,10 @@ from rich.console import RenderableType
 from memctl.commands._changing import Approve, Changing
 from memctl.commands._context import Run
 from memctl.commands._reports import ChangeOutcome
-from memctl.errors import Failure, Unavailable
+from memctl.errors import Unavailable
 from memctl.journal.changes import ChangesWriter
 from memctl.journal.runs import Journal
 from memctl.location import Location
-from memctl.model import MemoryKey
-from memctl.ops.chosen import scope
 from memctl.ops.compress.budget import Budget
 from memctl.ops.compress.commit import Commits
 from memctl.ops.compress.edits import Done
@@ -134,18 +132,10 @@ class Compressing(Changing):
         return bool(self._report.changes.planned.memories)
 
     async def _scan(self, store: Store, spool: Spool | None, then: Callable[[Case], None]) -> None:
-        def seen(case: Case) -> None:
-            self._report.plan(case, deleted=self._wanted.mode is Mode.REPLACE)
-            then(case)
-
-        def left(key: MemoryKey, failure: Failure) -> None:
-            self._report.changes.failures.append((key, failure))
-
-        await store.prove(scope(self._where))
         with self._output.progress("reading") as progress:
             await scan(
                 *(store, self._where, self._wanted, self._summarizer.count, spool),
-                *(seen, left, progress),
+                *(self._report, then, progress),
             )
         if not self._report.changes.planned.memories:
             await self._refuse_absent(store)

@@ -4,17 +4,14 @@ from __future__ import annotations
 
 import asyncio
 
-from memctl.errors import Failure
 from memctl.library.keeping import kept, run_id
 from memctl.library.places import lock
 from memctl.library.reading import EVERYTHING
 from memctl.library.results import Compressed
-from memctl.model import MemoryKey
 from memctl.ops.change import ChangeReport
-from memctl.ops.chosen import scope
 from memctl.ops.compress.commit import Commits
 from memctl.ops.compress.edits import Done
-from memctl.ops.compress.plan import Case, Mode, Wanted
+from memctl.ops.compress.plan import Mode, Wanted
 from memctl.ops.compress.report import CompressReport
 from memctl.ops.compress.scan import scan
 from memctl.ops.compress.spool import Spool
@@ -47,24 +44,15 @@ async def compress(
     wanted = wanted or Wanted(Mode.MARK)
     summarizer = summarizer or make_summarizer(EXTRACTIVE)
     report = CompressReport(ChangeReport(), summarizer.counted_by)
-    await store.prove(scope(where))
     await lock(store)
-
-    def seen(case: Case) -> None:
-        report.plan(case, deleted=wanted.mode is Mode.REPLACE)
-        work.found()
-
-    def left(key: MemoryKey, failure: Failure) -> None:
-        report.changes.failures.append((key, failure))
-
     with kept("compress", store, report.changes, backup=backup) as journal:
         with Spool(journal.folder) as spool:
             work = Work(spool, wanted, summarizer, report, Stop())
 
             async def find() -> None:
                 await scan(
-                    *(store, where, wanted, summarizer.count, spool),
-                    *(seen, left, Silent()),
+                    *(store, where, wanted, summarizer.count, spool, report),
+                    *(lambda _: work.found(), Silent()),
                 )
 
             async def commit(ready: asyncio.Queue[Done | None]) -> None:

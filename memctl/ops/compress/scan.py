@@ -7,10 +7,11 @@ from collections.abc import AsyncIterator, Callable
 from dataclasses import replace
 
 from memctl.errors import Failure
-from memctl.model import MemoryKey, Page
+from memctl.model import Page
 from memctl.ops.chosen import chosen, scope
 from memctl.ops.compress.history import History
 from memctl.ops.compress.plan import Case, Mode, Wanted
+from memctl.ops.compress.report import CompressReport
 from memctl.ops.compress.spool import Spool
 from memctl.ops.known_marks import COMPRESSED
 from memctl.ops.report import Progress
@@ -31,21 +32,22 @@ async def scan(
     wanted: Wanted,
     count: Callable[[str], int],
     spool: Spool | None,
+    report: CompressReport,
     seen: Callable[[Case], None],
-    left: Callable[[MemoryKey, Failure], None],
     progress: Progress,
 ) -> None:
-    """Puts what is to be compressed into the spool; ``seen`` hears of each memory.
+    """Puts what is to be compressed into the spool and the report; ``seen`` hears of each memory.
 
-    ``left`` hears of memories whose agent would not find the summary.
+    Memories whose agent would not find the summary are left, and are failures of the report.
 
     ``count`` counts the tokens of a text.  Memory stays bound: of a message that has passed, some
     bytes are kept until its memory ends.
 
     Raises:
         BadData: a message is not JSON.
-        MemctlError: as ``Store.read``.
+        MemctlError: as ``Store.prove`` and ``Store.read``.
     """
+    await store.prove(scope(where))
     found = 0
     behind: str | None = None
     history: History | None = None
@@ -70,11 +72,12 @@ async def scan(
             key = page.memory.key
             if case and wanted.mode is Mode.MARK and not await store.keeps_summary(key):
                 case = None
-                left(key, _NO_STATE)
+                report.changes.failures.append((key, _NO_STATE))
             if spool is not None:
                 spool.keep(case) if case is not None else spool.drop()
             if case is not None:
                 found += 1
+                report.plan(case, deleted=wanted.mode is Mode.REPLACE)
                 seen(case)
             if found == wanted.max_memories:
                 return
