@@ -185,7 +185,7 @@ class Changing:
                 something = await count(edits, report, progress)
             else:
                 something = await plan(edits, journal, report, progress)
-        if not something:
+        if not something and self._where.sessions:  # a user who has no memory matches nothing
             await self._refuse_absent(store)
         await self._check(store)
         return something

@@ -129,7 +129,7 @@ def list_(
 async def _list(output: Output, location: Location, where: Selection) -> None:
     async with opened(make_store(location), output) as store:
         groups = await operation.group(store, where, GroupBy.MARK)
-        if not groups:
+        if not groups and where.sessions:  # a user who has no memory has no marks
             totals = await operation.inspect(store, where, operation.Sort.MESSAGES)
             refuse_absent(where, len(totals.memories), store.label, location.options.get("path"))
         output.report = _listed(groups)

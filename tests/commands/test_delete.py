@@ -52,7 +52,10 @@ def test_a_name_is_no_pattern(run: Run, place: Place, name: str) -> None:
     assert run("delete", place.text, "--mark", name, "--yes").exit_code == 0
     assert all(ids(place, key) == ["m1", "m3"] for key in keys)
     if place.backend.name != "state":  # there --user says whose memory it is
-        fails(run("delete", place.text, "--user", name + name, "--yes"), 4, "has no memory of")
+        nobody = ("--user", name + name)
+        assert "nothing matched" in run("delete", place.text, *nobody, "--yes").stdout
+        nothing = run("delete", place.text, *nobody, "--session", name, "--yes")
+        fails(nothing, 4, "has no memory of")
     assert run("delete", place.text, "--id", name, "--yes").exit_code == 0
     assert all(ids(place, key) == ["m1", "m3"] for key in keys)
 
@@ -116,11 +119,17 @@ def test_a_limit_that_is_none(run: Run, filled: str, limit: str) -> None:
 
 
 def test_nothing_matched_is_no_error(run: Run, filled: str) -> None:
-    for options in (("--mark", "unknown"), ("--id", "unknown"), ("--until", "2000-01-01")):
+    for options in (
+        ("--mark", "unknown"),
+        ("--id", "unknown"),
+        ("--until", "2000-01-01"),
+        ("--user", "nobody"),
+    ):
         done = run("delete", filled, *options, "--yes")
         assert done.exit_code == 0
         assert "nothing matched" in done.stdout
-    fails(run("delete", filled, "--user", "nobody", "--yes"), 4, "nobody")
+    for named in (("--user", "user0", "--session", "none"), ("--session", "none")):
+        fails(run("delete", filled, *named, "--yes"), 4, "none")
     fails(run("delete", filled + ".missing.db", "--mark", "hint", "--yes"), 4, "does not exist")
     fails(run("delete", "-", "--mark", "hint", "--yes"), 2, "cannot be changed")
 

@@ -171,7 +171,9 @@ def test_nothing_matched(run: Run, place: Place) -> None:
 
 def test_whose_it_is(run: Run, filled: str) -> None:
     for words in (("list",), ("add", "new"), ("remove", "hint")):
-        fails(run("mark", words[0], filled, *words[1:], "--user", "nobody"), 4, "nobody")
+        named = ("--user", "nobody", "--session", "none")
+        fails(run("mark", words[0], filled, *words[1:], *named), 4, "nobody")
+        assert run("mark", words[0], filled, *words[1:], *named[:2]).exit_code == 0
         fails(run("mark", words[0], filled + ".no.db", *words[1:]), 4, "does not exist")
     assert run("mark", "add", filled, "new", "--user", "user1").exit_code == 0
     for user, count in (("user0", 0), ("user1", 40)):
