@@ -4,6 +4,7 @@ set -euo pipefail
 cd "$(dirname "$0")"
 demo=$(mktemp -d)
 trap 'rm -rf "$demo"' EXIT
+export XDG_STATE_HOME=$demo/state  # what can be taken back of a demo is nobody's concern
 
 run() {
     printf '\n\033[1m$ memctl %s\033[0m\n' "${*//$demo/DEMO}"

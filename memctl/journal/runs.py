@@ -189,7 +189,7 @@ class Runs:
         """
         found = [one for one in self._names() if one.startswith(name)] if name else []
         if len(found) != 1:
-            why = "there is no run" if not found else "there are several runs"
+            why = "there is no run" if not found else "several runs begin with"
             raise NotFound(f"{why} {name!r}", "memctl history lists the runs that are kept")
         run = self._read(found[0])
         if run is None:

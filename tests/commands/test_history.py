@@ -125,7 +125,7 @@ def test_the_names_of_runs(run: Run, filled: str) -> None:
     common = first[: min(n for n in range(len(first)) if first[n] != second[n])]
     before = report(run("mark", "list", filled, "--json"))["marks"]
     for name, said in (
-        (common, "there are several runs"),
+        (common, "several runs begin with"),
         ("", "there is no run"),
         ("*", "there is no run"),
         ("../" + first, "there is no run"),
