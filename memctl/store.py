@@ -299,8 +299,9 @@ class Store(ABC):
         before or after.  A memory of which anything is not as the edit says is left alone, and
         fails with the code ``changed``: a message to be changed is not there with these marks, one
         to be put in is there, the place for it is not, the summary is another.  Other messages may
-        be what they will.  Other codes are those of ``write``.  A memory whose messages all go
-        keeps what else it has, where the store has a place for that.
+        be what they will.  A memory that others do not let go of fails with ``held``.  Other codes
+        are those of ``write``.  A memory whose messages all go keeps what else it has, where the
+        store has a place for that.
 
         Raises:
             Unavailable: the store went away; memories without a Tally are as they were.

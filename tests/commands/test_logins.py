@@ -55,6 +55,23 @@ def test_a_password_of_pgpass(
     assert report(run("migrate", filled, url, "--json"))["memories"]["written"] == 4
 
 
+def test_what_a_login_needs_to_change_memories(
+    run: Run, servers: Servers, filled: str, mysql_url: str
+) -> None:
+    assert run("migrate", filled, mysql_url).exit_code == 0
+    database = urlsplit(mysql_url).path.strip("/")
+    login = f"{database}_ops"
+    servers.mariadb.execute(f"CREATE USER {login} IDENTIFIED BY 'p4ss'")
+    grant = "GRANT SELECT, INSERT, UPDATE, DELETE"
+    servers.mariadb.execute(f"{grant} ON {database}.* TO {login}")
+    url = servers.mariadb.url(database, user=login, password="p4ss")
+    delete = ("delete", url, "--mark", "hint", "--yes")
+    assert run("inspect", url).exit_code == 0
+    fails(run(*delete), 3, "temporary tables")
+    servers.mariadb.execute(f"{grant}, CREATE TEMPORARY TABLES ON {database}.* TO {login}")
+    assert report(run(*delete, "--json"))["messages"]["deleted"] > 0
+
+
 def test_a_socket_and_settings_as_libpq_has_them(
     run: Run, servers: Servers, filled: str, postgresql_url: str, mysql_url: str
 ) -> None:

@@ -151,7 +151,7 @@ def _start(folder: Path, settings: tuple[str, ...]) -> dict[str, Any]:
     with _connect(path, "root") as connection:
         cursor = connection.cursor()
         cursor.execute("CREATE USER memctl@'%%' IDENTIFIED BY %s", [PASSWORD])
-        cursor.execute("GRANT ALL ON *.* TO memctl@'%'")
+        cursor.execute("GRANT ALL ON *.* TO memctl@'%' WITH GRANT OPTION")
         cursor.execute("CREATE DATABASE meta")
         cursor.execute("CREATE TABLE meta.fresh (number INT AUTO_INCREMENT PRIMARY KEY)")
     return {"port": port, "socket": path}

@@ -10,7 +10,6 @@ from pathlib import Path
 import pytest
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from memctl.errors import Lost
 from memctl.location import parse
 from memctl.model import Entry, MemoryKey, Tally
 from memctl.registry import make_store
@@ -171,6 +170,17 @@ async def test_rows_that_move_up_are_held(url: str) -> None:
     assert [entry.id for entry in found.entries] == [*ids[:5], "new0", "new1", "new2", *ids[5:]]
 
 
+async def test_rows_move_up_beside_those_that_are_held(url: str) -> None:
+    """Nobody waits for the agent of another session, though there is no index on sessions."""
+    new = [samples.entry(f"new{n}") for n in range(3)]
+    async with filled(url) as store, agent(store) as connection:
+        bobs = f"{BOB.user}-{BOB.session}-{FIRST.id}"
+        for table, id in ("session", BOB.session), ("message", bobs):
+            await run(connection, f"SELECT 1 FROM {table} WHERE id = '{id}' FOR UPDATE")
+        done = await edit(store, edits(ALICE, [put(one, MIDDLE) for one in new]))
+    assert done == {ALICE: Tally(ALICE, 3, 0)}
+
+
 @pytest.mark.parametrize("pieces", [False, True])
 async def test_who_never_lets_go(url: str, monkeypatch: pytest.MonkeyPatch, pieces: bool) -> None:
     monkeypatch.setattr(editing, "PAUSES", (0.01, 0.01))
@@ -179,7 +189,9 @@ async def test_who_never_lets_go(url: str, monkeypatch: pytest.MonkeyPatch, piec
     async with filled(url) as store:
         async with agent(store) as connection:
             await mark(connection, LAST.id)
-            with pytest.raises(Lost) as raised:
-                await delete(store, ALICE)
-        assert raised.value.hint == "others write to the same rows"
+            tallies = await delete(store, ALICE, BOB)
+        failure = tallies[ALICE].failure
+        assert failure is not None
+        assert failure.code == "held"
+        assert tallies[BOB] == Tally(BOB, 0, len(ENTRIES)), "nobody held that one"
         assert len((await read(store))[ALICE].entries) == len(ENTRIES)

@@ -14,6 +14,7 @@ from memctl.stores.sql.database import SqlDatabase
 from memctl.stores.sql.fit import Fit, Held, fit
 from memctl.stores.sql.moves import move
 from memctl.stores.sql.places import Move
+from memctl.stores.sql.row_locks import lock_rows, lock_session
 from memctl.stores.sql.survey import Name, Survey, survey
 from memctl.stores.sql.write import Rows
 
@@ -67,11 +68,7 @@ class Changer:
         """
         if not self._store.row_lock:
             return
-        rows = "SELECT id FROM message WHERE session_id IN :sessions"
-        values = {"sessions": [session]}
-        for sql in f"SELECT 1 FROM message_mark WHERE msg_id IN ({rows})", rows:
-            counted = f"SELECT COUNT(*) FROM ({sql} {self._lock}) AS locked"
-            await self._connection.execute(*self._store.bind(counted, values))
+        await lock_session(self._store, self._connection, session, self._lock)
         # Others hold at most what came since, and that they may finish.
         self._no_wait = ""
 
@@ -157,10 +154,8 @@ class Changer:
     async def _rows(self, row_ids: list[str]) -> dict[str, Sequence[Any]]:
         """The rows with these ids, which are locked: row id, session, user, index."""
         store = self._store
-        if store.row_lock and not store.joined_lock:
-            found = f"message {store.by_key} WHERE id IN :rows"
-            locked = f"SELECT 1 FROM {found} {self._lock}"
-            await self._run(f"SELECT COUNT(*) FROM ({locked}) AS locked", row_ids)
+        if store.row_lock and not store.joined_lock and row_ids:
+            await lock_rows(store, self._connection, row_ids, self._lock)
         lock = f"{store.joined_lock} {self._no_wait}" if store.joined_lock else ""
         sql = (
             f"SELECT m.id, m.session_id, {store.user}, {store.index} "
@@ -182,8 +177,8 @@ class Changer:
         return others
 
     async def _marks(self, row_ids: list[str]) -> dict[str, frozenset[str]]:
-        found = f"message_mark {self._store.by_key} WHERE msg_id IN :rows"
-        sql = f"SELECT msg_id, mark FROM {found} {self._lock}"
+        found = self._store.keyed("message_mark", "msg_id")
+        sql = f"SELECT t.msg_id, t.mark FROM {found} {self._lock}"
         marks: dict[str, frozenset[str]] = {}
         alone: dict[str, frozenset[str]] = {}
         for row_id, mark in await self._run(sql, row_ids):

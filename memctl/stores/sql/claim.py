@@ -21,9 +21,8 @@ async def claim(
     owners: dict[str, str] = {}
     for key in keys:
         owners.setdefault(key.session, key.user)
-    there = f"SELECT id FROM session {store.by_key} WHERE id IN :sessions ORDER BY id {lock}"
-    result = await connection.execute(*store.bind(there, {"sessions": sorted(owners)}))
-    known = {row[0] for row in result}
+    there = f"SELECT t.id FROM {store.keyed('session', 'id')} ORDER BY t.id {lock}"
+    known = {row[0] for row in await store.for_rows(connection, there, sorted(owners))}
     users = sorted({(key.user,) for key in keys})
     await store.insert_missing(connection, "users", ["id"], users)
     new = sorted((name, user) for name, user in owners.items() if name not in known)

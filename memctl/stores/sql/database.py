@@ -55,6 +55,7 @@ class Contended(Lost):
 
     def __init__(self, message: str) -> None:
         super().__init__(message, "others write to the same rows")
+        self.failure = Failure("held", message)
 
 
 class SqlDatabase(SqlDialect):

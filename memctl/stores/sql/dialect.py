@@ -61,8 +61,8 @@ class SqlDialect(Store):
     """The same where the row ``m`` is joined with others, which are not to be locked."""
     no_wait: ClassVar[str] = ""
     """SQL behind these by which the database refuses rows that others hold."""
-    by_key: ClassVar[str] = ""
-    """SQL behind a table whose rows are to be found by its key and no other way."""
+    locks_what_it_reads: ClassVar[bool] = False
+    """Whether rows are locked, or waited for, that are read to find those that are meant."""
     moves_key: ClassVar[str] = ""
     """The key of the temporary table of moves, where it must be made with the table."""
     apart: ClassVar[str] = ""
@@ -95,8 +95,15 @@ class SqlDialect(Store):
         """
         return False
 
+    def keyed(self, table: str, column: str) -> str:
+        """SQL behind FROM for the rows ``t`` with ``:rows`` in the first column of the key.
+
+        It reads no others.
+        """
+        return f"{table} t WHERE t.{column} IN :rows"
+
     def delete(self, table: str, column: str) -> str:
-        """A statement that deletes the rows with ``:rows`` in a column of the key."""
+        """A statement that deletes the same rows."""
         return f"DELETE FROM {table} WHERE {column} IN :rows"
 
     @abstractmethod

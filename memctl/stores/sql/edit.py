@@ -73,11 +73,9 @@ class SqlEditor:
                 half = len(good) // 2
                 done = await self._edit_small(connection, good[:half])
                 done += await self._edit_small(connection, good[half:])
-            elif isinstance(error, Refused):
+            else:
                 failures[good[0].key] = error.failure
                 done = []
-            else:
-                raise
         return [*(Tally(key, failure=found) for key, found in failures.items()), *done]
 
     async def _commit_small(self, connection: AsyncConnection, batch: list[Part]) -> list[Tally]:
@@ -101,8 +99,8 @@ class SqlEditor:
                 return await self._commit_large(connection, large)
             except Misfit as misfit:
                 failure = misfit.failures[key]
-            except Refused as refused:
-                failure = refused.failure
+            except (Refused, Contended) as error:
+                failure = error.failure
         async for _ in large.pieces:
             pass
         return Tally(key, failure=failure)

@@ -25,6 +25,7 @@ from memctl.stores.sql.server import SqlServerStore
 CONNECT_TIMEOUT = 15
 """Seconds until an attempt to connect is given up."""
 
+_NAMED = "memctl_named"
 ROW_IDS = 1000
 """What a statement names of rows: it must fit into a packet."""
 
@@ -34,7 +35,8 @@ _SSL_MODES = ("disable", "prefer", "require", "verify-ca", "verify-full")
 # a packet beyond max_allowed_packet.
 _REFUSED = frozenset({1048, 1062, 1153, 1264, 1366, 1406, 1452, 3140, 3141, 3144, 4025, 22032})
 _REPEAT = 1062
-_DENIED = frozenset({1044, 1045, 1698})
+_DENIED = frozenset({1045, 1698})
+_NO_RIGHT = 1044
 _READ_ONLY = frozenset({1142, 1227, 1290, 1792, 1836})
 _FULL = frozenset({1021, 1114})
 _UNKNOWN_DATABASE = 1049
@@ -54,9 +56,10 @@ class MysqlStore(SqlServerStore):
     kind = "mysql"
     capabilities = SqlServerStore.capabilities | Capability.PARALLEL
     quote = "`"
-    # Of a small table the server would read all, and wait for rows that others hold.
-    by_key = "FORCE INDEX (PRIMARY)"
+    locks_what_it_reads = True
     _packet = 0
+    _named: list[str] | None = None
+    """The row ids that are in the temporary table of that name."""
     moves_key = "(KEY (session_id, low))"
     mark_list = "JSON_ARRAYAGG(k.mark)"
     driver_errors = (aiomysql.Error, UnicodeEncodeError, RuntimeError)
@@ -129,9 +132,13 @@ class MysqlStore(SqlServerStore):
         # and it would compare every message with every mark.
         return f"(SELECT {self.mark_list} FROM message_mark k WHERE k.msg_id = m.id)", ""
 
+    def keyed(self, table: str, column: str) -> str:
+        # Of a small table the server would read all, whatever index it is told to use, and wait for
+        # rows that others hold.
+        return f"{_NAMED} n STRAIGHT_JOIN {table} t FORCE INDEX (PRIMARY) ON t.{column} = n.id"
+
     def delete(self, table: str, column: str) -> str:
-        # It takes hints where it takes several tables.
-        return f"DELETE t FROM {table} t {self.by_key} WHERE t.{column} IN :rows"
+        return f"DELETE t FROM {self.keyed(table, column)}"
 
     def size(self) -> str:
         return "LENGTH(m.msg)"
@@ -170,6 +177,7 @@ class MysqlStore(SqlServerStore):
         await connection.exec_driver_sql("START TRANSACTION WITH CONSISTENT SNAPSHOT, READ ONLY")
 
     async def begin_write(self, connection: AsyncConnection) -> None:
+        self._named = None  # what is in a temporary table goes with a transaction
         # Without gap locks: two runs that create sessions side by side would deadlock on them.
         await connection.exec_driver_sql("SET TRANSACTION ISOLATION LEVEL READ COMMITTED")
         await connection.exec_driver_sql("START TRANSACTION")
@@ -228,6 +236,10 @@ class MysqlStore(SqlServerStore):
     async def for_rows(
         self, connection: AsyncConnection, sql: str, row_ids: list[str]
     ) -> Sequence[Any]:
+        if _NAMED in sql:
+            await self._name(connection, row_ids)
+            result = await connection.exec_driver_sql(sql)
+            return result.all() if result.returns_rows else []
         found: list[Any] = []
         for start in range(0, len(row_ids), ROW_IDS):
             statement = self.bind(sql, {"rows": row_ids[start : start + ROW_IDS]})
@@ -235,6 +247,19 @@ class MysqlStore(SqlServerStore):
             if result.returns_rows:
                 found += result.all()
         return found
+
+    async def _name(self, connection: AsyncConnection, row_ids: list[str]) -> None:
+        """Puts row ids into the temporary table; ids of sessions are of the same type."""
+        if row_ids is self._named:
+            return
+        self._named = None
+        await connection.exec_driver_sql(
+            f"CREATE TEMPORARY TABLE IF NOT EXISTS {_NAMED} AS SELECT id FROM message WHERE 1 = 0"
+        )
+        await connection.exec_driver_sql(f"DELETE FROM {_NAMED}")
+        rows = [(row_id,) for row_id in row_ids]
+        await connection.exec_driver_sql(_insert_sql("INSERT", _NAMED, ["id"]), rows)
+        self._named = row_ids
 
     def translate(self, error: BaseException) -> MemctlError | None:
         code = error.args[0] if error.args and isinstance(error.args[0], int) else 0
@@ -244,6 +269,10 @@ class MysqlStore(SqlServerStore):
             return None
         if code in _DENIED:
             return Unavailable(said, "check user and password")
+        if code == _NO_RIGHT:
+            return Unavailable(
+                said, "it needs rights there, to change something temporary tables too"
+            )
         if code in _READ_ONLY:
             return Unavailable(said, "this login or server does not take writes")
         if code in _FULL:
