@@ -145,7 +145,8 @@ class Journal:
         handle, self._held = self._held, None
         if handle is not None:
             os.close(handle)
-            (self.folder / RUNNING).unlink(missing_ok=True)
+            with suppress(OSError):  # a file that stays is not locked, and in nobody's way
+                (self.folder / RUNNING).unlink()
 
 
 class Runs:
