@@ -249,12 +249,14 @@ class MysqlStore(SqlServerStore):
         return found
 
     async def _name(self, connection: AsyncConnection, row_ids: list[str]) -> None:
-        """Puts row ids into the temporary table; ids of sessions are of the same type."""
+        """Puts ids of rows into the temporary table."""
         if row_ids is self._named:
             return
         self._named = None
+        # Like a session's: who has looked at messages before it writes to them would be in the way
+        # of an index that is being made, and that in its.
         await connection.exec_driver_sql(
-            f"CREATE TEMPORARY TABLE IF NOT EXISTS {_NAMED} AS SELECT id FROM message WHERE 1 = 0"
+            f"CREATE TEMPORARY TABLE IF NOT EXISTS {_NAMED} AS SELECT id FROM session WHERE 1 = 0"
         )
         await connection.exec_driver_sql(f"DELETE FROM {_NAMED}")
         rows = [(row_id,) for row_id in row_ids]
