@@ -9,6 +9,7 @@ import sqlite3
 import subprocess
 import sys
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -64,6 +65,22 @@ def test_a_sqlite_file_whose_writer_was_killed(run: Run, filled: Path, tmp_path:
         sqlite3.connect(f"file:{killed}?mode=ro", uri=True).execute("SELECT * FROM message")
     found = report(run("inspect", filled, "--json"))
     assert found["totals"] == whole["totals"]
+
+
+def test_the_journal_of_a_run_that_was_killed_when_all_was_written(
+    run: Run, filled: Path, tmp_path: Path
+) -> None:
+    copy = tmp_path / "copy.db"
+    report(run("migrate", filled, copy, "--json"))
+    journal = Path(f"{copy}-journal")
+    with closing(sqlite3.connect(copy)) as database:
+        database.execute("PRAGMA journal_mode = PERSIST")
+        database.execute("UPDATE users SET id = id")
+        database.commit()
+    assert journal.read_bytes()[:28] == bytes(28)
+    again = report(run("migrate", filled, copy, "--json"))
+    assert again["memories"]["written"] == 0
+    assert not journal.exists()
 
 
 def test_what_is_staged_expires_until_it_is_published(

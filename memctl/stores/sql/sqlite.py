@@ -28,7 +28,7 @@ from memctl.stores.sql.aside import LARGE_BYTES, Aside
 from memctl.stores.sql.database import FETCH_ROWS, first_line
 from memctl.stores.sql.dialect import Condition
 from memctl.stores.sql.huge import CHUNK_BYTES, HUGE_BYTES
-from memctl.stores.sql.recovery import HINT, recover
+from memctl.stores.sql.recovery import HINT, recover, remove_journal
 from memctl.stores.sql.sqlite_driver import add_functions, driver_of
 from memctl.stores.sql.sqlite_order import picked_rows, sorted_rows
 from memctl.stores.sql.store import SqlStore
@@ -89,6 +89,8 @@ class SqliteStore(SqlStore):
             self._driver = sqlite3.connect(
                 uri, uri=True, isolation_level=None, timeout=LOCK_TIMEOUT, check_same_thread=False
             )
+            if self.create or self.change:
+                remove_journal(self._driver, path)
             add_functions(self._driver)
             return self._driver
 
@@ -229,8 +231,7 @@ class SqliteStore(SqlStore):
 
     @asynccontextmanager
     async def connected(self) -> AsyncIterator[AsyncConnection]:
-        # One journal for all transactions: each would make it and remove it.  What a killed run
-        # leaves of it SQLite removes with the next transaction of anybody.
+        # One journal for all transactions: each would make it and remove it.
         async with super().connected() as connection:
             driver = await driver_of(connection)
             with self.errors():
