@@ -58,11 +58,10 @@ def read_into(handle: int, buffer: bytearray | memoryview, start: int) -> int:
     return len(data)
 
 
-def lock(handle: int) -> None:
-    """Locks an open file against other processes, until it is closed.
+def lock(handle: int) -> bool:
+    """Locks an open file against other processes, until it is closed; False where one has it.
 
     Raises:
-        BlockingIOError: another one has locked it.
         OSError: its file system has no locks.
     """
     if sys.platform == "win32":
@@ -71,14 +70,18 @@ def lock(handle: int) -> None:
         os.lseek(handle, _LOCKED_BYTE, os.SEEK_SET)
         try:
             msvcrt.locking(handle, msvcrt.LK_NBLCK, 1)
-        except PermissionError as error:
-            raise BlockingIOError(errno.EAGAIN, "another process holds the lock") from error
+        except PermissionError:
+            return False
         finally:
             os.lseek(handle, 0, os.SEEK_SET)
     else:
         import fcntl  # not on Windows
 
-        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return False
+    return True
 
 
 def sync_folder(folder: str | os.PathLike[str]) -> None:

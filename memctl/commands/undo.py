@@ -65,7 +65,10 @@ def undo(
     runs = Runs()
     undone = _the_run(runs, run_id)
     if runs.goes_on(undone):
-        raise Busy(f"the run {undone.id} still goes on", "wait until it has ended, or stop it")
+        raise Busy(
+            f"the run {undone.id} still goes on",
+            "wait until it has ended, or stop it; memctl history lists other runs",
+        )
     parts = runs.parts(undone)
     if run_id is None and not dry_run:
         refuse_unasked(yes)

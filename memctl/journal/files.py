@@ -44,7 +44,7 @@ def hold(path: Path) -> int | None:
     """Makes a file that is locked until what is given is closed; None where there are no locks."""
     handle = os.open(path, system.WRITE_FLAGS | os.O_CREAT | os.O_EXCL, _FILE_MODE)
     try:
-        system.lock(handle)
+        system.lock(handle)  # nobody else knows of it yet
     except OSError as error:
         os.close(handle)
         path.unlink()
@@ -61,12 +61,9 @@ def is_held(path: Path) -> bool:
     except FileNotFoundError:
         return False
     try:
-        system.lock(handle)
-    except BlockingIOError:
-        return True
+        return not system.lock(handle)
     finally:
         os.close(handle)
-    return False
 
 
 def replace_file(path: Path, content: bytes) -> None:

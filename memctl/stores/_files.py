@@ -146,15 +146,12 @@ def _new_file(folder: str) -> tuple[int, str]:
     while True:
         handle, name = tempfile.mkstemp(TEMPORARY_SUFFIX, TEMPORARY_PREFIX, folder)
         try:
-            system.lock(handle)
-        except BlockingIOError:
-            os.close(handle)  # another run was quicker, and is about to remove it
-            continue
+            ours = system.lock(handle)
         except OSError:
             return handle, name  # without locks nothing is taken for a leftover either
-        if os.fstat(handle).st_nlink:
+        if ours and os.fstat(handle).st_nlink:
             return handle, name
-        os.close(handle)
+        os.close(handle)  # another run was quicker, and removes it
 
 
 def _sweep(folder: str) -> None:
@@ -170,8 +167,8 @@ def _sweep(folder: str) -> None:
         with suppress(OSError):  # it is another user's, in use, or gone
             handle = os.open(path, system.WRITE_FLAGS)
             try:
-                system.lock(handle)
-                os.unlink(path)
+                if system.lock(handle):
+                    os.unlink(path)
             finally:
                 os.close(handle)
 

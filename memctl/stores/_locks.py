@@ -111,7 +111,7 @@ class FileLock:
             return False
         try:
             # Until it is locked, others take it for a leftover, which they lock and remove.
-            if not (_locked(handle) and _is_at(handle, self._file)):
+            if not (system.lock(handle) and _is_at(handle, self._file)):
                 os.close(handle)
                 return False
             if system.POSIX:
@@ -143,7 +143,7 @@ def _clear(file: Path) -> str | None:
     if handle is None:
         return None
     try:
-        if not _locked(handle):
+        if not system.lock(handle):
             return system.read_at(handle, _HOLDER_BYTES, 0).decode(errors="replace").strip()
         handle, ours = -1, handle
         _remove(ours, file)
@@ -174,14 +174,6 @@ def _opened(file: Path) -> int | None:
             return os.open(file, system.WRITE_FLAGS & ~os.O_RDWR)
     except FileNotFoundError:
         return None
-
-
-def _locked(handle: int) -> bool:
-    try:
-        system.lock(handle)
-    except BlockingIOError:
-        return False
-    return True
 
 
 def _is_at(handle: int, file: Path) -> bool:

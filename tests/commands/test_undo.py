@@ -126,6 +126,8 @@ def test_one_of_the_memories_alone(run: Run, tmp_path: Path, servers: Servers) -
     assert run("undo", done, "--store", place.text, "--user", keys[0].user).exit_code == 0
     alone = {key: one for key, one in before.items() if key.user == keys[0].user}
     assert held(place) == alone
+    assert "nothing" in run("undo", done, "--store", place.text, "--user", "nobody").stdout
+    assert held(place) == alone
     assert run("undo", done, "--store", place.text).exit_code == 0
     assert held(place) == before
 

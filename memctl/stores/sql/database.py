@@ -117,7 +117,10 @@ class SqlDatabase(SqlDialect):
     async def for_rows(
         self, connection: AsyncConnection, sql: str, row_ids: list[str]
     ) -> Sequence[Any]:
-        """Runs a statement in which ``:rows`` stands for many row ids; its rows, if it has any."""
+        """Runs a statement for the rows with these ids; what it gives, if anything.
+
+        The statement is made with ``keyed`` or ``delete``, or says ``IN :rows``.
+        """
 
     # Opening and closing
 

@@ -96,9 +96,9 @@ class SqlDialect(Store):
         return False
 
     def keyed(self, table: str, column: str) -> str:
-        """SQL behind FROM for the rows ``t`` with ``:rows`` in the first column of the key.
+        """SQL behind FROM for the rows ``t`` that ``for_rows`` names, by their key's first column.
 
-        It reads no others.
+        It locks no others.
         """
         return f"{table} t WHERE t.{column} IN :rows"
 

@@ -179,11 +179,12 @@ class PostgresqlStore(SqlServerStore):
         self, connection: AsyncConnection, sql: str, values: Mapping[str, Any]
     ) -> Sequence[Any]:
         statement, bound = self.plain(sql, values)
-        driver = await _driver(connection)
-        found: Sequence[Any] = await driver.fetch(statement, *bound)
-        # The server ends a statement when the next one comes.  One that did not come to the end of
-        # its table holds buffers until then, and a cursor that is opened now would read less ahead.
-        await driver.execute("SELECT 1")
+        async with self._turn:
+            driver = await _driver(connection)
+            found: Sequence[Any] = await driver.fetch(statement, *bound)
+            # The server ends a statement when the next one comes.  One that did not come to the end
+            # of its table holds buffers until then, and a cursor opened now would read less ahead.
+            await driver.execute("SELECT 1")
         return found
 
     def told(self, messages: Condition) -> tuple[str, str]:
