@@ -18,6 +18,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from benchmarks.lines import YARDSTICKS, Line
+from benchmarks.mariadb import MariadbPlace
 from benchmarks.measure import Command, machine
 from benchmarks.places import Places
 from benchmarks.speed import PACKAGES, Table
@@ -48,6 +49,14 @@ def lines(places: Places) -> Iterator[Line]:
         Command(_delete(database), places.fill_postgresql),
         "two DELETEs",
         Command(_statements(places, database), places.fill_postgresql),
+        LIMIT,
+    )
+    mariadb = MariadbPlace(places.folder, places.file)
+    yield Line(
+        "`delete --mark` of MariaDB",
+        Command(_delete(mariadb.url), mariadb.fill),
+        "two DELETEs",
+        Command([sys.executable, script, "mariadb", mariadb.url, MARK], mariadb.fill),
         LIMIT,
     )
     yield Line(

@@ -1,4 +1,4 @@
-"""Deletes what has a mark, by hand: ``python delete.py sqlite|redis PLACE MARK``.
+"""Deletes what has a mark, by hand: ``python delete.py sqlite|mariadb|redis PLACE MARK``.
 
 What an operator would write: two statements in one transaction, or pipelines over the mark lists.
 """
@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import sqlite3
 import sys
+from urllib.parse import parse_qs, unquote, urlsplit
 
 import redis
 
@@ -21,6 +22,28 @@ def delete_sqlite(path: str, mark: str) -> None:
         database.execute("DELETE FROM message_mark WHERE msg_id IN (SELECT msg_id FROM gone)")
         database.execute("DELETE FROM message WHERE id IN (SELECT msg_id FROM gone)")
     database.close()
+
+
+def delete_mariadb(url: str, mark: str) -> None:
+    """The same; of ``IN (SELECT ...)`` this server would look at every message."""
+    import pymysql
+
+    parts = urlsplit(url)
+    database = pymysql.connect(
+        unix_socket=parse_qs(parts.query)["unix_socket"][0],
+        user=parts.username,
+        password=unquote(parts.password or ""),
+        database=parts.path[1:],
+    )
+    with database, database.cursor() as cursor:
+        cursor.execute(
+            "CREATE TEMPORARY TABLE gone (PRIMARY KEY (msg_id)) "
+            "AS SELECT msg_id FROM message_mark WHERE mark = %s",
+            [mark],
+        )
+        for table, name in ("message_mark", "msg_id"), ("message", "id"):
+            cursor.execute(f"DELETE t FROM gone g STRAIGHT_JOIN {table} t ON t.{name} = g.msg_id")
+        database.commit()
 
 
 def delete_redis(url: str, mark: str) -> None:
@@ -43,4 +66,5 @@ def delete_redis(url: str, mark: str) -> None:
 
 if __name__ == "__main__":
     kind, place, name = sys.argv[1:]
-    {"sqlite": delete_sqlite, "redis": delete_redis}[kind](place, name)
+    by_kind = {"sqlite": delete_sqlite, "mariadb": delete_mariadb, "redis": delete_redis}
+    by_kind[kind](place, name)

@@ -14,7 +14,7 @@ from memctl.stores.sql.database import SqlDatabase
 from memctl.stores.sql.fit import Fit, Held, fit
 from memctl.stores.sql.moves import move
 from memctl.stores.sql.places import Move
-from memctl.stores.sql.row_locks import lock_rows, lock_session
+from memctl.stores.sql.row_locks import Row, lock_session, locked_rows
 from memctl.stores.sql.survey import Name, Survey, survey
 from memctl.stores.sql.write import Rows
 
@@ -126,7 +126,7 @@ class Changer:
             for id in ids:
                 row_id = start + id
                 row = rows.get(row_id)
-                if row and row[1] == key.session and row[2] == key.user:
+                if row and (row.session, row.user) == (key.session, key.user):
                     own[id] = row_id
                 else:
                     missed.add(Name(key, id))
@@ -137,7 +137,7 @@ class Changer:
         marks = await self._marks(list(rows) if others else row_ids)
         return {
             key: {
-                id: Held(row_id, rows[row_id][3], marks.get(row_id, NO_MARKS))
+                id: Held(row_id, rows[row_id].index, marks.get(row_id, NO_MARKS))
                 for id, row_id in ids.items()
                 if row_id in rows  # if not, it was deleted since the survey
             }
@@ -151,17 +151,11 @@ class Changer:
             known = await claim(self._store, self._connection, new, self._lock)
             self._surveys |= {key: Survey() for key in new if key.session not in known}
 
-    async def _rows(self, row_ids: list[str]) -> dict[str, Sequence[Any]]:
-        """The rows with these ids, which are locked: row id, session, user, index."""
-        store = self._store
-        if store.row_lock and not store.joined_lock and row_ids:
-            await lock_rows(store, self._connection, row_ids, self._lock)
-        lock = f"{store.joined_lock} {self._no_wait}" if store.joined_lock else ""
-        sql = (
-            f"SELECT m.id, m.session_id, {store.user}, {store.index} "
-            f"FROM {store.source()} WHERE m.id IN :rows {lock}"
-        )
-        return {row[0]: row for row in await self._run(sql, row_ids)}
+    async def _rows(self, row_ids: list[str]) -> dict[str, Row]:
+        """The rows with these ids, which are locked."""
+        if not row_ids:
+            return {}
+        return await locked_rows(self._store, self._connection, row_ids, self._lock)
 
     async def _search(self, missed: set[Name], grown: set[MemoryKey]) -> dict[Name, str]:
         """The row ids of messages that have none of the usual form.

@@ -57,12 +57,14 @@ class SqlDialect(Store):
     """What identifies a row of ``message``."""
     row_lock: ClassVar[str] = ""
     """SQL at the end of a SELECT that locks its rows until the transaction ends."""
-    joined_lock: ClassVar[str] = ""
-    """The same where the row ``m`` is joined with others, which are not to be locked."""
     no_wait: ClassVar[str] = ""
     """SQL behind these by which the database refuses rows that others hold."""
     locks_what_it_reads: ClassVar[bool] = False
     """Whether rows are locked, or waited for, that are read to find those that are meant."""
+    seeks_huge: ClassVar[bool] = True
+    """Whether to go through the table for huge messages before a pass that looks into few."""
+    batch_changes: ClassVar[int] = 10_000
+    """How many changes of small memories share a transaction."""
     moves_key: ClassVar[str] = ""
     """The key of the temporary table of moves, where it must be made with the table."""
     apart: ClassVar[str] = ""

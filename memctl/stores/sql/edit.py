@@ -20,7 +20,7 @@ from memctl.stores.sql.database import Contended, Refused, SqlDatabase
 
 BATCH_BYTES = 2 * PAGE_BYTES
 BATCH_CHANGES = 10_000
-"""What shares a transaction, and what of a large memory is done at once."""
+"""A memory with more is large: so much of it is done at once."""
 
 
 @dataclass(slots=True)
@@ -47,7 +47,7 @@ class SqlEditor:
         """See ``Store.edit``."""
         async with AsyncExitStack() as stack:
             connection: AsyncConnection | None = None
-            async for batch in gather(edits):
+            async for batch in gather(edits, self._store.batch_changes):
                 if connection is None:
                     connection = await stack.enter_async_context(self._store.connected())
                 if isinstance(batch, Large):
@@ -170,8 +170,8 @@ def _apart(batch: list[Part]) -> list[list[Part]]:
     return lists
 
 
-async def gather(edits: AsyncIterator[Edit]) -> AsyncIterator[list[Part] | Large]:
-    """Lists of small memories, and large ones one by one.
+async def gather(edits: AsyncIterator[Edit], most: int) -> AsyncIterator[list[Part] | Large]:
+    """Lists of small memories, which share ``most`` changes or are alone, and large ones.
 
     An edit is let go of before it is handed on: one message may be most of the memory in use.
     """
@@ -184,7 +184,7 @@ async def gather(edits: AsyncIterator[Edit]) -> AsyncIterator[list[Part] | Large
         del edit
         key = held.key
         await held.fill(edits)
-        if batch and (held.full or _is_full(size + held.size, count + held.count)):
+        if batch and (held.full or _is_full(size + held.size, count + held.count, most)):
             yield batch
             batch, size, count = [], 0, 0
         if held.full:
@@ -239,7 +239,7 @@ class _Held:
     @property
     def full(self) -> bool:
         """Whether these are enough for a step."""
-        return _is_full(self.size, self.count)
+        return _is_full(self.size, self.count, BATCH_CHANGES)
 
     def take(self) -> list[Change]:
         """The changes, which are no longer held then."""
@@ -248,5 +248,5 @@ class _Held:
         return changes
 
 
-def _is_full(size: int, count: int) -> bool:
-    return size > BATCH_BYTES or count > BATCH_CHANGES
+def _is_full(size: int, count: int, most: int) -> bool:
+    return size > BATCH_BYTES or count > most

@@ -57,6 +57,10 @@ class MysqlStore(SqlServerStore):
     capabilities = SqlServerStore.capabilities | Capability.PARALLEL
     quote = "`"
     locks_what_it_reads = True
+    # To tell the size of a message InnoDB reads it, and these functions need little beside it.
+    seeks_huge = False
+    # The pages of the messages are needed several times, and InnoDB's buffers are small by default.
+    batch_changes = 2_000
     _packet = 0
     _named: list[str] | None = None
     """The row ids that are in the temporary table of that name."""
@@ -250,7 +254,7 @@ class MysqlStore(SqlServerStore):
 
     async def _name(self, connection: AsyncConnection, row_ids: list[str]) -> None:
         """Puts ids of rows into the temporary table."""
-        if row_ids is self._named:
+        if row_ids == self._named:
             return
         self._named = None
         # Like a session's: who has looked at messages before it writes to them would be in the way

@@ -61,7 +61,6 @@ class PostgresqlStore(SqlServerStore):
     kind = "postgresql"
     capabilities = SqlServerStore.capabilities | Capability.PARALLEL
     mark_list = "CAST(json_agg(k.mark) AS TEXT)"
-    joined_lock = "FOR UPDATE OF m"
     # It would sort all messages with their texts, and leave out most of them afterwards.
     beforehand = "OFFSET 0"
     stub_cast = "CAST(CAST({} AS TEXT) AS json)"

@@ -62,7 +62,7 @@ class SqlReader:
         store, where = self._store, self._where
         seen: set[MemoryKey] = set()
         async with (
-            store.snapshot(opened=not self._outline) as connection,
+            store.snapshot(opened=store.seeks_huge and not self._outline) as connection,
             store.aside(connection) as aside,
         ):
             async with closing(self._with_messages(connection, aside)) as pages:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 from sqlalchemy.ext.asyncio import AsyncConnection
 
@@ -26,6 +26,51 @@ async def lock_rows(
     """
     locked = f"SELECT 1 FROM {store.keyed(table, column)} {lock}"
     await store.for_rows(connection, f"SELECT COUNT(*) FROM ({locked}) AS locked", row_ids)
+
+
+class Row(NamedTuple):
+    """Whose message a row holds, and where it stands."""
+
+    session: str
+    user: str
+    index: int  # type: ignore[assignment]
+
+
+async def locked_rows(
+    store: SqlDatabase, connection: AsyncConnection, row_ids: list[str], lock: str
+) -> dict[str, Row]:
+    """The messages of these keys that are there, by their keys; ``lock`` as for ``lock_rows``.
+
+    Whose they are is asked of few: of most the key tells, as ``SqlDialect.splits`` has it.
+    """
+    # What a subquery reads is not locked.
+    owner = "(SELECT s.user_id FROM session s WHERE s.id = t.session_id)"
+    columns = f"t.id, t.session_id, {owner}, t.{store.quote}index{store.quote}"
+    sql = f"SELECT {columns} FROM {store.keyed('message', 'id')} {lock}"
+    rows: dict[str, Row] = {}
+    rest: list[str] = []
+    for row_id, session, user, position in await store.for_rows(connection, sql, row_ids):
+        if user is not None and _splits(row_id, user, session):
+            rows[row_id] = Row(session, user, position)
+        else:
+            rest.append(row_id)
+    if rest:
+        sql = (
+            f"SELECT m.id, m.session_id, {store.user}, {store.index} "
+            f"FROM {store.source()} WHERE m.id IN :rows"
+        )
+        for row_id, *row in await store.for_rows(connection, sql, rest):
+            rows[row_id] = Row(*row)
+    return rows
+
+
+def _splits(row_id: str, owner: str, session: str) -> bool:
+    between = f"-{session}-"
+    return (
+        row_id.startswith(owner)
+        and row_id.find(between) == len(owner)
+        and row_id.find(between, len(owner) + 1) < 0
+    )
 
 
 async def lock_session(

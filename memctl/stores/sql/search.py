@@ -22,7 +22,10 @@ async def search(
 
     Whose a message is takes a look at its session, so that is asked of those alone that match.
     """
-    async with store.snapshot() as connection, store.aside(connection) as aside:
+    async with (
+        store.snapshot(opened=store.seeks_huge) as connection,
+        store.aside(connection) as aside,
+    ):
         condition = store.of_sessions(where)
         async with closing(store.unsorted(connection, condition)) as partitions:
             async for rows in partitions:
