@@ -3,12 +3,12 @@
 #   docker run --rm -v "$PWD:/data" memctl inspect agents.db
 FROM python:3.12-slim AS build
 WORKDIR /source
-RUN python -m venv /opt/memctl
+RUN python -m venv --without-pip /opt/memctl
 COPY pyproject.toml README.md LICENSE ./
 COPY memctl memctl
 COPY completions completions
 COPY man man
-RUN /opt/memctl/bin/pip install --no-cache-dir '.[all]'
+RUN pip --python /opt/memctl/bin/python install --no-cache-dir '.[all]'
 
 FROM python:3.12-slim
 COPY --from=build /opt/memctl /opt/memctl
