@@ -326,6 +326,7 @@ def main() -> None:
     """The entry point."""
     # What is imported stays to the end: to go through it for what may be freed takes its time.
     gc.disable()
+    _replace_closed()
     for stream in (sys.stdout, sys.stderr):
         # A terminal in another encoding gets escapes, not an error.
         stream.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]
@@ -336,6 +337,22 @@ def main() -> None:
     finally:
         _flush()
         gc.freeze()  # for the same reason: Python would, once more, at exit
+
+
+def _replace_closed() -> None:
+    """Opens the streams of which the caller has closed the file, lest a store's takes its number.
+
+    Nobody hears of messages then.  What is to be written on stdout cannot be, and that is an error.
+    """
+    for number, name in enumerate(("stdin", "stdout", "stderr")):
+        if getattr(sys, name) is not None:
+            continue
+        handle = os.open(os.devnull, os.O_WRONLY if name == "stderr" else os.O_RDONLY)
+        if handle != number:
+            os.dup2(handle, number)
+            os.close(handle)
+        mode = "r" if name == "stdin" else "w"
+        setattr(sys, name, open(number, mode, encoding="utf-8"))  # noqa: SIM115 - to the end
 
 
 def _flush() -> None:

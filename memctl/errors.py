@@ -2,9 +2,9 @@
 
 MemctlError          1    unforeseen
 ├── UsageError       2    the command line or the configuration is wrong
-├── Unavailable      3    the store cannot be reached, or refuses the login
+├── Unavailable      3    the store cannot be reached or refuses; a file cannot be read or written
 │   └── Lost             3    the connection broke, or no answer came: trying again may help
-├── NotFound         4    the store or the named memory does not exist
+├── NotFound         4    the store, memory, run or file that is named does not exist
 ├── Conflict         5    some memories were left alone: the target holds something else
 ├── Different        6    verify found differences
 │   └── Unhealthy        6    doctor found errors or warnings
@@ -56,7 +56,7 @@ class UsageError(MemctlError):
 
 
 class Unavailable(MemctlError):
-    """The store cannot be reached, or refuses the login."""
+    """The store cannot be reached or refuses; a file cannot be read or written."""
 
     code = "unavailable"
     exit_code = 3
@@ -67,7 +67,7 @@ class Lost(Unavailable):
 
 
 class NotFound(MemctlError):
-    """The store, or the memory named by user and session, does not exist."""
+    """The store, memory, run or file that is named does not exist."""
 
     code = "not-found"
     exit_code = 4

@@ -123,7 +123,10 @@ def _split(text: str) -> SplitResult:
         if "," not in parts.netloc:  # PostgreSQL takes several hosts
             _ = parts.port
     except ValueError:
-        raise UsageError(f"what follows {scheme}:// is no address", hint) from None
+        raise UsageError(
+            f"what follows {scheme}:// is no address",
+            f"a port is a number up to 65535; {hint}",
+        ) from None
     if parts.fragment or text.endswith("#"):
         raise UsageError(f"what follows {scheme}:// holds a '#'", hint)
     return parts

@@ -170,3 +170,25 @@ def test_locale_c(tmp_path: Path) -> None:
     output, said = process.communicate()
     assert process.returncode == 0, said
     assert "\\u4eac\\u90fd" in output
+
+
+@pytest.mark.parametrize(
+    ("script", "code", "said"),
+    [
+        ("memctl inspect {db} >&-", 3, "cannot be written"),
+        ("memctl export {db} >&-", 3, "cannot be written"),
+        ("memctl inspect {db} 2>&- | head -1", 0, ""),
+        ("memctl inspect nothing.db 2>&-", 4, ""),
+        ("memctl delete {db} --mark hint <&-", 2, "nobody can be asked"),
+        ("memctl import - {db}.copy.db <&-", 8, "stdin holds neither"),
+        ("memctl mark list {db} <&- >&- 2>&-", 3, ""),
+    ],
+)
+def test_streams_that_are_closed(tmp_path: Path, script: str, code: int, said: str) -> None:
+    database = tmp_path / "a.db"
+    asyncio.run(fill(str(database), {KEYS[0]: samples.entries(10)}))
+    done = shell(script.format(db=database))
+    assert done.returncode == code, done.stderr
+    assert "Traceback" not in done.stderr
+    assert said in done.stderr
+    assert held(str(database)).keys() == {KEYS[0]}

@@ -30,15 +30,16 @@ def history(
     run = this_run(context)
     choose_format(run.output, format_, json=json)
     kept = Runs()
-    found = kept.all()[: limit or None]
+    every = kept.all()
+    found = every[: limit or None]
     sizes = {one.id: kept.size(one) for one in found}
     for one in found:
         one.outcome = kept.outcome(one)
-    run.output.report = _report(found, sizes)
+    run.output.report = _report(found, sizes, len(every) - len(found))
     run.output.emit()
 
 
-def _report(found: list[Run], sizes: dict[str, int]) -> Report:
+def _report(found: list[Run], sizes: dict[str, int], hidden: int) -> Report:
     from memctl.output import changes as drawn  # needs Rich, which helping does not
 
     def rows() -> list[dict[str, Any]]:
@@ -62,7 +63,9 @@ def _report(found: list[Run], sizes: dict[str, int]) -> Report:
             for one in found
         ]
 
-    return Report("history", lambda: {"runs": rows()}, rows, lambda: drawn.history(found, sizes))
+    return Report(
+        "history", lambda: {"runs": rows()}, rows, lambda: drawn.history(found, sizes, hidden)
+    )
 
 
 def command() -> TyperCommand:

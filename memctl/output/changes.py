@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from rich.console import Group as Stack
 from rich.console import RenderableType
 from rich.text import Text
 
@@ -67,10 +68,17 @@ def plan(report: ChangeReport) -> RenderableType:
     )
 
 
-def history(runs: list[Run], sizes: dict[str, int]) -> RenderableType:
-    """The runs, a row each."""
+def history(runs: list[Run], sizes: dict[str, int], hidden: int) -> RenderableType:
+    """The runs, a row each; ``hidden`` others are older."""
     if not runs:
         return Text("no run is kept")
+    table = _runs(runs, sizes)
+    if not hidden:
+        return table
+    return Stack(table, Text(f"and {hidden:,} more: --limit 0 shows all", "dim"))
+
+
+def _runs(runs: list[Run], sizes: dict[str, int]) -> Grid:
     return Grid(
         [
             Column("run", [Text(visible(run.id), "cyan") for run in runs]),

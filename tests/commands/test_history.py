@@ -42,6 +42,11 @@ def test_history_lists_what_can_be_undone(run: Run, filled: str) -> None:
     assert rows[1]["deleted"] == done["messages"]["deleted"]
     assert (rows[1]["command"], rows[1]["outcome"]) == ("delete", "done")
     assert rows[1]["bytes"] > 100
+    shown = run("history", "--limit", "1").stdout
+    assert marked["run"] in shown
+    assert done["run"] not in shown
+    assert "and 1 more: --limit 0" in shown
+    assert "more" not in run("history", "--limit", "0").stdout
     assert run("undo", "--yes").exit_code == 0
     rows = report(run("history", "--json"))["runs"]
     assert rows[1]["undone_by"] == rows[0]["run"]

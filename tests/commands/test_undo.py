@@ -135,6 +135,22 @@ def test_one_of_the_memories_alone(run: Run, tmp_path: Path, servers: Servers) -
 # Import and migrate
 
 
+@pytest.mark.parametrize("name", ["sqlite", "postgresql", "mysql"])
+def test_a_copy_into_memories_without_messages(
+    run: Run, filled: str, one: Callable[[str], Place], name: str
+) -> None:
+    place = one(name)
+    first = report(run("migrate", filled, place.text, "--json"))
+    assert "run" not in first, "there was nothing to put back"
+    report(run("delete", place.text, "--all", "--yes", "--json"))
+    before = held(place)
+    assert report(run("inspect", place.text, "--json"))["totals"]["memories"]
+    done = report(run("migrate", filled, place.text, "--json"))["run"]
+    assert held(place) != before
+    assert report(run("undo", done, "--store", place.text, "--json"))["undoes"] == done
+    assert held(place) == before
+
+
 def test_what_a_migrate_added_goes_again(run: Run, place: Place, tmp_path: Path) -> None:
     [key, *_] = keys = fill(place)
     before = held(place)

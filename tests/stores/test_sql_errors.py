@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import socket
 import sqlite3
+import time
 from pathlib import Path
 
 import asyncpg
@@ -12,7 +14,7 @@ import pytest
 from memctl.errors import Lost, MemctlError, Unavailable
 from memctl.location import parse
 from memctl.registry import make_store
-from memctl.stores.sql import sqlite
+from memctl.stores.sql import mysql, postgresql, sqlite
 from memctl.stores.sql.database import Contended, SqlDatabase
 from tests.conformance import samples
 from tests.conformance.drive import write, write_all
@@ -73,3 +75,14 @@ async def test_a_locked_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
         other.execute("ROLLBACK")
         other.close()
         await write_all(store, [one])
+
+
+@pytest.mark.parametrize("kind", ["postgresql", "mysql"])
+async def test_a_server_that_never_answers(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr({"postgresql": postgresql, "mysql": mysql}[kind], "CONNECT_TIMEOUT", 0.5)
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        start = time.monotonic()
+        store = make_store(parse(f"{kind}://u@127.0.0.1:{silent.getsockname()[1]}/d"))
+        with pytest.raises(Lost, match=r"no answer in 0\.5 seconds"):
+            await store.open()
+        assert 0.4 < time.monotonic() - start < 5

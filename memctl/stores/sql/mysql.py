@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import codecs
 import os
 import ssl
@@ -73,14 +74,16 @@ class MysqlStore(SqlServerStore):
         settings = connect_settings(self.location.url)
 
         async def connect() -> aiomysql.Connection:
-            return await aiomysql.connect(
-                charset="utf8mb4",
-                connect_timeout=CONNECT_TIMEOUT,
-                # Names differ by case, and values are taken as they are or refused.
-                init_command="SET SESSION sql_mode = 'STRICT_ALL_TABLES,NO_ENGINE_SUBSTITUTION', "
-                "collation_connection = 'utf8mb4_bin'",
-                **settings,
-            )
+            # The driver's own limit ends when somebody has accepted the connection.
+            async with asyncio.timeout(CONNECT_TIMEOUT):
+                return await aiomysql.connect(
+                    charset="utf8mb4",
+                    # Names differ by case, and values are taken as they are or refused.
+                    init_command="SET SESSION "
+                    "sql_mode = 'STRICT_ALL_TABLES,NO_ENGINE_SUBSTITUTION', "
+                    "collation_connection = 'utf8mb4_bin'",
+                    **settings,
+                )
 
         return create_async_engine("mysql+aiomysql://", async_creator=connect, poolclass=NullPool)
 
@@ -291,6 +294,8 @@ class MysqlStore(SqlServerStore):
             return Contended(said)
         if code in _BUSY:
             return Lost(said, _BUSY[code])
+        if isinstance(error, TimeoutError):
+            said = f"{self.label}: no answer in {CONNECT_TIMEOUT} seconds"
         if isinstance(error, _PASSING):
             return Lost(said, "is the server running, and are host and port right?")
         return Unavailable(said)

@@ -28,8 +28,11 @@ class SqlStore(SqlDatabase):
 
     async def is_empty(self) -> bool:
         async with self.snapshot(opened=False) as connection:
-            found = await connection.exec_driver_sql("SELECT 1 FROM message LIMIT 1")
-            return found.first() is None
+            for table in "message", "session":  # of a memory without messages
+                found = await connection.exec_driver_sql(f"SELECT 1 FROM {table} LIMIT 1")
+                if found.first() is not None:
+                    return False
+        return True
 
     async def read(self, where: Selection) -> AsyncIterator[Page]:
         async with closing(where.apply(SqlReader(self, where).pages())) as pages:
