@@ -313,7 +313,7 @@ class SqliteStore(SqlStore):
         self, connection: AsyncConnection, sql: str, row_ids: list[str]
     ) -> Sequence[Any]:
         driver = await driver_of(connection)
-        if row_ids != self._named:
+        if row_ids is not self._named:
             self._named = None
             await driver.execute("CREATE TABLE IF NOT EXISTS temp.named (id TEXT)")
             await driver.execute("DELETE FROM temp.named")
