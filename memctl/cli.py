@@ -86,6 +86,16 @@ class Memctl(TyperGroup):
             return None
         return super().main(*args, **settings)
 
+    def make_context(self, *args: Any, **settings: Any) -> Any:
+        """Reads what stands in front of the command."""
+        try:
+            return super().make_context(*args, **settings)
+        except Exception as error:
+            if found := _usage(error):
+                Output().fail(found)
+                raise typer.Exit(found.exit_code) from error
+            raise
+
     def list_commands(self, ctx: Any) -> list[str]:  # noqa: ARG002 - the signature of Typer
         return [*COMMANDS, *_plugins()]
 
@@ -139,9 +149,10 @@ class Memctl(TyperGroup):
         except (typer.Exit, typer.Abort):
             raise
         except Exception as error:
+            if found := _usage(error, ctx.command):
+                _output(ctx).fail(found, ctx.invoked_subcommand or "")
+                raise typer.Exit(found.exit_code) from error
             if type(error).__module__.startswith("typer"):
-                _tell_place(ctx, error)
-                _log_usage(ctx, error)
                 raise
             _output(ctx).fail(_unforeseen(error), ctx.invoked_subcommand)
             raise typer.Exit(1) from error
@@ -189,24 +200,26 @@ def _tell(ctx: Any, end: BaseException | None) -> None:
     run.monitoring.tell(run.output, ctx.invoked_subcommand, run.store, code, error)
 
 
-def _tell_place(ctx: Any, error: Any) -> None:
-    """Tells where an option of memctl itself goes that was given to a command."""
-    name = getattr(error, "option_name", None)
-    if any(name in option.opts for option in ctx.command.params):
-        error.message += f": it goes before the command, as in memctl {name} ..."
-        error.possibilities = None
+def _usage(error: Any, root: Any = None) -> UsageError | None:
+    """What is wrong with the command line, in memctl's own words.
 
-
-def _log_usage(ctx: Any, error: Any) -> None:
-    """Ends with what is wrong with the command line as an object, where messages are such.
-
-    Otherwise it is Typer that tells it, with the usage of the command.
+    None where that is not the matter, or where it is that there is nothing on it: Typer then shows
+    the help.  ``root`` is memctl itself, where the error is that of a command.
     """
-    output = _output(ctx)
-    if output.log_format is LogFormat.JSON and hasattr(error, "format_message"):
-        hint = f"memctl {ctx.invoked_subcommand} --help tells its options"
-        output.fail(UsageError(error.format_message(), hint), ctx.invoked_subcommand)
-        raise typer.Exit(UsageError.exit_code) from error
+    kind = type(error)
+    if not hasattr(error, "format_message") or kind.__name__ == "NoArgsIsHelpError":
+        return None
+    words: list[str] = []
+    context = getattr(error, "ctx", None)
+    while context is not None and context.parent is not None:
+        words.insert(0, context.info_name)
+        context = context.parent
+    hint = f"{' '.join(['memctl', *words])} --help tells what it takes"
+    name = getattr(error, "option_name", None)
+    if root is not None and any(name in option.opts for option in root.params):
+        error.possibilities = None
+        hint = f"it goes before the command, as in memctl {name} ..."
+    return UsageError(error.format_message(), hint)
 
 
 def _unforeseen(error: Exception) -> MemctlError:

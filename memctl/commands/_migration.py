@@ -96,7 +96,10 @@ class Migration:
         )
         for text in report.warnings:
             self._output.warn(text)
-        selected, path = report.memories.selected, self._origin.options.get("path")
+        self._refuse_absent()
+
+    def _refuse_absent(self) -> None:
+        selected, path = self._outcome.copied.memories.selected, self._origin.options.get("path")
         refuse_absent(self._where, selected, self._origin.label, path)
 
     async def _attempt(
@@ -108,6 +111,8 @@ class Migration:
             target = self._timed(make_target(destination, dry_run=dry_run))
             if not self._examined:
                 await self._examine(source, target)
+                if interval is None and not destination.path.exists():
+                    await self._refuse_new(source)
             async with opened(target, self._output):
                 if not dry_run:
                     await target.lock(holder())
@@ -178,6 +183,15 @@ class Migration:
             source, target, self._where, lossy=lossy
         )
         self._examined = True
+
+    async def _refuse_new(self, source: Store) -> None:
+        """Objects to making a file for a memory that is not there."""
+        named = Selection(self._where.users, self._where.sessions)
+        if named.named:
+            async with closing(source.headers(named)) as found:
+                async for _ in found:
+                    return
+            self._refuse_absent()
 
     def _tell(self, lag: Lag) -> None:
         """Says how far behind the target was."""

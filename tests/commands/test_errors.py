@@ -150,10 +150,12 @@ def test_a_store_that_memctl_does_not_know(run: Run, tmp_path: Path) -> None:
 
 
 def test_usage(run: Run) -> None:
-    for arguments in (("frob",), ("inspect",), ("inspect", "--frob", "x"), ("migrate", "a.db")):
+    wrong = ("frob", "inspect", "inspect --frob x", "migrate a.db", "--frob inspect", "mark ad x")
+    for arguments in map(str.split, wrong):
         result = run(*arguments)
-        assert result.exit_code == 2
-        assert "Usage:" in result.stderr
+        fails(result, 2, "hint: memctl", "--help tells what it takes")
+    assert run().exit_code == 2
+    assert "Usage:" in run("mark").stderr
     assert "Did you mean 'migrate'" in run("migrat", "a", "b").stderr
 
 

@@ -262,3 +262,13 @@ def test_the_source_is_not_changed(run: Run, filled: str, target: str, tmp_path:
     before = (tmp_path / "agents.db").read_bytes()
     assert run("migrate", filled, target).exit_code == 0
     assert (tmp_path / "agents.db").read_bytes() == before
+
+
+@pytest.mark.parametrize("name", ["new.db", "new.ndjson", "new.ndjson.zst", "new.json", "./new/"])
+def test_nothing_is_made_for_who_is_not_there(
+    run: Run, filled: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    before = sorted(tmp_path.rglob("*"))
+    fails(run("migrate", filled, name, "--user", "nobody"), 4, "has no memory of 'nobody'")
+    assert sorted(tmp_path.rglob("*")) == before
