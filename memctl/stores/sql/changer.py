@@ -55,6 +55,8 @@ class Changer:
         self._connection = connection
         self._no_wait = store.no_wait
         self._surveys: dict[MemoryKey, Survey] = {}
+        self._looked: list[str] = []
+        """The row ids that were looked at last: the same list need not be told a database again."""
         self._last: dict[MemoryKey, tuple[str | None, int]] = {}
         """What the last message was put in behind, and its index."""
         self._waiting: dict[str, tuple[MemoryKey, Entry]] = {}
@@ -117,6 +119,7 @@ class Changer:
         await self._claim(grown)
         wanted = {key: _ids(changes) for key, changes in parts}
         row_ids = [_start(key) + id for key in wanted for id in wanted[key]]
+        self._looked = row_ids
         rows = await self._rows(row_ids)
         there: dict[MemoryKey, dict[str, str]] = {}
         missed: set[Name] = set()
@@ -188,6 +191,8 @@ class Changer:
     async def _delete(self, fits: Mapping[MemoryKey, Fit]) -> None:
         doomed = [row_id for found in fits.values() for row_id in found.doomed]
         cleared = [row_id for found in fits.values() for row_id in found.cleared]
+        if doomed == self._looked:
+            doomed = self._looked
         unmarked = doomed + cleared if cleared else doomed
         await self._run(self._store.delete("message_mark", "msg_id"), unmarked)
         await self._run(self._store.delete("message", "id"), doomed)

@@ -257,7 +257,7 @@ class MysqlStore(SqlServerStore):
 
     async def _name(self, connection: AsyncConnection, row_ids: list[str]) -> None:
         """Puts ids of rows into the temporary table."""
-        if row_ids == self._named:
+        if row_ids is self._named:
             return
         self._named = None
         # Like a session's: who has looked at messages before it writes to them would be in the way
