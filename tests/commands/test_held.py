@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterator
 from contextlib import AsyncExitStack, contextmanager
 
 import pytest
-from sqlalchemy.ext.asyncio import AsyncConnection
 
 from memctl.model import MemoryKey
 from memctl.stores.sql import edit as editing
@@ -21,7 +20,7 @@ from tests.conformance.samples import sample
 ENTRIES = samples.entries(20)
 
 
-async def take(stack: AsyncExitStack, place: Place, key: MemoryKey) -> AsyncConnection:
+async def take(stack: AsyncExitStack, place: Place, key: MemoryKey) -> None:
     """Marks a message as AgentScope does, in a transaction that ends with the stack."""
     store = await stack.enter_async_context(place.store())
     assert isinstance(store, SqlDatabase)
@@ -31,7 +30,6 @@ async def take(stack: AsyncExitStack, place: Place, key: MemoryKey) -> AsyncConn
     row = f"{key.user}-{key.session}-{hint}"
     sql = f"INSERT INTO message_mark (msg_id, mark) VALUES ('{row}', 'mine')"
     await connection.exec_driver_sql(sql)
-    return connection
 
 
 @contextmanager
