@@ -33,14 +33,15 @@ if TYPE_CHECKING:
     from memctl.location import Location as Location
     from memctl.model import Change as Change
     from memctl.model import Edit as Edit
-    from memctl.model import Entry as Entry
+    from memctl.model import Finding as Finding
     from memctl.model import Memory as Memory
     from memctl.model import MemoryInfo as MemoryInfo
     from memctl.model import MemoryKey as MemoryKey
     from memctl.model import OnConflict as OnConflict
     from memctl.model import Page as Page
-    from memctl.model import Tally as Tally
+    from memctl.model import StoredMessage as StoredMessage
     from memctl.model import WriteMode as WriteMode
+    from memctl.model import WriteResult as WriteResult
     from memctl.ops.compare import CompareReport as CompareReport
     from memctl.ops.compress.plan import Mode as Mode
     from memctl.ops.compress.plan import Wanted as Wanted
@@ -48,9 +49,10 @@ if TYPE_CHECKING:
     from memctl.ops.inspect import Catalogue as Catalogue
     from memctl.ops.inspect import Sort as Sort
     from memctl.selection import Selection as Selection
-    from memctl.store import Capability as Capability
+    from memctl.store import Features as Features
+    from memctl.store import Maintenance as Maintenance
+    from memctl.store import OpenMode as OpenMode
     from memctl.store import Store as Store
-    from memctl.streams import closing as closing
     from memctl.summarizer import Settings as Settings
     from memctl.summarizer import Summarizer as Summarizer
     from memctl.summarizers.make import make_summarizer as make_summarizer
@@ -65,14 +67,14 @@ _HOMES = {
     "library.reading": "compare inspect",
     "library.results": "Changed Compressed Copied",
     "location": "Location",
-    "model": "Change Edit Entry Memory MemoryInfo MemoryKey OnConflict Page Tally WriteMode",
+    "model": "Change Edit Finding Memory MemoryInfo MemoryKey OnConflict Page StoredMessage "
+    "WriteMode WriteResult",
     "ops.compare": "CompareReport",
     "ops.compress.plan": "Mode Wanted",
     "ops.delete": "Pairs",
     "ops.inspect": "Catalogue Sort",
     "selection": "Selection",
-    "store": "Capability Store",
-    "streams": "closing",
+    "store": "Features Maintenance OpenMode Store",
     "summarizer": "Settings Summarizer",
     "summarizers.make": "make_summarizer",
 }

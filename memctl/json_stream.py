@@ -9,7 +9,7 @@ its size.  Takes what AgentScope writes: ``NaN``, huge integers, surrogates writ
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
 from typing import Any, Protocol
 
 import orjson
@@ -139,7 +139,7 @@ class Cursor:
             async for _ in self.items(depth):
                 await self.skip(depth + 1)
 
-    async def members(self, depth: int = 0) -> AsyncIterator[str]:
+    async def members(self, depth: int = 0) -> AsyncGenerator[str]:
         """The keys of the object that comes next; at each, its value must be taken or skipped."""
         self._check_depth(depth)
         await self.next(b"{")
@@ -157,7 +157,7 @@ class Cursor:
             if await self.next(b",}") == b"}":
                 return
 
-    async def items(self, depth: int = 0) -> AsyncIterator[int]:
+    async def items(self, depth: int = 0) -> AsyncGenerator[int]:
         """Counts the items of the array that comes next; each must be taken or skipped."""
         self._check_depth(depth)
         await self.next(b"[")

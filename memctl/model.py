@@ -8,6 +8,10 @@ from typing import NamedTuple
 
 from memctl.errors import Failure
 
+PAGE_BYTES = 2 * 1024 * 1024
+PAGE_ENTRIES = 1000
+"""A page holds about so many bytes of messages, and at most so many of them."""
+
 
 class MemoryKey(NamedTuple):
     """Names one memory: whose it is, in which session, and which part of that session.
@@ -25,19 +29,19 @@ class MemoryKey(NamedTuple):
         return f"{name} ({self.part})" if self.part else name
 
 
-class Entry(NamedTuple):
+class StoredMessage(NamedTuple):
     """One message of a memory.
 
     ``message`` is the JSON text as it was stored: valid UTF-8, one JSON object, otherwise
     unchanged (it may hold ``NaN``, huge integers, ``\\u0000`` and escaped lone surrogates).
-    ``marks`` keep the order of the store, without repeats.  ``index`` is the position column of
-    the SQL layout where the source has one: it orders messages across users who share a session.
+    ``marks`` keep the order of the store, without repeats.  ``position`` is the column ``index``
+    of the SQL layout where the source has one: it orders messages across users who share a session.
     """
 
     id: str
     message: bytes
     marks: tuple[str, ...] = ()
-    index: int | None = None  # type: ignore[assignment]
+    position: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,30 +52,35 @@ class Memory:
     the store has no place for one.  ``ttl`` is the remaining life in seconds, ``None`` for ever.
     ``place`` is the path at which it stood in its session state, such as ``agent.memory``: a new
     state gets it there, as the application expects it; it is not part of what the memory is.
+
+    ``version`` is opaque: ``read`` sets it where the store knows it at the first page, and it
+    changes whenever the stored memory does.  ``write`` with REPLACE of a memory that has a version
+    replaces that version only.
     """
 
     key: MemoryKey
     summary: str | None = None
     ttl: float | None = None
     place: str | None = field(default=None, compare=False)
+    version: str | None = field(default=None, compare=False)
 
 
 @dataclass(frozen=True, slots=True)
 class Page:
     """Some consecutive messages of one memory.
 
-    ``offset`` counts the messages of the memory before ``entries``; ``last`` closes the memory.  A
-    memory without messages is one page without entries.  Pages of one memory follow one another.
+    ``offset`` counts the messages of the memory before ``messages``; ``last`` closes the memory.  A
+    memory without messages is one page without messages.  Pages of one memory follow one another.
 
-    Where messages are selected, ``after`` names for each entry the last message before it that is
+    Where messages are selected, ``anchors`` names for each message the last one before it that is
     not selected, None where there is none.
     """
 
     memory: Memory
-    entries: list[Entry]
+    messages: list[StoredMessage]
     offset: int = 0
     last: bool = True
-    after: list[str | None] | None = None
+    anchors: list[str | None] | None = None
 
 
 @dataclass(slots=True)
@@ -121,9 +130,9 @@ class Change(NamedTuple):
 
     ``old`` are the marks that it has, in any order; None where it is not there, and is put in.
     ``new`` are those that it is to have; None where it is to go.  A message that is put in comes
-    behind the one with the id ``after``, which the edit leaves in place, and behind those that were
-    put there before it; None is the beginning of the memory.  ``message`` and ``index`` are those
-    of the Entry that is put in.
+    after the one with the id ``after``, which the edit leaves in place, and after those that were
+    put there before it; None is the beginning of the memory.  ``message`` and ``position`` are
+    those of the StoredMessage that is put in.
     """
 
     id: str
@@ -131,7 +140,7 @@ class Change(NamedTuple):
     new: tuple[str, ...] | None = None
     message: bytes = b""
     after: str | None = None
-    index: int | None = None  # type: ignore[assignment]
+    position: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,7 +162,7 @@ class Edit:
 
 
 @dataclass(frozen=True, slots=True)
-class Fault:
+class Finding:
     """Something that is wrong with a memory, or with a store as a whole (``key`` is None).
 
     ``code`` is one of those that ``memctl.ops.doctor.findings`` explains.  ``count`` says how many
@@ -169,7 +178,7 @@ class Fault:
 
 
 @dataclass(frozen=True, slots=True)
-class Tally:
+class WriteResult:
     """What became of a memory to be written: it is durable, or ``failure`` says why not.
 
     ``written`` counts messages that were put in or got other marks, ``deleted`` those that went.

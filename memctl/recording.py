@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
-from contextlib import ExitStack, suppress
+from collections.abc import AsyncGenerator
+from contextlib import ExitStack, aclosing, suppress
 
 from memctl.errors import MemctlError
 from memctl.journal.changes import ChangesWriter
@@ -12,7 +12,7 @@ from memctl.location import Location
 from memctl.model import Change, Edit, Memory, Page
 from memctl.ops.report import CopyReport
 from memctl.registry import make_store
-from memctl.streams import closing
+from memctl.store import OpenMode
 
 
 class Recording:
@@ -54,7 +54,8 @@ class Recording:
         if begins:
             self._count = 0
         changes = [
-            Change(entry.id, None, entry.marks, b"", None, entry.index) for entry in page.entries
+            Change(entry.id, None, entry.marks, b"", None, entry.position)
+            for entry in page.messages
         ]
         new = page.memory.summary if summary else None
         edit = Edit(Memory(key, new or None), changes, self._count, page.last, "")
@@ -63,12 +64,12 @@ class Recording:
         self._count += len(changes)
         self._open = not page.last
 
-    async def replaces(self, pages: AsyncIterator[Page]) -> None:
+    async def replaces(self, pages: AsyncGenerator[Page]) -> None:
         """See ``Recorder``."""
         assert self._journal is not None
         path = self._journal.folder / REPLACED
-        store = make_store(Location("archive", str(path), path=path), create=True)
-        async with store, closing(store.write(pages)) as tallies:
+        store = make_store(Location("archive", str(path), path=path), OpenMode.CREATE)
+        async with store, aclosing(store.write(pages)) as tallies:
             async for _ in tallies:
                 continue
 

@@ -13,8 +13,8 @@ from memctl import location as locations
 from memctl import plugins
 from memctl.errors import UsageError
 from memctl.location import Location
-from memctl.store import Store
-from memctl.wrappers.summaries import WithSummaries
+from memctl.store import OpenMode, Store
+from memctl.wrappers.summaries import SummaryOverlay
 
 KINDS: dict[str, tuple[str, str]] = {
     "sqlite": ("memctl.stores.sql.sqlite", "SqliteStore"),
@@ -60,23 +60,19 @@ def _plugin(kind: str) -> type[Store]:
     return found
 
 
-def make_store(location: Location, *, create: bool = False, change: bool = False) -> Store:
-    """A store for the location, not yet opened; with ``?state=`` its summaries come along.
-
-    It is read, unless it is to be created where it does not exist, or changed where it does.
+def make_store(location: Location, mode: OpenMode = OpenMode.READ) -> Store:
+    """Return a store for the location, not yet opened; with ``?state=`` its summaries come along.
 
     Raises:
         UsageError: see ``store_class``; or ``?state=`` does not fit the store.
     """
-    store = store_class(location.kind)(location, create=create)
-    store.change = change
+    store = store_class(location.kind)(location, mode)
     state = location.options.get("state")
     if state is None:
         return store
     place = _state(location, state)
-    states = store_class(place.kind)(place, create=create)
-    states.change = change
-    return WithSummaries(store, states)
+    states = store_class(place.kind)(place, mode)
+    return SummaryOverlay(store, states)
 
 
 def _state(location: Location, state: str) -> Location:

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncGenerator, Iterator
+from contextlib import aclosing
 from dataclasses import dataclass, replace
 from datetime import datetime
 from itertools import repeat
 from typing import Any
 
 from memctl import codec
-from memctl.model import Entry, MemoryKey, Page
-from memctl.streams import closing
+from memctl.model import MemoryKey, Page, StoredMessage
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +72,7 @@ class Selection:
         """Whether it names users or sessions, so that finding none is an error."""
         return bool(self.users or self.sessions)
 
-    def matches(self, entry: Entry) -> bool:
+    def matches(self, entry: StoredMessage) -> bool:
         """Whether the message is selected, ``last`` aside."""
         if self.ids and entry.id not in self.ids:
             return False
@@ -110,16 +110,16 @@ class Selection:
         """The same selection of messages, but for these memories."""
         return replace(self, done=self.done | keys)
 
-    async def apply(self, pages: AsyncIterator[Page]) -> AsyncIterator[Page]:
+    async def apply(self, pages: AsyncGenerator[Page]) -> AsyncGenerator[Page]:
         """Filters whole memories down to the selected messages.
 
         A memory without a selected message is left out, unless the selection takes all messages.
         """
-        async with closing(pages):
+        async with aclosing(pages):
             async for page in pages if self.whole else self._filter(pages):
                 yield page
 
-    async def _filter(self, pages: AsyncIterator[Page]) -> AsyncIterator[Page]:
+    async def _filter(self, pages: AsyncGenerator[Page]) -> AsyncGenerator[Page]:
         sieve = _Sieve(self)
         async for page in pages:
             if page.offset == 0:
@@ -129,8 +129,8 @@ class Selection:
                 yield found
 
 
-_Placed = tuple[Entry, str | None]
-"""A message, and the one that it stands behind; see ``Page.after``."""
+_Placed = tuple[StoredMessage, str | None]
+"""A message, and the one that it stands behind; see ``Page.anchors``."""
 
 
 class _Sieve:
@@ -140,7 +140,7 @@ class _Sieve:
         self._where = where
         self._newest: deque[_Placed] = deque(maxlen=where.last)
         self._older: _Placed | None = None
-        self._newest_of_all: deque[tuple[Entry, str | None]] = deque()
+        self._newest_of_all: deque[tuple[StoredMessage, str | None]] = deque()
         self._offset = 0
         self._kept: str | None = None
         """The last message that is not selected."""
@@ -168,9 +168,9 @@ class _Sieve:
             else:
                 self._kept = entry.id
 
-    def _old_enough(self, page: Page) -> Iterator[tuple[Entry, str | None]]:
+    def _old_enough(self, page: Page) -> Iterator[tuple[StoredMessage, str | None]]:
         """The messages that are followed by as many as are to be spared."""
-        pairs = zip(page.entries, page.after or repeat(None), strict=False)
+        pairs = zip(page.messages, page.anchors or repeat(None), strict=False)
         if self._where.spare is None:
             yield from pairs
             return

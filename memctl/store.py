@@ -1,106 +1,211 @@
 """The contract between the operations and the stores.
 
 A store is one layout of memory in one place.  Operations know stores by this contract alone, and
-every store passes the same conformance suite (``tests/conformance``).
+every store passes the same conformance suite (``memctl.testing``).
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
-from enum import Flag, auto
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Sequence
+from contextlib import aclosing
+from dataclasses import dataclass, replace
+from enum import StrEnum
 from types import TracebackType
 from typing import Any, ClassVar, Self
 
-from memctl.location import Location
-from memctl.model import Edit, Entry, Fault, Memory, MemoryInfo, MemoryKey, Page, Tally, WriteMode
+from memctl.location import Location, same_file
+from memctl.model import (
+    Edit,
+    Finding,
+    Memory,
+    MemoryInfo,
+    MemoryKey,
+    Page,
+    StoredMessage,
+    WriteMode,
+    WriteResult,
+)
 from memctl.selection import Selection
-from memctl.streams import closing
+from memctl.stores.catalog import catalog
+from memctl.stores.edits import Snapshot, apply_edit, whole_edits
+from memctl.stores.locks import FileLock, stand_in
 
-PAGE_BYTES = 2 * 1024 * 1024
-PAGE_ENTRIES = 1000
+EDIT_ATTEMPTS = 5
+"""How often the default ``Store.edit`` tries, where others change the memory meanwhile."""
 
 Record = dict[str, Any]
-"""What ``Store.unmend`` needs to know of a part of the mending: JSON, with its ``code``."""
+"""What ``Maintenance.revert`` needs to know of a part of a repair: JSON, with its ``code``."""
 Note = Callable[[Record], Awaitable[None]]
 Matches = Callable[[Sequence[bytes]], Iterable[int]]
-"""Which of some messages are looked for, by their places among them, given their texts."""
+"""Returns the indexes of the messages that match, given their texts."""
 
 
-class Capability(Flag):
-    """What a store can hold beside messages and marks.  What is not claimed is refused."""
+class OpenMode(StrEnum):
+    """What a store is opened for."""
 
-    NONE = 0
-    SUMMARIES = auto()
-    """A place for the compressed summary."""
-    TTL = auto()
-    """A memory may expire."""
-    EMPTY = auto()
-    """A memory without messages exists."""
-    REPEATED_IDS = auto()
-    """One message id may occur twice in a memory."""
-    MARK_ORDER = auto()
+    READ = "read"
+    """Nothing is written; the place must exist."""
+    CHANGE = "change"
+    """What exists may be changed; the place must exist."""
+    CREATE = "create"
+    """What is missing is made, and what exists may be changed: a target."""
+
+    @property
+    def creates(self) -> bool:
+        """Whether what is missing is made."""
+        return self is OpenMode.CREATE
+
+    @property
+    def writes(self) -> bool:
+        """Whether anything may be written."""
+        return self is not OpenMode.READ
+
+
+@dataclass(frozen=True, slots=True)
+class Features:
+    """What a store can hold and do, as data.
+
+    What is claimed is tested by the conformance suite; what is not claimed is refused before
+    anything is written, or done the slow way.  A wrapper forwards the features of the store
+    within, or a copy with the fields that it changes (``dataclasses.replace``).
+    """
+
+    # What it can hold besides messages
+    marks: bool = True
+    """Marks on messages."""
+    mark_order: bool = False
     """The order of the marks of a message."""
-    PARTS = auto()
+    summaries: bool = False
+    """A place for the compressed summary."""
+    ttl: bool = False
+    """A memory may expire."""
+    ttl_counts_down: bool = True
+    """The expiry of a memory draws nearer while it is stored; an archive keeps the time left."""
+    empty: bool = False
+    """A memory without messages exists."""
+    duplicate_ids: bool = False
+    """One message id may occur twice in a memory."""
+    parts: bool = False
     """Several memories in one session."""
-    PARALLEL = auto()
-    """Several writers at once are of use."""
+    single_session: bool = False
+    """It holds one session only."""
+    ambiguous_names: bool = False
+    """Its names can be read in several ways, until ``resolve_names`` says what may be in it."""
 
-    def names(self) -> list[str]:
-        """The names as the reports show them, such as ``["summaries", "ttl"]``."""
-        return [flag.name.lower().replace("_", "-") for flag in self if flag.name]
+    # What it does well
+    parallel: bool = False
+    """Several writers at once are of use."""
+    commits_at_end: bool = False
+    """All that is written becomes durable together, when the pages end."""
+    cheap_outline: bool = False
+    """``outline`` does not read the messages."""
+    cheap_positions: bool = False
+    """``read_with_anchors`` does not read messages that are not selected."""
+    repairs: frozenset[str] = frozenset()
+    """The codes of the findings that ``Maintenance.repair`` takes."""
+
+    def capabilities(self) -> list[str]:
+        """Return the names that reports show, such as ``["summaries", "ttl"]``."""
+        return [name for field, name in REPORTED.items() if getattr(self, field)]
+
+
+REPORTED = {
+    "summaries": "summaries",
+    "ttl": "ttl",
+    "empty": "empty",
+    "duplicate_ids": "repeated-ids",
+    "mark_order": "mark-order",
+    "parts": "parts",
+    "parallel": "parallel",
+}
+"""The features that reports list as ``capabilities``, and their names there, which scripts know."""
+
+
+class Maintenance:
+    """Finds and repairs what is wrong with a store and cannot be told from its messages.
+
+    This one, the default, reports what reading skipped as damaged, and repairs nothing.
+    """
+
+    def __init__(self, store: Store) -> None:
+        self.store = store
+
+    async def check(self, where: Selection) -> AsyncGenerator[Finding]:
+        """Yield what is wrong with the selected memories; ``where`` selects whole memories.
+
+        Called after a ``read`` of the same selection, whose damage comes first.  One pass over the
+        store, in constant memory; agents may be at work meanwhile, and what they are in the middle
+        of is no finding.
+
+        Raises:
+            MemctlError: as ``Store.read``.
+        """
+        for finding in dict.fromkeys(self.store.damage):
+            if finding.key is None or where.has_key(finding.key):
+                yield finding
+
+    async def repair(self, code: str, where: Selection, note: Note) -> int:
+        """Repair a finding of ``Features.repairs``; return how many, counted as ``check`` does.
+
+        ``note`` is awaited with all that ``revert`` needs, a part at a time, before anything of
+        that part becomes durable.  Agents may be at work meanwhile, as with ``Store.edit``.
+
+        Raises:
+            MemctlError: as ``Store.edit``; what was noted is repaired, or as it was.
+        """
+        raise NotImplementedError(code)
+
+    async def revert(self, records: AsyncGenerator[Record]) -> int:
+        """Undo what ``repair`` noted, as far as it is as ``repair`` left it; return how many.
+
+        The records come in the reverse order, and some of them may never have been carried out.
+
+        Raises:
+            MemctlError: as ``Store.edit``.
+        """
+        raise NotImplementedError(self.store.kind)
 
 
 class Store(ABC):
     """One place that holds memories.
 
-    Opened as an async context manager.  Everything streams: no method holds more than a page of
-    any one memory, whatever its size.  Errors are those of ``memctl.errors``: no exception of a
+    A store defines ``open``, ``close``, ``read`` and ``write``.  The rest works through these four;
+    a store overrides it to be faster, or to hold less in memory.  ``memctl.stores.simple`` has a
+    ``SimpleStore`` for places whose memories fit into memory one by one, which asks for less still.
+
+    A store is opened as an async context manager::
+
+        async with make_store(location, OpenMode.CHANGE) as store:
+            async with aclosing(store.read(Selection())) as pages:
+                async for page in pages:
+                    ...
+
+    Everything streams: no method holds more than a page of any one memory, whatever its size,
+    but for those defaults that say so.  Errors are those of ``memctl.errors``: no exception of a
     driver leaves a store.
     """
 
     kind: ClassVar[str]
-    capabilities: Capability
-    single: ClassVar[bool] = False
-    """Whether it holds one session only."""
-    ambiguous: ClassVar[bool] = False
-    """Whether its names can be read in several ways, until ``expect`` tells what may be in it."""
-    ticking: ClassVar[bool] = True
-    """Whether the expiry of a memory draws nearer while it lies there."""
-    brief: ClassVar[bool] = False
-    """Whether ``outlines`` leaves the messages where they are."""
-    picks: ClassVar[bool] = False
-    """Whether ``pick`` spares itself messages that are not selected."""
-    mends: ClassVar[frozenset[str]] = frozenset()
-    """The codes of the faults that ``mend`` takes."""
-    at_once: ClassVar[bool] = False
-    """Whether all that is written becomes durable together, when the pages end."""
+    features: Features
 
-    change: bool = False
-    """Whether what exists is to be changed: set before ``open``; ``create`` includes it."""
-
-    def __init__(self, location: Location, *, create: bool = False) -> None:
-        """``create`` makes what is missing (a target); without it the place must exist."""
+    def __init__(self, location: Location, mode: OpenMode = OpenMode.READ) -> None:
+        """Take the place, and the mode in which ``async with`` opens it; nothing is opened yet."""
         self.location = location
         self.label = location.label
-        self.create = create
+        self.mode = mode
         self.origin: str | None = None
         """The label of the store that is copied here: an archive notes it."""
         self.warnings: list[str] = []
         """What the operator should know, a line each, such as messages that were left out."""
-        self.examined = False
-        self.damage: list[Fault] = []
-        """What ``read`` passed over since ``examine``."""
+        self.skips_damage = False
+        self.damage: list[Finding] = []
+        """What ``read`` passed over since ``skip_damage``."""
+        self._file_lock: FileLock | None = None
 
     async def __aenter__(self) -> Self:
-        """Connects.
-
-        Raises:
-            Unavailable: the store cannot be reached or refuses the login.
-            NotFound: it does not exist, and ``create`` is false.
-            BadData: what is there is not this kind of store.
-        """
-        await self.open()
+        """Open the store in its mode; see ``open``."""
+        await self.open(self.mode)
         return self
 
     async def __aexit__(
@@ -109,110 +214,118 @@ class Store(ABC):
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        await self.close()
+        try:
+            await self.close()
+        finally:
+            if self._file_lock is not None:
+                self._file_lock.release()
+
+    # Required
 
     @abstractmethod
-    async def open(self) -> None:
-        """Connects; see ``__aenter__``."""
+    async def open(self, mode: OpenMode) -> None:
+        """Connect.
+
+        Raises:
+            Unavailable: the store cannot be reached or refuses the login.
+            NotFound: it does not exist, and the mode does not create it.
+            BadData: what is there is not this kind of store.
+        """
 
     @abstractmethod
     async def close(self) -> None:
-        """Lets go of every connection, file and temporary file, whatever happened before."""
+        """Release every connection, file and temporary file, whatever happened before."""
 
     @abstractmethod
-    async def lock(self, holder: str) -> None:
-        """Keeps other memctl runs from writing here until ``close``; called once, on a target.
+    def read(self, where: Selection) -> AsyncGenerator[Page]:
+        """Yield pages of the selected memories, memory after memory, messages in order.
 
-        ``holder`` is a short text of one line that says which run holds it: with the same text the
-        same run may come again.  Agents and readers are not hindered.  A lock ends with its run,
-        however that ends.
+        One pass over the store, however many memories match.  A memory is read when its key is
+        selected and it has a selected message, or when the selection does not look at messages at
+        all.  ``where.last`` is honoured.  What is pushed down to the store must mean the same as
+        ``Selection.matches``; ``Selection.apply`` filters pages of whole memories.
 
         Raises:
-            Busy: another run holds it.
-            Unavailable: the place does not let it be locked.
+            Unavailable: the store went away.
+            BadData: a memory is damaged, and ``skip_damage`` was not called.
         """
 
     @abstractmethod
-    async def identity(self) -> str:
-        """A text that two stores share when they are the same place."""
+    def write(
+        self, pages: AsyncGenerator[Page], mode: WriteMode = WriteMode.ADD
+    ) -> AsyncGenerator[WriteResult]:
+        """Write memories, each whole or not at all; yield a WriteResult as each becomes durable.
 
-    async def prove(self, where: Selection) -> None:  # noqa: B027 - most stores prove nothing
-        """Reads a file through once, so that nothing is written of one that is damaged.
+        Many small memories may share a transaction; a huge one comes in many pages.  A memory
+        that the store refuses fails in its WriteResult, the others go on.  The codes of such
+        failures: ``changed`` (ADD found another number of messages than the offset, or REPLACE
+        another version than ``Memory.version``), ``refused`` (a value the store does not take),
+        ``repeated-id``, ``bad-name`` (a key that cannot be written).
 
-        A live store has nothing to prove.
-
-        Raises:
-            BadData: the file is not what it claims to be.
-        """
-
-    async def keeps_summary(self, key: MemoryKey) -> bool:  # noqa: ARG002 - of most stores all do
-        """Whether there is a place for the summary of a memory from which its agent will read it.
-
-        A session state that memctl would have to make is none: it lacks what else the application
-        keeps there.
+        With ``Memory.summary`` None the summary of the target stays; with ``Memory.ttl`` None its
+        expiry does.
 
         Raises:
-            MemctlError: as ``read``.
+            Unavailable: the store went away; memories without a WriteResult are not written.
         """
-        return Capability.SUMMARIES in self.capabilities
+
+    # What is in it
 
     async def is_empty(self) -> bool:
-        """Whether nothing is in it, as far as can be told without reading much."""
-        async with closing(self.outlines(Selection())) as pages:
+        """Return whether nothing is in it, as far as can be told without reading much."""
+        async with aclosing(self.outline(Selection())) as pages:
             async for _ in pages:
                 return False
         return True
 
-    @abstractmethod
-    def memories(self, where: Selection) -> AsyncIterator[MemoryInfo]:
-        """The catalogue of the selected memories, each counting its selected messages.
+    async def list_memories(self, where: Selection) -> AsyncGenerator[MemoryInfo]:
+        """Yield a catalog of the memories that ``read`` gives, counting their selected messages.
 
-        Computed by the store where it can.  A memory is listed when its key is selected and it
-        has a selected message, or when the selection does not look at messages at all.
+        Raises:
+            MemctlError: as ``read``.
         """
+        async with aclosing(catalog(self.read(where))) as infos:
+            async for info in infos:
+                yield info
 
-    def expect(self, keys: Iterable[MemoryKey]) -> None:  # noqa: B027 - most names are plain
-        """Tells an ambiguous store which memories may be in it."""
-
-    async def headers(self, where: Selection) -> AsyncIterator[Memory]:
-        """What the memories that ``memories`` lists have beside messages.
+    async def headers(self, where: Selection) -> AsyncGenerator[Memory]:
+        """Yield what the memories that ``read`` gives have besides messages.
 
         A store overrides it where it need not read messages to tell.
         """
-        async with closing(self.read(where)) as pages:
+        async with aclosing(self.read(where)) as pages:
             async for page in pages:
                 if page.offset == 0:
                     yield page.memory
 
-    async def repeats(self, where: Selection) -> AsyncIterator[tuple[Memory, int]]:
-        """What ``headers`` gives, each with how many of its message ids came before in it.
+    async def duplicates(self, where: Selection) -> AsyncGenerator[tuple[Memory, int]]:
+        """Yield ``headers``, each with how many of its message ids came before in the memory.
 
         Of a summary it may say no more than whether there is one.
         """
-        async with closing(self.memories(where)) as infos:
+        async with aclosing(self.list_memories(where)) as infos:
             async for info in infos:
                 yield Memory(info.key, "yes" if info.summary else "", info.ttl), info.repeated or 0
 
-    @abstractmethod
-    def read(self, where: Selection) -> AsyncIterator[Page]:
-        """Pages of the selected memories, memory after memory, messages in order.
+    def outline(self, where: Selection) -> AsyncGenerator[Page]:
+        """Yield the pages of ``read``, whose messages may be empty: ids, order, marks and headers.
 
-        One pass over the store, however many memories match.  Lists the same memories as
-        ``memories``.  ``where.last`` is honoured.  What is pushed down to the store must mean the
-        same as ``Selection.matches`` (``Selection.apply`` filters pages of whole memories).
-        """
-
-    def pick(self, where: Selection) -> AsyncIterator[Page]:
-        """What ``read`` gives, with ``Page.after`` wherever messages stay; see ``picks``.
-
-        A store that ``picks`` overrides it where its ``read`` does not tell that.
+        It shows which memories changed.  ``where`` selects whole memories.  A store overrides it
+        where it need not read messages, and claims ``Features.cheap_outline``.
         """
         return self.read(where)
 
-    async def search(
+    def read_with_anchors(self, where: Selection) -> AsyncGenerator[Page]:
+        """Yield the pages of ``read``, with ``Page.anchors`` wherever messages are left out.
+
+        A store with ``Features.cheap_positions`` overrides it where its ``read`` does not set them.
+        """
+        return self.read(where)
+
+    async def find_messages(
         self, where: Selection, matches: Matches
-    ) -> AsyncIterator[tuple[MemoryKey, Entry]]:
-        """The messages whose texts ``matches``, in any order, their marks and index left out.
+    ) -> AsyncGenerator[tuple[MemoryKey, StoredMessage]]:
+        """Yield the messages whose texts match, in any order, without marks and position.
 
         ``where`` selects whole memories.  They need not be those of one moment.  A store overrides
         it where it need not put messages in order.
@@ -220,106 +333,106 @@ class Store(ABC):
         Raises:
             MemctlError: as ``read``.
         """
-        async with closing(self.read(where)) as pages:
+        async with aclosing(self.read(where)) as pages:
             async for page in pages:
-                for place in matches([entry.message for entry in page.entries]):
-                    entry = page.entries[place]
-                    yield page.memory.key, Entry(entry.id, entry.message)
+                for index in matches([entry.message for entry in page.messages]):
+                    entry = page.messages[index]
+                    yield page.memory.key, StoredMessage(entry.id, entry.message)
 
-    def examine(self) -> None:
-        """From now on ``read`` passes over what is damaged, for ``faults`` to tell."""
-        self.examined = True
+    # Changing it
 
-    async def faults(self, where: Selection) -> AsyncIterator[Fault]:
-        """What is wrong with the selected memories and cannot be told from their messages.
-
-        Asked for behind a ``read`` of the same selection, whose damage comes first.  ``where``
-        selects whole memories.  One pass over the store, in constant memory; agents may be at
-        work meanwhile, and what they are in the middle of is no fault.
-
-        Raises:
-            MemctlError: as ``read``.
-        """
-        for fault in dict.fromkeys(self.damage):
-            if fault.key is None or where.has_key(fault.key):
-                yield fault
-
-    async def mend(self, code: str, where: Selection, note: Note) -> int:
-        """Mends a fault of ``mends`` in the selected memories; counts what ``faults`` counted.
-
-        ``note`` is awaited with all that ``unmend`` needs, a part at a time, before anything of
-        that part becomes durable.  Agents may be at work meanwhile, as with ``edit``.
-
-        Raises:
-            MemctlError: as ``edit``; what was noted is mended, or as it was.
-        """
-        raise NotImplementedError(code)
-
-    async def unmend(self, records: AsyncIterator[Record]) -> int:
-        """Takes back what ``mend`` noted, as far as it is as ``mend`` left it; counts that.
-
-        The records come in the reverse order, and some of them may never have been carried out.
-
-        Raises:
-            MemctlError: as ``edit``.
-        """
-        raise NotImplementedError(self.kind)
-
-    def outlines(self, where: Selection) -> AsyncIterator[Page]:
-        """The pages of ``read``, whose messages may be empty: ids, order, marks and headers.
-
-        What tells which memories changed.  A store overrides it where it need not read messages.
-        ``where`` selects whole memories.
-        """
-        return self.read(where)
-
-    @abstractmethod
-    def write(
-        self, pages: AsyncIterator[Page], mode: WriteMode = WriteMode.ADD
-    ) -> AsyncIterator[Tally]:
-        """Writes memories, each whole or not at all, and yields a Tally as each becomes durable.
-
-        Many small memories may share a transaction; a huge one comes in many pages.  A memory
-        that the store refuses fails in its Tally, the others go on.  The codes of such failures:
-        ``changed`` (ADD found another number of messages than the offset), ``refused`` (a value the
-        store does not take), ``repeated-id``, ``bad-name`` (a key that cannot be written).
-
-        With ``Memory.summary`` None the summary of the target stays; with ``Memory.ttl`` None its
-        expiry does.
-
-        Raises:
-            Unavailable: the store went away; memories without a Tally are not written.
-        """
-
-    @abstractmethod
-    def edit(self, edits: AsyncIterator[Edit]) -> AsyncIterator[Tally]:
-        """Changes memories, each whole or not at all, and yields a Tally as each becomes durable.
+    async def edit(self, edits: AsyncGenerator[Edit]) -> AsyncGenerator[WriteResult]:
+        """Change memories, each whole or not at all; yield a WriteResult as each becomes durable.
 
         Agents may read and write meanwhile: what they add stays, and what they see is the memory
         before or after.  A memory of which anything is not as the edit says is left alone, and
         fails with the code ``changed``: a message to be changed is not there with these marks, one
         to be put in is there, the place for it is not, the summary is another.  Other messages may
-        be what they will.  A memory that others do not let go of fails with ``held``.  Other codes
-        are those of ``write``.  A memory whose messages all go keeps what else it has, where the
-        store has a place for that.
+        be anything.  A memory that others do not release fails with ``held``.  Other codes are
+        those of ``write``.  A memory whose messages all go keeps what else it has, where the store
+        has a place for that.
+
+        This default reads a memory, changes it, and writes it with REPLACE at the version that it
+        read, a few times where others were faster.  It holds one memory at a time, and needs a
+        store that sets ``Memory.version``.
 
         Raises:
-            Unavailable: the store went away; memories without a Tally are as they were.
+            Unavailable: the store went away; memories without a WriteResult are as they were.
+        """
+        async with aclosing(whole_edits(edits)) as wholes:
+            async for edit in wholes:
+                yield await self._edit(edit)
+
+    async def _edit(self, edit: Edit) -> WriteResult:
+        key = edit.memory.key
+        result = WriteResult(key)
+        for _ in range(EDIT_ATTEMPTS):
+            there = Snapshot(Memory(key), [], exists=False)
+            async with aclosing(self.read(Selection(keys=frozenset({key})))) as pages:
+                async for page in pages:
+                    there = Snapshot(page.memory, [*there.messages, *page.messages])
+            changed, result = apply_edit(edit, there)
+            if changed is None:
+                return result
+            async with aclosing(self.write(changed.pages(), WriteMode.REPLACE)) as results:
+                async for written in results:
+                    result = replace(result, failure=written.failure)
+            if result.failure is None or result.failure.code != "changed":
+                return result
+        return result
+
+    def maintenance(self) -> Maintenance:
+        """Return what finds and repairs damage that no message shows."""
+        return Maintenance(self)
+
+    # The place
+
+    async def lock(self, owner: str) -> None:
+        """Keep other memctl runs from writing here until ``close``; called once, on a target.
+
+        ``owner`` is a short text of one line that says which run holds it: with the same text the
+        same run may come again.  Agents and readers are not hindered.  A lock ends with its run,
+        however that ends.  This default locks a file next to the path of the store, or, for a
+        store without a path, one that stands for its ``identity`` on this machine.
+
+        Raises:
+            Busy: another run holds it.
+            Unavailable: the place does not let it be locked.
+        """
+        path = self.location.path
+        self._file_lock = FileLock(
+            path if path.name else stand_in(await self.identity()), self.label
+        )
+        self.warnings += await self._file_lock.take_in_thread(owner)
+
+    async def identity(self) -> str:
+        """Return a text that two stores share when they are the same place."""
+        path = self.location.path
+        return f"file:{same_file(path)}" if path.name else self.location.url
+
+    async def check_integrity(self, where: Selection) -> None:  # noqa: B027 - a live store has none
+        """Read a file through once, so that nothing is written of one that is damaged.
+
+        A live store has nothing to check.
+
+        Raises:
+            BadData: the file is not what it claims to be.
         """
 
+    def resolve_names(self, keys: Iterable[MemoryKey]) -> None:  # noqa: B027 - most are plain
+        """Tell a store with ambiguous names which memories may be in it."""
 
-class Pacer:
-    """Chooses how many rows to ask a driver for, so that a page stays near PAGE_BYTES.
+    async def keeps_summary(self, key: MemoryKey) -> bool:  # noqa: ARG002 - of most stores all do
+        """Return whether there is a place for a summary from which the agent will read it.
 
-    Drivers fetch by number of rows, whatever their size; the size of the last rows tells how many
-    of the next ones fit.
-    """
+        A session state that memctl would have to make is none: it lacks what else the application
+        keeps there.
 
-    def __init__(self) -> None:
-        self.rows = 16
+        Raises:
+            MemctlError: as ``read``.
+        """
+        return self.features.summaries
 
-    def saw(self, rows: int, size: int) -> None:
-        """Learns from a fetch of ``rows`` rows of ``size`` bytes in all."""
-        if rows:
-            fit = PAGE_BYTES * rows // max(size, 1)
-            self.rows = max(1, min(PAGE_ENTRIES, fit, self.rows * 4))
+    def skip_damage(self) -> None:
+        """Have ``read`` pass over what is damaged from now on; ``damage`` lists it."""
+        self.skips_damage = True

@@ -19,6 +19,7 @@ from memctl import location
 from memctl.errors import exit_codes
 from memctl.model import MemoryKey
 from memctl.registry import make_store
+from memctl.store import OpenMode
 from tests.commands.conftest import FRIDAY, fill
 from tests.conformance import samples
 
@@ -94,7 +95,7 @@ def test_a_store_that_is_locked(folder: Path) -> None:
     target = str(folder / "locked.db")
 
     async def try_it() -> subprocess.CompletedProcess[str]:
-        async with make_store(location.parse(target), create=True) as store:
+        async with make_store(location.parse(target), OpenMode.CREATE) as store:
             await store.lock("somebody")
             return await asyncio.to_thread(shell, folder, "memctl migrate one.ndjson locked.db")
 

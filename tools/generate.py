@@ -19,18 +19,18 @@ from memctl.errors import exit_codes
 from memctl.ops.doctor.findings import KINDS as FINDINGS
 from memctl.ops.doctor.findings import Severity
 from memctl.registry import KINDS, store_class
-from memctl.store import Capability
+from memctl.store import REPORTED
 
 ROOT = Path(__file__).resolve().parent.parent
 SHELLS = ("bash", "zsh", "fish")
 COLUMNS = 96
 _HELD = {
-    Capability.SUMMARIES: "the compressed summary",
-    Capability.TTL: "when a memory expires",
-    Capability.EMPTY: "memories without messages",
-    Capability.REPEATED_IDS: "an id that comes twice",
-    Capability.MARK_ORDER: "the order of the marks of a message",
-    Capability.PARTS: "several memories in a session",
+    "summaries": "the compressed summary",
+    "ttl": "when a memory expires",
+    "empty": "memories without messages",
+    "duplicate_ids": "an id that comes twice",
+    "mark_order": "the order of the marks of a message",
+    "parts": "several memories in a session",
 }
 
 
@@ -82,16 +82,15 @@ def commands_table() -> str:
 
 def capabilities_table() -> str:
     """The kinds of store and what each holds."""
-    flags = [flag for flag in Capability if flag is not Capability.PARALLEL]
-    heads = [name for flag in flags for name in flag.names()]
+    heads = [REPORTED[name] for name in _HELD]
     lines = [
         f"| kind | written as | {' | '.join(head.replace('-', ' ') for head in heads)} |",
         f"|---|---|{':-:|' * len(heads)}",
     ]
     for kind in KINDS:
         written = WRITTEN_AS[kind][0].replace("|", "\\|")
-        held = store_class(kind).capabilities
-        cells = " | ".join("yes" if flag in held else "" for flag in flags)
+        held = store_class(kind).features
+        cells = " | ".join("yes" if getattr(held, name) else "" for name in _HELD)
         lines.append(f"| {WRITTEN_AS[kind][1]} | `{written}` | {cells} |")
     return "\n".join(lines)
 
@@ -135,9 +134,9 @@ def speed_table() -> str:
 
 def holds(kind: str) -> str:
     """What a kind of store can hold beside messages and marks, in a sentence."""
-    held = store_class(kind).capabilities
-    able = [_HELD[flag] for flag in _HELD if flag in held]
-    lacks = [_HELD[flag] for flag in _HELD if flag not in held]
+    held = store_class(kind).features
+    able = [text for name, text in _HELD.items() if getattr(held, name)]
+    lacks = [text for name, text in _HELD.items() if not getattr(held, name)]
     lines = ["It holds messages and marks" + (f", and also {', '.join(able)}." if able else ".")]
     if lacks:
         lines.append(f"It has no place for {', '.join(lacks)}.")

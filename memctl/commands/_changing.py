@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 import sys
 import tempfile
-from collections.abc import AsyncIterator, Callable, Coroutine
-from contextlib import ExitStack, asynccontextmanager
+from collections.abc import AsyncGenerator, Callable, Coroutine
+from contextlib import ExitStack, aclosing, asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -14,8 +14,8 @@ from memctl.commands._context import Run
 from memctl.commands._record import record
 from memctl.commands._reports import ChangeOutcome
 from memctl.commands._run import opened, refuse_absent, wait_for
+from memctl.concurrency import together
 from memctl.errors import Interrupted, MemctlError, Partial, Unavailable, UsageError
-from memctl.holder import holder
 from memctl.journal import runs
 from memctl.journal.files import refusals
 from memctl.journal.runs import Journal, Runs
@@ -28,8 +28,8 @@ from memctl.output.numbers import count as count_of
 from memctl.output.terminal import Output
 from memctl.registry import make_store
 from memctl.selection import Selection
-from memctl.store import Capability, Store
-from memctl.streams import closing, together
+from memctl.store import OpenMode, Store
+from memctl.stores.locks import lock_owner
 
 Approve = Callable[[ChangeOutcome], bool]
 """Asks whether to go on with what is planned; may raise instead."""
@@ -151,15 +151,15 @@ class Changing:
         return {"deleted": done.deleted, "marked": done.marked, "restored": done.restored}
 
     @asynccontextmanager
-    async def _locked(self) -> AsyncIterator[Store]:
+    async def _locked(self) -> AsyncGenerator[Store]:
         """The store, for this run to change and for no other."""
-        async with opened(make_store(self._location, change=True), self._output) as store:
-            await store.lock(holder())
+        async with opened(make_store(self._location, OpenMode.CHANGE), self._output) as store:
+            await store.lock(lock_owner())
             yield store
 
     async def _at_once(self, journal: Journal, approve: Approve) -> None:
         async with self._locked() as store:
-            beside = Capability.PARALLEL in store.capabilities
+            beside = store.features.parallel
             something = await self._look(store, journal)
             if not beside:
                 await self._look_on(store)
@@ -168,8 +168,8 @@ class Changing:
                 await (together(work, self._look_on(store)) if beside else work)
 
     async def _plan(self, journal: Journal | None) -> bool:
-        change = journal is not None
-        async with opened(make_store(self._location, change=change), self._output) as store:
+        mode = OpenMode.READ if journal is None else OpenMode.CHANGE
+        async with opened(make_store(self._location, mode), self._output) as store:
             something = await self._look(store, journal)
             await self._look_on(store)
             return something
@@ -178,7 +178,7 @@ class Changing:
         """Plans; False where nothing is to be done."""
         assert self._planner is not None
         report = self._outcome.changes
-        await store.prove(scope(self._where))
+        await store.check_integrity(scope(self._where))
         with self._output.progress("planning") as progress:
             edits = self._planner(store, self._where)
             if journal is None:
@@ -194,7 +194,7 @@ class Changing:
         """Of the named memories there must be one, though nothing is to be done."""
         if not self._where.named:
             return
-        async with closing(store.headers(scope(self._where))) as memories:
+        async with aclosing(store.headers(scope(self._where))) as memories:
             found = await anext(memories, None)
         path = self._location.options.get("path")
         refuse_absent(self._where, int(found is not None), store.label, path)

@@ -94,10 +94,10 @@ async def _try_store(
     location = await asyncio.to_thread(alias.locate, environment, seconds)
     check.kind = location.kind
     store = await asyncio.to_thread(make_store, location)
-    check.capabilities = store.capabilities.names()
+    check.capabilities = store.features.capabilities()
     try:
         async with Timeout(store, seconds) as opened:
-            check.capabilities = opened.capabilities.names()
+            check.capabilities = opened.features.capabilities()
     except Uninitialised as error:
         check.note = f"{error.message}: it can be a target"
 

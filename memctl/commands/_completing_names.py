@@ -6,7 +6,7 @@ import asyncio
 import os
 import stat
 import threading
-from contextlib import suppress
+from contextlib import aclosing, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -16,7 +16,6 @@ from memctl.config import Config
 from memctl.errors import MemctlError
 from memctl.location import Location
 from memctl.selection import Selection
-from memctl.streams import closing
 
 if TYPE_CHECKING:
     from memctl.commands._completing import Line
@@ -100,13 +99,13 @@ def _look(store: Store, where: Selection, what: str, found: _Found) -> None:
 async def _collect(store: Store, where: Selection, what: str, found: _Found) -> None:
     async with asyncio.timeout(PATIENCE), store:
         if what == "mark":
-            async with closing(store.memories(where)) as infos:
+            async with aclosing(store.list_memories(where)) as infos:
                 async for info in infos:
                     for mark in info.marks:
                         if found.add(mark):
                             return
             return
-        async with closing(store.headers(where)) as memories:
+        async with aclosing(store.headers(where)) as memories:
             async for memory in memories:
                 key = memory.key
                 if found.add(key.user if what == "user" else key.session):

@@ -12,10 +12,9 @@ from pathlib import Path
 
 from memctl.commands._stores import pour
 from memctl.errors import Unavailable, UsageError
-from memctl.holder import holder
 from memctl.location import ARCHIVE_SUFFIXES, Location, same_file
 from memctl.output.terminal import Output
-from memctl.stores._locks import FileLock
+from memctl.stores.locks import FileLock, lock_owner
 
 
 class Shape(StrEnum):
@@ -115,7 +114,7 @@ def locked(messages: Output, output: str, shape: Shape) -> Iterator[None]:
     if output == STDOUT or shape is Shape.SESSION_DIR or is_device(path):
         yield
         return
-    with FileLock(path, output).held(holder()) as warnings:
+    with FileLock(path, output).held(lock_owner()) as warnings:
         for text in warnings:
             messages.warn(text)
         yield

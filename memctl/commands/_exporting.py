@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import AsyncGenerator
+from contextlib import AbstractContextManager, aclosing, nullcontext
 from datetime import datetime
 from pathlib import Path
 
@@ -22,7 +22,6 @@ from memctl.commands._rotation import Rotation, Series
 from memctl.commands._run import opened, refuse_absent, wait_for
 from memctl.commands._stores import make_target
 from memctl.errors import NotFound, UsageError
-from memctl.holder import holder
 from memctl.location import Location
 from memctl.model import Memory, OnConflict
 from memctl.ops.copy import CopyOptions, copy
@@ -30,7 +29,7 @@ from memctl.ops.losses import refuse_losses
 from memctl.output.markdown_folder import MarkdownFolder
 from memctl.registry import make_store
 from memctl.selection import Selection
-from memctl.streams import closing
+from memctl.stores.locks import lock_owner
 
 
 class Exporting:
@@ -148,11 +147,11 @@ class Exporting:
         async with opened(make_store(self._location), self._output) as source:
             if target.kind == "state":
                 await _refuse_several(source.headers(where))
-            await source.prove(where)
+            await source.check_integrity(where)
             file = make_target(target, dry_run=outcome.dry_run)
             outcome.copied.warnings += await refuse_losses(source, file, where, lossy=self._lossy)
             async with opened(file, self._output):
-                await file.lock(holder())
+                await file.lock(lock_owner())
                 with self._output.progress("exporting") as progress:
                     # In a folder that is there already, --force was given.
                     options = CopyOptions(OnConflict.REPLACE, lossy=self._lossy)
@@ -176,7 +175,7 @@ def _target(shape: Shape, place: Path, path: str | None) -> Location:
             return Location("archive", "the archive", path=place)
 
 
-async def _refuse_several(headers: AsyncIterator[Memory]) -> None:
+async def _refuse_several(headers: AsyncGenerator[Memory]) -> None:
     """A state_dict holds one memory.
 
     Raises:
@@ -184,7 +183,7 @@ async def _refuse_several(headers: AsyncIterator[Memory]) -> None:
         NotFound: none is.
     """
     found = []
-    async with closing(headers) as memories:
+    async with aclosing(headers) as memories:
         async for memory in memories:
             found.append(memory.key)
             if len(found) > 1:

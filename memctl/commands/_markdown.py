@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from contextlib import aclosing
 from pathlib import Path
 
 from memctl.commands._exported import ExportOutcome
@@ -16,7 +17,6 @@ from memctl.output.terminal import Output
 from memctl.registry import make_store
 from memctl.selection import Selection
 from memctl.store import Store
-from memctl.streams import closing
 
 
 async def write_file(
@@ -32,17 +32,17 @@ async def write_file(
     handle = os.open(name, os.O_WRONLY | os.O_CREAT, 0o600)
     with os.fdopen(handle, "w", encoding="utf-8", newline="\n") as file:
         async with opened(make_store(location), output) as store:
-            await store.prove(where)
+            await store.check_integrity(where)
             with output.progress("exporting") as progress:
-                async with closing(store.read(where)) as pages:
+                async with aclosing(store.read(where)) as pages:
                     async for page in pages:
                         if page.offset == 0:
                             file.write("\n" if outcome.copied.memories.written else "")
                             file.writelines(markdown.heading(page.memory))
-                        for entry in page.entries:
+                        for entry in page.messages:
                             file.writelines(markdown.message(entry))
-                        _count(outcome, int(page.last), len(page.entries))
-                        progress.advance(memories=int(page.last), messages=len(page.entries))
+                        _count(outcome, int(page.last), len(page.messages))
+                        progress.advance(memories=int(page.last), messages=len(page.messages))
         if not outcome.dry_run:
             file.flush()
             os.fsync(file.fileno())
@@ -76,7 +76,7 @@ async def write_folder(
             there.
     """
     async with opened(make_store(location), output) as store:
-        await store.prove(where)
+        await store.check_integrity(where)
         found = await _changed(output, outcome, store, where, folder)
         if not outcome.dry_run:
             await _write(output, outcome, store, where.only(found.changed), folder)
@@ -125,7 +125,7 @@ async def _write(
     if not where.keys:
         return
     with output.progress("exporting") as progress:
-        async with closing(store.read(where)) as pages:
+        async with aclosing(store.read(where)) as pages:
             file = None
             try:
                 async for page in pages:
@@ -134,8 +134,8 @@ async def _write(
                     assert file is not None
                     file.add(page)
                     outcome.copied.memories.written += page.last
-                    outcome.copied.messages.written += len(page.entries)
-                    progress.advance(memories=int(page.last), messages=len(page.entries))
+                    outcome.copied.messages.written += len(page.messages)
+                    progress.advance(memories=int(page.last), messages=len(page.messages))
             finally:
                 if file is not None:
                     file.discard()

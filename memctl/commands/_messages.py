@@ -5,15 +5,15 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Iterator
+from contextlib import aclosing
 from typing import Any
 
 from memctl.errors import UsageError
-from memctl.model import Entry, Memory
+from memctl.model import Memory, StoredMessage
 from memctl.output.formats import Listing, message_json
 from memctl.output.terminal import Format, Output
 from memctl.selection import Selection
 from memctl.store import Store
-from memctl.streams import closing
 
 
 async def print_messages(output: Output, store: Store, where: Selection) -> int:
@@ -39,24 +39,24 @@ async def _conversations(output: Output, store: Store, where: Selection) -> int:
     console = output.console()
     piped = not sys.stdout.isatty()  # there lines are as long as they are
     memories = 0
-    async with closing(store.read(where)) as pages:
+    async with aclosing(store.read(where)) as pages:
         async for page in pages:
             if page.offset == 0:
                 if memories:
                     console.print()
                 console.print(conversation.heading(page.memory), soft_wrap=piped)
                 memories += 1
-            for number, entry in enumerate(page.entries, page.offset + 1):
+            for number, entry in enumerate(page.messages, page.offset + 1):
                 console.print(conversation.message(entry, number), soft_wrap=piped)
     return memories
 
 
 async def _lines(store: Store, where: Selection) -> int:
     memories = 0
-    async with closing(store.read(where)) as pages:
+    async with aclosing(store.read(where)) as pages:
         async for page in pages:
             memories += page.offset == 0
-            for entry in page.entries:
+            for entry in page.messages:
                 sys.stdout.writelines(_row(page.memory, entry))
                 sys.stdout.write("\n")
     return memories
@@ -66,15 +66,15 @@ async def _object(output: Output, store: Store, where: Selection) -> int:
     """One object, written as the messages come."""
     memories = 0
     output.listing = listing = Listing("inspect", {}, "messages")
-    async with closing(store.read(where)) as pages:
+    async with aclosing(store.read(where)) as pages:
         async for page in pages:
             memories += page.offset == 0
-            for entry in page.entries:
+            for entry in page.messages:
                 listing.add(_row(page.memory, entry))
     return memories
 
 
-def _row(memory: Memory, entry: Entry) -> Iterator[str]:
+def _row(memory: Memory, entry: StoredMessage) -> Iterator[str]:
     head: dict[str, Any] = {"user": memory.key.user, "session": memory.key.session}
     if memory.key.part:
         head["path"] = memory.key.part

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from collections.abc import AsyncGenerator
+from contextlib import aclosing, asynccontextmanager
 
 from memctl.commands._context import Run
 from memctl.commands._reports import CopyOutcome, expected
@@ -11,7 +11,6 @@ from memctl.commands._run import opened, refuse_absent, wait_for
 from memctl.commands._stores import make_target, writable
 from memctl.commands._transfer import Transfer
 from memctl.errors import Different, MemctlError, UsageError
-from memctl.holder import holder
 from memctl.location import Location
 from memctl.model import MemoryKey
 from memctl.ops.compare import compare
@@ -27,7 +26,7 @@ from memctl.recording import Recording
 from memctl.registry import make_store
 from memctl.selection import Selection
 from memctl.store import Store
-from memctl.streams import closing
+from memctl.stores.locks import lock_owner
 from memctl.wrappers.rate_limit import RateLimit
 from memctl.wrappers.timeout import Timeout
 
@@ -115,7 +114,7 @@ class Migration:
                     await self._refuse_new(source)
             async with opened(target, self._output):
                 if not dry_run:
-                    await target.lock(holder())
+                    await target.lock(lock_owner())
                     await self._record(target)
                 self._retries.reached = True
                 await self._copy(source, target, following=interval is not None)
@@ -163,7 +162,7 @@ class Migration:
         )
 
     @asynccontextmanager
-    async def _source(self) -> AsyncIterator[Store]:
+    async def _source(self) -> AsyncGenerator[Store]:
         store = self._timed(make_store(self._origin))
         if self._transfer.rate is not None:
             store = RateLimit(store, self._transfer.rate)
@@ -175,7 +174,7 @@ class Migration:
 
     async def _examine(self, source: Store, target: Store) -> None:
         """Objects to what cannot be copied, before the target is even made."""
-        await source.prove(self._where)
+        await source.check_integrity(self._where)
         if self._origin.kind == "state" and target.location.kind not in FILES:
             await _refuse_nameless(source, self._where)
         lossy = self._options.lossy
@@ -188,7 +187,7 @@ class Migration:
         """Objects to making a file for a memory that is not there."""
         named = Selection(self._where.users, self._where.sessions)
         if named.named:
-            async with closing(source.headers(named)) as found:
+            async with aclosing(source.headers(named)) as found:
                 async for _ in found:
                     return
             self._refuse_absent()
@@ -243,7 +242,7 @@ async def _refuse_nameless(source: Store, where: Selection) -> None:
         UsageError: neither do the options.
     """
     location = source.location
-    async with closing(source.headers(where)) as memories:
+    async with aclosing(source.headers(where)) as memories:
         async for memory in memories:
             guessed = "session" not in location.options and memory.key.session == location.path.stem
             if guessed or ("user" not in location.options and not memory.key.user):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import aclosing
 from pathlib import Path
 
 from memctl.commands._context import Run
@@ -10,7 +11,6 @@ from memctl.commands._record import record
 from memctl.commands._reports import ChangeOutcome
 from memctl.commands._run import opened, wait_for
 from memctl.errors import Failure
-from memctl.holder import holder
 from memctl.location import Location
 from memctl.model import MemoryKey, OnConflict
 from memctl.ops.copy import CopyOptions, copy
@@ -19,8 +19,8 @@ from memctl.ops.undo import as_left
 from memctl.recording import Recording
 from memctl.registry import make_store
 from memctl.selection import Selection
-from memctl.store import Store
-from memctl.streams import closing
+from memctl.store import OpenMode, Store
+from memctl.stores.locks import lock_owner
 
 
 class PuttingBack:
@@ -59,11 +59,11 @@ class PuttingBack:
         self, location: Location, where: Selection, recording: Recording, report: CopyReport
     ) -> frozenset[MemoryKey]:
         dry_run = self._outcome.dry_run
-        target = make_store(location, change=not dry_run)
+        target = make_store(location, OpenMode.READ if dry_run else OpenMode.CHANGE)
         async with make_store(self._archive) as source, opened(target, self._run.output):
             if not dry_run:
-                await target.lock(holder())
-            async with closing(source.headers(where)) as memories:
+                await target.lock(lock_owner())
+            async with aclosing(source.headers(where)) as memories:
                 keys = frozenset([memory.key async for memory in memories])
             good = await as_left(target, self._parts, keys)
             changes = self._outcome.changes
@@ -87,7 +87,7 @@ class PuttingBack:
 
     async def _count(self, source: Store, keys: frozenset[MemoryKey]) -> None:
         planned = self._outcome.changes.planned
-        async with closing(source.memories(Selection(keys=keys))) as infos:
+        async with aclosing(source.list_memories(Selection(keys=keys))) as infos:
             async for info in infos:
                 planned.memories += 1
                 planned.restored += info.messages

@@ -11,7 +11,7 @@ from memctl.commands._reports import ChangeOutcome
 from memctl.journal.mends import NAME
 from memctl.journal.runs import Journal
 from memctl.location import Location, visible
-from memctl.model import Fault
+from memctl.model import Finding
 from memctl.ops.doctor.content import Limits
 from memctl.ops.doctor.findings import KINDS
 from memctl.ops.doctor.mending import Mends, take_back
@@ -38,16 +38,16 @@ class RepairOutcome(ChangeOutcome):
         found: list[dict[str, Any]] = self._data()["failures"]
         return found
 
-    def repaired(self) -> list[Fault]:
+    def repaired(self) -> list[Finding]:
         """What was mended, or would be, by memory where it was messages."""
         failed = {key for key, _ in self.changes.failures}
-        found: list[Fault] = []
+        found: list[Finding] = []
         if self.begun or self.dry_run:
             for key, codes in self.treating.mended.items():
                 if key not in failed:
-                    found += [Fault(code, key, number) for code, number in codes.items()]
+                    found += [Finding(code, key, number) for code, number in codes.items()]
         mends = self.mends.planned if self.dry_run else self.mends.done
-        found += [Fault(code, None, number) for code, number in mends.items() if number]
+        found += [Finding(code, None, number) for code, number in mends.items() if number]
         order = {code: place for place, code in enumerate(KINDS)}
         return sorted(found, key=lambda fault: (order[fault.code], fault.key or ("", "", "")))
 

@@ -10,7 +10,7 @@ from datetime import datetime, timedelta
 from pathlib import Path
 
 from memctl.errors import UsageError
-from memctl.stores._files import sync_folder, system_errors
+from memctl.stores.files import sync_folder, system_errors
 
 _TIME = "%Y%m%dT%H%M%S"
 

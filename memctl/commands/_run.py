@@ -6,7 +6,7 @@ import asyncio
 import gc
 import logging
 import signal
-from collections.abc import AsyncIterator, Coroutine
+from collections.abc import AsyncGenerator, Coroutine
 from contextlib import asynccontextmanager
 from typing import Any, TypeVar
 
@@ -60,7 +60,7 @@ async def _interruptible(work: Coroutine[Any, Any, T], stop: Stop) -> T:
 
 
 @asynccontextmanager
-async def opened(store: Store, output: Output) -> AsyncIterator[Store]:
+async def opened(store: Store, output: Output) -> AsyncGenerator[Store]:
     """An open store, whose warnings reach the operator."""
     async with store:
         gc.freeze()  # what was imported for the store stays, too

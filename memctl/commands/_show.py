@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from contextlib import aclosing
 from typing import Any
 
 from memctl.ops.differences import Difference
@@ -12,7 +13,6 @@ from memctl.output.diff import Diff
 from memctl.output.formats import CsvRows, Listing
 from memctl.output.terminal import Format, Output
 from memctl.store import Store
-from memctl.streams import closing
 
 
 async def show_differences(
@@ -31,7 +31,7 @@ async def show_differences(
         output.listing = listing
     elif output.format is not Format.TABLE:
         output.report = None  # the rows are all that it has
-    async with closing(with_lines(left, right, found)) as shown:
+    async with aclosing(with_lines(left, right, found)) as shown:
         async for difference, lines in shown:
             row = {**difference_row(difference), "diff": lines}
             match output.format:

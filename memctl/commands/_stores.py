@@ -14,7 +14,7 @@ from typing import BinaryIO
 from memctl.errors import BadData, Unavailable
 from memctl.location import Location
 from memctl.selection import Selection
-from memctl.store import Store
+from memctl.store import OpenMode, Store
 from memctl.wrappers.dry_run import DryRun
 
 SNIFFED = 64
@@ -107,4 +107,4 @@ def make_target(location: Location, *, dry_run: bool) -> Store:
 
     if dry_run:
         return DryRun(make_store(location))
-    return make_store(location, create=True)
+    return make_store(location, OpenMode.CREATE)

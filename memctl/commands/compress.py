@@ -26,7 +26,6 @@ from memctl.ops.compress.plan import Mode, Wanted
 from memctl.output.terminal import Format
 from memctl.registry import make_store
 from memctl.selection import Selection
-from memctl.store import Capability
 from memctl.summarizer import Summarizer
 from memctl.summary import TEMPLATE, check_template
 
@@ -123,7 +122,7 @@ def compress(
     location = narrowed(run.locate(store), where, path)
     if location.kind == "stdio":
         raise UsageError("- cannot be changed", "name a file or a URL")
-    can_hold = Capability.SUMMARIES in make_store(location).capabilities
+    can_hold = make_store(location).features.summaries
     if mode is Mode.MARK and not can_hold:
         raise Loss(
             f"{location.label} has no place for summaries",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import aclosing
 from typing import Annotated
 
 import typer
@@ -26,7 +27,6 @@ from memctl.output.numbers import count
 from memctl.output.terminal import Format, Output
 from memctl.registry import make_store
 from memctl.selection import Selection
-from memctl.streams import closing
 from memctl.summarizers.options import Options
 from memctl.summarizers.tokenizer import Counter
 
@@ -89,7 +89,7 @@ async def _show(
             )
         shown = Shown(store, info, counter.name, everything)
         view = make_view(output, shown)
-        async with closing(parts(store, info.key, counter.count, everything=everything)) as found:
+        async with aclosing(parts(store, info.key, counter.count, everything=everything)) as found:
             async for part in found:
                 shown.add(part)
                 view.add(part)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from contextlib import aclosing
 from dataclasses import replace
 from typing import Annotated
 
@@ -32,7 +33,6 @@ from memctl.output.numbers import count
 from memctl.output.terminal import Format, Output
 from memctl.selection import Selection
 from memctl.store import Store
-from memctl.streams import closing
 
 _LIMIT = re.compile(r"(\d+(?:\.\d+)?)(%?)")
 
@@ -167,7 +167,7 @@ async def _allowed(store: Store, where: Selection, number: float, share: bool) -
     if not share:
         return number
     total = 0
-    async with closing(store.memories(scope(where))) as infos:
+    async with aclosing(store.list_memories(scope(where))) as infos:
         async for info in infos:
             total += info.messages
     return total * number / 100

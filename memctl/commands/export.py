@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from contextlib import aclosing
 from pathlib import Path
 from typing import Annotated
 
@@ -37,7 +38,6 @@ from memctl.location import ARCHIVE_SUFFIXES, Location
 from memctl.output.terminal import Format
 from memctl.registry import make_store
 from memctl.selection import Selection
-from memctl.streams import closing
 
 
 @selecting
@@ -141,7 +141,7 @@ def _of_ending(output: str) -> Shape | None:
 async def _by_count(location: Location, where: Selection) -> Shape:
     """One memory makes a state_dict, several an archive."""
     found = 0
-    async with make_store(location) as store, closing(store.headers(where)) as memories:
+    async with make_store(location) as store, aclosing(store.headers(where)) as memories:
         async for _ in memories:
             found += 1
             if found > 1:

@@ -96,7 +96,7 @@ async def _inspect(
             head = {
                 "url": store.label,
                 "kind": store.kind,
-                "capabilities": store.capabilities.names(),
+                "capabilities": store.features.capabilities(),
             }
             output.report = _catalogue(head, found, limit)
 

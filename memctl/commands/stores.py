@@ -54,7 +54,7 @@ def _kind(kind: str) -> dict[str, Any]:
     written, what = WRITTEN_AS[kind]
     row: dict[str, Any] = {"kind": kind, "written_as": written, "what": what}
     try:
-        return row | {"capabilities": store_class(kind).capabilities.names()}
+        return row | {"capabilities": store_class(kind).features.capabilities()}
     except UsageError as error:
         return row | {"capabilities": [], "missing": error.hint}
 
@@ -67,7 +67,7 @@ def _plugin(kind: str, output: Output) -> dict[str, Any]:
         output.warn(error.message)
         return row | {"what": "a plugin", "capabilities": [], "missing": error.hint}
     what = (found.__doc__ or "a plugin").strip().splitlines()[0]
-    return row | {"what": what.rstrip("."), "capabilities": found.capabilities.names()}
+    return row | {"what": what.rstrip("."), "capabilities": found.features.capabilities()}
 
 
 def _able(row: dict[str, Any]) -> str:

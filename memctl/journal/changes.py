@@ -258,8 +258,8 @@ def _change_record(change: Change) -> dict[str, Any]:
     record: dict[str, Any] = {"id": change.id, "old": change.old, "new": change.new}
     if change.after is not None:
         record["after"] = change.after
-    if change.index is not None:
-        record["index"] = change.index
+    if change.position is not None:
+        record["index"] = change.position
     if change.message:
         record["message"] = True
     return record

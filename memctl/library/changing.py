@@ -76,7 +76,7 @@ async def _change(
 ) -> Changed:
     """Plans, writes down and carries out."""
     report = ChangeReport()
-    await store.prove(scope(where))
+    await store.check_integrity(scope(where))
     if dry_run:
         await count(planner(store, where), report, Silent())
         return Changed(report.planned.memories, report.planned.messages)

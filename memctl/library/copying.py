@@ -37,7 +37,7 @@ async def copy(
         Busy: another run writes to the target.
         MemctlError: as ``Store.read`` and ``Store.write``.
     """
-    await source.prove(where)
+    await source.check_integrity(where)
     warnings = await refuse_losses(source, target, where, lossy=lossy)
     await lock(target)
     report = CopyReport()

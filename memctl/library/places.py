@@ -9,10 +9,10 @@ from weakref import WeakSet
 
 from memctl import location as locations
 from memctl.errors import UsageError
-from memctl.holder import holder
 from memctl.location import Location
 from memctl.registry import make_store
-from memctl.store import Store
+from memctl.store import OpenMode, Store
+from memctl.stores.locks import lock_owner
 
 _OF_URLS = locations.OWN_OPTIONS - {"path"}
 
@@ -45,7 +45,8 @@ def open_store(
     given = {"user": user, "session": session, "path": path}
     options = {name: value for name, value in given.items() if value is not None}
     located = replace(location, options=location.options | options)
-    return make_store(located, create=create, change=change)
+    mode = OpenMode.CREATE if create else OpenMode.CHANGE if change else OpenMode.READ
+    return make_store(located, mode)
 
 
 async def lock(store: Store) -> None:
@@ -56,7 +57,7 @@ async def lock(store: Store) -> None:
         Unavailable: the place does not let it be locked.
     """
     if store not in _locked:
-        await store.lock(holder())
+        await store.lock(lock_owner())
         _locked.add(store)
 
 

@@ -29,6 +29,6 @@ async def compare(left: Store, right: Store, where: Selection = EVERYTHING) -> C
     Raises:
         MemctlError: as ``Store.read``.
     """
-    await left.prove(where)
-    await right.prove(where)
+    await left.check_integrity(where)
+    await right.check_integrity(where)
     return await comparing.compare(left, right, where)

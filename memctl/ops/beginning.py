@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 
-from memctl.model import Entry, Memory, Page
+from memctl.model import Memory, Page, StoredMessage
 from memctl.ops.fingerprint import Fingerprint, Form, Hasher, summary_digest
 from memctl.ops.sides import Sides
 
@@ -33,12 +33,12 @@ class Beginning:
 
     def take(self, page: Page) -> Page | None:
         """What of the page is to be written, if anything."""
-        self.messages += len(page.entries)
+        self.messages += len(page.messages)
         if self.conflict:
             return None
-        compared = max(0, min(len(page.entries), self.there.messages - page.offset))
+        compared = max(0, min(len(page.messages), self.there.messages - page.offset))
         if compared:
-            self._hasher.add(page.entries[:compared])
+            self._hasher.add(page.messages[:compared])
         if page.last and self.messages < self.there.messages:
             self.conflict = (
                 f"the target holds {self.there.messages} messages, the source {self.messages}"
@@ -54,7 +54,7 @@ class Beginning:
                 "the target holds"
             )
             return None
-        rest = page.entries[compared:]
+        rest = page.messages[compared:]
         self._hasher.add(rest)
         return self._rest(page, rest, page.offset + compared)
 
@@ -63,7 +63,7 @@ class Beginning:
         """That of the whole memory, when its last page was taken."""
         return self._hasher.digest()
 
-    def _rest(self, page: Page, entries: list[Entry], offset: int) -> Page | None:
+    def _rest(self, page: Page, entries: list[StoredMessage], offset: int) -> Page | None:
         if not entries and not (page.last and (self.passed or self._lacks)):
             return None
         self.passed = True

@@ -9,19 +9,19 @@ from __future__ import annotations
 
 import asyncio
 import math
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncGenerator, Callable, Iterator
+from contextlib import aclosing
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 from memctl.errors import Failure, Interrupted
 from memctl.journal.changes import ChangesWriter
 from memctl.journal.runs import Journal
-from memctl.model import Edit, MemoryKey, Tally
+from memctl.model import Edit, MemoryKey, WriteResult
 from memctl.ops.report import Progress, Silent
 from memctl.ops.stop import Stop
 from memctl.selection import Selection
 from memctl.store import Store
-from memctl.streams import closing
 
 SHOWN_MEMORIES = 10
 _BATCH = 1000
@@ -29,7 +29,7 @@ _BATCH = 1000
 TRIES = 5
 """How often a memory is planned that agents keep changing."""
 
-Planner = Callable[[Store, Selection], AsyncIterator[Edit]]
+Planner = Callable[[Store, Selection], AsyncGenerator[Edit]]
 """Plans the changes of what is selected; asked again for memories that changed meanwhile."""
 
 
@@ -92,7 +92,7 @@ class ChangeReport:
 
 
 async def plan(
-    edits: AsyncIterator[Edit], journal: Journal, report: ChangeReport, progress: Progress
+    edits: AsyncGenerator[Edit], journal: Journal, report: ChangeReport, progress: Progress
 ) -> bool:
     """Writes down what is to be changed; False where that is nothing.
 
@@ -101,7 +101,7 @@ async def plan(
     """
     planned = Changes()
     with journal.writer() as writer:
-        async with closing(_tidy(edits)) as found, closing(_batches(found)) as batches:
+        async with aclosing(_tidy(edits)) as found, aclosing(_batches(found)) as batches:
             async for some in _written(writer, batches):
                 for edit in some:
                     planned.add(edit)
@@ -116,14 +116,14 @@ async def plan(
     return True
 
 
-async def count(edits: AsyncIterator[Edit], report: ChangeReport, progress: Progress) -> bool:
+async def count(edits: AsyncGenerator[Edit], report: ChangeReport, progress: Progress) -> bool:
     """Says what would be changed; False where that is nothing.
 
     Raises:
         MemctlError: as the planning.
     """
     something = False
-    async with closing(_tidy(edits)) as found:
+    async with aclosing(_tidy(edits)) as found:
         async for edit in found:
             something = True
             report.planned.add(edit)
@@ -189,8 +189,8 @@ async def _apply(
     changed: dict[MemoryKey, tuple[Failure, Changes]] = {}
     pending: dict[MemoryKey, Changes] = {}
 
-    async def edits() -> AsyncIterator[Edit]:
-        async with closing(_read(journal.edits())) as batches:
+    async def edits() -> AsyncGenerator[Edit]:
+        async with aclosing(_read(journal.edits())) as batches:
             async for some in batches:
                 for edit in some:
                     if stop.asked and edit.offset == 0:
@@ -199,8 +199,8 @@ async def _apply(
                     yield edit
                 del some, edit  # not kept while the next ones are read: they may be large
 
-    with stop.heeded(when=not store.at_once):
-        async with closing(store.edit(edits())) as tallies:
+    with stop.heeded(when=not store.features.commits_at_end):
+        async with aclosing(store.edit(edits())) as tallies:
             async for tally in tallies:
                 report.left -= 1
                 done = pending.pop(tally.key)
@@ -214,7 +214,7 @@ async def _apply(
     return changed
 
 
-def _count(total: Changes, done: Changes, tally: Tally) -> None:
+def _count(total: Changes, done: Changes, tally: WriteResult) -> None:
     total.memories += 1
     total.summaries += done.summaries
     total.marked += done.marked
@@ -222,12 +222,12 @@ def _count(total: Changes, done: Changes, tally: Tally) -> None:
     total.deleted += tally.deleted
 
 
-async def _tidy(edits: AsyncIterator[Edit]) -> AsyncIterator[Edit]:
+async def _tidy(edits: AsyncGenerator[Edit]) -> AsyncGenerator[Edit]:
     """The edits without those that change nothing, each behind so many changes as are left."""
     held: Edit | None = None
     count = 0
     begins = True
-    async with closing(edits):
+    async with aclosing(edits):
         async for edit in edits:
             if begins:
                 count = 0
@@ -242,7 +242,7 @@ async def _tidy(edits: AsyncIterator[Edit]) -> AsyncIterator[Edit]:
                 held = None
 
 
-async def _batches(edits: AsyncIterator[Edit]) -> AsyncIterator[list[Edit]]:
+async def _batches(edits: AsyncGenerator[Edit]) -> AsyncGenerator[list[Edit]]:
     """The edits, small ones together: a turn of a thread has its price."""
     some: list[Edit] = []
     size = 0
@@ -258,8 +258,8 @@ async def _batches(edits: AsyncIterator[Edit]) -> AsyncIterator[list[Edit]]:
 
 
 async def _written(
-    writer: ChangesWriter, batches: AsyncIterator[list[Edit]]
-) -> AsyncIterator[list[Edit]]:
+    writer: ChangesWriter, batches: AsyncGenerator[list[Edit]]
+) -> AsyncGenerator[list[Edit]]:
     """The edits, which are written down while the next are read; large ones at once."""
     writing: asyncio.Task[None] | None = None
     try:
@@ -278,7 +278,7 @@ async def _written(
             await _ended(writing)
 
 
-async def _read(edits: Iterator[Edit]) -> AsyncIterator[list[Edit]]:
+async def _read(edits: Iterator[Edit]) -> AsyncGenerator[list[Edit]]:
     """The edits, which are read while others are carried out; not beside large ones."""
     coming: asyncio.Task[list[Edit]] | None = None
     try:

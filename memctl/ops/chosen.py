@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncGenerator, Callable
+from contextlib import aclosing
 
 from memctl.model import Page
 from memctl.selection import Selection
 from memctl.store import Store
-from memctl.streams import closing
 
 See = Callable[[Page], None]
 
 
-def chosen(store: Store, where: Selection, see: See | None = None) -> AsyncIterator[Page]:
-    """What ``Store.read`` gives, with ``Page.after`` wherever messages stay.
+def chosen(store: Store, where: Selection, see: See | None = None) -> AsyncGenerator[Page]:
+    """What ``Store.read`` gives, with ``Page.anchors`` wherever messages stay.
 
     ``see`` is shown every page of the memories before what is selected of it, where ``sees_all``.
 
@@ -23,12 +23,12 @@ def chosen(store: Store, where: Selection, see: See | None = None) -> AsyncItera
     if sees_all(store, where):
         pages = store.read(scope(where))
         return where.apply(_shown(pages, see) if see else pages)
-    return store.read(where) if where.whole else store.pick(where)
+    return store.read(where) if where.whole else store.read_with_anchors(where)
 
 
 def sees_all(store: Store, where: Selection) -> bool:
     """Whether all messages of the memories are read to choose some."""
-    return not where.whole and (where.spare is not None or not store.picks)
+    return not where.whole and (where.spare is not None or not store.features.cheap_positions)
 
 
 def scope(where: Selection) -> Selection:
@@ -36,8 +36,8 @@ def scope(where: Selection) -> Selection:
     return Selection(where.users, where.sessions, where.parts, where.keys, where.done)
 
 
-async def _shown(pages: AsyncIterator[Page], see: See) -> AsyncIterator[Page]:
-    async with closing(pages):
+async def _shown(pages: AsyncGenerator[Page], see: See) -> AsyncGenerator[Page]:
+    async with aclosing(pages):
         async for page in pages:
             see(page)
             yield page

@@ -6,10 +6,12 @@ read once more, some memories at a time, to name every difference.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterable, Iterator, Mapping
+from collections.abc import AsyncGenerator, Iterable, Iterator, Mapping
+from contextlib import aclosing
 from dataclasses import dataclass, field
 from functools import partial
 
+from memctl.concurrency import together
 from memctl.model import MemoryKey, Page
 from memctl.ops.differences import Difference, differences
 from memctl.ops.fingerprint import Fingerprint, Form, fingerprints
@@ -17,8 +19,7 @@ from memctl.ops.names import introduce
 from memctl.ops.report import Progress, Silent
 from memctl.ops.sides import Sides
 from memctl.selection import Selection
-from memctl.store import Capability, Store
-from memctl.streams import closing, together
+from memctl.store import Store
 
 GROUP_MESSAGES = 500_000
 """How many messages are looked at together to name their differences."""
@@ -133,7 +134,7 @@ class _Compare:
 
     def _was_given(self, key: MemoryKey, copied: Mapping[MemoryKey, int]) -> bool:
         """Whether the right side should hold a memory: not one that was empty, if it holds none."""
-        holds_empty = Capability.EMPTY in self._right.capabilities
+        holds_empty = self._right.features.empty
         return key in copied and (holds_empty or copied[key] > 0)
 
     async def _name(self, differing: Iterable[MemoryKey], left: _Found, right: _Found) -> None:
@@ -149,17 +150,17 @@ class _Compare:
         order = self._sides.mark_order
         for keys in _groups(sizes):
             found = differences(self._left, self._right, self._where, keys, mark_order=order)
-            async with closing(found) as named:
+            async with aclosing(found) as named:
                 report.differences += [difference async for difference in named]
 
     def _warn(self, store: Store, found: _Found, other: Store) -> None:
         """Says what one side has and the other has no place for."""
         sides = found.values()
-        for flag, what, has in (
-            (Capability.SUMMARIES, "summaries", any(side.summary for side in sides)),
-            (Capability.TTL, "expiries", any(side.expires is not None for side in sides)),
+        for fits, what, has in (
+            (other.features.summaries, "summaries", any(side.summary for side in sides)),
+            (other.features.ttl, "expiries", any(side.expires is not None for side in sides)),
         ):
-            if has and flag not in other.capabilities:
+            if has and not fits:
                 self._report.warnings.append(
                     f"the {what} of {store.label} were not compared: {other.label} has no place "
                     "for them"
@@ -194,20 +195,22 @@ class _Compare:
             pages = self._counted(pages)
         return await fingerprints(pages, form, mark_order=order, beginnings=beginnings)
 
-    async def _counted(self, pages: AsyncIterator[Page]) -> AsyncIterator[Page]:
-        async with closing(pages):
+    async def _counted(self, pages: AsyncGenerator[Page]) -> AsyncGenerator[Page]:
+        async with aclosing(pages):
             async for page in pages:
-                size = sum([len(entry.message) for entry in page.entries])
-                messages = len(page.entries)
+                size = sum([len(entry.message) for entry in page.messages])
+                messages = len(page.messages)
                 self._progress.advance(memories=int(page.last), messages=messages, size=size)
                 yield page
                 del page  # not kept while the next one is read: it may be large
 
     def _comparable(self, left: _Found, right: _Found) -> tuple[_Found, _Found]:
         """Both sides, without the memories that one of the stores could not hold."""
-        both = self._left.capabilities & self._right.capabilities
-        if Capability.EMPTY not in both:
-            left, right = _inhabited(left, both), _inhabited(right, both)
+        here, there = self._left.features, self._right.features
+        if not (here.empty and there.empty):
+            summaries = here.summaries and there.summaries
+            left = _inhabited(left, summaries=summaries)
+            right = _inhabited(right, summaries=summaries)
         return left, right
 
     def _alike(self, left: Fingerprint, right: Fingerprint) -> bool:
@@ -231,9 +234,8 @@ def _same_messages(left: Fingerprint, right: Fingerprint) -> bool:
     return right.digest in (left.digest, left.beginning)
 
 
-def _inhabited(found: _Found, both: Capability) -> _Found:
+def _inhabited(found: _Found, *, summaries: bool) -> _Found:
     """Leaves out memories of which both stores could not hold anything."""
-    summaries = Capability.SUMMARIES in both
     return {
         key: side for key, side in found.items() if side.messages or (summaries and side.summary)
     }

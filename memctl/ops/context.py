@@ -7,19 +7,19 @@ marked ``compressed``, one without it for all (``agent/_react_agent.py``).
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncGenerator, Callable
+from contextlib import aclosing
 from dataclasses import dataclass
 
 from memctl import codec
 from memctl.errors import NotFound, UsageError
-from memctl.model import Entry, MemoryInfo, MemoryKey
+from memctl.model import MemoryInfo, MemoryKey, StoredMessage
 from memctl.ops.compress.history import PER_MESSAGE
 from memctl.ops.compress.transcript import said
 from memctl.ops.doctor.messages import look
 from memctl.ops.known_marks import COMPRESSED
 from memctl.selection import Selection
 from memctl.store import Store
-from memctl.streams import closing
 
 SHARED_KINDS = frozenset({"sqlite", "postgresql", "mysql"})
 """Where AgentScope reads a session whoever its users are (``_sqlalchemy_memory.py``)."""
@@ -36,7 +36,7 @@ class Part:
     cannot load, has none.  ``summary`` tells that it stands for what was compressed.
     """
 
-    entry: Entry
+    entry: StoredMessage
     tokens: int
     fault: str = ""
     summary: bool = False
@@ -50,11 +50,11 @@ async def find(store: Store, where: Selection) -> MemoryInfo:
         UsageError: there are several.
         MemctlError: as ``Store.memories``.
     """
-    if store.ambiguous and where.users and where.sessions:
+    if store.features.ambiguous_names and where.users and where.sessions:
         pairs = [(user, session) for user in where.users for session in where.sessions]
-        store.expect([MemoryKey(*pair) for pair in pairs])
+        store.resolve_names([MemoryKey(*pair) for pair in pairs])
     found: list[MemoryInfo] = []
-    async with closing(store.memories(where)) as infos:
+    async with aclosing(store.list_memories(where)) as infos:
         async for info in infos:
             found.append(info)
             if len(found) > _NAMED:
@@ -83,13 +83,13 @@ async def sharers(store: Store, key: MemoryKey) -> list[str]:
     """
     if store.kind not in SHARED_KINDS:
         return []
-    async with closing(store.headers(Selection(sessions=frozenset({key.session})))) as memories:
+    async with aclosing(store.headers(Selection(sessions=frozenset({key.session})))) as memories:
         return [memory.key.user async for memory in memories if memory.key.user != key.user]
 
 
 async def parts(
     store: Store, key: MemoryKey, count: Callable[[str], int], *, everything: bool
-) -> AsyncIterator[Part]:
+) -> AsyncGenerator[Part]:
     """The context of a memory, message after message; ``count`` counts the tokens of a text.
 
     With ``everything``, that of an agent without compression.
@@ -98,24 +98,24 @@ async def parts(
         MemctlError: as ``Store.read``.
     """
     where = Selection(keys=frozenset({key}))
-    async with closing(store.headers(where)) as memories:
+    async with aclosing(store.headers(where)) as memories:
         async for memory in memories:
             if memory.summary:
                 yield _summary(memory.summary, count)
     if not everything:
         where = Selection(keys=where.keys, exclude_marks=frozenset({COMPRESSED}))
-    async with closing(store.read(where)) as pages:
+    async with aclosing(store.read(where)) as pages:
         async for page in pages:
-            for entry in page.entries:
+            for entry in page.messages:
                 yield _part(entry, count)
 
 
 def _summary(text: str, count: Callable[[str], int]) -> Part:
     message = codec.dumps({"name": "user", "role": "user", "content": text})
-    return Part(Entry("", message), count(text), summary=True)
+    return Part(StoredMessage("", message), count(text), summary=True)
 
 
-def _part(entry: Entry, count: Callable[[str], int]) -> Part:
+def _part(entry: StoredMessage, count: Callable[[str], int]) -> Part:
     fault = look(entry.message).fault
     if fault:
         return Part(entry, 0, fault)

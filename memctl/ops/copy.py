@@ -8,12 +8,14 @@ resumed by running it again, and one that finds nothing new reads no message.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
 from dataclasses import dataclass, replace
 from typing import Protocol
 
+from memctl.concurrency import together
 from memctl.errors import Failure, Interrupted, UsageError
-from memctl.model import Memory, MemoryKey, OnConflict, Page, Tally, WriteMode
+from memctl.model import Memory, MemoryKey, OnConflict, Page, WriteMode, WriteResult
 from memctl.ops import pipeline
 from memctl.ops.beginning import NOTHING, Beginning
 from memctl.ops.fingerprint import Fingerprint, Form, fingerprints
@@ -23,8 +25,7 @@ from memctl.ops.report import CopyReport, Progress, Silent, Total
 from memctl.ops.sides import Sides
 from memctl.ops.stop import Stop
 from memctl.selection import Selection
-from memctl.store import Capability, Store
-from memctl.streams import closing, together
+from memctl.store import Store
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,7 +100,7 @@ class Recorder(Protocol):
             Unavailable: there is no room to write that down.
         """
 
-    async def replaces(self, pages: AsyncIterator[Page]) -> None:
+    async def replaces(self, pages: AsyncGenerator[Page]) -> None:
         """These memories are replaced by others.
 
         Raises:
@@ -172,7 +173,7 @@ class _Copy:
 
     async def _held(self, where: Selection, form: Form) -> dict[MemoryKey, Fingerprint]:
         """What the target holds, in brief."""
-        read = self._target.outlines if form is Form.OUTLINE else self._target.read
+        read = self._target.outline if form is Form.OUTLINE else self._target.read
         found = await fingerprints(read(where), form, mark_order=self._sides.mark_order)
         if self._recorder is not None:
             self._summarised.update(key for key, one in found.items() if one.summary)
@@ -186,14 +187,14 @@ class _Copy:
         """
         where = self._where
         around = Selection(where.users, where.sessions)
-        brief = self._source.brief and self._target.brief
+        brief = self._source.features.cheap_outline and self._target.features.cheap_outline
         if brief and not await self._target.is_empty():
             return await together(self._outlined(where), self._held(around, Form.OUTLINE))
         held = await self._held(around, Form.OUTLINE)
         return await self._outlined(where) if held else {}, held
 
     async def _outlined(self, where: Selection) -> _Found:
-        outlines = self._source.outlines(where)
+        outlines = self._source.outline(where)
         return await fingerprints(outlines, Form.OUTLINE, mark_order=self._sides.mark_order)
 
     def _changed(self, found: _Found, held: _Found) -> frozenset[MemoryKey]:
@@ -216,21 +217,21 @@ class _Copy:
 
     # Reading
 
-    def _read(self, where: Selection) -> AsyncIterator[Page]:
+    def _read(self, where: Selection) -> AsyncGenerator[Page]:
         pages = self._source.read(where)
-        if self._options.lossy and Capability.REPEATED_IDS not in self._target.capabilities:
+        if self._options.lossy and not self._target.features.duplicate_ids:
             return without_repeats(pages, self._report.uneven)
         return pages
 
-    async def _counted(self, pages: AsyncIterator[Page]) -> AsyncIterator[Page]:
+    async def _counted(self, pages: AsyncGenerator[Page]) -> AsyncGenerator[Page]:
         """The pages, until a stop is asked for: then to the end of the memory."""
-        async with closing(pages):
+        async with aclosing(pages):
             async for page in pages:
                 if self._stop.asked and page.offset == 0:
                     return
-                key, messages = page.memory.key, len(page.entries)
+                key, messages = page.memory.key, len(page.messages)
                 self._selected[key] = self._selected.get(key, 0) + messages
-                size = sum([len(entry.message) for entry in page.entries])
+                size = sum([len(entry.message) for entry in page.messages])
                 self._report.largest = max(self._report.largest, size)
                 self._progress.advance(memories=int(page.last), messages=messages, size=size)
                 yield page
@@ -239,11 +240,11 @@ class _Copy:
     # What the target lacks
 
     async def _missing(
-        self, pages: AsyncIterator[Page], held: dict[MemoryKey, Fingerprint], form: Form
-    ) -> AsyncIterator[Page]:
+        self, pages: AsyncGenerator[Page], held: dict[MemoryKey, Fingerprint], form: Form
+    ) -> AsyncGenerator[Page]:
         """Of every memory what the target lacks; what it holds otherwise becomes a suspect."""
         beginning: Beginning | None = None
-        async with closing(pages):
+        async with aclosing(pages):
             async for page in pages:
                 memory, last = page.memory, page.last
                 if page.offset == 0:
@@ -268,9 +269,9 @@ class _Copy:
 
     def _is_something(self, page: Page) -> bool:
         """Whether there is anything to write: some stores hold no memory without messages."""
-        if page.entries or page.offset or page.memory.summary:
+        if page.messages or page.offset or page.memory.summary:
             return True
-        return Capability.EMPTY in self._target.capabilities
+        return self._target.features.empty
 
     def _left(self, key: MemoryKey, digest: bytes) -> None:
         """Notes what the target holds now."""
@@ -303,30 +304,30 @@ class _Copy:
 
     # Writing
 
-    async def _write(self, pages: AsyncIterator[Page], mode: WriteMode = WriteMode.ADD) -> None:
+    async def _write(self, pages: AsyncGenerator[Page], mode: WriteMode = WriteMode.ADD) -> None:
         """Writes, and ends well at a memory's end when a stop is asked for.
 
         Where all that is written becomes durable together there is no such end: then the stop is a
         cancellation.
         """
         written = pipeline.write(self._target, self._track(pages), mode, self._options.jobs)
-        with self._stop.heeded(when=not self._target.at_once):
-            async with closing(written) as tallies:
+        with self._stop.heeded(when=not self._target.features.commits_at_end):
+            async with aclosing(written) as tallies:
                 async for tally in tallies:
                     self._count(tally)
 
-    async def _track(self, pages: AsyncIterator[Page]) -> AsyncIterator[Page]:
+    async def _track(self, pages: AsyncGenerator[Page]) -> AsyncGenerator[Page]:
         """Counts the messages of each memory that is being written."""
-        async with closing(pages):
+        async with aclosing(pages):
             async for page in pages:
                 key = page.memory.key
-                self._passed[key] = self._passed.get(key, 0) + len(page.entries)
+                self._passed[key] = self._passed.get(key, 0) + len(page.messages)
                 if self._recorder is not None:
                     self._recorder.adds(page, summary=key not in self._summarised)
                 yield page
                 del page
 
-    def _count(self, tally: Tally) -> None:
+    def _count(self, tally: WriteResult) -> None:
         report = self._report
         messages = self._passed.pop(tally.key, 0)
         self._settle(tally.key)
@@ -371,21 +372,21 @@ class _Copy:
 
     async def _unknown(
         self, keys: frozenset[MemoryKey], held: dict[MemoryKey, Fingerprint]
-    ) -> AsyncIterator[Page]:
+    ) -> AsyncGenerator[Page]:
         """Messages whose ids the target lacks, to go behind what it holds."""
-        async with closing(self._target.outlines(Selection(keys=keys))) as pages:
+        async with aclosing(self._target.outline(Selection(keys=keys))) as pages:
             known = {
-                id_digest(page.memory.key, entry) async for page in pages for entry in page.entries
+                id_digest(page.memory.key, entry) async for page in pages for entry in page.messages
             }
         offset = 0
-        async with closing(self._read(self._where.only(keys))) as pages:
+        async with aclosing(self._read(self._where.only(keys))) as pages:
             async for page in pages:
                 key = page.memory.key
                 there = held[key]
                 if page.offset == 0:
                     offset = there.messages
-                entries = [entry for entry in page.entries if id_digest(key, entry) not in known]
-                self._report.messages.skipped += len(page.entries) - len(entries)
+                entries = [entry for entry in page.messages if id_digest(key, entry) not in known]
+                self._report.messages.skipped += len(page.messages) - len(entries)
                 # A summary that the target has is part of what it holds, and stays.
                 adds = page.memory.summary and not there.summary
                 memory = page.memory if adds else replace(page.memory, summary=None)

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-from memctl.model import Change, Edit, Entry, Memory, MemoryKey, Page
+from memctl.model import Change, Edit, Memory, MemoryKey, Page, StoredMessage
 from memctl.ops.chosen import chosen, sees_all
 from memctl.ops.tools import Calls, OtherHalves, tool_blocks, tool_ids
 from memctl.selection import Selection
 from memctl.store import Store
-from memctl.streams import closing
 
 
 class Pairs(StrEnum):
@@ -34,14 +34,14 @@ class Parted:
 
 async def deletions(
     store: Store, where: Selection, pairs: Pairs = Pairs.PART, parted: Parted | None = None
-) -> AsyncIterator[Edit]:
+) -> AsyncGenerator[Edit]:
     """Edits that take away the selected messages.
 
     Raises:
         MemctlError: as ``Store.read``.
     """
     if pairs is Pairs.PART:
-        async with closing(_removals(store, where, parted or Parted())) as edits:
+        async with aclosing(_removals(store, where, parted or Parted())) as edits:
             async for edit in edits:
                 yield edit
         return
@@ -51,25 +51,25 @@ async def deletions(
         if ids:
             selections.append(Selection(keys=frozenset({key}), ids=frozenset(ids)))
     for selection in selections:
-        async with closing(_removals(store, selection, Parted())) as edits:
+        async with aclosing(_removals(store, selection, Parted())) as edits:
             async for edit in edits:
                 yield edit
 
 
-async def _removals(store: Store, where: Selection, parted: Parted) -> AsyncIterator[Edit]:
+async def _removals(store: Store, where: Selection, parted: Parted) -> AsyncGenerator[Edit]:
     every, some = Calls(), Calls()
 
     def see(page: Page) -> None:
         if page.offset == 0:
             every.clear()
-        every.add(page.entries)
+        every.add(page.messages)
 
     seen = sees_all(store, where)
-    async with closing(chosen(store, where, see)) as pages:
+    async with aclosing(chosen(store, where, see)) as pages:
         async for page in pages:
             if page.offset == 0:
                 some.clear()
-            some.add(page.entries)
+            some.add(page.messages)
             if page.last and (single := some.single()):
                 if seen:
                     parted.number += len(single.keys() - every.single().keys())
@@ -81,10 +81,10 @@ async def _removals(store: Store, where: Selection, parted: Parted) -> AsyncIter
 
 def removal(page: Page) -> Edit:
     """The edit that takes away the messages of a page; nothing else of the memory changes."""
-    after = page.after or [None] * len(page.entries)
+    after = page.anchors or [None] * len(page.messages)
     changes = [
-        Change(entry.id, entry.marks, None, entry.message, behind, entry.index)
-        for entry, behind in zip(page.entries, after, strict=True)
+        Change(entry.id, entry.marks, None, entry.message, behind, entry.position)
+        for entry, behind in zip(page.messages, after, strict=True)
     ]
     memory = page.memory
     kept = Memory(memory.key, None, memory.ttl, memory.place)
@@ -104,8 +104,8 @@ async def count_parted(store: Store, parted: Parted) -> int:
         return parted.number
     there: set[tuple[MemoryKey, str]] = set()
     others = OtherHalves(half for halves in unsure.values() for half in halves.items())
-    found = store.search(Selection(keys=frozenset(unsure)), others)
-    async with closing(found) as entries:
+    found = store.find_messages(Selection(keys=frozenset(unsure)), others)
+    async with aclosing(found) as entries:
         async for key, entry in entries:
             halves = unsure[key]
             for kind, id in tool_blocks(entry.message):
@@ -120,13 +120,13 @@ async def _paired(store: Store, where: Selection, pairs: Pairs) -> dict[MemoryKe
     if not keys:
         return {}
     selected: dict[MemoryKey, set[str]] = {key: set() for key in keys}
-    async with closing(chosen(store, where.only(keys))) as pages:
+    async with aclosing(chosen(store, where.only(keys))) as pages:
         async for page in pages:
-            selected[page.memory.key].update(entry.id for entry in page.entries)
+            selected[page.memory.key].update(entry.id for entry in page.messages)
     groups: dict[MemoryKey, Groups] = {key: Groups() for key in keys}
-    async with closing(store.read(Selection(keys=keys))) as pages:
+    async with aclosing(store.read(Selection(keys=keys))) as pages:
         async for page in pages:
-            for entry in page.entries:
+            for entry in page.messages:
                 groups[page.memory.key].add(entry)
     return {key: groups[key].settle(selected[key], pairs) for key in keys}
 
@@ -135,11 +135,11 @@ async def _parting(store: Store, where: Selection) -> frozenset[MemoryKey]:
     """The memories of which calls are selected without their result, or the reverse."""
     keys = set()
     calls = Calls()
-    async with closing(chosen(store, where)) as pages:
+    async with aclosing(chosen(store, where)) as pages:
         async for page in pages:
             if page.offset == 0:
                 calls.clear()
-            calls.add(page.entries)
+            calls.add(page.messages)
             if page.last and calls.single():
                 keys.add(page.memory.key)
     return frozenset(keys)
@@ -152,7 +152,7 @@ class Groups:
         self._group: dict[str, str] = {}
         self._of_call: dict[str, str] = {}
 
-    def add(self, entry: Entry) -> None:
+    def add(self, entry: StoredMessage) -> None:
         """Takes the next message."""
         for id in tool_ids(entry):
             first = self._of_call.setdefault(id, entry.id)

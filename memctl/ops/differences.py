@@ -7,7 +7,8 @@ when it grows.
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncGenerator, Iterator
+from contextlib import aclosing
 from contextlib import closing as closed
 from hashlib import blake2b
 from typing import NamedTuple
@@ -16,7 +17,6 @@ from memctl.model import MemoryKey
 from memctl.ops.fingerprint import Form, content, encode_marks
 from memctl.selection import Selection
 from memctl.store import Store
-from memctl.streams import closing
 
 _SCHEMA = """
 PRAGMA journal_mode = OFF;
@@ -59,7 +59,7 @@ class Difference(NamedTuple):
 
 async def differences(
     left: Store, right: Store, where: Selection, keys: list[MemoryKey], *, mark_order: bool
-) -> AsyncIterator[Difference]:
+) -> AsyncGenerator[Difference]:
     """Every difference between the messages of some memories.
 
     Raises:
@@ -86,7 +86,7 @@ async def _note(
     *,
     mark_order: bool,
 ) -> None:
-    async with closing(store.read(where)) as pages:
+    async with aclosing(store.read(where)) as pages:
         async for page in pages:
             number = numbers[page.memory.key]
             rows = [
@@ -96,7 +96,7 @@ async def _note(
                     blake2b(content(entry, Form.VALUE), digest_size=16).digest(),
                     encode_marks(entry, mark_order=mark_order),
                 )
-                for place, entry in enumerate(page.entries, page.offset)
+                for place, entry in enumerate(page.messages, page.offset)
             ]
             database.executemany("INSERT INTO message VALUES (?, ?, ?, ?, ?, ?)", rows)
 

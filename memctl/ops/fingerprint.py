@@ -8,16 +8,15 @@ from __future__ import annotations
 
 import time
 from array import array
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncGenerator, Mapping
+from contextlib import aclosing
 from dataclasses import dataclass
 from enum import Enum
 from hashlib import sha256
 
 from memctl import codec
 from memctl.errors import BadData
-from memctl.model import Entry, Memory, MemoryKey, Page
-from memctl.store import PAGE_BYTES
-from memctl.streams import closing
+from memctl.model import PAGE_BYTES, Memory, MemoryKey, Page, StoredMessage
 
 DIGEST_BYTES = 16
 
@@ -64,7 +63,7 @@ class Hasher:
         self._contents = sha256()
         self._content_lengths = sha256()
 
-    def add(self, entries: list[Entry]) -> None:
+    def add(self, entries: list[StoredMessage]) -> None:
         """Takes the next messages in.
 
         Raises:
@@ -85,7 +84,7 @@ class Hasher:
             self._add_contents(entries)
         self.messages += len(entries)
 
-    def _add_contents(self, entries: list[Entry]) -> None:
+    def _add_contents(self, entries: list[StoredMessage]) -> None:
         if self._form is Form.TEXT:
             contents = [entry.message for entry in entries]
         else:
@@ -108,16 +107,16 @@ class Hasher:
         return sha256(whole).digest()[:DIGEST_BYTES]
 
 
-def _in_order(entry: Entry, *, mark_order: bool) -> list[str]:
+def _in_order(entry: StoredMessage, *, mark_order: bool) -> list[str]:
     return list(dict.fromkeys(entry.marks)) if mark_order else sorted(set(entry.marks))
 
 
-def encode_marks(entry: Entry, *, mark_order: bool) -> bytes:
+def encode_marks(entry: StoredMessage, *, mark_order: bool) -> bytes:
     """The marks of a message as comparable bytes."""
     return "\0".join(_in_order(entry, mark_order=mark_order)).encode("utf-8", "surrogatepass")
 
 
-def content(entry: Entry, form: Form) -> bytes:
+def content(entry: StoredMessage, form: Form) -> bytes:
     """The message as comparable bytes.
 
     Raises:
@@ -141,7 +140,7 @@ def summary_digest(memory: Memory) -> bytes | None:
 
 
 async def fingerprints(
-    pages: AsyncIterator[Page],
+    pages: AsyncGenerator[Page],
     form: Form,
     *,
     mark_order: bool,
@@ -158,12 +157,12 @@ async def fingerprints(
     asked = beginnings or {}
     hasher = Hasher(form, mark_order=mark_order)
     beginning: bytes | None = None
-    async with closing(pages):
+    async with aclosing(pages):
         async for page in pages:
             memory = page.memory
             if page.offset == 0:
                 hasher, beginning = Hasher(form, mark_order=mark_order), None
-            entries = page.entries
+            entries = page.messages
             left = asked.get(memory.key, -1) - hasher.messages
             if 0 <= left <= len(entries):
                 hasher.add(entries[:left])

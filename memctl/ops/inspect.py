@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from contextlib import aclosing
 from dataclasses import dataclass, field
 from enum import StrEnum
 
 from memctl import codec
 from memctl.model import MemoryInfo
 from memctl.selection import Selection
-from memctl.store import Capability, Store
-from memctl.streams import closing
+from memctl.store import Store
 
 
 class Sort(StrEnum):
@@ -70,9 +70,9 @@ async def inspect(store: Store, where: Selection, sort: Sort) -> Catalogue:
     Raises:
         MemctlError: as ``Store.memories``.
     """
-    async with closing(store.memories(where)) as found:
+    async with aclosing(store.list_memories(where)) as found:
         memories = [info async for info in found]
-    totals = Totals(summaries=0 if Capability.SUMMARIES in store.capabilities else None)
+    totals = Totals(summaries=0 if store.features.summaries else None)
     for info in memories:
         _add(totals, info)
     totals.users = len({info.key.user for info in memories})
@@ -111,10 +111,10 @@ async def group(store: Store, where: Selection, by: GroupBy) -> list[Group]:
         MemctlError: as ``Store.read``.
     """
     groups: dict[str, Group] = {}
-    async with closing(store.read(where)) as pages:
+    async with aclosing(store.read(where)) as pages:
         async for page in pages:
             seen: set[str] = set()
-            for entry in page.entries:
+            for entry in page.messages:
                 for name in _names(by, page.memory.key.user, entry.message, entry.marks):
                     found = groups.setdefault(name, Group(name))
                     found.messages += 1

@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
 
 from memctl.errors import Loss, UsageError
 from memctl.model import Memory, MemoryKey
 from memctl.selection import Selection
-from memctl.store import Capability, Store
-from memctl.streams import closing
+from memctl.store import Store
 
 _LOSSES = {
-    Capability.SUMMARIES: (
+    "summaries": (
         "a summary",
         "give summaries a place with ?state=FOLDER (or ?state=redis), or let them go with --lossy",
     ),
-    Capability.TTL: ("an expiry", "let it go with --lossy"),
-    Capability.REPEATED_IDS: ("a message id that occurs twice", "keep the first with --lossy"),
+    "ttl": ("an expiry", "let it go with --lossy"),
+    "duplicate_ids": ("a message id that occurs twice", "keep the first with --lossy"),
 }
 
 
@@ -29,18 +29,20 @@ async def refuse_losses(
         Loss: it would lose something, and ``lossy`` is not set.
         UsageError: several memories of one session have no names in the target.
     """
-    if target.single:
+    if target.features.single_session:
         await _refuse_several(source, target, where)
-    lacking = source.capabilities & ~target.capabilities
-    if not lacking & (
-        Capability.PARTS | Capability.REPEATED_IDS | Capability.SUMMARIES | Capability.TTL
-    ):
+    lacking = {
+        name
+        for name in ("parts", *_LOSSES)
+        if getattr(source.features, name) and not getattr(target.features, name)
+    }
+    if not lacking:
         return []
-    first: dict[Capability, MemoryKey] = {}
-    counts: dict[Capability, int] = {}
-    async with closing(_headers(source, where, lacking)) as found:
+    first: dict[str, MemoryKey] = {}
+    counts: dict[str, int] = {}
+    async with aclosing(_headers(source, where, lacking)) as found:
         async for memory, repeated in found:
-            if memory.key.part and Capability.PARTS in lacking:
+            if memory.key.part and "parts" in lacking:
                 raise UsageError(
                     f"the session {memory.key.session!r} holds several memories, such as "
                     f"{memory.key.part!r}, and {target.label} has a place for one",
@@ -62,7 +64,7 @@ async def refuse_losses(
 
 async def _refuse_several(source: Store, target: Store, where: Selection) -> None:
     sessions = set()
-    async with closing(source.headers(where)) as memories:
+    async with aclosing(source.headers(where)) as memories:
         async for memory in memories:
             sessions.add(memory.key[:2])
             if len(sessions) > 1:
@@ -73,24 +75,24 @@ async def _refuse_several(source: Store, target: Store, where: Selection) -> Non
 
 
 async def _headers(
-    source: Store, where: Selection, lacking: Capability
-) -> AsyncIterator[tuple[Memory, int]]:
-    if Capability.REPEATED_IDS in lacking:
-        async with closing(source.repeats(where)) as found:
+    source: Store, where: Selection, lacking: set[str]
+) -> AsyncGenerator[tuple[Memory, int]]:
+    if "duplicate_ids" in lacking:
+        async with aclosing(source.duplicates(where)) as found:
             async for memory, repeated in found:
                 yield memory, repeated
         return
-    async with closing(source.headers(where)) as memories:
+    async with aclosing(source.headers(where)) as memories:
         async for memory in memories:
             yield memory, 0
 
 
-def _of(memory: Memory, repeated: int) -> list[Capability]:
+def _of(memory: Memory, repeated: int) -> list[str]:
     losses = []
     if memory.summary:
-        losses.append(Capability.SUMMARIES)
+        losses.append("summaries")
     if memory.ttl is not None:
-        losses.append(Capability.TTL)
+        losses.append("ttl")
     if repeated:
-        losses.append(Capability.REPEATED_IDS)
+        losses.append("duplicate_ids")
     return losses

@@ -7,14 +7,14 @@ new one takes the place of the old where that is.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
 from dataclasses import dataclass, replace
 
 from memctl.model import Change, Edit, Memory, Page
 from memctl.ops.chosen import scope
 from memctl.selection import Selection
 from memctl.store import Store
-from memctl.streams import closing
 
 Marks = tuple[str, ...]
 
@@ -36,17 +36,17 @@ class Remark:
         return (*left, self.new)
 
 
-async def remarks(store: Store, where: Selection, remark: Remark) -> AsyncIterator[Edit]:
+async def remarks(store: Store, where: Selection, remark: Remark) -> AsyncGenerator[Edit]:
     """Edits that change the marks of the selected messages.
 
     Raises:
         MemctlError: as ``Store.read``.
     """
-    async with closing(_selected(store, where, remark)) as pages:
+    async with aclosing(_selected(store, where, remark)) as pages:
         async for page in pages:
             changes = [
                 Change(entry.id, entry.marks, new)
-                for entry in page.entries
+                for entry in page.messages
                 if (new := remark(entry.marks)) != entry.marks
             ]
             memory = page.memory
@@ -54,13 +54,13 @@ async def remarks(store: Store, where: Selection, remark: Remark) -> AsyncIterat
             yield Edit(kept, changes, page.offset, page.last)
 
 
-def _selected(store: Store, where: Selection, remark: Remark) -> AsyncIterator[Page]:
+def _selected(store: Store, where: Selection, remark: Remark) -> AsyncGenerator[Page]:
     """The selected messages, or as many of them as the old mark is on."""
     if where.spare is not None:
-        return where.apply(store.outlines(scope(where)))
+        return where.apply(store.outline(scope(where)))
     if remark.old is not None and not where.marks and where.last is None:
         return store.read(replace(where, marks=frozenset({remark.old})))
     if where.looks_inside or where.marks or where.ids:
         return store.read(where)
     # Where ids and marks tell, messages need not be read.
-    return where.apply(store.outlines(scope(where)))
+    return where.apply(store.outline(scope(where)))

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from contextlib import aclosing
+
 from memctl.selection import Selection
 from memctl.store import Store
-from memctl.streams import closing
 
 
 async def introduce(known: Store, unsure: Store, where: Selection) -> None:
@@ -13,7 +14,7 @@ async def introduce(known: Store, unsure: Store, where: Selection) -> None:
     Raises:
         MemctlError: as ``Store.headers``.
     """
-    if not unsure.ambiguous:
+    if not unsure.features.ambiguous_names:
         return
-    async with closing(known.headers(where)) as memories:
-        unsure.expect([memory.key async for memory in memories])
+    async with aclosing(known.headers(where)) as memories:
+        unsure.resolve_names([memory.key async for memory in memories])

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import AsyncIterator
-from contextlib import suppress
+from collections.abc import AsyncGenerator
+from contextlib import aclosing, suppress
 from typing import cast
 from zlib import crc32
 
-from memctl.model import Page, Tally, WriteMode
-from memctl.store import PAGE_BYTES, PAGE_ENTRIES, Capability, Store
-from memctl.streams import closing
+from memctl.model import PAGE_BYTES, PAGE_ENTRIES, Page, WriteMode, WriteResult
+from memctl.store import Store
 
 _END = object()
 _ROOM = 2 * PAGE_BYTES
@@ -19,8 +18,8 @@ _ROOM = 2 * PAGE_BYTES
 
 
 async def write(
-    target: Store, pages: AsyncIterator[Page], mode: WriteMode, jobs: int = 1
-) -> AsyncIterator[Tally]:
+    target: Store, pages: AsyncGenerator[Page], mode: WriteMode, jobs: int = 1
+) -> AsyncGenerator[WriteResult]:
     """Writes the pages while the next ones are read.
 
     With ``jobs`` above one, and a target to which that is of use, memories are dealt to several
@@ -29,7 +28,7 @@ async def write(
     Raises:
         MemctlError: of the source or the target; what was tallied is durable.
     """
-    writers = jobs if Capability.PARALLEL in target.capabilities else 1
+    writers = jobs if target.features.parallel else 1
     parcels = [_Parcels() for _ in range(writers)]
     tallies = _Queue()
     tasks = [asyncio.create_task(_pump(pages, parcels))]
@@ -37,7 +36,7 @@ async def write(
     try:
         for _ in parcels:
             async for tally in tallies.items():
-                yield cast("Tally", tally)
+                yield cast("WriteResult", tally)
     finally:
         for task in tasks:
             task.cancel()
@@ -79,7 +78,7 @@ class _Queue:
             self._changed.notify_all()
             return item
 
-    async def items(self) -> AsyncIterator[object]:
+    async def items(self) -> AsyncGenerator[object]:
         held = [await self._get()]
         while held[0] is not _END:
             if isinstance(held[0], Exception):
@@ -87,7 +86,7 @@ class _Queue:
             yield held.pop()  # not kept here while it is used: it may be large
             held.append(await self._get())
 
-    async def pages(self) -> AsyncIterator[Page]:
+    async def pages(self) -> AsyncGenerator[Page]:
         """The pages of the parcels that were put."""
         items = self.items()
         parcel: list[Page] = []
@@ -116,8 +115,8 @@ class _Parcels:
     async def add(self, page: Page) -> None:
         """Sends a page, now or with those that follow."""
         self._pages.append(page)
-        self._messages += len(page.entries)
-        self._size += sum([len(entry.message) for entry in page.entries])
+        self._messages += len(page.messages)
+        self._size += sum([len(entry.message) for entry in page.messages])
         enough = self._size >= PAGE_BYTES // 2 or self._messages >= PAGE_ENTRIES
         if enough or self.queue.empty or len(self._pages) >= PAGE_ENTRIES:
             await self.send()
@@ -130,10 +129,10 @@ class _Parcels:
             await self.queue.put(pages, size)
 
 
-async def _pump(pages: AsyncIterator[Page], parcels: list[_Parcels]) -> None:
+async def _pump(pages: AsyncGenerator[Page], parcels: list[_Parcels]) -> None:
     end: object = _END
     try:
-        async with closing(pages):
+        async with aclosing(pages):
             async for page in pages:
                 session = page.memory.key.session.encode("utf-8", "surrogatepass")
                 await parcels[crc32(session) % len(parcels)].add(page)
@@ -149,7 +148,7 @@ async def _pump(pages: AsyncIterator[Page], parcels: list[_Parcels]) -> None:
 async def _work(target: Store, queue: _Queue, mode: WriteMode, tallies: _Queue) -> None:
     end: object = _END
     try:
-        async with closing(target.write(queue.pages(), mode)) as written:
+        async with aclosing(target.write(queue.pages(), mode)) as written:
             async for tally in written:
                 await tallies.put(tally)
     except Exception as error:  # noqa: BLE001 - raised again by the caller of write

@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import os
 import tempfile
-from collections.abc import AsyncIterator, Iterable, Iterator
+from collections.abc import AsyncGenerator, Iterable, Iterator
+from contextlib import aclosing
 from itertools import islice, zip_longest
 from typing import BinaryIO, NamedTuple
 
 from memctl import codec
 from memctl.errors import Unavailable
-from memctl.model import Entry, Memory, MemoryKey
+from memctl.model import Memory, MemoryKey, StoredMessage
 from memctl.ops import excerpts
 from memctl.ops.differences import Difference
 from memctl.selection import Selection
 from memctl.store import Store
-from memctl.streams import closing
 
 TOGETHER = 500
 """Differences that are looked up in one pass over each store."""
@@ -49,18 +49,18 @@ class _Side:
         if wanted:
             keys, ids = zip(*wanted, strict=True)
             where = Selection(keys=frozenset(keys), ids=frozenset(ids))
-            async with closing(store.read(where)) as pages:
+            async with aclosing(store.read(where)) as pages:
                 async for page in pages:
-                    for entry in page.entries:
+                    for entry in page.messages:
                         if (page.memory.key, entry.id) in wanted:
                             self._keep(page.memory.key, entry)
         beside = frozenset(one.key for one in found if one.code in _BESIDE)
         if beside:
-            async with closing(store.headers(Selection(keys=beside))) as memories:
+            async with aclosing(store.headers(Selection(keys=beside))) as memories:
                 async for memory in memories:
                     self.headers[memory.key] = memory
 
-    def _keep(self, key: MemoryKey, entry: Entry) -> None:
+    def _keep(self, key: MemoryKey, entry: StoredMessage) -> None:
         text = entry.message
         if len(text) > excerpts.LARGEST:
             text = codec.canonical(text)  # by value, as it is compared
@@ -88,7 +88,7 @@ class _Side:
 
 async def with_lines(
     left: Store, right: Store, found: Iterable[Difference]
-) -> AsyncIterator[tuple[Difference, list[str]]]:
+) -> AsyncGenerator[tuple[Difference, list[str]]]:
     """Each difference with its lines, as ``memctl.ops.excerpts`` has them.
 
     Raises:

@@ -6,7 +6,7 @@ import time
 from dataclasses import dataclass
 
 from memctl.ops.fingerprint import Fingerprint
-from memctl.store import Capability, Store
+from memctl.store import Store
 
 SHORTEST_DRIFT = 5.0
 LONGEST_DRIFT = 300.0
@@ -30,15 +30,15 @@ class Sides:
     @classmethod
     def of(cls, source: Store, target: Store) -> Sides:
         """What these two have in common."""
-        both = source.capabilities & target.capabilities
+        here, there = source.features, target.features
         # An expiry that a URL asks for is meant to be another.
         asked = any("ttl" in store.location.options for store in (source, target))
-        expiry = Capability.TTL in both and not asked
+        expiry = here.ttl and there.ttl and not asked
         return cls(
-            Capability.MARK_ORDER in both,
-            Capability.SUMMARIES in target.capabilities,
+            here.mark_order and there.mark_order,
+            there.summaries,
             expiry,
-            expiry and source.ticking and target.ticking,
+            expiry and here.ttl_counts_down and there.ttl_counts_down,
         )
 
     def summaries_differ(self, source: bytes | None, target: bytes | None) -> bool:

@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 
 from memctl import codec
-from memctl.model import Entry
+from memctl.model import StoredMessage
 
 _TYPES = ("tool_use", "tool_result")
 _OTHER = dict(zip(_TYPES, reversed(_TYPES), strict=True))
@@ -42,7 +42,7 @@ def tool_blocks(text: bytes) -> Iterator[tuple[str, str]]:
                 yield block["type"], id
 
 
-def tool_ids(entry: Entry) -> list[str]:
+def tool_ids(entry: StoredMessage) -> list[str]:
     """The ids of the calls that a message makes or answers; each once."""
     return list(dict.fromkeys(id for _, id in tool_blocks(entry.message)))
 
@@ -105,7 +105,7 @@ class Calls:
     def __init__(self) -> None:
         self._seen: dict[str, frozenset[str]] = {}
 
-    def add(self, entries: list[Entry]) -> None:
+    def add(self, entries: list[StoredMessage]) -> None:
         """Takes the next messages."""
         for entry in entries:
             for kind, id in tool_blocks(entry.message):

@@ -8,19 +8,19 @@ A memory that the run did not come to, or that was taken back before, needs noth
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
+from collections.abc import AsyncGenerator, Iterable, Iterator, Sequence
+from contextlib import aclosing
 from dataclasses import replace
 from pathlib import Path
 
 from memctl.errors import Failure
 from memctl.journal.changes import read_changes
-from memctl.model import Change, Edit, Entry, Memory, MemoryKey, Page
+from memctl.model import Change, Edit, Memory, MemoryKey, Page, StoredMessage
 from memctl.ops.chosen import chosen
 from memctl.ops.delete import removal
 from memctl.ops.fingerprint import Form, Hasher, fingerprints
 from memctl.selection import Selection
 from memctl.store import Store
-from memctl.streams import closing
 
 GROUP_CHANGES = 50_000
 """About how many changes are looked at together."""
@@ -34,7 +34,7 @@ Refused = list[tuple[MemoryKey, Failure]]
 
 async def reversals(
     store: Store, parts: Sequence[Path], where: Selection, refused: Refused
-) -> AsyncIterator[Edit]:
+) -> AsyncGenerator[Edit]:
     """Edits that take back what the files of changes of a run say, as far as ``where`` goes.
 
     A memory that is in several files was done by the last one: the others had come too late.
@@ -45,7 +45,7 @@ async def reversals(
     """
     for number, path in enumerate(reversed(parts), 1):
         done: set[MemoryKey] = set()
-        async with closing(_reversals(store, path, where, refused, done)) as edits:
+        async with aclosing(_reversals(store, path, where, refused, done)) as edits:
             async for edit in edits:
                 yield edit
         if number < len(parts):
@@ -54,7 +54,7 @@ async def reversals(
 
 async def _reversals(
     store: Store, path: Path, where: Selection, refused: Refused, done: set[MemoryKey]
-) -> AsyncIterator[Edit]:
+) -> AsyncGenerator[Edit]:
     for group in _groups(path, where):
         done.update(group)
         await _look(store, group)
@@ -66,7 +66,7 @@ async def _reversals(
         if added:
             ids = frozenset(id for key in added for id in group[key].ends)
             pages = chosen(store, Selection(keys=added, ids=ids))
-            async with closing(pages):
+            async with aclosing(pages):
                 async for page in pages:
                     yield _summarised(removal(_only(page, group)), group)
         for edit in _reversed(path, keys - added):
@@ -90,9 +90,13 @@ async def as_left(
                 if edit.offset == 0:
                     left[key] = Hasher(Form.OUTLINE, mark_order=False)
                 left[key].add(
-                    [Entry(one.id, b"", one.new) for one in edit.changes if one.new is not None]
+                    [
+                        StoredMessage(one.id, b"", one.new)
+                        for one in edit.changes
+                        if one.new is not None
+                    ]
                 )
-    outlines = store.outlines(Selection(keys=keys))
+    outlines = store.outline(Selection(keys=keys))
     found = await fingerprints(outlines, Form.OUTLINE, mark_order=False)
     return frozenset(
         key for key in keys if key in found and found[key].digest == left[key].digest()
@@ -125,7 +129,7 @@ class _Case:
     def look(self, page: Page) -> None:
         """Takes what the memory holds now."""
         self.now = page.memory.summary
-        for entry in page.entries:
+        for entry in page.messages:
             if entry.id in self.ends:
                 self.there.setdefault(entry.id, []).append(entry.marks)
             if entry.id in self.anchors:
@@ -213,7 +217,7 @@ def _groups(path: Path, where: Selection) -> Iterator[dict[MemoryKey, _Case]]:
 
 
 async def _look(store: Store, group: dict[MemoryKey, _Case]) -> None:
-    async with closing(store.outlines(Selection(keys=frozenset(group)))) as pages:
+    async with aclosing(store.outline(Selection(keys=frozenset(group)))) as pages:
         async for page in pages:
             group[page.memory.key].look(page)
 
@@ -238,9 +242,9 @@ def _reverse(change: Change) -> Change:
 def _only(page: Page, group: dict[MemoryKey, _Case]) -> Page:
     """The page without messages of that id which the run did not add."""
     ends = group[page.memory.key].ends
-    after = page.after or [None] * len(page.entries)
-    kept = [pair for pair in zip(page.entries, after, strict=True) if pair[0].id in ends]
-    return replace(page, entries=[one for one, _ in kept], after=[behind for _, behind in kept])
+    after = page.anchors or [None] * len(page.messages)
+    kept = [pair for pair in zip(page.messages, after, strict=True) if pair[0].id in ends]
+    return replace(page, messages=[one for one, _ in kept], anchors=[behind for _, behind in kept])
 
 
 def _summarised(edit: Edit, group: dict[MemoryKey, _Case]) -> Edit:

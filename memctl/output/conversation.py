@@ -12,7 +12,7 @@ from rich.text import Text
 
 from memctl import codec
 from memctl.location import visible
-from memctl.model import Entry, Memory, MemoryKey
+from memctl.model import Memory, MemoryKey, StoredMessage
 from memctl.output.numbers import count, duration, size
 
 FOLDED = 120
@@ -73,7 +73,7 @@ def heading(memory: Memory) -> RenderableType:
 
 
 def message(
-    entry: Entry, number: int, *, tokens: int | None = None, fault: str = ""
+    entry: StoredMessage, number: int, *, tokens: int | None = None, fault: str = ""
 ) -> RenderableType:
     """A message: a line of who and when, then its blocks; ``tokens`` where they were counted."""
     value = codec.loads(entry.message)

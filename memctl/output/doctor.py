@@ -11,7 +11,7 @@ from rich.console import Group as Stack
 from rich.text import Text
 
 from memctl.location import visible
-from memctl.model import Fault
+from memctl.model import Finding
 from memctl.ops.doctor.check import Diagnosis
 from memctl.ops.doctor.findings import KINDS, Repair, Severity
 from memctl.output.numbers import count
@@ -23,7 +23,7 @@ _STYLES = {Severity.ERROR: "red", Severity.WARNING: "yellow", Severity.NOTICE: "
 _MARGIN = 4
 
 
-def row(fault: Fault) -> dict[str, Any]:
+def row(fault: Finding) -> dict[str, Any]:
     """A finding as programs get it."""
     kind = KINDS[fault.code]
     key = fault.key
@@ -45,14 +45,14 @@ def row(fault: Fault) -> dict[str, Any]:
     }
 
 
-def repaired_row(fault: Fault) -> dict[str, Any]:
+def repaired_row(fault: Finding) -> dict[str, Any]:
     """What was repaired as programs get it; of no user where the store did it as a whole."""
     found = row(fault)
     names = ("code", "user", "session", "path", "count")
     return {name: found[name] for name in names if name in found}
 
 
-def repaired(faults: list[Fault], run: str | None, *, dry_run: bool) -> RenderableType:
+def repaired(faults: list[Finding], run: str | None, *, dry_run: bool) -> RenderableType:
     """What was repaired, a line a kind, and how it is taken back."""
     done = "would be repaired" if dry_run else "repaired"
     if not faults:
@@ -109,7 +109,7 @@ def _head(label: str, found: Diagnosis) -> Text:
     return text
 
 
-def _kind(code: str, faults: list[Fault]) -> Iterable[RenderableType]:
+def _kind(code: str, faults: list[Finding]) -> Iterable[RenderableType]:
     kind = KINDS[code]
     title = Text.assemble(
         (kind.severity.value, f"bold {_STYLES[kind.severity]}"),
@@ -128,7 +128,7 @@ def _kind(code: str, faults: list[Fault]) -> Iterable[RenderableType]:
         yield _Indented(Text.assemble((f"{name}  ", "dim"), said))
 
 
-def _memory(fault: Fault) -> Text:
+def _memory(fault: Finding) -> Text:
     where = visible(str(fault.key)) if fault.key else "the store"
     text = Text.assemble((where, "cyan"), f"  {fault.count:,}")
     if fault.examples:

@@ -12,7 +12,7 @@ from typing import Any
 
 from memctl import codec
 from memctl.location import visible
-from memctl.model import Entry, Memory
+from memctl.model import Memory, StoredMessage
 from memctl.output.conversation import blocks, media
 from memctl.output.markdown_text import escaped, harmless
 
@@ -36,7 +36,7 @@ def heading(memory: Memory) -> Iterator[str]:
         yield from _quoted(memory.summary)
 
 
-def message(entry: Entry) -> Iterator[str]:
+def message(entry: StoredMessage) -> Iterator[str]:
     """A message: a heading of who and when, then its blocks, tools folded away.
 
     Its text is a quotation, out of which no markup of its own can reach.

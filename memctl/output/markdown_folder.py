@@ -16,12 +16,12 @@ from urllib.parse import quote
 
 from memctl import codec
 from memctl.errors import UsageError
-from memctl.model import Entry, Memory, MemoryKey, Page
+from memctl.model import Memory, MemoryKey, Page, StoredMessage
 from memctl.ops.fingerprint import Fingerprint, Form, Hasher, summary_digest
 from memctl.output import markdown
 from memctl.output.markdown_names import ENDING, file_name
 from memctl.output.numbers import count
-from memctl.stores._files import AtomicFile, sync_folder, system_errors
+from memctl.stores.files import AtomicFile, sync_folder, system_errors
 
 LAYOUT = 1
 """Of the files: those of another one are written anew."""
@@ -234,13 +234,13 @@ class MemoryFile:
         Raises:
             MemctlError: the system refuses.
         """
-        for entry in page.entries:
+        for entry in page.messages:
             for piece in markdown.message(entry):
                 self._write(piece)
-        if page.entries:
-            self._first = self._first or _time(page.entries[0])
-            self._last = _time(page.entries[-1])
-        self._hasher.add(page.entries)
+        if page.messages:
+            self._first = self._first or _time(page.messages[0])
+            self._last = _time(page.messages[-1])
+        self._hasher.add(page.messages)
         if page.last:
             self._finish()
 
@@ -268,5 +268,5 @@ class MemoryFile:
         sync_folder(self._path.parent)
 
 
-def _time(entry: Entry) -> str:
+def _time(entry: StoredMessage) -> str:
     return codec.field(entry.message, "timestamp") or ""

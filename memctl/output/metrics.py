@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from memctl.stores._files import AtomicFile
+from memctl.stores.files import AtomicFile
 
 _MODE = 0o644
 """node_exporter is another user; nothing of a message is in it."""

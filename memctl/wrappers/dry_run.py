@@ -2,98 +2,86 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
+from dataclasses import replace
+from typing import Any
 
 from memctl.errors import NotFound, Uninitialised
-from memctl.model import Edit, MemoryInfo, MemoryKey, Page, Tally, WriteMode
+from memctl.model import Edit, MemoryInfo, MemoryKey, Page, WriteMode, WriteResult
 from memctl.selection import Selection
-from memctl.store import Capability, Store
-from memctl.streams import closing
+from memctl.store import Features, OpenMode, Store
+from memctl.wrappers.wrapper import StoreWrapper
 
 
-class DryRun(Store):
+class DryRun(StoreWrapper):
     """Stands for a target: what is there is read, what is written is only counted.
 
     The target is opened without creating it; one that does not exist yet is read as empty.
     """
 
-    kind = "dry-run"
-    at_once = True
-
     def __init__(self, target: Store) -> None:
-        super().__init__(target.location)
-        self._target = target
+        super().__init__(target)
+        self.mode = OpenMode.READ
         self._exists = False
 
     @property
-    def capabilities(self) -> Capability:  # type: ignore[override]
-        """Those of the target."""
-        return self._target.capabilities
+    def features(self) -> Features:  # type: ignore[override]
+        """Those of the target, of which none of the reading can be relied on to be cheap."""
+        return replace(
+            self._store.features,
+            ttl_counts_down=True,
+            cheap_outline=False,
+            cheap_positions=False,
+            commits_at_end=True,
+            repairs=frozenset(),
+        )
 
-    async def open(self) -> None:
+    async def open(self, mode: OpenMode) -> None:
         try:
-            await self._target.open()
+            await super().open(mode)
             self._exists = True
         except (NotFound, Uninitialised):
             self._exists = False
 
-    async def lock(self, holder: str) -> None:
-        """Who only looks is in nobody's way."""
+    async def lock(self, owner: str) -> None:
+        """Take no lock: a dry run is in nobody's way."""
 
     async def close(self) -> None:
         if self._exists:
-            await self._target.close()
+            await super().close()
 
     async def identity(self) -> str:
-        return await self._target.identity() if self._exists else f"absent:{self.label}"
+        return await super().identity() if self._exists else f"absent:{self.label}"
 
-    @property
-    def single(self) -> bool:  # type: ignore[override]
-        """That of the target."""
-        return self._target.single
+    async def is_empty(self) -> bool:
+        return await super().is_empty() if self._exists else True
 
-    @property
-    def ambiguous(self) -> bool:  # type: ignore[override]
-        """That of the target."""
-        return self._target.ambiguous
+    def list_memories(self, where: Selection) -> AsyncGenerator[MemoryInfo]:
+        return super().list_memories(where) if self._exists else _nothing()
 
-    def expect(self, keys: Iterable[MemoryKey]) -> None:
-        self._target.expect(keys)
+    def read(self, where: Selection) -> AsyncGenerator[Page]:
+        return super().read(where) if self._exists else _nothing()
 
-    async def memories(self, where: Selection) -> AsyncIterator[MemoryInfo]:
-        if self._exists:
-            async with closing(self._target.memories(where)) as infos:
-                async for info in infos:
-                    yield info
-
-    async def read(self, where: Selection) -> AsyncIterator[Page]:
-        if self._exists:
-            async with closing(self._target.read(where)) as pages:
-                async for page in pages:
-                    yield page
-
-    async def outlines(self, where: Selection) -> AsyncIterator[Page]:
-        if self._exists:
-            async with closing(self._target.outlines(where)) as pages:
-                async for page in pages:
-                    yield page
+    def outline(self, where: Selection) -> AsyncGenerator[Page]:
+        return super().outline(where) if self._exists else _nothing()
 
     async def write(
-        self, pages: AsyncIterator[Page], mode: WriteMode = WriteMode.ADD
-    ) -> AsyncIterator[Tally]:
+        self, pages: AsyncGenerator[Page], mode: WriteMode = WriteMode.ADD
+    ) -> AsyncGenerator[WriteResult]:
         """Counts what would be written and deleted; what the target would refuse it cannot tell."""
         held: dict[MemoryKey, int] = {}
         if mode is WriteMode.REPLACE:
-            async with closing(self.memories(Selection())) as infos:
+            async with aclosing(self.list_memories(Selection())) as infos:
                 held = {info.key: info.messages async for info in infos}
         messages = 0
         async for page in pages:
-            messages = len(page.entries) + (messages if page.offset and messages else 0)
+            messages = len(page.messages) + (messages if page.offset and messages else 0)
             if page.last:
-                yield Tally(page.memory.key, messages, held.get(page.memory.key, 0))
+                yield WriteResult(page.memory.key, messages, held.get(page.memory.key, 0))
                 messages = 0
 
-    async def edit(self, edits: AsyncIterator[Edit]) -> AsyncIterator[Tally]:
+    async def edit(self, edits: AsyncGenerator[Edit]) -> AsyncGenerator[WriteResult]:
         """Counts what would be changed; whether a memory is still as it was seen it cannot tell."""
         written = deleted = 0
         async for edit in edits:
@@ -101,5 +89,11 @@ class DryRun(Store):
             written += len(edit.changes) - gone
             deleted += gone
             if edit.last:
-                yield Tally(edit.memory.key, written, deleted)
+                yield WriteResult(edit.memory.key, written, deleted)
                 written = deleted = 0
+
+
+async def _nothing() -> AsyncGenerator[Any]:
+    """Yield nothing: the target does not exist."""
+    return
+    yield

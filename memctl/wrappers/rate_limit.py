@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
 from dataclasses import dataclass
 
 from memctl.model import Page
 from memctl.selection import Selection
 from memctl.store import Store
-from memctl.streams import closing
-from memctl.wrappers.around import Around
+from memctl.wrappers.wrapper import StoreWrapper
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,20 +24,20 @@ class Rate:
     def seconds(self, page: Page) -> float:
         """How long a page may take at least."""
         if self.size is not None:
-            return sum([len(entry.message) for entry in page.entries]) / self.size
-        return len(page.entries) / (self.messages or float("inf"))
+            return sum([len(entry.message) for entry in page.messages]) / self.size
+        return len(page.messages) / (self.messages or float("inf"))
 
 
-class RateLimit(Around):
+class RateLimit(StoreWrapper):
     """Hands out the next page when the time of the one before is over."""
 
     def __init__(self, store: Store, rate: Rate) -> None:
         super().__init__(store)
         self._rate = rate
 
-    async def read(self, where: Selection) -> AsyncIterator[Page]:
+    async def read(self, where: Selection) -> AsyncGenerator[Page]:
         due = time.monotonic()
-        async with closing(super().read(where)) as pages:
+        async with aclosing(super().read(where)) as pages:
             async for page in pages:
                 await asyncio.sleep(due - time.monotonic())
                 # What was not used of the time is lost: nothing is caught up in a burst.

@@ -6,46 +6,53 @@ AgentScope's SQL and Redis memories keep no summary; with them, the session stat
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncGenerator, Iterable
+from contextlib import aclosing
 from dataclasses import replace
 
 from memctl.errors import Failure
-from memctl.model import Edit, Entry, Fault, Memory, MemoryInfo, MemoryKey, Page, Tally, WriteMode
+from memctl.model import (
+    Edit,
+    Finding,
+    Memory,
+    MemoryInfo,
+    MemoryKey,
+    Page,
+    WriteMode,
+    WriteResult,
+)
 from memctl.selection import Selection
-from memctl.store import Capability, Matches, Note, Record, Store
-from memctl.streams import closing
+from memctl.store import Features, Maintenance, Note, OpenMode, Record, Store
 from memctl.wrappers.summary_edits import SummaryEdits
+from memctl.wrappers.wrapper import StoreWrapper
 
 DEFAULT_USER = "default_user"
 
 
-class WithSummaries(Store):
+class SummaryOverlay(StoreWrapper):
     """Messages from one store, summaries from another."""
 
     kind = "with-summaries"
 
     def __init__(self, messages: Store, states: Store) -> None:
-        super().__init__(messages.location, create=messages.create)
-        self.change = messages.change
+        super().__init__(messages)
         self._messages = messages
         self._states = states
-        self.kind = messages.kind  # type: ignore[misc]
-        self.mends = messages.mends  # type: ignore[misc]
-        self.picks = messages.picks  # type: ignore[misc]
 
     @property
-    def capabilities(self) -> Capability:  # type: ignore[override]
+    def features(self) -> Features:  # type: ignore[override]
         """Those of the messages' store, and a place for summaries."""
-        return self._messages.capabilities | Capability.SUMMARIES
+        messages = self._messages.features
+        # Anchors and outlines come with the summaries that the states hold.
+        return replace(messages, summaries=True, ambiguous_names=False, cheap_outline=False)
 
-    async def open(self) -> None:
-        await self._messages.open()
+    async def open(self, mode: OpenMode) -> None:
+        await super().open(mode)
         try:
-            await self._states.open()
+            await self._states.open(mode)
         except BaseException:
             await self._messages.close()
             raise
-        self.warnings = self._messages.warnings
 
     async def lock(self, holder: str) -> None:
         await self._messages.lock(holder)
@@ -58,97 +65,84 @@ class WithSummaries(Store):
         finally:
             await self._messages.close()
 
-    async def identity(self) -> str:
-        return await self._messages.identity()
+    async def check_integrity(self, where: Selection) -> None:
+        await self._messages.check_integrity(where)
+        await self._states.check_integrity(where)
 
-    async def prove(self, where: Selection) -> None:
-        await self._messages.prove(where)
-        await self._states.prove(where)
-
-    def expect(self, keys: Iterable[MemoryKey]) -> None:
+    def resolve_names(self, keys: Iterable[MemoryKey]) -> None:
         found = list(keys)
-        self._messages.expect(found)
-        self._states.expect(found)
+        self._messages.resolve_names(found)
+        self._states.resolve_names(found)
 
-    async def memories(self, where: Selection) -> AsyncIterator[MemoryInfo]:
+    async def list_memories(self, where: Selection) -> AsyncGenerator[MemoryInfo]:
         seen: set[MemoryKey] = set()
-        async with closing(self._messages.memories(where)) as infos:
+        async with aclosing(self._messages.list_memories(where)) as infos:
             async for info in infos:
                 seen.add(info.key)
                 info.summary = bool((await self._state(info.key)).summary)
                 yield info
-        async with closing(self._without_messages(where, seen)) as memories:
+        async with aclosing(self._without_messages(where, seen)) as memories:
             async for memory in memories:
                 yield MemoryInfo(memory.key, summary=True, ttl=memory.ttl, repeated=0)
 
-    async def headers(self, where: Selection) -> AsyncIterator[Memory]:
+    async def headers(self, where: Selection) -> AsyncGenerator[Memory]:
         seen: set[MemoryKey] = set()
-        async with closing(self._messages.headers(where)) as memories:
+        async with aclosing(self._messages.headers(where)) as memories:
             async for memory in memories:
                 seen.add(memory.key)
                 yield replace(memory, summary=(await self._state(memory.key)).summary)
-        async with closing(self._without_messages(where, seen)) as memories:
+        async with aclosing(self._without_messages(where, seen)) as memories:
             async for memory in memories:
                 yield memory
 
-    async def read(self, where: Selection) -> AsyncIterator[Page]:
-        async with closing(self._summarised(self._messages.read(where), where)) as pages:
+    async def read(self, where: Selection) -> AsyncGenerator[Page]:
+        async with aclosing(self._summarised(self._messages.read(where), where)) as pages:
             async for page in pages:
                 yield page
 
-    async def pick(self, where: Selection) -> AsyncIterator[Page]:
-        async with closing(self._summarised(self._messages.pick(where), where)) as pages:
+    async def read_with_anchors(self, where: Selection) -> AsyncGenerator[Page]:
+        async with aclosing(
+            self._summarised(self._messages.read_with_anchors(where), where)
+        ) as pages:
             async for page in pages:
                 yield page
 
-    def search(self, where: Selection, matches: Matches) -> AsyncIterator[tuple[MemoryKey, Entry]]:
-        return self._messages.search(where, matches)
+    def skip_damage(self) -> None:
+        self._messages.skip_damage()
+        self._states.skip_damage()
 
-    def examine(self) -> None:
-        self._messages.examine()
-        self._states.examine()
+    def maintenance(self) -> Maintenance:
+        return _Maintenance(self._messages, self._states)
 
-    async def faults(self, where: Selection) -> AsyncIterator[Fault]:
-        for store in (self._messages, self._states):
-            async with closing(store.faults(where)) as faults:
-                async for fault in faults:
-                    yield fault
-
-    async def mend(self, code: str, where: Selection, note: Note) -> int:
-        return await self._messages.mend(code, where, note)
-
-    async def unmend(self, records: AsyncIterator[Record]) -> int:
-        return await self._messages.unmend(records)
-
-    async def outlines(self, where: Selection) -> AsyncIterator[Page]:
-        async with closing(self._summarised(self._messages.outlines(where), where)) as pages:
+    async def outline(self, where: Selection) -> AsyncGenerator[Page]:
+        async with aclosing(self._summarised(self._messages.outline(where), where)) as pages:
             async for page in pages:
                 yield page
 
     async def _summarised(
-        self, pages: AsyncIterator[Page], where: Selection
-    ) -> AsyncIterator[Page]:
+        self, pages: AsyncGenerator[Page], where: Selection
+    ) -> AsyncGenerator[Page]:
         """The pages with their summaries, then the memories that have nothing else."""
         seen: set[MemoryKey] = set()
         memory: Memory | None = None
-        async with closing(pages):
+        async with aclosing(pages):
             async for page in pages:
                 if page.offset == 0 or memory is None:
                     summary = (await self._state(page.memory.key)).summary
                     memory = replace(page.memory, summary=summary)
                     seen.add(memory.key)
                 yield replace(page, memory=memory)
-        async with closing(self._without_messages(where, seen)) as memories:
+        async with aclosing(self._without_messages(where, seen)) as memories:
             async for found in memories:
                 yield Page(found, [])
 
     async def _without_messages(
         self, where: Selection, seen: set[MemoryKey]
-    ) -> AsyncIterator[Memory]:
+    ) -> AsyncGenerator[Memory]:
         """Memories of which there is only a summary."""
         if not where.whole:
             return
-        async with closing(self._states.headers(where)) as memories:
+        async with aclosing(self._states.headers(where)) as memories:
             async for memory in memories:
                 key = memory.key
                 known = {key, MemoryKey(DEFAULT_USER, key.session)} if not key.user else {key}
@@ -168,26 +162,28 @@ class WithSummaries(Store):
         if key.user == DEFAULT_USER:
             keys.append(MemoryKey("", key.session))
         for name in keys:
-            async with closing(self._states.headers(Selection(keys=frozenset({name})))) as memories:
+            async with aclosing(
+                self._states.headers(Selection(keys=frozenset({name})))
+            ) as memories:
                 async for memory in memories:
                     return memory
         return None
 
     async def write(
-        self, pages: AsyncIterator[Page], mode: WriteMode = WriteMode.ADD
-    ) -> AsyncIterator[Tally]:
+        self, pages: AsyncGenerator[Page], mode: WriteMode = WriteMode.ADD
+    ) -> AsyncGenerator[WriteResult]:
         """Writes the messages, then the summary.
 
         A run that ends between the two leaves the summary missing: the next run finds and adds it.
         """
         headers: dict[MemoryKey, Memory] = {}
 
-        async def noted() -> AsyncIterator[Page]:
+        async def noted() -> AsyncGenerator[Page]:
             async for page in pages:
                 headers[page.memory.key] = page.memory
                 yield page
 
-        async with closing(self._messages.write(noted(), mode)) as tallies:
+        async with aclosing(self._messages.write(noted(), mode)) as tallies:
             async for tally in tallies:
                 memory = headers.pop(tally.key)
                 failure = None if tally.failure else await self._write_summary(memory)
@@ -199,16 +195,16 @@ class WithSummaries(Store):
             return None
         state = replace(memory, key=there.key)
 
-        async def page() -> AsyncIterator[Page]:
+        async def page() -> AsyncGenerator[Page]:
             yield Page(state, [])
 
         failure = None
-        async with closing(self._states.write(page())) as tallies:
+        async with aclosing(self._states.write(page())) as tallies:
             async for tally in tallies:
                 failure = tally.failure
         return failure
 
-    async def edit(self, edits: AsyncIterator[Edit]) -> AsyncIterator[Tally]:
+    async def edit(self, edits: AsyncGenerator[Edit]) -> AsyncGenerator[WriteResult]:
         """Changes the summary, then the messages.
 
         For a moment an agent may see the new summary beside the old messages, and so perhaps a
@@ -218,7 +214,7 @@ class WithSummaries(Store):
         asked for, leaves the new summary: what became of the messages is not known then.
         """
         summaries = SummaryEdits(self._states, self._state)
-        async with closing(self._messages.edit(summaries.passed_on(edits))) as tallies:
+        async with aclosing(self._messages.edit(summaries.passed_on(edits))) as tallies:
             while True:
                 try:
                     tally = await anext(tallies, None)
@@ -230,3 +226,23 @@ class WithSummaries(Store):
                 if tally is None:
                     return
                 yield await summaries.done(tally)
+
+
+class _Maintenance(Maintenance):
+    """Findings in both stores; what is repaired, the store of the messages repairs."""
+
+    def __init__(self, messages: Store, states: Store) -> None:
+        super().__init__(messages)
+        self._states = states
+
+    async def check(self, where: Selection) -> AsyncGenerator[Finding]:
+        for store in (self.store, self._states):
+            async with aclosing(store.maintenance().check(where)) as findings:
+                async for finding in findings:
+                    yield finding
+
+    async def repair(self, code: str, where: Selection, note: Note) -> int:
+        return await self.store.maintenance().repair(code, where, note)
+
+    async def revert(self, records: AsyncGenerator[Record]) -> int:
+        return await self.store.maintenance().revert(records)

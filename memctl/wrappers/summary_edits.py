@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from contextlib import aclosing
 from dataclasses import replace
 
 from memctl.errors import Failure, MemctlError
-from memctl.model import Edit, Memory, MemoryKey, Tally
+from memctl.model import Edit, Memory, MemoryKey, WriteResult
 from memctl.store import Store
-from memctl.streams import closing
 
 
 class SummaryEdits:
@@ -21,11 +21,11 @@ class SummaryEdits:
         """``find`` tells under which key the states hold a memory, and its summary."""
         self._states = states
         self._find = find
-        self._settled: list[Tally] = []
+        self._settled: list[WriteResult] = []
         self._waiting: dict[MemoryKey, tuple[Memory, str]] = {}
         """The states as they were, and their new summaries."""
 
-    async def passed_on(self, edits: AsyncIterator[Edit]) -> AsyncIterator[Edit]:
+    async def passed_on(self, edits: AsyncGenerator[Edit]) -> AsyncGenerator[Edit]:
         """The edits that change messages; the others, and those that failed, are ``settled``."""
         begun = passing = False
         async for edit in edits:
@@ -34,17 +34,17 @@ class SummaryEdits:
                 passing = not failure and bool(edit.changes or not edit.last)
                 if not passing:
                     self._waiting.pop(edit.memory.key, None)
-                    self._settled.append(Tally(edit.memory.key, failure=failure))
+                    self._settled.append(WriteResult(edit.memory.key, failure=failure))
             begun = not edit.last
             if passing:
                 yield replace(edit, memory=replace(edit.memory, summary=None), summary=None)
 
-    def settled(self) -> list[Tally]:
+    def settled(self) -> list[WriteResult]:
         """What became since the last call of memories whose messages are not to be changed."""
         settled, self._settled = self._settled, []
         return settled
 
-    async def done(self, tally: Tally) -> Tally:
+    async def done(self, tally: WriteResult) -> WriteResult:
         """Puts the summary back where the messages failed; the tally says so where that fails."""
         waiting = self._waiting.pop(tally.key, None)
         if waiting is None or tally.failure is None:
@@ -88,11 +88,11 @@ class SummaryEdits:
     async def _set(self, state: Memory, there: str) -> Failure | None:
         """Gives a state its summary, if it has the one that is there."""
 
-        async def one() -> AsyncIterator[Edit]:
+        async def one() -> AsyncGenerator[Edit]:
             yield Edit(state, [], summary=there)
 
         failure = None
-        async with closing(self._states.edit(one())) as tallies:
+        async with aclosing(self._states.edit(one())) as tallies:
             async for tally in tallies:
                 failure = tally.failure
         return failure

@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import AsyncGenerator, Callable, Iterator
+from contextlib import aclosing, contextmanager, suppress
 from functools import partial
 from typing import TypeVar
 
 from memctl.errors import Lost
-from memctl.model import Edit, Entry, MemoryKey, Page, Tally, WriteMode
+from memctl.model import Edit, MemoryKey, Page, StoredMessage, WriteMode, WriteResult
 from memctl.selection import Selection
-from memctl.store import Matches, Store
-from memctl.streams import closing
-from memctl.wrappers.around import Around
+from memctl.store import Matches, OpenMode, Store
+from memctl.wrappers.wrapper import StoreWrapper
 
 T = TypeVar("T")
 
@@ -21,17 +20,17 @@ CLOSING = 10.0
 """Seconds that a store has to say goodbye; a server that hangs must not hold the run."""
 
 
-class Timeout(Around):
+class Timeout(StoreWrapper):
     """Waits at most so many seconds for each page that is read, and for each to be taken."""
 
     def __init__(self, store: Store, seconds: float) -> None:
         super().__init__(store)
         self._seconds = seconds
 
-    async def open(self) -> None:
+    async def open(self, mode: OpenMode) -> None:
         with self._errors():
             async with asyncio.timeout(self._seconds):
-                await super().open()
+                await super().open(mode)
 
     async def close(self) -> None:
         # What was written is durable, and a connection that cannot be closed ends with the process:
@@ -45,30 +44,30 @@ class Timeout(Around):
             async with asyncio.timeout(self._seconds):
                 return await super().is_empty()
 
-    async def read(self, where: Selection) -> AsyncIterator[Page]:
-        async with closing(self._watched(super().read(where))) as pages:
+    async def read(self, where: Selection) -> AsyncGenerator[Page]:
+        async with aclosing(self._watched(super().read(where))) as pages:
             async for page in pages:
                 yield page
 
-    async def outlines(self, where: Selection) -> AsyncIterator[Page]:
-        async with closing(self._watched(super().outlines(where))) as pages:
+    async def outline(self, where: Selection) -> AsyncGenerator[Page]:
+        async with aclosing(self._watched(super().outline(where))) as pages:
             async for page in pages:
                 yield page
 
-    async def pick(self, where: Selection) -> AsyncIterator[Page]:
-        async with closing(self._watched(super().pick(where))) as pages:
+    async def read_with_anchors(self, where: Selection) -> AsyncGenerator[Page]:
+        async with aclosing(self._watched(super().read_with_anchors(where))) as pages:
             async for page in pages:
                 yield page
 
-    async def search(
+    async def find_messages(
         self, where: Selection, matches: Matches
-    ) -> AsyncIterator[tuple[MemoryKey, Entry]]:
-        async with closing(self._watched(super().search(where, matches))) as found:
+    ) -> AsyncGenerator[tuple[MemoryKey, StoredMessage]]:
+        async with aclosing(self._watched(super().find_messages(where, matches))) as found:
             async for one in found:
                 yield one
 
-    async def _watched(self, items: AsyncIterator[T]) -> AsyncIterator[T]:
-        async with closing(items):
+    async def _watched(self, items: AsyncGenerator[T]) -> AsyncGenerator[T]:
+        async with aclosing(items):
             while True:
                 with self._errors():
                     async with asyncio.timeout(self._seconds):
@@ -80,28 +79,30 @@ class Timeout(Around):
                 del item  # not kept while the next one is read: it may be large
 
     async def write(
-        self, pages: AsyncIterator[Page], mode: WriteMode = WriteMode.ADD
-    ) -> AsyncIterator[Tally]:
-        async with closing(self._timed(pages, partial(super().write, mode=mode))) as tallies:
+        self, pages: AsyncGenerator[Page], mode: WriteMode = WriteMode.ADD
+    ) -> AsyncGenerator[WriteResult]:
+        async with aclosing(self._timed(pages, partial(super().write, mode=mode))) as tallies:
             async for tally in tallies:
                 yield tally
 
-    async def edit(self, edits: AsyncIterator[Edit]) -> AsyncIterator[Tally]:
-        async with closing(self._timed(edits, super().edit)) as tallies:
+    async def edit(self, edits: AsyncGenerator[Edit]) -> AsyncGenerator[WriteResult]:
+        async with aclosing(self._timed(edits, super().edit)) as tallies:
             async for tally in tallies:
                 yield tally
 
     async def _timed(
-        self, items: AsyncIterator[T], work: Callable[[AsyncIterator[T]], AsyncIterator[Tally]]
-    ) -> AsyncIterator[Tally]:
+        self,
+        items: AsyncGenerator[T],
+        work: Callable[[AsyncGenerator[T]], AsyncGenerator[WriteResult]],
+    ) -> AsyncGenerator[WriteResult]:
         """What the work makes of the items, for each of which it has its time."""
         loop = asyncio.get_running_loop()
         with self._errors():
             async with asyncio.timeout(self._seconds) as limit:
 
-                async def taken() -> AsyncIterator[T]:
+                async def taken() -> AsyncGenerator[T]:
                     """The items; the clock of the store stands still while the next is awaited."""
-                    async with closing(items):
+                    async with aclosing(items):
                         while True:
                             limit.reschedule(None)
                             try:
@@ -113,7 +114,7 @@ class Timeout(Around):
                             yield item
                             del item
 
-                async with closing(work(taken())) as tallies:
+                async with aclosing(work(taken())) as tallies:
                     async for tally in tallies:
                         limit.reschedule(None)
                         yield tally

@@ -8,8 +8,7 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
-from memctl.model import Entry, MemoryKey
-from memctl.store import Capability
+from memctl.model import MemoryKey, StoredMessage
 from tests.commands.places import Held, held, put
 from tests.conformance.backends import Place
 from tests.conformance.samples import entry, sample
@@ -32,7 +31,7 @@ def codes_in(text: str) -> list[int]:
     return [int(code) for code in re.findall(r"CODE(\d+)", text)]
 
 
-def talk(numbers: Iterable[int], memory: object = "") -> list[Entry]:
+def talk(numbers: Iterable[int], memory: object = "") -> list[StoredMessage]:
     """Messages that each have a code; some have marks, the one of number 1 was summed up before."""
     marks = {1: ("compressed", "a"), 2: ("hint",), 4: ("a", "hint")}
     return [
@@ -46,10 +45,10 @@ def talk(numbers: Iterable[int], memory: object = "") -> list[Entry]:
 def fill(place: Place, count: int = 3, messages: int = 12, summary: str = "") -> list[MemoryKey]:
     """Memories that expire and have a summary, where the store has a place for these."""
     keys = place.keys(count)
-    able = place.store().capabilities
+    able = place.store().features
     about: dict[str, Any] = {
-        "summary": summary if Capability.SUMMARIES in able else None,
-        "ttl": 5000.0 if Capability.TTL in able else None,
+        "summary": summary if able.summaries else None,
+        "ttl": 5000.0 if able.ttl else None,
     }
     put(place, [sample(key, talk(range(messages), n), **about) for n, key in enumerate(keys)])
     return keys
@@ -57,7 +56,7 @@ def fill(place: Place, count: int = 3, messages: int = 12, summary: str = "") ->
 
 def holds_summaries(place: Place) -> bool:
     """Whether the store has a place for summaries."""
-    return Capability.SUMMARIES in place.store().capabilities
+    return place.store().features.summaries
 
 
 def summary_of(place: Place, key: MemoryKey) -> str:

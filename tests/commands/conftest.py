@@ -12,8 +12,9 @@ import pytest
 from typer.testing import Result
 
 from memctl import location
-from memctl.model import Entry, MemoryKey
+from memctl.model import MemoryKey, StoredMessage
 from memctl.registry import make_store
+from memctl.store import OpenMode
 from tests.commands.compressed import configure, model
 from tests.conformance import samples
 from tests.conformance.backends import BACKENDS, Backend, Place, new_place
@@ -25,9 +26,9 @@ Run = Callable[..., Result]
 FRIDAY = Path(__file__).parents[2] / "examples" / "friday.json"
 
 
-async def fill(text: str, memories: dict[MemoryKey, list[Entry]], **about: Any) -> None:
+async def fill(text: str, memories: dict[MemoryKey, list[StoredMessage]], **about: Any) -> None:
     """Writes memories into a store that is written as a user writes it."""
-    async with make_store(location.parse(text), create=True) as store:
+    async with make_store(location.parse(text), OpenMode.CREATE) as store:
         await write_all(
             store, [samples.sample(key, found, **about) for key, found in memories.items()]
         )

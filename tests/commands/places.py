@@ -7,7 +7,7 @@ import os
 from collections.abc import Iterable
 from pathlib import Path
 
-from memctl.model import Entry, MemoryKey
+from memctl.model import MemoryKey, StoredMessage
 from memctl.registry import make_store
 from memctl.selection import Selection
 from tests.conformance.backends import Place
@@ -60,7 +60,7 @@ def put(place: Place, memories: Iterable[Sample]) -> None:
     asyncio.run(fill())
 
 
-def append(place: Place, key: MemoryKey, entries: list[Entry]) -> None:
+def append(place: Place, key: MemoryKey, entries: list[StoredMessage]) -> None:
     """Adds messages behind those that a memory has, as an agent would."""
 
     async def add() -> None:

@@ -14,7 +14,7 @@ from tokenizers import Tokenizer
 from tokenizers.models import WordLevel
 from tokenizers.pre_tokenizers import Whitespace
 
-from memctl.model import Entry, MemoryKey
+from memctl.model import MemoryKey, StoredMessage
 from tests.commands.conftest import FRIDAY, Run, fails, fill, report
 from tests.conformance import samples
 
@@ -134,9 +134,9 @@ def test_several_memories_of_a_session(run: Run, tmp_path: Path) -> None:
 
 def test_what_agentscope_cannot_load_is_said(run: Run, tmp_path: Path) -> None:
     path = tmp_path / "a.ndjson"
-    broken: list[Entry] = [
+    broken: list[StoredMessage] = [
         samples.entry("good", 1),
-        Entry("bad", b'{"id": "bad", "name": "n", "role": "robot", "content": "x"}'),
+        StoredMessage("bad", b'{"id": "bad", "name": "n", "role": "robot", "content": "x"}'),
     ]
     asyncio.run(fill(str(path), {ONE: broken}))
     found = report(run("context", path, "--json"))
@@ -166,7 +166,7 @@ def test_a_large_message_is_whole_in_json(run: Run, tmp_path: Path) -> None:
             str(path),
             {
                 ONE: [
-                    Entry(
+                    StoredMessage(
                         "m",
                         json.dumps(
                             json.loads(samples.message("m", 1, content=text)), ensure_ascii=False

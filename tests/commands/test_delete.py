@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import pytest
 
-from memctl.model import Entry, MemoryKey
+from memctl.model import MemoryKey, StoredMessage
 from tests.commands.conftest import Run, fails, report
 from tests.commands.places import held, ids, put
 from tests.conformance import samples
@@ -189,7 +189,9 @@ def test_a_million_reasons_to_stream(run: Run, one: Callable[[str], Place]) -> N
     """Many pages of one memory go, and come back."""
     place = one("sqlite")
     entries = [
-        Entry(f"m{n}", json.dumps({"id": f"m{n}", "role": "user"}).encode(), ("x",) * (n % 2))
+        StoredMessage(
+            f"m{n}", json.dumps({"id": f"m{n}", "role": "user"}).encode(), ("x",) * (n % 2)
+        )
         for n in range(25_000)
     ]
     [key] = place.keys(1)

@@ -15,8 +15,9 @@ from pathlib import Path
 import pytest
 
 from memctl import location
-from memctl.model import Entry, MemoryKey
+from memctl.model import MemoryKey, StoredMessage
 from memctl.registry import make_store
+from memctl.store import OpenMode
 from tests.commands.conftest import Run, fails, fill
 from tests.commands.test_migrate import held
 from tests.conformance import samples
@@ -52,7 +53,7 @@ def following(source: Path, target: str) -> Iterator[subprocess.Popen[str]]:
     process.communicate()
 
 
-def ids(entries: list[Entry]) -> list[tuple[str, tuple[str, ...]]]:
+def ids(entries: list[StoredMessage]) -> list[tuple[str, tuple[str, ...]]]:
     return [(entry.id, tuple(sorted(entry.marks))) for entry in entries]
 
 
@@ -74,11 +75,11 @@ def wait_until(ready: Callable[[], bool], process: subprocess.Popen[str]) -> Non
         time.sleep(0.05)
 
 
-def add(source: Path, key: MemoryKey, entries: list[Entry], offset: int) -> None:
+def add(source: Path, key: MemoryKey, entries: list[StoredMessage], offset: int) -> None:
     """What an agent does."""
 
     async def work() -> None:
-        async with make_store(location.parse(str(source)), create=True) as store:
+        async with make_store(location.parse(str(source)), OpenMode.CREATE) as store:
             await write(store, [samples.sample(key, entries)], offset=offset)
 
     asyncio.run(work())

@@ -6,7 +6,6 @@ from collections.abc import Callable
 
 import pytest
 
-from memctl.store import Capability
 from tests.commands.conftest import Run, fails, report
 from tests.commands.places import Held, held, put
 from tests.conformance import samples
@@ -21,9 +20,9 @@ HOSTILE = [" hint", "*", "-x", "%s';--", "a:b:mark:c", "\x1b[31m\n", "e\u0301 \u
 
 def fill(place: Place) -> Held:
     """Memories with the marks of ``samples``, with summaries and expiries where they can be."""
-    able = place.store().capabilities
-    summary = "what was said" if Capability.SUMMARIES in able else None
-    ttl = 5000.0 if Capability.TTL in able else None
+    able = place.store().features
+    summary = "what was said" if able.summaries else None
+    ttl = 5000.0 if able.ttl else None
     found = [
         sample(key, samples.entries(9 + number), summary=summary, ttl=ttl)
         for number, key in enumerate(place.keys(3))

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from markdown_it import MarkdownIt
 
-from memctl.model import Entry, MemoryKey
+from memctl.model import MemoryKey, StoredMessage
 from memctl.output import markdown
 from memctl.output.markdown_names import file_name
 from tests.commands.conftest import FRIDAY, Run, fails, fill, report
@@ -27,7 +27,7 @@ PIECES = [
 
 def rendered(content: object) -> str:
     value = {"id": "1", "name": "Friday", "role": "assistant", "content": content}
-    return "".join(markdown.message(Entry("1", orjson.dumps(value), ("a`b", "c"))))
+    return "".join(markdown.message(StoredMessage("1", orjson.dumps(value), ("a`b", "c"))))
 
 
 def kinds(text: str) -> set[str]:

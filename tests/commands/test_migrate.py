@@ -8,8 +8,9 @@ from pathlib import Path
 import pytest
 
 from memctl import location
-from memctl.model import Entry, MemoryKey
+from memctl.model import MemoryKey, StoredMessage
 from memctl.registry import make_store
+from memctl.store import OpenMode
 from tests.commands.conftest import FRIDAY, Run, fails, fill, report
 from tests.conformance import samples
 from tests.conformance.drive import read
@@ -18,17 +19,17 @@ from tests.conftest import Servers
 ONE = MemoryKey("ada", "one")
 
 
-def held(text: str) -> dict[MemoryKey, list[Entry]]:
+def held(text: str) -> dict[MemoryKey, list[StoredMessage]]:
     """What a store holds."""
 
-    async def look() -> dict[MemoryKey, list[Entry]]:
+    async def look() -> dict[MemoryKey, list[StoredMessage]]:
         async with make_store(location.parse(text)) as store:
             return {key: found.entries for key, found in (await read(store)).items()}
 
     return asyncio.run(look())
 
 
-def put(text: str, entries: list[Entry], **about: object) -> None:
+def put(text: str, entries: list[StoredMessage], **about: object) -> None:
     """Writes the one memory."""
     asyncio.run(fill(text, {ONE: entries}, **about))
 
@@ -58,7 +59,7 @@ def test_everything_then_nothing_then_only_what_is_new(
     async def add() -> None:
         from tests.conformance.drive import write
 
-        async with make_store(location.parse(database), create=True) as store:
+        async with make_store(location.parse(database), OpenMode.CREATE) as store:
             more = samples.sample(ONE, samples.entries(7, start=1500))
             await write(store, [more], offset=1500)
 
@@ -91,7 +92,7 @@ CONFLICTS = {
 
 @pytest.mark.parametrize("there", CONFLICTS.values(), ids=CONFLICTS)
 def test_what_is_in_the_way_is_left_alone(
-    run: Run, database: str, target: str, there: list[Entry]
+    run: Run, database: str, target: str, there: list[StoredMessage]
 ) -> None:
     put(database, samples.entries(5))
     asyncio.run(fill(database, {MemoryKey("bob", "two"): samples.entries(3)}))
@@ -112,7 +113,7 @@ def test_what_is_in_the_way_is_left_alone(
 
 @pytest.mark.parametrize("there", list(CONFLICTS.values())[1:], ids=list(CONFLICTS)[1:])
 def test_ids_order_and_marks_are_enough_to_see_it(
-    run: Run, database: str, target: str, there: list[Entry]
+    run: Run, database: str, target: str, there: list[StoredMessage]
 ) -> None:
     put(database, samples.entries(5))
     put(target, there)
@@ -168,8 +169,8 @@ def test_replace_makes_the_target_the_source(run: Run, database: str, target: st
 def test_the_same_messages_written_otherwise_are_no_conflict(
     run: Run, database: str, target: str
 ) -> None:
-    put(database, [Entry("m", b'{"id": "m", "a": [1, 2.0], "b": "\\u00e9"}')])
-    put(target, [Entry("m", '{"b":"é","id":"m","a":[1,2.0]}'.encode())])
+    put(database, [StoredMessage("m", b'{"id": "m", "a": [1, 2.0], "b": "\\u00e9"}')])
+    put(target, [StoredMessage("m", '{"b":"é","id":"m","a":[1,2.0]}'.encode())])
     found = report(run("migrate", database, target, "--json", "--checksum"))
     assert found["memories"]["unchanged"] == 1
 

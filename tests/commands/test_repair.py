@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import redis
 
-from memctl.model import Entry, MemoryKey
+from memctl.model import MemoryKey, StoredMessage
 from tests.commands.conftest import Run, fails, fill, report
 from tests.conftest import Servers
 from tests.doctor import histories
@@ -154,7 +154,7 @@ def test_only_what_is_named(run: Run, place: str) -> None:
     assert codes(report(run("doctor", place, "empty-assistant-message", "--json"), 6))
 
 
-def messages(count: int, *marks: str) -> list[Entry]:
+def messages(count: int, *marks: str) -> list[StoredMessage]:
     """Messages of a user."""
     return entries([said(f"m{n}", "a", "user", marks) for n in range(count)])
 

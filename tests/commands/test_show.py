@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from memctl.model import Entry, MemoryKey
+from memctl.model import MemoryKey, StoredMessage
 from memctl.ops import excerpts
 from tests.commands.conftest import Run, fill, report
 from tests.conformance import samples
@@ -25,7 +25,9 @@ Sides = tuple[str, str]
 def sides(tmp_path: Path) -> Any:
     """Makes two archives of one memory each."""
 
-    def make(left: list[Entry], right: list[Entry], **about: tuple[Any, Any]) -> Sides:
+    def make(
+        left: list[StoredMessage], right: list[StoredMessage], **about: tuple[Any, Any]
+    ) -> Sides:
         names = []
         for place, entries in enumerate((left, right)):
             names.append(str(tmp_path / f"{'ab'[place]}.ndjson"))
@@ -62,7 +64,7 @@ def test_a_line_of_a_text(run: Run, sides: Any) -> None:
 
 
 def test_everything_that_can_differ(run: Run, sides: Any) -> None:
-    def entry(id: str, number: int, *marks: str) -> Entry:
+    def entry(id: str, number: int, *marks: str) -> StoredMessage:
         return samples.entry(id, number, marks, metadata={})
 
     left = [entry("a", 1, "x"), entry("gone", 2, "hint"), entry("b", 3), entry("c", 4)]
@@ -142,7 +144,7 @@ def test_colours_where_they_are_asked_for(run: Run, sides: Any) -> None:
 
 
 def test_many_differences_take_few_passes(run: Run, sides: Any) -> None:
-    def entries(offset: int) -> list[Entry]:
+    def entries(offset: int) -> list[StoredMessage]:
         return [samples.entry(f"m{number}", number + offset) for number in range(1200)]
 
     lines = shown(run, sides(entries(0), entries(3)))

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from memctl.model import Entry, MemoryKey
+from memctl.model import MemoryKey, StoredMessage
 from tests.commands.conftest import Run, fails, fill, report
 from tests.conformance import samples
 from tests.conftest import Servers
@@ -18,26 +18,26 @@ COUNT = 1200
 MIDDLE = 600
 
 
-def _changed(entries: list[Entry]) -> list[Entry]:
+def _changed(entries: list[StoredMessage]) -> list[StoredMessage]:
     entries[MIDDLE] = samples.entry(entries[MIDDLE].id, 9999, entries[MIDDLE].marks)
     return entries
 
 
-def _marked(entries: list[Entry]) -> list[Entry]:
+def _marked(entries: list[StoredMessage]) -> list[StoredMessage]:
     entries[MIDDLE] = entries[MIDDLE]._replace(marks=("other",))
     return entries
 
 
-def _without(entries: list[Entry]) -> list[Entry]:
+def _without(entries: list[StoredMessage]) -> list[StoredMessage]:
     return entries[:MIDDLE] + entries[MIDDLE + 1 :]
 
 
-def _swapped(entries: list[Entry]) -> list[Entry]:
+def _swapped(entries: list[StoredMessage]) -> list[StoredMessage]:
     entries[MIDDLE - 1], entries[MIDDLE] = entries[MIDDLE], entries[MIDDLE - 1]
     return entries
 
 
-BREAKS: dict[str, Callable[[list[Entry]], list[Entry]]] = {
+BREAKS: dict[str, Callable[[list[StoredMessage]], list[StoredMessage]]] = {
     "content": _changed,
     "marks": _marked,
     "message-missing": _without,
@@ -118,8 +118,12 @@ def test_a_memory_whose_parts_changed_places(run: Run, tmp_path: Path) -> None:
 
 def test_the_same_value_written_otherwise_is_the_same(run: Run, tmp_path: Path) -> None:
     left, right = tmp_path / "a.ndjson", tmp_path / "b.ndjson"
-    one = Entry("m", b'{"id": "m", "n": NaN, "big": 1000000000000000000000, "s": "\\ud800\\u00e9"}')
-    two = Entry("m", '{"s":"\\ud800é","big":1000000000000000000000,"n":NaN,"id":"m"}'.encode())
+    one = StoredMessage(
+        "m", b'{"id": "m", "n": NaN, "big": 1000000000000000000000, "s": "\\ud800\\u00e9"}'
+    )
+    two = StoredMessage(
+        "m", '{"s":"\\ud800é","big":1000000000000000000000,"n":NaN,"id":"m"}'.encode()
+    )
     asyncio.run(fill(str(left), {ONE: [one]}))
     asyncio.run(fill(str(right), {ONE: [two]}))
     assert report(run("verify", left, right, "--json"))["memories"]["same"] == 1
@@ -129,7 +133,7 @@ def test_the_same_value_written_otherwise_is_the_same(run: Run, tmp_path: Path) 
     assert run("verify", left, right).exit_code == 6
 
 
-def replace_text(entry: Entry, old: bytes, new: bytes) -> Entry:
+def replace_text(entry: StoredMessage, old: bytes, new: bytes) -> StoredMessage:
     """The entry with a part of its text replaced."""
     assert old in entry.message
     return entry._replace(message=entry.message.replace(old, new))

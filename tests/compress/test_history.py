@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from memctl.errors import BadData
-from memctl.model import Change, Entry, Memory, MemoryKey
+from memctl.model import Change, Memory, MemoryKey, StoredMessage
 from memctl.ops.compress.edits import done, edits
 from memctl.ops.compress.history import History
 from memctl.ops.compress.plan import Case, Kind, Line, Mode, Wanted
@@ -35,7 +35,7 @@ class Spoken:
     results: frozenset[str] = frozenset()
     marks: tuple[str, ...] = ()
 
-    def entry(self, number: int) -> Entry:
+    def entry(self, number: int) -> StoredMessage:
         blocks: list[dict[str, Any]] = [{"type": "text", "text": f"CODE{number}"}]
         blocks += [{"type": "tool_use", "id": id, "name": "n", "input": {}} for id in self.calls]
         blocks += [{"type": "tool_result", "id": id, "name": "n"} for id in self.results]
@@ -62,7 +62,7 @@ MODES = st.sampled_from(list(Mode))
 
 
 def decided(
-    found: Iterable[Entry],
+    found: Iterable[StoredMessage],
     where: Selection | None = None,
     mode: Mode = Mode.MARK,
     keep: int = 3,
@@ -145,9 +145,9 @@ def test_the_edit_is_what_was_decided(spoken: list[Spoken], where: Selection, mo
     assert restored(after, back, [one.id for one in found])
 
 
-def applied(found: list[Entry], changes: list[Change]) -> list[Entry]:
+def applied(found: list[StoredMessage], changes: list[Change]) -> list[StoredMessage]:
     by_id = {change.id: change for change in changes if change.old is not None}
-    front = [Entry(c.id, c.message, c.new or ()) for c in changes if c.old is None]
+    front = [StoredMessage(c.id, c.message, c.new or ()) for c in changes if c.old is None]
     after = list(front)
     for one in found:
         change = by_id.get(one.id)
@@ -159,7 +159,7 @@ def applied(found: list[Entry], changes: list[Change]) -> list[Entry]:
     return after
 
 
-def restored(after: list[Entry], gone: list[Change], order: list[str]) -> bool:
+def restored(after: list[StoredMessage], gone: list[Change], order: list[str]) -> bool:
     """Whether what went finds its place behind the messages that it is said to stand behind."""
     ids = [one.id for one in after if one.id in order]
     place: dict[str | None, int] = {}
@@ -199,7 +199,7 @@ def test_a_long_chain_of_calls_is_followed_at_once() -> None:
 
 def test_what_is_no_message_is_named() -> None:
     with pytest.raises(BadData, match=r"'broken'.* is not JSON"):
-        decided([Entry("broken", b"{")])
+        decided([StoredMessage("broken", b"{")])
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ from memctl import location
 from memctl.location import Location
 from memctl.model import MemoryKey
 from memctl.registry import make_store
-from memctl.store import Store
+from memctl.store import OpenMode, Store
 from tests.conformance import samples
 from tests.conftest import Servers
 
@@ -22,7 +22,7 @@ Make = Callable[[Path, Servers], str]
 
 @dataclass(frozen=True)
 class Backend:
-    """A store, and what sets it apart beside its capabilities."""
+    """A store, and what sets it apart besides its features."""
 
     name: str
     make: Make
@@ -55,7 +55,7 @@ class Place:
 
     def store(self, *, create: bool = True) -> Store:
         """A store of the place, not yet opened; created unless told otherwise."""
-        return make_store(self.location, create=create)
+        return make_store(self.location, OpenMode.CREATE if create else OpenMode.READ)
 
     def alias(self) -> Location:
         """The same place, written otherwise."""

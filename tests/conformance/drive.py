@@ -7,12 +7,20 @@ get into the way of the next.
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncGenerator, Iterable
 
 from memctl import codec
-from memctl.model import Entry, MemoryInfo, MemoryKey, Page, Tally, WriteMode
+from memctl.model import (
+    PAGE_ENTRIES,
+    MemoryInfo,
+    MemoryKey,
+    Page,
+    StoredMessage,
+    WriteMode,
+    WriteResult,
+)
 from memctl.selection import Selection
-from memctl.store import PAGE_ENTRIES, Capability, Store
+from memctl.store import Store
 from tests.conformance.samples import Sample
 
 ALL = Selection()
@@ -20,7 +28,7 @@ ALL = Selection()
 
 async def pages(
     samples: Iterable[Sample], *, offset: int = 0, size: int = 700
-) -> AsyncIterator[Page]:
+) -> AsyncGenerator[Page]:
     """The memories in pages of at most ``size`` messages, behind ``offset`` others."""
     for sample in samples:
         starts = range(0, len(sample.entries), size) or [0]
@@ -36,13 +44,13 @@ async def write(
     *,
     offset: int = 0,
     size: int = 700,
-) -> dict[MemoryKey, Tally]:
-    """Writes the memories; each must have exactly one Tally."""
+) -> dict[MemoryKey, WriteResult]:
+    """Writes the memories; each must have exactly one WriteResult."""
     samples = list(samples)
-    tallies: dict[MemoryKey, Tally] = {}
+    tallies: dict[MemoryKey, WriteResult] = {}
     source = pages(samples, offset=offset, size=size)
     for tally in [tally async for tally in store.write(source, mode)]:
-        assert tally.key not in tallies, f"a second Tally of {tally.key}"
+        assert tally.key not in tallies, f"a second WriteResult of {tally.key}"
         assert not tally.failure or not tally.written, "a memory that failed is not written"
         tallies[tally.key] = tally
     assert set(tallies) == {sample.key for sample in samples}
@@ -72,8 +80,8 @@ async def read(store: Store, where: Selection = ALL) -> dict[MemoryKey, Sample]:
         assert key == open_key, f"{key} before the last page of {open_key}"
         assert page.memory == found[key].memory
         assert page.offset == len(found[key].entries)
-        assert len(page.entries) <= 2 * PAGE_ENTRIES
-        found[key].entries += page.entries
+        assert len(page.messages) <= 2 * PAGE_ENTRIES
+        found[key].entries += page.messages
         if page.last:
             open_key = None
     assert open_key is None, f"no last page of {open_key}"
@@ -84,22 +92,22 @@ async def picked(everything: Iterable[Sample], where: Selection) -> dict[MemoryK
     """What ``Selection`` itself picks out of everything."""
     found: dict[MemoryKey, Sample] = {}
     async for page in where.apply(pages(one for one in everything if where.has_key(one.key))):
-        found.setdefault(page.memory.key, Sample(page.memory)).entries.extend(page.entries)
+        found.setdefault(page.memory.key, Sample(page.memory)).entries.extend(page.messages)
     return found
 
 
 async def infos(store: Store, where: Selection = ALL) -> dict[MemoryKey, MemoryInfo]:
     """The catalogue; each memory must be in it once."""
     found: dict[MemoryKey, MemoryInfo] = {}
-    for info in [info async for info in store.memories(where)]:
+    for info in [info async for info in store.list_memories(where)]:
         assert info.key not in found, f"{info.key} is listed twice"
         found[info.key] = info
     return found
 
 
-def plain(entry: Entry, store: Store) -> tuple[str, str, tuple[str, ...]]:
+def plain(entry: StoredMessage, store: Store) -> tuple[str, str, tuple[str, ...]]:
     """What must come back of a message: its id, its value with the order of keys, its marks."""
-    in_order = Capability.MARK_ORDER in store.capabilities
+    in_order = store.features.mark_order
     marks = entry.marks if in_order else tuple(sorted(entry.marks))
     return entry.id, json.dumps(codec.loads(entry.message)), marks
 

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncGenerator, Iterable
 
-from memctl.model import Change, Edit, Entry, Memory, MemoryKey, Tally
+from memctl.model import Change, Edit, Memory, MemoryKey, StoredMessage, WriteResult
 from memctl.registry import make_store
-from memctl.store import Capability, Store
+from memctl.store import OpenMode, Store
 from tests.conformance import samples
 from tests.conformance.backends import Place
 from tests.conformance.drive import assert_same, read, write_all
@@ -16,28 +16,28 @@ TTL = 100_000.0
 """Seconds; no test lasts so long."""
 
 
-def gone(entry: Entry) -> Change:
+def gone(entry: StoredMessage) -> Change:
     return Change(entry.id, entry.marks)
 
 
-def marked(entry: Entry, *marks: str) -> Change:
+def marked(entry: StoredMessage, *marks: str) -> Change:
     return Change(entry.id, entry.marks, marks)
 
 
-def put(entry: Entry, after: Entry | None = None) -> Change:
+def put(entry: StoredMessage, after: StoredMessage | None = None) -> Change:
     return Change(
-        entry.id, None, entry.marks, entry.message, after.id if after else None, entry.index
+        entry.id, None, entry.marks, entry.message, after.id if after else None, entry.position
     )
 
 
-def with_marks(entry: Entry, *marks: str) -> Entry:
+def with_marks(entry: StoredMessage, *marks: str) -> StoredMessage:
     return entry._replace(marks=marks)
 
 
 def changing(place: Place, keys: Iterable[MemoryKey] = ()) -> Store:
     """A store of the place whose memories are changed, not yet opened."""
-    store = make_store(place.location, change=True)
-    store.expect(keys)
+    store = make_store(place.location, OpenMode.CHANGE)
+    store.resolve_names(keys)
     return store
 
 
@@ -51,17 +51,17 @@ def edits(memory: Memory | MemoryKey, changes: list[Change], size: int = 1000) -
     ]
 
 
-async def stream(found: Iterable[Edit]) -> AsyncIterator[Edit]:
+async def stream(found: Iterable[Edit]) -> AsyncGenerator[Edit]:
     for one in found:
         yield one
 
 
-async def edit(store: Store, found: Iterable[Edit]) -> dict[MemoryKey, Tally]:
-    """Changes the memories; each must have exactly one Tally."""
+async def edit(store: Store, found: Iterable[Edit]) -> dict[MemoryKey, WriteResult]:
+    """Changes the memories; each must have exactly one WriteResult."""
     found = list(found)
-    tallies: dict[MemoryKey, Tally] = {}
+    tallies: dict[MemoryKey, WriteResult] = {}
     for tally in [tally async for tally in store.edit(stream(found))]:
-        assert tally.key not in tallies, f"a second Tally of {tally.key}"
+        assert tally.key not in tallies, f"a second WriteResult of {tally.key}"
         assert not tally.failure or not (tally.written or tally.deleted)
         tallies[tally.key] = tally
     assert set(tallies) == {one.memory.key for one in found}
@@ -72,10 +72,10 @@ async def edit_all(store: Store, key: MemoryKey, changes: list[Change], size: in
     """Changes a memory, which must not fail."""
     tallies = await edit(store, edits(key, changes, size))
     deleted = sum(change.new is None for change in changes)
-    assert tallies == {key: Tally(key, len(changes) - deleted, deleted)}
+    assert tallies == {key: WriteResult(key, len(changes) - deleted, deleted)}
 
 
-def assert_changed(tally: Tally) -> None:
+def assert_changed(tally: WriteResult) -> None:
     assert tally.failure is not None
     assert tally.failure.code == "changed", tally.failure
     assert tally.failure.message
@@ -85,9 +85,9 @@ async def assert_holds(place: Place, expected: Iterable[Sample]) -> None:
     """All that the place holds, seen by a new connection."""
     expected = list(expected)
     async with place.store(create=False) as store:
-        store.expect([one.key for one in expected])
+        store.resolve_names([one.key for one in expected])
         found = await read(store)
-        kept = [one for one in expected if one.entries or Capability.EMPTY in store.capabilities]
+        kept = [one for one in expected if one.entries or store.features.empty]
         assert set(found) == {one.key for one in kept}
         for one in kept:
             assert_same(store, found[one.key], one)
@@ -102,12 +102,14 @@ async def filled(place: Place, *counts: int) -> list[Sample]:
     return found
 
 
-def mixture(entries: list[Entry], new: list[Entry]) -> tuple[list[Change], list[Entry]]:
+def mixture(
+    entries: list[StoredMessage], new: list[StoredMessage]
+) -> tuple[list[Change], list[StoredMessage]]:
     """Some of each change, three of five messages being changed, and what comes of them."""
     changes: list[Change] = []
-    after: list[Entry] = []
+    after: list[StoredMessage] = []
     fresh = iter(new)
-    kept: Entry | None = None
+    kept: StoredMessage | None = None
     for n, entry in enumerate(entries):
         match n % 5:
             case 1:

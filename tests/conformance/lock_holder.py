@@ -11,6 +11,7 @@ from pathlib import Path
 
 from memctl import location
 from memctl.registry import make_store
+from memctl.store import OpenMode
 from memctl.stores.redis import lock
 
 ROOT = Path(__file__).parents[2]
@@ -34,7 +35,7 @@ def elsewhere(store: str, holder: str, lease: float = 30) -> Iterator[subprocess
 async def main(text: str, holder: str, lease: float) -> None:
     """Says ``locked`` on stdout when it is, and ends when stdin does."""
     lock.LEASE_SECONDS = lease
-    async with make_store(location.parse(text), create=True) as store:
+    async with make_store(location.parse(text), OpenMode.CREATE) as store:
         await store.lock(holder)
         sys.stdout.write("locked\n")
         sys.stdout.flush()

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any
 
-from memctl.model import Entry, Memory, MemoryKey
+from memctl.model import Memory, MemoryKey, StoredMessage
 
 BEGIN = datetime(2025, 3, 1, 12)
 
@@ -114,12 +114,12 @@ def marks_of(number: int) -> tuple[str, ...]:
     return tuple(found)
 
 
-def entry(id: str, number: int = 0, marks: tuple[str, ...] = (), **fields: Any) -> Entry:
+def entry(id: str, number: int = 0, marks: tuple[str, ...] = (), **fields: Any) -> StoredMessage:
     """One message of a memory."""
-    return Entry(id, message(id, number, **fields), marks)
+    return StoredMessage(id, message(id, number, **fields), marks)
 
 
-def entries(count: int, start: int = 0) -> list[Entry]:
+def entries(count: int, start: int = 0) -> list[StoredMessage]:
     """So many small messages, marked as ``marks_of`` has it."""
     return [entry(f"m{n:07}", n, marks_of(n)) for n in range(start, start + count)]
 
@@ -134,19 +134,19 @@ class Sample:
     """A memory with its messages, small enough to hold."""
 
     memory: Memory
-    entries: list[Entry] = field(default_factory=list)
+    entries: list[StoredMessage] = field(default_factory=list)
 
     @property
     def key(self) -> MemoryKey:
         return self.memory.key
 
 
-def sample(key: MemoryKey, found: Iterable[Entry] = (), **about: Any) -> Sample:
+def sample(key: MemoryKey, found: Iterable[StoredMessage] = (), **about: Any) -> Sample:
     """A memory to write; ``about`` is its summary and its ttl."""
     return Sample(Memory(key, **about), list(found))
 
 
-def nasty_entries(skip: Iterable[str] = ()) -> Iterator[Entry]:
+def nasty_entries(skip: Iterable[str] = ()) -> Iterator[StoredMessage]:
     """A message for each of MESSAGES but those of these names."""
     left_out = set(skip)
     for number, (name, fields) in enumerate(MESSAGES.items()):

@@ -9,7 +9,6 @@ import pytest
 from memctl import codec
 from memctl.model import MemoryInfo
 from memctl.selection import Selection
-from memctl.store import Capability
 from tests.conformance import samples
 from tests.conformance.backends import Place
 from tests.conformance.drive import infos, read, write_all
@@ -38,7 +37,7 @@ async def test_the_catalogue_agrees_with_reading(place: Place, where: Selection)
         assert set(listed) == set(found)
         for key, info in listed.items():
             _assert_agrees(info, found[key])
-            assert (info.summary is None) == (Capability.SUMMARIES not in store.capabilities)
+            assert (info.summary is None) == (not store.features.summaries)
 
 
 async def test_the_catalogue_of_hard_messages(place: Place) -> None:

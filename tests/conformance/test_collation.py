@@ -11,6 +11,7 @@ from memctl.location import parse
 from memctl.model import MemoryKey
 from memctl.registry import make_store
 from memctl.selection import Selection
+from memctl.store import OpenMode
 from tests.conformance import samples
 from tests.conformance.drive import assert_same, infos, read, write
 from tests.conformance.samples import sample
@@ -43,7 +44,7 @@ async def test_names_are_kept_apart_or_refused(url: str, role: str, one: str, ot
     if role == "mark":
         marked = [samples.entry("i", 1, (one, other))]
         written.append(sample(MemoryKey("u", "both marks"), marked))
-    async with make_store(parse(url), create=True) as store:
+    async with make_store(parse(url), OpenMode.CREATE) as store:
         tallies = await write(store, written)
         found = await read(store)
         good = [memory for memory in written if not tallies[memory.key].failure]

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from memctl.model import Change, Edit, Entry, Memory, MemoryKey, Tally
-from memctl.store import Capability
+from memctl.model import Change, Edit, Memory, MemoryKey, StoredMessage, WriteResult
 from tests.conformance import samples
 from tests.conformance.backends import Place
 from tests.conformance.drive import read, write, write_all
@@ -111,7 +110,9 @@ PLACES: dict[str, list[int | None]] = {
 }
 
 
-def inserted(entries: list[Entry], new: list[Entry], places: list[int | None]) -> list[Entry]:
+def inserted(
+    entries: list[StoredMessage], new: list[StoredMessage], places: list[int | None]
+) -> list[StoredMessage]:
     """The messages with the new ones, each behind the one with the number of its place."""
     found = list(entries)
     for entry, behind in reversed(list(zip(new, places, strict=True))):
@@ -146,11 +147,11 @@ async def test_what_went_comes_back(place: Place, name: str, grown: int, indexes
         more = samples.entries(grown, start=50)
         if more:
             await write(store, [sample(one.key, more)], offset=12 - len(going))
-        kept: Entry | None = None
+        kept: StoredMessage | None = None
         back = []
         for n, entry in enumerate(before):
             if n in going:
-                back.append(put(entry if indexes else entry._replace(index=None), kept))
+                back.append(put(entry if indexes else entry._replace(position=None), kept))
             else:
                 kept = entry
         await edit_all(store, one.key, back)
@@ -185,11 +186,11 @@ async def test_a_memory_is_made_anew(many_place: Place) -> None:
     async with changing(many_place) as store:
         memory = Memory(
             key,
-            "what was" if Capability.SUMMARIES in store.capabilities else None,
-            TTL if Capability.TTL in store.capabilities else None,
+            "what was" if store.features.summaries else None,
+            TTL if store.features.ttl else None,
         )
         tallies = await edit(store, edits(memory, [put(entry) for entry in new]))
-        assert tallies == {key: Tally(key, written=5)}
+        assert tallies == {key: WriteResult(key, written=5)}
         about = (await read(store))[key].memory
         if memory.summary is not None:
             assert about.summary == memory.summary

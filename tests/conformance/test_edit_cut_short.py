@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
 
 import pytest
 
-from memctl.model import Edit, MemoryKey, Tally
+from memctl.model import Edit, MemoryKey, WriteResult
 from tests.conformance.backends import Place
 from tests.conformance.drive import assert_same, read
 from tests.conformance.editing import (
@@ -25,10 +25,10 @@ class Broken(Exception):
 
 
 async def test_a_source_that_breaks_in_the_middle(many_place: Place) -> None:
-    """The memory that was being changed stays as it was; what has a Tally is changed."""
+    """The memory that was being changed stays as it was; what has a WriteResult is changed."""
     done, broken, untouched = await filled(many_place, 10, 4000, 10)
 
-    async def breaking() -> AsyncIterator[Edit]:
+    async def breaking() -> AsyncGenerator[Edit]:
         for one in edits(done.key, [gone(entry) for entry in done.entries[:5]]):
             yield one
         for one in edits(broken.key, [gone(entry) for entry in broken.entries], 500):
@@ -36,7 +36,7 @@ async def test_a_source_that_breaks_in_the_middle(many_place: Place) -> None:
                 raise Broken
             yield one
 
-    tallies: dict[MemoryKey, Tally] = {}
+    tallies: dict[MemoryKey, WriteResult] = {}
 
     async def work() -> None:
         async for tally in store.edit(breaking()):
@@ -55,7 +55,7 @@ async def test_an_edit_that_is_cancelled(many_place: Place) -> None:
     done, broken, untouched = await filled(many_place, 10, 4000, 10)
     stuck = asyncio.Event()
 
-    async def hanging() -> AsyncIterator[Edit]:
+    async def hanging() -> AsyncGenerator[Edit]:
         for one in edits(done.key, [gone(entry) for entry in done.entries[:5]]):
             yield one
         for one in edits(broken.key, [gone(entry) for entry in broken.entries], 500):
@@ -64,7 +64,7 @@ async def test_an_edit_that_is_cancelled(many_place: Place) -> None:
                 await asyncio.sleep(60)
             yield one
 
-    tallies: dict[MemoryKey, Tally] = {}
+    tallies: dict[MemoryKey, WriteResult] = {}
 
     async def work() -> None:
         async for tally in store.edit(hanging()):
@@ -86,9 +86,9 @@ async def test_an_edit_that_is_cancelled(many_place: Place) -> None:
 
 
 async def assert_whole(
-    place: Place, tallies: dict[MemoryKey, Tally], done: Sample, untouched: list[Sample]
+    place: Place, tallies: dict[MemoryKey, WriteResult], done: Sample, untouched: list[Sample]
 ) -> None:
-    """The first is changed or as it was, and changed if there is a Tally; the rest as it was."""
+    """The first is changed or as it was, and changed if there is a result; the rest as it was."""
     assert set(tallies) <= {done.key}
     async with place.store(create=False) as store:
         found = await read(store)

@@ -6,8 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from memctl.model import Memory, Tally
-from memctl.store import Capability
+from memctl.model import Memory, WriteResult
 from tests.conformance import samples
 from tests.conformance.backends import Place
 from tests.conformance.drive import assert_same, read, write_all
@@ -31,7 +30,7 @@ async def test_expiry_stays(place: Place) -> None:
     keys = place.keys(2)
     before = [sample(key, samples.entries(9), ttl=TTL) for key in keys]
     async with place.store() as store:
-        if Capability.TTL not in store.capabilities:
+        if not store.features.ttl:
             pytest.skip("nothing expires")
         await write_all(store, before)
     one = before[0]
@@ -48,7 +47,7 @@ async def test_expiry_stays(place: Place) -> None:
 async def test_what_has_no_expiry_gets_none(place: Place) -> None:
     [one] = await filled(place, 9)
     async with changing(place) as store:
-        if Capability.TTL not in store.capabilities:
+        if not store.features.ttl:
             pytest.skip("nothing expires")
         memory = Memory(one.key, ttl=5.0)
         tallies = await edit(store, edits(memory, [gone(one.entries[0])]))
@@ -61,7 +60,7 @@ async def test_the_summary_changes_with_the_messages(place: Place, count: int) -
     keys = place.keys(2)
     before = [sample(key, samples.entries(count), summary="what was") for key in keys]
     async with place.store() as store:
-        if Capability.SUMMARIES not in store.capabilities:
+        if not store.features.summaries:
             pytest.skip("holds no summaries")
         await write_all(store, before)
     one = before[0]
@@ -89,13 +88,13 @@ async def test_the_summary_alone(place: Place) -> None:
     [key] = place.keys(1)
     one = sample(key, samples.entries(5), summary="what was")
     async with place.store() as store:
-        if Capability.SUMMARIES not in store.capabilities:
+        if not store.features.summaries:
             pytest.skip("holds no summaries")
         await write_all(store, [one])
     async with changing(place) as store:
         for summary in ("what is", ""):
             tallies = await edit(store, edits(Memory(key, summary), []))
-            assert tallies == {key: Tally(key)}
+            assert tallies == {key: WriteResult(key)}
             assert (await read(store))[key].memory.summary == summary
     await assert_holds(place, [one])
 
@@ -104,8 +103,7 @@ async def test_a_memory_keeps_its_summary_when_its_messages_go(place: Place) -> 
     keys = place.keys(2)
     before = [sample(key, samples.entries(5), summary="what was") for key in keys]
     async with place.store() as store:
-        wanted = Capability.SUMMARIES | Capability.EMPTY
-        if wanted not in store.capabilities:
+        if not (store.features.summaries and store.features.empty):
             pytest.skip("has no place for it")
         await write_all(store, before)
     one = before[0]
@@ -120,9 +118,9 @@ async def test_a_memory_keeps_its_summary_when_its_messages_go(place: Place) -> 
 async def test_a_summary_that_the_store_cannot_hold_is_ignored(place: Place) -> None:
     [one] = await filled(place, 5)
     async with changing(place) as store:
-        if Capability.SUMMARIES in store.capabilities:
+        if store.features.summaries:
             pytest.skip("holds summaries")
         changes = edits(Memory(one.key, "new"), [gone(one.entries[0])])
         tallies = await edit(store, [replace(each, summary="old") for each in changes])
-        assert tallies == {one.key: Tally(one.key, deleted=1)}
+        assert tallies == {one.key: WriteResult(one.key, deleted=1)}
     await assert_holds(place, [sample(one.key, one.entries[1:])])

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from memctl.model import Change, Edit, Entry, MemoryKey
-from memctl.store import Capability
+from memctl.model import Change, Edit, MemoryKey, StoredMessage
 from tests.conformance import samples
 from tests.conformance.backends import Place
 from tests.conformance.drive import write, write_all
@@ -29,7 +28,7 @@ def named(place: Place) -> list[Sample]:
     """Memories and messages of every name, users who share a session, and similar names."""
     [key] = place.keys(1)
     messages = [
-        Entry(name, samples.message(name), (name, "hint") if n % 2 else (name,))
+        StoredMessage(name, samples.message(name), (name, "hint") if n % 2 else (name,))
         for n, name in enumerate(samples.NAMES)
     ]
     found = [sample(key, messages)]
@@ -78,7 +77,7 @@ async def test_names_are_names(place: Place) -> None:
     async with changing(place, keys) as store:
         done = await edit(store, wanted)
         assert [tally for tally in done.values() if tally.failure] == []
-        store.expect(keys)
+        store.resolve_names(keys)
     await assert_holds(place, expected)
 
 
@@ -118,7 +117,7 @@ async def test_a_part_that_the_store_cannot_have(many_place: Place) -> None:
     before = await filled(many_place, 3)
     key = before[0].key._replace(part="agent.memory")
     async with changing(many_place) as store:
-        if Capability.PARTS in store.capabilities:
+        if store.features.parts:
             pytest.skip("holds parts")
         tally = (await edit(store, edits(key, [gone(before[0].entries[0])])))[key]
         assert tally.failure is not None

@@ -6,8 +6,7 @@ import asyncio
 
 import pytest
 
-from memctl.model import Change, Entry
-from memctl.store import Capability
+from memctl.model import Change, StoredMessage
 from tests.conformance import samples
 from tests.conformance.backends import Place
 from tests.conformance.drive import write
@@ -27,7 +26,7 @@ from tests.conformance.editing import (
 from tests.conformance.samples import sample
 
 
-def faults(entries: list[Entry]) -> dict[str, Change]:
+def faults(entries: list[StoredMessage]) -> dict[str, Change]:
     """Changes that cannot be, in a memory with these messages."""
     plain = next(entry for entry in entries if not entry.marks)
     one = next(entry for entry in entries if len(entry.marks) == 1)
@@ -117,7 +116,7 @@ async def test_two_edits_of_one_memory_at_once(place: Place) -> None:
     [one] = await filled(place, 3000)
     changes = [gone(entry) for entry in one.entries[::2]]
     async with changing(place) as store, changing(place) as other:
-        if Capability.PARALLEL not in store.capabilities:
+        if not store.features.parallel:
             pytest.skip("is written by one at a time")
         ended = await asyncio.gather(
             edit(store, edits(one.key, changes)), edit(other, edits(one.key, changes))

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from memctl.model import Change, Entry
-from memctl.store import Capability
+from memctl.model import Change, StoredMessage
 from tests.conformance import samples
 from tests.conformance.backends import Place
 from tests.conformance.drive import write_all
@@ -20,7 +19,7 @@ from tests.conformance.editing import (
 from tests.conformance.samples import sample
 
 
-def twins() -> list[Entry]:
+def twins() -> list[StoredMessage]:
     """Messages of which some share an id, with the same marks or with others."""
     return [
         samples.entry("a", 0),
@@ -51,7 +50,7 @@ async def test_repeated_ids(place: Place, name: str) -> None:
     [key] = place.keys(1)
     before = twins()
     async with place.store() as store:
-        if Capability.REPEATED_IDS not in store.capabilities:
+        if not store.features.duplicate_ids:
             pytest.skip("an id occurs once")
         await write_all(store, [sample(key, before)])
     changes, left = TWINS[name]
@@ -64,7 +63,7 @@ async def test_repeated_ids_that_are_too_few(place: Place) -> None:
     [key] = place.keys(1)
     one = sample(key, twins())
     async with place.store() as store:
-        if Capability.REPEATED_IDS not in store.capabilities:
+        if not store.features.duplicate_ids:
             pytest.skip("an id occurs once")
         await write_all(store, [one])
     async with changing(place) as store:

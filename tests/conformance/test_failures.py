@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
-from contextlib import suppress
+from collections.abc import AsyncGenerator
+from contextlib import aclosing, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -11,11 +11,10 @@ import pytest
 
 from memctl.errors import BadData, MemctlError, NotFound, Unavailable
 from memctl.location import parse
-from memctl.model import MemoryKey, Page, Tally
+from memctl.model import MemoryKey, Page, WriteResult
 from memctl.registry import make_store
 from memctl.selection import Selection
-from memctl.store import Store
-from memctl.streams import closing
+from memctl.store import OpenMode, Store
 from tests.conformance import samples
 from tests.conformance.drive import assert_same, pages, read, write, write_all
 from tests.conformance.samples import Sample, sample
@@ -38,7 +37,7 @@ class Served:
 
     def store(self) -> Store:
         """A store of it, not yet opened."""
-        return make_store(parse(self.url), create=True)
+        return make_store(parse(self.url), OpenMode.CREATE)
 
     def cut(self) -> None:
         """Ends every connection to it."""
@@ -130,7 +129,7 @@ async def test_tables_of_an_application(servers: Servers) -> None:
     for url in (postgresql, mariadb):
         assert isinstance(await refusal(url), BadData)
         with pytest.raises(BadData):
-            async with make_store(parse(url), create=True):
+            async with make_store(parse(url), OpenMode.CREATE):
                 pass
 
 
@@ -140,7 +139,7 @@ async def test_a_connection_lost_while_writing(served: Served) -> None:
     async with served.store() as store:
         await write_all(store, [sample(broken, before)])
 
-    async def cutting() -> AsyncIterator[Page]:
+    async def cutting() -> AsyncGenerator[Page]:
         async for page in pages([sample(done, samples.entries(10))]):
             yield page
         async for page in pages([sample(broken, samples.entries(5000, 50))], offset=4):
@@ -150,9 +149,9 @@ async def test_a_connection_lost_while_writing(served: Served) -> None:
         async for page in pages([sample(later, samples.entries(10))]):
             yield page
 
-    tallies: dict[MemoryKey, Tally] = {}
+    tallies: dict[MemoryKey, WriteResult] = {}
     with suppress(Unavailable):  # unless the store finds its way back
-        async with served.store() as store, closing(store.write(cutting())) as written:
+        async with served.store() as store, aclosing(store.write(cutting())) as written:
             async for tally in written:
                 tallies[tally.key] = tally
     written_keys = {key for key, tally in tallies.items() if not tally.failure}
@@ -171,9 +170,9 @@ async def test_a_connection_lost_while_reading(served: Served) -> None:
         await write_all(store, [sample(key, samples.entries(20_000))])
     count = 0
     with suppress(Unavailable):  # unless everything was on its way already
-        async with served.store() as store, closing(store.read(Selection())) as found:
+        async with served.store() as store, aclosing(store.read(Selection())) as found:
             async for page in found:
-                count += len(page.entries)
+                count += len(page.messages)
                 served.cut()
         assert count == 20_000
     assert count
@@ -187,7 +186,7 @@ async def test_a_message_larger_than_a_packet(servers: Servers) -> None:
     written = [sample(key, samples.entries(1500 if n == 2 else 3)) for n, key in enumerate(keys)]
     written[1].entries.insert(1, large)
     written[2].entries.insert(1200, large)
-    async with make_store(parse(server.fresh()), create=True) as store:
+    async with make_store(parse(server.fresh()), OpenMode.CREATE) as store:
         tallies = await write(store, written)
         failures = {key: tally.failure.code for key, tally in tallies.items() if tally.failure}
         assert failures == {keys[1]: "refused", keys[2]: "refused"}
@@ -202,7 +201,7 @@ async def test_redis_is_full(servers: Servers) -> None:
         samples.key(1), [samples.entry(f"l{n}", n, content="l" * 100_000) for n in range(200)]
     )
     try:
-        async with make_store(parse(url), create=True) as store:
+        async with make_store(parse(url), OpenMode.CREATE) as store:
             await write_all(store, [before])
             with suppress(Unavailable):
                 tallies = await write(store, [large])

@@ -10,6 +10,7 @@ import pytest
 
 from memctl.errors import Busy
 from memctl.registry import make_store
+from memctl.store import OpenMode
 from memctl.stores.redis import lock
 from tests.conformance import samples
 from tests.conformance.backends import Place
@@ -44,7 +45,7 @@ async def test_a_second_run_is_told_who_holds_the_lock(place: Place) -> None:
         await store.lock(FIRST)
         assert FIRST in await is_busy(place)
         assert FIRST in await is_busy(place)  # asking changes nothing
-        async with make_store(place.alias(), create=True) as alias:
+        async with make_store(place.alias(), OpenMode.CREATE) as alias:
             with pytest.raises(Busy, match="web-1"):
                 await alias.lock(SECOND)
     async with place.store() as store:
@@ -95,7 +96,7 @@ async def test_of_many_at_once_one_gets_the_lock(place: Place) -> None:
     stores = [place.store() for _ in range(6)]
     try:
         for store in stores:
-            await store.open()
+            await store.open(store.mode)
         ends = await asyncio.gather(
             *(store.lock(f"pid {number}") for number, store in enumerate(stores)),
             return_exceptions=True,

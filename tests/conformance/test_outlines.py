@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 
 from memctl.location import parse
-from memctl.model import Entry, MemoryKey
+from memctl.model import MemoryKey, StoredMessage
 from memctl.registry import make_store
 from memctl.selection import Selection
-from memctl.store import Capability, Store
+from memctl.store import OpenMode, Store
 from memctl.stores.sql.database import SqlDatabase
 from tests.conformance import samples
 from tests.conformance.backends import Place
@@ -26,7 +26,7 @@ Outline = list[tuple[MemoryKey, str | None, list[tuple[str, tuple[str, ...], int
 async def outline(store: Store, where: Selection, *, read: bool) -> Outline:
     """Memories in the order in which they come, each page in its place."""
     found: Outline = []
-    pages = store.read(where) if read else store.outlines(where)
+    pages = store.read(where) if read else store.outline(where)
     last = True
     for page in [page async for page in pages]:
         if last:
@@ -35,7 +35,7 @@ async def outline(store: Store, where: Selection, *, read: bool) -> Outline:
         key, _, entries = found[-1]
         assert page.memory.key == key
         assert page.offset == len(entries)
-        entries += [(entry.id, entry.marks, entry.index) for entry in page.entries]
+        entries += [(entry.id, entry.marks, entry.position) for entry in page.messages]
         last = page.last
     assert last
     return found
@@ -49,7 +49,7 @@ def memories(place: Place) -> list[Sample]:
     if place.backend.only:
         return found
     for name in samples.NAMES:
-        named = [Entry(other, samples.message(other), (name,)) for other in samples.NAMES]
+        named = [StoredMessage(other, samples.message(other), (name,)) for other in samples.NAMES]
         found.append(sample(MemoryKey(name, f"of {name}"), named))
         found.append(sample(MemoryKey(f"user of {name}", name), named[:3]))
     for user in ("a", "b", "a-shared", "", "-"):
@@ -67,7 +67,7 @@ async def test_outlines_are_what_is_read(make_place: Callable[[], Place]) -> Non
         written = memories(place)
         tallies = await write(store, written)
         assert place.backend.picky or not any(one.failure for one in tallies.values())
-        if Capability.EMPTY in store.capabilities and not place.backend.only:
+        if store.features.empty and not place.backend.only:
             await write(store, [sample(samples.key(7))])
         good = [memory.key for memory in written if not tallies[memory.key].failure]
         chosen = frozenset([*good[::2], MemoryKey("nobody", "nothing")])
@@ -123,7 +123,7 @@ async def test_row_ids_of_another_form(kind: str, tmp_path: Path, servers: Serve
         (row_id, json.dumps(whole | fields).encode(), "s", number)
         for number, (row_id, fields) in enumerate(FOREIGN.values())
     ]
-    async with make_store(parse(PLACES[kind](tmp_path, servers)), create=True) as store:
+    async with make_store(parse(PLACES[kind](tmp_path, servers)), OpenMode.CREATE) as store:
         assert isinstance(store, SqlDatabase)
         async with store.connected() as connection, store.transaction(connection):
             await store.insert_missing(connection, "users", ["id"], [("u",)])
@@ -143,10 +143,10 @@ async def test_row_ids_of_another_form(kind: str, tmp_path: Path, servers: Serve
             assert await outline(store, where, read=False) == own
         for user, id in NAMES.values():
             where = Selection(users=frozenset({user}), ids=frozenset({id}))
-            for pages in (store.read(where), store.pick(where)):
+            for pages in (store.read(where), store.read_with_anchors(where)):
                 [page] = [page async for page in pages]
-                assert [(page.memory.key.user, entry.id) for entry in page.entries] == [(user, id)]
-                assert b"timestamp" in page.entries[0].message
+                assert [(page.memory.key.user, entry.id) for entry in page.messages] == [(user, id)]
+                assert b"timestamp" in page.messages[0].message
 
 
 async def test_a_store_says_whether_it_is_empty(make_place: Callable[[], Place]) -> None:

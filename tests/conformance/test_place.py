@@ -10,6 +10,7 @@ import pytest
 from memctl.errors import BadData, NotFound
 from memctl.registry import make_store
 from memctl.selection import Selection
+from memctl.store import OpenMode
 from tests.conformance import samples
 from tests.conformance.backends import Place
 from tests.conformance.drive import infos, read, write_all
@@ -34,7 +35,7 @@ async def test_the_same_place_has_one_identity(make_place: Callable[[], Place]) 
     async with (
         place.store() as one,
         place.store() as again,
-        make_store(place.alias(), create=True) as alias,
+        make_store(place.alias(), OpenMode.CREATE) as alias,
         other.store() as different,
     ):
         identity = await one.identity()

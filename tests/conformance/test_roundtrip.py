@@ -5,7 +5,6 @@ from __future__ import annotations
 import pytest
 
 from memctl.model import MemoryKey
-from memctl.store import Capability
 from tests.conformance import samples
 from tests.conformance.backends import Place
 from tests.conformance.drive import ALL, assert_same, infos, read, write, write_all
@@ -141,7 +140,7 @@ async def test_summaries(place: Place, summary: str) -> None:
         await write(store, [sample(key, samples.entries(3), summary=summary)])
         memory = (await read(store))[key].memory
         info = (await infos(store))[key]
-        if Capability.SUMMARIES in store.capabilities:
+        if store.features.summaries:
             assert memory.summary == summary
             assert info.summary is bool(summary)
         else:
@@ -152,7 +151,7 @@ async def test_summaries(place: Place, summary: str) -> None:
 async def test_a_summary_stays_where_none_is_given(place: Place) -> None:
     [key] = place.keys(1)
     async with place.store() as store:
-        if Capability.SUMMARIES not in store.capabilities:
+        if not store.features.summaries:
             pytest.skip("has no place for summaries")
         await write(store, [sample(key, samples.entries(3), summary="before")])
         await write(store, [sample(key, samples.entries(2, start=3))], offset=3)
@@ -170,7 +169,7 @@ async def test_expiry(many_place: Place) -> None:
         listed = await infos(store)
         assert found[second].memory.ttl is None
         assert listed[second].ttl is None
-        if Capability.TTL in store.capabilities:
+        if store.features.ttl:
             assert found[first].memory.ttl == pytest.approx(5000, abs=30)
             assert listed[first].ttl == pytest.approx(5000, abs=30)
         else:
@@ -188,7 +187,7 @@ async def test_memories_without_messages(place: Place) -> None:
         listed = await infos(store)
         found = await read(store)
         assert set(listed) == set(found)
-        if Capability.EMPTY in store.capabilities:
+        if store.features.empty:
             assert set(found) == set(keys)
             assert listed[keys[0]].messages == 0
             assert found[keys[0]].entries == []
@@ -205,7 +204,7 @@ async def test_repeated_ids(place: Place) -> None:
     async with place.store() as store:
         tallies = await write(store, written)
         found = await read(store)
-        if Capability.REPEATED_IDS in store.capabilities:
+        if store.features.duplicate_ids:
             assert_same(store, found.get(keys[0]), twice)
             assert (await infos(store))[keys[0]].repeated in (2, None)
         else:
@@ -226,7 +225,7 @@ async def test_a_page_stays_small_when_messages_grow(place: Place) -> None:
         largest = 0
         count = 0
         async for page in store.read(ALL):
-            largest = max(largest, sum(len(entry.message) for entry in page.entries))
-            count += len(page.entries)
+            largest = max(largest, sum(len(entry.message) for entry in page.messages))
+            count += len(page.messages)
         assert count == 1560
         assert largest < 20_000_000

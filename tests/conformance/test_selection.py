@@ -10,10 +10,9 @@ from datetime import datetime, timedelta
 
 import pytest
 
-from memctl.model import Entry, MemoryKey
+from memctl.model import MemoryKey, StoredMessage
 from memctl.ops.chosen import chosen
 from memctl.selection import Selection
-from memctl.store import Capability
 from tests.conformance import samples
 from tests.conformance.backends import BACKENDS, Place, new_place
 from tests.conformance.drive import assert_same, infos, picked, read, write_all
@@ -123,7 +122,7 @@ def filled(
     async def fill() -> list[Sample]:
         async with place.store() as store:
             await write_all(store, written)
-            if Capability.EMPTY in store.capabilities and not place.backend.only:
+            if store.features.empty and not place.backend.only:
                 await write_all(store, [sample(samples.key(7))])
             return list((await read(store)).values())
 
@@ -157,10 +156,12 @@ async def test_what_is_selected_has_its_place(filled: Filled, where: Selection) 
             before.setdefault(one.key, {})[entry.id] = kept
             kept = kept if entry.id in own else entry.id
     async with filled.place.store(create=False) as store:
-        found: dict[MemoryKey, list[tuple[Entry, str | None]]] = {}
+        found: dict[MemoryKey, list[tuple[StoredMessage, str | None]]] = {}
         async for page in chosen(store, where):
-            assert page.after is not None
-            found.setdefault(page.memory.key, []).extend(zip(page.entries, page.after, strict=True))
+            assert page.anchors is not None
+            found.setdefault(page.memory.key, []).extend(
+                zip(page.messages, page.anchors, strict=True)
+            )
         assert set(found) == set(expected)
         for key, one in expected.items():
             assert_same(store, sample(key, [entry for entry, _ in found[key]]), one)
@@ -184,7 +185,7 @@ async def test_messages_are_found_by_their_text(filled: Filled) -> None:
             ]
             found = [
                 (key, json.loads(entry.message))
-                async for key, entry in store.search(where, needles)
+                async for key, entry in store.find_messages(where, needles)
             ]
             assert len(found) == len(expected) == 3
             assert all(one in found for one in expected)

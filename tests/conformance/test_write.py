@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
 
 import pytest
 
-from memctl.model import MemoryKey, Page, Tally, WriteMode
-from memctl.store import Capability, Store
+from memctl.model import MemoryKey, Page, StoredMessage, WriteMode, WriteResult
+from memctl.store import Store
 from tests.conformance import samples
 from tests.conformance.backends import Place
 from tests.conformance.drive import assert_same, infos, pages, read, write, write_all
@@ -26,7 +26,7 @@ async def test_adding_behind_what_is_there(place: Place) -> None:
         for key in keys:
             more = [sample(key, samples.entries(1300, start=1100))]
             tallies = await write(store, more, offset=1100)
-            assert tallies[key] == Tally(key, written=1300)
+            assert tallies[key] == WriteResult(key, written=1300)
         found = await read(store)
         for key in keys:
             assert_same(store, found.get(key), sample(key, samples.entries(2400)))
@@ -83,7 +83,7 @@ async def test_replacing(place: Place, before: int, after: int) -> None:
         first = [sample(keys[0], samples.entries(before))] if before else []
         await write_all(store, [*first, *others])
         tallies = await write(store, [new], WriteMode.REPLACE)
-        assert tallies[keys[0]] == Tally(keys[0], written=after, deleted=before)
+        assert tallies[keys[0]] == WriteResult(keys[0], written=after, deleted=before)
         found = await read(store)
         for one in (new, *others):
             assert_same(store, found.get(one.key), one)
@@ -94,10 +94,10 @@ async def test_replacing_with_nothing(place: Place) -> None:
     async with place.store() as store:
         await write_all(store, [sample(key, samples.entries(1234)) for key in keys])
         tallies = await write(store, [sample(keys[0])], WriteMode.REPLACE)
-        assert tallies[keys[0]] == Tally(keys[0], deleted=1234)
+        assert tallies[keys[0]] == WriteResult(keys[0], deleted=1234)
         found = await read(store)
         assert not found.get(keys[0], sample(keys[0])).entries
-        assert (keys[0] in found) == (Capability.EMPTY in store.capabilities)
+        assert (keys[0] in found) == (store.features.empty)
         for key in keys[1:]:
             assert_same(store, found.get(key), sample(key, samples.entries(1234)))
 
@@ -111,7 +111,7 @@ async def test_an_id_that_is_there_already(place: Place, count: int) -> None:
         await write_all(store, before)
         tallies = await write(store, [again], offset=3)
         found = await read(store)
-        if Capability.REPEATED_IDS in store.capabilities:
+        if store.features.duplicate_ids:
             both = sample(keys[0], [*before[0].entries, *again.entries])
             assert_same(store, found[keys[0]], both)
         else:
@@ -137,10 +137,10 @@ async def test_failures_harm_no_other_memory(many_place: Place, mode: WriteMode)
         ),
     ]
     async with many_place.store() as store:
-        if Capability.REPEATED_IDS in store.capabilities:
+        if store.features.duplicate_ids:
             good += bad
             bad = []
-        if Capability.PARTS not in store.capabilities:
+        if not store.features.parts:
             bad.append(sample(part, samples.entries(2)))
         mixed = [*bad[:1], *good[:4], *bad[1:], *good[4:]]
         tallies = await write(store, mixed, mode)
@@ -175,7 +175,7 @@ async def test_several_writers_at_once(place: Place) -> None:
         sample(key, samples.entries(1200 if n % 9 == 0 else 5)) for n, key in enumerate(keys)
     ]
     async with place.store() as store:
-        if Capability.PARALLEL not in store.capabilities:
+        if not store.features.parallel:
             pytest.skip("is written by one at a time")
         parts = await asyncio.gather(*(write(store, written[n::4]) for n in range(4)))
         assert not [tally for part in parts for tally in part.values() if tally.failure]
@@ -191,7 +191,7 @@ async def test_one_memory_written_by_two_at_once(place: Place) -> None:
     first = sample(key, samples.entries(1500))
     second = sample(key, samples.entries(1500, start=5000))
     async with place.store() as store, place.store() as other:
-        if Capability.PARALLEL not in store.capabilities:
+        if not store.features.parallel:
             pytest.skip("is written by one at a time")
         ended = await asyncio.gather(
             write(store, [first]), write(other, [second]), return_exceptions=True
@@ -215,14 +215,14 @@ async def test_pages_of_one_message(place: Place) -> None:
 
 @pytest.mark.parametrize("mode", list(WriteMode))
 async def test_a_source_that_breaks_in_the_middle(many_place: Place, mode: WriteMode) -> None:
-    """The memory that was being written stays as it was; what has a Tally is there."""
+    """The memory that was being written stays as it was; what has a WriteResult is there."""
     done, broken, untouched = many_place.keys(3)
     before = samples.entries(4)
     async with many_place.store() as store:
         await write_all(store, [sample(key, before) for key in (broken, untouched)])
         offset = 4 if mode is WriteMode.ADD else 0
 
-        async def breaking() -> AsyncIterator[Page]:
+        async def breaking() -> AsyncGenerator[Page]:
             async for page in pages([sample(done, samples.entries(10))]):
                 yield page
             async for page in pages([sample(broken, samples.entries(3000, 50))], offset=offset):
@@ -244,7 +244,7 @@ async def test_a_write_that_is_cancelled(many_place: Place) -> None:
         await write_all(store, [sample(key, before) for key in (broken, untouched)])
         stuck = asyncio.Event()
 
-        async def hanging() -> AsyncIterator[Page]:
+        async def hanging() -> AsyncGenerator[Page]:
             async for page in pages([sample(done, samples.entries(10))]):
                 yield page
             async for page in pages([sample(broken, samples.entries(3000, 50))], offset=4):
@@ -253,7 +253,7 @@ async def test_a_write_that_is_cancelled(many_place: Place) -> None:
                     await asyncio.sleep(60)
                 yield page
 
-        tallies: dict[MemoryKey, Tally] = {}
+        tallies: dict[MemoryKey, WriteResult] = {}
 
         async def work() -> None:
             async for tally in store.write(hanging()):
@@ -269,7 +269,7 @@ async def test_a_write_that_is_cancelled(many_place: Place) -> None:
 
 
 async def test_a_place_that_breaks_at_its_first_page_holds_nothing(place: Place) -> None:
-    async def breaking() -> AsyncIterator[Page]:
+    async def breaking() -> AsyncGenerator[Page]:
         raise Broken
         yield
 
@@ -280,9 +280,9 @@ async def test_a_place_that_breaks_at_its_first_page_holds_nothing(place: Place)
 
 
 async def _write_until(
-    store: Store, source: AsyncIterator[Page], mode: WriteMode, error: type[Exception]
-) -> dict[MemoryKey, Tally]:
-    tallies: dict[MemoryKey, Tally] = {}
+    store: Store, source: AsyncGenerator[Page], mode: WriteMode, error: type[Exception]
+) -> dict[MemoryKey, WriteResult]:
+    tallies: dict[MemoryKey, WriteResult] = {}
 
     async def work() -> None:
         async for tally in store.write(source, mode):
@@ -295,9 +295,9 @@ async def _write_until(
 
 async def _assert_left_alone(
     store: Store,
-    tallies: dict[MemoryKey, Tally],
+    tallies: dict[MemoryKey, WriteResult],
     done: MemoryKey,
-    before: dict[MemoryKey, list[samples.Entry]],
+    before: dict[MemoryKey, list[StoredMessage]],
 ) -> None:
     found = await read(store)
     for key, entries in before.items():

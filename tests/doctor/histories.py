@@ -6,7 +6,7 @@ import json
 from datetime import datetime, timedelta
 from typing import Any
 
-from memctl.model import Entry
+from memctl.model import StoredMessage
 
 OLD = datetime(2025, 3, 1, 12)
 Marked = tuple[dict[str, Any], list[str]]
@@ -123,12 +123,12 @@ def recent(minutes: float) -> datetime:
     return datetime.now() - timedelta(minutes=minutes)
 
 
-def entry(marked: Marked) -> Entry:
+def entry(marked: Marked) -> StoredMessage:
     """The message as a store hands it out."""
     message, marks = marked
-    return Entry(message.get("id", ""), json.dumps(message).encode(), tuple(marks))
+    return StoredMessage(message.get("id", ""), json.dumps(message).encode(), tuple(marks))
 
 
-def entries(history: list[Marked]) -> list[Entry]:
+def entries(history: list[Marked]) -> list[StoredMessage]:
     """A whole history."""
     return [entry(marked) for marked in history]

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 
 import pytest
 
-from memctl.model import Entry, Fault, Memory, MemoryKey, Page
+from memctl.model import Finding, Memory, MemoryKey, Page, StoredMessage
 from memctl.ops.doctor.content import Limits, MemoryExamination
 from memctl.ops.doctor.findings import KINDS
 from tests.doctor import histories
@@ -22,12 +22,12 @@ CASES = [
 
 
 def examined(
-    found: Iterable[Entry],
+    found: Iterable[StoredMessage],
     *,
     summary: str | None = "so far",
     size: int = 2,
     max_result: int = 10**5,
-) -> list[Fault]:
+) -> list[Finding]:
     """What is found in a memory that comes in small pages."""
     memory = Memory(KEY, summary)
     examination = MemoryExamination(memory, Limits(max_result), repeats=True)
@@ -84,7 +84,7 @@ def test_what_is_no_message(name: str) -> None:
 
 @pytest.mark.parametrize("text", [b"[]", b"null", b'{"id": "bad', b"", b"7"])
 def test_what_is_no_object(text: bytes) -> None:
-    [fault] = examined([Entry("bad", text)])
+    [fault] = examined([StoredMessage("bad", text)])
     assert (fault.code, fault.examples) == ("invalid-message", ("bad",))
 
 

@@ -4,21 +4,22 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncGenerator, Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from memctl import location
-from memctl.model import Change, Edit, Entry, Memory, Tally
+from memctl.model import Change, Edit, Memory, StoredMessage, WriteResult
 from memctl.registry import make_store
 from memctl.selection import Selection
+from memctl.store import OpenMode
 from tests.conftest import Servers
 from tests.interop.client import AgentScope
 from tests.interop.test_migrate import MARKS, PLACES, asked, memories
 
-Plan = Callable[[Entry], tuple[str, ...] | None]
+Plan = Callable[[StoredMessage], tuple[str, ...] | None]
 """The marks that a message is to have; None where it is to go."""
 
 
@@ -27,7 +28,7 @@ def without(*marks: str) -> Plan:
 
 
 def renamed(old: str, new: str) -> Plan:
-    def plan(entry: Entry) -> tuple[str, ...]:
+    def plan(entry: StoredMessage) -> tuple[str, ...]:
         if old not in entry.marks:
             return entry.marks
         rest = [mark for mark in entry.marks if mark != old]
@@ -63,14 +64,14 @@ CASES: dict[str, tuple[Plan, list[Any]]] = {
 }
 
 
-async def change(place: str, plan: Plan) -> Tally | None:
+async def change(place: str, plan: Plan) -> WriteResult | None:
     """Changes the one memory of a place; None where nothing is to be changed."""
-    async with make_store(location.parse(place), change=True) as store:
-        found: list[Entry] = []
+    async with make_store(location.parse(place), OpenMode.CHANGE) as store:
+        found: list[StoredMessage] = []
         memory: Memory | None = None
         async for page in store.read(Selection()):
             memory = page.memory
-            found += page.entries
+            found += page.messages
         assert memory is not None
         changes = [
             Change(entry.id, entry.marks, plan(entry))
@@ -79,7 +80,7 @@ async def change(place: str, plan: Plan) -> Tally | None:
         ]
         edit = Edit(Memory(memory.key), changes)
 
-        async def stream() -> AsyncIterator[Edit]:
+        async def stream() -> AsyncGenerator[Edit]:
             yield edit
 
         if not changes:

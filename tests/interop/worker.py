@@ -29,7 +29,7 @@ import asyncio
 import json
 import os
 import sys
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncGenerator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from itertools import groupby
 from pathlib import Path
@@ -57,7 +57,7 @@ class Application(StateModule):
 
 
 @asynccontextmanager
-async def opened(place: dict[str, Any], about: dict[str, Any]) -> AsyncIterator[ReActAgent]:
+async def opened(place: dict[str, Any], about: dict[str, Any]) -> AsyncGenerator[ReActAgent]:
     """An agent whose memory is at the place; what has no home but a state is loaded and saved."""
     async with stored(place, about) as memory:
         agent = agents.make(memory, about.get("compression"))
@@ -77,7 +77,7 @@ async def opened(place: dict[str, Any], about: dict[str, Any]) -> AsyncIterator[
 
 
 @asynccontextmanager
-async def stored(place: dict[str, Any], about: dict[str, Any]) -> AsyncIterator[MemoryBase]:
+async def stored(place: dict[str, Any], about: dict[str, Any]) -> AsyncGenerator[MemoryBase]:
     """The memory at the place, without what is in the state of a session."""
     user, session = about["user"], about["session"]
     kind = place["kind"]

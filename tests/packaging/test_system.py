@@ -16,8 +16,9 @@ import pytest
 from memctl import location, system
 from memctl.errors import Busy, UsageError
 from memctl.registry import make_store
-from memctl.stores._files import AtomicFile
-from memctl.stores._locks import FileLock
+from memctl.store import OpenMode
+from memctl.stores.files import AtomicFile
+from memctl.stores.locks import FileLock
 from memctl.summarizer import Settings
 from memctl.summarizers.make import make_summarizer
 from tests.commands.conftest import Run
@@ -92,7 +93,7 @@ async def test_a_store_without_pread(tmp_path: Path, monkeypatch: pytest.MonkeyP
         one = sample(samples.key(0), samples.entries(3000))
         if name == "a.json":
             one = sample(type(one.key)("", "a"), one.entries)
-        async with make_store(place, create=True) as store:
+        async with make_store(place, OpenMode.CREATE) as store:
             await write_all(store, [one])
         async with make_store(place) as store:
             assert len((await read(store))[one.key].entries) == 3000

@@ -8,7 +8,7 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from memctl.model import Entry, MemoryKey
+from memctl.model import MemoryKey, StoredMessage
 from memctl.selection import Selection
 from tests.conformance.samples import Sample, sample
 
@@ -45,7 +45,7 @@ blocks = st.lists(
 
 
 @st.composite
-def entries(draw: st.DrawFn, name: str) -> Entry:
+def entries(draw: st.DrawFn, name: str) -> StoredMessage:
     """A message of this id: what AgentScope has in one, or nearly, and some more."""
     usual: dict[str, Any] = {
         "id": name,
@@ -60,7 +60,7 @@ def entries(draw: st.DrawFn, name: str) -> Entry:
     # A lone surrogate cannot be written but as an escape.
     message = text.encode("utf-8", "namereplace" if escaped else "backslashreplace")
     marks = draw(few_marks | st.lists(names, max_size=3, unique=True))
-    return Entry(name, message, tuple(marks))
+    return StoredMessage(name, message, tuple(marks))
 
 
 @st.composite

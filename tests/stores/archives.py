@@ -5,7 +5,7 @@ from __future__ import annotations
 import gzip
 import hashlib
 import json
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncGenerator, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -14,8 +14,9 @@ import zstandard
 
 from memctl import location
 from memctl.errors import BadData
-from memctl.model import Entry, Memory, MemoryKey, Page, Tally, WriteMode
+from memctl.model import Memory, MemoryKey, Page, StoredMessage, WriteMode, WriteResult
 from memctl.selection import Selection
+from memctl.store import OpenMode
 from memctl.stores.archive.store import ArchiveStore
 
 ALL = Selection()
@@ -24,67 +25,69 @@ WHEN = "2025-03-01T12:00:00+01:00"
 ENDINGS = ["ndjson", "ndjson.gz", "ndjson.zst"]
 
 
-def entry(id: str, *marks: str, content: str = "c") -> Entry:
+def entry(id: str, *marks: str, content: str = "c") -> StoredMessage:
     message = {"id": id, "name": "n", "role": "user", "content": content}
-    return Entry(id, json.dumps(message).encode(), marks)
+    return StoredMessage(id, json.dumps(message).encode(), marks)
 
 
-def entries(count: int, start: int = 0) -> list[Entry]:
+def entries(count: int, start: int = 0) -> list[StoredMessage]:
     return [entry(f"m{number}", "hint") for number in range(start, start + count)]
 
 
-def page(found: Iterable[Entry], key: MemoryKey = KEY, offset: int = 0, **about: Any) -> Page:
+def page(
+    found: Iterable[StoredMessage], key: MemoryKey = KEY, offset: int = 0, **about: Any
+) -> Page:
     return Page(Memory(key, **about), list(found), offset)
 
 
 def store_of(path: Path, *, create: bool = True) -> ArchiveStore:
-    store = ArchiveStore(location.parse(str(path)), create=create)
+    store = ArchiveStore(location.parse(str(path)), OpenMode.CREATE if create else OpenMode.READ)
     store.created = WHEN
     return store
 
 
-async def write(path: Path, *pages: Page, mode: WriteMode = WriteMode.ADD) -> list[Tally]:
+async def write(path: Path, *pages: Page, mode: WriteMode = WriteMode.ADD) -> list[WriteResult]:
     async with store_of(path) as store:
         return await write_to(store, *pages, mode=mode)
 
 
 async def write_to(
     store: ArchiveStore, *pages: Page, mode: WriteMode = WriteMode.ADD
-) -> list[Tally]:
-    async def all_pages() -> AsyncIterator[Page]:
+) -> list[WriteResult]:
+    async def all_pages() -> AsyncGenerator[Page]:
         for one in pages:
             yield one
 
     return [tally async for tally in store.write(all_pages(), mode)]
 
 
-async def read(path: Path, where: Selection = ALL) -> list[tuple[Memory, list[Entry]]]:
+async def read(path: Path, where: Selection = ALL) -> list[tuple[Memory, list[StoredMessage]]]:
     async with store_of(path, create=False) as store:
         return await read_from(store, where)
 
 
 async def read_from(
     store: ArchiveStore, where: Selection = ALL
-) -> list[tuple[Memory, list[Entry]]]:
-    found: list[tuple[Memory, list[Entry]]] = []
+) -> list[tuple[Memory, list[StoredMessage]]]:
+    found: list[tuple[Memory, list[StoredMessage]]] = []
     async for some in store.read(where):
         if some.offset == 0:
             found.append((some.memory, []))
-        found[-1][1].extend(some.entries)
+        found[-1][1].extend(some.messages)
     if where.whole:
         await assert_outlined(store, where, found)
     return found
 
 
 async def assert_outlined(
-    store: ArchiveStore, where: Selection, found: list[tuple[Memory, list[Entry]]]
+    store: ArchiveStore, where: Selection, found: list[tuple[Memory, list[StoredMessage]]]
 ) -> None:
     """Outlines are the same but for the messages."""
-    outlined: list[tuple[Memory, list[Entry]]] = []
-    async for some in store.outlines(where):
+    outlined: list[tuple[Memory, list[StoredMessage]]] = []
+    async for some in store.outline(where):
         if some.offset == 0:
             outlined.append((some.memory, []))
-        outlined[-1][1].extend(some.entries)
+        outlined[-1][1].extend(some.messages)
     assert outlined == [
         (memory, [one._replace(message=b"") for one in entries]) for memory, entries in found
     ]

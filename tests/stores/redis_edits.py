@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncGenerator, Iterable
 from typing import Any
 
 import redis
 
-from memctl.model import Change, Edit, Memory, MemoryKey, Tally
+from memctl.model import Change, Edit, Memory, MemoryKey, WriteResult
 from memctl.stores.redis.memory import RedisMemoryStore
 from tests.stores.redis_memories import BASE, KEY, entry, put
 
@@ -29,10 +29,10 @@ def back(id: str, *marks: str, after: str | None = None, content: str = "c") -> 
 
 async def edit(
     store: RedisMemoryStore, *changes: Change, key: MemoryKey = KEY, size: int = 0, **about: Any
-) -> Tally:
+) -> WriteResult:
     """Changes one memory, so many changes in an edit."""
 
-    async def edits() -> AsyncIterator[Edit]:
+    async def edits() -> AsyncGenerator[Edit]:
         step = size or len(changes)
         for start in range(0, len(changes), step):
             some = list(changes[start : start + step])

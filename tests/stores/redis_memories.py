@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
 from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from typing import Any
@@ -12,9 +12,9 @@ from unittest.mock import patch
 import redis
 
 from memctl import location
-from memctl.model import Entry, Memory, MemoryKey, Page, Tally, WriteMode
+from memctl.model import Memory, MemoryKey, Page, StoredMessage, WriteMode, WriteResult
 from memctl.selection import Selection
-from memctl.stores._batches import gather
+from memctl.stores.batching import gather
 from memctl.stores.redis.memory import RedisMemoryStore
 
 ALL = Selection()
@@ -24,20 +24,22 @@ MEMBER = "_MemoryMark.HINT"
 """Where an agent on Python 3.11 or newer lists the mark hint."""
 
 
-def entry(id: str, *marks: str, content: str = "c") -> Entry:
+def entry(id: str, *marks: str, content: str = "c") -> StoredMessage:
     message = {"id": id, "name": "n", "role": "user", "content": content}
-    return Entry(id, json.dumps(message).encode(), marks)
+    return StoredMessage(id, json.dumps(message).encode(), marks)
 
 
-def entries(count: int, start: int = 0) -> list[Entry]:
+def entries(count: int, start: int = 0) -> list[StoredMessage]:
     return [entry(f"m{number}") for number in range(start, start + count)]
 
 
-def page(found: list[Entry], key: MemoryKey = KEY, offset: int = 0, **about: Any) -> Page:
+def page(found: list[StoredMessage], key: MemoryKey = KEY, offset: int = 0, **about: Any) -> Page:
     return Page(Memory(key, **about), found, offset)
 
 
-def large(found: list[Entry], key: MemoryKey = KEY, offset: int = 0, **about: Any) -> list[Page]:
+def large(
+    found: list[StoredMessage], key: MemoryKey = KEY, offset: int = 0, **about: Any
+) -> list[Page]:
     """The same memory in two pages."""
     half = len(found) // 2
     memory = Memory(key, **about)
@@ -60,17 +62,19 @@ def put(client: redis.Redis, base: str, ids: list[str], **marks: list[str]) -> N
         client.rpush(f"{base}:mark:{mark}", *marked)
 
 
-async def read(store: RedisMemoryStore, where: Selection = ALL) -> dict[MemoryKey, list[Entry]]:
-    found: dict[MemoryKey, list[Entry]] = {}
+async def read(
+    store: RedisMemoryStore, where: Selection = ALL
+) -> dict[MemoryKey, list[StoredMessage]]:
+    found: dict[MemoryKey, list[StoredMessage]] = {}
     async for some in store.read(where):
-        found.setdefault(some.memory.key, []).extend(some.entries)
+        found.setdefault(some.memory.key, []).extend(some.messages)
     return found
 
 
 async def write(
     store: RedisMemoryStore, *pages: Page, mode: WriteMode = WriteMode.ADD
-) -> list[Tally]:
-    async def all_pages() -> AsyncIterator[Page]:
+) -> list[WriteResult]:
+    async def all_pages() -> AsyncGenerator[Page]:
         for one in pages:
             yield one
 
@@ -83,5 +87,5 @@ def staging() -> AbstractContextManager[object]:
     return patch("memctl.stores.redis.memory.gather", partial(gather, messages=1))
 
 
-def marks(found: list[Entry]) -> dict[str, tuple[str, ...]]:
+def marks(found: list[StoredMessage]) -> dict[str, tuple[str, ...]]:
     return {one.id: one.marks for one in found}

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncGenerator, Iterable
 from pathlib import Path
 from typing import Any
 
 from memctl import location
-from memctl.model import Change, Edit, Entry, Memory, MemoryKey, Tally
+from memctl.model import Change, Edit, Memory, MemoryKey, StoredMessage, WriteResult
 from memctl.registry import make_store
-from memctl.store import Store
+from memctl.store import OpenMode, Store
 
 KEY = MemoryKey("u", "s")
 
@@ -18,7 +18,7 @@ def store_of(text: str | Path, /, **options: str) -> Store:
     """A store to be changed, as a user of memctl names it."""
     found = location.parse(str(text))
     found.options.update(options)
-    return make_store(found, change=True)
+    return make_store(found, OpenMode.CHANGE)
 
 
 def edit_of(changes: Iterable[Change], key: MemoryKey = KEY, **about: Any) -> Edit:
@@ -35,15 +35,15 @@ def paged(edit: Edit, size: int) -> list[Edit]:
     ]
 
 
-async def edited(store: Store, *edits: Edit) -> list[Tally]:
-    async def stream() -> AsyncIterator[Edit]:
+async def edited(store: Store, *edits: Edit) -> list[WriteResult]:
+    async def stream() -> AsyncGenerator[Edit]:
         for one in edits:
             yield one
 
     return [tally async for tally in store.edit(stream())]
 
 
-async def edit_file(path: Path, /, *edits: Edit, **options: str) -> list[Tally]:
+async def edit_file(path: Path, /, *edits: Edit, **options: str) -> list[WriteResult]:
     async with store_of(path, **options) as store:
         return await edited(store, *edits)
 
@@ -52,9 +52,9 @@ def gone(*ids: str) -> list[Change]:
     return [Change(id, ()) for id in ids]
 
 
-def put(one: Entry, after: str | None = None) -> Change:
+def put(one: StoredMessage, after: str | None = None) -> Change:
     return Change(one.id, None, one.marks, one.message, after)
 
 
-def changed(tally: Tally) -> bool:
+def changed(tally: WriteResult) -> bool:
     return tally.failure is not None and tally.failure.code == "changed"

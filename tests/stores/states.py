@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncGenerator, Iterable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -11,8 +11,9 @@ from typing import Any
 from hypothesis import strategies as st
 
 from memctl import location
-from memctl.model import Entry, Memory, MemoryKey, Page, Tally, WriteMode
+from memctl.model import Memory, MemoryKey, Page, StoredMessage, WriteMode, WriteResult
 from memctl.selection import Selection
+from memctl.store import OpenMode
 from memctl.stores.state.file import StateFileStore
 
 ALL = Selection()
@@ -43,8 +44,8 @@ def message(id: str, **fields: Any) -> dict[str, Any]:
     return {"id": id, "name": "n", "role": "user", "content": "c", "timestamp": "t" + id, **fields}
 
 
-def entry(id: str, *marks: str, **fields: Any) -> Entry:
-    return Entry(id, json.dumps(message(id, **fields)).encode(), marks)
+def entry(id: str, *marks: str, **fields: Any) -> StoredMessage:
+    return StoredMessage(id, json.dumps(message(id, **fields)).encode(), marks)
 
 
 def dump(value: Any, indent: int | None = None) -> bytes:
@@ -58,33 +59,35 @@ def load(path: Path) -> Any:
 
 def store_of(path: Path, /, *, create: bool = False, **options: str) -> StateFileStore:
     found = location.parse(str(path))
-    return StateFileStore(replace(found, options=options), create=create)
+    return StateFileStore(
+        replace(found, options=options), OpenMode.CREATE if create else OpenMode.READ
+    )
 
 
 async def read(
     path: Path, where: Selection = ALL, /, **options: str
-) -> dict[MemoryKey, tuple[str | None, list[Entry]]]:
-    found: dict[MemoryKey, tuple[str | None, list[Entry]]] = {}
+) -> dict[MemoryKey, tuple[str | None, list[StoredMessage]]]:
+    found: dict[MemoryKey, tuple[str | None, list[StoredMessage]]] = {}
     async with store_of(path, **options) as store:
         async for page in store.read(where):
             _, entries = found.setdefault(page.memory.key, (page.memory.summary, []))
             assert len(entries) == page.offset
-            entries += page.entries
+            entries += page.messages
     return found
 
 
-async def only(path: Path, /, **options: str) -> tuple[str | None, list[Entry]]:
+async def only(path: Path, /, **options: str) -> tuple[str | None, list[StoredMessage]]:
     [found] = (await read(path, **options)).values()
     return found
 
 
-async def one_page(page: Page) -> AsyncIterator[Page]:
+async def one_page(page: Page) -> AsyncGenerator[Page]:
     yield page
 
 
 async def write(
     path: Path,
-    entries: Iterable[Entry] = (),
+    entries: Iterable[StoredMessage] = (),
     /,
     *,
     mode: WriteMode = WriteMode.ADD,
@@ -92,7 +95,7 @@ async def write(
     key: MemoryKey = KEY,
     summary: str | None = None,
     **options: str,
-) -> Tally:
+) -> WriteResult:
     async with store_of(path, create=True, **options) as store:
         page = Page(Memory(key, summary), list(entries), offset)
         [tally] = [tally async for tally in store.write(one_page(page), mode)]

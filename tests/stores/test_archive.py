@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from memctl.errors import BadData
-from memctl.model import Entry, Memory, MemoryInfo, MemoryKey
+from memctl.model import Memory, MemoryInfo, MemoryKey, StoredMessage
 from memctl.selection import Selection
 from memctl.stores.archive.format import ArchiveWriter
 from tests.stores.archives import (
@@ -42,9 +42,12 @@ async def test_what_is_in_the_file(tmp_path: Path, ending: str) -> None:
         store.origin = "redis://host/0"
         await write_to(
             store,
-            page([Entry("m", message, ("b", "a"))], summary="what was", ttl=12.5),
+            page([StoredMessage("m", message, ("b", "a"))], summary="what was", ttl=12.5),
             page([], MemoryKey("", "e\udcff", "agent.memory")),
-            page([Entry("list id", b'{"id": 5}', (), 7), Entry("x", b"{}")], MemoryKey("u", "t")),
+            page(
+                [StoredMessage("list id", b'{"id": 5}', (), 7), StoredMessage("x", b"{}")],
+                MemoryKey("u", "t"),
+            ),
         )
     *lines, end = decompress(path).splitlines(keepends=True)
     assert b"".join(lines) == (
@@ -63,11 +66,11 @@ async def test_what_is_in_the_file(tmp_path: Path, ending: str) -> None:
     assert path.stat().st_mode & 0o777 == 0o600
     assert os.listdir(tmp_path) == [path.name]
     assert await read(path) == [
-        (Memory(KEY, "what was", 12.5), [Entry("m", message, ("b", "a"))]),
+        (Memory(KEY, "what was", 12.5), [StoredMessage("m", message, ("b", "a"))]),
         (Memory(MemoryKey("", "e\udcff", "agent.memory")), []),
         (
             Memory(MemoryKey("u", "t")),
-            [Entry("list id", b'{"id": 5}', (), 7), Entry("x", b"{}")],
+            [StoredMessage("list id", b'{"id": 5}', (), 7), StoredMessage("x", b"{}")],
         ),
     ]
 
@@ -88,7 +91,7 @@ def test_an_archive_on_a_stream() -> None:
 async def test_messages_of_several_lines(tmp_path: Path) -> None:
     """White space between the tokens of JSON; in its texts a new line is an escape."""
     message = b'{\r\n  "id": "m",\n  "content": "a\\nb"\r}\n'
-    await write(tmp_path / "a.ndjson", page([Entry("m", message)]))
+    await write(tmp_path / "a.ndjson", page([StoredMessage("m", message)]))
     [(_, [found])] = await read(tmp_path / "a.ndjson")
     assert found.message == b'{    "id": "m",   "content": "a\\nb" } '
     assert json.loads(found.message) == json.loads(message)
@@ -124,7 +127,7 @@ async def test_the_catalogue(tmp_path: Path) -> None:
     await write(path, page(same, summary="x"), page([], MemoryKey("u", "empty"), ttl=5))
     size = sum(len(one.message) for one in same)
     async with store_of(path) as store:
-        assert [info async for info in store.memories(ALL)] == [
+        assert [info async for info in store.list_memories(ALL)] == [
             MemoryInfo(KEY, 4, size, {"hint": 1}, {"user": 4}, None, None, True, None, 2),
             MemoryInfo(MemoryKey("u", "empty"), summary=False, ttl=5, repeated=0),
         ]
@@ -154,7 +157,7 @@ async def test_lines_in_another_order(tmp_path: Path) -> None:
     )
     [(memory, found)] = await read(path)
     assert memory == Memory(KEY, None, 3)
-    assert [(one.id, one.marks, one.index) for one in found] == [
+    assert [(one.id, one.marks, one.position) for one in found] == [
         *(("1", ("a",), None), ("2", (), None), ("3", (), None), ("4", ("b",), None)),
         *(("5", ("c",), None), ("6", (), 4), ("7", ("d",), None)),
     ]
@@ -180,13 +183,13 @@ async def test_archives_of_before(tmp_path: Path) -> None:
     )
     [(_, first), (_, second)] = await read(path)
     assert first == [
-        Entry("1", b'{"id":"1"}', ("a",)),
-        Entry("2", b'{"id":"x","n":NaN}'),
-        Entry("3", b'{"id":"3"}', ("b", "a"), 4),
+        StoredMessage("1", b'{"id":"1"}', ("a",)),
+        StoredMessage("2", b'{"id":"x","n":NaN}'),
+        StoredMessage("3", b'{"id":"3"}', ("b", "a"), 4),
     ]
     assert second == [
-        Entry("1", b'{"id":"1"}'),
-        Entry("\ud800", b'{"id":"2"}', ("a",), 18446744073709551616),
+        StoredMessage("1", b'{"id":"1"}'),
+        StoredMessage("\ud800", b'{"id":"2"}', ("a",), 18446744073709551616),
     ]
 
 

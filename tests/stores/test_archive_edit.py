@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncGenerator, Iterable
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
@@ -13,10 +13,10 @@ import pytest
 
 from memctl import codec, location
 from memctl.errors import Unavailable
-from memctl.model import Change, Edit, Entry, Memory, MemoryKey, Tally
+from memctl.model import PAGE_BYTES, Change, Edit, Memory, MemoryKey, StoredMessage, WriteResult
 from memctl.registry import make_store
 from memctl.selection import Selection
-from memctl.store import PAGE_BYTES, Store
+from memctl.store import OpenMode, Store
 from memctl.stores.archive import store as archive
 from memctl.stores.archive.edit import Revision
 from tests.stores.archives import ENDINGS, entries, entry, page, write
@@ -25,19 +25,19 @@ KEYS = [MemoryKey(f"u{number}", "s") for number in range(6)]
 
 
 def store_of(path: Path) -> Store:
-    return make_store(location.parse(str(path)), change=True)
+    return make_store(location.parse(str(path)), OpenMode.CHANGE)
 
 
-def gone(*found: Entry) -> list[Change]:
+def gone(*found: StoredMessage) -> list[Change]:
     return [Change(one.id, one.marks) for one in found]
 
 
-def put(one: Entry, after: str | None = None) -> Change:
-    return Change(one.id, None, one.marks, one.message, after, one.index)
+def put(one: StoredMessage, after: str | None = None) -> Change:
+    return Change(one.id, None, one.marks, one.message, after, one.position)
 
 
-async def edited(store: Store, *edits: Edit) -> list[Tally]:
-    async def stream() -> AsyncIterator[Edit]:
+async def edited(store: Store, *edits: Edit) -> list[WriteResult]:
+    async def stream() -> AsyncGenerator[Edit]:
         for one in edits:
             yield one
 
@@ -48,11 +48,11 @@ def edit_of(key: MemoryKey, changes: Iterable[Change], **about: Any) -> Edit:
     return Edit(Memory(key, **about), list(changes))
 
 
-async def read(path: Path) -> dict[MemoryKey, tuple[Memory, list[Entry]]]:
-    found: dict[MemoryKey, tuple[Memory, list[Entry]]] = {}
+async def read(path: Path) -> dict[MemoryKey, tuple[Memory, list[StoredMessage]]]:
+    found: dict[MemoryKey, tuple[Memory, list[StoredMessage]]] = {}
     async with make_store(location.parse(str(path))) as store:
         async for one in store.read(Selection()):
-            found.setdefault(one.memory.key, (one.memory, []))[1].extend(one.entries)
+            found.setdefault(one.memory.key, (one.memory, []))[1].extend(one.messages)
     return found
 
 
@@ -83,7 +83,7 @@ async def test_one_pass_for_all_memories(
     async with store_of(path) as store:
         edits = [edit_of(key, gone(*entries(2))) for key in KEYS[1:5]]
         tallies = await edited(store, *edits)
-        assert tallies == [Tally(key, deleted=2) for key in KEYS[1:5]]
+        assert tallies == [WriteResult(key, deleted=2) for key in KEYS[1:5]]
     assert len(passes) == 1
     found = await ids(path)
     assert list(found) == KEYS
@@ -100,7 +100,7 @@ async def test_edits_in_any_order(tmp_path: Path, passes: list[Revision]) -> Non
     edits = [edit_of(KEYS[n], changes[order[:at].count(n)]) for at, n in enumerate(order)]
     counts = []
 
-    async def stream() -> AsyncIterator[Edit]:
+    async def stream() -> AsyncGenerator[Edit]:
         for one in edits:
             yield one
 
@@ -160,7 +160,7 @@ async def test_lines_of_other_forms_are_edited(tmp_path: Path) -> None:
     changes = [Change("b", ("x",), ("z", "x")), Change("c", (), ("z",)), Change("d", ("y",))]
     async with store_of(path) as store:
         [tally] = await edited(store, edit_of(KEYS[0], changes))
-        assert tally == Tally(KEYS[0], 2, 1)
+        assert tally == WriteResult(KEYS[0], 2, 1)
     [(_, found)] = (await read(path)).values()
     expected = [entry("a"), entry("b", "z", "x"), entry("c", "z")]
     assert [one._replace(message=codec.canonical(one.message)) for one in found] == [
@@ -176,8 +176,8 @@ async def test_a_memory_stays_when_its_messages_go(tmp_path: Path) -> None:
     await write(path, page(entries(3), part, **about), page(entries(3), KEYS[0]))
     async with store_of(path) as store:
         [tally] = await edited(store, edit_of(part, gone(*entries(3))))
-        assert tally == Tally(part, deleted=3)
-        infos = {info.key: info.messages async for info in store.memories(Selection())}
+        assert tally == WriteResult(part, deleted=3)
+        infos = {info.key: info.messages async for info in store.list_memories(Selection())}
         assert infos == {part: 0, KEYS[0]: 3}
     memory, found = (await read(path))[part]
     assert (memory, memory.place, found) == (Memory(part, **about), "agent.memory", [])
@@ -230,7 +230,7 @@ async def test_memories_made_anew_come_last(tmp_path: Path) -> None:
     async with store_of(path) as store:
         new = edit_of(KEYS[2], [put(entry("a", "x")), put(entry("b"))], summary="s", ttl=5.0)
         tallies = await edited(store, edit_of(KEYS[0], gone(*entries(1))), new)
-        assert tallies == [Tally(KEYS[0], deleted=1), Tally(KEYS[2], written=2)]
+        assert tallies == [WriteResult(KEYS[0], deleted=1), WriteResult(KEYS[2], written=2)]
     found = await read(path)
     assert list(found) == KEYS[:3]
     assert found[KEYS[2]] == (Memory(KEYS[2], "s", 5.0), [entry("a", "x"), entry("b")])

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from memctl.errors import BadData, Unavailable
-from memctl.model import Entry, Memory, MemoryKey, Tally, WriteMode
+from memctl.model import Memory, MemoryKey, StoredMessage, WriteMode, WriteResult
 from tests.stores.archives import (
     ALL,
     ENDINGS,
@@ -61,7 +61,7 @@ async def test_memories_keep_their_places(tmp_path: Path, ending: str) -> None:
         page(entries(1), KEY),
         mode=WriteMode.REPLACE,
     )
-    assert tallies == [Tally(two, 2, 1500), Tally(three, 0, 8), Tally(KEY, 1)]
+    assert tallies == [WriteResult(two, 2, 1500), WriteResult(three, 0, 8), WriteResult(KEY, 1)]
     assert [(memory, len(found)) for memory, found in await read(path)] == [
         *((Memory(one, "one", 30.0), 3), (Memory(two, "two"), 2), (Memory(three, "three"), 0)),
         *((Memory(five), 1), (Memory(four), 0), (Memory(KEY), 1)),
@@ -112,7 +112,7 @@ async def test_a_message_that_is_no_json(tmp_path: Path, there: bool) -> None:
         await write(path, page(entries(1)))
     before = os.listdir(tmp_path)
     with pytest.raises(BadData):
-        await write(path, page([*entries(1), Entry("bad", b"{")], MemoryKey("u", "t")))
+        await write(path, page([*entries(1), StoredMessage("bad", b"{")], MemoryKey("u", "t")))
     assert os.listdir(tmp_path) == before
 
 
@@ -137,7 +137,7 @@ async def test_reading_on_while_the_file_is_replaced(tmp_path: Path) -> None:
         found = [await anext(pages)]
         await write_to(store, page(entries(1)), mode=WriteMode.REPLACE)
         found += [some async for some in pages]
-        assert sum(len(some.entries) for some in found) == 3000
+        assert sum(len(some.messages) for some in found) == 3000
         assert sum(len(found) for _, found in await read_from(store)) == 1501
 
 

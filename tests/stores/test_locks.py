@@ -16,9 +16,9 @@ import pytest
 from memctl import location
 from memctl.errors import Busy, Unavailable
 from memctl.registry import make_store
-from memctl.store import Store
-from memctl.stores import _locks
-from memctl.stores._locks import FileLock
+from memctl.store import OpenMode, Store
+from memctl.stores import locks
+from memctl.stores.locks import FileLock
 from memctl.stores.redis import lock
 from memctl.stores.sql.lock import MysqlLock, PostgresqlLock
 from tests.conformance.lock_holder import elsewhere
@@ -40,7 +40,7 @@ def short_periods(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def target(url: str) -> Store:
     """A store to write to."""
-    return make_store(location.parse(url), create=True)
+    return make_store(location.parse(url), OpenMode.CREATE)
 
 
 @pytest.fixture(params=["postgresql", "mysql", "redis"])
@@ -225,7 +225,7 @@ def test_a_folder_that_is_removed_meanwhile(tmp_path: Path) -> None:
 
 
 def test_a_holder_that_never_signs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(_locks, "_PAUSES", (0.001, 0.001))
+    monkeypatch.setattr(locks, "_PAUSES", (0.001, 0.001))
     with open(tmp_path / ".x.db.memctl-lock", "w") as other:
         fcntl.flock(other, fcntl.LOCK_EX)
         with pytest.raises(Busy, match="another memctl run is writing to x"):

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 import pytest
 import redis
 
-from memctl.model import Tally
+from memctl.model import WriteResult
 from tests.stores.redis_edits import TTLS, back, edit, expiries, filled, gone, ids, index, marked
 from tests.stores.redis_memories import BASE, KEY, MEMBER, entry, put, read, store_of
 
@@ -37,7 +37,7 @@ async def test_every_key_keeps_its_expiry(client: redis.Redis, redis_url: str, c
         del_ttl = {key: ttl for key, ttl in before.items() if key not in payloads(half)}
         coming = [back(id, "hint", "new") for id in half]
         tally = await edit(store, *coming, marked(found[-1], "b", was=["a"]), ttl=9.0)
-        assert tally == Tally(KEY, written=count // 2 + 1)
+        assert tally == WriteResult(KEY, written=count // 2 + 1)
         assert_expiries_stay(del_ttl, expiries(client))
     assert set(expiries(client)) >= {"mark:new", "mark:b", *payloads(found)}
 
@@ -67,7 +67,7 @@ async def test_a_memory_that_is_made_anew(
     found = [f"m{number}" for number in range(count)]
     async with store_of(redis_url, options) as store:
         tally = await edit(store, *(back(id, "hint", "a") for id in found), ttl=ttl)
-        assert tally == Tally(KEY, written=count)
+        assert tally == WriteResult(KEY, written=count)
     lives = expiries(client)
     lists = {"messages", "mark:hint", f"mark:{MEMBER}", "mark:a"}
     assert set(lives) == {*lists, "marks_index", *payloads(found)}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import redis
 
-from memctl.model import MemoryKey, Tally
+from memctl.model import MemoryKey, WriteResult
 from tests.stores.redis_edits import back, dump, edit, filled, gone, ids, marked
 from tests.stores.redis_memories import BASE, KEY, entry, put, read, store_of
 
@@ -48,10 +48,10 @@ async def test_an_id_that_is_listed_twice(client: redis.Redis, redis_url: str, c
         assert tally.failure
         assert tally.failure.code == "repeated-id"
         assert ids(client, "messages") == ["m0", "twice", "m1", "twice"]
-        assert await edit(store, marked("twice", "a", "hint", was=["hint"])) == Tally(KEY, 1)
+        assert await edit(store, marked("twice", "a", "hint", was=["hint"])) == WriteResult(KEY, 1)
         assert ids(client, "mark:a") == ["twice"]
         tally = await edit(store, *[gone("twice", "a", "hint")] * 2)
-        assert tally == Tally(KEY, deleted=2)
+        assert tally == WriteResult(KEY, deleted=2)
         assert [one.id for one in (await read(store))[KEY]] == ["m0", "m1"]
     assert not client.exists(f"{BASE}:mark:hint", f"{BASE}:mark:a", f"{BASE}:msg:twice")
 
@@ -100,7 +100,7 @@ async def test_names_that_look_like_patterns(client: redis.Redis, redis_url: str
             marked("m", "hint", "?", was=["*", "hint"]),
             key=MemoryKey("*", "*"),
         )
-        assert tally == Tally(MemoryKey("*", "*"), 1, 2)
+        assert tally == WriteResult(MemoryKey("*", "*"), 1, 2)
     assert others == {base: dump(client, base) for base in others}
     found = {key.removeprefix(f"{target}:"): value for key, value in dump(client, target).items()}
     assert set(found) == {

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncGenerator, Iterator
 from typing import Any
 
 import pytest
 import redis
 
 from memctl.errors import Failure
-from memctl.model import Edit, Memory, Tally
+from memctl.model import Edit, Memory, WriteResult
 from memctl.selection import Selection
 from memctl.stores.redis.changed import Changed
 from tests.conftest import Servers
@@ -101,7 +101,9 @@ async def test_another_client_is_faster(
         changes = [*(gone(id, "hint") for id in found[::2]), back("b", "a", after="m1")]
         tally = await edit(store, *changes, size=1000)
         failure = Failure("changed", "another client keeps changing it")
-        assert tally == (Tally(KEY, failure=failure) if code else Tally(KEY, 1, deleted=count // 2))
+        assert tally == (
+            WriteResult(KEY, failure=failure) if code else WriteResult(KEY, 1, deleted=count // 2)
+        )
         new = [f"new{number + 1}" for number in range(interruptions)]
         left = found if code else ["m1", "b", *found[3::2]]
         assert ids(client, "messages") == [*left, *new]
@@ -144,7 +146,7 @@ async def test_whatever_changes_between_look_and_transaction(
     async with store_of(redis_url) as store:
         tally = await edit(store, gone("m0", "hint"), gone("m1", "a"))
     if rival in ("a message", "an expiry"):
-        assert tally == Tally(KEY, deleted=2)
+        assert tally == WriteResult(KEY, deleted=2)
         assert len(rounds) == 2
     else:
         assert tally.failure
@@ -200,7 +202,7 @@ async def test_staged_messages_that_are_lost(client: redis.Redis, redis_url: str
     filled(client)
     before = dump(client, BASE)
 
-    async def evicted() -> AsyncIterator[Edit]:
+    async def evicted() -> AsyncGenerator[Edit]:
         for start in (0, 1000):
             changes = [back(f"n{n}", after="m0") for n in range(start, start + 1000)]
             if start:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import redis
 
-from memctl.model import Fault, MemoryKey
+from memctl.model import Finding, MemoryKey
 from memctl.ops.doctor.check import check
 from memctl.ops.doctor.content import Limits
 from memctl.selection import Selection
@@ -14,7 +14,7 @@ OTHER = MemoryKey("u:session:x", "s:msg:y")
 OTHER_BASE = "user_id:u:session:x:session:s:msg:y"
 
 
-async def examined(url: str, where: Selection = ALL) -> list[Fault]:
+async def examined(url: str, where: Selection = ALL) -> list[Finding]:
     """What is found."""
     async with store_of(url) as store:
         return (await check(store, where, Limits())).faults
@@ -44,7 +44,7 @@ async def test_ids_without_payload(client: redis.Redis, redis_url: str) -> None:
     put(client, OTHER_BASE, ["m1"])
     client.delete(f"{OTHER_BASE}:msg:m1")
     one, two = sorted(await examined(redis_url), key=lambda fault: fault.key or KEY)
-    assert one == Fault("id-without-payload", KEY, 1, ("m2",))
+    assert one == Finding("id-without-payload", KEY, 1, ("m2",))
     assert (two.code, two.count, two.examples) == ("id-without-payload", 1, ("m1",))
     assert two.key != KEY
 
@@ -57,7 +57,7 @@ async def test_payloads_without_id(client: redis.Redis, redis_url: str) -> None:
     one, two = await examined(redis_url)
     assert (one.code, one.key, one.count) == ("payload-without-id", KEY, 2)
     assert set(one.examples) == {"lost:msg:1", "m4"}
-    assert two == Fault("payload-without-id", MemoryKey("v", "gone"), 1, ("m1",))
+    assert two == Finding("payload-without-id", MemoryKey("v", "gone"), 1, ("m1",))
     [only] = await examined(redis_url, Selection(users=frozenset(["v"])))
     assert only == two
 
@@ -67,7 +67,7 @@ async def test_marks_of_no_message(client: redis.Redis, redis_url: str) -> None:
     client.rpush(f"{BASE}:mark:a", "gone", "gone too")
     client.rpush("user_id:v:session:gone:mark:hint", "m1", "m2")
     one, two = await examined(redis_url)
-    assert one == Fault("orphan-mark", KEY, 2, ("gone", "gone too"))
+    assert one == Finding("orphan-mark", KEY, 2, ("gone", "gone too"))
     assert (two.code, two.key, two.count) == ("orphan-mark", MemoryKey("v", "gone"), 2)
 
 
@@ -80,7 +80,7 @@ async def test_keys_that_expire_apart(client: redis.Redis, redis_url: str) -> No
     early, never = await examined(redis_url)
     assert (early.code, early.key, early.count) == ("expires-early", KEY, 2)
     assert set(early.examples) == {"msg:m1", "mark:a"}
-    assert never == Fault("never-expires", KEY, 1, ("msg:m3",))
+    assert never == Finding("never-expires", KEY, 1, ("msg:m3",))
 
 
 async def test_a_list_that_stays_longer_than_its_messages(
@@ -99,21 +99,21 @@ async def test_an_index_of_marks_that_is_missing(client: redis.Redis, redis_url:
         ("marks-index-missing", 2)
     ]
     client.sadd(f"{BASE}:marks_index", "b")
-    assert await examined(redis_url) == [Fault("marks-index-stale", KEY, 1, ("a",))]
+    assert await examined(redis_url) == [Finding("marks-index-stale", KEY, 1, ("a",))]
 
 
 async def test_payloads_that_are_no_object(client: redis.Redis, redis_url: str) -> None:
     healthy(client)
     client.set(f"{BASE}:msg:m1", '{"id": "m1')
     client.set(f"{BASE}:msg:m2", "[]")
-    assert await examined(redis_url) == [Fault("payload-not-json", KEY, 2, ("m1", "m2"))]
+    assert await examined(redis_url) == [Finding("payload-not-json", KEY, 2, ("m1", "m2"))]
 
 
 async def test_an_id_that_is_listed_twice(client: redis.Redis, redis_url: str) -> None:
     """RedisMemory does so with ``skip_duplicated=False``."""
     healthy(client)
     client.rpush(f"{BASE}:messages", "m1")
-    assert await examined(redis_url) == [Fault("repeated-id", KEY, 1)]
+    assert await examined(redis_url) == [Finding("repeated-id", KEY, 1)]
 
 
 async def test_large_and_many_memories(client: redis.Redis, redis_url: str) -> None:

@@ -6,7 +6,7 @@ import pytest
 import redis
 
 from memctl.errors import Unavailable
-from memctl.model import Entry, MemoryKey
+from memctl.model import MemoryKey, StoredMessage
 from memctl.selection import Selection
 from tests.conftest import Servers
 from tests.stores.redis_memories import (
@@ -71,7 +71,7 @@ async def test_ids_without_payload_are_left_out(client: redis.Redis, redis_url: 
         found = await read(store)
         assert {key: [one.id for one in some] for key, some in found.items()} == {KEY: ["a", "c"]}
         assert [memory.key async for memory in store.headers(ALL)] == [KEY]
-        assert [(info.key, info.messages) async for info in store.memories(ALL)] == [(KEY, 2)]
+        assert [(info.key, info.messages) async for info in store.list_memories(ALL)] == [(KEY, 2)]
         [warning] = store.warnings
         assert "201 message ids" in warning
 
@@ -190,7 +190,7 @@ async def test_names_that_cannot_be_written(redis_url: str, key: MemoryKey) -> N
 
 @pytest.mark.parametrize("bad", [entry("\ud800"), entry("m9", "\udbff")])
 async def test_ids_and_marks_that_cannot_be_written(
-    client: redis.Redis, redis_url: str, bad: Entry
+    client: redis.Redis, redis_url: str, bad: StoredMessage
 ) -> None:
     async with store_of(redis_url) as store:
         for pages in ([page([*entries(2), bad])], large([*entries(2), bad])):

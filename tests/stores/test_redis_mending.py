@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
 from typing import Any
 
 import pytest
@@ -12,7 +12,7 @@ import redis
 
 from memctl.selection import Selection
 from memctl.store import Record
-from memctl.stores.redis.mend import MENDS
+from memctl.stores.redis.mend import REPAIRS
 from tests.stores.redis_memories import ALL, BASE, KEY, entry, put, store_of
 from tests.stores.test_redis_faults import examined, healthy
 
@@ -29,7 +29,7 @@ class Notes:
     async def __call__(self, record: Record) -> None:
         self.records.append(json.loads(json.dumps(record)))
 
-    async def reversed(self) -> AsyncIterator[Record]:
+    async def reversed(self) -> AsyncGenerator[Record]:
         for record in reversed(self.records):
             yield record
 
@@ -125,7 +125,7 @@ async def codes(url: str) -> dict[tuple[str, Any], int]:
 
 
 def test_each_is_tried() -> None:
-    assert set(FAULTS) == MENDS
+    assert set(FAULTS) == REPAIRS
 
 
 @pytest.mark.parametrize(("code", "make"), CASES)
@@ -139,14 +139,14 @@ async def test_mended_and_taken_back(
     assert count
     notes = Notes()
     async with store_of(redis_url) as store:
-        assert code in store.mends
-        assert await store.mend(code, ALL, notes) == count
+        assert code in store.features.repairs
+        assert await store.maintenance().repair(code, ALL, notes) == count
         assert not [one for one, _ in await codes(redis_url) if one == code]
-        assert await store.mend(code, ALL, notes) == 0
+        assert await store.maintenance().repair(code, ALL, notes) == 0
         after = dump(client)
-        assert await store.unmend(notes.reversed())
+        assert await store.maintenance().revert(notes.reversed())
         assert dump(client) == before
-        await store.unmend(notes.reversed())
+        await store.maintenance().revert(notes.reversed())
         assert dump(client) == before
     assert await codes(redis_url) == found
     kept = {f"{BASE}:msg:m2".encode(), f"{BASE}:messages".encode()}
@@ -165,7 +165,7 @@ async def test_what_cannot_be_noted_is_not_mended(
     before = dump(client)
     with pytest.raises(OSError, match="no space left"):
         async with store_of(redis_url) as store:
-            await store.mend(code, ALL, full)
+            await store.maintenance().repair(code, ALL, full)
     assert dump(client) == before
 
 
@@ -173,7 +173,12 @@ async def test_only_the_selected(client: redis.Redis, redis_url: str) -> None:
     healthy(client)
     marks(client)
     async with store_of(redis_url) as store:
-        assert await store.mend("orphan-mark", Selection(users=frozenset(["v"])), Notes()) == 2
+        assert (
+            await store.maintenance().repair(
+                "orphan-mark", Selection(users=frozenset(["v"])), Notes()
+            )
+            == 2
+        )
     assert list(await codes(redis_url)) == [("orphan-mark", KEY)]
 
 
@@ -199,7 +204,7 @@ async def test_nothing_of_an_agent_is_lost(client: redis.Redis, redis_url: str) 
     writing = asyncio.create_task(agent(done))
     async with store_of(redis_url) as store:
         await asyncio.sleep(0.1)
-        assert await store.mend("id-without-payload", ALL, notes) == len(MANY)
+        assert await store.maintenance().repair("id-without-payload", ALL, notes) == len(MANY)
     done.set()
     number = await writing
     assert number > 1
@@ -211,7 +216,7 @@ async def test_a_payload_that_expired_stays_away(client: redis.Redis, redis_url:
     client.set(f"{BASE}:msg:x", "{}", px=300)
     notes = Notes()
     async with store_of(redis_url) as store:
-        assert await store.mend("payload-without-id", ALL, notes) == 1
+        assert await store.maintenance().repair("payload-without-id", ALL, notes) == 1
         await asyncio.sleep(0.4)
-        assert await store.unmend(notes.reversed()) == 0
+        assert await store.maintenance().revert(notes.reversed()) == 0
     assert dump(client) == {}

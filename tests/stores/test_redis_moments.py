@@ -16,7 +16,7 @@ import pytest
 import redis
 
 from memctl.errors import Lost
-from memctl.model import Entry
+from memctl.model import StoredMessage
 from memctl.selection import Selection
 from memctl.stores.redis import look, wire
 from memctl.stores.redis.memory import RedisMemoryStore
@@ -119,7 +119,7 @@ def beside(step: Callable[[], None], pause: float = 0.0005) -> Iterator[list[int
 
 
 async def reads(
-    store: RedisMemoryStore, check: Callable[[list[Entry]], None], times: int = READS
+    store: RedisMemoryStore, check: Callable[[list[StoredMessage]], None], times: int = READS
 ) -> set[int]:
     """Reads the memory again and again, by both ways; gives the lengths it had."""
     lengths = set()
@@ -127,14 +127,14 @@ async def reads(
         if number % 3:
             found = (await read(store, Selection(keys=frozenset({KEY})))).get(KEY, [])
         else:
-            found = [one async for page in store.outlines(ALL) for one in page.entries]
+            found = [one async for page in store.outline(ALL) for one in page.messages]
         check(found)
         lengths.add(len(found))
     assert not store.warnings
     return lengths
 
 
-def consecutive(found: list[Entry]) -> None:
+def consecutive(found: list[StoredMessage]) -> None:
     """Whole exchanges of two, none of them skipped."""
     numbers = [int(one.id) for one in found]
     if numbers:
@@ -145,7 +145,7 @@ def consecutive(found: list[Entry]) -> None:
 async def test_appending(client: redis.Redis, redis_url: str) -> None:
     agent = Agent(client)
 
-    def check(found: list[Entry]) -> None:
+    def check(found: list[StoredMessage]) -> None:
         consecutive(found)
         assert all(one.marks == ("hint",) for one in found), "a mark of another moment"
 
@@ -170,7 +170,7 @@ async def test_trimming_at_the_head(client: redis.Redis, redis_url: str) -> None
         agent.add("hint", messages=4)
         agent.trim(40)
 
-    def check(found: list[Entry]) -> None:
+    def check(found: list[StoredMessage]) -> None:
         consecutive(found)
         assert len(found) in (0, *range(4, 45, 4))
 
@@ -193,7 +193,7 @@ async def test_deleting_by_mark_and_clearing(client: redis.Redis, redis_url: str
 
     shapes = set()
 
-    def check(found: list[Entry]) -> None:
+    def check(found: list[StoredMessage]) -> None:
         shapes.add(tuple(one.marks for one in found))
 
     two = [("hint",)] * 2
@@ -219,7 +219,7 @@ async def test_marking(client: redis.Redis, redis_url: str) -> None:
 
     seen = set()
 
-    def check(found: list[Entry]) -> None:
+    def check(found: list[StoredMessage]) -> None:
         assert len(found) == 50
         [marks] = {one.marks for one in found}
         assert len(marks) == 1
@@ -283,7 +283,7 @@ async def test_a_payload_that_is_really_missing(client: redis.Redis, redis_url: 
         assert store.warnings == [
             f"left out 2 message ids without payload (the first: 'm5' of '{BASE}')"
         ]
-        outlines = [one async for page in store.outlines(ALL) for one in page.entries]
+        outlines = [one async for page in store.outline(ALL) for one in page.messages]
         assert [one.id for one in outlines] == [one.id for one in found]
 
 
@@ -317,7 +317,7 @@ async def test_messages_of_any_size_come_one_by_one(
     async with store_of(redis_url) as store:
         sizes = []
         async for page in store.read(ALL):
-            sizes.append(sum(len(one.message) for one in page.entries))
+            sizes.append(sum(len(one.message) for one in page.messages))
             await asyncio.sleep(0)
     assert sum(sizes) > 120_000_000
     assert max(sizes) < 8_000_000

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncGenerator, Iterator
 from typing import Any
 
 import pytest
@@ -12,8 +12,9 @@ import redis
 
 from memctl import location
 from memctl.errors import BadData, Unavailable
-from memctl.model import Entry, Memory, MemoryKey, Page, Tally, WriteMode
+from memctl.model import Memory, MemoryKey, Page, StoredMessage, WriteMode, WriteResult
 from memctl.selection import Selection
+from memctl.store import OpenMode
 from memctl.stores.state.redis import RedisSessionStore
 from tests.conftest import Servers
 
@@ -23,9 +24,9 @@ NAME = "user_id:u:session:s:state"
 LARGE = "l" * 1000
 
 
-def entry(number: int, content: str = "c") -> Entry:
+def entry(number: int, content: str = "c") -> StoredMessage:
     message = {"id": f"m{number}", "name": "n", "role": "user", "content": content}
-    return Entry(f"m{number}", json.dumps(message).encode())
+    return StoredMessage(f"m{number}", json.dumps(message).encode())
 
 
 def state(count: int = 1, content: str = "c", summary: str = "") -> str:
@@ -35,7 +36,7 @@ def state(count: int = 1, content: str = "c", summary: str = "") -> str:
 
 def store_of(url: str, options: str = "", *, create: bool = True) -> RedisSessionStore:
     found = location.parse(f"{url}?layout=session{options}")
-    return RedisSessionStore(found, create=create)
+    return RedisSessionStore(found, OpenMode.CREATE if create else OpenMode.READ)
 
 
 @pytest.fixture
@@ -44,15 +45,19 @@ def client(servers: Servers, redis_url: str) -> Iterator[redis.Redis]:
         yield found
 
 
-async def read(store: RedisSessionStore, where: Selection = ALL) -> dict[MemoryKey, list[Entry]]:
-    found: dict[MemoryKey, list[Entry]] = {}
+async def read(
+    store: RedisSessionStore, where: Selection = ALL
+) -> dict[MemoryKey, list[StoredMessage]]:
+    found: dict[MemoryKey, list[StoredMessage]] = {}
     async for page in store.read(where):
-        found.setdefault(page.memory.key, []).extend(page.entries)
+        found.setdefault(page.memory.key, []).extend(page.messages)
     return found
 
 
-async def write(store: RedisSessionStore, *pages: Page, mode: WriteMode = WriteMode.ADD) -> Tally:
-    async def all_pages() -> AsyncIterator[Page]:
+async def write(
+    store: RedisSessionStore, *pages: Page, mode: WriteMode = WriteMode.ADD
+) -> WriteResult:
+    async def all_pages() -> AsyncGenerator[Page]:
         for page in pages:
             yield page
 
@@ -85,7 +90,7 @@ async def test_small_and_large_states_are_read(client: redis.Redis, redis_url: s
             KEY._replace(session="t"): 3,
         }
         assert found[KEY] == [entry(number, LARGE) for number in range(5000)]
-        infos = {info.key: info async for info in store.memories(ALL)}
+        infos = {info.key: info async for info in store.list_memories(ALL)}
         assert infos[KEY].ttl == pytest.approx(100, abs=20)
         assert infos[KEY._replace(session="t")].ttl is None
         assert infos[KEY].messages == 5000
@@ -116,7 +121,7 @@ async def test_the_rest_of_a_state_and_its_expiry_stay(
 ) -> None:
     client.set(NAME, '{"a": 1.50, "memory": {"content": []}, "z": NaN}', ex=100)
     async with store_of(redis_url) as store:
-        assert await write(store, *in_pages(count)) == Tally(KEY, count)
+        assert await write(store, *in_pages(count)) == WriteResult(KEY, count)
         text = client.get(NAME)
         assert isinstance(text, bytes)
         assert text.startswith(b'{"a": 1.50, "memory": {')
@@ -140,13 +145,13 @@ async def test_who_saves_meanwhile_wins(
         client.set(NAME, present)
     offset = 1 if present else 0
 
-    async def pages() -> AsyncIterator[Page]:
+    async def pages() -> AsyncGenerator[Page]:
         for page in in_pages(count):
-            half = len(page.entries) // 2
+            half = len(page.messages) // 2
             start = page.offset + offset
-            yield Page(page.memory, page.entries[:half], start, last=False)
+            yield Page(page.memory, page.messages[:half], start, last=False)
             client.set(NAME, state(3))
-            yield Page(page.memory, page.entries[half:], start + half, page.last)
+            yield Page(page.memory, page.messages[half:], start + half, page.last)
 
     async with store_of(redis_url) as store:
         [tally] = [tally async for tally in store.write(pages())]
@@ -170,9 +175,9 @@ async def test_a_change_while_reading_is_noticed(client: redis.Redis, redis_url:
 async def test_an_interrupted_write_leaves_nothing(client: redis.Redis, redis_url: str) -> None:
     client.set(NAME, state())
 
-    async def pages() -> AsyncIterator[Page]:
+    async def pages() -> AsyncGenerator[Page]:
         for page in in_pages(5000)[:-1]:
-            yield Page(page.memory, page.entries, page.offset + 1, last=False)
+            yield Page(page.memory, page.messages, page.offset + 1, last=False)
         assert len(client.keys()) == 2
         raise asyncio.CancelledError
 

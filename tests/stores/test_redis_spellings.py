@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import redis
 
-from memctl.model import MemoryKey, Tally, WriteMode
+from memctl.model import MemoryKey, WriteMode, WriteResult
 from memctl.selection import Selection
 from memctl.stores.redis.spellings import every, is_indexed, plain, spellings
 from memctl.stores.redis.wire import Wire
@@ -68,7 +68,7 @@ async def test_what_an_agent_has_marked(client: redis.Redis, redis_url: str) -> 
     async with store_of(redis_url) as store:
         found = marks((await read(store))[KEY])
         assert found == {"m0": ("compressed", "hint"), "m1": ("compressed",), "m2": ("hint",)}
-        [info] = [info async for info in store.memories(ALL)]
+        [info] = [info async for info in store.list_memories(ALL)]
     assert info.marks == {"compressed": 2, "hint": 2}
 
 
@@ -77,10 +77,10 @@ async def test_two_lists_are_one_mark(client: redis.Redis, redis_url: str, count
     found = mixed(client, count)
     async with store_of(redis_url) as store:
         assert marks((await read(store))[KEY]) == dict.fromkeys(found, ("hint",))
-        outlined = [one async for some in store.outlines(ALL) for one in some.entries]
+        outlined = [one async for some in store.outline(ALL) for one in some.messages]
         assert [one.id for one in outlined] == found
         assert {one.marks for one in outlined} == {("hint",)}
-        [info] = [info async for info in store.memories(ALL)]
+        [info] = [info async for info in store.list_memories(ALL)]
     assert info.marks == {"hint": count}
 
 
@@ -176,7 +176,7 @@ async def test_taken_away_from_all_lists(client: redis.Redis, redis_url: str, co
     half = found[: count // 2]
     async with store_of(redis_url) as store:
         tally = await edit(store, *(marked(id, was=["hint"]) for id in half))
-        assert tally == Tally(KEY, written=count // 2)
+        assert tally == WriteResult(KEY, written=count // 2)
         assert marks((await read(store))[KEY]) == {
             id: () if id in set(half) else ("hint",) for id in found
         }

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
 from typing import Any
 
 import pytest
 import redis
 
-from memctl.model import MemoryKey, Page, Tally, WriteMode
+from memctl.model import MemoryKey, Page, WriteMode, WriteResult
 from memctl.stores.redis.write import Writer
 from tests.stores.redis_memories import (
     ALL,
@@ -97,7 +97,7 @@ async def test_adding_where_some_payloads_expired(client: redis.Redis, redis_url
         assert tally.failure
         assert tally.failure.code == "repeated-id", "m1 is listed still"
         [tally] = await write(store, page(entries(2, start=3), offset=2))
-        assert tally == Tally(KEY, written=2)
+        assert tally == WriteResult(KEY, written=2)
         assert [one.id for one in (await read(store))[KEY]] == ["m0", "m2", "m3", "m4"]
 
 
@@ -106,7 +106,7 @@ async def test_adding_where_all_payloads_expired(client: redis.Redis, redis_url:
     async with store_of(redis_url) as store:
         assert await read(store) == {}
         [tally] = await write(store, page(entries(2)))
-        assert tally == Tally(KEY, written=2)
+        assert tally == WriteResult(KEY, written=2)
     assert client.llen(f"{BASE}:messages") == 2
 
 
@@ -151,7 +151,7 @@ async def test_replacing_leaves_nothing_of_before(client: redis.Redis, redis_url
     put(client, f"{BASE}:more", ["z"])
     async with store_of(redis_url) as store:
         [tally] = await write(store, page(entries(2, start=1)), mode=WriteMode.REPLACE)
-        assert tally == Tally(KEY, written=2, deleted=1500)
+        assert tally == WriteResult(KEY, written=2, deleted=1500)
     keys = {key.removeprefix(f"{BASE}:".encode()) for key in client.keys(f"{BASE}:*")}
     assert keys == {b"messages", b"msg:m1", b"msg:m2", b"state", b"more:messages", b"more:msg:z"}
 
@@ -234,7 +234,7 @@ async def test_staged_messages_that_are_lost(client: redis.Redis, redis_url: str
 
     first, second = large(entries(20))
 
-    async def evicted() -> AsyncIterator[Page]:
+    async def evicted() -> AsyncGenerator[Page]:
         yield first
         keys: Any = client.keys("memctl:*")
         client.delete(keys[3])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncGenerator, Iterable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -13,21 +13,24 @@ import pytest
 
 from memctl import location
 from memctl.errors import BadData, NotFound
-from memctl.model import Entry, Memory, MemoryKey, Page, Tally
+from memctl.model import Memory, MemoryKey, Page, StoredMessage, WriteResult
 from memctl.selection import Selection
+from memctl.store import OpenMode
 from memctl.stores.state.folder import SessionFolderStore
 from memctl.stores.state.names import split_stem, stem_of, stems
 
 ALL = Selection()
 KEY = MemoryKey("u", "s")
 MESSAGE: dict[str, Any] = {"id": "a", "name": "n", "role": "user", "content": "c"}
-ENTRY = Entry("a", json.dumps(MESSAGE).encode())
+ENTRY = StoredMessage("a", json.dumps(MESSAGE).encode())
 STATE = {"memory": {"_compressed_summary": "", "content": [[MESSAGE, []]]}}
 
 
 def store_of(folder: Path, *, create: bool = False, **options: str) -> SessionFolderStore:
     found = location.parse(str(folder))
-    return SessionFolderStore(replace(found, options=options), create=create)
+    return SessionFolderStore(
+        replace(found, options=options), OpenMode.CREATE if create else OpenMode.READ
+    )
 
 
 def put(folder: Path, name: str, state: Any = STATE) -> Path:
@@ -38,20 +41,20 @@ def put(folder: Path, name: str, state: Any = STATE) -> Path:
 
 
 async def keys(store: SessionFolderStore, where: Selection = ALL) -> set[tuple[str, str, str]]:
-    return {tuple(info.key) async for info in store.memories(where)}
+    return {tuple(info.key) async for info in store.list_memories(where)}
 
 
 async def write(
     store: SessionFolderStore, names: Iterable[MemoryKey], summary: str | None = None
-) -> dict[MemoryKey, Tally]:
-    async def pages() -> AsyncIterator[Page]:
+) -> dict[MemoryKey, WriteResult]:
+    async def pages() -> AsyncGenerator[Page]:
         for key in names:
             yield Page(Memory(key, summary), [ENTRY] if summary is None else [])
 
     return {tally.key: tally async for tally in store.write(pages())}
 
 
-def code(tally: Tally) -> str | None:
+def code(tally: WriteResult) -> str | None:
     return tally.failure.code if tally.failure else None
 
 
@@ -233,7 +236,7 @@ async def test_what_is_no_folder(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     store = SessionFolderStore(location.Location("sessions", "file", path=tmp_path / "file"))
     with pytest.raises(BadData, match="is not a folder"):
-        await store.open()
+        await store.open(OpenMode.READ)
 
 
 async def test_no_file_stays_open(tmp_path: Path) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
@@ -11,9 +11,9 @@ import pytest
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from memctl.location import parse
-from memctl.model import Entry, MemoryKey, Tally
+from memctl.model import MemoryKey, StoredMessage, WriteResult
 from memctl.registry import make_store
-from memctl.store import Store
+from memctl.store import OpenMode, Store
 from memctl.stores.sql import edit as editing
 from memctl.stores.sql.database import SqlDatabase
 from tests.conformance import samples
@@ -40,16 +40,16 @@ def url(request: pytest.FixtureRequest, tmp_path: Path, servers: Servers) -> str
 
 
 @asynccontextmanager
-async def filled(url: str) -> AsyncIterator[Store]:
+async def filled(url: str) -> AsyncGenerator[Store]:
     """Two memories, which are to be changed."""
-    async with make_store(parse(url), create=True) as store:
+    async with make_store(parse(url), OpenMode.CREATE) as store:
         await write_all(store, [sample(ALICE, ENTRIES), sample(BOB, ENTRIES)])
-    async with make_store(parse(url), change=True) as store, asyncio.timeout(PATIENCE):
+    async with make_store(parse(url), OpenMode.CHANGE) as store, asyncio.timeout(PATIENCE):
         yield store
 
 
 @asynccontextmanager
-async def agent(store: Store) -> AsyncIterator[AsyncConnection]:
+async def agent(store: Store) -> AsyncGenerator[AsyncConnection]:
     """A transaction of somebody else."""
     assert isinstance(store, SqlDatabase)
     async with store.connected() as connection, store.transaction(connection):
@@ -72,7 +72,7 @@ def row(id: str) -> str:
     return f"{ALICE.user}-{ALICE.session}-{id}"
 
 
-async def delete(store: Store, *keys: MemoryKey) -> dict[MemoryKey, Tally]:
+async def delete(store: Store, *keys: MemoryKey) -> dict[MemoryKey, WriteResult]:
     """Deletes all messages, in pieces of three where they are too many for one."""
     changes = [gone(entry) for entry in ENTRIES]
     return await edit(store, [one for key in keys for one in edits(key, changes, 3)])
@@ -81,7 +81,7 @@ async def delete(store: Store, *keys: MemoryKey) -> dict[MemoryKey, Tally]:
 @pytest.mark.parametrize("pieces", [False, True])
 @pytest.mark.parametrize("order", [[FIRST, LAST], [LAST, FIRST], [MIDDLE, LAST]])
 async def test_an_agent_marks_what_is_being_deleted(
-    url: str, monkeypatch: pytest.MonkeyPatch, pieces: bool, order: list[Entry]
+    url: str, monkeypatch: pytest.MonkeyPatch, pieces: bool, order: list[StoredMessage]
 ) -> None:
     if pieces:
         monkeypatch.setattr(editing, "BATCH_CHANGES", 3)
@@ -93,7 +93,7 @@ async def test_an_agent_marks_what_is_being_deleted(
             assert not deleting.done()
             await mark(connection, order[1].id)  # is not held by who waits
         tallies = deleting.result()
-        assert tallies[BOB] == Tally(BOB, 0, len(ENTRIES))
+        assert tallies[BOB] == WriteResult(BOB, 0, len(ENTRIES))
         assert_changed(tallies[ALICE])
         found = await read(store)
     kept = {entry.id for entry in order}
@@ -111,7 +111,7 @@ async def test_an_agent_thinks_better_of_it(url: str) -> None:
             await asyncio.sleep(A_WHILE)
             assert not deleting.done()
             await connection.rollback()
-        assert deleting.result() == {ALICE: Tally(ALICE, 0, len(ENTRIES))}
+        assert deleting.result() == {ALICE: WriteResult(ALICE, 0, len(ENTRIES))}
 
 
 @pytest.mark.parametrize("pieces", [False, True])
@@ -150,7 +150,7 @@ async def test_an_agent_adds_where_messages_are_put_back(url: str) -> None:
             await asyncio.sleep(A_WHILE)
             assert not putting.done()
             await run(connection, f"SELECT 1 FROM session WHERE id = '{ALICE.session}' FOR UPDATE")
-        assert putting.result() == {key: Tally(key, 1, 0) for key in (ALICE, BOB)}
+        assert putting.result() == {key: WriteResult(key, 1, 0) for key in (ALICE, BOB)}
 
 
 async def test_rows_that_move_up_are_held(url: str) -> None:
@@ -164,7 +164,7 @@ async def test_rows_that_move_up_are_held(url: str) -> None:
             )
             await asyncio.sleep(A_WHILE)
             await mark(connection, ENTRIES[5].id)
-        assert putting.result() == {ALICE: Tally(ALICE, 3, 0)}
+        assert putting.result() == {ALICE: WriteResult(ALICE, 3, 0)}
         found = (await read(store))[ALICE]
     ids = [entry.id for entry in ENTRIES]
     assert [entry.id for entry in found.entries] == [*ids[:5], "new0", "new1", "new2", *ids[5:]]
@@ -178,7 +178,7 @@ async def test_rows_move_up_beside_those_that_are_held(url: str) -> None:
         for table, id in ("session", BOB.session), ("message", bobs):
             await run(connection, f"SELECT 1 FROM {table} WHERE id = '{id}' FOR UPDATE")
         done = await edit(store, edits(ALICE, [put(one, MIDDLE) for one in new]))
-    assert done == {ALICE: Tally(ALICE, 3, 0)}
+    assert done == {ALICE: WriteResult(ALICE, 3, 0)}
 
 
 @pytest.mark.parametrize("pieces", [False, True])
@@ -193,5 +193,5 @@ async def test_who_never_lets_go(url: str, monkeypatch: pytest.MonkeyPatch, piec
         failure = tallies[ALICE].failure
         assert failure is not None
         assert failure.code == "held"
-        assert tallies[BOB] == Tally(BOB, 0, len(ENTRIES)), "nobody held that one"
+        assert tallies[BOB] == WriteResult(BOB, 0, len(ENTRIES)), "nobody held that one"
         assert len((await read(store))[ALICE].entries) == len(ENTRIES)

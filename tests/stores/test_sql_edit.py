@@ -12,9 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from memctl.location import parse
-from memctl.model import Change, Entry, MemoryKey
+from memctl.model import Change, MemoryKey, StoredMessage
 from memctl.registry import make_store
-from memctl.store import Store
+from memctl.store import OpenMode, Store
 from memctl.stores.sql.database import SqlDatabase
 from memctl.stores.sql.places import Places, Run
 from tests.conformance import samples
@@ -37,31 +37,33 @@ def url(request: pytest.FixtureRequest, tmp_path: Path, servers: Servers) -> str
     return str(PLACES[request.param](tmp_path, servers))
 
 
-def at(index: int, name: str = "m") -> Entry:
+def at(index: int, name: str = "m") -> StoredMessage:
     """A message with a position."""
     id = f"{name}{index}"
-    return Entry(id, samples.message(id, index), ("hint",), index)
+    return StoredMessage(id, samples.message(id, index), ("hint",), index)
 
 
-def new(*names: str) -> list[Entry]:
+def new(*names: str) -> list[StoredMessage]:
     """Messages without a position."""
     return [samples.entry(name) for name in names]
 
 
-async def fill(url: str, *memories: tuple[MemoryKey, Iterable[Entry]]) -> None:
-    async with make_store(parse(url), create=True) as store:
+async def fill(url: str, *memories: tuple[MemoryKey, Iterable[StoredMessage]]) -> None:
+    async with make_store(parse(url), OpenMode.CREATE) as store:
         await write_all(store, [sample(key, entries) for key, entries in memories])
 
 
 def changing(url: str) -> Store:
-    return make_store(parse(url), change=True)
+    return make_store(parse(url), OpenMode.CHANGE)
 
 
 async def rows(url: str) -> dict[MemoryKey, Rows]:
     """Positions and ids of all messages, in order."""
     async with make_store(parse(url)) as store:
         found = await read(store)
-    return {key: [(one.index, one.id) for one in memory.entries] for key, memory in found.items()}
+    return {
+        key: [(one.position, one.id) for one in memory.entries] for key, memory in found.items()
+    }
 
 
 async def count(url: str, table: str) -> int:
@@ -163,7 +165,8 @@ async def test_more_than_a_step_is_put_in(url: str, indexes: bool) -> None:
     await fill(url, (ALICE, entries), (BOB, [at(n, "b") for n in (7, 4000)]))
     before = await rows(url)
     large = [
-        Entry(f"large{n}", samples.message(f"large{n}", content="l" * 9000)) for n in range(900)
+        StoredMessage(f"large{n}", samples.message(f"large{n}", content="l" * 9000))
+        for n in range(900)
     ]
     changes = [put(one, entries[9]) for one in large]
     changes += [put(one, entries[10 + 3 * n]) for n, one in enumerate(new(*map(str, range(900))))]
@@ -254,7 +257,7 @@ async def test_a_message_takes_the_place_of_another_with_its_id(
     entries = [at(n) for n in range(4)]
     await fill(url, (ALICE, entries))
     text = "m" * size
-    other = Entry("m2", samples.message("m2", 9, content=text), ("hint", "x"))
+    other = StoredMessage("m2", samples.message("m2", 9, content=text), ("hint", "x"))
     changes = [gone(entries[2]), put(other, entries[1])]
     async with changing(url) as store:
         await edit_all(store, ALICE, changes if first else changes[::-1], 1)
@@ -269,7 +272,7 @@ async def test_a_message_takes_the_place_of_another_with_its_id(
 async def test_users_who_share_a_session(url: str) -> None:
     """With names of which row ids could be taken apart in several ways."""
     keys = [MemoryKey(user, "s") for user in ("u", "u-s", "v", "", "-s-", "u-s-v")]
-    memories = [(key, [at(n, f"{n}-s-")._replace(index=None) for n in range(3)]) for key in keys]
+    memories = [(key, [at(n, f"{n}-s-")._replace(position=None) for n in range(3)]) for key in keys]
     await fill(url, *memories)
     for key, entries in memories:
         before = await rows(url)
@@ -290,7 +293,7 @@ async def foreign(url: str) -> None:
         (row_id, json.dumps(whole | fields).encode(), "s", number)
         for number, (row_id, fields) in enumerate(FOREIGN.values())
     ]
-    async with make_store(parse(url), create=True) as store:
+    async with make_store(parse(url), OpenMode.CREATE) as store:
         assert isinstance(store, SqlDatabase)
         async with store.connected() as connection, store.transaction(connection):
             await store.insert_missing(connection, "users", ["id"], [("u",)])
@@ -351,7 +354,7 @@ async def test_a_value_that_is_refused_harms_no_other(servers: Servers) -> None:
     url = servers.postgresql.fresh()
     keys = [MemoryKey("u", f"s{n}") for n in range(5)]
     await fill(url, *((key, [at(0)]) for key in keys))
-    bad = Entry("nan", samples.message("nan", metadata={"score": float("nan")}))
+    bad = StoredMessage("nan", samples.message("nan", metadata={"score": float("nan")}))
     async with changing(url) as store:
         wanted = [
             one

@@ -14,6 +14,7 @@ import pytest
 from memctl.errors import Lost, MemctlError, Unavailable
 from memctl.location import parse
 from memctl.registry import make_store
+from memctl.store import OpenMode
 from memctl.stores.sql import mysql, postgresql, sqlite
 from memctl.stores.sql.database import Contended, SqlDatabase
 from tests.conformance import samples
@@ -67,7 +68,7 @@ def test_what_stays_in_mysql(code: int) -> None:
 async def test_a_locked_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sqlite, "LOCK_TIMEOUT", 0.1)
     one = sample(samples.key(1), samples.entries(2))
-    async with make_store(parse(f"{tmp_path}/m.db"), create=True) as store:
+    async with make_store(parse(f"{tmp_path}/m.db"), OpenMode.CREATE) as store:
         other = sqlite3.connect(tmp_path / "m.db", isolation_level=None)
         other.execute("BEGIN IMMEDIATE")
         with pytest.raises(Lost, match="locked"):
@@ -84,5 +85,5 @@ async def test_a_server_that_never_answers(kind: str, monkeypatch: pytest.Monkey
         start = time.monotonic()
         store = make_store(parse(f"{kind}://u@127.0.0.1:{silent.getsockname()[1]}/d"))
         with pytest.raises(Lost, match=r"no answer in 0\.5 seconds"):
-            await store.open()
+            await store.open(OpenMode.READ)
         assert 0.4 < time.monotonic() - start < 5

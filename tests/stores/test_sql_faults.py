@@ -10,11 +10,12 @@ from pathlib import Path
 import pytest
 
 from memctl import location
-from memctl.model import Entry, Fault, MemoryKey
+from memctl.model import Finding, MemoryKey, StoredMessage
 from memctl.ops.doctor.check import check
 from memctl.ops.doctor.content import Limits
 from memctl.registry import make_store
 from memctl.selection import Selection
+from memctl.store import OpenMode
 from tests.conformance import samples
 from tests.conformance.drive import write_all
 from tests.conftest import Servers
@@ -65,22 +66,24 @@ def _execute(path: Path, sql: str) -> None:
     connection.close()
 
 
-def messages(count: int, *marks: str) -> list[Entry]:
+def messages(count: int, *marks: str) -> list[StoredMessage]:
     """Messages of a user."""
     return [
-        Entry(f"m{n}", samples.message(f"m{n}", role="user", name="Alice"), marks)
+        StoredMessage(f"m{n}", samples.message(f"m{n}", role="user", name="Alice"), marks)
         for n in range(count)
     ]
 
 
-async def fill(database: Database, memories: dict[MemoryKey, list[Entry]] | None = None) -> None:
+async def fill(
+    database: Database, memories: dict[MemoryKey, list[StoredMessage]] | None = None
+) -> None:
     """Writes memories: five messages of each of two users, unless told otherwise."""
     found = memories or {ALICE: messages(5, "a"), BOB: messages(5, "a")}
-    async with make_store(location.parse(database.url), create=True) as store:
+    async with make_store(location.parse(database.url), OpenMode.CREATE) as store:
         await write_all(store, [samples.sample(key, some) for key, some in found.items()])
 
 
-async def examined(database: Database, where: Selection = ALL) -> list[Fault]:
+async def examined(database: Database, where: Selection = ALL) -> list[Finding]:
     """What doctor finds, but for the index that AgentScope never makes."""
     async with make_store(location.parse(database.url)) as store:
         found = await check(store, where, Limits())
@@ -97,7 +100,7 @@ async def test_no_index(database: Database) -> None:
     async with make_store(location.parse(database.url)) as store:
         found = await check(store, ALL, Limits())
         named = await check(store, Selection(users=frozenset(["alice"])), Limits())
-    expected = [] if database.kind == "mysql" else [Fault("no-session-index", None)]
+    expected = [] if database.kind == "mysql" else [Finding("no-session-index", None)]
     assert found.faults == expected
     assert found.healthy
     assert named.faults == []
@@ -106,7 +109,7 @@ async def test_no_index(database: Database) -> None:
         database.execute("DROP INDEX session_id ON message")
         async with make_store(location.parse(database.url)) as store:
             found = await check(store, ALL, Limits())
-        assert found.faults == [Fault("no-session-index", None)]
+        assert found.faults == [Finding("no-session-index", None)]
     database.execute('CREATE INDEX own ON message (session_id, "index")')
     async with make_store(location.parse(database.url)) as store:
         assert (await check(store, ALL, Limits())).faults == []

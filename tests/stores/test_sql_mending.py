@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
 from typing import Any
 
 import pytest
@@ -15,8 +15,8 @@ from memctl.ops.doctor.check import check
 from memctl.ops.doctor.content import Limits
 from memctl.registry import make_store
 from memctl.selection import Selection
-from memctl.store import Record, Store
-from memctl.stores.sql.mend import MENDS
+from memctl.store import OpenMode, Record, Store
+from memctl.stores.sql.mend import REPAIRS
 from tests.conformance import samples
 from tests.conformance.drive import read, write_all
 from tests.conftest import Servers
@@ -27,7 +27,7 @@ __all__ = ["database"]
 
 def changing(database: Database) -> Store:
     """The store of the database, to be changed, not yet opened."""
-    return make_store(location.parse(database.url), change=True)
+    return make_store(location.parse(database.url), OpenMode.CHANGE)
 
 
 class Notes:
@@ -39,7 +39,7 @@ class Notes:
     async def __call__(self, record: Record) -> None:
         self.records.append(json.loads(json.dumps(record)))
 
-    async def reversed(self) -> AsyncIterator[Record]:
+    async def reversed(self) -> AsyncGenerator[Record]:
         for record in reversed(self.records):
             yield record
 
@@ -75,15 +75,15 @@ async def codes(database: Database) -> dict[str, int]:
     return {fault.code: fault.count for fault in found.faults}
 
 
-@pytest.mark.parametrize("code", sorted(MENDS))
+@pytest.mark.parametrize("code", sorted(REPAIRS))
 async def test_mended_and_taken_back(database: Database, code: str) -> None:
     await fill(database)
     broken(database, code)
     before, found = await dump(database), await codes(database)
     notes = Notes()
     async with changing(database) as store:
-        assert code in store.mends
-        mended = await store.mend(code, ALL, notes)
+        assert code in store.features.repairs
+        mended = await store.maintenance().repair(code, ALL, notes)
     assert mended >= found[code]
     assert code not in await codes(database)
     after = await dump(database)
@@ -91,20 +91,20 @@ async def test_mended_and_taken_back(database: Database, code: str) -> None:
         for key in (ALICE, BOB):
             entries = after[key][1]
             assert [one.id for one in entries] == [one.id for one in before[key][1]]
-            assert len({one.index for one in entries}) == 5
+            assert len({one.position for one in entries}) == 5
     else:
         assert after == before
     async with changing(database) as store:
-        assert await store.mend(code, ALL, notes) == 0
-        assert await store.unmend(notes.reversed())
+        assert await store.maintenance().repair(code, ALL, notes) == 0
+        assert await store.maintenance().revert(notes.reversed())
     assert await codes(database) == found
     assert await dump(database) == before
     async with changing(database) as store:  # what was not carried out, or taken back already
-        await store.unmend(notes.reversed())
+        await store.maintenance().revert(notes.reversed())
     assert await codes(database) == found
 
 
-@pytest.mark.parametrize("code", sorted(MENDS))
+@pytest.mark.parametrize("code", sorted(REPAIRS))
 async def test_what_cannot_be_noted_is_not_mended(database: Database, code: str) -> None:
     async def full(_: Record) -> None:
         raise OSError("no space left")
@@ -114,7 +114,7 @@ async def test_what_cannot_be_noted_is_not_mended(database: Database, code: str)
     found = await codes(database)
     with pytest.raises(Exception, match="no space left"):
         async with changing(database) as store:
-            await store.mend(code, ALL, full)
+            await store.maintenance().repair(code, ALL, full)
     assert await codes(database) == found
 
 
@@ -123,7 +123,9 @@ async def test_only_the_selected_sessions(database: Database) -> None:
     broken(database, "duplicate-index")
     notes = Notes()
     async with changing(database) as store:
-        assert await store.mend("duplicate-index", Selection(users=frozenset(["alice"])), notes)
+        assert await store.maintenance().repair(
+            "duplicate-index", Selection(users=frozenset(["alice"])), notes
+        )
     async with make_store(location.parse(database.url)) as store:
         found = await check(store, ALL, Limits())
     assert [one.key for one in found.faults if one.code == "duplicate-index"] == [BOB]
@@ -136,10 +138,10 @@ async def test_an_order_that_many_share(database: Database) -> None:
     before = (await dump(database))[MemoryKey("u", "s")][1]
     notes = Notes()
     async with changing(database) as store:
-        await store.mend("duplicate-index", ALL, notes)
+        await store.maintenance().repair("duplicate-index", ALL, notes)
     after = (await dump(database))[MemoryKey("u", "s")][1]
     assert [one.id for one in after] == [one.id for one in before]
-    assert [one.index for one in after] == list(range(60))
+    assert [one.position for one in after] == list(range(60))
     assert sum(len(record["rows"]) for record in notes.records) == 4
 
 
@@ -149,13 +151,13 @@ async def test_agents_write_while_the_index_is_made(database: Database) -> None:
     keys = [MemoryKey("w", f"w{n}") for n in range(20)]
 
     async def write() -> None:
-        async with make_store(location.parse(database.url), create=True) as store:
+        async with make_store(location.parse(database.url), OpenMode.CREATE) as store:
             for key in keys:
                 await write_all(store, [samples.sample(key, messages(3))])
 
     async def mend() -> None:
         async with changing(database) as store:
-            await store.mend("no-session-index", ALL, Notes())
+            await store.maintenance().repair("no-session-index", ALL, Notes())
 
     await asyncio.gather(write(), mend())
     assert set(await dump(database)) == {ALICE, BOB, *keys}
@@ -167,7 +169,7 @@ async def test_an_index_that_was_left_unfinished(servers: Servers, postgresql_ur
     database = Database("postgresql", postgresql_url, lambda _: None)
     await fill(database)
     async with changing(database) as store:
-        await store.mend("no-session-index", ALL, Notes())
+        await store.maintenance().repair("no-session-index", ALL, Notes())
     assert await codes(database) == {}
     servers.postgresql.execute(
         servers.postgresql.admin_url(postgresql_url),
@@ -176,5 +178,5 @@ async def test_an_index_that_was_left_unfinished(servers: Servers, postgresql_ur
     )
     assert await codes(database) == {"no-session-index": 1}
     async with changing(database) as store:
-        assert await store.mend("no-session-index", ALL, Notes()) == 1
+        assert await store.maintenance().repair("no-session-index", ALL, Notes()) == 1
     assert await codes(database) == {}

@@ -15,7 +15,7 @@ from memctl.location import parse
 from memctl.model import MemoryKey
 from memctl.registry import make_store
 from memctl.selection import Selection
-from memctl.store import Store
+from memctl.store import OpenMode, Store
 from memctl.stores.sql import sqlite
 from memctl.stores.sql.aside import Aside
 from tests.conformance import samples
@@ -34,7 +34,7 @@ def path(tmp_path: Path) -> Path:
     found = tmp_path / "m.db"
 
     async def fill() -> None:
-        async with make_store(parse(str(found)), create=True) as store:
+        async with make_store(parse(str(found)), OpenMode.CREATE) as store:
             await write_all(store, [sample(key, samples.entries(MESSAGES)) for key in KEYS])
 
     asyncio.run(fill())
@@ -81,7 +81,7 @@ def add(path: Path) -> None:
 async def test_a_small_file_is_read_itself(path: Path, copies: list[Path]) -> None:
     async with opened(path) as store:
         pages = [page async for page in store.read(Selection())]
-    assert sum(len(page.entries) for page in pages) == 2 * MESSAGES
+    assert sum(len(page.messages) for page in pages) == 2 * MESSAGES
     assert not copies
 
 
@@ -95,10 +95,10 @@ async def test_a_large_file_is_read_from_a_copy(
             if not found:
                 assert len(copies) == 1
                 add(path)
-            found += [entry.id for entry in page.entries]
+            found += [entry.id for entry in page.messages]
         assert len(found) == 2 * MESSAGES
         assert "new" not in found, "what is read is of one moment"
-        again = [e.id async for page in store.read(Selection()) for e in page.entries]
+        again = [e.id async for page in store.read(Selection()) for e in page.messages]
         assert again.count("new") == 1
     assert len(copies) == 2
     assert not any(copy.exists() for copy in copies)
@@ -110,7 +110,7 @@ async def test_a_part_of_a_large_file_is_not_copied(
     monkeypatch.setattr(sqlite, "LARGE_BYTES", 1000)
     async with opened(path) as store:
         one = Selection(keys=frozenset(KEYS[:1]))
-        assert len([e async for page in store.read(one) for e in page.entries]) == MESSAGES
+        assert len([e async for page in store.read(one) for e in page.messages]) == MESSAGES
     assert not copies
 
 
@@ -125,7 +125,7 @@ async def test_nobody_waits_for_readers_in_wal_mode(
         async for page in store.read(Selection()):
             if not found:
                 add(path)
-            found += [entry.id for entry in page.entries]
+            found += [entry.id for entry in page.messages]
     assert len(found) == 2 * MESSAGES
     assert not copies
 
@@ -142,21 +142,21 @@ async def test_who_picks_hinders_nobody(path: Path, copies: list[Path]) -> None:
     expected = await _picked(path)
     assert last.endswith(expected[-1])
     async with opened(path) as store:
-        async for page in store.pick(OLD):
+        async for page in store.read_with_anchors(OLD):
             if not found:
                 with agent(path) as database, database:
                     database.execute("DELETE FROM message WHERE id = ?", (last,))
                     database.execute("UPDATE message_mark SET mark = 'new' WHERE mark = 'hint'")
                 add(path)
-            found += [entry.id for entry in page.entries]
-            assert all(json.loads(entry.message)["id"] == entry.id for entry in page.entries)
+            found += [entry.id for entry in page.messages]
+            assert all(json.loads(entry.message)["id"] == entry.id for entry in page.messages)
     assert found == expected[:-1]
     assert not copies
 
 
 async def _picked(path: Path) -> list[str]:
     async with opened(path) as store:
-        return [entry.id async for page in store.pick(OLD) for entry in page.entries]
+        return [entry.id async for page in store.read_with_anchors(OLD) for entry in page.messages]
 
 
 async def test_who_searches_hinders_nobody(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -173,7 +173,7 @@ async def test_who_searches_hinders_nobody(path: Path, monkeypatch: pytest.Monke
 
     found = []
     async with opened(path) as store:
-        async for key, _ in store.search(Selection(), matches):
+        async for key, _ in store.find_messages(Selection(), matches):
             if not found:
                 add(path)
             found.append(key)
@@ -186,7 +186,7 @@ async def test_the_transactions_of_a_run_share_a_journal(path: Path, mode: str) 
     """Which goes with the run; how the file is written otherwise is its owner's business."""
     with agent(path) as database:
         database.execute(f"PRAGMA journal_mode = {mode}")
-    async with make_store(parse(str(path)), change=True) as store:
+    async with make_store(parse(str(path)), OpenMode.CHANGE) as store:
         assert isinstance(store, sqlite.SqliteStore)
         async with store.connected() as connection:
             for _ in range(2):

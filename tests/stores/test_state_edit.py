@@ -12,7 +12,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from memctl import json_stream
-from memctl.model import Change, MemoryKey, Tally
+from memctl.model import Change, MemoryKey, WriteResult
 from tests.stores.state_edits import (
     KEY,
     changed,
@@ -161,7 +161,7 @@ async def test_what_stays_keeps_every_byte(
 
     path.write_bytes(filled(b"\n A, B , C\n"))
     [tally] = await edit_file(path, edit_of(gone(*going)))
-    assert tally == Tally(KEY, deleted=len(going))
+    assert tally == WriteResult(KEY, deleted=len(going))
     # The space behind a message may stay with it.
     assert path.read_bytes() in (filled(left), filled(left + b" "))
 
@@ -171,7 +171,7 @@ async def test_a_mark_leaves_the_message_as_it_stands(tmp_path: Path) -> None:
     text = b'{"memory":{"_compressed_summary":"","content":[[ {"id" : "a", "n":NaN} , %b ]]}}'
     path.write_bytes(text % b'[ "x" ]')
     [tally] = await edit_file(path, edit_of([Change("a", ("x",), ("x", "\u00e9"))]))
-    assert tally == Tally(KEY, written=1)
+    assert tally == WriteResult(KEY, written=1)
     assert path.read_bytes() == text % b'["x","\\u00e9"]'
 
 
@@ -182,7 +182,7 @@ async def test_bare_messages_stay_bare(tmp_path: Path) -> None:
     key = MemoryKey("", "s")
     changes = [Change("b", ()), Change("c", (), ("x",))]
     [tally] = await edit_file(path, edit_of(changes, key))
-    assert tally == Tally(key, 1, 1)
+    assert tally == WriteResult(key, 1, 1)
     assert load(path) == {"content": [message("a"), [message("c"), ["x"]], message("d")]}
 
 
@@ -217,7 +217,7 @@ async def test_a_state_dict_has_no_paths(tmp_path: Path) -> None:
     path.write_bytes(dump({"_compressed_summary": "", "content": [[message("a"), []]]}))
     [key] = await read(path, path="agent.memory")
     [tally] = await edit_file(path, edit_of(gone("a"), key), path="agent.memory")
-    assert tally == Tally(key, deleted=1)
+    assert tally == WriteResult(key, deleted=1)
     assert load(path) == {"_compressed_summary": "", "content": []}
 
 
@@ -237,10 +237,10 @@ async def test_the_summary_changes(tmp_path: Path, content: bool) -> None:
     assert changed(tally)
     assert path.read_bytes() == before
     [tally] = await edit_file(path, edit_of([], summary="new", expected="old"))
-    assert tally == Tally(KEY)
+    assert tally == WriteResult(KEY)
     assert path.read_bytes() == before.replace(b'"old"', b'"new"')
     [tally] = await edit_file(path, edit_of([put(entry("b"))], expected="new"))
-    assert tally == Tally(KEY, written=1)
+    assert tally == WriteResult(KEY, written=1)
     ids = [pair[0]["id"] for pair in load(path)["memory"]["content"]]
     assert ids == ["b", *(["a"] if content else [])]
 
@@ -250,7 +250,7 @@ async def test_a_summary_that_is_missing_is_empty(tmp_path: Path) -> None:
     path.write_bytes(dump({"content": [[message("a"), []]]}))
     key = MemoryKey("", "s")
     [tally] = await edit_file(path, edit_of(gone("a"), key, summary="new", expected=""))
-    assert tally == Tally(key, deleted=1)
+    assert tally == WriteResult(key, deleted=1)
     assert load(path) == {"_compressed_summary": "new", "content": []}
 
 
@@ -260,5 +260,5 @@ async def test_nothing_to_change_changes_nothing(tmp_path: Path) -> None:
     before = path.stat()
     for edit in (edit_of([]), edit_of([], summary="s"), edit_of([], MemoryKey("u", "s", "other"))):
         [tally] = await edit_file(path, edit)
-        assert tally == Tally(edit.memory.key)
+        assert tally == WriteResult(edit.memory.key)
     assert path.stat() == before

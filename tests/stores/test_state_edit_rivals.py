@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
 from pathlib import Path
 from typing import Any
 
 import pytest
 import redis
 
-from memctl.model import Edit, Memory, MemoryKey, Tally
-from memctl.stores._files import AtomicFile
+from memctl.model import Edit, Memory, MemoryKey, WriteResult
+from memctl.stores.files import AtomicFile
 from tests.stores.state_edits import (
     KEY,
     changed,
@@ -47,7 +47,7 @@ async def test_an_agent_that_saves_during_an_edit_wins(tmp_path: Path) -> None:
     path = tmp_path / "u_s.json"
     saved(path, state("a", "b", "c"))
 
-    async def slow() -> AsyncIterator[Edit]:
+    async def slow() -> AsyncGenerator[Edit]:
         yield Edit(Memory(KEY), gone("a"), last=False)
         saved(path, state("a", "b", "c", "d"))
         yield Edit(Memory(KEY), gone("b"), offset=1)
@@ -100,7 +100,7 @@ async def test_where_files_have_one_name_only(
 
     monkeypatch.setattr("os.link", refused)
     [tally] = await edit_file(path, edit_of(gone("a")))
-    assert tally == Tally(KEY, deleted=1)
+    assert tally == WriteResult(KEY, deleted=1)
     assert load(path) == state("b")
 
 
@@ -142,7 +142,7 @@ async def test_a_state_in_redis_keeps_its_expiry(
         client.set(NAME, dump(state(*ids)), ex=life)
         async with store_of(url + option) as store:
             [tally] = await edited(store, edit_of(gone(*ids[1::2])))
-        assert tally == Tally(KEY, deleted=len(ids[1::2]))
+        assert tally == WriteResult(KEY, deleted=len(ids[1::2]))
         assert json.loads(client.get(NAME) or "") == state(*ids[::2])
         left = client.ttl(NAME)
         assert left == -1 if life is None else 990 <= left <= 1000
@@ -156,7 +156,7 @@ async def test_an_agent_that_saves_to_redis_meanwhile_wins(
     ids = [f"m{number:06}" for number in range(count)]
     client.set(NAME, dump(state(*ids)))
 
-    async def slow() -> AsyncIterator[Edit]:
+    async def slow() -> AsyncGenerator[Edit]:
         yield Edit(Memory(KEY), gone(ids[0]), last=False)
         client.set(NAME, dump(state(*ids, "new")))
         yield Edit(Memory(KEY), gone(ids[1]), offset=1)
@@ -167,13 +167,13 @@ async def test_an_agent_that_saves_to_redis_meanwhile_wins(
         assert json.loads(client.get(NAME) or "") == state(*ids, "new")
         assert client.dbsize() == 1
         [tally] = await edited(store, edit_of(gone("new")))
-        assert tally == Tally(KEY, deleted=1)
+        assert tally == WriteResult(KEY, deleted=1)
 
 
 async def test_a_state_made_anew_in_redis_expires(client: redis.Redis, url: str) -> None:
     async with store_of(url) as store:
         [tally] = await edited(store, edit_of([put(entry("a"))], summary="s", ttl=1000.0))
-    assert tally == Tally(KEY, written=1)
+    assert tally == WriteResult(KEY, written=1)
     found = json.loads(client.get(NAME) or "")
     assert found == {"memory": {"_compressed_summary": "s", "content": [[message("a"), []]]}}
     assert 990 <= client.ttl(NAME) <= 1000

@@ -123,8 +123,8 @@ async def test_the_catalogue_counts(tmp_path: Path) -> None:
     ]
     path.write_bytes(dump({"content": pairs}))
     async with store_of(path) as store:
-        [info] = [info async for info in store.memories(ALL)]
-        [some] = [info async for info in store.memories(Selection(marks=frozenset({"x"})))]
+        [info] = [info async for info in store.list_memories(ALL)]
+        [some] = [info async for info in store.list_memories(Selection(marks=frozenset({"x"})))]
     assert (info.messages, info.marks, info.roles) == (
         3,
         {"x": 2, "y": 1},

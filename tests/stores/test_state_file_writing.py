@@ -5,15 +5,14 @@ from __future__ import annotations
 import asyncio
 import json
 import os
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from memctl.errors import Unavailable
-from memctl.model import Memory, MemoryKey, Page, Tally, WriteMode
-from memctl.store import PAGE_ENTRIES
+from memctl.model import PAGE_ENTRIES, Memory, MemoryKey, Page, WriteMode, WriteResult
 from tests.stores.states import (
     KEY,
     dump,
@@ -29,7 +28,7 @@ from tests.stores.states import (
 async def test_a_new_file_is_a_state_dict(tmp_path: Path) -> None:
     path = tmp_path / "m.json"
     tally = await write(path, [entry("a", "x", "y"), entry("b")], summary="é")
-    assert tally == Tally(KEY, 2)
+    assert tally == WriteResult(KEY, 2)
     assert load(path) == {
         "_compressed_summary": "é",
         "content": [[message("a"), ["x", "y"]], [message("b"), []]],
@@ -76,7 +75,7 @@ async def test_the_rest_of_a_document_stays(
     assert (await write(path, [], offset=held, summary=None)).failure is None
     assert path.read_bytes() == before + old.encode() + after
 
-    assert await write(path, [added], offset=held) == Tally(KEY, 1)
+    assert await write(path, [added], offset=held) == WriteResult(KEY, 1)
     text = path.read_bytes()
     assert text.startswith(before + old.encode())
     assert text.endswith(after.lstrip())
@@ -84,7 +83,7 @@ async def test_the_rest_of_a_document_stays(
     assert (await only(path))[0] == summary
     assert path.stat().st_mode & 0o777 == 0o640
 
-    assert await write(path, [added], mode=WriteMode.REPLACE) == Tally(KEY, 1, held + 1)
+    assert await write(path, [added], mode=WriteMode.REPLACE) == WriteResult(KEY, 1, held + 1)
     assert (await only(path))[1] == [added]
     text = path.read_bytes()
     assert text.startswith(before.rstrip())
@@ -92,7 +91,7 @@ async def test_the_rest_of_a_document_stays(
 
     await write(path, offset=1, summary="other")
     assert await only(path) == ("other", [added])
-    assert await write(path, mode=WriteMode.REPLACE) == Tally(KEY, 0, 1)
+    assert await write(path, mode=WriteMode.REPLACE) == WriteResult(KEY, 0, 1)
     assert await only(path) == ("other", [])
 
 
@@ -146,7 +145,7 @@ async def test_an_empty_list_is_filled(tmp_path: Path) -> None:
 async def test_one_session_alone(tmp_path: Path) -> None:
     path = tmp_path / "m.json"
 
-    async def pages() -> AsyncIterator[Page]:
+    async def pages() -> AsyncGenerator[Page]:
         yield Page(Memory(KEY), [entry("a")])
         yield Page(Memory(MemoryKey("u", "t")), [entry("b")])
         yield Page(Memory(KEY), [entry("c")], 1)
@@ -164,7 +163,7 @@ async def test_an_interrupted_write_leaves_nothing(tmp_path: Path) -> None:
     await write(path, [entry("a")])
     before = path.read_bytes()
 
-    async def pages(error: BaseException) -> AsyncIterator[Page]:
+    async def pages(error: BaseException) -> AsyncGenerator[Page]:
         yield Page(Memory(KEY), [entry("b")] * PAGE_ENTRIES, 1, last=False)
         assert len(os.listdir(tmp_path)) == 2
         raise error
@@ -182,7 +181,7 @@ async def test_who_writes_meanwhile_wins(tmp_path: Path) -> None:
     path = tmp_path / "m.json"
     await write(path, [entry("a")])
 
-    async def pages() -> AsyncIterator[Page]:
+    async def pages() -> AsyncGenerator[Page]:
         yield Page(Memory(KEY), [entry("b")], 1, last=False)
         path.write_bytes(b'{"content": []}')
         yield Page(Memory(KEY), [entry("c")], 2)

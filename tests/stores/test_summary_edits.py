@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
 from pathlib import Path
 
 import pytest
 
 from memctl import location
 from memctl.errors import Failure, Lost, MemctlError, Unavailable
-from memctl.model import Change, Edit, Entry, Memory, MemoryKey, Page, Tally
+from memctl.model import Change, Edit, Memory, MemoryKey, Page, StoredMessage, WriteResult
 from memctl.registry import make_store
 from memctl.selection import Selection
-from memctl.store import Store
+from memctl.store import OpenMode, Store
 from memctl.stores.redis.memory import RedisMemoryStore
 from memctl.wrappers.timeout import Timeout
 from tests.stores.archives import entries, entry
@@ -29,12 +29,12 @@ def place(request: pytest.FixtureRequest, redis_url: str, tmp_path: Path) -> str
     beside = tmp_path / "states" if request.param == "folder" else "redis"
     text = f"{redis_url}?state={beside}"
 
-    async def pages() -> AsyncIterator[Page]:
+    async def pages() -> AsyncGenerator[Page]:
         for key in KEYS:
             yield Page(Memory(key, "old"), entries(4))
 
     async def filled() -> None:
-        async with make_store(location.parse(text), create=True) as store:
+        async with make_store(location.parse(text), OpenMode.CREATE) as store:
             assert not [tally async for tally in store.write(pages()) if tally.failure]
 
     asyncio.run(filled())
@@ -42,7 +42,7 @@ def place(request: pytest.FixtureRequest, redis_url: str, tmp_path: Path) -> str
 
 
 def store_of(text: str) -> Store:
-    return make_store(location.parse(text), change=True)
+    return make_store(location.parse(text), OpenMode.CHANGE)
 
 
 def edit_of(
@@ -51,19 +51,19 @@ def edit_of(
     return Edit(Memory(key, new), list(changes), summary=old)
 
 
-async def edited(store: Store, *edits: Edit) -> list[Tally]:
-    async def stream() -> AsyncIterator[Edit]:
+async def edited(store: Store, *edits: Edit) -> list[WriteResult]:
+    async def stream() -> AsyncGenerator[Edit]:
         for one in edits:
             yield one
 
     return [tally async for tally in store.edit(stream())]
 
 
-async def held(text: str) -> dict[MemoryKey, tuple[str | None, list[Entry]]]:
-    found: dict[MemoryKey, tuple[str | None, list[Entry]]] = {}
+async def held(text: str) -> dict[MemoryKey, tuple[str | None, list[StoredMessage]]]:
+    found: dict[MemoryKey, tuple[str | None, list[StoredMessage]]] = {}
     async with make_store(location.parse(text)) as store:
         async for page in store.read(Selection()):
-            found.setdefault(page.memory.key, (page.memory.summary, []))[1].extend(page.entries)
+            found.setdefault(page.memory.key, (page.memory.summary, []))[1].extend(page.messages)
     return found
 
 
@@ -71,7 +71,7 @@ def gone(number: int) -> Change:
     return Change(f"m{number}", ("hint",))
 
 
-def code(tally: Tally) -> str:
+def code(tally: WriteResult) -> str:
     return tally.failure.code if tally.failure else ""
 
 
@@ -114,8 +114,10 @@ async def test_the_order(place: str, monkeypatch: pytest.MonkeyPatch) -> None:
     edit = RedisMemoryStore.edit
     seen = []
 
-    async def watched(store: RedisMemoryStore, edits: AsyncIterator[Edit]) -> AsyncIterator[Tally]:
-        async def passed() -> AsyncIterator[Edit]:
+    async def watched(
+        store: RedisMemoryStore, edits: AsyncGenerator[Edit]
+    ) -> AsyncGenerator[WriteResult]:
+        async def passed() -> AsyncGenerator[Edit]:
             async for one in edits:
                 seen.append((await held(place))[one.memory.key])
                 yield one
@@ -135,11 +137,11 @@ async def test_a_store_of_messages_that_fails(
 ) -> None:
     before = await held(place)
 
-    async def failing(_: Store, edits: AsyncIterator[Edit]) -> AsyncIterator[Tally]:
+    async def failing(_: Store, edits: AsyncGenerator[Edit]) -> AsyncGenerator[WriteResult]:
         async for one in edits:
             if one.memory.key == KEYS[1]:
                 raise error
-            yield Tally(one.memory.key)
+            yield WriteResult(one.memory.key)
 
     monkeypatch.setattr(RedisMemoryStore, "edit", failing)
     async with store_of(place) as store:
@@ -158,7 +160,7 @@ async def test_a_summary_that_an_agent_has_changed_meanwhile_stays(
 ) -> None:
     """It is newer than the one that would be put back."""
 
-    async def slow(_: Store, edits: AsyncIterator[Edit]) -> AsyncIterator[Tally]:
+    async def slow(_: Store, edits: AsyncGenerator[Edit]) -> AsyncGenerator[WriteResult]:
         edit = RedisMemoryStore.edit
         async for one in edits:
             monkeypatch.undo()
@@ -167,7 +169,7 @@ async def test_a_summary_that_an_agent_has_changed_meanwhile_stays(
             monkeypatch.setattr(RedisMemoryStore, "edit", edit)
             if fails:
                 raise Unavailable("no longer there")
-            yield Tally(one.memory.key, failure=Failure("changed", "it is another"))
+            yield WriteResult(one.memory.key, failure=Failure("changed", "it is another"))
 
     monkeypatch.setattr(RedisMemoryStore, "edit", slow)
     async with store_of(place) as store:
@@ -186,22 +188,22 @@ async def test_a_session_saved_without_a_user(redis_url: str, tmp_path: Path) ->
     state = tmp_path / "s.json"
     state.write_text('{"memory": {"_compressed_summary": "old"}, "x": 1}')
 
-    async def page() -> AsyncIterator[Page]:
+    async def page() -> AsyncGenerator[Page]:
         yield Page(Memory(key), [entry("a")])
 
     text = f"{redis_url}?state={tmp_path}"
-    async with make_store(location.parse(text), create=True) as store:
+    async with make_store(location.parse(text), OpenMode.CREATE) as store:
         assert not [tally async for tally in store.write(page()) if tally.failure]
     async with store_of(text) as store:
         [tally] = await edited(store, edit_of(key, Change("a", ()), new="new", old="old"))
-        assert tally == Tally(key, deleted=1)
+        assert tally == WriteResult(key, deleted=1)
     assert json.loads(state.read_text()) == {"memory": {"_compressed_summary": "new"}, "x": 1}
 
 
 async def test_an_edit_that_hangs(place: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """The clock runs while the store works, and stands still while the next edit is awaited."""
 
-    async def slow() -> AsyncIterator[Edit]:
+    async def slow() -> AsyncGenerator[Edit]:
         for key in KEYS[:2]:
             await asyncio.sleep(0.5)
             yield edit_of(key, gone(1))
@@ -209,10 +211,10 @@ async def test_an_edit_that_hangs(place: str, monkeypatch: pytest.MonkeyPatch) -
     async with Timeout(store_of(place), 0.4) as store:
         assert [code(tally) async for tally in store.edit(slow())] == ["", ""]
 
-        async def hanging(_: Store, edits: AsyncIterator[Edit]) -> AsyncIterator[Tally]:
+        async def hanging(_: Store, edits: AsyncGenerator[Edit]) -> AsyncGenerator[WriteResult]:
             async for _one in edits:
                 await asyncio.sleep(60)
-            yield Tally(KEY)
+            yield WriteResult(KEY)
 
         monkeypatch.setattr(RedisMemoryStore, "edit", hanging)
         with pytest.raises(Lost, match="not answered"):

@@ -19,7 +19,7 @@ from typing import NoReturn
 from memctl import codec
 from memctl.errors import MemctlError
 from memctl.model import MemoryKey
-from memctl.store import Capability
+from memctl.store import Features
 from tests.conformance.samples import Sample
 from tests.conftest import Servers
 from tests.trust.places import KINDS, LOCK_SECONDS, Place, held_by
@@ -38,7 +38,7 @@ Pair = tuple[str, str]
 
 
 @dataclass
-class Tally:
+class WriteResult:
     """What was seen, for the report."""
 
     kills: Counter[Pair] = field(default_factory=Counter)
@@ -62,13 +62,13 @@ class Broken(AssertionError):
 class Yard:
     """Sources of one world and room for targets."""
 
-    def __init__(self, folder: Path, servers: Servers, seed: str, tally: Tally) -> None:
+    def __init__(self, folder: Path, servers: Servers, seed: str, tally: WriteResult) -> None:
         self.seed = seed
         self.tally = tally
         self._folder = folder
         self._servers = servers
         self._number = 0
-        self._sources: dict[tuple[str, Capability], Source] = {}
+        self._sources: dict[tuple[str, Features], Source] = {}
         self._timelines: dict[Pair, Timeline] = {}
 
     def place(self, kind: str) -> Place:
@@ -147,7 +147,7 @@ class Trial:
         self._source = yard.source(self._pair)
         self._target = yard.place(self._pair[1])
         self._home = yard.home(self._target)
-        self._order = Capability.MARK_ORDER in held_by(self._pair)
+        self._order = held_by(self._pair).mark_order
         self._wanted = self._source.states(order=self._order)
         if self._draw.random() < 0.3:
             self._target.fill(beginnings(self._name, list(self._source.held.values())))

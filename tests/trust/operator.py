@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncGenerator, Callable
 from random import Random
 
-from memctl.model import Change, Edit, Entry, MemoryKey, Page
+from memctl.model import Change, Edit, MemoryKey, Page, StoredMessage
 from memctl.selection import Selection
 from memctl.store import Store
 
@@ -35,7 +35,7 @@ class Operator:
             self._gone = []
         if self._random.random() < 0.3:
             marked = [
-                Edit(page.memory, [_other_mark(entry) for entry in page.entries])
+                Edit(page.memory, [_other_mark(entry) for entry in page.messages])
                 async for page in self._store.read(self._plain)
             ]
             await self._edit("marked", marked)
@@ -44,7 +44,7 @@ class Operator:
         """Deletes all hints that there are; they may come back."""
         pages = [page async for page in self._store.read(self._hints)]
         edits = [
-            Edit(page.memory, [Change(entry.id, entry.marks) for entry in page.entries])
+            Edit(page.memory, [Change(entry.id, entry.marks) for entry in page.messages])
             for page in pages
         ]
         for key in await self._edit("deleted", edits):
@@ -59,7 +59,7 @@ class Operator:
         return await self._together(what, edits)
 
     async def _together(self, what: str, edits: list[Edit]) -> list[MemoryKey]:
-        async def source() -> AsyncIterator[Edit]:
+        async def source() -> AsyncGenerator[Edit]:
             for one in edits:
                 yield one
 
@@ -74,5 +74,5 @@ class Operator:
         return keys
 
 
-def _other_mark(entry: Entry) -> Change:
+def _other_mark(entry: StoredMessage) -> Change:
     return Change(entry.id, entry.marks, () if "seen" in entry.marks else ("seen",))

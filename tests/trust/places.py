@@ -13,7 +13,7 @@ from memctl import location
 from memctl.errors import NotFound, Uninitialised
 from memctl.model import MemoryKey
 from memctl.registry import make_store, store_class
-from memctl.store import Capability
+from memctl.store import Features, OpenMode
 from tests.conformance import drive
 from tests.conformance.samples import Sample
 from tests.conftest import Servers
@@ -64,7 +64,7 @@ class Place(ABC):
         asyncio.run(self._fill(list(samples)))
 
     async def _fill(self, samples: list[Sample]) -> None:
-        async with make_store(location.parse(self.text), create=True) as store:
+        async with make_store(location.parse(self.text), OpenMode.CREATE) as store:
             await drive.write_all(store, samples)
 
     def read(self, expected: Iterable[MemoryKey] = ()) -> dict[MemoryKey, Sample]:
@@ -74,7 +74,7 @@ class Place(ABC):
     async def _read(self, expected: list[MemoryKey]) -> dict[MemoryKey, Sample]:
         try:
             async with make_store(location.parse(self.text)) as store:
-                store.expect(expected)
+                store.resolve_names(expected)
                 return await drive.read(store)
         except (NotFound, Uninitialised):
             return {}
@@ -196,7 +196,8 @@ PAIRS = list(itertools.product(KINDS, KINDS))
 """Every way through the stores."""
 
 
-def held_by(pair: tuple[str, str]) -> Capability:
-    """What both stores of a pair can hold."""
-    first, second = (store_class(kind).capabilities for kind in pair)
-    return first & second
+def held_by(pair: tuple[str, str]) -> Features:
+    """Return what both stores of a pair can hold."""
+    first, second = (store_class(kind).features for kind in pair)
+    names = ("summaries", "ttl", "empty", "mark_order")
+    return Features(**{name: getattr(first, name) and getattr(second, name) for name in names})

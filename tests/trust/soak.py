@@ -15,7 +15,7 @@ import time
 from pathlib import Path
 
 from tests.conftest import Servers
-from tests.trust.kills import PHASES, Broken, Tally, Trial, Yard
+from tests.trust.kills import PHASES, Broken, Trial, WriteResult, Yard
 from tests.trust.places import KINDS, PAIRS
 
 REPORT_SECONDS = 30
@@ -49,7 +49,7 @@ class Soak:
         self._pairs = pairs
         self._pair = pairs[0]
         self._round = 0
-        self._tally = Tally()
+        self._tally = WriteResult()
         self._begin = time.monotonic()
         self._end = self._begin + minutes * 60
         self._reported = self._begin

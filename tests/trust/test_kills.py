@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from tests.conftest import Servers
-from tests.trust.kills import Tally, Trial, Yard
+from tests.trust.kills import Trial, WriteResult, Yard
 from tests.trust.places import PAIRS
 
 SEED = "sample"
@@ -18,7 +18,7 @@ TRIALS = 1
 @pytest.fixture(scope="module")
 def yard(tmp_path_factory: pytest.TempPathFactory, servers: Servers) -> Iterator[Yard]:
     """Sources that all pairs of this process share; none may change."""
-    yard = Yard(tmp_path_factory.mktemp("trust"), servers, SEED, Tally())
+    yard = Yard(tmp_path_factory.mktemp("trust"), servers, SEED, WriteResult())
     yield yard
     yard.close()
 

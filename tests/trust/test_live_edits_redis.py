@@ -16,6 +16,7 @@ import redis
 from memctl import location
 from memctl.model import Change, MemoryKey, Page
 from memctl.selection import Selection
+from memctl.store import OpenMode
 from memctl.stores.redis.edit import Editor
 from memctl.stores.redis.memory import RedisMemoryStore
 from tests.conftest import Servers, start
@@ -104,7 +105,7 @@ def back(page: Page) -> list[Change]:
     """Hints come back behind what they stood behind."""
     return [
         Change(entry.id, None, entry.marks, entry.message, after)
-        for entry, after in zip(page.entries, page.after or [], strict=True)
+        for entry, after in zip(page.messages, page.anchors or [], strict=True)
     ]
 
 
@@ -121,9 +122,8 @@ async def test_an_agent_writes_while_messages_are_deleted(
         return done
 
     monkeypatch.setattr(Editor, "_attempt", counted)
-    store = RedisMemoryStore(location.parse(redis_url))
-    store.change = True
-    store.expect(MemoryKey(USER, session) for session in SESSIONS)
+    store = RedisMemoryStore(location.parse(redis_url), OpenMode.CHANGE)
+    store.resolve_names(MemoryKey(USER, session) for session in SESSIONS)
     async with store:
         operator = Operator(store, HINTS, UNMARKED, back)
         with writing(redis_url, tmp_path) as wrote:

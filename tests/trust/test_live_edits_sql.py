@@ -13,9 +13,10 @@ from typing import Any, NamedTuple
 import pytest
 
 from memctl.location import parse
-from memctl.model import Change, Entry, MemoryKey, Page
+from memctl.model import Change, MemoryKey, Page, StoredMessage
 from memctl.registry import make_store
 from memctl.selection import Selection
+from memctl.store import OpenMode
 from memctl.stores.sql.database import SqlDatabase
 from tests.conformance.drive import read
 from tests.conformance.test_outlines import PLACES
@@ -136,8 +137,8 @@ def back(page: Page) -> list[Change]:
     if page.memory.key not in KEYS[::2]:
         return []
     return [
-        Change(entry.id, None, entry.marks, entry.message, None, entry.index)
-        for entry in page.entries
+        Change(entry.id, None, entry.marks, entry.message, None, entry.position)
+        for entry in page.messages
     ]
 
 
@@ -146,9 +147,9 @@ async def test_an_agent_writes_while_messages_are_deleted(
     servers: Servers, tmp_path: Path, kind: str
 ) -> None:
     url = str(PLACES[kind](tmp_path, servers))
-    async with make_store(parse(url), create=True):
+    async with make_store(parse(url), OpenMode.CREATE):
         pass
-    async with make_store(parse(url), change=True) as store:
+    async with make_store(parse(url), OpenMode.CHANGE) as store:
         assert isinstance(store, SqlDatabase)
         operator = Operator(store, HINTS, PLAIN, back)
         with writing(url, tmp_path) as wrote:
@@ -173,7 +174,7 @@ async def test_an_agent_writes_while_messages_are_deleted(
     assert min(operator.done[what] for what in ("deleted", "put back", "marked")) > EDITS / 40
 
 
-def assert_nothing_lost(entries: list[Entry], wrote: list[Written], *, order: bool) -> None:
+def assert_nothing_lost(entries: list[StoredMessage], wrote: list[Written], *, order: bool) -> None:
     """What was never deleted, or marked before it was, is there as it was written."""
     found = {entry.id: entry for entry in entries}
     fates: dict[str, set[str]] = {"kept or gone": set()}

@@ -6,8 +6,8 @@ from dataclasses import replace
 from random import Random
 from typing import Any
 
-from memctl.model import Entry, MemoryKey
-from memctl.store import Capability
+from memctl.model import MemoryKey, StoredMessage
+from memctl.store import Features
 from tests.conformance import samples
 from tests.conformance.samples import Sample
 
@@ -21,7 +21,7 @@ NAMES = [name for name in samples.NAMES if len(name) < 60 and ":session:" not in
 """Hostile names.  Row ids of SQL end at 255 characters; Redis keys can be too ambiguous."""
 
 
-def world(seed: str, held: Capability) -> list[Sample]:
+def world(seed: str, held: Features) -> list[Sample]:
     """60 to 200 memories, in no order, with what both stores of a pair can hold (``held``)."""
     draw = Random(seed)
     keys = [_key(draw, number) for number in range(draw.randint(60, 200))]
@@ -32,7 +32,7 @@ def world(seed: str, held: Capability) -> list[Sample]:
         for number, key in enumerate(keys)
     ]
     _make_heavy(draw, found[3])
-    if Capability.EMPTY in held:
+    if held.empty:
         found.append(samples.sample(MemoryKey("nobody", f"empty {len(keys)}"), [], **_about(draw)))
     for one in found:
         one.memory = _only(one, held)
@@ -73,16 +73,16 @@ def _about(draw: Random) -> dict[str, Any]:
     return {"summary": summary, "ttl": TTL if draw.random() < 0.3 else None}
 
 
-def _only(one: Sample, held: Capability) -> Any:
+def _only(one: Sample, held: Features) -> Any:
     about: dict[str, Any] = {}
-    if Capability.SUMMARIES in held:
+    if held.summaries:
         about["summary"] = one.memory.summary
-    if Capability.TTL in held:
+    if held.ttl:
         about["ttl"] = one.memory.ttl
     return samples.sample(one.key, [], **about).memory
 
 
-def _entries(draw: Random, prefix: str, count: int) -> list[Entry]:
+def _entries(draw: Random, prefix: str, count: int) -> list[StoredMessage]:
     names = draw.sample(NAMES, min(len(NAMES), count))
     found = []
     for number in range(count):

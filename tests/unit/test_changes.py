@@ -1,4 +1,4 @@
-"""Changes find their messages, in whatever pieces both come; taken back, they leave no trace."""
+"""Changes find their messages, in whatever pieces both come; undone, they leave no trace."""
 
 from __future__ import annotations
 
@@ -8,23 +8,23 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from memctl.model import Change, Entry
-from memctl.stores._changes import Changes, Drop, Keep, Mark, Put
+from memctl.model import Change, StoredMessage
+from memctl.stores.edits import ChangeMatcher, Drop, Keep, Mark, Put
 
 MARKS = st.lists(st.sampled_from(["hint", "compressed", "a"]), max_size=3, unique=True).map(tuple)
 SIZES = st.integers(1, 5)
 
 
-def entry(id: str, *marks: str) -> Entry:
-    return Entry(id, f'{{"id": "{id}"}}'.encode(), marks)
+def entry(id: str, *marks: str) -> StoredMessage:
+    return StoredMessage(id, f'{{"id": "{id}"}}'.encode(), marks)
 
 
 def applied(
-    entries: list[Entry], changes: list[Change], batch: int = 100, page: int = 100
-) -> list[Entry] | None:
+    entries: list[StoredMessage], changes: list[Change], batch: int = 100, page: int = 100
+) -> list[StoredMessage] | None:
     """The memory as it is then; None where the changes do not fit."""
-    work = Changes()
-    found: list[Entry] = []
+    work = ChangeMatcher()
+    found: list[StoredMessage] = []
     pages = [changes[start : start + page] for start in range(0, len(changes), page)] or [[]]
     pages.reverse()
     batches = [entries[start : start + batch] for start in range(0, len(entries), batch)]
@@ -51,7 +51,7 @@ def applied(
     return None if work.failure() else found
 
 
-def changes_between(before: list[Entry], after: list[Entry]) -> list[Change]:
+def changes_between(before: list[StoredMessage], after: list[StoredMessage]) -> list[Change]:
     """What makes one memory of another, whose common messages are in the same order."""
     kept = {one.id for one in before} & {one.id for one in after}
     new = {one.id: one.marks for one in after}
@@ -76,7 +76,7 @@ def changes_between(before: list[Entry], after: list[Entry]) -> list[Change]:
 
 
 @st.composite
-def two_memories(draw: st.DrawFn) -> tuple[list[Entry], list[Entry]]:
+def two_memories(draw: st.DrawFn) -> tuple[list[StoredMessage], list[StoredMessage]]:
     """Two with some messages in common, whose marks may differ."""
     ids = [str(number) for number in range(draw(st.integers(0, 12)))]
     left, right = (
@@ -87,7 +87,7 @@ def two_memories(draw: st.DrawFn) -> tuple[list[Entry], list[Entry]]:
 
 @given(two_memories(), SIZES, SIZES)
 def test_changes_and_their_inverse(
-    memories: tuple[list[Entry], list[Entry]], batch: int, page: int
+    memories: tuple[list[StoredMessage], list[StoredMessage]], batch: int, page: int
 ) -> None:
     before, after = memories
     assert applied(before, changes_between(before, after), batch, page) == after
@@ -96,7 +96,10 @@ def test_changes_and_their_inverse(
 
 @given(two_memories(), SIZES, SIZES, st.lists(MARKS, max_size=4))
 def test_what_came_meanwhile_stays(
-    memories: tuple[list[Entry], list[Entry]], batch: int, page: int, marks: list[tuple[str, ...]]
+    memories: tuple[list[StoredMessage], list[StoredMessage]],
+    batch: int,
+    page: int,
+    marks: list[tuple[str, ...]],
 ) -> None:
     before, after = memories
     more = [entry(f"more {number}", *some) for number, some in enumerate(marks)]
@@ -106,7 +109,7 @@ def test_what_came_meanwhile_stays(
 
 @given(two_memories(), SIZES, SIZES)
 def test_what_was_done_cannot_be_done_again(
-    memories: tuple[list[Entry], list[Entry]], batch: int, page: int
+    memories: tuple[list[StoredMessage], list[StoredMessage]], batch: int, page: int
 ) -> None:
     before, after = memories
     changes = changes_between(before, after)
@@ -126,16 +129,18 @@ ANY_CHANGE = st.builds(Change, FEW_IDS, MARKS, st.none() | MARKS) | st.builds(
 )
 
 
-def one_by_one(entries: list[Entry], changes: list[Change]) -> list[Entry] | None:
+def one_by_one(entries: list[StoredMessage], changes: list[Change]) -> list[StoredMessage] | None:
     """The same as ``applied``, in the plainest way."""
-    found: list[Entry] = []
+    found: list[StoredMessage] = []
     put: set[str] = set()
     kept: list[str] = []
     todo = list(changes)
     for one in [*entries, None]:
         while todo and todo[0].old is None and todo[0].after == (kept[-1] if kept else None):
             change = todo.pop(0)
-            found.append(Entry(change.id, change.message, change.new or (), change.index))
+            found.append(
+                StoredMessage(change.id, change.message, change.new or (), change.position)
+            )
             put.add(change.id)
         if one is None:
             break
@@ -155,7 +160,7 @@ def one_by_one(entries: list[Entry], changes: list[Change]) -> list[Entry] | Non
 
 @given(REPEATED, st.lists(ANY_CHANGE, max_size=5), SIZES, SIZES)
 def test_any_changes_of_any_messages(
-    entries: list[Entry], changes: list[Change], batch: int, page: int
+    entries: list[StoredMessage], changes: list[Change], batch: int, page: int
 ) -> None:
     assert applied(entries, changes, batch, page) == one_by_one(entries, changes)
 
@@ -170,7 +175,7 @@ def test_a_removal_and_a_message_in_its_place_come_in_either_order() -> None:
 
 def test_a_message_is_replaced() -> None:
     """One that is put in may have the id of one that goes."""
-    other = Entry("b", b'{"id": "b", "x": 1}', ("y",))
+    other = StoredMessage("b", b'{"id": "b", "x": 1}', ("y",))
     changes = [Change("b", ("hint",)), Change("b", None, ("y",), other.message, "a")]
     assert applied([entry("a"), entry("b", "hint")], changes) == [entry("a"), other]
 
@@ -198,7 +203,7 @@ def test_what_does_not_fit_is_named() -> None:
         (Change("b", (), ("x",)), ["'b'", "no marks"]),
         (Change("b", None, (), b"{}", "c"), ["'b'", "'c'"]),
     ):
-        work = Changes()
+        work = ChangeMatcher()
         work.give([change], last=True)
         work.apply(["a"], [()])
         work.apply([], [])

@@ -10,7 +10,7 @@ from rich.cells import cell_len
 from rich.console import Console, RenderableType
 
 from memctl.errors import Failure
-from memctl.model import Entry, MemoryInfo, MemoryKey
+from memctl.model import MemoryInfo, MemoryKey, StoredMessage
 from memctl.ops.inspect import Catalogue, Totals
 from memctl.ops.report import CopyReport
 from memctl.output import conversation, tables
@@ -24,9 +24,9 @@ def drawn(renderable: RenderableType, width: int) -> list[str]:
     return capture.get().splitlines()
 
 
-def entry(content: object) -> Entry:
+def entry(content: object) -> StoredMessage:
     value = {"id": "m", "name": "ada", "role": "user", "content": content, "timestamp": "now"}
-    return Entry("m", json.dumps(value).encode())
+    return StoredMessage("m", json.dumps(value).encode())
 
 
 @pytest.mark.parametrize("width", [20, 40, 60, 80, 200])

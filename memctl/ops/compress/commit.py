@@ -7,18 +7,17 @@ came, also one that was killed.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
-from contextlib import suppress
+from collections.abc import AsyncGenerator
+from contextlib import aclosing, suppress
 
 from memctl.journal.changes import ChangesWriter
-from memctl.model import Edit, MemoryKey, Tally
+from memctl.model import Edit, MemoryKey, WriteResult
 from memctl.ops.change import Changes
 from memctl.ops.compress.edits import Done, edits
 from memctl.ops.compress.report import CompressReport
 from memctl.ops.compress.spool import Spool
 from memctl.ops.report import Watching
 from memctl.store import Store
-from memctl.streams import closing
 from memctl.summarizer import Summarizer
 
 GROUP_MEMORIES = 256
@@ -70,7 +69,7 @@ class Commits:
             async with asyncio.timeout(None) as limit:
                 while (done := await ready.get()) is not None:
                     group.append(done)
-                    if self._store.at_once:
+                    if self._store.features.commits_at_end:
                         continue
                     if _is_enough(group):
                         return group, True
@@ -84,7 +83,7 @@ class Commits:
         self.begun = True
         waiting = {done.case.memory.key: done for done in group}
         changes = {key: Changes() for key in waiting}
-        async with closing(self._store.edit(self._edits(group, changes))) as tallies:
+        async with aclosing(self._store.edit(self._edits(group, changes))) as tallies:
             async for tally in tallies:
                 self._settle(waiting[tally.key], changes[tally.key], tally)
 
@@ -96,13 +95,13 @@ class Commits:
 
     async def _edits(
         self, group: list[Done], changes: dict[MemoryKey, Changes]
-    ) -> AsyncIterator[Edit]:
+    ) -> AsyncGenerator[Edit]:
         for done in group:
             for edit in edits(done, self._spool.lines(done.case)):
                 changes[edit.memory.key].add(edit)
                 yield edit
 
-    def _settle(self, done: Done, changes: Changes, tally: Tally) -> None:
+    def _settle(self, done: Done, changes: Changes, tally: WriteResult) -> None:
         case, report = done.case, self._report
         report.changes.left -= 1
         if tally.failure is not None:

@@ -6,11 +6,10 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from datetime import datetime
 
-from memctl.model import Change, Edit
+from memctl.model import PAGE_BYTES, PAGE_ENTRIES, Change, Edit
 from memctl.ops.authored import authored
 from memctl.ops.compress.plan import Case, Kind, Line, Mode
 from memctl.ops.known_marks import COMPRESSED, SUMMARY
-from memctl.store import PAGE_BYTES, PAGE_ENTRIES
 
 READER = "user"
 """The role and the name under which AgentScope hands a summary to a model (``get_memory``)."""

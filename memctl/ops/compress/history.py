@@ -12,7 +12,7 @@ from array import array
 from collections.abc import Callable
 
 from memctl.errors import BadData
-from memctl.model import Entry, Memory
+from memctl.model import Memory, StoredMessage
 from memctl.ops.compress.plan import Case, Kind, Line, Mode, Wanted
 from memctl.ops.compress.transcript import Said, said
 from memctl.ops.known_marks import COMPRESSED, SUMMARY
@@ -44,7 +44,7 @@ class History:
         self._earlier = memory.summary or ""
         self._gone = 0
 
-    def take(self, entry: Entry) -> Line:
+    def take(self, entry: StoredMessage) -> Line:
         """What the next message is.
 
         Raises:
@@ -54,22 +54,24 @@ class History:
         kept = entry.message if self._wanted.mode is Mode.REPLACE else b""
         if COMPRESSED in entry.marks:
             self._gone += self._wanted.mode is Mode.REPLACE
-            return Line(Kind.SPENT, entry.id, entry.marks, entry.index, -1, None, kept)
+            return Line(Kind.SPENT, entry.id, entry.marks, entry.position, -1, None, kept)
         found = self._said(entry)
         if replacing and SUMMARY in entry.marks:
             self._earlier = "\n\n".join(filter(None, [self._earlier, found.turn.text]))
             self._gone += 1
-            return Line(Kind.SUMMARY, entry.id, entry.marks, entry.index, -1, None, entry.message)
+            return Line(
+                Kind.SUMMARY, entry.id, entry.marks, entry.position, -1, None, entry.message
+            )
         chosen = self._where.matches(entry)
         position = self._add(found, chosen=chosen)
         if not chosen:
-            return Line(Kind.STAYS, entry.id, entry.marks, entry.index, position)
+            return Line(Kind.STAYS, entry.id, entry.marks, entry.position, position)
         turn = found.turn
         if SUMMARY in entry.marks:
             turn = turn._replace(role="summary")
-        return Line(Kind.OLD, entry.id, entry.marks, entry.index, position, turn, kept)
+        return Line(Kind.OLD, entry.id, entry.marks, entry.position, position, turn, kept)
 
-    def _said(self, entry: Entry) -> Said:
+    def _said(self, entry: StoredMessage) -> Said:
         try:
             return said(entry.message)
         except ValueError as error:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncGenerator, Callable
+from contextlib import aclosing
 from dataclasses import replace
 
 from memctl.errors import Failure
@@ -17,7 +18,6 @@ from memctl.ops.known_marks import COMPRESSED
 from memctl.ops.report import Progress
 from memctl.selection import Selection
 from memctl.store import Store
-from memctl.streams import closing
 
 _NO_STATE = Failure(
     "no-state",
@@ -47,24 +47,24 @@ async def scan(
         BadData: a message is not JSON.
         MemctlError: as ``Store.prove`` and ``Store.read``.
     """
-    await store.prove(scope(where))
+    await store.check_integrity(scope(where))
     found = 0
     behind: str | None = None
     history: History | None = None
-    async with closing(_pages(store, where, wanted.mode)) as pages:
+    async with aclosing(_pages(store, where, wanted.mode)) as pages:
         async for page in pages:
             if page.offset == 0 or history is None:
                 history = History(page.memory, where, wanted, count)
                 behind = None
-            for place, entry in enumerate(page.entries):
+            for place, entry in enumerate(page.messages):
                 line = history.take(entry)
-                if page.after is not None and page.after[place] != behind:
-                    behind = page.after[place]
+                if page.anchors is not None and page.anchors[place] != behind:
+                    behind = page.anchors[place]
                     line = line._replace(behind=behind)
                 if spool is not None:
                     spool.add(line)
-            size = sum([len(entry.message) for entry in page.entries])
-            progress.advance(memories=int(page.last), messages=len(page.entries), size=size)
+            size = sum([len(entry.message) for entry in page.messages])
+            progress.advance(memories=int(page.last), messages=len(page.messages), size=size)
             if not page.last:
                 continue
             case = history.case()
@@ -84,7 +84,7 @@ async def scan(
             await asyncio.sleep(0)  # pages come many at a time, and the model is asked meanwhile
 
 
-def _pages(store: Store, where: Selection, mode: Mode) -> AsyncIterator[Page]:
+def _pages(store: Store, where: Selection, mode: Mode) -> AsyncGenerator[Page]:
     """The memories, without what was summed up before and stays."""
     whole = scope(where)
     if mode is Mode.REPLACE:

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
+from contextlib import aclosing
 from dataclasses import dataclass, field
 
-from memctl.model import Fault
+from memctl.model import Finding
 from memctl.ops.doctor.content import Limits, MemoryExamination
 from memctl.ops.doctor.findings import KINDS, Severity
 from memctl.ops.report import Progress, Silent
 from memctl.selection import Selection
-from memctl.store import Capability, Store
-from memctl.streams import closing
+from memctl.store import Store
 
 
 @dataclass(slots=True)
@@ -19,7 +19,7 @@ class Diagnosis:
 
     memories: int = 0
     messages: int = 0
-    faults: list[Fault] = field(default_factory=list)
+    faults: list[Finding] = field(default_factory=list)
 
     @property
     def healthy(self) -> bool:
@@ -41,23 +41,23 @@ async def check(
     """
     progress = progress or Silent()
     found = Diagnosis()
-    store.examine()
-    repeats = Capability.REPEATED_IDS in store.capabilities
+    store.skip_damage()
+    repeats = store.features.duplicate_ids
     memory: MemoryExamination | None = None
-    async with closing(store.read(where)) as pages:
+    async with aclosing(store.read(where)) as pages:
         async for page in pages:
             if page.offset == 0 or memory is None:
                 memory = MemoryExamination(page.memory, limits, repeats=repeats)
                 found.memories += 1
             memory.take(page)
-            found.messages += len(page.entries)
-            progress.advance(messages=len(page.entries))
+            found.messages += len(page.messages)
+            progress.advance(messages=len(page.messages))
             if page.last:
                 found.faults += memory.faults()
                 memory = None
                 progress.advance(memories=1)
             del page  # not kept while the next one is read: it may be large
-    async with closing(store.faults(where)) as faults:
+    async with aclosing(store.maintenance().check(where)) as faults:
         found.faults += [fault async for fault in faults]
     order = {code: place for place, code in enumerate(KINDS)}
     found.faults.sort(key=lambda fault: (order[fault.code], fault.key or ("", "", "")))

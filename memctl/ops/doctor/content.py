@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
-from memctl.model import Entry, Fault, Memory, Page
+from memctl.model import Finding, Memory, Page, StoredMessage
 from memctl.ops.doctor.messages import Look, Tool, look
 from memctl.ops.known_marks import COMPRESSED, HINT, SUMMARY
 from memctl.ops.repeats import id_digest
@@ -128,11 +128,11 @@ class MemoryExamination:
 
     def take(self, page: Page) -> None:
         """Looks at the next messages."""
-        for entry in page.entries:
+        for entry in page.messages:
             self._take(entry)
-        self.messages += len(page.entries)
+        self.messages += len(page.messages)
 
-    def _take(self, entry: Entry) -> None:
+    def _take(self, entry: StoredMessage) -> None:
         found = look(entry.message)
         if self._seen is not None:
             digest = id_digest(self._memory.key, entry)
@@ -220,7 +220,7 @@ class MemoryExamination:
         if code in _GOING and code in self._treated:
             self.treatment.gone.add(id)
 
-    def faults(self) -> Iterator[Fault]:
+    def faults(self) -> Iterator[Finding]:
         """What was found, when the last page was taken."""
         for call in self._open.values():
             if call.place == self._place and self._may_be_at_work(call.moment):
@@ -238,7 +238,7 @@ class MemoryExamination:
             self._found["compressed-without-summary"] = compressed
             self.treatment.unmarked = "compressed-without-summary" in self._treated
         for code, some in self._found.items():
-            yield Fault(code, self._memory.key, some.count, tuple(some.ids), some.detail)
+            yield Finding(code, self._memory.key, some.count, tuple(some.ids), some.detail)
 
     def _may_be_at_work(self, moment: datetime | None) -> bool:
         return moment is not None and moment > self._limits.now - AT_WORK

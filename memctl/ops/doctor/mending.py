@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncGenerator, Iterator
+from contextlib import aclosing
 from pathlib import Path
 
 from memctl.journal.mends import MendsWriter, Record, read_mends
 from memctl.ops.doctor.findings import KINDS
 from memctl.selection import Selection
 from memctl.store import Store
-from memctl.streams import closing
 
 
 class Mends:
@@ -26,20 +26,20 @@ class Mends:
         """Counts what there is to be mended, behind a ``read`` of the same memories.
 
         Raises:
-            MemctlError: as ``Store.faults``.
+            MemctlError: as ``Maintenance.check``.
         """
         self.planned.clear()
-        async with closing(store.faults(where)) as faults:
-            async for fault in faults:
-                if fault.code in self._codes & store.mends:
-                    self.planned[fault.code] += fault.count
+        async with aclosing(store.maintenance().check(where)) as findings:
+            async for finding in findings:
+                if finding.code in self._codes & store.features.repairs:
+                    self.planned[finding.code] += finding.count
         return bool(self.planned)
 
     async def carry_out(self, store: Store, where: Selection, folder: Path) -> None:
         """Mends, each part noted in the folder of the run before it is durable.
 
         Raises:
-            MemctlError: as ``Store.mend``; what was noted is mended, or as it was.
+            MemctlError: as ``Maintenance.repair``; what was noted is mended, or as it was.
         """
         with MendsWriter(folder) as writer:
 
@@ -48,19 +48,19 @@ class Mends:
 
             for code in KINDS:  # marks before the lives of their lists
                 if code in self.planned:
-                    self.done[code] += await store.mend(code, where, note)
+                    self.done[code] += await store.maintenance().repair(code, where, note)
 
 
 async def take_back(store: Store, folder: Path) -> int:
     """Takes back what a run mended; gives how many of them.
 
     Raises:
-        MemctlError: as ``Store.unmend``.
+        MemctlError: as ``Maintenance.revert``.
     """
 
-    async def records() -> AsyncIterator[Record]:
+    async def records() -> AsyncGenerator[Record]:
         found: Iterator[Record] = read_mends(folder)
         while (record := await asyncio.to_thread(next, found, None)) is not None:
             yield record
 
-    return await store.unmend(records())
+    return await store.maintenance().revert(records())

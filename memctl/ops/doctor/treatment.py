@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
 from dataclasses import replace
 from datetime import datetime
 
-from memctl.model import Change, Edit, Entry, Memory, MemoryKey, Page
+from memctl.model import Change, Edit, Memory, MemoryKey, Page, StoredMessage
 from memctl.ops.authored import authored
 from memctl.ops.doctor.content import Limits, MemoryExamination, Treatment
 from memctl.ops.doctor.findings import KINDS, Repair
 from memctl.ops.doctor.messages import Tool, look
 from memctl.ops.known_marks import COMPRESSED
 from memctl.selection import Selection
-from memctl.store import Capability, Store
-from memctl.streams import closing
+from memctl.store import Store
 
 EDITED = frozenset(code for code, kind in KINDS.items() if kind.repair is Repair.EDIT)
 """The findings that are mended here."""
@@ -36,7 +36,7 @@ class Treating:
         self._limits = limits
         self.mended: dict[MemoryKey, Counter[str]] = {}
 
-    async def __call__(self, store: Store, where: Selection) -> AsyncIterator[Edit]:
+    async def __call__(self, store: Store, where: Selection) -> AsyncGenerator[Edit]:
         """The edits, of two passes over the store: one to find out, one to plan.
 
         Raises:
@@ -45,7 +45,7 @@ class Treating:
         found = await self._examine(store, where)
         if not found:
             return
-        async with closing(store.read(where.only(frozenset(found)))) as pages:
+        async with aclosing(store.read(where.only(frozenset(found)))) as pages:
             plan: _Plan | None = None
             async for page in pages:
                 if page.offset == 0 or plan is None:
@@ -56,11 +56,11 @@ class Treating:
                 del page  # not kept while the next one is read: it may be large
 
     async def _examine(self, store: Store, where: Selection) -> dict[MemoryKey, Treatment]:
-        store.examine()
+        store.skip_damage()
         found: dict[MemoryKey, Treatment] = {}
-        repeats = Capability.REPEATED_IDS in store.capabilities
+        repeats = store.features.duplicate_ids
         memory: MemoryExamination | None = None
-        async with closing(store.read(where)) as pages:
+        async with aclosing(store.read(where)) as pages:
             async for page in pages:
                 if page.offset == 0 or memory is None:
                     memory = MemoryExamination(
@@ -90,17 +90,17 @@ class _Plan:
 
     def edit(self, page: Page) -> Edit:
         changes: list[Change] = []
-        for entry in page.entries:
+        for entry in page.messages:
             changes += self._changes(entry)
         edit = Edit(self._memory, changes, self._planned, page.last)
         self._planned += len(changes)
         return edit
 
-    def _changes(self, entry: Entry) -> list[Change]:
+    def _changes(self, entry: StoredMessage) -> list[Change]:
         treatment = self._treatment
         ambiguous = not entry.id or entry.id in treatment.repeated
         if entry.id in treatment.gone and not ambiguous:
-            return [Change(entry.id, entry.marks, None, entry.message, self._kept, entry.index)]
+            return [Change(entry.id, entry.marks, None, entry.message, self._kept, entry.position)]
         self._kept = entry.id
         if ambiguous:
             return []
@@ -114,7 +114,7 @@ class _Plan:
         return changes
 
 
-def _answer(tool: Tool, call: Entry) -> tuple[str, bytes]:
+def _answer(tool: Tool, call: StoredMessage) -> tuple[str, bytes]:
     """The message that answers a call which was interrupted, and its id."""
     block = {"type": "tool_result", "id": tool.id, "name": tool.name, "output": INTERRUPTED}
     return authored("system", "system", [block], look(call.message).moment or datetime.now())

@@ -11,8 +11,7 @@ from typing import Any, NamedTuple
 
 import orjson
 
-from memctl.model import Entry
-from memctl.stores._pages import are_objects, made
+from memctl.model import StoredMessage
 from memctl.stores.archive.format import (
     MARKS,
     MESSAGE,
@@ -21,9 +20,12 @@ from memctl.stores.archive.format import (
     check_message,
     entry,
     kind_of,
-    outline,
     split,
 )
+from memctl.stores.archive.format import (
+    outline as outline_of,
+)
+from memctl.stores.batching import are_objects, messages_from_columns
 
 _FIELDS = {"marks", "id", "index"}
 
@@ -70,7 +72,7 @@ def check_messages(lines: list[Line]) -> Iterator[int]:
         yield 1
 
 
-def entries(lines: list[Line]) -> list[Entry]:
+def entries(lines: list[Line]) -> list[StoredMessage]:
     """The messages of some lines, which are taken off the list.
 
     Raises:
@@ -83,7 +85,7 @@ def entries(lines: list[Line]) -> list[Entry]:
         ids = _ids(rests.ids, texts)
         if ids is not None:
             lines.clear()
-            return made(ids, texts, rests.marks, rests.indexes)
+            return messages_from_columns(ids, texts, rests.marks, rests.indexes)
     lines.reverse()
     found = []
     while lines:  # a large line goes before its message is looked into
@@ -93,14 +95,14 @@ def entries(lines: list[Line]) -> list[Entry]:
     return found
 
 
-def outlines(lines: list[Line]) -> list[Entry]:
+def outlines(lines: list[Line]) -> list[StoredMessage]:
     """``entries`` whose messages are empty; they are not looked into unless they have to be."""
     rests = _rests(lines)
     if rests is not None:
         ids = [id for id in rests.ids if id is not None]
         if len(ids) == len(lines):
-            return made(ids, repeat(b""), rests.marks, rests.indexes)
-    return [outline(line) for line in lines]
+            return messages_from_columns(ids, repeat(b""), rests.marks, rests.indexes)
+    return [outline_of(line) for line in lines]
 
 
 def _ids(given: list[str | None], texts: list[bytes]) -> list[str] | None:

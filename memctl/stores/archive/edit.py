@@ -4,15 +4,20 @@ from __future__ import annotations
 
 import os
 import tempfile
-from collections.abc import AsyncIterator, Generator, Iterator
+from collections.abc import AsyncGenerator, Generator, Iterator
 from pathlib import Path
 
 from memctl.errors import BadData, Failure
 from memctl.location import same_file, visible
-from memctl.model import Edit, Entry, Memory, MemoryKey, Tally
-from memctl.store import PAGE_BYTES, PAGE_ENTRIES
-from memctl.stores._changes import Changes, Drop, Keep, Mark, Put, Step
-from memctl.stores._files import system_errors
+from memctl.model import (
+    PAGE_BYTES,
+    PAGE_ENTRIES,
+    Edit,
+    Memory,
+    MemoryKey,
+    StoredMessage,
+    WriteResult,
+)
 from memctl.stores.archive import bulk
 from memctl.stores.archive.format import (
     ArchiveWriter,
@@ -23,6 +28,8 @@ from memctl.stores.archive.format import (
 )
 from memctl.stores.archive.lines import uncut
 from memctl.stores.archive.read import Contents, Sections
+from memctl.stores.edits import ChangeMatcher, Drop, Keep, Mark, Put, Step
+from memctl.stores.files import system_errors
 
 _PIECE = 1024 * 1024
 _DONE = object()
@@ -40,7 +47,7 @@ class Revision:
         self, writer: ArchiveWriter, contents: Contents, old: Sections | None, path: Path
     ) -> None:
         """``old`` is the archive that is there, and ``contents`` its own; ``path`` is its place."""
-        self.tallies: list[Tally] = []
+        self.tallies: list[WriteResult] = []
         self.after: dict[MemoryKey, int] = {}
         """How many messages each memory of the new archive has, once it is finished."""
         self.changed = False
@@ -51,7 +58,7 @@ class Revision:
         self._old = iter(old or ())
         self._path = path
         self._work: Generator[None] | None = None
-        self._changes = Changes()
+        self._changes = ChangeMatcher()
         self._ended = False
         self._held = _Spool(path)
         self._holds = _Spool(path)
@@ -68,7 +75,7 @@ class Revision:
                 if self._work is None:
                     if edit.memory.key in self.after:
                         return edits[number:]
-                    self._changes = Changes()
+                    self._changes = ChangeMatcher()
                     self._work = self._edited(edit)
                 self._ended = edit.last
                 self._changes.give(edit.changes, last=edit.last)
@@ -110,8 +117,8 @@ class Revision:
             self._end(old, memory, failure)
         while not self._ended:
             yield
-        tally = Tally(memory.key, changes.written, changes.deleted)
-        self.tallies.append(Tally(memory.key, failure=failure) if failure else tally)
+        tally = WriteResult(memory.key, changes.written, changes.deleted)
+        self.tallies.append(WriteResult(memory.key, failure=failure) if failure else tally)
 
     def _seek(self, key: MemoryKey | None) -> Memory | None:
         """Copies the memories before that one, which comes next, or all that are left."""
@@ -130,7 +137,7 @@ class Revision:
         """The messages of that memory, which can be had once; none where none comes next."""
         return self._sections.runs() if self._sections else iter(())
 
-    def _fitted(self, changes: Changes) -> Generator[None]:
+    def _fitted(self, changes: ChangeMatcher) -> Generator[None]:
         """Takes the messages of the memory into the spools, as they are and changed."""
         for run in self._runs():
             self._held.add(run)
@@ -181,7 +188,7 @@ class Revision:
 
 def _take(steps: list[Step], run: list[Line], spool: _Spool) -> None:
     """Takes the messages of a run into a spool as the steps say."""
-    changed: list[Entry] = []
+    changed: list[StoredMessage] = []
     for step in steps:
         match step:
             case Keep(start, stop):
@@ -212,7 +219,7 @@ class _Spool:
         """Takes lines."""
         self._write(uncut(run), len(run))
 
-    def put(self, entries: list[Entry]) -> None:
+    def put(self, entries: list[StoredMessage]) -> None:
         """Takes messages.
 
         Raises:
@@ -249,7 +256,7 @@ class _Spool:
         self._file.close()
 
 
-async def gathered(edits: AsyncIterator[Edit]) -> AsyncIterator[list[Edit]]:
+async def group_edits(edits: AsyncGenerator[Edit]) -> AsyncGenerator[list[Edit]]:
     """The edits of many small memories in lists of about a page."""
     some: list[Edit] = []
     size = count = 0

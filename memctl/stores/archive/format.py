@@ -24,7 +24,7 @@ from typing import Any, NamedTuple
 
 from memctl import codec
 from memctl.errors import BadData
-from memctl.model import Entry, Memory, MemoryKey
+from memctl.model import Memory, MemoryKey, StoredMessage
 from memctl.stores.archive.compression import Sink
 
 Line = bytes | bytearray
@@ -79,7 +79,7 @@ class ArchiveWriter:
         self._write(line)
         self.memories += 1
 
-    def entries(self, entries: Sequence[Entry]) -> None:
+    def entries(self, entries: Sequence[StoredMessage]) -> None:
         """Adds messages to the memory opened last.
 
         Raises:
@@ -129,7 +129,7 @@ def with_summary(line: Line, summary: str) -> bytes:
     return codec.dumps(record) + b"\n"
 
 
-def message_lines(entries: Sequence[Entry]) -> Iterator[tuple[bytes, int]]:
+def message_lines(entries: Sequence[StoredMessage]) -> Iterator[tuple[bytes, int]]:
     """Pieces of the records of messages, each with the number of messages that it ends.
 
     Stores hand out nothing but JSON objects, so that none is parsed again which looks like one.
@@ -154,7 +154,7 @@ def message_lines(entries: Sequence[Entry]) -> Iterator[tuple[bytes, int]]:
         yield tail, 1
 
 
-def _check(entries: Sequence[Entry]) -> None:
+def _check(entries: Sequence[StoredMessage]) -> None:
     for entry in entries:
         try:
             codec.field(entry.message, "id")
@@ -169,13 +169,13 @@ def _in_one_line(message: bytes) -> bytes:
     return message
 
 
-def _tails(entries: Sequence[Entry]) -> list[bytes]:
+def _tails(entries: Sequence[StoredMessage]) -> list[bytes]:
     """The rests of the lines, behind the messages."""
     marks = {some: codec.dumps({"marks": some}).decode() for some in {one.marks for one in entries}}
     marks = {some: f',{text[1:-1]},"id":' for some, text in marks.items()}
     # In pure ASCII, with a new line where there is none in a JSON text, to be cut again there.
     ids = json.dumps([one.id for one in entries], separators=("\n", ":"))[1:-1].split("\n")
-    ends = ["}\n" if one.index is None else f',"index":{one.index}}}\n' for one in entries]
+    ends = ["}\n" if one.position is None else f',"index":{one.position}}}\n' for one in entries]
     return [
         f"{marks[one.marks]}{id}{end}".encode()
         for one, id, end in zip(entries, ids, ends, strict=False)
@@ -245,12 +245,12 @@ def split(line: Line) -> tuple[bytes, dict[str, Any]]:
     return codec.dumps(_object(record.get("message"))), _checked(record)
 
 
-def outline(line: Line) -> Entry:
+def outline(line: Line) -> StoredMessage:
     """``entry`` of a line, empty: it is looked into only if it must be; ValueError as ``split``."""
     fields = _tail(line)
     if fields is None or not isinstance(fields.get("id"), str):
         return entry(*split(line))._replace(message=b"")
-    return Entry(fields["id"], b"", tuple(fields["marks"]), fields.get("index"))
+    return StoredMessage(fields["id"], b"", tuple(fields["marks"]), fields.get("index"))
 
 
 def _tail(line: Line) -> dict[str, Any] | None:
@@ -266,7 +266,7 @@ def _tail(line: Line) -> dict[str, Any] | None:
     return _checked(fields)
 
 
-def entry(message: bytes, fields: dict[str, Any]) -> Entry:
+def entry(message: bytes, fields: dict[str, Any]) -> StoredMessage:
     """The message of a split line; raises ValueError if it is not a JSON object with an id."""
     message = codec.utf8(message)
     try:
@@ -279,7 +279,7 @@ def entry(message: bytes, fields: dict[str, Any]) -> Entry:
     id = fields.get("id", _object(value).get("id"))
     if not isinstance(id, str):
         raise ValueError("the message has no id")
-    return Entry(id, message, tuple(fields["marks"]), fields.get("index"))
+    return StoredMessage(id, message, tuple(fields["marks"]), fields.get("index"))
 
 
 def _object(value: Any) -> dict[str, Any]:

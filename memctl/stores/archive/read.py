@@ -8,10 +8,8 @@ from dataclasses import dataclass, field
 from itertools import islice
 
 from memctl.errors import BadData
-from memctl.model import Entry, Memory, MemoryKey, Page
+from memctl.model import PAGE_ENTRIES, Memory, MemoryKey, Page, StoredMessage
 from memctl.selection import Selection
-from memctl.store import PAGE_ENTRIES
-from memctl.stores._pages import Filling
 from memctl.stores.archive.bulk import check_messages, entries, pieces
 from memctl.stores.archive.compression import DAMAGE
 from memctl.stores.archive.format import (
@@ -24,6 +22,7 @@ from memctl.stores.archive.format import (
     read_memory,
 )
 from memctl.stores.archive.lines import Lines, cut, uncut
+from memctl.stores.batching import PageBuilder
 
 _HEADER_BYTES = 64 * 1024
 
@@ -194,7 +193,9 @@ class Sections:
             yield piece.pop()  # not kept here while it is used: it may be large
             self._advance()
 
-    def entries(self, read: Callable[[list[Line]], list[Entry]]) -> Iterator[list[Entry]]:
+    def entries(
+        self, read: Callable[[list[Line]], list[StoredMessage]]
+    ) -> Iterator[list[StoredMessage]]:
         """The messages of the memory that came last, some at a time.
 
         Raises:
@@ -233,13 +234,13 @@ def read_pages(
     descriptor: int,
     label: str,
     where: Selection,
-    read: Callable[[list[Line]], list[Entry]] = entries,
+    read: Callable[[list[Line]], list[StoredMessage]] = entries,
 ) -> Iterator[Page]:
     """The memories whose keys are selected, whole; ``read`` makes messages of lines."""
     sections = Sections(descriptor, label)
     for memory in sections:
         if where.has_key(memory.key):
-            filling = Filling(memory)
+            filling = PageBuilder(memory)
             for some in sections.entries(read):
                 yield from filling.take(some)
             yield filling.page(last=True)

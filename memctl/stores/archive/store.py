@@ -5,33 +5,30 @@ from __future__ import annotations
 import os
 import stat
 import tempfile
-from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import ExitStack
+from collections.abc import AsyncGenerator, Callable, Iterator
+from contextlib import ExitStack, aclosing
 from datetime import datetime
 from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
 from memctl import system
+from memctl.concurrency import in_thread
 from memctl.errors import BadData, Unavailable
 from memctl.location import Location, same_file
-from memctl.model import Edit, Entry, Memory, MemoryInfo, Page, Tally, WriteMode
+from memctl.model import Edit, Memory, MemoryInfo, Page, StoredMessage, WriteMode, WriteResult
 from memctl.selection import Selection
-from memctl.store import Capability, Store
-from memctl.stores._catalogue import count
-from memctl.stores._files import AtomicFile, system_errors
-from memctl.stores._id_set import IdSet
-from memctl.stores._locks import FileLock
-from memctl.stores._pages import gathered, together
-from memctl.stores._threads import in_thread
+from memctl.store import Features, OpenMode, Store
 from memctl.stores.archive import bulk
 from memctl.stores.archive.compression import Sink, compressed
-from memctl.stores.archive.edit import Revision
-from memctl.stores.archive.edit import gathered as editing
+from memctl.stores.archive.edit import Revision, group_edits
 from memctl.stores.archive.format import ArchiveWriter, Line
 from memctl.stores.archive.read import Contents, Sections, headers, read_pages, verify
 from memctl.stores.archive.write import Fresh, Incoming, Merge
-from memctl.streams import closing
+from memctl.stores.batching import group_pages, group_pages_async
+from memctl.stores.catalog import IdSet, count
+from memctl.stores.files import AtomicFile, system_errors
+from memctl.stores.locks import FileLock
 
 T = TypeVar("T")
 
@@ -44,28 +41,29 @@ class ArchiveStore(Store):
     """
 
     kind = "archive"
-    capabilities = (
-        Capability.SUMMARIES
-        | Capability.TTL
-        | Capability.EMPTY
-        | Capability.REPEATED_IDS
-        | Capability.MARK_ORDER
-        | Capability.PARTS
+    features = Features(
+        summaries=True,
+        ttl=True,
+        ttl_counts_down=False,
+        empty=True,
+        duplicate_ids=True,
+        mark_order=True,
+        parts=True,
+        commits_at_end=True,
+        cheap_outline=True,
     )
-    ticking = False
-    brief = True
-    at_once = True
     created: str | None = None
     """When, in ISO 8601; None is the time of writing."""
 
-    def __init__(self, location: Location, *, create: bool = False) -> None:
-        super().__init__(location, create=create)
+    def __init__(self, location: Location, mode: OpenMode = OpenMode.READ) -> None:
+        super().__init__(location, mode)
         self._descriptor: int | None = None
         self._opened: tuple[int, ...] | None = None
         self._contents = Contents()
         self._lock = FileLock(location.path, self.label)
 
-    async def open(self) -> None:
+    async def open(self, mode: OpenMode) -> None:
+        self.mode = mode
         try:
             self._open_file()
             if self._descriptor is not None:
@@ -75,20 +73,20 @@ class ArchiveStore(Store):
             self._close_file()
             raise
 
-    async def lock(self, holder: str) -> None:
-        self.warnings += await self._lock.take_aside(holder)
+    async def lock(self, owner: str) -> None:
+        self.warnings += await self._lock.take_in_thread(owner)
         with system_errors(self.location.path, "read"):
             stale = _stamp(self.location.path) != self._opened
         if stale:  # the run that held the lock has ended while this one proved the old archive
             self._close_file()
-            await self.open()
+            await self.open(self.mode)
 
     def _open_file(self) -> None:
         """Opens the file, unless it is still to be made."""
         path = self.location.path
         with system_errors(path, "read"):
             self._opened = _stamp(path)
-            if self.create and self._opened is None:
+            if self.mode.creates and self._opened is None:
                 return
             self._descriptor = os.open(path, system.READ_FLAGS)
             if not stat.S_ISREG(os.fstat(self._descriptor).st_mode):
@@ -108,38 +106,38 @@ class ArchiveStore(Store):
 
     # Reading
 
-    async def memories(self, where: Selection) -> AsyncIterator[MemoryInfo]:
+    async def list_memories(self, where: Selection) -> AsyncGenerator[MemoryInfo]:
         info: MemoryInfo | None = None
         ids = IdSet()
-        async with closing(self.read(where)) as pages:
+        async with aclosing(self.read(where)) as pages:
             async for page in pages:
                 if info is None:
                     memory = page.memory
                     info = MemoryInfo(memory.key, summary=bool(memory.summary), ttl=memory.ttl)
                     ids = IdSet()
-                for entry in page.entries:
+                for entry in page.messages:
                     count(info, entry)
-                ids.add(entry.id for entry in page.entries)
+                ids.add(entry.id for entry in page.messages)
                 if page.last:
-                    info.repeated = ids.repeats
+                    info.repeated = ids.duplicates
                     yield info
                     info = None
 
-    async def repeats(self, where: Selection) -> AsyncIterator[tuple[Memory, int]]:
+    async def duplicates(self, where: Selection) -> AsyncGenerator[tuple[Memory, int]]:
         if not where.whole:
-            async with closing(super().repeats(where)) as found:
+            async with aclosing(super().duplicates(where)) as found:
                 async for one in found:
                     yield one
             return
         ids = IdSet()
-        async with closing(self.outlines(where)) as pages:
+        async with aclosing(self.outline(where)) as pages:
             async for page in pages:
-                ids.add(entry.id for entry in page.entries)
+                ids.add(entry.id for entry in page.messages)
                 if page.last:
-                    yield page.memory, ids.repeats
+                    yield page.memory, ids.duplicates
                     ids = IdSet()
 
-    async def headers(self, where: Selection) -> AsyncIterator[Memory]:
+    async def headers(self, where: Selection) -> AsyncGenerator[Memory]:
         if not where.whole:
             async for memory in super().headers(where):
                 yield memory
@@ -149,21 +147,21 @@ class ArchiveStore(Store):
                 for memory in some:
                     yield memory
 
-    async def read(self, where: Selection) -> AsyncIterator[Page]:
-        async with closing(where.apply(self._pages(where))) as found:
+    async def read(self, where: Selection) -> AsyncGenerator[Page]:
+        async with aclosing(where.apply(self._pages(where))) as found:
             async for page in found:
                 yield page
 
-    async def outlines(self, where: Selection) -> AsyncIterator[Page]:
-        async with closing(self._pages(where, bulk.outlines)) as found:
+    async def outline(self, where: Selection) -> AsyncGenerator[Page]:
+        async with aclosing(self._pages(where, bulk.outlines)) as found:
             async for page in found:
                 yield page
 
     async def _pages(
-        self, where: Selection, read: Callable[[list[Line]], list[Entry]] = bulk.entries
-    ) -> AsyncIterator[Page]:
+        self, where: Selection, read: Callable[[list[Line]], list[StoredMessage]] = bulk.entries
+    ) -> AsyncGenerator[Page]:
         if self._descriptor is not None:
-            found = together(read_pages(self._descriptor, self.label, where, read))
+            found = group_pages(read_pages(self._descriptor, self.label, where, read))
             while some := await self._next(found):
                 for page in some:
                     yield page
@@ -176,14 +174,14 @@ class ArchiveStore(Store):
     # Writing
 
     async def write(
-        self, pages: AsyncIterator[Page], mode: WriteMode = WriteMode.ADD
-    ) -> AsyncIterator[Tally]:
+        self, pages: AsyncGenerator[Page], mode: WriteMode = WriteMode.ADD
+    ) -> AsyncGenerator[WriteResult]:
         path = self.location.path
         with AtomicFile(path) as file:
             with compressed(path.name, file) as sink, ExitStack() as stack:
                 writer = self._writer(sink)
                 incoming = self._incoming(writer, mode, stack)
-                async for some in gathered(pages):
+                async for some in group_pages_async(pages):
                     await in_thread(partial(incoming.add, some))
                 if incoming.changes or not incoming.tallies:
                     await in_thread(incoming.finish)
@@ -213,13 +211,13 @@ class ArchiveStore(Store):
         old = Sections(self._descriptor, self.label)
         return Merge(writer, self._contents, mode, old, spool, path)
 
-    async def edit(self, edits: AsyncIterator[Edit]) -> AsyncIterator[Tally]:
+    async def edit(self, edits: AsyncGenerator[Edit]) -> AsyncGenerator[WriteResult]:
         """One pass over the archive, if the edits come in the order of ``read``.
 
         An edit of a memory that has been passed ends that pass and begins another; the tallies come
         at the end of each.
         """
-        async with closing(editing(edits)) as groups:
+        async with aclosing(group_edits(edits)) as groups:
             some: list[Edit] = await anext(groups, [])
             while some:
                 tallies, some = await self._revise(some, groups)
@@ -227,8 +225,8 @@ class ArchiveStore(Store):
                     yield tally
 
     async def _revise(
-        self, some: list[Edit], more: AsyncIterator[list[Edit]]
-    ) -> tuple[list[Tally], list[Edit]]:
+        self, some: list[Edit], more: AsyncGenerator[list[Edit]]
+    ) -> tuple[list[WriteResult], list[Edit]]:
         """One pass; its tallies, and the edits that need another."""
         path = self.location.path
         left: list[Edit] = []

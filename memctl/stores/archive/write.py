@@ -8,11 +8,11 @@ from pathlib import Path
 from typing import IO
 
 from memctl.errors import Failure
-from memctl.model import Entry, Memory, MemoryKey, Page, Tally, WriteMode
-from memctl.stores._files import system_errors
+from memctl.model import Memory, MemoryKey, Page, StoredMessage, WriteMode, WriteResult
 from memctl.stores.archive.format import ArchiveWriter, message_lines
 from memctl.stores.archive.lines import uncut
 from memctl.stores.archive.read import Contents, Sections
+from memctl.stores.files import system_errors
 
 _PIECE = 1024 * 1024
 
@@ -22,7 +22,7 @@ class Incoming(ABC):
 
     def __init__(self, writer: ArchiveWriter, contents: Contents, mode: WriteMode) -> None:
         """``contents`` are those of the archive that is there."""
-        self.tallies: list[Tally] = []
+        self.tallies: list[WriteResult] = []
         self.after: dict[MemoryKey, int] = {}
         """How many messages each memory of the new archive has, once it is finished."""
         self._writer = writer
@@ -48,8 +48,8 @@ class Incoming(ABC):
                 self._begin(page)
             tally = self.tallies[-1]
             if tally.failure is None:
-                self.entries(page.entries)
-                self.tallies[-1] = replace(tally, written=tally.written + len(page.entries))
+                self.entries(page.messages)
+                self.tallies[-1] = replace(tally, written=tally.written + len(page.messages))
             self._open = not page.last
 
     def _begin(self, page: Page) -> None:
@@ -61,11 +61,11 @@ class Incoming(ABC):
         elif key in self._begun:
             why = "it came before in the same run"
         if why:
-            self.tallies.append(Tally(key, failure=Failure("changed", why)))
+            self.tallies.append(WriteResult(key, failure=Failure("changed", why)))
             return
         self._begun.add(key)
         deleted = held if self._mode is WriteMode.REPLACE else 0
-        self.tallies.append(Tally(key, deleted=deleted))
+        self.tallies.append(WriteResult(key, deleted=deleted))
         self.memory(page.memory)
 
     @abstractmethod
@@ -73,7 +73,7 @@ class Incoming(ABC):
         """A memory begins."""
 
     @abstractmethod
-    def entries(self, entries: list[Entry]) -> None:
+    def entries(self, entries: list[StoredMessage]) -> None:
         """Messages of the memory that began last."""
 
     @abstractmethod
@@ -87,7 +87,7 @@ class Fresh(Incoming):
     def memory(self, memory: Memory) -> None:
         self._writer.memory(memory)
 
-    def entries(self, entries: list[Entry]) -> None:
+    def entries(self, entries: list[StoredMessage]) -> None:
         self._writer.entries(entries)
 
     def finish(self) -> None:
@@ -128,7 +128,7 @@ class Merge(Incoming):
     def memory(self, memory: Memory) -> None:
         self._spooled[memory.key] = Spooled(memory, self._size, self._size)
 
-    def entries(self, entries: list[Entry]) -> None:
+    def entries(self, entries: list[StoredMessage]) -> None:
         spooled = self._spooled[self.tallies[-1].key]
         with system_errors(self._path, "write"):
             for lines, messages in message_lines(entries):

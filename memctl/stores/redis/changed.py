@@ -80,7 +80,7 @@ class Changed:
                 self._object_to(group)
         if self._sight.there < changes.there:
             raise Refused("changed", "the payload of a message is gone")
-        if changes.put.repeats:
+        if changes.put.duplicates:
             raise Refused("repeated-id", "a message id is put in twice")
         self._object_to_repeats()
         if changes.new:
@@ -108,7 +108,7 @@ class Changed:
 
     def _object_to_repeats(self) -> None:
         """An id that is listed twice names two messages, of which one cannot go alone."""
-        if self.changes.deleted and (self._messages.ids.repeats or self.changes.gone.repeats):
+        if self.changes.deleted and (self._messages.ids.duplicates or self.changes.gone.duplicates):
             left = sum(map(len, self._left()))
             if self._messages.count - left != self.changes.deleted:
                 raise Refused("repeated-id", "an id that is to go is not there as often")
@@ -142,7 +142,7 @@ class Changed:
     def _places(self, name: bytes) -> Iterator[Place]:
         before, wanted = self._marks[name].ids, self.changes.marked[name]
         dropped = self._dropped(name)
-        seen: set[bytes] | None = set() if self._messages.ids.repeats else None
+        seen: set[bytes] | None = set() if self._messages.ids.duplicates else None
         behind: bytes | None = None
         for id in chain.from_iterable(self._ids()):
             if id in before:

@@ -5,14 +5,13 @@ from __future__ import annotations
 import pickle
 import tempfile
 from abc import ABC, abstractmethod
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncGenerator, Callable, Iterator
 from types import TracebackType
 from typing import NamedTuple, Self
 
-from memctl.model import Change, Edit, Memory
-from memctl.store import PAGE_BYTES, PAGE_ENTRIES
-from memctl.stores._batches import LARGE_BYTES
-from memctl.stores._id_set import IdSet
+from memctl.model import PAGE_BYTES, PAGE_ENTRIES, Change, Edit, Memory
+from memctl.stores.batching import LARGE_BYTES
+from memctl.stores.catalog import IdSet
 from memctl.stores.redis.incoming import half_a_pair, mark_of, object_to_size
 from memctl.stores.redis.keys import PAYLOAD, Keys, encode
 from memctl.stores.redis.link import Command, Packed
@@ -214,12 +213,12 @@ class Parts(NamedTuple):
     """Many changes of a memory.  ``changes`` must be consumed to the end."""
 
     memory: Memory
-    changes: AsyncIterator[list[Change]]
+    changes: AsyncGenerator[list[Change]]
 
 
 async def grouped(
-    edits: AsyncIterator[Edit], most: int = PAGE_ENTRIES
-) -> AsyncIterator[list[Whole] | Parts]:
+    edits: AsyncGenerator[Edit], most: int = PAGE_ENTRIES
+) -> AsyncGenerator[list[Whole] | Parts]:
     """Memories with few changes, about so many changes together, and others one by one."""
     batch: list[Whole] = []
     size = count = 0
@@ -254,8 +253,8 @@ def _size(changes: list[Change]) -> int:
 
 
 async def _parts(
-    held: list[list[Change]], last: bool, edits: AsyncIterator[Edit]
-) -> AsyncIterator[list[Change]]:
+    held: list[list[Change]], last: bool, edits: AsyncGenerator[Edit]
+) -> AsyncGenerator[list[Change]]:
     yield held.pop()
     while not last:
         edit = await anext(edits)

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 from redis.exceptions import ResponseError
 
 from memctl.errors import Failure
-from memctl.model import Tally
+from memctl.model import WriteResult
 from memctl.stores.redis.changed import Changed, Sight
 from memctl.stores.redis.changes import Changes
 from memctl.stores.redis.incoming import Refused
@@ -42,11 +42,11 @@ class Editor:
         self._wire = wire
         self._marks = marks
 
-    def edit(self, memories: Sequence[Changes]) -> Iterator[Tally]:
+    def edit(self, memories: Sequence[Changes]) -> Iterator[WriteResult]:
         """Changes the memories; small ones share a transaction, unless another client is faster.
 
         Raises:
-            Unavailable: see ``Wire.stream``; what was changed before has its Tally.
+            Unavailable: see ``Wire.stream``; what was changed before has its WriteResult.
         """
         for some in self._split(memories):
             done = self._attempt(some)
@@ -68,14 +68,14 @@ class Editor:
             ids += count
         yield some
 
-    def _alone(self, one: Changes) -> Tally:
+    def _alone(self, one: Changes) -> WriteResult:
         for _ in range(_TRIES):
             done = self._attempt([one])
             if done is not None:
                 return done[0]
-        return Tally(one.key, failure=Failure("changed", "another client keeps changing it"))
+        return WriteResult(one.key, failure=Failure("changed", "another client keeps changing it"))
 
-    def _attempt(self, memories: Sequence[Changes]) -> list[Tally] | None:
+    def _attempt(self, memories: Sequence[Changes]) -> list[WriteResult] | None:
         """What became of the memories; None if another client changed one of them."""
         tallies = []
         good: list[Changed] = []
@@ -83,9 +83,9 @@ class Editor:
             for one, sight in zip(memories, self._look(memories, files), strict=True):
                 try:
                     good.append(self._good(one, sight))
-                    tallies.append(Tally(one.key, one.written, one.deleted))
+                    tallies.append(WriteResult(one.key, one.written, one.deleted))
                 except Refused as refused:
-                    tallies.append(Tally(one.key, failure=refused.failure))
+                    tallies.append(WriteResult(one.key, failure=refused.failure))
             if not good:
                 self._wire.ask([(b"UNWATCH",)])
             elif not self._wire.commit(chain.from_iterable(each.commands() for each in good)):

@@ -13,9 +13,9 @@ import time
 from collections.abc import Iterable, Iterator
 from itertools import chain, islice
 
-from memctl.model import Fault, MemoryKey
+from memctl.model import Finding, MemoryKey
 from memctl.selection import Selection
-from memctl.stores._id_set import IdSet
+from memctl.stores.catalog import IdSet
 from memctl.stores.redis.keys import MARK, MARKS_INDEX, MESSAGES, PAYLOAD, STATE, Keys, decode
 from memctl.stores.redis.listed import EXAMPLES, Lister, Lists, Some, length_of
 from memctl.stores.redis.scan import Named, list_pages
@@ -54,7 +54,7 @@ class Examination:
         self.gaps: list[MemoryKey] = []
         """The memories that list an id without payload, or did a moment ago."""
 
-    def faults(self) -> Iterator[list[Fault]]:
+    def faults(self) -> Iterator[list[Finding]]:
         """What is found, some at a time."""
         for lists in self._lister.all():
             yield list(chain(_repeats(lists), _marks(lists), self._lives(lists)))
@@ -67,7 +67,7 @@ class Examination:
 
     # Lists
 
-    def _lone_marks(self) -> Iterator[Fault]:
+    def _lone_marks(self) -> Iterator[Finding]:
         """Mark lists whose memory is gone."""
         bases = {named.base for named in self._memories}
         for base, marks in self._marks.items():
@@ -83,7 +83,7 @@ class Examination:
                 count -= self._counted_twice(base, marks)
                 names = list(dict.fromkeys(map(decode, map(plain, marks))))
                 named = ", ".join(map(repr, names[:EXAMPLES]))
-                yield Fault("orphan-mark", key, count, (), f"{named}: the memory is gone")
+                yield Finding("orphan-mark", key, count, (), f"{named}: the memory is gone")
 
     def _counted_twice(self, base: bytes, names: Iterable[bytes]) -> int:
         """How many ids of a mark stand on another list of the mark, too."""
@@ -101,7 +101,7 @@ class Examination:
 
     # Lives
 
-    def _lives(self, lists: Lists) -> Iterator[Fault]:
+    def _lives(self, lists: Lists) -> Iterator[Finding]:
         """Keys that do not live as long as the list of messages."""
         named = lists.named
         beside = [named.base + MARK + mark for mark in lists.marks]
@@ -130,7 +130,7 @@ class Examination:
 
     # Payloads
 
-    def _strays(self) -> Iterator[Fault]:
+    def _strays(self) -> Iterator[Finding]:
         """Payloads that no list names."""
         found: dict[bytes, tuple[MemoryKey, list[bytes]]] = {}
         counts: dict[bytes, int] = {}
@@ -145,7 +145,7 @@ class Examination:
                 counts[base] = len(keys)
             if keys:
                 ids = tuple(decode(key[len(base) + len(PAYLOAD) :]) for key in keys[:EXAMPLES])
-                yield Fault("payload-without-id", name, counts[base], ids)
+                yield Finding("payload-without-id", name, counts[base], ids)
 
     def suspects(self) -> Iterator[tuple[bytes, MemoryKey, bytes]]:
         """Payloads that no list named: base and memory, and their keys; some may come twice.
@@ -200,12 +200,12 @@ def _owner(key: bytes, bases: set[bytes]) -> bytes:
     return key[:first]
 
 
-def _repeats(lists: Lists) -> Iterator[Fault]:
-    if lists.listed.repeats:
-        yield Fault("repeated-id", lists.named.key, lists.listed.repeats)
+def _repeats(lists: Lists) -> Iterator[Finding]:
+    if lists.listed.duplicates:
+        yield Finding("repeated-id", lists.named.key, lists.listed.duplicates)
 
 
-def _marks(lists: Lists) -> Iterator[Fault]:
+def _marks(lists: Lists) -> Iterator[Finding]:
     """Marks of messages that do not exist, and marks that the index does not name."""
     key = lists.named.key
     lone, unnamed = Some(), Some()

@@ -13,9 +13,9 @@ from types import TracebackType
 from typing import NamedTuple, Self
 
 from memctl.errors import Failure
-from memctl.model import Entry, Memory
-from memctl.stores._batches import Large, Small
-from memctl.stores._id_set import IdSet
+from memctl.model import Memory, StoredMessage
+from memctl.stores.batching import Large, Small
+from memctl.stores.catalog import IdSet
 from memctl.stores.redis.keys import PAYLOAD, Keys, decode, encode
 from memctl.stores.redis.link import Command, Packed
 from memctl.stores.redis.payloads import Held, OnServer, Payloads
@@ -116,7 +116,7 @@ class Staged(Incoming):
         self.marks = set()
         self.count = 0
 
-    def add(self, wire: Wire, entries: list[Entry]) -> None:
+    def add(self, wire: Wire, entries: list[StoredMessage]) -> None:
         """Stages some messages.
 
         Raises:
@@ -140,7 +140,7 @@ class Staged(Incoming):
         if self._settled:
             return
         self._settled = True
-        if self._ids.repeats:
+        if self._ids.duplicates:
             raise Refused("repeated-id", "a message id occurs twice")
         yield from self.texts.settle(ttl)
 
@@ -164,7 +164,7 @@ class Staged(Incoming):
         self._file.close()
 
 
-def _listed(entries: list[Entry]) -> Listed:
+def _listed(entries: list[StoredMessage]) -> Listed:
     """Raises Refused if Redis cannot hold one of the messages."""
     marked: dict[bytes, list[bytes]] = {}
     try:

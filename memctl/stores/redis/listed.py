@@ -10,8 +10,8 @@ from typing import Any
 
 from redis.exceptions import ResponseError
 
-from memctl.model import Fault, MemoryKey
-from memctl.stores._id_set import IdSet
+from memctl.model import Finding, MemoryKey
+from memctl.stores.catalog import IdSet
 from memctl.stores.redis.keys import MARK, MARKS_INDEX, MESSAGES, PAYLOAD, decode
 from memctl.stores.redis.look import Chunks, ids_of, ranges
 from memctl.stores.redis.scan import Named
@@ -37,10 +37,10 @@ class Some:
         if len(self.names) < EXAMPLES:
             self.names.append(decode(name))
 
-    def fault(self, code: str, key: MemoryKey | None, detail: str = "") -> Iterator[Fault]:
+    def fault(self, code: str, key: MemoryKey | None, detail: str = "") -> Iterator[Finding]:
         """What it makes, if there is any."""
         if self.count:
-            yield Fault(code, key, self.count, tuple(self.names), detail)
+            yield Finding(code, key, self.count, tuple(self.names), detail)
 
 
 @dataclass(slots=True)

@@ -10,7 +10,7 @@ import tempfile
 from collections.abc import Callable, Iterable, Iterator
 from itertools import chain, islice
 
-from memctl.stores._id_set import IdSet
+from memctl.stores.catalog import IdSet
 from memctl.stores.redis.link import Command
 
 _FEW = 8

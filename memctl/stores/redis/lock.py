@@ -10,7 +10,7 @@ from functools import partial
 from typing import TypeVar
 
 from memctl.errors import MemctlError
-from memctl.stores._locks import ServerLock
+from memctl.stores.locks import ServerLock
 from memctl.stores.redis.keys import encode
 from memctl.stores.redis.link import Command
 from memctl.stores.redis.server import RedisServer
@@ -23,7 +23,7 @@ LEASE_SECONDS = 30.0
 
 
 class RedisLock(ServerLock):
-    """``{prefix}memctl:lock:{kind}``, a string: a random word, a space, and the holder's text.
+    """``{prefix}memctl:lock:{kind}``, a string: a random word, a space, and the owner's text.
 
     No pattern of AgentScope's, and none of memctl's, finds a key of this name.  Only commands are
     used that writing uses too, so that it needs no more of an ACL than writing does.
@@ -44,7 +44,7 @@ class RedisLock(ServerLock):
 
     @property
     def _value(self) -> bytes:
-        return f"{self._word} {self.holder}".encode(errors="replace")
+        return f"{self._word} {self.owner}".encode(errors="replace")
 
     async def attempt(self) -> str | None:
         return await self._run(self._attempt)
@@ -64,7 +64,7 @@ class RedisLock(ServerLock):
     def _attempt(self, wire: Wire) -> str | None:
         _, held = wire.ask([(b"WATCH", self._key), (b"GET", self._key)])
         other = (held or b"").decode(errors="replace").partition(" ")[2]
-        if held is not None and other != self.holder:
+        if held is not None and other != self.owner:
             wire.ask([(b"UNWATCH",)])
             return other
         put = (b"SET", self._key, self._value, b"PX", self._lease)

@@ -18,7 +18,7 @@ from redis.exceptions import ResponseError
 
 from memctl.errors import Lost
 from memctl.model import Memory
-from memctl.stores._id_set import IdSet
+from memctl.stores.catalog import IdSet
 from memctl.stores.redis.keys import MARK, MARKS_INDEX, MESSAGES, decode
 from memctl.stores.redis.link import Command
 from memctl.stores.redis.scan import Named

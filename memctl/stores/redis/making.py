@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from memctl.model import Entry, MemoryKey, Page
-from memctl.stores._id_set import IdSet
-from memctl.stores._pages import Filling
+from memctl.model import MemoryKey, Page, StoredMessage
+from memctl.stores.batching import PageBuilder
+from memctl.stores.catalog import IdSet
 from memctl.stores.redis.keys import decode
 from memctl.stores.redis.look import Sight
 from memctl.stores.redis.scan import Named
@@ -14,7 +14,7 @@ from memctl.stores.redis.scan import Named
 EXAMPLES = 3
 """How many ids are kept of what is left out of a memory."""
 
-Found = Entry | bytes | str
+Found = StoredMessage | bytes | str
 """A message; the id of one without payload; or the id of one whose payload is no message."""
 
 
@@ -47,7 +47,7 @@ class Making:
 
     def __init__(self, sight: Sight) -> None:
         self.sight = sight
-        self.filling = Filling(sight.memory)
+        self.filling = PageBuilder(sight.memory)
         self.broken: list[str] = []
         self.missing = 0
         self.gone = IdSet()
@@ -74,9 +74,9 @@ class Making:
         if self.filling.entries or self.filling.offset:
             yield self.filling.page(last=True)
 
-    def _sorted(self, found: list[Found]) -> list[Entry]:
+    def _sorted(self, found: list[Found]) -> list[StoredMessage]:
         """The messages, and nothing left of what was found; the rest is noted."""
-        entries = [one for one in found if isinstance(one, Entry)]
+        entries = [one for one in found if isinstance(one, StoredMessage)]
         if len(entries) < len(found):
             self.broken += [one for one in found if isinstance(one, str)]
             gone = [one for one in found if isinstance(one, bytes)]

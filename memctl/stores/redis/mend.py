@@ -7,8 +7,8 @@ meanwhile makes Redis refuse, and the memory is looked at again.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable
-from contextlib import ExitStack
+from collections.abc import AsyncGenerator, Callable
+from contextlib import ExitStack, aclosing
 from functools import partial
 from itertools import islice
 from typing import TypeVar
@@ -27,11 +27,10 @@ from memctl.stores.redis.keys import (
 from memctl.stores.redis.patient import NOTED, TRIES, Patient, busy, live
 from memctl.stores.redis.scan import Catalogue
 from memctl.stores.redis.wire import Wire, in_thread
-from memctl.streams import closing
 
 T = TypeVar("T")
 
-MENDS = frozenset(
+REPAIRS = frozenset(
     {
         "id-without-payload",
         "payload-without-id",
@@ -57,8 +56,8 @@ class Mender:
 
     async def mend(self, code: str, where: Selection, note: Note) -> int:
         """See ``Store.mend``."""
-        if code not in MENDS:
-            raise UsageError(f"{code} cannot be mended in Redis", f"known: {sorted(MENDS)}")
+        if code not in REPAIRS:
+            raise UsageError(f"{code} cannot be mended in Redis", f"known: {sorted(REPAIRS)}")
         examination = await self._run(partial(self._examination, where))
         found = await self._run(partial(_affected, examination, code))
         if code == "payload-without-id":
@@ -123,10 +122,10 @@ class Mender:
                 count += len(some)
         return count
 
-    async def unmend(self, records: AsyncIterator[Record]) -> int:
+    async def unmend(self, records: AsyncGenerator[Record]) -> int:
         """See ``Store.unmend``."""
         undone = 0
-        async with closing(records):
+        async with aclosing(records):
             async for record in records:
                 undone += await self._run(partial(self._unmend, record))
         return undone

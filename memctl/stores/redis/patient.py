@@ -10,9 +10,9 @@ from itertools import chain, islice
 from typing import Any
 
 from memctl.errors import Lost
-from memctl.model import MemoryKey
-from memctl.store import PAGE_BYTES, Record
-from memctl.stores._id_set import IdSet
+from memctl.model import PAGE_BYTES, MemoryKey
+from memctl.store import Record
+from memctl.stores.catalog import IdSet
 from memctl.stores.redis.faults import ABSENT, APART, Examination
 from memctl.stores.redis.keys import MARK, MARKS_INDEX, MESSAGES, PAYLOAD, Keys, decode, encode
 from memctl.stores.redis.link import Command

@@ -15,16 +15,15 @@ from redis.exceptions import ResponseError
 
 from memctl import codec
 from memctl.errors import Lost
-from memctl.model import Entry, Fault, Memory, Page
+from memctl.model import PAGE_ENTRIES, Finding, Memory, Page, StoredMessage
 from memctl.selection import Selection
-from memctl.store import PAGE_ENTRIES, Pacer
-from memctl.stores._pages import are_objects, made, paged
+from memctl.stores.batching import are_objects, messages_from_columns, paginate
 from memctl.stores.redis.keys import MESSAGES, PAYLOAD, decode
 from memctl.stores.redis.look import Looker, Marks, Sight
 from memctl.stores.redis.making import Found, LeftOut, Making
 from memctl.stores.redis.scan import Named, exists, list_pages
 from memctl.stores.redis.wanted import Wanted
-from memctl.stores.redis.wire import WRONG_TYPE, Wire
+from memctl.stores.redis.wire import WRONG_TYPE, Pacer, Wire
 
 _TRIES = 10
 _TOGETHER = 128
@@ -58,10 +57,10 @@ class Reader:
         """What was left out so far."""
         return self._missing.lines() + self._broken.lines()
 
-    def damage(self) -> list[Fault]:
+    def damage(self) -> list[Finding]:
         """The same, memory by memory."""
         return [
-            Fault(code, key, count, tuple(ids))
+            Finding(code, key, count, tuple(ids))
             for code, left_out in (
                 ("id-without-payload", self._missing),
                 ("payload-not-json", self._broken),
@@ -159,7 +158,9 @@ class Reader:
         An id that is still listed after its payload was missing has none: it is left out.
         """
         named = making.sight.named
-        known: dict[str, Entry | None] = {entry.id: entry for entry in making.filling.entries}
+        known: dict[str, StoredMessage | None] = {
+            entry.id: entry for entry in making.filling.entries
+        }
         known |= dict.fromkeys(making.broken)
         gone = making.gone
         for _ in range(_TRIES):
@@ -178,7 +179,7 @@ class Reader:
             keys = [named.base + PAYLOAD + id for id, _ in new]
             blocks = self._found(keys, [id for id, _ in new], [some for _, some in new])
             found = list(chain.from_iterable(blocks))
-            known |= {one.id: one for one in found if isinstance(one, Entry)}
+            known |= {one.id: one for one in found if isinstance(one, StoredMessage)}
             known |= dict.fromkeys(one for one in found if isinstance(one, str))
             missing = [one for one in found if isinstance(one, bytes)]
             if not missing:
@@ -188,7 +189,11 @@ class Reader:
         raise _overtaken(named)
 
     def _settled(
-        self, sight: Sight, ids: list[bytes], marks: list[Marks], known: dict[str, Entry | None]
+        self,
+        sight: Sight,
+        ids: list[bytes],
+        marks: list[Marks],
+        known: dict[str, StoredMessage | None],
     ) -> Iterator[Page]:
         """A small memory of which each id has a payload in ``known``, or none at all."""
         entries = []
@@ -198,7 +203,7 @@ class Reader:
                 entries.append(entry._replace(marks=some))
             else:
                 (self._broken if id in known else self._missing).add(id, sight.named)
-        yield from paged(sight.memory, entries, empty=False)
+        yield from paginate(sight.memory, entries, empty=False)
 
     # Payloads
 
@@ -221,14 +226,14 @@ class Reader:
     ) -> list[Found]:
         good = are_objects(values) if self._payloads else None not in values
         if good:
-            return [*made(texts, values, marks, repeat(None))]
+            return [*messages_from_columns(texts, values, marks, repeat(None))]
         found: list[Found] = []
         for id, text, value, some in zip(ids, texts, values, marks, strict=True):
             if not isinstance(value, bytes):
                 found.append(id)
                 continue
             message = _message(value) if self._payloads else value
-            found.append(text if message is None else Entry(text, message, some))
+            found.append(text if message is None else StoredMessage(text, message, some))
         return found
 
     def _existing(self, keys: list[bytes]) -> Iterator[list[bytes | None]]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import re
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncGenerator, Mapping
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -66,7 +66,7 @@ class RedisServer:
         return f"{self._run_id or address}/{options.get('db', 0)}/{self.prefix}"
 
     @asynccontextmanager
-    async def wire(self) -> AsyncIterator[Wire]:
+    async def wire(self) -> AsyncGenerator[Wire]:
         """A connection for one operation.  After an error it is closed, and not used again."""
         wire = Wire(self)
         try:

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from itertools import islice
 
-from memctl.model import Entry, MemoryKey, Page
+from memctl.model import MemoryKey, Page, StoredMessage
 from memctl.selection import Selection
 from memctl.stores.redis.keys import MARK, PAYLOAD, decode, encode
 from memctl.stores.redis.look import Marks, Sight
@@ -59,7 +59,7 @@ class Wanted:
         last = -1
         for at in self._candidates(sight, ids):
             id = ids[at]
-            entry = Entry(decode(id), b"", sight.marks(id) or ())
+            entry = StoredMessage(decode(id), b"", sight.marks(id) or ())
             if self._where.matches(entry):
                 if at > last + 1:
                     self._kept = decode(ids[at - 1])
@@ -85,8 +85,8 @@ class Wanted:
             return
         for page in pages:
             key = page.memory.key
-            after = [self._after.pop((key, entry.id), None) for entry in page.entries]
-            yield replace(page, after=after)
+            after = [self._after.pop((key, entry.id), None) for entry in page.messages]
+            yield replace(page, anchors=after)
         self._after.clear()
 
 

@@ -15,9 +15,9 @@ from typing import Any, Protocol, TypeVar
 
 from redis import exceptions
 
+from memctl import concurrency
 from memctl.errors import Lost, MemctlError, UsageError
-from memctl.store import PAGE_BYTES, PAGE_ENTRIES, Pacer
-from memctl.stores import _threads
+from memctl.model import PAGE_BYTES, PAGE_ENTRIES
 from memctl.stores.redis.errors import code
 from memctl.stores.redis.link import Command, Link, Packed, packed
 
@@ -44,6 +44,23 @@ class Connections(Protocol):
 
     def translate(self, error: exceptions.RedisError) -> MemctlError:
         """What an error of the driver, or an error reply, means for the operator."""
+
+
+class Pacer:
+    """Chooses how many rows to ask a driver for, so that a page stays near PAGE_BYTES.
+
+    Drivers fetch by number of rows, whatever their size; the size of the last rows tells how many
+    of the next ones fit.
+    """
+
+    def __init__(self) -> None:
+        self.rows = 16
+
+    def saw(self, rows: int, size: int) -> None:
+        """Learns from a fetch of ``rows`` rows of ``size`` bytes in all."""
+        if rows:
+            fit = PAGE_BYTES * rows // max(size, 1)
+            self.rows = max(1, min(PAGE_ENTRIES, fit, self.rows * 4))
 
 
 class Wire:
@@ -275,4 +292,4 @@ class Wire:
 
 async def in_thread(wire: Wire, call: Callable[[], T]) -> T:
     """Runs a call that uses the wire in a thread; cancelling closes the connection."""
-    return await _threads.in_thread(call, wire.abort)
+    return await concurrency.in_thread(call, wire.abort)

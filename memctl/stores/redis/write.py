@@ -15,8 +15,8 @@ from typing import Any, NamedTuple
 from redis.exceptions import ResponseError
 
 from memctl.errors import Failure
-from memctl.model import Tally, WriteMode
-from memctl.stores._id_set import IdSet
+from memctl.model import WriteMode, WriteResult
+from memctl.stores.catalog import IdSet
 from memctl.stores.redis.incoming import Incoming, Refused
 from memctl.stores.redis.keys import MARK, MARKS_INDEX, MESSAGES, PAYLOAD, decode
 from memctl.stores.redis.link import Command, Packed
@@ -59,7 +59,7 @@ class Writer:
         self._marks = marks
         self._mode = mode
 
-    def write(self, memories: Sequence[Incoming]) -> list[Tally]:
+    def write(self, memories: Sequence[Incoming]) -> list[WriteResult]:
         """Writes the memories, in one transaction unless another client gets into the way.
 
         Raises:
@@ -68,14 +68,14 @@ class Writer:
         done = self._attempt(memories)
         return [self._alone(one) for one in memories] if done is None else done
 
-    def _alone(self, one: Incoming) -> Tally:
+    def _alone(self, one: Incoming) -> WriteResult:
         for _ in range(_TRIES):
             done = self._attempt([one])
             if done is not None:
                 return done[0]
-        return Tally(one.key, failure=Failure("changed", "another client keeps changing it"))
+        return WriteResult(one.key, failure=Failure("changed", "another client keeps changing it"))
 
-    def _attempt(self, memories: Sequence[Incoming]) -> list[Tally] | None:
+    def _attempt(self, memories: Sequence[Incoming]) -> list[WriteResult] | None:
         """What became of the memories; None if another client changed one of them."""
         tallies = []
         good: list[tuple[Incoming, State]] = []
@@ -87,11 +87,11 @@ class Writer:
                 if not min(self._wire.stream(one.settle(_ttl(one, state))), default=1):
                     raise Refused("changed", "staged messages expired or were evicted")
             except Refused as refused:
-                tallies.append(Tally(one.key, failure=refused.failure))
+                tallies.append(WriteResult(one.key, failure=refused.failure))
             else:
                 good.append((one, state))
                 deleted = state.held if self._mode is WriteMode.REPLACE else 0
-                tallies.append(Tally(one.key, one.count, deleted))
+                tallies.append(WriteResult(one.key, one.count, deleted))
         if not good:
             self._wire.ask([(b"UNWATCH",)])
         elif not self._commit(good):

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
+from collections.abc import AsyncGenerator, Callable, Coroutine, Sequence
 from typing import Any
 
 
 async def ahead(
     fetch: Callable[[], Coroutine[Any, Any, Sequence[Any]]],
-) -> AsyncIterator[Sequence[Any]]:
+) -> AsyncGenerator[Sequence[Any]]:
     """What ``fetch`` gives, call after call, until it gives nothing; one call is always under way.
 
     ``fetch`` is cancelled when the stream is closed before its end.

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from memctl.errors import Failure
-from memctl.model import Change, Entry, MemoryKey
+from memctl.model import Change, MemoryKey, StoredMessage
 from memctl.stores.sql.claim import claim
 from memctl.stores.sql.database import SqlDatabase
 from memctl.stores.sql.fit import Fit, Held, fit
@@ -59,7 +59,7 @@ class Changer:
         """The row ids that were looked at last: the same list need not be told a database again."""
         self._last: dict[MemoryKey, tuple[str | None, int]] = {}
         """What the last message was put in behind, and its index."""
-        self._waiting: dict[str, tuple[MemoryKey, Entry]] = {}
+        self._waiting: dict[str, tuple[MemoryKey, StoredMessage]] = {}
         """Messages that take the place of others, by the rows that must go first."""
 
     async def hold(self, session: str) -> None:
@@ -220,16 +220,16 @@ class Changer:
                 self._last[key] = (runs[-1].after, numbers[-1][-1])
                 for run, given in zip(runs, numbers, strict=True):
                     for entry, index in zip(run.entries, given, strict=True):
-                        placed = entry._replace(index=index)
+                        placed = entry._replace(position=index)
                         if entry.id in found.blocked:
                             self._waiting[found.blocked[entry.id]] = (key, placed)
                         else:
                             entries.append(placed)
             for entry in entries:
-                rows.add(key, [entry], -1 if entry.index is None else entry.index - 1)
+                rows.add(key, [entry], -1 if entry.position is None else entry.position - 1)
         return rows, moves
 
-    def _freed(self, doomed: list[str]) -> list[Entry]:
+    def _freed(self, doomed: list[str]) -> list[StoredMessage]:
         """The messages that waited for these rows to go."""
         return [self._waiting.pop(row_id)[1] for row_id in doomed if row_id in self._waiting]
 

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
 from typing import Any
 
 from memctl.model import MemoryInfo, MemoryKey
 from memctl.selection import Selection
 from memctl.stores.sql.database import Refused, SqlDatabase
-from memctl.streams import closing
 
 
-async def count(store: SqlDatabase, where: Selection) -> AsyncIterator[MemoryInfo]:
+async def count(store: SqlDatabase, where: Selection) -> AsyncGenerator[MemoryInfo]:
     """The selected memories with all their messages."""
     try:
         infos = await _count(store, where)
@@ -28,17 +28,17 @@ async def _count(store: SqlDatabase, where: Selection) -> dict[MemoryKey, Memory
     async with store.snapshot() as connection:
         condition, values = store.conditions(where)
         by_role = store.rows(connection, _by_role(store, condition), values)
-        async with closing(by_role) as partitions:
+        async with aclosing(by_role) as partitions:
             async for rows in partitions:
                 for row in rows:
                     _add_role(infos, where, row)
         by_mark = store.rows(connection, _by_mark(store, condition), values)
-        async with closing(by_mark) as partitions:
+        async with aclosing(by_mark) as partitions:
             async for rows in partitions:
                 for user, session, mark, number in rows:
                     if info := infos.get(MemoryKey(user, session)):
                         info.marks[mark] = number
-        async with closing(store.sessions(connection)) as keys:
+        async with aclosing(store.sessions(connection)) as keys:
             async for key in keys:
                 if key not in infos and where.has_key(key):
                     infos[key] = MemoryInfo(key, repeated=0)

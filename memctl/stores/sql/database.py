@@ -10,8 +10,8 @@ from __future__ import annotations
 
 import asyncio
 from abc import abstractmethod
-from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
-from contextlib import asynccontextmanager, contextmanager, suppress
+from collections.abc import AsyncGenerator, Iterator, Mapping, Sequence
+from contextlib import aclosing, asynccontextmanager, contextmanager, suppress
 from typing import Any, NamedTuple
 
 from sqlalchemy import text
@@ -20,12 +20,11 @@ from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
 from memctl.errors import BadData, Failure, Lost, MemctlError, Uninitialised
 from memctl.location import Location
-from memctl.model import MemoryKey
-from memctl.store import PAGE_ENTRIES, Capability
+from memctl.model import PAGE_ENTRIES, MemoryKey
+from memctl.store import OpenMode
 from memctl.stores.sql.dialect import Condition, SqlDialect
 from memctl.stores.sql.huge import MOST, HugeMessages, describe
 from memctl.stores.sql.schema import create_tables, missing_tables
-from memctl.streams import closing
 
 CREATE_ATTEMPTS = 5
 CREATE_PAUSE = 0.2
@@ -61,14 +60,13 @@ class Contended(Lost):
 class SqlDatabase(SqlDialect):
     """A database with AgentScope's tables: a row a message, in order of ``index`` in a session."""
 
-    capabilities = Capability.EMPTY
     driver_errors: tuple[type[Exception], ...] = ()
     """Exceptions of the driver that can pass SQLAlchemy by."""
 
     _engine: AsyncEngine
 
-    def __init__(self, location: Location, *, create: bool = False) -> None:
-        super().__init__(location, create=create)
+    def __init__(self, location: Location, mode: OpenMode = OpenMode.READ) -> None:
+        super().__init__(location, mode)
         self._searched = False
 
     @property
@@ -124,13 +122,14 @@ class SqlDatabase(SqlDialect):
 
     # Opening and closing
 
-    async def open(self) -> None:
+    async def open(self, mode: OpenMode) -> None:
+        self.mode = mode
         self._engine = self.make_engine()
         with self.errors():
             try:
                 async with self._engine.connect() as connection:
                     missing = await connection.run_sync(missing_tables)
-                if missing and not self.create:
+                if missing and not self.mode.creates:
                     raise Uninitialised(
                         f"{self.label} holds no AgentScope memory: it has no table {missing[0]!r}",
                         "is it the right database? AgentScope's tables are users, session, "
@@ -183,7 +182,7 @@ class SqlDatabase(SqlDialect):
     # Reading
 
     @asynccontextmanager
-    async def snapshot(self, *, opened: bool = True) -> AsyncIterator[AsyncConnection]:
+    async def snapshot(self, *, opened: bool = True) -> AsyncGenerator[AsyncConnection]:
         """A connection in a read-only transaction; ``opened`` where messages are looked into."""
         with self.errors():
             async with self._engine.connect() as connection:
@@ -196,7 +195,7 @@ class SqlDatabase(SqlDialect):
                     await connection.rollback()
 
     @asynccontextmanager
-    async def reading(self, connection: AsyncConnection) -> AsyncIterator[None]:
+    async def reading(self, connection: AsyncConnection) -> AsyncGenerator[None]:
         """A transaction on a connection for a question: what it sees need not be one moment."""
         with self.errors():
             await connection.exec_driver_sql("SELECT 1")
@@ -222,24 +221,26 @@ class SqlDatabase(SqlDialect):
         return payload or b""
 
     @asynccontextmanager
-    async def aside(self, connection: AsyncConnection) -> AsyncIterator[AsyncConnection]:
+    async def aside(self, connection: AsyncConnection) -> AsyncGenerator[AsyncConnection]:
         """A connection for a question while a result of ``connection`` is still being read."""
         yield connection
 
-    def sorted(self, connection: AsyncConnection, where: Condition) -> AsyncIterator[Sequence[Any]]:
+    def sorted(
+        self, connection: AsyncConnection, where: Condition
+    ) -> AsyncGenerator[Sequence[Any]]:
         """The rows of ``ordered``, in partitions."""
         return self.rows(connection, self.ordered(where.sql), where.values)
 
     def picked(
         self, connection: AsyncConnection, memories: Condition, messages: Condition
-    ) -> AsyncIterator[Sequence[Any]]:
+    ) -> AsyncGenerator[Sequence[Any]]:
         """The rows of ``ordered_among`` for ``messages`` of ``memories``, in partitions."""
         sql = self.ordered_among(memories.sql, messages)
         return self.rows(connection, sql, {**memories.values, **messages.values})
 
     def unsorted(
         self, connection: AsyncConnection, where: Condition
-    ) -> AsyncIterator[Sequence[Any]]:
+    ) -> AsyncGenerator[Sequence[Any]]:
         """The rows of ``loose``, in partitions, which need not be of one moment."""
         return self.rows(connection, self.loose(where.sql), where.values, PAGE_ENTRIES)
 
@@ -250,14 +251,14 @@ class SqlDatabase(SqlDialect):
         sql: str,
         values: Mapping[str, Any],
         size: int = FETCH_ROWS,
-    ) -> AsyncIterator[Sequence[Any]]:
+    ) -> AsyncGenerator[Sequence[Any]]:
         """The result in partitions of ``size`` rows, from the driver itself."""
 
     async def few(
         self, connection: AsyncConnection, sql: str, values: Mapping[str, Any]
     ) -> Sequence[Any]:
         """All rows of a statement with a limit of its own, which is over then."""
-        async with closing(self.rows(connection, sql, values)) as partitions:
+        async with aclosing(self.rows(connection, sql, values)) as partitions:
             return [row async for rows in partitions for row in rows]
 
     def plain(self, sql: str, values: Mapping[str, Any]) -> tuple[str, Sequence[Any]]:
@@ -267,10 +268,10 @@ class SqlDatabase(SqlDialect):
         state = compiled.construct_expanded_state(bound)
         return state.statement, state.positional_parameters
 
-    async def sessions(self, connection: AsyncConnection) -> AsyncIterator[MemoryKey]:
+    async def sessions(self, connection: AsyncConnection) -> AsyncGenerator[MemoryKey]:
         """The memories that have a session row, with messages or without."""
         statement = "SELECT user_id, id FROM session"
-        async with closing(self.rows(connection, statement, {})) as partitions:
+        async with aclosing(self.rows(connection, statement, {})) as partitions:
             async for rows in partitions:
                 for user, session in rows:
                     yield MemoryKey(user, session)
@@ -288,7 +289,7 @@ class SqlDatabase(SqlDialect):
             f"FROM {self.source()} WHERE {condition} {self.apart}) AS found "
             f"GROUP BY {self.exact('user_id')}, {self.exact('session_id')}"
         )
-        async with closing(self.rows(connection, sql, values)) as partitions:
+        async with aclosing(self.rows(connection, sql, values)) as partitions:
             return {
                 MemoryKey(user, session): Position(count, top)
                 async for rows in partitions
@@ -296,7 +297,7 @@ class SqlDatabase(SqlDialect):
             }
 
     @asynccontextmanager
-    async def connected(self) -> AsyncIterator[AsyncConnection]:
+    async def connected(self) -> AsyncGenerator[AsyncConnection]:
         """A connection for transactions that follow one another: to connect takes its time."""
         with self.errors():
             connection = await self._engine.connect()
@@ -307,7 +308,7 @@ class SqlDatabase(SqlDialect):
                 await connection.close()
 
     @asynccontextmanager
-    async def transaction(self, connection: AsyncConnection) -> AsyncIterator[None]:
+    async def transaction(self, connection: AsyncConnection) -> AsyncGenerator[None]:
         """A write transaction, rolled back unless it ends well."""
         with self.errors():
             try:

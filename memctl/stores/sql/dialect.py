@@ -13,7 +13,7 @@ from sqlalchemy import TextClause, bindparam, text
 
 from memctl.location import Location
 from memctl.selection import Selection
-from memctl.store import Store
+from memctl.store import OpenMode, Store
 from memctl.stores.sql.huge import HUGE_BYTES, HugeMessages
 
 MAX_PUSHED_VALUES = 1000
@@ -74,8 +74,8 @@ class SqlDialect(Store):
     stub_cast: ClassVar[str] = "{}"
     """SQL that makes a value of the type of ``message.msg`` of a text."""
 
-    def __init__(self, location: Location, *, create: bool = False) -> None:
-        super().__init__(location, create=create)
+    def __init__(self, location: Location, mode: OpenMode = OpenMode.READ) -> None:
+        super().__init__(location, mode)
         self.huge = HugeMessages({})
 
     @abstractmethod

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from typing import TypeVar
@@ -12,9 +12,8 @@ from typing import TypeVar
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from memctl.errors import Failure
-from memctl.model import Change, Edit, MemoryKey, Tally
-from memctl.store import PAGE_BYTES
-from memctl.stores._batches import PATIENCE
+from memctl.model import PAGE_BYTES, Change, Edit, MemoryKey, WriteResult
+from memctl.stores.batching import PATIENCE
 from memctl.stores.sql.changer import Changer, Misfit, Part
 from memctl.stores.sql.database import Contended, Refused, SqlDatabase
 
@@ -28,7 +27,7 @@ class Large:
     """A memory of many changes.  ``pieces`` must be consumed to the end."""
 
     key: MemoryKey
-    pieces: AsyncIterator[list[Change]]
+    pieces: AsyncGenerator[list[Change]]
 
 
 T = TypeVar("T")
@@ -43,7 +42,7 @@ class SqlEditor:
     def __init__(self, store: SqlDatabase) -> None:
         self._store = store
 
-    async def edit(self, edits: AsyncIterator[Edit]) -> AsyncIterator[Tally]:
+    async def edit(self, edits: AsyncGenerator[Edit]) -> AsyncGenerator[WriteResult]:
         """See ``Store.edit``."""
         async with AsyncExitStack() as stack:
             connection: AsyncConnection | None = None
@@ -57,7 +56,9 @@ class SqlEditor:
                         yield tally
                 del batch  # the next one needs its room
 
-    async def _edit_small(self, connection: AsyncConnection, batch: list[Part]) -> list[Tally]:
+    async def _edit_small(
+        self, connection: AsyncConnection, batch: list[Part]
+    ) -> list[WriteResult]:
         """Changes small memories together, without those that cannot be changed."""
         failures = {part.key: found for part in batch if (found := _objection(part.key))}
         good = [part for part in batch if part.key not in failures]
@@ -76,22 +77,24 @@ class SqlEditor:
             else:
                 failures[good[0].key] = error.failure
                 done = []
-        return [*(Tally(key, failure=found) for key, found in failures.items()), *done]
+        return [*(WriteResult(key, failure=found) for key, found in failures.items()), *done]
 
-    async def _commit_small(self, connection: AsyncConnection, batch: list[Part]) -> list[Tally]:
+    async def _commit_small(
+        self, connection: AsyncConnection, batch: list[Part]
+    ) -> list[WriteResult]:
         if len(batch) == 1:
             return await _insist(lambda: self._try_small(connection, batch))
         return await self._try_small(connection, batch)
 
-    async def _try_small(self, connection: AsyncConnection, batch: list[Part]) -> list[Tally]:
+    async def _try_small(self, connection: AsyncConnection, batch: list[Part]) -> list[WriteResult]:
         async with self._store.transaction(connection):
             changer = Changer(self._store, connection)
             for parts in _apart(batch):
                 await changer.apply(parts)
             changer.finish()
-        return [Tally(part.key, *_count(part.changes)) for part in batch]
+        return [WriteResult(part.key, *_count(part.changes)) for part in batch]
 
-    async def _edit_large(self, connection: AsyncConnection, large: Large) -> Tally:
+    async def _edit_large(self, connection: AsyncConnection, large: Large) -> WriteResult:
         key = large.key
         failure = _objection(key)
         if not failure:
@@ -103,9 +106,9 @@ class SqlEditor:
                 failure = error.failure
         async for _ in large.pieces:
             pass
-        return Tally(key, failure=failure)
+        return WriteResult(key, failure=failure)
 
-    async def _commit_large(self, connection: AsyncConnection, large: Large) -> Tally:
+    async def _commit_large(self, connection: AsyncConnection, large: Large) -> WriteResult:
         written = deleted = 0
         changer = Changer(self._store, connection)
         async with await _insist(lambda: self._hold(connection, changer, large.key)):
@@ -117,7 +120,7 @@ class SqlEditor:
                 del changes  # a huge message must be gone before the next step
                 await changer.apply(parts)
             changer.finish()
-        return Tally(large.key, written, deleted)
+        return WriteResult(large.key, written, deleted)
 
     async def _hold(
         self, connection: AsyncConnection, changer: Changer, key: MemoryKey
@@ -170,7 +173,7 @@ def _apart(batch: list[Part]) -> list[list[Part]]:
     return lists
 
 
-async def gather(edits: AsyncIterator[Edit], most: int) -> AsyncIterator[list[Part] | Large]:
+async def gather(edits: AsyncGenerator[Edit], most: int) -> AsyncGenerator[list[Part] | Large]:
     """Lists of small memories, which share ``most`` changes or are alone, and large ones.
 
     An edit is let go of before it is handed on: one message may be most of the memory in use.
@@ -202,7 +205,7 @@ async def gather(edits: AsyncIterator[Edit], most: int) -> AsyncIterator[list[Pa
         yield batch
 
 
-async def _pieces(held: _Held, rest: AsyncIterator[Edit]) -> AsyncIterator[list[Change]]:
+async def _pieces(held: _Held, rest: AsyncGenerator[Edit]) -> AsyncGenerator[list[Change]]:
     """The changes of a large memory, so many that a step is worth its while."""
     while True:
         last = held.last
@@ -231,7 +234,7 @@ class _Held:
         self.count += len(edit.changes) + 1
         self._changes += edit.changes
 
-    async def fill(self, edits: AsyncIterator[Edit]) -> None:
+    async def fill(self, edits: AsyncGenerator[Edit]) -> None:
         """Takes more, up to the end of the memory or until it is a step's worth."""
         while not (self.last or self.full):
             self.add(await anext(edits))

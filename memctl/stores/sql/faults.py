@@ -5,26 +5,26 @@ Source: ``memory/_working_memory/_sqlalchemy_memory.py`` of agentscope 1.0.21.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+from collections.abc import AsyncGenerator, Callable, Iterable, Sequence
+from contextlib import aclosing
 from operator import itemgetter
 from typing import Any
 
 from sqlalchemy import Connection, inspect, text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from memctl.model import Fault, MemoryKey
+from memctl.model import Finding, MemoryKey
 from memctl.selection import Selection
 from memctl.stores.sql.database import SqlDatabase
-from memctl.streams import closing
 
 EXAMPLES = 3
 
 
-async def faults(store: SqlDatabase, where: Selection) -> AsyncIterator[Fault]:
+async def faults(store: SqlDatabase, where: Selection) -> AsyncGenerator[Finding]:
     """The faults of the selected memories; those of no memory where nothing is named."""
     async with store.snapshot() as connection:
         questions = _Questions(store, connection, where)
-        asked: list[Callable[[], AsyncIterator[Fault]]] = [
+        asked: list[Callable[[], AsyncGenerator[Finding]]] = [
             questions.shared_sessions,
             questions.duplicate_indexes,
             questions.strange_row_ids,
@@ -34,7 +34,7 @@ async def faults(store: SqlDatabase, where: Selection) -> AsyncIterator[Fault]:
         if not where.named:
             asked += [questions.orphan_marks, questions.missing_index]
         for ask in asked:
-            async with closing(ask()) as found:
+            async with aclosing(ask()) as found:
                 async for fault in found:
                     if fault.key is None or where.has_key(fault.key):
                         yield fault
@@ -62,7 +62,7 @@ async def duplicate_sessions(store: SqlDatabase, where: Selection) -> list[str]:
     """The selected sessions in which several messages share an index."""
     async with store.snapshot(opened=False) as connection:
         questions = _Questions(store, connection, where)
-        async with closing(questions.duplicate_indexes()) as found:
+        async with aclosing(questions.duplicate_indexes()) as found:
             return [
                 fault.key.session
                 async for fault in found
@@ -81,13 +81,13 @@ class _Questions:
 
     async def _rows(
         self, sql: str, values: dict[str, list[str]] | None = None
-    ) -> AsyncIterator[Sequence[Any]]:
-        async with closing(self._store.rows(self._connection, sql, values or {})) as partitions:
+    ) -> AsyncGenerator[Sequence[Any]]:
+        async with aclosing(self._store.rows(self._connection, sql, values or {})) as partitions:
             async for rows in partitions:
                 for row in rows:
                     yield row
 
-    async def shared_sessions(self) -> AsyncIterator[Fault]:
+    async def shared_sessions(self) -> AsyncGenerator[Finding]:
         """Sessions with messages of several users, or of another user than the owner."""
         store = self._store
         sql = (
@@ -99,7 +99,7 @@ class _Questions:
             f"ORDER BY {store.exact('session_id')}, {store.exact('user_id')}"
         )
         session: list[Sequence[Any]] = []
-        async with closing(self._rows(sql, self._values)) as rows:
+        async with aclosing(self._rows(sql, self._values)) as rows:
             async for row in rows:
                 if session and session[0][0] != row[0]:
                     for fault in _shared(session):
@@ -109,7 +109,7 @@ class _Questions:
         for fault in _shared(session):
             yield fault
 
-    async def duplicate_indexes(self) -> AsyncIterator[Fault]:
+    async def duplicate_indexes(self) -> AsyncGenerator[Finding]:
         """Positions of a session that several messages have."""
         store = self._store
         session = store.sortable("m.session_id")
@@ -121,7 +121,7 @@ class _Questions:
             f"GROUP BY {store.exact('session_id')}, position HAVING COUNT(*) > 1 "
             f"ORDER BY {store.exact('session_id')}, position"
         )
-        async with closing(self._rows(sql, self._values)) as rows:
+        async with aclosing(self._rows(sql, self._values)) as rows:
             count = 0
             first: list[str] = []
             last: MemoryKey | None = None
@@ -137,7 +137,7 @@ class _Questions:
             if last is not None:
                 yield _duplicates(last, count, first)
 
-    async def strange_row_ids(self) -> AsyncIterator[Fault]:
+    async def strange_row_ids(self) -> AsyncGenerator[Finding]:
         """Rows whose id cannot be taken apart; that the message disagrees, its reader sees."""
         store = self._store
         sql = (
@@ -148,7 +148,7 @@ class _Questions:
         async for fault in self._grouped("row-id-mismatch", sql, self._values):
             yield fault
 
-    async def missing_sessions(self) -> AsyncIterator[Fault]:
+    async def missing_sessions(self) -> AsyncGenerator[Finding]:
         """Messages of a session without a row."""
         store = self._store
         sql = (
@@ -158,17 +158,17 @@ class _Questions:
         async for fault in self._grouped("session-row-missing", sql, self._values):
             yield fault
 
-    async def missing_users(self) -> AsyncIterator[Fault]:
+    async def missing_users(self) -> AsyncGenerator[Finding]:
         """Sessions of a user without a row."""
         sql = (
             "SELECT s.user_id, s.id FROM session s LEFT JOIN users u ON u.id = s.user_id "
             "WHERE u.id IS NULL"
         )
-        async with closing(self._rows(sql)) as rows:
+        async with aclosing(self._rows(sql)) as rows:
             async for user, session in rows:
-                yield Fault("user-row-missing", MemoryKey(user, session))
+                yield Finding("user-row-missing", MemoryKey(user, session))
 
-    async def orphan_marks(self) -> AsyncIterator[Fault]:
+    async def orphan_marks(self) -> AsyncGenerator[Finding]:
         """Marks of no message: SQLite does not hold to its foreign keys unless told to."""
         sql = (
             "SELECT k.msg_id FROM message_mark k LEFT JOIN message m ON m.id = k.msg_id "
@@ -176,25 +176,25 @@ class _Questions:
         )
         count = 0
         ids: list[str] = []
-        async with closing(self._rows(sql)) as rows:
+        async with aclosing(self._rows(sql)) as rows:
             async for (row_id,) in rows:
                 count += 1
                 if len(ids) < EXAMPLES:
                     ids.append(row_id)
         if count:
-            yield Fault("orphan-mark", None, count, tuple(ids))
+            yield Finding("orphan-mark", None, count, tuple(ids))
 
-    async def missing_index(self) -> AsyncIterator[Fault]:
+    async def missing_index(self) -> AsyncGenerator[Finding]:
         """AgentScope makes no index on the column that it always asks by."""
         if await self._connection.run_sync(lacks_index):
-            yield Fault("no-session-index", None)
+            yield Finding("no-session-index", None)
 
     async def _grouped(
         self, code: str, sql: str, values: dict[str, list[str]]
-    ) -> AsyncIterator[Fault]:
+    ) -> AsyncGenerator[Finding]:
         """A fault a memory, of rows of user, session and row id in any order."""
         found: dict[MemoryKey, tuple[int, list[str]]] = {}
-        async with closing(self._rows(sql, values)) as rows:
+        async with aclosing(self._rows(sql, values)) as rows:
             async for user, session, row_id in rows:
                 key = MemoryKey(user, session)
                 count, ids = found.get(key, (0, []))
@@ -202,10 +202,10 @@ class _Questions:
                     ids.append(row_id)
                 found[key] = (count + 1, ids)
         for key, (count, ids) in found.items():
-            yield Fault(code, key, count, tuple(ids))
+            yield Finding(code, key, count, tuple(ids))
 
 
-def _shared(session: list[Sequence[Any]]) -> Iterable[Fault]:
+def _shared(session: list[Sequence[Any]]) -> Iterable[Finding]:
     """What each user of a session sees of the others.  Rows of session, user, owner, messages."""
     counts = {user: number for _, user, _, number in session}
     for _, _, owner, _ in session:
@@ -221,8 +221,8 @@ def _shared(session: list[Sequence[Any]]) -> Iterable[Fault]:
             seen = ", ".join(f"{count:,} of {other!r}" for other, count in others[:EXAMPLES])
             more = f" and {len(others) - EXAMPLES:,} users more" if len(others) > EXAMPLES else ""
             key = MemoryKey(user, session[0][0])
-            yield Fault("shared-session", key, total - number, (), f"sees {seen}{more}")
+            yield Finding("shared-session", key, total - number, (), f"sees {seen}{more}")
 
 
-def _duplicates(key: MemoryKey, count: int, positions: list[str]) -> Fault:
-    return Fault("duplicate-index", key, count, (), f"at index {', '.join(positions)}")
+def _duplicates(key: MemoryKey, count: int, positions: list[str]) -> Finding:
+    return Finding("duplicate-index", key, count, (), f"at index {', '.join(positions)}")

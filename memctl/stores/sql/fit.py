@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from memctl.errors import Failure
-from memctl.model import Change, Entry
+from memctl.model import Change, StoredMessage
 from memctl.stores.sql.places import Run
 
 
@@ -16,7 +16,7 @@ class Puts(NamedTuple):
 
     after: str | None
     place: Run
-    entries: list[Entry]
+    entries: list[StoredMessage]
 
 
 class Held(NamedTuple):
@@ -51,8 +51,8 @@ class Fit:
         for after, changes in self.puts.items():
             at = None if after is None else held[after].index
             low = last[1] if last and last[0] == after else None
-            place = Run(at, low, [change.index for change in changes])
-            entries = [Entry(one.id, one.message, one.new or ()) for one in changes]
+            place = Run(at, low, [change.position for change in changes])
+            entries = [StoredMessage(one.id, one.message, one.new or ()) for one in changes]
             found.append(Puts(after, place, entries))
         return sorted(found, key=lambda one: (one.place.after is not None, one.place.after or 0))
 

@@ -13,7 +13,7 @@ from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from memctl.errors import MemctlError
-from memctl.stores._locks import ServerLock
+from memctl.stores.locks import ServerLock
 from memctl.stores.sql.database import SqlDatabase
 
 _ANSWER_SECONDS = 15
@@ -104,7 +104,7 @@ class SqlLock(ServerLock):
 class PostgresqlLock(SqlLock):
     """An advisory lock of the session, for the schema that the tables are in.
 
-    The holder's text is the ``application_name`` of its connection, which every login may see.
+    The owner's text is the ``application_name`` of its connection, which every login may see.
     """
 
     async def try_to_take(self) -> bool:
@@ -130,7 +130,7 @@ class PostgresqlLock(SqlLock):
 
     @property
     def _signature(self) -> str:
-        return f"memctl {self.holder}"[:_NAME_BYTES]
+        return f"memctl {self.owner}"[:_NAME_BYTES]
 
     async def who_holds(self) -> str:
         row = await self.ask(
@@ -187,7 +187,7 @@ class MysqlLock(SqlLock):
                 "SELECT INFO FROM information_schema.PROCESSLIST WHERE ID = :id", id=number
             )
             found = _HOLDER.search(str(row[0])) if row else None
-            if found and found[1] == self.holder:
+            if found and found[1] == self.owner:
                 await self._run(f"KILL CONNECTION {number}")
                 return ""
             if found:
@@ -196,7 +196,7 @@ class MysqlLock(SqlLock):
         return f"connection {number} of the server"
 
     async def wait(self) -> None:
-        await self._run(f"SELECT SLEEP({self.period}) /* memctl: {self.holder} */")
+        await self._run(f"SELECT SLEEP({self.period}) /* memctl: {self.owner} */")
 
     async def free(self) -> None:
         """Ends the connection, which may be asleep, and waits until the lock is free."""
@@ -204,8 +204,8 @@ class MysqlLock(SqlLock):
         await self._drop()
         self._connection = await self._store.connect_alone()
         name = await self._name()
-        [holder] = await self.ask("SELECT IS_USED_LOCK(:name)", name=name)
-        if number is not None and holder == number:
+        [owner] = await self.ask("SELECT IS_USED_LOCK(:name)", name=name)
+        if number is not None and owner == number:
             await self._run(f"KILL CONNECTION {number}")
             await self.ask("SELECT GET_LOCK(:name, :seconds)", name=name, seconds=_ANSWER_SECONDS)
             await self.ask("SELECT RELEASE_LOCK(:name)", name=name)

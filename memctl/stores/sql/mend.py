@@ -6,21 +6,21 @@ changes it, and nothing else, whatever its size.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import aclosing, asynccontextmanager
 from typing import Any
 
 from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from memctl.errors import UsageError
+from memctl.model import Finding
 from memctl.selection import Selection
-from memctl.store import Note, Record
+from memctl.store import Maintenance, Note, Record
 from memctl.stores.sql.database import SqlDatabase
-from memctl.stores.sql.faults import duplicate_sessions, lacks_index
-from memctl.streams import closing
+from memctl.stores.sql.faults import duplicate_sessions, faults, lacks_index
 
-MENDS = frozenset({"orphan-mark", "duplicate-index", "user-row-missing", "no-session-index"})
+REPAIRS = frozenset({"orphan-mark", "duplicate-index", "user-row-missing", "no-session-index"})
 INDEX = "ix_message_session_id"
 """The name that SQLAlchemy gives an index on that column."""
 
@@ -32,16 +32,21 @@ _GATHERED = {
 }
 
 
-class Mender:
-    """Mends one database."""
+class SqlMaintenance(Maintenance):
+    """Findings and repairs of AgentScope's tables."""
 
     def __init__(self, store: SqlDatabase) -> None:
+        super().__init__(store)
         self._store = store
         self._gathered = _GATHERED[store.kind]
         self._index = f"{store.quote}index{store.quote}"
 
-    async def mend(self, code: str, where: Selection, note: Note) -> int:
-        """See ``Store.mend``."""
+    async def check(self, where: Selection) -> AsyncGenerator[Finding]:
+        async with aclosing(faults(self._store, where)) as found:
+            async for finding in found:
+                yield finding
+
+    async def repair(self, code: str, where: Selection, note: Note) -> int:
         match code:
             case "orphan-mark":
                 return 0 if where.named else await self._orphan_marks(note)
@@ -51,18 +56,17 @@ class Mender:
                 return await self._missing_users(where, note)
             case "no-session-index":
                 return 0 if where.named else await self._missing_index(note)
-        raise UsageError(f"{code} cannot be mended in a database", f"known: {sorted(MENDS)}")
+        raise UsageError(f"{code} cannot be mended in a database", f"known: {sorted(REPAIRS)}")
 
-    async def unmend(self, records: AsyncIterator[Record]) -> int:
-        """See ``Store.unmend``."""
+    async def revert(self, records: AsyncGenerator[Record]) -> int:
         undone = 0
-        async with closing(records), self._store.connected() as connection:
+        async with aclosing(records), self._store.connected() as connection:
             async for record in records:
                 if record["code"] == "no-session-index":
                     undone += await self._drop_index()
                     continue
                 async with self._store.transaction(connection):
-                    undone += await self._unmend(connection, record)
+                    undone += await self._revert(connection, record)
         return undone
 
     # Marks
@@ -182,7 +186,7 @@ class Mender:
 
     # Taking back
 
-    async def _unmend(self, connection: AsyncConnection, record: Record) -> int:
+    async def _revert(self, connection: AsyncConnection, record: Record) -> int:
         match record["code"]:
             case "orphan-mark":
                 empty = "SELECT msg_id AS id, mark FROM message_mark WHERE 1 = 0"
@@ -214,7 +218,7 @@ class Mender:
     # What they share
 
     @asynccontextmanager
-    async def _transaction(self) -> AsyncIterator[AsyncConnection]:
+    async def _transaction(self) -> AsyncGenerator[AsyncConnection]:
         async with (
             self._store.connected() as connection,
             self._store.transaction(connection),
@@ -222,7 +226,7 @@ class Mender:
             yield connection
 
     @asynccontextmanager
-    async def _alone(self) -> AsyncIterator[AsyncConnection]:
+    async def _alone(self) -> AsyncGenerator[AsyncConnection]:
         with self._store.errors():
             connection = await self._store.connect_alone()
             try:
@@ -258,7 +262,7 @@ class Mender:
 
     async def _note(self, connection: AsyncConnection, note: Note, code: str, columns: str) -> None:
         sql = f"SELECT {columns} FROM {self._gathered}"
-        async with closing(self._store.rows(connection, sql, {}, _ROWS)) as partitions:
+        async with aclosing(self._store.rows(connection, sql, {}, _ROWS)) as partitions:
             async for rows in partitions:
                 if rows:
                     await note({"code": code, "rows": [list(row) for row in rows]})

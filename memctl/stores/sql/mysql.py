@@ -6,8 +6,9 @@ import asyncio
 import codecs
 import os
 import ssl
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from typing import Any
 from urllib.parse import parse_qsl, unquote, urlsplit
 
@@ -17,7 +18,6 @@ from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_en
 from sqlalchemy.pool import NullPool
 
 from memctl.errors import BadData, Lost, MemctlError, NotFound, Unavailable, UsageError
-from memctl.store import Capability
 from memctl.stores.sql.database import FETCH_ROWS, Contended, Refused, first_line
 from memctl.stores.sql.huge import CHUNK_BYTES
 from memctl.stores.sql.lock import MysqlLock
@@ -55,7 +55,7 @@ class MysqlStore(SqlServerStore):
     """A MySQL or MariaDB database."""
 
     kind = "mysql"
-    capabilities = SqlServerStore.capabilities | Capability.PARALLEL
+    features = replace(SqlServerStore.features, parallel=True)
     quote = "`"
     locks_what_it_reads = True
     # To tell the size of a message InnoDB reads it, and these functions need little beside it.
@@ -157,7 +157,7 @@ class MysqlStore(SqlServerStore):
     async def aside(
         self,
         connection: AsyncConnection,  # noqa: ARG002 - busy with its result
-    ) -> AsyncIterator[AsyncConnection]:
+    ) -> AsyncGenerator[AsyncConnection]:
         async with self._engine.connect() as other:
             await self.begin_read(other)
             yield other
@@ -168,7 +168,7 @@ class MysqlStore(SqlServerStore):
         sql: str,
         values: Mapping[str, Any],
         size: int = FETCH_ROWS,
-    ) -> AsyncIterator[Sequence[Any]]:
+    ) -> AsyncGenerator[Sequence[Any]]:
         statement, bound = self.plain(sql, values)
         driver = (await connection.get_raw_connection()).driver_connection
         assert isinstance(driver, aiomysql.Connection)

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import struct
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Mapping, Sequence
+from contextlib import aclosing
+from dataclasses import replace
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -15,14 +17,13 @@ from sqlalchemy.pool import NullPool
 
 from memctl.errors import BadData, Lost, MemctlError, NotFound, Unavailable, UsageError
 from memctl.location import Location
-from memctl.store import Capability
+from memctl.store import OpenMode
 from memctl.stores.sql.ahead import ahead
 from memctl.stores.sql.database import FETCH_ROWS, Contended, first_line
 from memctl.stores.sql.dialect import SMALL_BYTES, Condition
 from memctl.stores.sql.huge import CHUNK_BYTES, HUGE_BYTES
 from memctl.stores.sql.lock import PostgresqlLock
 from memctl.stores.sql.server import SqlServerStore
-from memctl.streams import closing
 
 CONNECT_TIMEOUT = 15
 """Seconds until an attempt to connect is given up."""
@@ -59,7 +60,7 @@ class PostgresqlStore(SqlServerStore):
     """A PostgreSQL database, addressed as libpq would (service, passfile and environment too)."""
 
     kind = "postgresql"
-    capabilities = SqlServerStore.capabilities | Capability.PARALLEL
+    features = replace(SqlServerStore.features, parallel=True)
     mark_list = "CAST(json_agg(k.mark) AS TEXT)"
     # It would sort all messages with their texts, and leave out most of them afterwards.
     beforehand = "OFFSET 0"
@@ -70,8 +71,8 @@ class PostgresqlStore(SqlServerStore):
     )
     lock_class = PostgresqlLock
 
-    def __init__(self, location: Location, *, create: bool = False) -> None:
-        super().__init__(location, create=create)
+    def __init__(self, location: Location, mode: OpenMode = OpenMode.READ) -> None:
+        super().__init__(location, mode)
         self._careful = False
         self._turn = asyncio.Lock()
         """The driver does one thing at a time, and rows are fetched ahead."""
@@ -160,7 +161,7 @@ class PostgresqlStore(SqlServerStore):
         sql: str,
         values: Mapping[str, Any],
         size: int = FETCH_ROWS,
-    ) -> AsyncIterator[Sequence[Any]]:
+    ) -> AsyncGenerator[Sequence[Any]]:
         statement, bound = self.plain(sql, values)
         async with self._turn:
             cursor = await (await _driver(connection)).cursor(statement, *bound)
@@ -170,7 +171,7 @@ class PostgresqlStore(SqlServerStore):
                 found: Sequence[Any] = await cursor.fetch(size)
                 return found
 
-        async with closing(ahead(fetch)) as partitions:
+        async with aclosing(ahead(fetch)) as partitions:
             async for rows in partitions:
                 yield rows
 
@@ -306,7 +307,7 @@ async def _driver(connection: AsyncConnection) -> Any:
     return (await connection.get_raw_connection()).driver_connection
 
 
-async def _copied(rows: list[Any]) -> AsyncIterator[bytes]:
+async def _copied(rows: list[Any]) -> AsyncGenerator[bytes]:
     """Rows of ``message`` in the binary format of COPY, in pieces that the driver need not join."""
     yield b"PGCOPY\n\xff\r\n\0" + struct.pack("!ii", 0, 0)
     for row_id, message, session, index in rows:

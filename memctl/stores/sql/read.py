@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import aclosing
 from dataclasses import replace
 from enum import Enum, auto
 from functools import lru_cache
@@ -16,12 +17,10 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from memctl import codec
 from memctl.errors import BadData
-from memctl.model import Entry, Memory, MemoryKey, Page
+from memctl.model import PAGE_BYTES, PAGE_ENTRIES, Memory, MemoryKey, Page, StoredMessage
 from memctl.selection import Selection
-from memctl.store import PAGE_BYTES, PAGE_ENTRIES
 from memctl.stores.sql.database import SqlDatabase
 from memctl.stores.sql.dialect import MAX_PUSHED_VALUES, NEVER, Condition
-from memctl.streams import closing
 
 _SESSION_AND_USER = itemgetter(0, 1)
 _PAYLOAD = itemgetter(4)
@@ -57,7 +56,7 @@ class SqlReader:
         self._reading = reading
         self._outline = reading is Reading.OUTLINE
 
-    async def pages(self) -> AsyncIterator[Page]:
+    async def pages(self) -> AsyncGenerator[Page]:
         """Pages of the memories, those without messages at the end."""
         store, where = self._store, self._where
         seen: set[MemoryKey] = set()
@@ -65,26 +64,26 @@ class SqlReader:
             store.snapshot(opened=store.seeks_huge and not self._outline) as connection,
             store.aside(connection) as aside,
         ):
-            async with closing(self._with_messages(connection, aside)) as pages:
+            async with aclosing(self._with_messages(connection, aside)) as pages:
                 async for page in pages:
                     if page.last:
                         seen.add(page.memory.key)
                     yield page
             if where.whole:
-                async with closing(store.sessions(connection)) as keys:
+                async with aclosing(store.sessions(connection)) as keys:
                     async for key in keys:
                         if key not in seen and where.has_key(key):
                             yield Page(Memory(key), [])
 
     async def _with_messages(
         self, connection: AsyncConnection, aside: AsyncConnection
-    ) -> AsyncIterator[Page]:
+    ) -> AsyncGenerator[Page]:
         """Pages of the memories that have messages.
 
         The newest message always waits: only the next row tells whether it closes its memory.
         """
         cutter: _Cutter | None = None
-        async with closing(await self._rows(connection)) as partitions:
+        async with aclosing(await self._rows(connection)) as partitions:
             async for rows in partitions:
                 # Large messages come one by one, and a page of them is not to be waited for.
                 alone = not self._outline and None in map(_PAYLOAD, rows)
@@ -105,7 +104,7 @@ class SqlReader:
         if cutter and cutter.entries:
             yield cutter.last()
 
-    async def _rows(self, connection: AsyncConnection) -> AsyncIterator[Sequence[Any]]:
+    async def _rows(self, connection: AsyncConnection) -> AsyncGenerator[Sequence[Any]]:
         store, where = self._store, self._where
         match self._reading:
             case Reading.WHOLE:
@@ -135,7 +134,7 @@ class SqlReader:
 
     async def _placed(
         self, aside: AsyncConnection, key: MemoryKey, rows: Sequence[Any]
-    ) -> tuple[list[Entry], list[str | None]]:
+    ) -> tuple[list[StoredMessage], list[str | None]]:
         """Rows of one memory as entries, with the ids of the messages before them if asked for."""
         entries = await self._entries(aside, key, rows)
         if self._reading is not Reading.PLACED or not entries:
@@ -146,7 +145,7 @@ class SqlReader:
 
     async def _entries(
         self, aside: AsyncConnection, key: MemoryKey, rows: Sequence[Any]
-    ) -> list[Entry]:
+    ) -> list[StoredMessage]:
         """Rows of one memory as entries; a large message comes alone, if it is still there."""
         row_ids, indexes, messages, marks = zip(*map(_OF_MESSAGE, rows), strict=True)
         if self._outline:
@@ -167,7 +166,7 @@ class SqlReader:
             pairs = zip(row_ids, messages, strict=True)
             names = [await self._name(aside, start, *pair) for pair in pairs]
         labels = [_labels(found) if found else () for found in marks]
-        return list(map(Entry, names, messages, labels, indexes))
+        return list(map(StoredMessage, names, messages, labels, indexes))
 
     async def _name(
         self, aside: AsyncConnection, start: str, row_id: str, message: bytes = b""
@@ -182,7 +181,7 @@ class SqlReader:
         try:
             return codec.field(message, "id") or row_id
         except ValueError as error:
-            if self._store.examined:
+            if self._store.skips_damage:
                 return row_id
             label = self._store.label
             raise BadData(f"{label}: the message {row_id!r} is not JSON: {error}") from error
@@ -199,7 +198,7 @@ class _Cutter:
 
     def __init__(self, key: MemoryKey, *, placed: bool) -> None:
         self.key = key
-        self.entries: list[Entry] = []
+        self.entries: list[StoredMessage] = []
         self._memory = Memory(key)
         self._offset = 0
         self._sizes: list[int] = []
@@ -208,7 +207,7 @@ class _Cutter:
         self._newest: tuple[str | None, str | None] = None, None
         """The id of the last message, and what it stands behind."""
 
-    def add(self, entries: list[Entry], before: Sequence[str | None]) -> None:
+    def add(self, entries: list[StoredMessage], before: Sequence[str | None]) -> None:
         """The memory goes on; ``before`` are the messages before the entries, if asked for."""
         self.entries += entries
         self._sizes += [len(entry.message) for entry in entries]
@@ -231,7 +230,7 @@ class _Cutter:
         """The page that is ready."""
         count = self._count
         after = None if self._after is None else self._after[:count]
-        page = Page(self._memory, self.entries[:count], self._offset, last=False, after=after)
+        page = Page(self._memory, self.entries[:count], self._offset, last=False, anchors=after)
         del self.entries[:count], self._sizes[:count]
         if self._after is not None:
             del self._after[:count]
@@ -240,4 +239,4 @@ class _Cutter:
 
     def last(self) -> Page:
         """The end of the memory."""
-        return Page(self._memory, self.entries, self._offset, last=True, after=self._after)
+        return Page(self._memory, self.entries, self._offset, last=True, anchors=self._after)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncGenerator, Mapping
 from typing import Any, NamedTuple
 
 from sqlalchemy.ext.asyncio import AsyncConnection
@@ -92,7 +92,7 @@ async def lock_session(
 
 async def row_pages(
     store: SqlDatabase, connection: AsyncConnection, condition: str, values: Mapping[str, Any]
-) -> AsyncIterator[list[str]]:
+) -> AsyncGenerator[list[str]]:
     """The ids of the rows ``m`` for which the condition holds, some at a time; none is locked."""
     more = ""
     known = dict(values)

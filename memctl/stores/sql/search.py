@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
 
 from memctl import codec
-from memctl.model import Entry, MemoryKey
+from memctl.model import MemoryKey, StoredMessage
 from memctl.selection import Selection
 from memctl.store import Matches
 from memctl.stores.sql.database import SqlDatabase
-from memctl.streams import closing
 
 Found = tuple[str, bytes]
 """A row id and a text."""
@@ -17,7 +17,7 @@ Found = tuple[str, bytes]
 
 async def search(
     store: SqlDatabase, where: Selection, matches: Matches
-) -> AsyncIterator[tuple[MemoryKey, Entry]]:
+) -> AsyncGenerator[tuple[MemoryKey, StoredMessage]]:
     """See ``Store.search``; the entries have the ids of the rows.
 
     Whose a message is takes a look at its session, so that is asked of those alone that match.
@@ -27,7 +27,7 @@ async def search(
         store.aside(connection) as aside,
     ):
         condition = store.of_sessions(where)
-        async with closing(store.unsorted(connection, condition)) as partitions:
+        async with aclosing(store.unsorted(connection, condition)) as partitions:
             async for rows in partitions:
                 small = [row for row in rows if row[1] is not None]
                 texts = _utf8([message for _, message, _ in small])
@@ -48,9 +48,9 @@ def _utf8(texts: list[str | bytes]) -> list[bytes]:
     return found if all(map(bytes.isascii, found)) else list(map(codec.utf8, found))
 
 
-async def _owned(store: SqlDatabase, found: list[Found]) -> list[tuple[MemoryKey, Entry]]:
+async def _owned(store: SqlDatabase, found: list[Found]) -> list[tuple[MemoryKey, StoredMessage]]:
     texts = dict(found)
     sql = f"SELECT m.session_id, {store.user}, m.id FROM {store.source()} WHERE m.id IN :rows"
     async with store.snapshot(opened=False) as connection:
         rows = await store.for_rows(connection, sql, list(texts))
-    return [(MemoryKey(user, session), Entry(id, texts[id])) for session, user, id in rows]
+    return [(MemoryKey(user, session), StoredMessage(id, texts[id])) for session, user, id in rows]

@@ -16,9 +16,9 @@ class SqlServerStore(SqlStore):
     no_wait = "NOWAIT"
     _lock: SqlLock | None = None
 
-    async def lock(self, holder: str) -> None:
+    async def lock(self, owner: str) -> None:
         self._lock = self.lock_class(self)
-        await self._lock.take(holder)
+        await self._lock.take(owner)
 
     async def close(self) -> None:
         try:

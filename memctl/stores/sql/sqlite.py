@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 import sqlite3
 import threading
-from collections.abc import AsyncIterator, Mapping, Sequence
-from contextlib import asynccontextmanager, suppress
+from collections.abc import AsyncGenerator, Mapping, Sequence
+from contextlib import aclosing, asynccontextmanager, suppress
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -19,10 +19,10 @@ from sqlalchemy.pool import NullPool
 
 from memctl.errors import BadData, Lost, MemctlError, NotFound, Unavailable, UsageError
 from memctl.location import Location, same_file
-from memctl.model import MemoryKey, Page
+from memctl.model import PAGE_ENTRIES, MemoryKey, Page
 from memctl.selection import Selection
-from memctl.store import PAGE_ENTRIES
-from memctl.stores._locks import FileLock
+from memctl.store import OpenMode
+from memctl.stores.locks import FileLock
 from memctl.stores.sql.ahead import ahead
 from memctl.stores.sql.aside import LARGE_BYTES, Aside
 from memctl.stores.sql.database import FETCH_ROWS, first_line
@@ -32,7 +32,6 @@ from memctl.stores.sql.recovery import HINT, recover, remove_journal
 from memctl.stores.sql.sqlite_driver import add_functions, driver_of
 from memctl.stores.sql.sqlite_order import picked_rows, sorted_rows
 from memctl.stores.sql.store import SqlStore
-from memctl.streams import closing
 
 LOCK_TIMEOUT = 30
 """Seconds to wait for another process that writes to the file."""
@@ -61,8 +60,8 @@ class SqliteStore(SqlStore):
     _named: list[str] | None = None
     """The row ids that are in the temporary table ``named``."""
 
-    def __init__(self, location: Location, *, create: bool = False) -> None:
-        super().__init__(location, create=create)
+    def __init__(self, location: Location, mode: OpenMode = OpenMode.READ) -> None:
+        super().__init__(location, mode)
         self._threads: list[threading.Thread] = []
         self._lock = FileLock(location.path, self.label)
         self._copy = Aside()
@@ -73,23 +72,23 @@ class SqliteStore(SqlStore):
             raise UsageError("sqlite:// names no file", "write sqlite:///PATH")
         if path.is_dir():
             raise UsageError(f"{self.label} is a folder", "name the database file in it")
-        if not self.create and not path.exists():
+        if not self.mode.creates and not path.exists():
             raise NotFound(f"{self.label} does not exist", "check the path of the database")
-        if self.create and not path.parent.is_dir():
+        if self.mode.creates and not path.parent.is_dir():
             raise NotFound(f"the folder of {self.label} does not exist", "create it first")
-        mode = "rwc" if self.create else "rw" if self.change else "ro"
+        mode = "rwc" if self.mode.creates else "rw" if self.mode.writes else "ro"
         uri = f"file:{quote(str(path.absolute()))}?mode={mode}"
 
         def connect_driver() -> sqlite3.Connection:
             # Transactions are begun by hand: the driver would begin none for reading.  Blobs are
             # opened from another thread than aiosqlite's, while that one waits.
             self._threads.append(threading.current_thread())
-            if not self.create:
+            if not self.mode.creates:
                 recover(path, LOCK_TIMEOUT)
             self._driver = sqlite3.connect(
                 uri, uri=True, isolation_level=None, timeout=LOCK_TIMEOUT, check_same_thread=False
             )
-            if self.create or self.change:
+            if self.mode.writes:
                 remove_journal(self._driver, path)
             add_functions(self._driver)
             return self._driver
@@ -99,8 +98,8 @@ class SqliteStore(SqlStore):
 
         return create_async_engine("sqlite+aiosqlite://", async_creator=connect, poolclass=NullPool)
 
-    async def lock(self, holder: str) -> None:
-        self.warnings += await self._lock.take_aside(holder)
+    async def lock(self, owner: str) -> None:
+        self.warnings += await self._lock.take_in_thread(owner)
 
     async def close(self) -> None:
         self._lock.release()
@@ -152,17 +151,19 @@ class SqliteStore(SqlStore):
         known = sqlite3.sqlite_version_info >= (3, 43)
         return "octet_length(m.msg)" if known else "LENGTH(CAST(m.msg AS BLOB))"
 
-    def sorted(self, connection: AsyncConnection, where: Condition) -> AsyncIterator[Sequence[Any]]:
+    def sorted(
+        self, connection: AsyncConnection, where: Condition
+    ) -> AsyncGenerator[Sequence[Any]]:
         return sorted_rows(self, connection, where)
 
     def picked(
         self, connection: AsyncConnection, memories: Condition, messages: Condition
-    ) -> AsyncIterator[Sequence[Any]]:
+    ) -> AsyncGenerator[Sequence[Any]]:
         return picked_rows(self, connection, memories, messages)
 
     async def unsorted(
         self, connection: AsyncConnection, where: Condition
-    ) -> AsyncIterator[Sequence[Any]]:
+    ) -> AsyncGenerator[Sequence[Any]]:
         # Some at a time, as ``picked``.
         await (await driver_of(connection)).commit()
         statement = self.loose(f"{where.sql} AND m.rowid > :low", "m.rowid")
@@ -172,16 +173,16 @@ class SqliteStore(SqlStore):
             values: dict[str, Any] = {**where.values, "low": low}
             low = None
             source = self.rows(connection, statement, values, PAGE_ENTRIES)
-            async with closing(source) as partitions:
+            async with aclosing(source) as partitions:
                 async for rows in partitions:
                     low = rows[-1][-1]
                     yield rows
 
-    async def read(self, where: Selection) -> AsyncIterator[Page]:
+    async def read(self, where: Selection) -> AsyncGenerator[Page]:
         done: set[MemoryKey] = set()
         copy = await self._copy_first(where)
         if copy is None:
-            async with closing(super().read(where)) as pages:
+            async with aclosing(super().read(where)) as pages:
                 async for page in pages:
                     key, last = page.memory.key, page.last
                     yield page
@@ -195,8 +196,8 @@ class SqliteStore(SqlStore):
         if copy is not None:
             rest = where.without(frozenset(done))
             async with SqliteStore(replace(self.location, path=copy)) as store:
-                store.label, store.examined = self.label, self.examined
-                async with closing(SqlStore.read(store, rest)) as pages:
+                store.label, store.skips_damage = self.label, self.skips_damage
+                async with aclosing(SqlStore.read(store, rest)) as pages:
                     async for page in pages:
                         yield page
             self._copy.remove()
@@ -204,7 +205,7 @@ class SqliteStore(SqlStore):
     async def _copy_first(self, where: Selection) -> Path | None:
         """A copy of a large file of which all is to be read; None where it is read itself."""
         part = where.users or where.sessions or where.keys is not None
-        if part or self.create or self.location.path.stat().st_size < LARGE_BYTES:
+        if part or self.mode.creates or self.location.path.stat().st_size < LARGE_BYTES:
             return None
         async with self.snapshot(opened=False):
             return await self._copy.copy() if self._copy.watched else None
@@ -215,12 +216,12 @@ class SqliteStore(SqlStore):
         sql: str,
         values: Mapping[str, Any],
         size: int = FETCH_ROWS,
-    ) -> AsyncIterator[Sequence[Any]]:
+    ) -> AsyncGenerator[Sequence[Any]]:
         statement, bound = self.plain(sql, values)
         cursor = await (await driver_of(connection)).execute(statement, bound)
         try:
             fetch = partial(_fetch, cursor, size)
-            async with closing(ahead(fetch)) as partitions:
+            async with aclosing(ahead(fetch)) as partitions:
                 async for rows in partitions:
                     yield rows
         finally:
@@ -230,7 +231,7 @@ class SqliteStore(SqlStore):
         return getattr(error, "sqlite_errorcode", None) in _REPEATS
 
     @asynccontextmanager
-    async def connected(self) -> AsyncIterator[AsyncConnection]:
+    async def connected(self) -> AsyncGenerator[AsyncConnection]:
         # One journal for all transactions: each would make it and remove it.
         async with super().connected() as connection:
             driver = await driver_of(connection)
@@ -248,7 +249,7 @@ class SqliteStore(SqlStore):
 
     async def begin_read(self, connection: AsyncConnection) -> None:
         await connection.exec_driver_sql("BEGIN")
-        if not self.create:
+        if not self.mode.creates:
             size = self.location.path.stat().st_size
             await self._copy.begin(await driver_of(connection), size)
 

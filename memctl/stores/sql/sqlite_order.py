@@ -5,7 +5,8 @@ In SQLite's sorter the messages would go to the disk and back.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import aclosing
 from typing import Any
 
 from sqlalchemy.ext.asyncio import AsyncConnection
@@ -14,12 +15,11 @@ from memctl.stores.sql.ahead import ahead
 from memctl.stores.sql.database import FETCH_ROWS, SqlDatabase
 from memctl.stores.sql.dialect import ALWAYS, Condition
 from memctl.stores.sql.sqlite_driver import driver_of
-from memctl.streams import closing
 
 
 async def sorted_rows(
     store: SqlDatabase, connection: AsyncConnection, where: Condition
-) -> AsyncIterator[Sequence[Any]]:
+) -> AsyncGenerator[Sequence[Any]]:
     """See ``SqlDatabase.sorted``."""
     await _sort(store, connection, where)
     # SQLite reads the marks of each message faster than it joins them all.
@@ -28,14 +28,14 @@ async def sorted_rows(
         f"SELECT o.session_id, o.owner, o.id, o.position, {store.small_payload()}, ({marks}) "
         "FROM temp.sorted o CROSS JOIN message m ON m.rowid = o.row_ ORDER BY o.rowid"
     )
-    async with closing(store.rows(connection, sql, {})) as partitions:
+    async with aclosing(store.rows(connection, sql, {})) as partitions:
         async for rows in partitions:
             yield rows
 
 
 async def picked_rows(
     store: SqlDatabase, connection: AsyncConnection, memories: Condition, messages: Condition
-) -> AsyncIterator[Sequence[Any]]:
+) -> AsyncGenerator[Sequence[Any]]:
     """See ``SqlDatabase.picked``.
 
     Which messages there are, and their marks, is of one moment.  The texts, which never change, are
@@ -78,7 +78,7 @@ async def picked_rows(
         low = rows[-1][-1] if rows else low
         return rows
 
-    async with closing(ahead(fetch)) as partitions:
+    async with aclosing(ahead(fetch)) as partitions:
         async for rows in partitions:
             yield rows
 

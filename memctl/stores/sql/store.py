@@ -2,29 +2,35 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
 
-from memctl.model import Edit, Entry, Fault, Memory, MemoryInfo, MemoryKey, Page, Tally, WriteMode
+from memctl.model import (
+    Edit,
+    Memory,
+    MemoryInfo,
+    MemoryKey,
+    Page,
+    StoredMessage,
+    WriteMode,
+    WriteResult,
+)
 from memctl.selection import Selection
-from memctl.store import Matches, Note, Record
-from memctl.stores._catalogue import catalogue
+from memctl.store import Features, Matches
+from memctl.stores.catalog import catalog
 from memctl.stores.sql.count import count
 from memctl.stores.sql.database import SqlDatabase
 from memctl.stores.sql.edit import SqlEditor
-from memctl.stores.sql.faults import faults
-from memctl.stores.sql.mend import MENDS, Mender
+from memctl.stores.sql.mend import REPAIRS, SqlMaintenance
 from memctl.stores.sql.read import Reading, SqlReader
 from memctl.stores.sql.search import search
 from memctl.stores.sql.write import SqlWriter
-from memctl.streams import closing
 
 
 class SqlStore(SqlDatabase):
     """Reading, counting and writing the memories of a database."""
 
-    brief = True
-    picks = True
-    mends = MENDS
+    features = Features(empty=True, cheap_outline=True, cheap_positions=True, repairs=REPAIRS)
 
     async def is_empty(self) -> bool:
         async with self.snapshot(opened=False) as connection:
@@ -34,66 +40,58 @@ class SqlStore(SqlDatabase):
                     return False
         return True
 
-    async def read(self, where: Selection) -> AsyncIterator[Page]:
-        async with closing(where.apply(SqlReader(self, where).pages())) as pages:
+    async def read(self, where: Selection) -> AsyncGenerator[Page]:
+        async with aclosing(where.apply(SqlReader(self, where).pages())) as pages:
             async for page in pages:
                 yield page
 
-    async def pick(self, where: Selection) -> AsyncIterator[Page]:
-        async with closing(where.apply(SqlReader(self, where, Reading.PLACED).pages())) as pages:
+    async def read_with_anchors(self, where: Selection) -> AsyncGenerator[Page]:
+        async with aclosing(where.apply(SqlReader(self, where, Reading.PLACED).pages())) as pages:
             async for page in pages:
                 yield page
 
-    async def search(
+    async def find_messages(
         self, where: Selection, matches: Matches
-    ) -> AsyncIterator[tuple[MemoryKey, Entry]]:
-        async with closing(search(self, where, matches)) as found:
+    ) -> AsyncGenerator[tuple[MemoryKey, StoredMessage]]:
+        async with aclosing(search(self, where, matches)) as found:
             async for one in found:
                 yield one
 
-    async def outlines(self, where: Selection) -> AsyncIterator[Page]:
-        async with closing(SqlReader(self, where, Reading.OUTLINE).pages()) as pages:
+    async def outline(self, where: Selection) -> AsyncGenerator[Page]:
+        async with aclosing(SqlReader(self, where, Reading.OUTLINE).pages()) as pages:
             async for page in pages:
                 yield page
 
-    async def faults(self, where: Selection) -> AsyncIterator[Fault]:
-        async with closing(faults(self, where)) as found:
-            async for fault in found:
-                yield fault
+    def maintenance(self) -> SqlMaintenance:
+        return SqlMaintenance(self)
 
-    async def mend(self, code: str, where: Selection, note: Note) -> int:
-        return await Mender(self).mend(code, where, note)
-
-    async def unmend(self, records: AsyncIterator[Record]) -> int:
-        return await Mender(self).unmend(records)
-
-    async def headers(self, where: Selection) -> AsyncIterator[Memory]:
+    async def headers(self, where: Selection) -> AsyncGenerator[Memory]:
         if not where.whole:
-            async with closing(super().headers(where)) as memories:
+            async with aclosing(super().headers(where)) as memories:
                 async for memory in memories:
                     yield memory
             return
         async with self.snapshot(opened=False) as connection:
             keys = dict.fromkeys(await self.count_positions(connection, {}))
-            async with closing(self.sessions(connection)) as sessions:
+            async with aclosing(self.sessions(connection)) as sessions:
                 keys |= dict.fromkeys([key async for key in sessions])
         for key in filter(where.has_key, keys):
             yield Memory(key)
 
-    async def memories(self, where: Selection) -> AsyncIterator[MemoryInfo]:
-        counted = count(self, where) if where.whole else catalogue(self.read(where))
-        async with closing(counted) as infos:
+    async def list_memories(self, where: Selection) -> AsyncGenerator[MemoryInfo]:
+        counted = count(self, where) if where.whole else catalog(self.read(where))
+        async with aclosing(counted) as infos:
             async for info in infos:
                 yield info
 
     async def write(
-        self, pages: AsyncIterator[Page], mode: WriteMode = WriteMode.ADD
-    ) -> AsyncIterator[Tally]:
-        async with closing(SqlWriter(self, mode).write(pages)) as tallies:
+        self, pages: AsyncGenerator[Page], mode: WriteMode = WriteMode.ADD
+    ) -> AsyncGenerator[WriteResult]:
+        async with aclosing(SqlWriter(self, mode).write(pages)) as tallies:
             async for tally in tallies:
                 yield tally
 
-    async def edit(self, edits: AsyncIterator[Edit]) -> AsyncIterator[Tally]:
-        async with closing(SqlEditor(self).edit(edits)) as tallies:
+    async def edit(self, edits: AsyncGenerator[Edit]) -> AsyncGenerator[WriteResult]:
+        async with aclosing(SqlEditor(self).edit(edits)) as tallies:
             async for tally in tallies:
                 yield tally

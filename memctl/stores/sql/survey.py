@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Set
+from contextlib import aclosing
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -12,7 +13,6 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from memctl.model import MemoryKey
 from memctl.stores.sql.database import SqlDatabase
 from memctl.stores.sql.places import Places
-from memctl.streams import closing
 
 
 class Name(NamedTuple):
@@ -49,7 +49,7 @@ async def survey(
         f"FROM {store.source()} WHERE m.session_id IN :sessions"
     )
     rows = store.rows(connection, sql, {"sessions": sorted(by_session)})
-    async with closing(rows) as partitions:
+    async with aclosing(rows) as partitions:
         async for some in partitions:
             for session, user, index, row_id, id in some:
                 for key in by_session.get(session, ()):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import AsyncIterator, Iterable, Sequence
+from collections.abc import AsyncGenerator, Iterable, Sequence
 from contextlib import AsyncExitStack
 from itertools import islice, repeat
 from operator import lt
@@ -12,9 +12,8 @@ from typing import cast
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from memctl.errors import Failure
-from memctl.model import Entry, MemoryKey, Page, Tally, WriteMode
-from memctl.store import PAGE_BYTES
-from memctl.stores._batches import Large, Small, gather
+from memctl.model import PAGE_BYTES, MemoryKey, Page, StoredMessage, WriteMode, WriteResult
+from memctl.stores.batching import Large, Small, gather
 from memctl.stores.sql.claim import claim
 from memctl.stores.sql.database import Position, Refused, SqlDatabase
 
@@ -37,7 +36,7 @@ class SqlWriter:
         self._messages: dict[MemoryKey, int] = {}
         self._tops: dict[str, int] = {}
 
-    async def write(self, pages: AsyncIterator[Page]) -> AsyncIterator[Tally]:
+    async def write(self, pages: AsyncGenerator[Page]) -> AsyncGenerator[WriteResult]:
         """See ``Store.write``."""
         async with AsyncExitStack() as stack:
             connection: AsyncConnection | None = None
@@ -63,13 +62,15 @@ class SqlWriter:
 
     # Small memories share a transaction
 
-    async def _write_small(self, connection: AsyncConnection, batch: list[Small]) -> list[Tally]:
+    async def _write_small(
+        self, connection: AsyncConnection, batch: list[Small]
+    ) -> list[WriteResult]:
         tallies = []
         good = []
         for small in batch:
             failure = self._objection(small.memory.key, small.offset) or _repeats(small.entries)
             if failure:
-                tallies.append(Tally(small.memory.key, failure=failure))
+                tallies.append(WriteResult(small.memory.key, failure=failure))
             else:
                 good.append(small)
         if not good:
@@ -78,13 +79,15 @@ class SqlWriter:
             return tallies + await self._commit_small(connection, good)
         except Refused as refused:
             if len(good) == 1:
-                return [*tallies, Tally(good[0].memory.key, failure=refused.failure)]
+                return [*tallies, WriteResult(good[0].memory.key, failure=refused.failure)]
         # One of them was refused, and the database does not say which.
         half = len(good) // 2
         tallies += await self._write_small(connection, good[:half])
         return tallies + await self._write_small(connection, good[half:])
 
-    async def _commit_small(self, connection: AsyncConnection, batch: list[Small]) -> list[Tally]:
+    async def _commit_small(
+        self, connection: AsyncConnection, batch: list[Small]
+    ) -> list[WriteResult]:
         tallies = []
         async with self._store.transaction(connection):
             keys = [small.memory.key for small in batch]
@@ -96,11 +99,11 @@ class SqlWriter:
             for small, failure in zip(batch, stale, strict=True):
                 key = small.memory.key
                 if failure:
-                    tallies.append(Tally(key, failure=failure))
+                    tallies.append(WriteResult(key, failure=failure))
                     continue
                 start = _start(small.entries, small.offset, tops[key.session])
                 tops[key.session] = max(tops[key.session], rows.add(key, small.entries, start))
-                tallies.append(Tally(key, len(small.entries), deleted.get(key, 0)))
+                tallies.append(WriteResult(key, len(small.entries), deleted.get(key, 0)))
             await rows.insert(self._store, connection)
         for tally, small in zip(tallies, batch, strict=True):
             if not tally.failure:
@@ -110,41 +113,41 @@ class SqlWriter:
 
     # A large memory has a transaction of its own
 
-    async def _write_large(self, connection: AsyncConnection, large: Large) -> Tally:
+    async def _write_large(self, connection: AsyncConnection, large: Large) -> WriteResult:
         key = large.memory.key
         failure = self._objection(key, large.offset)
         if failure:
             await _drain(large.pages)
-            return Tally(key, failure=failure)
+            return WriteResult(key, failure=failure)
         try:
             return await self._commit_large(connection, key, large)
         except Refused as refused:
             await _drain(large.pages)
-            return Tally(key, failure=refused.failure)
+            return WriteResult(key, failure=refused.failure)
 
     async def _commit_large(
         self, connection: AsyncConnection, key: MemoryKey, large: Large
-    ) -> Tally:
+    ) -> WriteResult:
         written = 0
         async with self._store.transaction(connection):
             await self._claim(connection, [key])
             failure = self._objection(key, large.offset)
             if failure:
                 await _drain(large.pages)
-                return Tally(key, failure=failure)
+                return WriteResult(key, failure=failure)
             deleted = await self._clear(connection, [key])
             last: int | None = None
             async for page in large.pages:
                 if last is None:
-                    last = _start(page.entries, large.offset, self._tops.get(key.session, -1))
+                    last = _start(page.messages, large.offset, self._tops.get(key.session, -1))
                 rows = Rows()
-                last = rows.add(key, page.entries, last)
-                written += len(page.entries)
+                last = rows.add(key, page.messages, last)
+                written += len(page.messages)
                 del page  # a huge message must be gone before the next step of its transaction
                 await rows.insert(self._store, connection)
         self._messages[key] = large.offset + written
         self._tops[key.session] = max(self._tops.get(key.session, -1), last or 0)
-        return Tally(key, written, deleted.get(key, 0))
+        return WriteResult(key, written, deleted.get(key, 0))
 
     # Steps of a transaction
 
@@ -209,7 +212,7 @@ class Rows:
         self._messages: list[tuple[str, bytes, str, int]] = []
         self._marks: list[tuple[str, str]] = []
 
-    def add(self, key: MemoryKey, entries: list[Entry], last: int) -> int:
+    def add(self, key: MemoryKey, entries: list[StoredMessage], last: int) -> int:
         """Takes messages of a memory, their index above ``last``; the last index given."""
         if not entries:
             return last
@@ -237,14 +240,14 @@ class Rows:
             await store.insert(connection, "message_mark", ["msg_id", "mark"], marks)
 
 
-def _start(entries: list[Entry], offset: int, top: int) -> int:
+def _start(entries: list[StoredMessage], offset: int, top: int) -> int:
     """The index that a memory's new messages follow.
 
     A memory that is new here keeps the positions it had in another SQL store, because they also
     order the messages of users who share a session; otherwise it follows what the session holds,
     as AgentScope's ``_get_next_index`` has it.
     """
-    kept = offset == 0 and entries and entries[0].index is not None
+    kept = offset == 0 and entries and entries[0].position is not None
     return -1 if kept else top
 
 
@@ -262,7 +265,7 @@ def _numbers(positions: Sequence[int | None], last: int) -> Sequence[int]:
     return numbers
 
 
-def _repeats(entries: list[Entry]) -> Failure | None:
+def _repeats(entries: list[StoredMessage]) -> Failure | None:
     ids = [entry.id for entry in entries]
     if len(set(ids)) == len(ids):
         return None
@@ -270,6 +273,6 @@ def _repeats(entries: list[Entry]) -> Failure | None:
     return Failure("repeated-id", f"the message id {id!r} occurs twice")
 
 
-async def _drain(pages: AsyncIterator[Page]) -> None:
+async def _drain(pages: AsyncGenerator[Page]) -> None:
     async for _ in pages:
         pass

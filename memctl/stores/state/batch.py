@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from itertools import chain, pairwise
 from typing import Any
 
-from memctl.model import Entry, MemoryInfo, MemoryKey
+from memctl.model import MemoryInfo, MemoryKey, StoredMessage
 
 
 @dataclass(slots=True)
@@ -26,9 +26,9 @@ class Batch:
     times: list[Any] = field(default_factory=list)
     sizes: list[int] = field(default_factory=list)
 
-    def entries(self) -> list[Entry]:
+    def entries(self) -> list[StoredMessage]:
         """The messages, which the batch then no longer holds."""
-        entries = list(map(Entry, self.ids, self.texts, self.marks))
+        entries = list(map(StoredMessage, self.ids, self.texts, self.marks))
         self.texts.clear()
         return entries
 

@@ -7,14 +7,14 @@ The array holds ``[message, [mark, ...]]`` pairs, or bare messages as AgentScope
 from __future__ import annotations
 
 import re
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
 from typing import Any
 
 import orjson
 
 from memctl import codec
 from memctl.json_stream import LARGE, Cursor
-from memctl.model import Entry
+from memctl.model import StoredMessage
 from memctl.stores.state.batch import Batch
 
 _SPACE = rb"[ \t\n\r]*+"
@@ -54,7 +54,7 @@ class Content:
         self._place: tuple[int, int] | None = None
         """Where in the document the marks of the last message stand that was searched for."""
 
-    async def batches(self) -> AsyncIterator[Batch]:
+    async def batches(self) -> AsyncGenerator[Batch]:
         """The messages in order.
 
         Raises:
@@ -72,7 +72,7 @@ class Content:
                 await self._search(batch)
             yield batch
 
-    async def entries(self, *, plain: bool) -> AsyncIterator[list[Entry]]:
+    async def entries(self, *, plain: bool) -> AsyncGenerator[list[StoredMessage]]:
         """The messages alone, for a second reading; ``plain`` is what the first one found.
 
         Raises:
@@ -150,7 +150,7 @@ class Content:
         cursor.at = at
         return len(buffer) - at < 2
 
-    def _repeat(self) -> list[Entry]:
+    def _repeat(self) -> list[StoredMessage]:
         """What the buffer holds, every guess being known to be right."""
         cursor = self._cursor
         buffer, at = cursor.buffer, cursor.at
@@ -163,7 +163,7 @@ class Content:
             marks = self._marks.get(found[1])
             if marks is None:
                 marks = self._learn(found[1])
-            entries.append(Entry(begin[1].decode(), text, marks))
+            entries.append(StoredMessage(begin[1].decode(), text, marks))
             at = found.end()
             if found[2] == b"]":
                 at = found.end(2)

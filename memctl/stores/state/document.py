@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 from memctl import codec
 from memctl.errors import BadData, Unavailable
 from memctl.json_stream import DEPTH, Cursor, Source
-from memctl.model import Entry, MemoryInfo
+from memctl.model import MemoryInfo, StoredMessage
 from memctl.stores.state.batch import Counts
 from memctl.stores.state.content import Content
 
@@ -93,7 +93,7 @@ class Part:
     text: str
     info: MemoryInfo
     plain: bool = False
-    entries: list[Entry] | None = None
+    entries: list[StoredMessage] | None = None
 
 
 @dataclass(slots=True)
@@ -162,7 +162,7 @@ class _Object:
     text: str = ""
     counts: Counts = field(default_factory=Counts)
     plain: bool = False
-    entries: list[Entry] | None = None
+    entries: list[StoredMessage] | None = None
     fault: BadData | None = None
     """Why ``content`` is not a list of messages."""
 

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
 from contextlib import AsyncExitStack, asynccontextmanager
 from typing import TYPE_CHECKING
 
 from memctl.errors import BadData, Failure
-from memctl.model import Edit, Memory, Tally, WriteMode
-from memctl.store import PAGE_BYTES
+from memctl.model import PAGE_BYTES, Edit, Memory, WriteMode, WriteResult
 from memctl.stores.state.document import Changed, Document, Index, Part, find
 from memctl.stores.state.revise import Feed, Revision
 from memctl.stores.state.rewrite import Draft, Plan, Rewrite, plan, revision
@@ -29,7 +28,7 @@ class StateEditor:
     def __init__(self, store: StateStore) -> None:
         self._store = store
 
-    async def edit(self, edits: AsyncIterator[Edit]) -> AsyncIterator[Tally]:
+    async def edit(self, edits: AsyncGenerator[Edit]) -> AsyncGenerator[WriteResult]:
         """See ``Store.edit``."""
         group = _Group(self._store.together)
         async for edit in edits:
@@ -45,19 +44,19 @@ class StateEditor:
         for tally in await self._change(group.take()):
             yield tally
 
-    async def _change(self, feeds: list[Feed]) -> list[Tally]:
+    async def _change(self, feeds: list[Feed]) -> list[WriteResult]:
         """Changes memories of different documents, and makes them durable together."""
-        rewrites: list[Rewrite | Tally] = []
+        rewrites: list[Rewrite | WriteResult] = []
         async with AsyncExitStack() as stack:
             for feed in feeds:
                 rewrite = await stack.enter_async_context(self._begun(feed))
-                if isinstance(rewrite, Tally):
+                if isinstance(rewrite, WriteResult):
                     await feed.drain()
                 rewrites.append(rewrite)
             return await publish(self._store, rewrites, keep=True)
 
     @asynccontextmanager
-    async def _begun(self, feed: Feed) -> AsyncIterator[Rewrite | Tally]:
+    async def _begun(self, feed: Feed) -> AsyncGenerator[Rewrite | WriteResult]:
         """The memory on its way into its document, or why nothing is to be done.
 
         On leaving, a draft that was not published is removed.
@@ -65,7 +64,7 @@ class StateEditor:
         memory = feed.first.memory
         name = self._store.name_of(memory.key)
         if isinstance(name, Failure):
-            yield Tally(memory.key, failure=name)
+            yield WriteResult(memory.key, failure=name)
             return
         document = await self._store.document(name)
         present = document if document is not None and document.exists else None
@@ -73,11 +72,11 @@ class StateEditor:
         try:
             found = await self._plan(present, feed)
             if isinstance(found, Failure):
-                yield Tally(memory.key, failure=found)
+                yield WriteResult(memory.key, failure=found)
                 return
             planned, part = found
             if not planned.splices:
-                yield Tally(memory.key)
+                yield WriteResult(memory.key)
                 return
             draft = await self._store.draft(name, document)
             content = part.content if part else None
@@ -152,7 +151,7 @@ class _Group:
         full = len(self._feeds) >= self._most or self._size >= PAGE_BYTES
         return edit.last and not full and edit.memory.key[:2] not in self._sessions
 
-    def add(self, edit: Edit, rest: AsyncIterator[Edit]) -> None:
+    def add(self, edit: Edit, rest: AsyncGenerator[Edit]) -> None:
         self._feeds.append(Feed(edit, rest))
         self._sessions.add(edit.memory.key[:2])
         self._size += sum([len(change.message) for change in edit.changes])

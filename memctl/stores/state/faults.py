@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from memctl.errors import BadData
-from memctl.model import Fault, MemoryKey
+from memctl.model import Finding, MemoryKey
 
 
-def damaged(owner: tuple[str, str], error: BadData) -> Fault:
+def damaged(owner: tuple[str, str], error: BadData) -> Finding:
     """A session state that is cut off, no JSON, or misshapen; the error names it."""
-    return Fault("damaged-state", MemoryKey(*owner), detail=error.message)
+    return Finding("damaged-state", MemoryKey(*owner), detail=error.message)

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Iterable
+from dataclasses import replace
 from pathlib import Path
 
 from memctl.errors import BadData, Failure, NotFound
 from memctl.location import Location, same_file, visible
 from memctl.model import MemoryKey
 from memctl.selection import Selection
-from memctl.stores._files import system_errors
-from memctl.stores._locks import FileLock
+from memctl.store import OpenMode
+from memctl.stores.files import system_errors
+from memctl.stores.locks import FileLock
 from memctl.stores.state.document import Document, Index
 from memctl.stores.state.files import FileDocument, FileDraft, publish_files
 from memctl.stores.state.names import SUFFIX, split_stem
@@ -31,31 +33,31 @@ class StateFileStore(StateStore):
     """
 
     kind = "state"
-    single = True
-    ambiguous = True
+    features = replace(StateStore.features, single_session=True, ambiguous_names=True)
     default_path = ""
 
-    def __init__(self, location: Location, *, create: bool = False) -> None:
-        super().__init__(location, create=create)
+    def __init__(self, location: Location, mode: OpenMode = OpenMode.READ) -> None:
+        super().__init__(location, mode)
         self._file = location.path
         self._owner: tuple[str, str] | None = None
         self._lock = FileLock(location.path, self.label)
 
-    async def open(self) -> None:
+    async def open(self, mode: OpenMode) -> None:
+        self.mode = mode
         path = self._file
         name = visible(str(path))
         with system_errors(path, "read"):
             if path.is_dir():
                 raise BadData(f"{name} is a folder, not a file", "a session folder ends otherwise")
-            if not path.exists() and not self.create:
+            if not path.exists() and not self.mode.creates:
                 raise NotFound(f"{name} does not exist", "check the path")
             if not path.parent.is_dir():
                 raise NotFound(
                     f"the folder of {name} does not exist", "create it, or check the path"
                 )
 
-    async def lock(self, holder: str) -> None:
-        self.warnings += await self._lock.take_aside(holder)
+    async def lock(self, owner: str) -> None:
+        self.warnings += await self._lock.take_in_thread(owner)
 
     async def close(self) -> None:
         """Nothing but a lock stays open between calls."""
@@ -64,7 +66,7 @@ class StateFileStore(StateStore):
     async def identity(self) -> str:
         return f"file:{same_file(self._file)}"
 
-    def expect(self, keys: Iterable[MemoryKey]) -> None:
+    def resolve_names(self, keys: Iterable[MemoryKey]) -> None:
         owners = {key[:2] for key in keys}
         if self._owner is None and len(owners) == 1 and not self._is_told():
             self._owner = owners.pop()
@@ -98,7 +100,7 @@ class StateFileStore(StateStore):
 
     def check(self, document: Document, index: Index) -> None:
         """A file that was named to be read should hold a memory."""
-        if self.create:
+        if self.mode.creates:
             return
         if not index.parts:
             raise BadData(

@@ -12,16 +12,16 @@ from functools import partial
 from pathlib import Path
 
 from memctl import system
+from memctl.concurrency import in_thread
 from memctl.errors import BadData, Failure
 from memctl.location import visible
-from memctl.stores._files import (
+from memctl.stores.files import (
     TEMPORARY_PREFIX,
     TEMPORARY_SUFFIX,
     AtomicFile,
     sync_folder,
     system_errors,
 )
-from memctl.stores._threads import in_thread
 from memctl.stores.state.document import Changed, Document
 from memctl.stores.state.rewrite import Draft
 

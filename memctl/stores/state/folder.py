@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Iterable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
@@ -10,8 +11,9 @@ from memctl.errors import BadData, Failure, NotFound
 from memctl.location import Location, same_file, visible
 from memctl.model import MemoryKey
 from memctl.selection import Selection
-from memctl.stores._files import system_errors
-from memctl.stores._locks import FileLock
+from memctl.store import OpenMode
+from memctl.stores.files import system_errors
+from memctl.stores.locks import FileLock
 from memctl.stores.state.document import Document
 from memctl.stores.state.files import FileDocument, FileDraft, publish_files
 from memctl.stores.state.names import (
@@ -43,28 +45,29 @@ class SessionFolderStore(StateStore):
     """
 
     kind = "sessions"
-    ambiguous = True
+    features = replace(StateStore.features, ambiguous_names=True)
 
-    def __init__(self, location: Location, *, create: bool = False) -> None:
-        super().__init__(location, create=create)
+    def __init__(self, location: Location, mode: OpenMode = OpenMode.READ) -> None:
+        super().__init__(location, mode)
         self._folder = location.path
         self._lock = FileLock(location.path, self.label)
         self._names_known: dict[str, int] = {}
         """The length of the user's part of each name that could be read otherwise."""
 
-    async def open(self) -> None:
+    async def open(self, mode: OpenMode) -> None:
+        self.mode = mode
         folder = self._folder
         name = visible(str(folder))
         with system_errors(folder, "read"):
             if folder.exists() and not folder.is_dir():
                 raise BadData(f"{name} is not a folder", "a file with a state ends in .json")
-            if not folder.exists() and not self.create:
+            if not folder.exists() and not self.mode.creates:
                 raise NotFound(f"the folder {name} does not exist", "check the path")
-        if self.create:
+        if self.mode.creates:
             _make(folder)
 
-    async def lock(self, holder: str) -> None:
-        self.warnings += await self._lock.take_aside(holder)
+    async def lock(self, owner: str) -> None:
+        self.warnings += await self._lock.take_in_thread(owner)
 
     async def close(self) -> None:
         """Nothing but a lock stays open between calls."""
@@ -73,7 +76,7 @@ class SessionFolderStore(StateStore):
     async def identity(self) -> str:
         return f"file:{same_file(self._folder)}"
 
-    def expect(self, keys: Iterable[MemoryKey]) -> None:
+    def resolve_names(self, keys: Iterable[MemoryKey]) -> None:
         for key in keys:
             stem = stem_of(key.user, key.session)
             if "_" in stem and unfit(self._folder, stem) is None and self._path(stem).is_file():

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from memctl.errors import Failure
-from memctl.stores._files import system_errors
+from memctl.stores.files import system_errors
 
 SUFFIX = ".json"
 

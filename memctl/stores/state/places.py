@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
 from dataclasses import dataclass, field
 
 from memctl.json_stream import Cursor
@@ -35,7 +35,7 @@ class PlacedContent(Content):
     def __init__(self, cursor: Cursor) -> None:
         super().__init__(cursor, keep=False)
 
-    async def places(self, *, plain: bool) -> AsyncIterator[Places]:
+    async def places(self, *, plain: bool) -> AsyncGenerator[Places]:
         """The messages in order; ``plain`` is what the first reading found.
 
         Raises:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Iterable, Iterator
+from dataclasses import replace
 from functools import partial
 from typing import NamedTuple
 
@@ -10,9 +11,9 @@ from redis.exceptions import ResponseError
 
 from memctl.errors import Failure
 from memctl.location import Location
-from memctl.model import MemoryKey
+from memctl.model import PAGE_BYTES, MemoryKey
 from memctl.selection import Selection
-from memctl.store import PAGE_BYTES, Capability
+from memctl.store import OpenMode
 from memctl.stores.redis.keys import STATE, Keys, decode, encode
 from memctl.stores.redis.lock import RedisLock
 from memctl.stores.redis.server import RedisServer
@@ -45,24 +46,25 @@ class RedisSessionStore(StateStore):
     """
 
     kind = "redis-session"
-    capabilities = StateStore.capabilities | Capability.TTL
+    features = replace(StateStore.features, ttl=True)
     together = 1
     """Each takes a connection, which watches the key."""
 
-    def __init__(self, location: Location, *, create: bool = False) -> None:
-        super().__init__(location, create=create)
+    def __init__(self, location: Location, mode: OpenMode = OpenMode.READ) -> None:
+        super().__init__(location, mode)
         self._server = RedisServer(location)
         self._keys = Keys(self._server.prefix)
         self._lock: RedisLock | None = None
         self._written: dict[bytes, MemoryKey] = {}
         """The names of keys that could be read otherwise, and were written or are expected."""
 
-    async def open(self) -> None:
+    async def open(self, mode: OpenMode) -> None:
+        self.mode = mode
         await self._server.open()
 
-    async def lock(self, holder: str) -> None:
+    async def lock(self, owner: str) -> None:
         self._lock = RedisLock(self._server, "session", self.warnings)
-        await self._lock.take(holder)
+        await self._lock.take(owner)
 
     async def close(self) -> None:
         try:
@@ -75,7 +77,7 @@ class RedisSessionStore(StateStore):
         # The messages of RedisMemory share the names, but not the keys.
         return f"redis-session:{self._server.identity()}"
 
-    def expect(self, keys: Iterable[MemoryKey]) -> None:
+    def resolve_names(self, keys: Iterable[MemoryKey]) -> None:
         """Of the names that a state may have, those are the right ones."""
         for key in keys:
             owner = key._replace(part="")

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
 
 from memctl import codec
 from memctl.errors import BadData, Failure
 from memctl.json_stream import Cursor
 from memctl.model import Edit
-from memctl.stores._changes import Changes, Drop, Keep, Mark, Put, Step
+from memctl.stores.edits import ChangeMatcher, Drop, Keep, Mark, Put, Step
 from memctl.stores.state.document import Document, Span
 from memctl.stores.state.places import PlacedContent, Places
 from memctl.stores.state.rewrite import BETWEEN, Draft, Plan, Rewrite
@@ -18,7 +18,7 @@ from memctl.stores.state.rewrite import BETWEEN, Draft, Plan, Rewrite
 class Feed:
     """The edits of one memory, of which the first is in hand; the rest come as they are needed."""
 
-    def __init__(self, first: Edit, rest: AsyncIterator[Edit]) -> None:
+    def __init__(self, first: Edit, rest: AsyncGenerator[Edit]) -> None:
         """``rest`` may go on with the edits of other memories."""
         self.first = first
         self.ended = first.last
@@ -63,7 +63,7 @@ class Revision(Rewrite):
         self._document = old
         self._content = content
         self._plain = plain
-        self._changes = Changes()
+        self._changes = ChangeMatcher()
         self._changes.give(feed.first.changes, last=feed.first.last)
         self._places = Places()
         self._untouched = True

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from memctl import codec
 from memctl.errors import Failure
 from memctl.json_stream import WINDOW, Source
-from memctl.model import Entry, Memory, WriteMode
+from memctl.model import Memory, StoredMessage, WriteMode
 from memctl.stores.state.document import (
     CONTENT,
     SUMMARY,
@@ -78,7 +78,7 @@ class Rewrite:
         self._tail: bytes | None = None
         self._fault: Changed | TooLarge | None = None
 
-    async def add(self, entries: list[Entry]) -> None:
+    async def add(self, entries: list[StoredMessage]) -> None:
         """Writes the messages of a page, the first one's behind what stands before them."""
         if self._fault or not entries:
             return
@@ -89,7 +89,7 @@ class Rewrite:
         except (Changed, TooLarge) as error:
             self._fault = error  # what follows is taken, and ``finish`` tells
 
-    async def _add(self, entries: list[Entry]) -> None:
+    async def _add(self, entries: list[StoredMessage]) -> None:
         pieces: list[bytes] = []
         for entry in entries:
             pieces.append(b"[" if self._first else BETWEEN + b"[")

@@ -4,17 +4,28 @@ from __future__ import annotations
 
 import asyncio
 from abc import abstractmethod
-from collections.abc import AsyncGenerator, AsyncIterator, Iterator
+from collections.abc import AsyncGenerator, Iterator
 from contextlib import aclosing
 from dataclasses import dataclass, replace
 
 from memctl.errors import BadData, Failure
 from memctl.json_stream import Cursor
 from memctl.location import Location
-from memctl.model import Edit, Entry, Memory, MemoryInfo, MemoryKey, Page, Tally, WriteMode
+from memctl.model import (
+    PAGE_BYTES,
+    PAGE_ENTRIES,
+    Edit,
+    Memory,
+    MemoryInfo,
+    MemoryKey,
+    Page,
+    StoredMessage,
+    WriteMode,
+    WriteResult,
+)
 from memctl.selection import Selection
-from memctl.store import PAGE_BYTES, PAGE_ENTRIES, Capability, Store
-from memctl.stores._catalogue import catalogue
+from memctl.store import Features, OpenMode, Store
+from memctl.stores.catalog import catalog
 from memctl.stores.state.content import Content
 from memctl.stores.state.document import Changed, Document, Index, Part, find
 from memctl.stores.state.edit import StateEditor
@@ -55,20 +66,20 @@ class StateStore(Store):
     document has no part in its key, and several have their paths.
     """
 
-    capabilities = (
-        Capability.SUMMARIES
-        | Capability.EMPTY
-        | Capability.REPEATED_IDS
-        | Capability.MARK_ORDER
-        | Capability.PARTS
+    features = Features(
+        summaries=True,
+        empty=True,
+        duplicate_ids=True,
+        mark_order=True,
+        parts=True,
     )
     default_path = DEFAULT_PATH
     """Where a new document holds its memory."""
     together = 64
     """How many documents are made durable at once."""
 
-    def __init__(self, location: Location, *, create: bool = False) -> None:
-        super().__init__(location, create=create)
+    def __init__(self, location: Location, mode: OpenMode = OpenMode.READ) -> None:
+        super().__init__(location, mode)
         self.path = location.options.get("path")
         self._checked: set[Selection] = set()
         self._indexes: dict[tuple[str, object], Index] = {}
@@ -103,16 +114,16 @@ class StateStore(Store):
 
     # Reading
 
-    async def memories(self, where: Selection) -> AsyncIterator[MemoryInfo]:
+    async def list_memories(self, where: Selection) -> AsyncGenerator[MemoryInfo]:
         if not where.whole:
-            async for info in catalogue(self.read(where)):
+            async for info in catalog(self.read(where)):
                 yield info
             return
         async with aclosing(self._found(where, keep=False)) as memories:
             async for found in memories:
                 yield replace(found.part.info, key=found.memory.key, ttl=found.memory.ttl)
 
-    async def headers(self, where: Selection) -> AsyncIterator[Memory]:
+    async def headers(self, where: Selection) -> AsyncGenerator[Memory]:
         if not where.whole:
             async for memory in super().headers(where):
                 yield memory
@@ -121,10 +132,10 @@ class StateStore(Store):
             async for found in memories:
                 yield found.memory
 
-    async def prove(self, where: Selection) -> None:
+    async def check_integrity(self, where: Selection) -> None:
         await self._check(where)
 
-    async def read(self, where: Selection) -> AsyncIterator[Page]:
+    async def read(self, where: Selection) -> AsyncGenerator[Page]:
         await self._check(where)
         async with aclosing(self._pages(where)) as pages:
             async for page in where.apply(pages):
@@ -133,7 +144,7 @@ class StateStore(Store):
 
     async def _check(self, where: Selection) -> None:
         """Looks for broken documents before the first page is out, so that nothing is written."""
-        if self.create or self.examined or _scope(where) in self._checked:
+        if self.mode.creates or self.skips_damage or _scope(where) in self._checked:
             return
         async with aclosing(self._found(where, keep=False)) as found:
             async for _ in found:
@@ -157,7 +168,7 @@ class StateStore(Store):
                 try:
                     index = await self.index(document, keep=keep)
                 except BadData as error:
-                    if not self.examined:
+                    if not self.skips_damage:
                         raise
                     self.damage.append(damaged(owned.owner, error))
                     continue
@@ -206,11 +217,11 @@ class StateStore(Store):
         return not where.parts or path in where.parts
 
     def write(
-        self, pages: AsyncIterator[Page], mode: WriteMode = WriteMode.ADD
-    ) -> AsyncIterator[Tally]:
+        self, pages: AsyncGenerator[Page], mode: WriteMode = WriteMode.ADD
+    ) -> AsyncGenerator[WriteResult]:
         return StateWriter(self, mode).write(pages)
 
-    def edit(self, edits: AsyncIterator[Edit]) -> AsyncIterator[Tally]:
+    def edit(self, edits: AsyncGenerator[Edit]) -> AsyncGenerator[WriteResult]:
         return StateEditor(self).edit(edits)
 
 
@@ -219,14 +230,14 @@ def _scope(where: Selection) -> Selection:
     return Selection(where.users, where.sessions, where.parts, where.keys)
 
 
-async def _streamed(found: Found) -> AsyncIterator[Page]:
+async def _streamed(found: Found) -> AsyncGenerator[Page]:
     """The messages of a memory, read once more from its document, in pages."""
     part = found.part
     if part.content is None:
         yield Page(found.memory, [])
         return
     content = Content(Cursor(found.document, part.content.start))
-    held: list[Entry] = []
+    held: list[StoredMessage] = []
     size = offset = total = 0
     async for entries in content.entries(plain=part.plain):
         while entries:
@@ -247,7 +258,7 @@ async def _streamed(found: Found) -> AsyncIterator[Page]:
     yield Page(found.memory, held, offset)
 
 
-def _kept(memory: Memory, entries: list[Entry]) -> Iterator[Page]:
+def _kept(memory: Memory, entries: list[StoredMessage]) -> Iterator[Page]:
     for start in range(0, len(entries), PAGE_ENTRIES) or [0]:
         stop = start + PAGE_ENTRIES
         yield Page(memory, entries[start:stop], start, stop >= len(entries))

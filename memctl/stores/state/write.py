@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import AsyncGenerator, Iterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from typing import TYPE_CHECKING
 
 from memctl.errors import BadData, Failure
-from memctl.model import Memory, Page, Tally, WriteMode
-from memctl.store import Capability
-from memctl.stores._batches import Large, Small, gather
+from memctl.model import Memory, Page, WriteMode, WriteResult
+from memctl.stores.batching import Large, Small, gather
 from memctl.stores.state.document import Changed, Document, find
 from memctl.stores.state.rewrite import Draft, Plan, Rewrite, plan
 
@@ -29,7 +28,7 @@ class StateWriter:
         self._store = store
         self._mode = mode
 
-    async def write(self, pages: AsyncIterator[Page]) -> AsyncIterator[Tally]:
+    async def write(self, pages: AsyncGenerator[Page]) -> AsyncGenerator[WriteResult]:
         """See ``Store.write``."""
         async for batch in gather(pages):
             if isinstance(batch, Large):
@@ -40,17 +39,17 @@ class StateWriter:
                     yield tally
                 await asyncio.sleep(0)
 
-    async def _write_large(self, large: Large) -> Tally:
+    async def _write_large(self, large: Large) -> WriteResult:
         async with self._begun(large.memory, large.offset, messages=True) as rewrite:
             async for page in large.pages:
                 if isinstance(rewrite, Rewrite):
-                    await rewrite.add(page.entries)
+                    await rewrite.add(page.messages)
                 await asyncio.sleep(0)
             [tally] = await publish(self._store, [rewrite])
             return tally
 
-    async def _write_small(self, group: list[Small]) -> list[Tally]:
-        rewrites: list[Rewrite | Tally] = []
+    async def _write_small(self, group: list[Small]) -> list[WriteResult]:
+        rewrites: list[Rewrite | WriteResult] = []
         async with AsyncExitStack() as stack:
             for small in group:
                 rewrite = await stack.enter_async_context(
@@ -64,14 +63,14 @@ class StateWriter:
     @asynccontextmanager
     async def _begun(
         self, memory: Memory, offset: int, *, messages: bool
-    ) -> AsyncIterator[Rewrite | Tally]:
+    ) -> AsyncGenerator[Rewrite | WriteResult]:
         """The memory on its way into its document, or why nothing is to be done.
 
         On leaving, a draft that was not published is removed.
         """
         name = self._store.name_of(memory.key)
         if isinstance(name, Failure):
-            yield Tally(memory.key, failure=name)
+            yield WriteResult(memory.key, failure=name)
             return
         document = await self._store.document(name)
         present = document if document is not None and document.exists else None
@@ -79,9 +78,9 @@ class StateWriter:
         try:
             found = await self._plan(present, memory, offset, messages=messages)
             if isinstance(found, Failure):
-                yield Tally(memory.key, failure=found)
+                yield WriteResult(memory.key, failure=found)
             elif not found.splices and not self._expires_anew(memory):
-                yield Tally(memory.key)
+                yield WriteResult(memory.key)
             else:
                 draft = await self._store.draft(name, document)
                 yield Rewrite(memory, draft, present, found)
@@ -93,7 +92,7 @@ class StateWriter:
 
     def _expires_anew(self, memory: Memory) -> bool:
         """Whether a document is to be written for its expiry alone."""
-        return memory.ttl is not None and Capability.TTL in self._store.capabilities
+        return memory.ttl is not None and self._store.features.ttl
 
     async def _plan(
         self, document: Document | None, memory: Memory, offset: int, *, messages: bool
@@ -122,25 +121,25 @@ class StateWriter:
 
 
 async def publish(
-    store: StateStore, rewrites: Sequence[Rewrite | Tally], *, keep: bool = False
-) -> list[Tally]:
+    store: StateStore, rewrites: Sequence[Rewrite | WriteResult], *, keep: bool = False
+) -> list[WriteResult]:
     """Completes the rewrites and makes them durable; tallies pass.  ``keep``: see the store's."""
-    tallies: list[Tally] = []
+    tallies: list[WriteResult] = []
     complete: list[Rewrite] = []
     for rewrite in rewrites:
-        if isinstance(rewrite, Tally):
+        if isinstance(rewrite, WriteResult):
             tallies.append(rewrite)
             continue
         failure = await rewrite.finish()
         if failure:
-            tallies.append(Tally(rewrite.memory.key, failure=failure))
+            tallies.append(WriteResult(rewrite.memory.key, failure=failure))
         else:
             complete.append(rewrite)
     drafts = [(rewrite.draft, rewrite.memory.ttl) for rewrite in complete]
     failures = await store.publish(drafts, keep=keep)
     for rewrite, failure in zip(complete, failures, strict=True):
-        tally = Tally(rewrite.memory.key, rewrite.written, rewrite.deleted)
-        tallies.append(Tally(rewrite.memory.key, failure=failure) if failure else tally)
+        tally = WriteResult(rewrite.memory.key, rewrite.written, rewrite.deleted)
+        tallies.append(WriteResult(rewrite.memory.key, failure=failure) if failure else tally)
     return tallies
 
 

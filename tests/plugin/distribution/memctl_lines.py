@@ -12,7 +12,8 @@ import json
 import os
 import tempfile
 from collections import Counter
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
 from pathlib import Path
 from typing import Annotated
 from urllib.parse import unquote, urlsplit
@@ -21,32 +22,34 @@ import typer
 
 import memctl
 from memctl import (
-    Capability,
     Edit,
-    Entry,
     Failure,
+    Features,
     Memory,
     MemoryInfo,
     MemoryKey,
+    OpenMode,
     Page,
     Selection,
-    Tally,
+    StoredMessage,
     WriteMode,
+    WriteResult,
 )
 
 PAGE = 1000
 """Messages of a page."""
 
-Memories = dict[MemoryKey, list[Entry]]
+Memories = dict[MemoryKey, list[StoredMessage]]
 
 
 class LinesStore(memctl.Store):
     """Memories as lines of JSON, for small stores."""
 
     kind = "lines"
-    capabilities = Capability.EMPTY | Capability.MARK_ORDER
+    features = Features(empty=True, mark_order=True)
 
-    async def open(self) -> None:
+    async def open(self, mode: OpenMode) -> None:
+        self.mode = mode
         self._path = self.location.path
         if self.location.url:  # lines:///absolute/path.lines
             self._path = Path(unquote(urlsplit(self.location.url).path))
@@ -54,7 +57,7 @@ class LinesStore(memctl.Store):
         try:
             self._load()
         except FileNotFoundError as error:
-            if not self.create:
+            if not mode.creates:
                 raise memctl.NotFound(f"{self.label} does not exist", "check the path") from error
             self._save({})
 
@@ -77,24 +80,24 @@ class LinesStore(memctl.Store):
     async def identity(self) -> str:
         return _identity(self._path)
 
-    async def memories(self, where: Selection) -> AsyncIterator[MemoryInfo]:
+    async def list_memories(self, where: Selection) -> AsyncGenerator[MemoryInfo]:
         info = MemoryInfo(MemoryKey("", ""))
-        async with memctl.closing(self.read(where)) as pages:
+        async with aclosing(self.read(where)) as pages:
             async for page in pages:
                 if page.offset == 0:
                     info = MemoryInfo(page.memory.key)
-                for entry in page.entries:
+                for entry in page.messages:
                     _count(info, entry)
                 if page.last:
                     yield info
 
-    async def read(self, where: Selection) -> AsyncIterator[Page]:
+    async def read(self, where: Selection) -> AsyncGenerator[Page]:
         # Selection.apply picks the messages, as it does for every store.
-        async with memctl.closing(where.apply(self._pages(where))) as pages:
+        async with aclosing(where.apply(self._pages(where))) as pages:
             async for page in pages:
                 yield page
 
-    async def _pages(self, where: Selection) -> AsyncIterator[Page]:
+    async def _pages(self, where: Selection) -> AsyncGenerator[Page]:
         for key, entries in self._load().items():
             if where.has_key(key):
                 for start in range(0, len(entries), PAGE) or [0]:
@@ -102,19 +105,21 @@ class LinesStore(memctl.Store):
                     yield Page(Memory(key), some, start, start + PAGE >= len(entries))
 
     async def write(
-        self, pages: AsyncIterator[Page], mode: WriteMode = WriteMode.ADD
-    ) -> AsyncIterator[Tally]:
-        new: list[Entry] = []
+        self, pages: AsyncGenerator[Page], mode: WriteMode = WriteMode.ADD
+    ) -> AsyncGenerator[WriteResult]:
+        new: list[StoredMessage] = []
         offset = 0
         async for page in pages:
             if page.offset == 0 or not new:
                 offset = page.offset
-            new += page.entries
+            new += page.messages
             if page.last:
                 yield self._write(page.memory.key, new, offset, mode)
                 new = []
 
-    def _write(self, key: MemoryKey, new: list[Entry], offset: int, mode: WriteMode) -> Tally:
+    def _write(
+        self, key: MemoryKey, new: list[StoredMessage], offset: int, mode: WriteMode
+    ) -> WriteResult:
         """Writes one memory, whole or not at all."""
         memories = self._load()
         there, gone = memories.get(key, []), 0
@@ -129,9 +134,9 @@ class LinesStore(memctl.Store):
             return _failed(key, "repeated-id", "an id occurs twice")
         memories[key] = whole
         self._save(memories)
-        return Tally(key, len(new), gone)
+        return WriteResult(key, len(new), gone)
 
-    async def edit(self, edits: AsyncIterator[Edit]) -> AsyncIterator[Tally]:
+    async def edit(self, edits: AsyncGenerator[Edit]) -> AsyncGenerator[WriteResult]:
         parts: list[Edit] = []
         async for edit in edits:
             parts.append(edit)
@@ -139,19 +144,19 @@ class LinesStore(memctl.Store):
                 yield self._edit(parts)
                 parts = []
 
-    def _edit(self, parts: list[Edit]) -> Tally:
+    def _edit(self, parts: list[Edit]) -> WriteResult:
         """Changes one memory, whole or not at all."""
         key = parts[0].memory.key
         memories = self._load()
         entries = {entry.id: entry for entry in memories.get(key, [])}
-        put: dict[str | None, list[Entry]] = {}
+        put: dict[str | None, list[StoredMessage]] = {}
         written = deleted = 0
         for change in [change for part in parts for change in part.changes]:
             there = entries.get(change.id)
             if change.old is None:
                 if there is not None or change.new is None:
                     return _failed(key, "changed", f"{change.id!r} is there")
-                entry = Entry(change.id, change.message, change.new, change.index)
+                entry = StoredMessage(change.id, change.message, change.new, change.position)
                 put.setdefault(change.after, []).append(entry)
                 written += 1
             elif there is None or set(there.marks) != set(change.old):
@@ -169,7 +174,7 @@ class LinesStore(memctl.Store):
             whole += [entry, *put.get(id, [])]
         memories[key] = whole
         self._save(memories)
-        return Tally(key, written, deleted)
+        return WriteResult(key, written, deleted)
 
     def _load(self) -> Memories:
         memories: Memories = {}
@@ -178,7 +183,7 @@ class LinesStore(memctl.Store):
                 for line in file:
                     record = json.loads(line)
                     memories[MemoryKey(record["user"], record["session"])] = [
-                        Entry(id, text.encode(), tuple(marks))
+                        StoredMessage(id, text.encode(), tuple(marks))
                         for id, marks, text in record["messages"]
                     ]
         except FileNotFoundError:
@@ -206,7 +211,7 @@ def _identity(path: Path) -> str:
     return f"file:{os.path.realpath(path)}"
 
 
-def _count(info: MemoryInfo, entry: Entry) -> None:
+def _count(info: MemoryInfo, entry: StoredMessage) -> None:
     message = json.loads(entry.message)
     info.messages += 1
     info.bytes += len(entry.message)
@@ -218,8 +223,8 @@ def _count(info: MemoryInfo, entry: Entry) -> None:
         info.last = max(info.last or time, time)
 
 
-def _failed(key: MemoryKey, code: str, message: str) -> Tally:
-    return Tally(key, failure=Failure(code, message))
+def _failed(key: MemoryKey, code: str, message: str) -> WriteResult:
+    return WriteResult(key, failure=Failure(code, message))
 
 
 def users(

@@ -1,13 +1,48 @@
-"""Sets of message ids that stay small when a memory has a million messages."""
+"""What a catalog says of memories, counted from their messages."""
 
 from __future__ import annotations
 
 from array import array
 from bisect import bisect_left
-from collections.abc import Iterable
+from collections.abc import AsyncGenerator, Iterable
+from contextlib import aclosing
+
+from memctl import codec
+from memctl.model import MemoryInfo, Page, StoredMessage
 
 _EXACT = 1 << 16
 _PARTS = 256
+
+
+async def catalog(pages: AsyncGenerator[Page]) -> AsyncGenerator[MemoryInfo]:
+    """One MemoryInfo for each memory of the pages; ``repeated`` is left unknown."""
+    info: MemoryInfo | None = None
+    async with aclosing(pages):
+        async for page in pages:
+            if page.offset == 0 or info is None:
+                memory = page.memory
+                has_summary = None if memory.summary is None else bool(memory.summary)
+                info = MemoryInfo(memory.key, summary=has_summary, ttl=memory.ttl)
+            for entry in page.messages:
+                count(info, entry)
+            if page.last:
+                yield info
+                info = None
+
+
+def count(info: MemoryInfo, entry: StoredMessage) -> None:
+    """Adds one message to the counts of its memory."""
+    message = codec.outline(entry.message)
+    info.messages += 1
+    info.bytes += len(entry.message)
+    for mark in entry.marks:
+        info.marks[mark] = info.marks.get(mark, 0) + 1
+    role, timestamp = message.get("role"), message.get("timestamp")
+    if isinstance(role, str):
+        info.roles[role] = info.roles.get(role, 0) + 1
+    if isinstance(timestamp, str):
+        info.first = min(info.first or timestamp, timestamp)
+        info.last = max(info.last or timestamp, timestamp)
 
 
 class IdSet:
@@ -61,7 +96,7 @@ class IdSet:
         return at < len(part) and part[at] == digest
 
     @property
-    def repeats(self) -> int:
+    def duplicates(self) -> int:
         """How many of the added ids had been added before."""
         if self._exact is not None:
             return self._added - len(self._exact)

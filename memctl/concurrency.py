@@ -1,12 +1,24 @@
-"""Blocking work in threads, ended in good order when its task is cancelled."""
+"""Work done at the same time, ended in good order: two coroutines, or a call in a thread."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
-from typing import TypeVar
+from collections.abc import Callable, Coroutine
+from typing import Any, TypeVar
 
 T = TypeVar("T")
+
+
+async def together(one: Coroutine[Any, Any, T], other: Coroutine[Any, Any, T]) -> tuple[T, T]:
+    """Run two at the same time; where one fails, cancel the other and wait for it."""
+    tasks = [asyncio.create_task(one), asyncio.create_task(other)]
+    try:
+        first, second = await asyncio.gather(*tasks)
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.wait(tasks)
+    return first, second
 
 
 async def in_thread(call: Callable[[], T], interrupt: Callable[[], None] | None = None) -> T:

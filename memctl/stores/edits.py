@@ -1,14 +1,27 @@
-"""The changes of one memory, fitted to its messages as they stream past.  No I/O."""
+"""Edits applied to the messages of a memory.  No I/O.
+
+``ChangeMatcher`` does it while the messages stream past, ``apply_edit`` to a ``Snapshot``: a
+memory that is held whole.
+"""
 
 from __future__ import annotations
 
 from array import array
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import AsyncGenerator, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 from memctl.errors import Failure
-from memctl.model import Change, Entry
+from memctl.model import (
+    Change,
+    Edit,
+    Memory,
+    Page,
+    StoredMessage,
+    WriteResult,
+)
+from memctl.stores.batching import paginate
 
 _SOME = 1 << 16
 
@@ -38,13 +51,13 @@ class Mark(NamedTuple):
 class Put(NamedTuple):
     """A message that comes here."""
 
-    entry: Entry
+    entry: StoredMessage
 
 
 Step = Keep | Drop | Mark | Put
 
 
-class Changes:
+class ChangeMatcher:
     """Fits the changes of an edit to the messages of a memory, in one pass over both.
 
     A change waits for the next message with its id and its old marks, whatever their order.  One
@@ -147,7 +160,7 @@ class Changes:
         self.written += 1
         self._put.append(hash(change.id))
         marks = tuple(dict.fromkeys(change.new or ()))
-        return Put(Entry(change.id, change.message, marks, change.index))
+        return Put(StoredMessage(change.id, change.message, marks, change.position))
 
 
 def _find(ids: Sequence[str], id: str, start: int) -> int | None:
@@ -176,3 +189,69 @@ def _misfit(change: Change) -> str:
         return f"there is no place {where} to put in {change.id!r}"
     marks = f"the marks {', '.join(map(repr, change.old))}" if change.old else "no marks"
     return f"there is no message {change.id!r} with {marks} where it was"
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """A memory held whole: what it has besides messages, and its messages in order."""
+
+    memory: Memory
+    messages: list[StoredMessage] = field(default_factory=list)
+    exists: bool = True
+    """Whether it is in the store; of one that is not, the rest is empty."""
+
+    async def pages(self) -> AsyncGenerator[Page]:
+        """Yield the memory as pages."""
+        for page in paginate(self.memory, self.messages, empty=True):
+            yield page
+
+
+async def whole_edits(edits: AsyncGenerator[Edit]) -> AsyncGenerator[Edit]:
+    """Yield one Edit for each memory, whatever the number of parts it comes in."""
+    parts: list[Edit] = []
+    async for edit in edits:
+        parts.append(edit)
+        if edit.last:
+            changes = [change for part in parts for change in part.changes]
+            yield replace(parts[0], changes=changes, last=True)
+            parts = []
+
+
+def apply_edit(edit: Edit, there: Snapshot) -> tuple[Snapshot | None, WriteResult]:
+    """Return the memory as the edit leaves it, and the counts; None where it does not fit.
+
+    A result without a snapshot and without a failure means that there is nothing to change.  The
+    snapshot has the version of the one that it was made from.
+    """
+    key = edit.memory.key
+    summary = there.memory.summary
+    if edit.summary is not None and edit.summary != (summary or ""):
+        return None, WriteResult(key, failure=Failure("changed", "the summary is another one"))
+    matcher = ChangeMatcher()
+    matcher.give(edit.changes, last=True)
+    ids, marks = [one.id for one in there.messages], [one.marks for one in there.messages]
+    steps, at = matcher.apply(ids, marks)
+    steps += matcher.apply([], [])[0] if at == len(ids) else []
+    failure = matcher.failure()
+    if failure is not None:
+        return None, WriteResult(key, failure=failure)
+    memory = replace(edit.memory, version=there.memory.version)
+    if there.exists:
+        memory = replace(
+            there.memory, summary=summary if edit.memory.summary is None else edit.memory.summary
+        )
+    result = WriteResult(key, matcher.written, matcher.deleted)
+    return Snapshot(memory, list(_carried_out(steps, there.messages))), result
+
+
+def _carried_out(steps: list[Step], messages: list[StoredMessage]) -> Iterator[StoredMessage]:
+    for step in steps:
+        match step:
+            case Keep(start, stop):
+                yield from messages[start:stop]
+            case Mark(at, marks):
+                yield messages[at]._replace(marks=marks)
+            case Put(entry):
+                yield entry
+            case Drop():
+                pass

@@ -9,23 +9,27 @@ from __future__ import annotations
 import asyncio
 import os
 import re
+import socket
+import tempfile
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from functools import partial
+from datetime import UTC, datetime
+from functools import cache, partial
 from hashlib import sha256
 from pathlib import Path
 
 from memctl import system
+from memctl.concurrency import in_thread
 from memctl.errors import Busy, MemctlError
 from memctl.location import same_file, visible
-from memctl.stores._files import TEMPORARY_PREFIX, system_errors
-from memctl.stores._threads import in_thread
+from memctl.stores.files import TEMPORARY_PREFIX, system_errors
+from memctl.system import user_name
 
 _ENDS = "wait until it has ended, or stop it; its lock ends with it"
 _PAUSES = (0.01, 0.02, 0.05, 0.1, 0.2, 0.4)
-"""Seconds before a lock is looked at again whose holder is about to let go, or to sign."""
+"""Seconds before a lock is looked at again whose owner is about to let go, or to sign."""
 
 _MODE = 0o644
 """Others may read who holds the lock: a second run need not be the same user's."""
@@ -35,17 +39,34 @@ _UNFIT = re.compile(r"[^A-Za-z0-9 .,:;@()+_-]")
 """What not every server passes on as it is."""
 
 
-def busy(label: str, holder: str, hint: str = _ENDS) -> Busy:
-    """The error of who comes second; ``holder`` is empty where nothing tells who came first."""
-    name = f"another memctl run, {visible(holder)}," if holder else "another memctl run"
+def busy(label: str, owner: str, hint: str = _ENDS) -> Busy:
+    """The error of who comes second; ``owner`` is empty where nothing tells who came first."""
+    name = f"another memctl run, {visible(owner)}," if owner else "another memctl run"
     return Busy(f"{name} is writing to {label}", hint)
+
+
+@cache
+def lock_owner() -> str:
+    """The text for ``Store.lock``: ``pid 4242 since 2026-11-21T02:17:53Z on web-1 (ada)``.
+
+    It is the same throughout a run, which so knows a lock as its own that it lost.  Its end is the
+    first to go where a server cuts it off.
+    """
+    now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    return f"pid {os.getpid()} since {now} on {socket.gethostname()} ({user_name()})"
+
+
+def stand_in(identity: str) -> Path:
+    """Return a path that stands for a place without one, for ``FileLock``, on this machine."""
+    digest = sha256(identity.encode("utf-8", "surrogatepass")).hexdigest()[:32]
+    return Path(tempfile.gettempdir()) / f"memctl-{digest}"
 
 
 class FileLock:
     """A small file that is locked in the kernel, beside what it stands for or in the folder it is.
 
     The kernel's lock ends with its process, so a file that a killed run left is not locked.  The
-    text in it is the holder's.  The file is removed by who holds it.
+    text in it is the owner's.  The file is removed by who holds it.
     """
 
     def __init__(self, path: Path, label: str) -> None:
@@ -55,7 +76,7 @@ class FileLock:
         self._file = path
         self._handle: int | None = None
 
-    def take(self, holder: str) -> list[str]:
+    def take(self, owner: str) -> list[str]:
         """Takes the lock; warnings where the file system has no locks.
 
         Raises:
@@ -67,7 +88,7 @@ class FileLock:
         with system_errors(self._path, "write"):
             for pause in _PAUSES:
                 try:
-                    if self._create(holder):
+                    if self._create(owner):
                         return []
                     other = _clear(self._file) or ""
                 except OSError as error:
@@ -82,9 +103,9 @@ class FileLock:
                 time.sleep(pause)
         raise busy(self._label, other)
 
-    async def take_aside(self, holder: str) -> list[str]:
+    async def take_in_thread(self, owner: str) -> list[str]:
         """``take`` in a thread."""
-        return await in_thread(partial(self.take, holder))
+        return await in_thread(partial(self.take, owner))
 
     def release(self) -> None:
         """Lets go of the lock, if it is held."""
@@ -95,14 +116,14 @@ class FileLock:
             _remove(handle, self._file)
 
     @contextmanager
-    def held(self, holder: str) -> Iterator[list[str]]:
+    def held(self, owner: str) -> Iterator[list[str]]:
         """Holds the lock for the body; see ``take``."""
         try:
-            yield self.take(holder)
+            yield self.take(owner)
         finally:
             self.release()
 
-    def _create(self, holder: str) -> bool:
+    def _create(self, owner: str) -> bool:
         """Whether a new file of ours is there, locked and signed."""
         flags = system.WRITE_FLAGS | os.O_CREAT | os.O_EXCL
         try:
@@ -116,7 +137,7 @@ class FileLock:
                 return False
             if system.POSIX:
                 os.fchmod(handle, _MODE)  # whatever the umask is
-            os.write(handle, f"{holder}\n".encode(errors="replace"))
+            os.write(handle, f"{owner}\n".encode(errors="replace"))
         except BaseException:
             with suppress(OSError):  # the first error tells more
                 os.unlink(self._file)
@@ -199,19 +220,19 @@ class ServerLock(ABC):
     def __init__(self, label: str, warnings: list[str]) -> None:
         """``warnings`` are those of the store."""
         self.label = label
-        self.holder = ""
+        self.owner = ""
         self._warnings = warnings
         self._begun = False
         self._task: asyncio.Task[None] | None = None
 
-    async def take(self, holder: str) -> None:
+    async def take(self, owner: str) -> None:
         """Takes the lock, and keeps it until ``release``.
 
         Raises:
             Busy: another run holds it.
             MemctlError: the server cannot be asked.
         """
-        self.holder = _UNFIT.sub("?", holder)
+        self.owner = _UNFIT.sub("?", owner)
         self._begun = True
         other = await self._obtain()
         if other is not None:

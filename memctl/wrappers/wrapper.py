@@ -1,0 +1,100 @@
+"""A store with another one inside: what a wrapper does not change is the inner one's."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Iterable
+
+from memctl.model import (
+    Edit,
+    Memory,
+    MemoryInfo,
+    MemoryKey,
+    Page,
+    StoredMessage,
+    WriteMode,
+    WriteResult,
+)
+from memctl.selection import Selection
+from memctl.store import Features, Maintenance, Matches, OpenMode, Store
+
+
+class StoreWrapper(Store):
+    """Forwards everything to the store inside; a wrapper overrides what it changes."""
+
+    kind = "wrapper"
+
+    def __init__(self, store: Store) -> None:
+        super().__init__(store.location, store.mode)
+        self._store = store
+        self.kind = store.kind  # type: ignore[misc]
+        self.warnings = store.warnings
+
+    @property
+    def features(self) -> Features:  # type: ignore[override]
+        """Those of the store inside."""
+        return self._store.features
+
+    async def open(self, mode: OpenMode) -> None:
+        self.mode = mode
+        self._store.origin = self.origin
+        await self._store.open(mode)
+        self.warnings = self._store.warnings
+
+    async def close(self) -> None:
+        await self._store.close()
+
+    async def lock(self, owner: str) -> None:
+        await self._store.lock(owner)
+
+    async def identity(self) -> str:
+        return await self._store.identity()
+
+    async def check_integrity(self, where: Selection) -> None:
+        await self._store.check_integrity(where)
+
+    async def keeps_summary(self, key: MemoryKey) -> bool:
+        return await self._store.keeps_summary(key)
+
+    async def is_empty(self) -> bool:
+        return await self._store.is_empty()
+
+    def resolve_names(self, keys: Iterable[MemoryKey]) -> None:
+        self._store.resolve_names(keys)
+
+    def list_memories(self, where: Selection) -> AsyncGenerator[MemoryInfo]:
+        return self._store.list_memories(where)
+
+    def headers(self, where: Selection) -> AsyncGenerator[Memory]:
+        return self._store.headers(where)
+
+    def duplicates(self, where: Selection) -> AsyncGenerator[tuple[Memory, int]]:
+        return self._store.duplicates(where)
+
+    def read(self, where: Selection) -> AsyncGenerator[Page]:
+        return self._store.read(where)
+
+    def read_with_anchors(self, where: Selection) -> AsyncGenerator[Page]:
+        return self._store.read_with_anchors(where)
+
+    def find_messages(
+        self, where: Selection, matches: Matches
+    ) -> AsyncGenerator[tuple[MemoryKey, StoredMessage]]:
+        return self._store.find_messages(where, matches)
+
+    def skip_damage(self) -> None:
+        self._store.skip_damage()
+
+    def maintenance(self) -> Maintenance:
+        return self._store.maintenance()
+
+    def outline(self, where: Selection) -> AsyncGenerator[Page]:
+        return self._store.outline(where)
+
+    def write(
+        self, pages: AsyncGenerator[Page], mode: WriteMode = WriteMode.ADD
+    ) -> AsyncGenerator[WriteResult]:
+        self._store.origin = self.origin
+        return self._store.write(pages, mode)
+
+    def edit(self, edits: AsyncGenerator[Edit]) -> AsyncGenerator[WriteResult]:
+        return self._store.edit(edits)
