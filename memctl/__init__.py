@@ -48,6 +48,7 @@ if TYPE_CHECKING:
     from memctl.ops.delete import Pairs as Pairs
     from memctl.ops.inspect import Catalogue as Catalogue
     from memctl.ops.inspect import Sort as Sort
+    from memctl.registry import StoreSpec as StoreSpec
     from memctl.selection import Selection as Selection
     from memctl.store import Features as Features
     from memctl.store import Maintenance as Maintenance
@@ -73,6 +74,7 @@ _HOMES = {
     "ops.compress.plan": "Mode Wanted",
     "ops.delete": "Pairs",
     "ops.inspect": "Catalogue Sort",
+    "registry": "StoreSpec",
     "selection": "Selection",
     "store": "Features Maintenance OpenMode Store",
     "summarizer": "Settings Summarizer",

@@ -1,63 +1,173 @@
-"""From a location to its store: the only place that knows which class serves which kind.
+"""From what a user writes to a store: the kinds of store, and the one place that knows them all.
 
-A store's module is imported when a store of its kind is opened, so that no driver is loaded for
-another kind, nor for ``--help``.
+A ``StoreSpec`` registers a kind: how it is written, what it is, and which class serves it.  The
+module of that class is imported when a store of its kind is opened, so that no driver is loaded
+for another kind, nor for ``--help``.
 """
 
 from __future__ import annotations
 
-from dataclasses import replace
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from importlib import import_module
+from pathlib import Path
+from typing import Any
+from urllib.parse import SplitResult, parse_qsl, quote, unquote, urlencode, urlsplit
 
-from memctl import location as locations
 from memctl import plugins
 from memctl.errors import UsageError
-from memctl.location import Location
+from memctl.location import Location, join_url, redact, visible
 from memctl.store import OpenMode, Store
 from memctl.wrappers.summaries import SummaryOverlay
 
-KINDS: dict[str, tuple[str, str]] = {
-    "sqlite": ("memctl.stores.sql.sqlite", "SqliteStore"),
-    "postgresql": ("memctl.stores.sql.postgresql", "PostgresqlStore"),
-    "mysql": ("memctl.stores.sql.mysql", "MysqlStore"),
-    "redis": ("memctl.stores.redis.memory", "RedisMemoryStore"),
-    "redis-session": ("memctl.stores.state.redis", "RedisSessionStore"),
-    "state": ("memctl.stores.state.file", "StateFileStore"),
-    "sessions": ("memctl.stores.state.folder", "SessionFolderStore"),
-    "archive": ("memctl.stores.archive.store", "ArchiveStore"),
-}
 
-_EXTRAS = {"mysql": "mysql"}
+@dataclass(frozen=True, slots=True)
+class StoreSpec:
+    """The registration of a kind of store, memctl's own or a plugin's.
+
+    A plugin names one in its entry point of the group ``memctl.stores``; the name of the entry
+    point is the kind, and the scheme and suffix that it may claim::
+
+        SPEC = StoreSpec(
+            kind="lines",
+            syntax="lines://..., PATH.lines",
+            summary="memories as lines of JSON",
+            factory=LinesStore,
+        )
+    """
+
+    kind: str
+    syntax: str
+    """How a store of this kind is written, as lists show it."""
+    summary: str
+    """What it is: a noun phrase."""
+    factory: str | Callable[[Location, OpenMode], Store]
+    """The class, or ``"module:Class"``, imported when a store is opened."""
+    schemes: tuple[str, ...] = ()
+    """The schemes of its URLs."""
+    suffixes: tuple[str, ...] = ()
+    """The ends of its paths, in lower case."""
+    options: frozenset[str] = frozenset()
+    """memctl's own options in its URLs; the others are the driver's."""
+    extra: str | None = None
+    """The extra of memctl that installs its driver."""
 
 
-def store_class(kind: str) -> type[Store]:
-    """The class that serves a kind.
+_SQL_OPTIONS = frozenset({"state", "state_path"})
+BUILT_IN = (
+    StoreSpec(
+        "sqlite",
+        "sqlite:///PATH, PATH.db .sqlite .sqlite3",
+        "SQL memory in a SQLite file",
+        "memctl.stores.sql.sqlite:SqliteStore",
+        schemes=("sqlite",),
+        suffixes=(".db", ".sqlite", ".sqlite3"),
+        options=_SQL_OPTIONS,
+    ),
+    StoreSpec(
+        "postgresql",
+        "postgresql://USER@HOST/DATABASE",
+        "SQL memory in PostgreSQL",
+        "memctl.stores.sql.postgresql:PostgresqlStore",
+        schemes=("postgresql", "postgres"),
+        options=_SQL_OPTIONS,
+    ),
+    StoreSpec(
+        "mysql",
+        "mysql://USER@HOST/DATABASE",
+        "SQL memory in MySQL or MariaDB",
+        "memctl.stores.sql.mysql:MysqlStore",
+        schemes=("mysql", "mariadb"),
+        options=_SQL_OPTIONS,
+        extra="mysql",
+    ),
+    StoreSpec(
+        "redis",
+        "redis:// rediss:// unix://, ?prefix= ?ttl=",
+        "RedisMemory",
+        "memctl.stores.redis.memory:RedisMemoryStore",
+        schemes=("redis", "rediss", "unix", "redis+unix"),
+        options=frozenset({"prefix", "ttl", "layout", "state", "state_path"}),
+    ),
+    StoreSpec(
+        "redis-session",
+        "redis://...?layout=session",
+        "RedisSession's states",
+        "memctl.stores.state.redis:RedisSessionStore",
+        options=frozenset({"prefix", "ttl", "layout", "path"}),
+    ),
+    StoreSpec(
+        "state",
+        "PATH.json",
+        "a state_dict, or one session state",
+        "memctl.stores.state.file:StateFileStore",
+        suffixes=(".json",),
+        options=frozenset({"path", "user", "session"}),
+    ),
+    StoreSpec(
+        "sessions",
+        "a folder",
+        "JSONSession's states",
+        "memctl.stores.state.folder:SessionFolderStore",
+        options=frozenset({"path"}),
+    ),
+    StoreSpec(
+        "archive",
+        ".ndjson .ndjson.gz .ndjson.zst",
+        "a memctl archive",
+        "memctl.stores.archive.store:ArchiveStore",
+        suffixes=(".ndjson", ".ndjson.gz", ".ndjson.zst"),
+    ),
+)
+_BY_KIND = {spec.kind: spec for spec in BUILT_IN}
+_BY_SCHEME = {scheme: spec.kind for spec in BUILT_IN for scheme in spec.schemes}
+SUFFIXES = tuple(suffix for spec in BUILT_IN for suffix in spec.suffixes)
+"""The ends of the paths that memctl itself knows."""
+URL_OPTIONS = frozenset().union(*(spec.options for spec in BUILT_IN)) - {"user", "session"}
+"""memctl's own options in a URL, whatever its kind."""
+LAYOUTS = ("memory", "session")
+
+
+def kinds() -> list[str]:
+    """Return the kinds of store: memctl's own, then those of plugins."""
+    return [*_BY_KIND, *(kind for kind in plugins.names(plugins.STORES) if kind not in _BY_KIND)]
+
+
+def spec_of(kind: str) -> StoreSpec:
+    """Return the registration of a kind.
 
     Raises:
-        UsageError: its driver is an extra that is not installed, or it is a plugin's and cannot be
-            loaded.
+        UsageError: it is a plugin's, and cannot be loaded or is not a StoreSpec.
     """
-    if kind not in KINDS:
-        return _plugin(kind)
-    module, name = KINDS[kind]
+    if kind in _BY_KIND:
+        return _BY_KIND[kind]
+    found = plugins.load(plugins.STORES, kind)
+    if not isinstance(found, StoreSpec):
+        raise UsageError(
+            f"the plugin {kind!r} is not a store", "its entry point names a memctl.StoreSpec"
+        )
+    return found
+
+
+def store_class(kind: str) -> Any:
+    """Return the class that serves a kind.
+
+    Raises:
+        UsageError: its driver is an extra that is not installed; or as ``spec_of``.
+    """
+    spec = spec_of(kind)
+    if not isinstance(spec.factory, str):
+        return spec.factory
+    module, _, name = spec.factory.partition(":")
     try:
-        found: type[Store] = getattr(import_module(module), name)
+        return getattr(import_module(module), name)
     except ModuleNotFoundError as error:
-        extra = _EXTRAS.get(kind)
-        if extra is None or (error.name or "").startswith("memctl"):
+        if spec.extra is None or (error.name or "").startswith("memctl"):
             raise
         raise UsageError(
             f"{kind} needs the driver {error.name!r}, which is not installed",
-            f"pip install 'agentscope-memctl[{extra}]'",
+            f"pip install 'agentscope-memctl[{spec.extra}]'",
         ) from error
-    return found
-
-
-def _plugin(kind: str) -> type[Store]:
-    found = plugins.load(plugins.STORES, kind)
-    if not (isinstance(found, type) and issubclass(found, Store)):
-        raise UsageError(f"the plugin {kind!r} is no store", "its class derives from memctl.Store")
-    return found
 
 
 def make_store(location: Location, mode: OpenMode = OpenMode.READ) -> Store:
@@ -66,32 +176,134 @@ def make_store(location: Location, mode: OpenMode = OpenMode.READ) -> Store:
     Raises:
         UsageError: see ``store_class``; or ``?state=`` does not fit the store.
     """
-    store = store_class(location.kind)(location, mode)
+    store: Store = store_class(location.kind)(location, mode)
     state = location.options.get("state")
     if state is None:
         return store
     place = _state(location, state)
-    states = store_class(place.kind)(place, mode)
-    return SummaryOverlay(store, states)
+    return SummaryOverlay(store, store_class(place.kind)(place, mode))
 
 
 def _state(location: Location, state: str) -> Location:
-    """Where the summaries live: the ``:state`` keys beside a Redis memory, or a folder."""
+    """Return where the summaries are: the ``:state`` keys of a Redis memory, or a folder."""
     path = location.options.get("state_path")
     options = {"path": path} if path else {}
     if state == "redis":
         if location.kind != "redis":
             raise UsageError(
-                f"?state=redis needs a Redis store, and {location.label} is none",
+                f"?state=redis needs a Redis store, and {location.label} is not one",
                 "name the folder that holds the session states: ?state=FOLDER",
             )
         kept = {
             name: location.options[name] for name in ("prefix", "ttl") if name in location.options
         }
         return replace(location, kind="redis-session", options=kept | options)
-    if location.kind not in ("redis", "sqlite", "postgresql", "mysql"):
+    if "state" not in spec_of(location.kind).options:
         raise UsageError(f"?state= means nothing for {location.label}", "it is for SQL and Redis")
-    found = locations.parse(state)
+    found = parse(state)
     if found.kind not in ("sessions", "redis-session"):
-        raise UsageError(f"?state={state} is no session folder", "name a folder, or 'redis'")
+        raise UsageError(f"?state={state} is not a session folder", "name a folder, or 'redis'")
     return replace(found, options=found.options | options)
+
+
+def parse(text: str) -> Location:
+    """Return where a URL or a path points (aliases are the configuration's, see ``config``).
+
+    Raises:
+        UsageError: nothing that memctl knows is written so.
+    """
+    if not text:
+        raise UsageError("the name of a store is empty", "is a variable unset? . is this folder")
+    if text == "-":
+        return Location("stdio", "-")
+    if "://" in text or text.startswith("unix:"):
+        return _parse_url(text)
+    return _parse_path(text)
+
+
+def _parse_path(text: str) -> Location:
+    path = Path(text).expanduser()
+    before, mark, _ = text.partition("?")
+    if mark and before.lower().endswith(SUFFIXES) and not path.exists():
+        raise UsageError(
+            f"{text!r} is a path, and options go with a URL", f"write sqlite:///{text}"
+        )
+    name = path.name.lower()
+    for spec in BUILT_IN:
+        if name.endswith(spec.suffixes):
+            return Location(spec.kind, text, path=path)
+    extension = path.suffix[1:].lower()
+    if extension and extension in plugins.names(plugins.STORES):
+        return Location(extension, text, path=path)
+    if path.is_file():
+        raise UsageError(
+            f"{text!r} has no extension that memctl knows",
+            "an archive ends in .ndjson, .ndjson.gz or .ndjson.zst; a state in .json; "
+            "a SQLite database in .db, or is written sqlite:///PATH",
+        )
+    return Location("sessions", text, path=path)
+
+
+def _parse_url(text: str) -> Location:
+    parts = _split(text)
+    scheme = parts.scheme.lower()
+    kind = _BY_SCHEME.get(scheme) or _BY_SCHEME.get(scheme.split("+")[0])
+    if kind is None and scheme in plugins.names(plugins.STORES):
+        kind = scheme
+    if kind is None:
+        raise UsageError(
+            f"memctl knows no store {visible(scheme)}://",
+            "known are sqlite, postgresql, mysql, redis, rediss, unix; see 'memctl stores'",
+        )
+    pairs = parse_qsl(parts.query, keep_blank_values=True)
+    options = {name: value for name, value in pairs if name in URL_OPTIONS}
+    others = [pair for pair in pairs if pair[0] not in URL_OPTIONS]
+    url = join_url(parts._replace(query=urlencode(others, quote_via=quote)))
+    if kind == "sqlite":
+        return _sqlite(text, parts, url, options, others)
+    if options.get("layout", "memory") not in LAYOUTS:
+        raise UsageError(
+            f"layout={visible(options['layout'])} is unknown", f"known are {', '.join(LAYOUTS)}"
+        )
+    if kind == "redis" and options.get("layout") == "session":
+        kind = "redis-session"
+    return Location(kind, redact(text), url, Path(), options)
+
+
+def _split(text: str) -> SplitResult:
+    """The parts of a URL.  No error shows any of it: what is out of place may be a password."""
+    scheme = visible(text.partition(":")[0])
+    hint = "in user and password write %2F for /, %3F for ?, %23 for #, %40 for @"
+    try:
+        parts = urlsplit(text)
+        if "," not in parts.netloc:  # PostgreSQL takes several hosts
+            _ = parts.port
+    except ValueError:
+        raise UsageError(
+            f"what follows {scheme}:// is no address",
+            f"a port is a number up to 65535; {hint}",
+        ) from None
+    if parts.fragment or text.endswith("#"):
+        raise UsageError(f"what follows {scheme}:// holds a '#'", hint)
+    return parts
+
+
+def _sqlite(
+    text: str,
+    parts: SplitResult,
+    url: str,
+    options: dict[str, str],
+    others: list[tuple[str, str]],
+) -> Location:
+    """sqlite:///relative and sqlite:////absolute, as SQLAlchemy has it."""
+    if parts.netloc:
+        raise UsageError(
+            f"{redact(text)} names a host; SQLite has none",
+            "write sqlite:///relative/path.db or sqlite:////absolute/path.db",
+        )
+    if others:
+        raise UsageError(
+            f"SQLite takes no option {visible(others[0][0])!r}", "known are state and state_path"
+        )
+    path = Path(unquote(parts.path.removeprefix("/"))).expanduser()
+    return Location("sqlite", redact(text), url, path, options)

@@ -15,10 +15,9 @@ from pathlib import Path
 
 import pytest
 
-from memctl import location
 from memctl.errors import exit_codes
 from memctl.model import MemoryKey
-from memctl.registry import make_store
+from memctl.registry import make_store, parse
 from memctl.store import OpenMode
 from tests.commands.conftest import FRIDAY, fill
 from tests.conformance import samples
@@ -95,7 +94,7 @@ def test_a_store_that_is_locked(folder: Path) -> None:
     target = str(folder / "locked.db")
 
     async def try_it() -> subprocess.CompletedProcess[str]:
-        async with make_store(location.parse(target), OpenMode.CREATE) as store:
+        async with make_store(parse(target), OpenMode.CREATE) as store:
             await store.lock("somebody")
             return await asyncio.to_thread(shell, folder, "memctl migrate one.ndjson locked.db")
 

@@ -14,11 +14,10 @@ from manual import pages
 from typer.main import get_command
 
 from memctl.cli import COMMANDS, app
-from memctl.commands.stores import WRITTEN_AS
 from memctl.errors import exit_codes
 from memctl.ops.doctor.findings import KINDS as FINDINGS
 from memctl.ops.doctor.findings import Severity
-from memctl.registry import KINDS, store_class
+from memctl.registry import BUILT_IN, store_class
 from memctl.store import REPORTED
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -87,11 +86,11 @@ def capabilities_table() -> str:
         f"| kind | written as | {' | '.join(head.replace('-', ' ') for head in heads)} |",
         f"|---|---|{':-:|' * len(heads)}",
     ]
-    for kind in KINDS:
-        written = WRITTEN_AS[kind][0].replace("|", "\\|")
-        held = store_class(kind).features
+    for spec in BUILT_IN:
+        written = spec.syntax.replace("|", "\\|")
+        held = store_class(spec.kind).features
         cells = " | ".join("yes" if getattr(held, name) else "" for name in _HELD)
-        lines.append(f"| {WRITTEN_AS[kind][1]} | `{written}` | {cells} |")
+        lines.append(f"| {spec.summary} | `{written}` | {cells} |")
     return "\n".join(lines)
 
 
@@ -158,7 +157,7 @@ def renewed(path: Path) -> str:
         ("capabilities", capabilities_table),
         ("exit-codes", exit_codes_table),
         ("speed", speed_table),
-        *((f"holds-{kind}", partial(holds, kind)) for kind in KINDS),
+        *((f"holds-{spec.kind}", partial(holds, spec.kind)) for spec in BUILT_IN),
     ):
         block = re.compile(rf"(<!-- {name} -->\n).*?(<!-- /{name} -->)", re.DOTALL)
         text = block.sub(lambda found, make=make: f"{found[1]}{make()}\n{found[2]}", text)

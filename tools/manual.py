@@ -10,8 +10,8 @@ from typer.main import get_command
 
 from memctl import __version__
 from memctl.cli import COMMANDS, app
-from memctl.commands.stores import WRITTEN_AS
 from memctl.errors import exit_codes
+from memctl.registry import BUILT_IN
 
 _WIDE = 4096
 """Columns of the parser's help, so that it breaks no line."""
@@ -72,7 +72,7 @@ def _general() -> Iterator[str]:
         "A STORE is one of these, an alias of the configuration, or - (an archive or a state_dict "
         "on stdin, an archive on stdout of export)."
     )
-    kinds = ((written, f"{what[:1].upper()}{what[1:]}.") for written, what in WRITTEN_AS.values())
+    kinds = ((spec.syntax, f"{spec.summary[:1].upper()}{spec.summary[1:]}.") for spec in BUILT_IN)
     yield from _section("STORES", [_text(stores), *_terms(kinds)])
     codes = ((str(number), f"{name}: {meaning}") for number, name, meaning in exit_codes())
     yield from _section("EXIT STATUS", _terms(codes))

@@ -12,8 +12,9 @@ from pathlib import Path
 
 from memctl.commands._stores import pour
 from memctl.errors import Unavailable, UsageError
-from memctl.location import ARCHIVE_SUFFIXES, Location, same_file
+from memctl.location import Location, same_file
 from memctl.output.terminal import Output
+from memctl.registry import spec_of
 from memctl.stores.locks import FileLock, lock_owner
 
 
@@ -28,7 +29,7 @@ class Shape(StrEnum):
 
 _ENDINGS: dict[Shape, tuple[str, ...]] = {
     Shape.STATE_DICT: (".json",),
-    Shape.ARCHIVE: ARCHIVE_SUFFIXES,
+    Shape.ARCHIVE: spec_of("archive").suffixes,
     Shape.SESSION_DIR: (),
     Shape.MARKDOWN: (".md",),
 }

@@ -34,9 +34,9 @@ from memctl.commands._rotation import rotation
 from memctl.commands._run import wait_for
 from memctl.commands._stores import readable
 from memctl.errors import UsageError
-from memctl.location import ARCHIVE_SUFFIXES, Location
+from memctl.location import Location
 from memctl.output.terminal import Format
-from memctl.registry import make_store
+from memctl.registry import make_store, spec_of
 from memctl.selection import Selection
 
 
@@ -129,7 +129,7 @@ def _refuse_options(
 
 def _of_ending(output: str) -> Shape | None:
     name = output.lower()
-    if name.endswith(ARCHIVE_SUFFIXES):
+    if name.endswith(spec_of("archive").suffixes):
         return Shape.ARCHIVE
     if name.endswith(".json"):
         return Shape.STATE_DICT

@@ -11,13 +11,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from memctl import location as locations
 from memctl import plugins
 from memctl.config.keys import refuse_unknown
 from memctl.config.stores import Alias, read_alias
 from memctl.errors import NotFound, UsageError
 from memctl.journal.runs import Keep
 from memctl.location import Location
+from memctl.registry import SUFFIXES, parse
 
 if TYPE_CHECKING:
     from memctl.config.summarizers import Configured
@@ -63,7 +63,7 @@ class Config:
                 f"there is no store named {text!r} in the configuration",
                 f"{known}a folder or file is written ./{text}",
             )
-        return locations.parse(text)
+        return parse(text)
 
     def summarizer(self, name: str) -> Configured:
         """A summarizer by its name; ``extractive`` is there without being configured.
@@ -86,8 +86,7 @@ class Config:
 
 
 def _is_file_name(text: str) -> bool:
-    endings = (*locations.ARCHIVE_SUFFIXES, *locations.SQLITE_SUFFIXES, ".json")
-    if text.lower().endswith(endings) or Path(text).exists():
+    if text.lower().endswith(SUFFIXES) or Path(text).exists():
         return True
     return Path(text).suffix[1:].lower() in plugins.names(plugins.STORES)
 

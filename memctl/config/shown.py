@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 from memctl import location
 from memctl.config import Config, secrets
 from memctl.errors import UsageError
+from memctl.registry import parse
 
 HIDDEN = "***"
 
@@ -30,7 +31,7 @@ def shown(config: Config) -> Iterator[Shown]:
     for name, alias in config.stores.items():
         place = f"stores.{name}"
         try:
-            label = location.parse(alias.url).label
+            label = parse(alias.url).label
         except UsageError as error:
             raise UsageError(f"{config.path}: {place}.url: {error.message}", error.hint) from error
         yield Shown(f"{place}.url", label)

@@ -8,11 +8,11 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote, urlsplit
 
-from memctl import location as locations
 from memctl.config import secrets
 from memctl.config.keys import refuse_unknown
 from memctl.errors import UsageError
 from memctl.location import Location
+from memctl.registry import parse
 
 _KEYS = ("url", *secrets.keys("password"))
 
@@ -33,7 +33,7 @@ class Alias:
         Raises:
             UsageError: the password cannot be had, or the URL is none.
         """
-        location = locations.parse(self.url)
+        location = parse(self.url)
         if self.password is None:
             return location
         what = f"the password of {self.name!r}"

@@ -7,14 +7,13 @@ from pathlib import Path
 from urllib.parse import urlencode
 from weakref import WeakSet
 
-from memctl import location as locations
 from memctl.errors import UsageError
 from memctl.location import Location
-from memctl.registry import make_store
+from memctl.registry import URL_OPTIONS, make_store, parse
 from memctl.store import OpenMode, Store
 from memctl.stores.locks import lock_owner
 
-_OF_URLS = locations.OWN_OPTIONS - {"path"}
+_OF_URLS = URL_OPTIONS - {"path"}
 
 _locked: WeakSet[Store] = WeakSet()
 """Stores whose lock is held: it is taken once, and ends when they are closed."""
@@ -39,7 +38,7 @@ def open_store(
     Raises:
         UsageError: memctl knows no store that is written so, or its driver is not installed.
     """
-    location = locations.parse(where) if isinstance(where, str) else where
+    location = parse(where) if isinstance(where, str) else where
     if location.kind == "stdio":
         raise UsageError("- is for the command line", "name a file or a URL")
     given = {"user": user, "session": session, "path": path}

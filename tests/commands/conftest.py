@@ -11,9 +11,8 @@ from typing import Any
 import pytest
 from typer.testing import Result
 
-from memctl import location
 from memctl.model import MemoryKey, StoredMessage
-from memctl.registry import make_store
+from memctl.registry import make_store, parse
 from memctl.store import OpenMode
 from tests.commands.compressed import configure, model
 from tests.conformance import samples
@@ -28,7 +27,7 @@ FRIDAY = Path(__file__).parents[2] / "examples" / "friday.json"
 
 async def fill(text: str, memories: dict[MemoryKey, list[StoredMessage]], **about: Any) -> None:
     """Writes memories into a store that is written as a user writes it."""
-    async with make_store(location.parse(text), OpenMode.CREATE) as store:
+    async with make_store(parse(text), OpenMode.CREATE) as store:
         await write_all(
             store, [samples.sample(key, found, **about) for key, found in memories.items()]
         )

@@ -15,9 +15,8 @@ from pathlib import Path
 
 import pytest
 
-from memctl import location
 from memctl.errors import Uninitialised
-from memctl.registry import make_store
+from memctl.registry import make_store, parse
 from memctl.selection import Selection
 from tests.commands.conftest import Run, fails, fill, report
 from tests.conformance import samples
@@ -56,7 +55,7 @@ def keys(text: str) -> set[object]:
     """The names of the memories that are there."""
 
     async def found() -> set[object]:
-        async with make_store(location.parse(text)) as store:
+        async with make_store(parse(text)) as store:
             return {memory.key async for memory in store.headers(Selection())}
 
     return asyncio.run(found())

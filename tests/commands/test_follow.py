@@ -14,9 +14,8 @@ from pathlib import Path
 
 import pytest
 
-from memctl import location
 from memctl.model import MemoryKey, StoredMessage
-from memctl.registry import make_store
+from memctl.registry import make_store, parse
 from memctl.store import OpenMode
 from tests.commands.conftest import Run, fails, fill
 from tests.commands.test_migrate import held
@@ -79,7 +78,7 @@ def add(source: Path, key: MemoryKey, entries: list[StoredMessage], offset: int)
     """What an agent does."""
 
     async def work() -> None:
-        async with make_store(location.parse(str(source)), OpenMode.CREATE) as store:
+        async with make_store(parse(str(source)), OpenMode.CREATE) as store:
             await write(store, [samples.sample(key, entries)], offset=offset)
 
     asyncio.run(work())

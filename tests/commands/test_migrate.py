@@ -7,9 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from memctl import location
 from memctl.model import MemoryKey, StoredMessage
-from memctl.registry import make_store
+from memctl.registry import make_store, parse
 from memctl.store import OpenMode
 from tests.commands.conftest import FRIDAY, Run, fails, fill, report
 from tests.conformance import samples
@@ -23,7 +22,7 @@ def held(text: str) -> dict[MemoryKey, list[StoredMessage]]:
     """What a store holds."""
 
     async def look() -> dict[MemoryKey, list[StoredMessage]]:
-        async with make_store(location.parse(text)) as store:
+        async with make_store(parse(text)) as store:
             return {key: found.entries for key, found in (await read(store)).items()}
 
     return asyncio.run(look())
@@ -59,7 +58,7 @@ def test_everything_then_nothing_then_only_what_is_new(
     async def add() -> None:
         from tests.conformance.drive import write
 
-        async with make_store(location.parse(database), OpenMode.CREATE) as store:
+        async with make_store(parse(database), OpenMode.CREATE) as store:
             more = samples.sample(ONE, samples.entries(7, start=1500))
             await write(store, [more], offset=1500)
 

@@ -17,7 +17,7 @@ import pytest
 from rich.cells import cell_len
 
 from memctl.model import MemoryKey
-from memctl.registry import KINDS
+from memctl.registry import kinds
 from tests.commands.conftest import FRIDAY, Run, fill
 from tests.conformance import samples
 
@@ -160,7 +160,7 @@ def test_lines_are_not_wrapped_in_a_pipe(run: Run) -> None:
 def test_the_kinds_of_store_are_readable(width: int) -> None:
     lines = terminal(width, "stores")
     begun = [line.split()[0] for line in lines if line and not line.startswith(" ")]
-    assert [name for name in begun if name != "kind"] == list(KINDS)
+    assert [name for name in begun if name != "kind"] == kinds()
     assert any("SQL memory in" in line for line in lines)
 
 

@@ -13,10 +13,9 @@ from pathlib import Path
 
 import pytest
 
-from memctl import location
 from memctl.model import MemoryKey
 from memctl.ops.compare import CompareReport, compare
-from memctl.registry import make_store
+from memctl.registry import make_store, parse
 from memctl.selection import Selection
 from tests.commands.conftest import Run, fails, fill, report
 from tests.commands.test_migrate import held
@@ -205,8 +204,8 @@ def test_a_memory_that_was_empty_may_have_grown(
 
     async def compared() -> CompareReport:
         async with (
-            make_store(location.parse(text)) as left,
-            make_store(location.parse(redis_url)) as right,
+            make_store(parse(text)) as left,
+            make_store(parse(redis_url)) as right,
         ):
             return await compare(left, right, Selection(), {ONE: copied})
 

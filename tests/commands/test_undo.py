@@ -12,11 +12,11 @@ from urllib.parse import quote, unquote
 
 import pytest
 
-from memctl import location
 from memctl.commands._changing import Changing
 from memctl.commands._context import Run as ThisRun
 from memctl.commands._record import record
 from memctl.model import MemoryKey
+from memctl.registry import parse
 from tests.commands.conftest import Run, fails, report
 from tests.commands.conftest import fill as fill_text
 from tests.commands.places import append, held, ids, put, runs_folder
@@ -273,10 +273,10 @@ def test_a_state_folder_is_found_from_anywhere(
 def test_no_password_of_the_states_is_kept(redis_url: str) -> None:
     states = quote(redis_url.replace("redis://", "redis://me:pa%25ss@") + "?layout=session")
     text = f"{redis_url}?state={states}"
-    kept = record(ThisRun(), "delete", text, location.parse(text))
+    kept = record(ThisRun(), "delete", text, parse(text))
     assert "ss@" not in str(kept)
     assert kept.secret
-    found = location.parse(kept.argument)
+    found = parse(kept.argument)
     assert found.url == redis_url
     assert found.options["state"] == unquote(states).replace("me:pa%25ss@", "me@")
 

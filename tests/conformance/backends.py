@@ -8,10 +8,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from memctl import location
 from memctl.location import Location
 from memctl.model import MemoryKey
-from memctl.registry import make_store
+from memctl.registry import make_store, parse
 from memctl.store import OpenMode, Store
 from tests.conformance import samples
 from tests.conftest import Servers
@@ -51,7 +50,7 @@ class Place:
     location: Location = field(init=False)
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "location", location.parse(self.text))
+        object.__setattr__(self, "location", parse(self.text))
 
     def store(self, *, create: bool = True) -> Store:
         """A store of the place, not yet opened; created unless told otherwise."""
@@ -59,7 +58,7 @@ class Place:
 
     def alias(self) -> Location:
         """The same place, written otherwise."""
-        return location.parse(self.backend.alias(self.text, self.folder, self.servers))
+        return parse(self.backend.alias(self.text, self.folder, self.servers))
 
     def dump(self) -> Any:
         """All that the place holds, past memctl."""

@@ -9,8 +9,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from memctl import location
-from memctl.registry import make_store
+from memctl.registry import make_store, parse
 from memctl.store import OpenMode
 from memctl.stores.redis import lock
 
@@ -35,7 +34,7 @@ def elsewhere(store: str, holder: str, lease: float = 30) -> Iterator[subprocess
 async def main(text: str, holder: str, lease: float) -> None:
     """Says ``locked`` on stdout when it is, and ends when stdin does."""
     lock.LEASE_SECONDS = lease
-    async with make_store(location.parse(text), OpenMode.CREATE) as store:
+    async with make_store(parse(text), OpenMode.CREATE) as store:
         await store.lock(holder)
         sys.stdout.write("locked\n")
         sys.stdout.flush()

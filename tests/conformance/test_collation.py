@@ -7,9 +7,8 @@ from __future__ import annotations
 
 import pytest
 
-from memctl.location import parse
 from memctl.model import MemoryKey
-from memctl.registry import make_store
+from memctl.registry import make_store, parse
 from memctl.selection import Selection
 from memctl.store import OpenMode
 from tests.conformance import samples

@@ -10,9 +10,8 @@ from pathlib import Path
 import pytest
 
 from memctl.errors import BadData, MemctlError, NotFound, Unavailable
-from memctl.location import parse
 from memctl.model import MemoryKey, Page, WriteResult
-from memctl.registry import make_store
+from memctl.registry import make_store, parse
 from memctl.selection import Selection
 from memctl.store import OpenMode, Store
 from tests.conformance import samples

@@ -8,9 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from memctl.location import parse
 from memctl.model import MemoryKey, StoredMessage
-from memctl.registry import make_store
+from memctl.registry import make_store, parse
 from memctl.selection import Selection
 from memctl.store import OpenMode, Store
 from memctl.stores.sql.database import SqlDatabase

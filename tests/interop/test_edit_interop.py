@@ -10,9 +10,8 @@ from typing import Any
 
 import pytest
 
-from memctl import location
 from memctl.model import Change, Edit, Memory, StoredMessage, WriteResult
-from memctl.registry import make_store
+from memctl.registry import make_store, parse
 from memctl.selection import Selection
 from memctl.store import OpenMode
 from tests.conftest import Servers
@@ -66,7 +65,7 @@ CASES: dict[str, tuple[Plan, list[Any]]] = {
 
 async def change(place: str, plan: Plan) -> WriteResult | None:
     """Changes the one memory of a place; None where nothing is to be changed."""
-    async with make_store(location.parse(place), OpenMode.CHANGE) as store:
+    async with make_store(parse(place), OpenMode.CHANGE) as store:
         found: list[StoredMessage] = []
         memory: Memory | None = None
         async for page in store.read(Selection()):

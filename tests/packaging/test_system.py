@@ -13,9 +13,9 @@ from typing import Any
 
 import pytest
 
-from memctl import location, system
+from memctl import system
 from memctl.errors import Busy, UsageError
-from memctl.registry import make_store
+from memctl.registry import make_store, parse
 from memctl.store import OpenMode
 from memctl.stores.files import AtomicFile
 from memctl.stores.locks import FileLock
@@ -89,7 +89,7 @@ async def test_a_store_without_pread(tmp_path: Path, monkeypatch: pytest.MonkeyP
     monkeypatch.delattr(os, "pread")
     monkeypatch.delattr(os, "preadv")
     for name in ("a.ndjson", "a.ndjson.gz", "a.json"):
-        place = location.parse(str(tmp_path / name))
+        place = parse(str(tmp_path / name))
         one = sample(samples.key(0), samples.entries(3000))
         if name == "a.json":
             one = sample(type(one.key)("", "a"), one.entries)

@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 import zstandard
 
-from memctl import location
 from memctl.errors import BadData
 from memctl.model import Memory, MemoryKey, Page, StoredMessage, WriteMode, WriteResult
+from memctl.registry import parse
 from memctl.selection import Selection
 from memctl.store import OpenMode
 from memctl.stores.archive.store import ArchiveStore
@@ -41,7 +41,7 @@ def page(
 
 
 def store_of(path: Path, *, create: bool = True) -> ArchiveStore:
-    store = ArchiveStore(location.parse(str(path)), OpenMode.CREATE if create else OpenMode.READ)
+    store = ArchiveStore(parse(str(path)), OpenMode.CREATE if create else OpenMode.READ)
     store.created = WHEN
     return store
 

@@ -11,8 +11,8 @@ from unittest.mock import patch
 
 import redis
 
-from memctl import location
 from memctl.model import Memory, MemoryKey, Page, StoredMessage, WriteMode, WriteResult
+from memctl.registry import parse
 from memctl.selection import Selection
 from memctl.stores.batching import gather
 from memctl.stores.redis.memory import RedisMemoryStore
@@ -50,7 +50,7 @@ def large(
 
 
 def store_of(url: str, options: str = "") -> RedisMemoryStore:
-    return RedisMemoryStore(location.parse(f"{url}?{options}"))
+    return RedisMemoryStore(parse(f"{url}?{options}"))
 
 
 def put(client: redis.Redis, base: str, ids: list[str], **marks: list[str]) -> None:

@@ -6,9 +6,8 @@ from collections.abc import AsyncGenerator, Iterable
 from pathlib import Path
 from typing import Any
 
-from memctl import location
 from memctl.model import Change, Edit, Memory, MemoryKey, StoredMessage, WriteResult
-from memctl.registry import make_store
+from memctl.registry import make_store, parse
 from memctl.store import OpenMode, Store
 
 KEY = MemoryKey("u", "s")
@@ -16,7 +15,7 @@ KEY = MemoryKey("u", "s")
 
 def store_of(text: str | Path, /, **options: str) -> Store:
     """A store to be changed, as a user of memctl names it."""
-    found = location.parse(str(text))
+    found = parse(str(text))
     found.options.update(options)
     return make_store(found, OpenMode.CHANGE)
 

@@ -10,8 +10,8 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from memctl import location
 from memctl.model import Memory, MemoryKey, Page, StoredMessage, WriteMode, WriteResult
+from memctl.registry import parse
 from memctl.selection import Selection
 from memctl.store import OpenMode
 from memctl.stores.state.file import StateFileStore
@@ -58,7 +58,7 @@ def load(path: Path) -> Any:
 
 
 def store_of(path: Path, /, *, create: bool = False, **options: str) -> StateFileStore:
-    found = location.parse(str(path))
+    found = parse(str(path))
     return StateFileStore(
         replace(found, options=options), OpenMode.CREATE if create else OpenMode.READ
     )

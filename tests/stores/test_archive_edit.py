@@ -11,10 +11,10 @@ from typing import Any
 
 import pytest
 
-from memctl import codec, location
+from memctl import codec
 from memctl.errors import Unavailable
 from memctl.model import PAGE_BYTES, Change, Edit, Memory, MemoryKey, StoredMessage, WriteResult
-from memctl.registry import make_store
+from memctl.registry import make_store, parse
 from memctl.selection import Selection
 from memctl.store import OpenMode, Store
 from memctl.stores.archive import store as archive
@@ -25,7 +25,7 @@ KEYS = [MemoryKey(f"u{number}", "s") for number in range(6)]
 
 
 def store_of(path: Path) -> Store:
-    return make_store(location.parse(str(path)), OpenMode.CHANGE)
+    return make_store(parse(str(path)), OpenMode.CHANGE)
 
 
 def gone(*found: StoredMessage) -> list[Change]:
@@ -50,7 +50,7 @@ def edit_of(key: MemoryKey, changes: Iterable[Change], **about: Any) -> Edit:
 
 async def read(path: Path) -> dict[MemoryKey, tuple[Memory, list[StoredMessage]]]:
     found: dict[MemoryKey, tuple[Memory, list[StoredMessage]]] = {}
-    async with make_store(location.parse(str(path))) as store:
+    async with make_store(parse(str(path))) as store:
         async for one in store.read(Selection()):
             found.setdefault(one.memory.key, (one.memory, []))[1].extend(one.messages)
     return found

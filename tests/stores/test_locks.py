@@ -13,9 +13,8 @@ from typing import Any
 import pymysql
 import pytest
 
-from memctl import location
 from memctl.errors import Busy, Unavailable
-from memctl.registry import make_store
+from memctl.registry import make_store, parse
 from memctl.store import OpenMode, Store
 from memctl.stores import locks
 from memctl.stores.locks import FileLock
@@ -40,7 +39,7 @@ def short_periods(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def target(url: str) -> Store:
     """A store to write to."""
-    return make_store(location.parse(url), OpenMode.CREATE)
+    return make_store(parse(url), OpenMode.CREATE)
 
 
 @pytest.fixture(params=["postgresql", "mysql", "redis"])

@@ -16,8 +16,8 @@ import pytest
 import redis
 from redis import exceptions
 
-from memctl import location
 from memctl.errors import Lost, NotFound, Unavailable, UsageError
+from memctl.registry import parse
 from memctl.stores.redis.errors import translated
 from memctl.stores.redis.memory import RedisMemoryStore
 from memctl.stores.redis.pool import OPTIONS
@@ -128,7 +128,7 @@ def test_a_signal_stops_connecting(
 async def test_a_connection_that_comes_too_late_is_closed(
     client: redis.Redis, redis_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    server = RedisServer(location.parse(f"{redis_url}?client_name=late"))
+    server = RedisServer(parse(f"{redis_url}?client_name=late"))
     connected, may_go, gone = threading.Event(), threading.Event(), threading.Event()
     take, give = server.take, server.give
     monkeypatch.setattr(server, "take", lambda: (take(), connected.set(), may_go.wait(10))[0])
@@ -155,7 +155,7 @@ async def test_a_connection_that_comes_too_late_is_closed(
 
 
 async def test_only_connecting_is_limited_in_time(client: redis.Redis, redis_url: str) -> None:
-    server = RedisServer(location.parse(f"{redis_url}?socket_connect_timeout=0.5"))
+    server = RedisServer(parse(f"{redis_url}?socket_connect_timeout=0.5"))
     slow = (b"EVAL", b"while redis.call('TIME')[1] < ARGV[1] do end", b"0")
     async with server.wire() as wire:
         until = b"%d" % (client.time()[0] + 2)
@@ -226,7 +226,7 @@ async def test_a_user_who_may_not(servers: Servers) -> None:
 )
 def test_urls_that_cannot_be(url: str) -> None:
     with pytest.raises(UsageError) as wrong:
-        RedisMemoryStore(location.parse(url))
+        RedisMemoryStore(parse(url))
     assert "pa" not in wrong.value.message.replace("has an option that", "")
 
 
@@ -242,7 +242,7 @@ def test_urls_that_cannot_be(url: str) -> None:
 )
 def test_options_that_there_are_not(url: str, hint: str) -> None:
     with pytest.raises(UsageError) as wrong:
-        RedisMemoryStore(location.parse(url))
+        RedisMemoryStore(parse(url))
     assert url.partition("?")[2].partition("=")[0] in wrong.value.message
     assert wrong.value.hint
     assert re.search(hint, wrong.value.hint)
@@ -260,7 +260,7 @@ def test_options_that_there_are(scheme: str) -> None:
         "ssl_include_verify_flags": "VERIFY_X509_STRICT",
     }
     for name in OPTIONS[scheme]:
-        RedisMemoryStore(location.parse(f"{scheme}://localhost/1?{name}={values.get(name, 1)}"))
+        RedisMemoryStore(parse(f"{scheme}://localhost/1?{name}={values.get(name, 1)}"))
 
 
 @pytest.mark.parametrize(
@@ -273,7 +273,7 @@ def test_options_that_there_are(scheme: str) -> None:
 )
 async def test_what_python_refuses(url: str) -> None:
     with pytest.raises(UsageError, match="cannot be"):
-        async with RedisMemoryStore(location.parse(url)):
+        async with RedisMemoryStore(parse(url)):
             pass
 
 
@@ -290,7 +290,7 @@ async def test_ways_to_write_a_socket(servers: Servers) -> None:
     places = [f"unix://{path}?db=7", f"unix:{path}?db=7", f"redis+unix://{path}?db=7"]
     identities = set()
     for place in places:
-        async with RedisMemoryStore(location.parse(place)) as store:
+        async with RedisMemoryStore(parse(place)) as store:
             identities.add(await store.identity())
     async with store_of(servers.redis.url(7)) as store:
         identities.add(await store.identity())
@@ -305,7 +305,7 @@ async def test_options_do_not_change_what_is_read(client: redis.Redis, redis_url
 
 
 async def test_no_more_commands_wait_than_asked(servers: Servers) -> None:
-    server = RedisServer(location.parse(servers.redis.fresh()))
+    server = RedisServer(parse(servers.redis.fresh()))
     async with server.wire() as wire:
 
         def ask() -> int:
@@ -330,7 +330,7 @@ async def test_a_broken_connection_does_not_come_back(
     client: redis.Redis, redis_url: str, abort: bool
 ) -> None:
     """The rest of a transaction would run outside of it."""
-    server = RedisServer(location.parse(redis_url))
+    server = RedisServer(parse(redis_url))
 
     def commands(wire: Wire, number: int) -> Iterator[tuple[bytes, ...]]:
         yield (b"MULTI",)

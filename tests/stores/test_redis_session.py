@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 import redis
 
-from memctl import location
 from memctl.errors import BadData, Unavailable
 from memctl.model import Memory, MemoryKey, Page, StoredMessage, WriteMode, WriteResult
+from memctl.registry import parse
 from memctl.selection import Selection
 from memctl.store import OpenMode
 from memctl.stores.state.redis import RedisSessionStore
@@ -35,7 +35,7 @@ def state(count: int = 1, content: str = "c", summary: str = "") -> str:
 
 
 def store_of(url: str, options: str = "", *, create: bool = True) -> RedisSessionStore:
-    found = location.parse(f"{url}?layout=session{options}")
+    found = parse(f"{url}?layout=session{options}")
     return RedisSessionStore(found, OpenMode.CREATE if create else OpenMode.READ)
 
 

@@ -14,6 +14,7 @@ import pytest
 from memctl import location
 from memctl.errors import BadData, NotFound
 from memctl.model import Memory, MemoryKey, Page, StoredMessage, WriteResult
+from memctl.registry import parse
 from memctl.selection import Selection
 from memctl.store import OpenMode
 from memctl.stores.state.folder import SessionFolderStore
@@ -27,7 +28,7 @@ STATE = {"memory": {"_compressed_summary": "", "content": [[MESSAGE, []]]}}
 
 
 def store_of(folder: Path, *, create: bool = False, **options: str) -> SessionFolderStore:
-    found = location.parse(str(folder))
+    found = parse(str(folder))
     return SessionFolderStore(
         replace(found, options=options), OpenMode.CREATE if create else OpenMode.READ
     )

@@ -10,9 +10,8 @@ from pathlib import Path
 import pytest
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from memctl.location import parse
 from memctl.model import MemoryKey, StoredMessage, WriteResult
-from memctl.registry import make_store
+from memctl.registry import make_store, parse
 from memctl.store import OpenMode, Store
 from memctl.stores.sql import edit as editing
 from memctl.stores.sql.database import SqlDatabase

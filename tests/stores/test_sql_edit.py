@@ -11,9 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from memctl.location import parse
 from memctl.model import Change, MemoryKey, StoredMessage
-from memctl.registry import make_store
+from memctl.registry import make_store, parse
 from memctl.store import OpenMode, Store
 from memctl.stores.sql.database import SqlDatabase
 from memctl.stores.sql.places import Places, Run

@@ -12,8 +12,7 @@ import pymysql
 import pytest
 
 from memctl.errors import Lost, MemctlError, Unavailable
-from memctl.location import parse
-from memctl.registry import make_store
+from memctl.registry import make_store, parse
 from memctl.store import OpenMode
 from memctl.stores.sql import mysql, postgresql, sqlite
 from memctl.stores.sql.database import Contended, SqlDatabase

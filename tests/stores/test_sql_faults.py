@@ -9,11 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from memctl import location
 from memctl.model import Finding, MemoryKey, StoredMessage
 from memctl.ops.doctor.check import check
 from memctl.ops.doctor.content import Limits
-from memctl.registry import make_store
+from memctl.registry import make_store, parse
 from memctl.selection import Selection
 from memctl.store import OpenMode
 from tests.conformance import samples
@@ -79,13 +78,13 @@ async def fill(
 ) -> None:
     """Writes memories: five messages of each of two users, unless told otherwise."""
     found = memories or {ALICE: messages(5, "a"), BOB: messages(5, "a")}
-    async with make_store(location.parse(database.url), OpenMode.CREATE) as store:
+    async with make_store(parse(database.url), OpenMode.CREATE) as store:
         await write_all(store, [samples.sample(key, some) for key, some in found.items()])
 
 
 async def examined(database: Database, where: Selection = ALL) -> list[Finding]:
     """What doctor finds, but for the index that AgentScope never makes."""
-    async with make_store(location.parse(database.url)) as store:
+    async with make_store(parse(database.url)) as store:
         found = await check(store, where, Limits())
     return [fault for fault in found.faults if fault.code != "no-session-index"]
 
@@ -97,7 +96,7 @@ async def test_what_is_in_order(database: Database) -> None:
 
 async def test_no_index(database: Database) -> None:
     await fill(database)
-    async with make_store(location.parse(database.url)) as store:
+    async with make_store(parse(database.url)) as store:
         found = await check(store, ALL, Limits())
         named = await check(store, Selection(users=frozenset(["alice"])), Limits())
     expected = [] if database.kind == "mysql" else [Finding("no-session-index", None)]
@@ -107,11 +106,11 @@ async def test_no_index(database: Database) -> None:
     if database.kind == "mysql":
         database.execute("ALTER TABLE message DROP FOREIGN KEY message_ibfk_1")
         database.execute("DROP INDEX session_id ON message")
-        async with make_store(location.parse(database.url)) as store:
+        async with make_store(parse(database.url)) as store:
             found = await check(store, ALL, Limits())
         assert found.faults == [Finding("no-session-index", None)]
     database.execute('CREATE INDEX own ON message (session_id, "index")')
-    async with make_store(location.parse(database.url)) as store:
+    async with make_store(parse(database.url)) as store:
         assert (await check(store, ALL, Limits())).faults == []
 
 

@@ -9,11 +9,10 @@ from typing import Any
 
 import pytest
 
-from memctl import location
 from memctl.model import MemoryKey
 from memctl.ops.doctor.check import check
 from memctl.ops.doctor.content import Limits
-from memctl.registry import make_store
+from memctl.registry import make_store, parse
 from memctl.selection import Selection
 from memctl.store import OpenMode, Record, Store
 from memctl.stores.sql.mend import REPAIRS
@@ -27,7 +26,7 @@ __all__ = ["database"]
 
 def changing(database: Database) -> Store:
     """The store of the database, to be changed, not yet opened."""
-    return make_store(location.parse(database.url), OpenMode.CHANGE)
+    return make_store(parse(database.url), OpenMode.CHANGE)
 
 
 class Notes:
@@ -63,14 +62,14 @@ def broken(database: Database, code: str) -> None:
 
 async def dump(database: Database) -> Any:
     """Everything, in order."""
-    async with make_store(location.parse(database.url)) as store:
+    async with make_store(parse(database.url)) as store:
         found = await read(store)
         return {key: (one.memory, one.entries) for key, one in found.items()}
 
 
 async def codes(database: Database) -> dict[str, int]:
     """The codes that are found, and how many of each."""
-    async with make_store(location.parse(database.url)) as store:
+    async with make_store(parse(database.url)) as store:
         found = await check(store, ALL, Limits())
     return {fault.code: fault.count for fault in found.faults}
 
@@ -126,7 +125,7 @@ async def test_only_the_selected_sessions(database: Database) -> None:
         assert await store.maintenance().repair(
             "duplicate-index", Selection(users=frozenset(["alice"])), notes
         )
-    async with make_store(location.parse(database.url)) as store:
+    async with make_store(parse(database.url)) as store:
         found = await check(store, ALL, Limits())
     assert [one.key for one in found.faults if one.code == "duplicate-index"] == [BOB]
 
@@ -151,7 +150,7 @@ async def test_agents_write_while_the_index_is_made(database: Database) -> None:
     keys = [MemoryKey("w", f"w{n}") for n in range(20)]
 
     async def write() -> None:
-        async with make_store(location.parse(database.url), OpenMode.CREATE) as store:
+        async with make_store(parse(database.url), OpenMode.CREATE) as store:
             for key in keys:
                 await write_all(store, [samples.sample(key, messages(3))])
 

@@ -11,9 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from memctl.location import parse
 from memctl.model import MemoryKey
-from memctl.registry import make_store
+from memctl.registry import make_store, parse
 from memctl.selection import Selection
 from memctl.store import OpenMode, Store
 from memctl.stores.sql import sqlite

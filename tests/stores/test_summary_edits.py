@@ -9,10 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from memctl import location
 from memctl.errors import Failure, Lost, MemctlError, Unavailable
 from memctl.model import Change, Edit, Memory, MemoryKey, Page, StoredMessage, WriteResult
-from memctl.registry import make_store
+from memctl.registry import make_store, parse
 from memctl.selection import Selection
 from memctl.store import OpenMode, Store
 from memctl.stores.redis.memory import RedisMemoryStore
@@ -34,7 +33,7 @@ def place(request: pytest.FixtureRequest, redis_url: str, tmp_path: Path) -> str
             yield Page(Memory(key, "old"), entries(4))
 
     async def filled() -> None:
-        async with make_store(location.parse(text), OpenMode.CREATE) as store:
+        async with make_store(parse(text), OpenMode.CREATE) as store:
             assert not [tally async for tally in store.write(pages()) if tally.failure]
 
     asyncio.run(filled())
@@ -42,7 +41,7 @@ def place(request: pytest.FixtureRequest, redis_url: str, tmp_path: Path) -> str
 
 
 def store_of(text: str) -> Store:
-    return make_store(location.parse(text), OpenMode.CHANGE)
+    return make_store(parse(text), OpenMode.CHANGE)
 
 
 def edit_of(
@@ -61,7 +60,7 @@ async def edited(store: Store, *edits: Edit) -> list[WriteResult]:
 
 async def held(text: str) -> dict[MemoryKey, tuple[str | None, list[StoredMessage]]]:
     found: dict[MemoryKey, tuple[str | None, list[StoredMessage]]] = {}
-    async with make_store(location.parse(text)) as store:
+    async with make_store(parse(text)) as store:
         async for page in store.read(Selection()):
             found.setdefault(page.memory.key, (page.memory.summary, []))[1].extend(page.messages)
     return found
@@ -192,7 +191,7 @@ async def test_a_session_saved_without_a_user(redis_url: str, tmp_path: Path) ->
         yield Page(Memory(key), [entry("a")])
 
     text = f"{redis_url}?state={tmp_path}"
-    async with make_store(location.parse(text), OpenMode.CREATE) as store:
+    async with make_store(parse(text), OpenMode.CREATE) as store:
         assert not [tally async for tally in store.write(page()) if tally.failure]
     async with store_of(text) as store:
         [tally] = await edited(store, edit_of(key, Change("a", ()), new="new", old="old"))

@@ -9,10 +9,9 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import ClassVar
 
-from memctl import location
 from memctl.errors import NotFound, Uninitialised
 from memctl.model import MemoryKey
-from memctl.registry import make_store, store_class
+from memctl.registry import make_store, parse, store_class
 from memctl.store import Features, OpenMode
 from tests.conformance import drive
 from tests.conformance.samples import Sample
@@ -64,7 +63,7 @@ class Place(ABC):
         asyncio.run(self._fill(list(samples)))
 
     async def _fill(self, samples: list[Sample]) -> None:
-        async with make_store(location.parse(self.text), OpenMode.CREATE) as store:
+        async with make_store(parse(self.text), OpenMode.CREATE) as store:
             await drive.write_all(store, samples)
 
     def read(self, expected: Iterable[MemoryKey] = ()) -> dict[MemoryKey, Sample]:
@@ -73,7 +72,7 @@ class Place(ABC):
 
     async def _read(self, expected: list[MemoryKey]) -> dict[MemoryKey, Sample]:
         try:
-            async with make_store(location.parse(self.text)) as store:
+            async with make_store(parse(self.text)) as store:
                 store.resolve_names(expected)
                 return await drive.read(store)
         except (NotFound, Uninitialised):

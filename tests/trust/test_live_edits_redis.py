@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 import redis
 
-from memctl import location
 from memctl.model import Change, MemoryKey, Page
+from memctl.registry import parse
 from memctl.selection import Selection
 from memctl.store import OpenMode
 from memctl.stores.redis.edit import Editor
@@ -122,7 +122,7 @@ async def test_an_agent_writes_while_messages_are_deleted(
         return done
 
     monkeypatch.setattr(Editor, "_attempt", counted)
-    store = RedisMemoryStore(location.parse(redis_url), OpenMode.CHANGE)
+    store = RedisMemoryStore(parse(redis_url), OpenMode.CHANGE)
     store.resolve_names(MemoryKey(USER, session) for session in SESSIONS)
     async with store:
         operator = Operator(store, HINTS, UNMARKED, back)

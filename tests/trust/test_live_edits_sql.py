@@ -12,9 +12,8 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from memctl.location import parse
 from memctl.model import Change, MemoryKey, Page, StoredMessage
-from memctl.registry import make_store
+from memctl.registry import make_store, parse
 from memctl.selection import Selection
 from memctl.store import OpenMode
 from memctl.stores.sql.database import SqlDatabase
