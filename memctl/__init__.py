@@ -54,6 +54,10 @@ if TYPE_CHECKING:
     from memctl.store import Maintenance as Maintenance
     from memctl.store import OpenMode as OpenMode
     from memctl.store import Store as Store
+    from memctl.stores.edits import Snapshot as Snapshot
+    from memctl.stores.simple import Rejected as Rejected
+    from memctl.stores.simple import SimpleStore as SimpleStore
+    from memctl.stores.simple import VersionChanged as VersionChanged
     from memctl.summarizer import Settings as Settings
     from memctl.summarizer import Summarizer as Summarizer
     from memctl.summarizers.make import make_summarizer as make_summarizer
@@ -77,6 +81,8 @@ _HOMES = {
     "registry": "StoreSpec",
     "selection": "Selection",
     "store": "Features Maintenance OpenMode Store",
+    "stores.edits": "Snapshot",
+    "stores.simple": "Rejected SimpleStore VersionChanged",
     "summarizer": "Settings Summarizer",
     "summarizers.make": "make_summarizer",
 }

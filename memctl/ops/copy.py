@@ -320,6 +320,8 @@ class _Copy:
         """Counts the messages of each memory that is being written."""
         async with aclosing(pages):
             async for page in pages:
+                if page.memory.version is not None:  # the source's, which means nothing here
+                    page = replace(page, memory=replace(page.memory, version=None))
                 key = page.memory.key
                 self._passed[key] = self._passed.get(key, 0) + len(page.messages)
                 if self._recorder is not None:

@@ -43,9 +43,9 @@ def test_commands_work_on_a_store_of_a_plugin(run: Run, lines: str, tmp_path: Pa
 @pytest.mark.usefixtures("plugin")
 def test_a_store_of_a_plugin_is_listed(run: Run) -> None:
     [row] = [row for row in report(run("stores", "--json"))["stores"] if row["kind"] == "lines"]
-    assert row["what"] == "Memories as lines of JSON, for small stores"
-    assert row["written_as"] == "lines://..., PATH.lines"
-    assert row["capabilities"] == ["empty", "mark-order"]
+    assert row["what"] == "memories as lines of JSON"
+    assert row["written_as"] == "lines://PATH, PATH.lines"
+    assert row["capabilities"] == ["summaries", "empty", "mark-order"]
 
 
 def test_a_command(run: Run, lines: str) -> None:
@@ -86,7 +86,7 @@ def test_a_broken_plugin_breaks_nothing_else(run: Run, site: Path, tmp_path: Pat
 def test_what_is_no_store_and_no_command(run: Run, site: Path) -> None:
     install(site, "odd", {"memctl.stores": {"odd": "json:loads"}})
     install(site, "even", {"memctl.commands": {"even": "json:__name__"}})
-    fails(run("inspect", "odd://x"), 2, "is no store")
+    fails(run("inspect", "odd://x"), 2, "is not a store")
     fails(run("even"), 2, "is no command")
 
 

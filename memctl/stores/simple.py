@@ -1,0 +1,171 @@
+"""A store in four short methods, for places whose memories fit into memory one by one.
+
+Right for documents, vaults and small tables.  Whatever ``Store`` asks for beyond that works through
+``keys``, ``load`` and ``save``.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
+from dataclasses import replace
+
+from memctl.errors import Failure
+from memctl.model import Memory, MemoryKey, Page, StoredMessage, WriteMode, WriteResult
+from memctl.selection import Selection
+from memctl.store import OpenMode, Store
+from memctl.stores.catalog import IdSet
+from memctl.stores.edits import Snapshot
+
+
+class VersionChanged(Exception):
+    """The stored memory is not the version that ``SimpleStore.save`` was to replace."""
+
+
+class Rejected(Exception):
+    """The store does not take a memory: its key (``bad-name``), or a value (``refused``)."""
+
+    def __init__(self, code: str, message: str) -> None:
+        super().__init__(message)
+        self.failure = Failure(code, message)
+
+
+class SimpleStore(Store):
+    """A store that holds one memory in RAM at a time.
+
+    A store for a folder with a JSON file a session::
+
+        class NotesStore(SimpleStore):
+            kind = "notes"
+            features = Features(empty=True)
+
+            async def connect(self, mode: OpenMode) -> None:
+                if mode.creates:
+                    self.location.path.mkdir(exist_ok=True)
+
+            async def disconnect(self) -> None: ...
+
+            async def keys(self) -> AsyncGenerator[MemoryKey]:
+                for file in sorted(self.location.path.glob("*.json")):
+                    yield MemoryKey("", file.stem)
+
+            async def load(self, key: MemoryKey) -> Snapshot | None: ...
+
+            async def save(
+                self, key: MemoryKey, snapshot: Snapshot, expect: str | None
+            ) -> None: ...
+
+    ``load`` sets ``Memory.version``, such as a digest of the file or a counter of the row.
+    ``save`` compares it with what is stored at that moment, and replaces the memory whole or not
+    at all.  That comparison is what keeps the messages that an agent adds meanwhile.
+    """
+
+    @abstractmethod
+    async def connect(self, mode: OpenMode) -> None:
+        """Connect; see ``Store.open``."""
+
+    @abstractmethod
+    async def disconnect(self) -> None:
+        """Release what ``connect`` holds, whatever happened before."""
+
+    @abstractmethod
+    def keys(self) -> AsyncGenerator[MemoryKey]:
+        """Yield the keys of the memories that there are, in a stable order.
+
+        Raises:
+            Unavailable: the store went away.
+        """
+
+    @abstractmethod
+    async def load(self, key: MemoryKey) -> Snapshot | None:
+        """Return a memory, with its ``Memory.version``; None where there is none.
+
+        Raises:
+            Unavailable: the store went away.
+            BadData: the memory is damaged.
+        """
+
+    @abstractmethod
+    async def save(self, key: MemoryKey, snapshot: Snapshot, expect: str | None) -> None:
+        """Store a memory whole or not at all, if the version that is stored is ``expect``.
+
+        ``expect`` is None where the memory must not be there.  The memory is durable on return.
+
+        Raises:
+            VersionChanged: another version is stored.
+            Rejected: the store does not take the key or a value.
+            Unavailable: the store went away; the memory is as it was.
+        """
+
+    async def open(self, mode: OpenMode) -> None:
+        self.mode = mode
+        await self.connect(mode)
+
+    async def close(self) -> None:
+        await self.disconnect()
+
+    async def read(self, where: Selection) -> AsyncGenerator[Page]:
+        async with aclosing(where.apply(self._pages(where))) as pages:
+            async for page in pages:
+                yield page
+
+    async def _pages(self, where: Selection) -> AsyncGenerator[Page]:
+        async with aclosing(self.keys()) as keys:
+            async for key in keys:
+                snapshot = await self.load(key) if where.has_key(key) else None
+                if snapshot is None or not (snapshot.messages or self.features.empty):
+                    continue
+                async with aclosing(snapshot.pages()) as pages:
+                    async for page in pages:
+                        yield page
+
+    async def write(
+        self, pages: AsyncGenerator[Page], mode: WriteMode = WriteMode.ADD
+    ) -> AsyncGenerator[WriteResult]:
+        messages: list[StoredMessage] = []
+        first: Page | None = None
+        async for page in pages:
+            first = first or page
+            messages += page.messages
+            if page.last:
+                yield await self._write(first, messages, mode)
+                first, messages = None, []
+
+    async def _write(
+        self, first: Page, messages: list[StoredMessage], mode: WriteMode
+    ) -> WriteResult:
+        key, wanted = first.memory.key, first.memory
+        if key.part and not self.features.parts:
+            text = f"the store holds one memory a session, not a part like {key.part!r}"
+            return WriteResult(key, failure=Failure("bad-name", text))
+        try:
+            there = await self.load(key) or Snapshot(Memory(key), [])
+            version = there.memory.version
+            if mode is WriteMode.ADD and len(there.messages) != first.offset:
+                text = f"there are {len(there.messages)} messages, not {first.offset}"
+                return WriteResult(key, failure=Failure("changed", text))
+            if mode is WriteMode.REPLACE and wanted.version not in (None, version):
+                raise VersionChanged
+            whole = [*there.messages, *messages] if mode is WriteMode.ADD else messages
+            if not self.features.duplicate_ids and (failure := _duplicates(whole)):
+                return WriteResult(key, failure=failure)
+            memory = replace(
+                wanted,
+                summary=there.memory.summary if wanted.summary is None else wanted.summary,
+                ttl=there.memory.ttl if wanted.ttl is None else wanted.ttl,
+            )
+            await self.save(key, Snapshot(memory, whole), version)
+        except VersionChanged:
+            text = "another program has changed it meanwhile"
+            return WriteResult(key, failure=Failure("changed", text))
+        except Rejected as rejected:
+            return WriteResult(key, failure=rejected.failure)
+        gone = len(there.messages) if mode is WriteMode.REPLACE else 0
+        return WriteResult(key, len(messages), gone)
+
+
+def _duplicates(messages: list[StoredMessage]) -> Failure | None:
+    ids = IdSet()
+    ids.add(message.id for message in messages)
+    return Failure("repeated-id", "a message id occurs twice") if ids.duplicates else None
