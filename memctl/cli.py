@@ -18,7 +18,6 @@ from typer.core import TyperCommand, TyperGroup
 from memctl import __version__, plugins
 from memctl.commands._context import Run
 from memctl.errors import MemctlError, Unavailable, UsageError
-from memctl.output.monitoring import Monitoring
 from memctl.output.terminal import Color, Format, LogFormat, Output
 
 COMMANDS = {
@@ -79,10 +78,10 @@ class Memctl(TyperGroup):
     def main(self, *args: Any, **settings: Any) -> Any:
         """Runs a command, or answers a shell that asks what a word may become."""
         if shell := os.environ.get("_MEMCTL_COMPLETE"):
-            from memctl.commands import _completing  # the answer to a TAB
+            from memctl import completion  # the answer to a TAB
 
             lines = {name: line for name, (_, line) in COMMANDS.items()}
-            _completing.main(self, lines, shell, sys.argv[1:])
+            completion.main(self, lines, shell, sys.argv[1:])
             return None
         return super().main(*args, **settings)
 
@@ -103,10 +102,8 @@ class Memctl(TyperGroup):
         with formatter.section("Commands"):
             formatter.write_dl([(name, line) for name, (_, line) in COMMANDS.items()])
         if found := _plugins():
-            from memctl.commands import _plugin as theirs  # most have none
-
             with formatter.section("Commands of plugins"):
-                formatter.write_dl([(name, theirs.line(name)) for name in found])
+                formatter.write_dl([(name, _plugin_line(name)) for name in found])
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         """Finds the command; options then have the defaults of the configuration."""
@@ -163,16 +160,32 @@ def _plugins() -> list[str]:
 
 
 def _plugin(name: str) -> TyperCommand:
-    """The command of a plugin.
+    """Return the command that a plugin offers.
 
     Raises:
-        KeyError: there is none, as of a mapping.
+        KeyError: no plugin offers it.
+        UsageError: it cannot be loaded, or is not a command.
     """
     if name not in _plugins():
         raise KeyError(name)
-    from memctl.commands import _plugin as theirs  # most have none
+    from memctl.commands._options import build  # most have none
 
-    return theirs.command(name)
+    function = plugins.load(plugins.COMMANDS, name)
+    gc.enable()  # which is off while memctl imports: theirs may run an event loop of their own
+    if not callable(function):
+        raise UsageError(
+            f"the plugin {name!r} is not a command", "its entry point names a function for Typer"
+        )
+    return build(function, name)
+
+
+def _plugin_line(name: str) -> str:
+    """Return the line of a plugin in the list of commands, also where it cannot be loaded."""
+    try:
+        text = _plugin(name).help or ""
+    except UsageError as error:
+        return f"({error.message})"
+    return text.strip().partition("\n")[0]
 
 
 def _output(ctx: Any) -> Output:
@@ -323,7 +336,11 @@ def _globals(
         bool, typer.Option("--version", help="Show the version.", callback=_version, is_eager=True)
     ] = False,
 ) -> None:
-    monitoring = Monitoring(ping, metrics_file) if (ping, metrics_file) != (None, None) else None
+    monitoring = None
+    if (ping, metrics_file) != (None, None):
+        from memctl.output.monitoring import Monitoring  # most runs have none
+
+        monitoring = Monitoring(ping, metrics_file)
     output = Output(
         color=color,
         log_format=log_format,

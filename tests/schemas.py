@@ -8,7 +8,7 @@ from typing import Any
 
 from jsonschema import Draft202012Validator
 
-from memctl.output import schemas
+from memctl.output.report import schema_text
 
 _ENOUGH = 1000
 """Rows that are looked at of a long list: the others are made by the same code."""
@@ -16,7 +16,7 @@ _ENOUGH = 1000
 
 @cache
 def _validator(command: str, row: bool) -> Draft202012Validator:
-    schema = json.loads(schemas.text(command))
+    schema = json.loads(schema_text(command))
     if row:
         schema = {"$defs": schema["$defs"], "$ref": "#/$defs/row"}
     return Draft202012Validator(schema)

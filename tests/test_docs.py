@@ -18,7 +18,7 @@ import yaml
 from typer.main import get_command
 
 from memctl.cli import COMMANDS, app
-from memctl.commands._rotation import rotation
+from memctl.commands.export import parse_rotation
 
 ROOT = Path(__file__).parent.parent
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
@@ -101,7 +101,7 @@ def parse(words: list[str]) -> None:
         if not hasattr(command, "resolve_command"):
             break
     if context.params.get("rotate"):
-        rotation(context.params["rotate"])
+        parse_rotation(context.params["rotate"])
 
 
 @pytest.mark.parametrize(

@@ -17,7 +17,7 @@ from typer.main import get_command
 from memctl.cli import app
 from memctl.errors import exit_codes
 from memctl.model import MemoryKey
-from memctl.output import schemas
+from memctl.output.report import schema_names, schema_text
 from tests.commands.conftest import FRIDAY, Run, fill, report
 from tests.conformance import samples
 from tests.schemas import check_row
@@ -48,11 +48,11 @@ def reporting() -> set[str]:
 
 
 def test_every_command_that_reports_has_a_schema(run: Run) -> None:
-    assert reporting() | {"log"} == set(schemas.names())
-    assert run("help", "schema").stdout.split() == schemas.names()
+    assert reporting() | {"log"} == set(schema_names())
+    assert run("help", "schema").stdout.split() == schema_names()
 
 
-@pytest.mark.parametrize("name", sorted({*schemas.names()} - {"log"}))
+@pytest.mark.parametrize("name", sorted({*schema_names()} - {"log"}))
 def test_a_schema_is_one_and_strict(run: Run, name: str) -> None:
     text = run("help", "schema", name).stdout
     schema = json.loads(text)
@@ -80,7 +80,7 @@ def loose(schema: Any, place: str = "") -> list[str]:
 def test_a_key_more_is_noticed(run: Run) -> None:
     found = report(run("stores", "--json"))
     with pytest.raises(ValidationError):
-        Draft202012Validator(json.loads(schemas.text("stores"))).validate({**found, "more": 1})
+        Draft202012Validator(json.loads(schema_text("stores"))).validate({**found, "more": 1})
 
 
 def test_lines_of_every_report(run: Run, tmp_path: Path, filled: str) -> None:
@@ -116,7 +116,7 @@ def test_lines_of_every_report(run: Run, tmp_path: Path, filled: str) -> None:
         for row in rows:
             check_row(str(words[0]), row)
         seen.add(str(words[0]))
-    assert seen == set(schemas.names()) - {"log"}
+    assert seen == set(schema_names()) - {"log"}
 
 
 def test_reports_of_runs_that_fail(run: Run, tmp_path: Path, filled: str) -> None:

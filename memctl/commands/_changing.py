@@ -11,9 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from memctl.commands._context import Run
-from memctl.commands._record import record
 from memctl.commands._reports import ChangeOutcome
-from memctl.commands._run import opened, refuse_absent, wait_for
+from memctl.commands._run import opened, record, refuse_absent, wait_for
 from memctl.concurrency import together
 from memctl.errors import Interrupted, MemctlError, Partial, Unavailable, UsageError
 from memctl.journal import runs

@@ -24,6 +24,7 @@ from memctl.ops.compress.report import CompressReport
 from memctl.ops.compress.scan import scan
 from memctl.ops.compress.spool import Spool
 from memctl.ops.compress.work import Work
+from memctl.output import tables
 from memctl.output.numbers import count
 from memctl.selection import Selection
 from memctl.store import Store
@@ -77,11 +78,9 @@ class CompressOutcome(ChangeOutcome):
         return [row | {"mode": data["mode"], "summarizer": self.summarizer.name}]
 
     def _table(self) -> RenderableType | None:
-        from memctl.output import compress as drawn  # needs Rich, which helping does not
-
         if not (self.ended or self.begun):
             return None
-        return drawn.outcome(
+        return tables.compress_outcome(
             self.compressed, self.summarizer, self.target, self.run, dry_run=self.dry_run
         )
 

@@ -7,9 +7,8 @@ from contextlib import aclosing
 from pathlib import Path
 
 from memctl.commands._context import Run
-from memctl.commands._record import record
 from memctl.commands._reports import ChangeOutcome
-from memctl.commands._run import opened, wait_for
+from memctl.commands._run import opened, record, wait_for
 from memctl.errors import Failure
 from memctl.location import Location
 from memctl.model import MemoryKey, OnConflict

@@ -171,13 +171,11 @@ class ChangeOutcome:
         return [flat | {"run": self.run}]
 
     def _table(self) -> RenderableType | None:
-        from memctl.output import changes as drawn  # needs Rich, which helping does not
-
         if not (self.ended or self.begun):
             return None
         nothing = "nothing to take back" if self.command == "undo" else "nothing matched"
         about = self.changes, self.target, self.run
-        return drawn.outcome(*about, dry_run=self.dry_run, nothing=nothing)
+        return tables.change_outcome(*about, dry_run=self.dry_run, nothing=nothing)
 
     def error(self) -> MemctlError | None:
         """What the run ends with."""

@@ -20,7 +20,7 @@ from memctl.commands._options import (
     build,
     selecting,
 )
-from memctl.commands._stores import narrowed
+from memctl.commands._run import narrowed
 from memctl.errors import Loss, UsageError
 from memctl.ops.compress.plan import Mode, Wanted
 from memctl.output.terminal import Format

@@ -24,11 +24,12 @@ from memctl.commands._options import (
     selecting,
 )
 from memctl.commands._reports import ChangeOutcome
-from memctl.commands._stores import narrowed
+from memctl.commands._run import narrowed
 from memctl.errors import Loss, UsageError
 from memctl.location import redact, visible
 from memctl.ops.chosen import scope
 from memctl.ops.delete import Pairs, Parted, count_parted, deletions
+from memctl.output import tables
 from memctl.output.numbers import count
 from memctl.output.terminal import Format, Output
 from memctl.selection import Selection
@@ -174,10 +175,8 @@ async def _allowed(store: Store, where: Selection, number: float, share: bool) -
 
 
 def _asked(output: Output, planned: ChangeOutcome, store: str, *, whole: bool) -> bool:
-    from memctl.output import changes as drawn  # needs Rich, which helping does not
-
     found = planned.changes
-    output.show(drawn.plan(found))
+    output.show(tables.change_plan(found))
     hidden = found.planned.memories - len(found.planned_by_memory)
     more = f" (and {count(hidden, 'memory')} more)" if hidden else ""
     where = (

@@ -23,13 +23,13 @@ from memctl.commands._options import (
     build,
 )
 from memctl.commands._repair import Repairing, RepairOutcome
-from memctl.commands._run import opened, refuse_absent, wait_for
-from memctl.commands._stores import narrowed, readable
+from memctl.commands._run import narrowed, opened, readable, refuse_absent, wait_for
 from memctl.errors import MemctlError, Unhealthy, UsageError
 from memctl.location import Location, visible
 from memctl.ops.doctor.check import Diagnosis, check
 from memctl.ops.doctor.content import MAX_RESULT, Limits
 from memctl.ops.doctor.findings import KINDS, Severity
+from memctl.output import tables
 from memctl.output.numbers import count
 from memctl.output.report import Report
 from memctl.output.terminal import Format, Output
@@ -152,10 +152,9 @@ async def _examine(
 
 def _report(location: Location, found: Diagnosis | None, outcome: RepairOutcome | None) -> Report:
     """What was found and what was repaired, each None where nobody looked or wanted it."""
-    from memctl.output import doctor as drawn  # needs Rich, which helping does not
 
     def rows() -> list[dict[str, Any]]:
-        return [drawn.row(fault) for fault in found.faults] if found else []
+        return [tables.finding_row(fault) for fault in found.faults] if found else []
 
     def data() -> dict[str, Any]:
         data: dict[str, Any] = {"store": {"url": location.label, "kind": location.kind}}
@@ -168,7 +167,7 @@ def _report(location: Location, found: Diagnosis | None, outcome: RepairOutcome 
         data["findings"] = rows()
         if outcome:
             data["dry_run"] = outcome.dry_run
-            data["repaired"] = [drawn.repaired_row(fault) for fault in outcome.repaired()]
+            data["repaired"] = [tables.repaired_row(fault) for fault in outcome.repaired()]
             data["failures"] = outcome.failures()
             if outcome.run is not None:
                 data["run"] = outcome.run
@@ -177,10 +176,10 @@ def _report(location: Location, found: Diagnosis | None, outcome: RepairOutcome 
     def table() -> RenderableType:
         parts = []
         if outcome:
-            parts.append(drawn.repaired(outcome.repaired(), outcome.run, dry_run=outcome.dry_run))
+            parts.append(tables.repairs(outcome.repaired(), outcome.run, dry_run=outcome.dry_run))
         if found:
-            parts.append(drawn.table(location.label, found))
-        return drawn.together(parts)
+            parts.append(tables.findings(location.label, found))
+        return tables.stacked(parts)
 
     return Report("doctor", data, rows, table)
 

@@ -3,23 +3,22 @@
 from __future__ import annotations
 
 import os
-from contextlib import aclosing
+import re
+import sys
+import tempfile
+from collections.abc import AsyncGenerator, Callable, Iterator
+from contextlib import AbstractContextManager, aclosing, contextmanager, nullcontext
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from enum import StrEnum
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
+from rich.console import RenderableType
 from typer.core import TyperCommand
 
-from memctl.commands._context import choose_format, this_run
-from memctl.commands._destination import (
-    STDOUT,
-    Shape,
-    is_device,
-    is_folder,
-    refuse_output,
-    refuse_taken,
-)
-from memctl.commands._exporting import Exporting
+from memctl.commands._context import Run, choose_format, this_run
 from memctl.commands._options import (
     STORE_HELP,
     DryRunOption,
@@ -30,14 +29,42 @@ from memctl.commands._options import (
     build,
     selecting,
 )
-from memctl.commands._rotation import rotation
-from memctl.commands._run import wait_for
-from memctl.commands._stores import readable
-from memctl.errors import UsageError
-from memctl.location import Location
-from memctl.output.terminal import Format
+from memctl.commands._reports import CopyOutcome
+from memctl.commands._run import make_target, opened, pour, readable, refuse_absent, wait_for
+from memctl.errors import NotFound, Unavailable, UsageError
+from memctl.location import Location, same_file, visible
+from memctl.model import Memory, MemoryKey, OnConflict
+from memctl.ops.copy import CopyOptions, copy
+from memctl.ops.fingerprint import fingerprints
+from memctl.ops.losses import refuse_losses
+from memctl.output import markdown
+from memctl.output.markdown import FORM, MarkdownFolder
+from memctl.output.numbers import count
+from memctl.output.terminal import Format, Output
 from memctl.registry import make_store, spec_of
 from memctl.selection import Selection
+from memctl.store import Store
+from memctl.stores.files import sync_folder, system_errors
+from memctl.stores.locks import FileLock, lock_owner
+
+
+class Shape(StrEnum):
+    """What an export becomes."""
+
+    STATE_DICT = "state-dict"
+    ARCHIVE = "archive"
+    SESSION_DIR = "session-dir"
+    MARKDOWN = "markdown"
+
+
+_ENDINGS: dict[Shape, tuple[str, ...]] = {
+    Shape.STATE_DICT: (".json",),
+    Shape.ARCHIVE: spec_of("archive").suffixes,
+    Shape.SESSION_DIR: (),
+    Shape.MARKDOWN: (".md",),
+}
+
+STDOUT = "-"
 
 
 @selecting
@@ -92,7 +119,7 @@ def export(
     choose_format(run.output, format_, json=json)
     if output == STDOUT and run.output.format is not Format.TABLE and not dry_run:
         raise UsageError("stdout is what is exported, not the report", "name a file: -o FILE")
-    keep = None if rotate is None else rotation(rotate)
+    keep = None if rotate is None else parse_rotation(rotate)
     with readable(run.locate(store), where, path) as location:
         shape = shape or _of_ending(output) or wait_for(_by_count(location, where))
         refuse_output(output, shape, location)
@@ -147,6 +174,606 @@ async def _by_count(location: Location, where: Selection) -> Shape:
             if found > 1:
                 break
     return Shape.STATE_DICT if found == 1 else Shape.ARCHIVE
+
+
+class Exporting:
+    """One such run."""
+
+    def __init__(
+        self,
+        run: Run,
+        location: Location,
+        where: Selection,
+        shape: Shape,
+        path: str | None,
+        *,
+        dry_run: bool,
+        lossy: bool,
+    ) -> None:
+        self._run = run
+        self._output = run.output
+        self._location = location
+        self._where = where
+        self._shape = shape
+        self._path = path
+        self._lossy = lossy
+        self._outcome = ExportOutcome(location.label, STDOUT, shape, dry_run=dry_run)
+
+    def to_file(self, output: str) -> None:
+        """Writes one file, a folder of sessions, a device or stdout.
+
+        Raises:
+            MemctlError: see ``copy``; the output cannot be written.
+        """
+        self._begin(output)
+        with self._locked(output):
+            self._publish(output)
+        self._end()
+
+    def to_series(self, output: str, parse_rotation: Rotation) -> None:
+        """Writes a file with the time in its name, then removes those that are no longer kept.
+
+        Raises:
+            MemctlError: as ``to_file``; nothing is removed then.
+        """
+        with self._locked(output):
+            series = Series(output, ending_of(output, self._shape))
+            new = series.new(datetime.now())
+            self._begin(str(new))
+            self._publish(str(new))
+            self._rotate(series, parse_rotation, new)
+        self._end()
+
+    def _rotate(self, series: Series, parse_rotation: Rotation, new: Path) -> None:
+        outcome = self._outcome
+        if outcome.error() is not None:
+            return
+        if not outcome.copied.memories.written:
+            self._output.warn("no memory was found, so no older file is removed")
+            return
+        expired = series.expired(parse_rotation, new)
+        for path in expired if outcome.dry_run else series.remove(expired):
+            outcome.removed.append(str(path))
+
+    def to_folder(self, output: str, *, force: bool, prune: bool) -> None:
+        """Brings a folder of Markdown up to date.
+
+        Raises:
+            MemctlError: as ``to_file``; UsageError: the folder holds something else.
+        """
+        self._begin(output)
+        folder = MarkdownFolder(Path(output))
+        if not force:
+            folder.refuse_foreign()
+        if not self._outcome.dry_run:
+            folder.create()
+        with self._locked(output):
+            wait_for(
+                write_folder(
+                    *(self._output, self._outcome, self._location, self._where, folder),
+                    prune=prune,
+                )
+            )
+        self._end()
+
+    def _begin(self, file: str) -> None:
+        self._outcome.file = self._outcome.target = file
+        self._output.report = self._outcome.report()
+
+    def _end(self) -> None:
+        self._outcome.ended = True
+        if error := self._outcome.error():
+            raise error
+        self._outcome.tell(self._output)
+        self._output.emit()
+
+    def _locked(self, output: str) -> AbstractContextManager[None]:
+        if self._outcome.dry_run:
+            return nullcontext()
+        return locked_output(self._output, output, self._shape)
+
+    def _publish(self, output: str) -> None:
+        into = nowhere if self._outcome.dry_run else published
+        with into(output, self._shape) as place:
+            if self._shape is Shape.MARKDOWN:
+                wait_for(
+                    write_file(self._output, self._outcome, self._location, self._where, place)
+                )
+            else:
+                wait_for(self._copy(_target(self._shape, place, self._path)))
+            if place.is_file():
+                self._outcome.bytes = place.stat().st_size
+
+    async def _copy(self, target: Location) -> None:
+        outcome, where = self._outcome, self._where
+        async with opened(make_store(self._location), self._output) as source:
+            if target.kind == "state":
+                await _refuse_several(source.headers(where))
+            await source.check_integrity(where)
+            file = make_target(target, dry_run=outcome.dry_run)
+            outcome.copied.warnings += await refuse_losses(source, file, where, lossy=self._lossy)
+            async with opened(file, self._output):
+                await file.lock(lock_owner())
+                with self._output.progress("exporting") as progress:
+                    # In a folder that is there already, --force was given.
+                    options = CopyOptions(OnConflict.REPLACE, lossy=self._lossy)
+                    await copy(source, file, where, options, outcome.copied, progress)
+        for text in outcome.copied.warnings:
+            self._output.warn(text)
+        refuse_absent(
+            *(where, outcome.copied.memories.selected, self._location.label),
+            self._location.options.get("path"),
+        )
+
+
+def _target(shape: Shape, place: Path, path: str | None) -> Location:
+    options = {} if path is None else {"path": path}
+    match shape:
+        case Shape.STATE_DICT:
+            return Location("state", "the state_dict", path=place)
+        case Shape.SESSION_DIR:
+            return Location("sessions", str(place), path=place, options=options)
+        case _:
+            return Location("archive", "the archive", path=place)
+
+
+async def _refuse_several(headers: AsyncGenerator[Memory]) -> None:
+    """A state_dict holds one memory.
+
+    Raises:
+        UsageError: several are selected.
+        NotFound: none is.
+    """
+    found = []
+    async with aclosing(headers) as memories:
+        async for memory in memories:
+            found.append(memory.key)
+            if len(found) > 1:
+                raise UsageError(
+                    f"a state_dict holds one memory; selected are {found[0]}, {found[1]} at least",
+                    "choose one with --user and --session, or write --as archive",
+                )
+    if not found:
+        raise NotFound("no memory is selected", "memctl inspect lists what there is")
+
+
+class ExportOutcome(CopyOutcome):
+    """What became of the memories, which file or folder has them, and which files went."""
+
+    def __init__(self, source: str, file: str, shape: Shape, *, dry_run: bool) -> None:
+        super().__init__("export", source, file, dry_run=dry_run)
+        self.file = file
+        self.shape = shape
+        self.bytes: int | None = None
+        """Of the file that was written; None of a folder, and of a dry run."""
+        self.removed: list[str] = []
+        """Files that were removed, or would be."""
+
+    def _data(self) -> dict[str, Any]:
+        data = super()._data()
+        del data["target"]
+        return data | {
+            "file": self.file,
+            "as": self.shape.value,
+            "bytes": self.bytes,
+            "removed": self.removed,
+        }
+
+    def _rows(self) -> list[dict[str, Any]]:
+        data = self._data()
+        flat = {name: data[name] for name in ("dry_run", "source", "file", "as", "bytes")}
+        for what in ("memories", "messages"):
+            flat |= {f"{what}_{name}": number for name, number in data[what].items()}
+        return [flat | {"removed": len(self.removed)}]
+
+    def _table(self) -> RenderableType | None:
+        if not (self.dry_run and self.ended):
+            return None  # stdout may be what is exported: what was done is a note
+        from rich.text import Text  # needs Rich, which helping does not
+
+        return Text("\n".join(self._facts("would be ")))
+
+    def tell(self, output: Output) -> None:
+        """Says on stderr what was done, where no report on stdout does."""
+        if self.file != STDOUT and not self.dry_run:
+            for line in self._facts(""):
+                output.note(line)
+
+    def _facts(self, would: str) -> list[str]:
+        memories = self.copied.memories
+        said = f"{count(memories.written, 'memory')} {would}written to {visible(self.file)}"
+        if memories.unchanged:
+            said += f", {memories.unchanged:,} unchanged"
+        return [said, *(f"{visible(path)} {would}removed" for path in self.removed)]
+
+
+def is_folder(output: str, shape: Shape) -> bool:
+    """Whether a folder is to be written: sessions, or Markdown that is not told to be one file."""
+    if shape is not Shape.MARKDOWN:
+        return shape is Shape.SESSION_DIR
+    path = Path(output)
+    named = output.endswith(os.sep) or path.is_dir()
+    return output != STDOUT and not is_device(path) and (named or not path.suffix)
+
+
+def ending_of(output: str, shape: Shape) -> str:
+    """The ending of a file of this shape, in small letters; of a stream, the usual one."""
+    endings = sorted(_ENDINGS[shape], key=len, reverse=True)
+    name = output.lower()
+    return next((one for one in endings if name.endswith(one)), _ENDINGS[shape][0])
+
+
+def refuse_output(output: str, shape: Shape, source: Location) -> None:
+    """Objects to an output that cannot be, or that nobody could read back.
+
+    Raises:
+        UsageError: see there.
+    """
+    if output == STDOUT:
+        if shape is Shape.SESSION_DIR:
+            raise UsageError("a folder cannot be written to stdout", "name it: -o FOLDER")
+        return
+    path = Path(output)
+    if is_device(path):
+        return
+    if source.path != Path() and same_file(source.path) == same_file(path):
+        raise UsageError(f"{output!r} is the store that is exported", "name another file")
+    if is_folder(output, shape):
+        if path.is_file():
+            raise UsageError(f"{output!r} is a file", "name a folder")
+    elif path.is_dir():
+        raise UsageError(f"{output!r} is a folder", "--as session-dir writes a folder")
+    elif not output.lower().endswith(_ENDINGS[shape]):
+        raise UsageError(
+            f"{output!r} does not end as {shape.value} does",
+            f"name it {' or '.join('NAME' + ending for ending in _ENDINGS[shape])}; "
+            "'memctl migrate' writes databases",
+        )
+    if not path.parent.is_dir():
+        raise UsageError(f"the folder of {output!r} does not exist", "create it first")
+
+
+def refuse_taken(output: str, shape: Shape, *, force: bool) -> None:
+    """Objects to an output that holds something, unless that is to be replaced.
+
+    Raises:
+        UsageError: it does.
+    """
+    path = Path(output)
+    if output == STDOUT or is_device(path):
+        return
+    folder = shape is Shape.SESSION_DIR and path.is_dir()
+    if not force and (any(path.iterdir()) if folder else path.exists()):
+        raise UsageError(f"{output!r} exists", "--force replaces it")
+
+
+def is_device(path: Path) -> bool:
+    """Whether it is a pipe or a device such as /dev/stdout: written to, never replaced."""
+    return path.exists() and not path.is_file() and not path.is_dir()
+
+
+@contextmanager
+def locked_output(messages: Output, output: str, shape: Shape) -> Iterator[None]:
+    """Keeps other runs from what is to be written; a folder of sessions is locked by its store.
+
+    Raises:
+        Busy: another run writes to it.
+        Unavailable: its folder cannot be written.
+    """
+    path = Path(output)
+    if output == STDOUT or shape is Shape.SESSION_DIR or is_device(path):
+        yield
+        return
+    with FileLock(path, output).held(lock_owner()) as warnings:
+        for text in warnings:
+            messages.warn(text)
+        yield
+
+
+@contextmanager
+def published(output: str, shape: Shape) -> Iterator[Path]:
+    """A place to write to, that becomes the output when the work ends well.
+
+    Raises:
+        Unavailable: the output cannot be written.
+    """
+    target = None if output == STDOUT or is_device(Path(output)) else Path(output)
+    if target and shape is Shape.SESSION_DIR:
+        yield target
+        return
+    try:
+        with tempfile.TemporaryDirectory(
+            prefix=".memctl-", dir=target.parent if target else None
+        ) as folder:
+            place = Path(folder) / f"export{ending_of(output, shape)}"
+            yield place
+            if target is not None:
+                place.replace(target)
+            elif output == STDOUT:
+                pour(place, sys.stdout.buffer)
+            else:
+                with open(output, "wb") as device:
+                    pour(place, device)
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        raise Unavailable(f"{output} cannot be written: {error.strerror}") from error
+
+
+@contextmanager
+def nowhere(output: str, shape: Shape) -> Iterator[Path]:
+    """A place that a dry run may look at, and finds as empty as the run itself would."""
+    if shape is Shape.SESSION_DIR:
+        yield Path(output)
+        return
+    with tempfile.TemporaryDirectory(prefix="memctl-") as folder:
+        yield Path(folder) / f"export{ending_of(output, shape)}"
+
+
+_TIME = "%Y%m%dT%H%M%S"
+
+Period = Callable[[datetime], object]
+_PERIODS: dict[str, Period] = {
+    "last": lambda time: time,
+    "hourly": lambda time: (time.date(), time.hour),
+    "daily": lambda time: time.date(),
+    "weekly": lambda time: time.isocalendar()[:2],
+    "monthly": lambda time: (time.year, time.month),
+    "yearly": lambda time: time.year,
+}
+_KEEP = re.compile(r"([a-z]+):([1-9][0-9]{0,5})")
+
+
+@dataclass(frozen=True, slots=True)
+class Rotation:
+    """How many files of each kind of period are kept: the newest of each period that has one."""
+
+    keep: tuple[tuple[str, int], ...]
+
+    def expired(self, times: list[datetime]) -> set[datetime]:
+        """The times of which no file is kept.
+
+        As ``restic forget`` does: periods without a file do not count, and while there are fewer
+        periods than asked for, the oldest file is kept too.
+        """
+        newest_first = sorted(times, reverse=True)
+        kept: set[datetime] = set()
+        for name, number in self.keep:
+            kept |= _of_each(newest_first, _PERIODS[name], number)
+        return set(times) - kept
+
+
+def _of_each(newest_first: list[datetime], period: Period, number: int) -> set[datetime]:
+    """The newest of each of the last periods."""
+    kept: set[datetime] = set()
+    before: object = None
+    for time in newest_first:
+        if len(kept) == number:
+            break
+        if period(time) != before or time == newest_first[-1]:
+            kept.add(time)
+            before = period(time)
+    return kept
+
+
+def parse_rotation(text: str) -> Rotation:
+    """What ``--rotate daily:7,weekly:4`` means.
+
+    Raises:
+        UsageError: it means nothing.
+    """
+    keep: dict[str, int] = {}
+    for part in text.split(","):
+        found = _KEEP.fullmatch(part.strip())
+        if not found or found[1] not in _PERIODS or found[1] in keep:
+            raise UsageError(
+                f"--rotate {text!r} is not understood at {part.strip()!r}",
+                "write daily:7,weekly:4: how many to keep of " + ", ".join(_PERIODS),
+            )
+        keep[found[1]] = int(found[2])
+    return Rotation(tuple(keep.items()))
+
+
+class Series:
+    """The files that one export makes one after the other: NAME-20261121T031500.ENDING."""
+
+    def __init__(self, output: str, ending: str) -> None:
+        """``output`` is the name without the time; it ends in ``ending``."""
+        path = Path(output)
+        self.folder = path.parent
+        self._stem = path.name[: -len(ending)]
+        self._ending = path.name[-len(ending) :]
+        self._form = re.compile(
+            re.escape(self._stem) + r"-([0-9]{8}T[0-9]{6})" + re.escape(self._ending)
+        )
+
+    def new(self, now: datetime) -> Path:
+        """The name for a file of this local time: the first second from there on that is free.
+
+        So neither two runs in one second nor the hour that comes twice in autumn replace anything.
+        """
+        while True:
+            path = self._path(now)
+            if not os.path.lexists(path):
+                return path
+            now += timedelta(seconds=1)
+
+    def expired(self, parse_rotation: Rotation, new: Path) -> list[Path]:
+        """The files that are not kept once ``new`` is there, oldest first; never that one.
+
+        Raises:
+            MemctlError: the folder cannot be read.
+        """
+        with system_errors(self.folder, "read"):
+            there = {time for time in map(self._time, self._files()) if time is not None}
+        time = self._time(new.name)
+        assert time is not None
+        gone = parse_rotation.expired([*there | {time}]) - {time}
+        return [self._path(one) for one in sorted(gone)]
+
+    def remove(self, paths: list[Path]) -> Iterator[Path]:
+        """Removes files, and names each when it is gone.
+
+        Raises:
+            MemctlError: the system refuses.
+        """
+        # What is kept instead must outlast a power cut before anything goes.
+        sync_folder(self.folder)
+        for path in paths:
+            with system_errors(path, "remove"):
+                path.unlink(missing_ok=True)
+            yield path
+
+    def _path(self, time: datetime) -> Path:
+        return self.folder / f"{self._stem}-{time.strftime(_TIME)}{self._ending}"
+
+    def _files(self) -> Iterator[str]:
+        with os.scandir(self.folder) as entries:
+            for entry in entries:
+                if entry.is_file(follow_symlinks=False):
+                    yield entry.name
+
+    def _time(self, name: str) -> datetime | None:
+        """The time in a name of exactly the form that ``new`` gives; None in any other."""
+        found = self._form.fullmatch(name)
+        if found is None:
+            return None
+        try:
+            return datetime.strptime(found[1], _TIME)
+        except ValueError:
+            return None
+
+
+async def write_file(
+    output: Output, outcome: ExportOutcome, location: Location, where: Selection, place: Path
+) -> None:
+    """Writes all memories into one file; a dry run only counts them.
+
+    Raises:
+        MemctlError: as ``Store.read``; NotFound where a named memory is not there.
+        OSError: the system refuses.
+    """
+    name = os.devnull if outcome.dry_run else place
+    handle = os.open(name, os.O_WRONLY | os.O_CREAT, 0o600)
+    with os.fdopen(handle, "w", encoding="utf-8", newline="\n") as file:
+        async with opened(make_store(location), output) as store:
+            await store.check_integrity(where)
+            with output.progress("exporting") as progress:
+                async with aclosing(store.read(where)) as pages:
+                    async for page in pages:
+                        if page.offset == 0:
+                            file.write("\n" if outcome.copied.memories.written else "")
+                            file.writelines(markdown.heading(page.memory))
+                        for entry in page.messages:
+                            file.writelines(markdown.message(entry))
+                        _count(outcome, int(page.last), len(page.messages))
+                        progress.advance(memories=int(page.last), messages=len(page.messages))
+        if not outcome.dry_run:
+            file.flush()
+            os.fsync(file.fileno())
+    refuse_absent(where, outcome.copied.memories.written, location.label, _path(location))
+
+
+def _count(outcome: ExportOutcome, memories: int, messages: int) -> None:
+    outcome.copied.memories.selected += memories
+    outcome.copied.memories.written += memories
+    outcome.copied.messages.selected += messages
+    outcome.copied.messages.written += messages
+
+
+def _path(location: Location) -> str | None:
+    return location.options.get("path")
+
+
+async def write_folder(
+    output: Output,
+    outcome: ExportOutcome,
+    location: Location,
+    where: Selection,
+    folder: MarkdownFolder,
+    *,
+    prune: bool,
+) -> None:
+    """Brings a folder up to date: what changed is written, and with ``prune`` what is gone goes.
+
+    Raises:
+        MemctlError: as ``Store.read``, or the system refuses; NotFound where a named memory is not
+            there.
+    """
+    async with opened(make_store(location), output) as store:
+        await store.check_integrity(where)
+        found = await _changed(output, outcome, store, where, folder)
+        if not outcome.dry_run:
+            await _write(output, outcome, store, where.only(found.changed), folder)
+    refuse_absent(where, len(found.all), location.label, _path(location))
+    if prune and found.all:
+        _prune(outcome, where, folder, found.all)
+    elif prune:
+        output.warn("no memory was found, so no file is removed")
+    if not outcome.dry_run:
+        folder.write_index()
+
+
+class _Found:
+    """The memories of the store, and those of which the folder has no file that shows them."""
+
+    def __init__(self) -> None:
+        self.all: set[MemoryKey] = set()
+        self.changed: frozenset[MemoryKey] = frozenset()
+
+
+async def _changed(
+    output: Output,
+    outcome: ExportOutcome,
+    store: Store,
+    where: Selection,
+    folder: MarkdownFolder,
+) -> _Found:
+    found, copied = _Found(), outcome.copied
+    with output.progress("comparing"):
+        prints = await fingerprints(store.read(where), FORM, mark_order=True)
+    found.all = set(prints)
+    found.changed = frozenset(key for key, one in prints.items() if not folder.holds(key, one))
+    copied.memories.selected = len(prints)
+    copied.memories.unchanged = len(prints) - len(found.changed)
+    copied.messages.selected = sum(one.messages for one in prints.values())
+    new = sum(prints[key].messages for key in found.changed)
+    copied.messages.skipped = copied.messages.selected - new
+    if outcome.dry_run:
+        copied.memories.written, copied.messages.written = len(found.changed), new
+    return found
+
+
+async def _write(
+    output: Output, outcome: ExportOutcome, store: Store, where: Selection, folder: MarkdownFolder
+) -> None:
+    if not where.keys:
+        return
+    with output.progress("exporting") as progress:
+        async with aclosing(store.read(where)) as pages:
+            file = None
+            try:
+                async for page in pages:
+                    if page.offset == 0:
+                        file = folder.file(page.memory)
+                    assert file is not None
+                    file.add(page)
+                    outcome.copied.memories.written += page.last
+                    outcome.copied.messages.written += len(page.messages)
+                    progress.advance(memories=int(page.last), messages=len(page.messages))
+            finally:
+                if file is not None:
+                    file.discard()
+
+
+def _prune(
+    outcome: ExportOutcome, where: Selection, folder: MarkdownFolder, there: set[MemoryKey]
+) -> None:
+    for path, stamp in folder.files():
+        if where.has_key(stamp.key) and stamp.key not in there:
+            if not outcome.dry_run:
+                folder.remove(path)
+            outcome.removed.append(str(path))
 
 
 def command() -> TyperCommand:

@@ -14,7 +14,7 @@ from typer.core import TyperCommand, TyperGroup
 from memctl.commands._context import this_run
 from memctl.commands._options import build
 from memctl.errors import UsageError, exit_codes
-from memctl.output import schemas
+from memctl.output.report import schema_names, schema_text
 
 
 def help_(
@@ -37,9 +37,9 @@ def help_(
         case ["exit-codes"]:
             this_run(context).output.console().print(_ExitCodes())
         case ["schema"]:
-            sys.stdout.write("\n".join(schemas.names()) + "\n")
+            sys.stdout.write("\n".join(schema_names()) + "\n")
         case ["schema", command]:
-            sys.stdout.write(schemas.text(command))
+            sys.stdout.write(schema_text(command))
         case _:
             sys.stdout.write(_help_of(context, topic or []) + "\n")
 

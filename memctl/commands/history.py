@@ -10,6 +10,7 @@ from typer.core import TyperCommand
 from memctl.commands._context import choose_format, this_run
 from memctl.commands._options import FormatOption, JsonOption, build
 from memctl.journal.runs import Run, Runs
+from memctl.output import tables
 from memctl.output.report import Report
 from memctl.output.terminal import Format
 
@@ -40,8 +41,6 @@ def history(
 
 
 def _report(found: list[Run], sizes: dict[str, int], hidden: int) -> Report:
-    from memctl.output import changes as drawn  # needs Rich, which helping does not
-
     def rows() -> list[dict[str, Any]]:
         return [
             {
@@ -64,7 +63,7 @@ def _report(found: list[Run], sizes: dict[str, int], hidden: int) -> Report:
         ]
 
     return Report(
-        "history", lambda: {"runs": rows()}, rows, lambda: drawn.history(found, sizes, hidden)
+        "history", lambda: {"runs": rows()}, rows, lambda: tables.history(found, sizes, hidden)
     )
 
 

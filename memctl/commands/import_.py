@@ -8,9 +8,10 @@ import typer
 from typer.core import TyperCommand
 
 from memctl.commands._context import choose_format, this_run
-from memctl.commands._migration import FILES, Migration
 from memctl.commands._options import (
+    RETRIES,
     STORE_HELP,
+    TIMEOUT,
     BackupOption,
     ConflictOption,
     DryRunOption,
@@ -18,20 +19,16 @@ from memctl.commands._options import (
     JsonOption,
     LossyOption,
     PathOption,
-    build,
-    selecting,
-)
-from memctl.commands._recording import recorded
-from memctl.commands._reports import CopyOutcome
-from memctl.commands._stores import narrowed, readable
-from memctl.commands._transfer import (
-    RETRIES,
-    TIMEOUT,
     RateOption,
     RetriesOption,
     TimeoutOption,
+    build,
+    selecting,
     transfer,
 )
+from memctl.commands._reports import CopyOutcome
+from memctl.commands._run import narrowed, readable, recorded
+from memctl.commands.migrate import FILES, Migration
 from memctl.errors import UsageError
 from memctl.model import OnConflict
 from memctl.ops.copy import CopyOptions

@@ -19,8 +19,7 @@ from memctl.commands._options import (
     selecting,
 )
 from memctl.commands._reports import ChangeOutcome
-from memctl.commands._run import opened, refuse_absent, wait_for
-from memctl.commands._stores import narrowed, readable
+from memctl.commands._run import narrowed, opened, readable, refuse_absent, wait_for
 from memctl.errors import UsageError
 from memctl.location import Location
 from memctl.ops import inspect as operation

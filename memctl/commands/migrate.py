@@ -1,16 +1,19 @@
-"""``memctl migrate``: copies memories between any two stores."""
+"""``memctl migrate``: copies memories between two stores."""
 
 from __future__ import annotations
 
+from collections.abc import AsyncGenerator
+from contextlib import aclosing, asynccontextmanager
 from typing import Annotated
 
 import typer
 from typer.core import TyperCommand
 
-from memctl.commands._context import choose_format, this_run
-from memctl.commands._migration import Migration
+from memctl.commands._context import Run, choose_format, this_run
 from memctl.commands._options import (
+    RETRIES,
     STORE_HELP,
+    TIMEOUT,
     BackupOption,
     ConflictOption,
     DryRunOption,
@@ -19,25 +22,45 @@ from memctl.commands._options import (
     JsonOption,
     LossyOption,
     PathOption,
-    build,
-    selecting,
-)
-from memctl.commands._recording import recorded
-from memctl.commands._reports import CopyOutcome
-from memctl.commands._stores import narrowed, readable
-from memctl.commands._transfer import (
-    RETRIES,
-    TIMEOUT,
     RateOption,
     RetriesOption,
     TimeoutOption,
+    Transfer,
+    build,
+    selecting,
     transfer,
 )
-from memctl.errors import UsageError
-from memctl.model import OnConflict
-from memctl.ops.copy import CopyOptions
+from memctl.commands._reports import CopyOutcome, expected
+from memctl.commands._run import (
+    make_target,
+    narrowed,
+    opened,
+    readable,
+    recorded,
+    refuse_absent,
+    wait_for,
+    writable,
+)
+from memctl.errors import Different, MemctlError, UsageError
+from memctl.location import Location
+from memctl.model import MemoryKey, OnConflict
+from memctl.ops.compare import compare
+from memctl.ops.copy import CopyOptions, copy
+from memctl.ops.fingerprint import Form
+from memctl.ops.follow import Lag, follow
+from memctl.ops.losses import refuse_losses
+from memctl.ops.report import Total
+from memctl.ops.retry import Retries
+from memctl.ops.stop import Stop
+from memctl.output.numbers import count
 from memctl.output.terminal import Format
+from memctl.recording import Recording
+from memctl.registry import make_store
 from memctl.selection import Selection
+from memctl.store import Store
+from memctl.stores.locks import lock_owner
+from memctl.wrappers.rate_limit import RateLimit
+from memctl.wrappers.timeout import Timeout
 
 
 @selecting
@@ -109,6 +132,227 @@ def _refuse_to_follow(where: Selection, *, dry_run: bool, stdio: bool) -> None:
         raise UsageError(
             "--follow copies whole memories", "select by --user and --session, or not at all"
         )
+
+
+FILES = ("state", "sessions", "archive")
+
+
+class Migration:
+    """A copy from one location to another, again and again where a connection is lost."""
+
+    def __init__(
+        self,
+        run: Run,
+        outcome: CopyOutcome,
+        origin: Location,
+        where: Selection,
+        options: CopyOptions,
+        transfer: Transfer,
+        recording: Recording | None = None,
+    ) -> None:
+        """``recording`` is None where nothing is to be written down for undo."""
+        self._output = run.output
+        self._outcome = outcome
+        self._origin = origin
+        self._where = where
+        self._options = options
+        self._transfer = transfer
+        self._stop = Stop()
+        self._retries = Retries(transfer.retries, run.output.retry)
+        self._mirror: dict[MemoryKey, bytes] = {}
+        self._passes = 0
+        self._examined = False
+        self._copied = False
+        self._recording = recording
+
+    def run(
+        self, destination: Location, *, verify: bool = False, interval: float | None = None
+    ) -> None:
+        """Copies, verifies and reports; with an ``interval`` in seconds it follows the source.
+
+        Raises:
+            MemctlError: see ``copy``; Conflict, Partial or Different when that is how it ended.
+        """
+        if destination.kind != "stdio":  # there stdout is the archive, which a report would spoil
+            self._output.report = self._outcome.report()
+        try:
+            with writable(destination) as place:
+                wait_for(self._run(place, verify=verify, interval=interval), self._stop)
+        except MemctlError:
+            if self._recording is not None:
+                self._recording.end_after_error(self._outcome.copied)
+            raise
+        if self._recording is not None:
+            self._recording.end(self._outcome.copied)
+            self._outcome.run = self._recording.run.id
+        self._outcome.ended = True
+        error = self._outcome.error()
+        if error:
+            raise error
+        self._output.emit()
+
+    async def _run(self, destination: Location, *, verify: bool, interval: float | None) -> None:
+        report = self._outcome.copied
+        await self._retries.run(
+            lambda: self._attempt(destination, verify=verify, interval=interval),
+            lambda: report.memories.written + len(report.settled) + self._passes,
+        )
+        for text in report.warnings:
+            self._output.warn(text)
+        self._refuse_absent()
+
+    def _refuse_absent(self) -> None:
+        selected, path = self._outcome.copied.memories.selected, self._origin.options.get("path")
+        refuse_absent(self._where, selected, self._origin.label, path)
+
+    async def _attempt(
+        self, destination: Location, *, verify: bool, interval: float | None
+    ) -> None:
+        """One attempt, which goes on where the one before ended."""
+        dry_run = self._outcome.dry_run
+        async with self._source() as source:
+            target = self._timed(make_target(destination, dry_run=dry_run))
+            if not self._examined:
+                await self._examine(source, target)
+                if interval is None and not destination.path.exists():
+                    await self._refuse_new(source)
+            async with opened(target, self._output):
+                if not dry_run:
+                    await target.lock(lock_owner())
+                    await self._record(target)
+                self._retries.reached = True
+                await self._copy(source, target, following=interval is not None)
+                if interval is not None:
+                    await self._follow(source, target, interval)
+                if verify and not dry_run and self._outcome.copied.memories.written:
+                    await self._verify(destination)
+
+    @property
+    def _recorded(self) -> bool:
+        """Whether what is changed is being written down."""
+        return self._recording is not None and self._recording.begun
+
+    async def _record(self, target: Store) -> None:
+        """Begins to write down what is changed, unless there is nothing in the target to lose."""
+        if self._recording is None or self._recorded:
+            return  # an attempt before this one did
+        if await target.is_empty():
+            self._recording = None
+        else:
+            self._recording.begin()
+
+    async def _copy(self, source: Store, target: Store, *, following: bool) -> None:
+        """Copies what is not settled yet; once, for what follows is for ``follow``."""
+        if self._copied:
+            return
+        report = self._outcome.copied
+        rest = self._where.without(frozenset(report.settled))
+        with self._output.progress("copying", lambda: report.total) as progress:
+            await copy(
+                *(source, target, rest, self._options, report, progress, self._stop),
+                # What is compared by content leaves no outlines for ``follow`` to start from.
+                mirror=self._mirror if following and self._options.form is Form.OUTLINE else None,
+                recorder=self._recording if self._recorded else None,
+            )
+        self._copied = True
+
+    async def _follow(self, source: Store, target: Store, interval: float) -> None:
+        report = self._outcome.copied
+        await follow(
+            *(source, target, self._where, self._options, report, self._stop),
+            interval,
+            self._tell,
+            self._mirror,
+        )
+
+    @asynccontextmanager
+    async def _source(self) -> AsyncGenerator[Store]:
+        store = self._timed(make_store(self._origin))
+        if self._transfer.rate is not None:
+            store = RateLimit(store, self._transfer.rate)
+        async with opened(store, self._output):
+            yield store
+
+    def _timed(self, store: Store) -> Store:
+        return Timeout(store, self._transfer.timeout)
+
+    async def _examine(self, source: Store, target: Store) -> None:
+        """Objects to what cannot be copied, before the target is even made."""
+        await source.check_integrity(self._where)
+        if self._origin.kind == "state" and target.location.kind not in FILES:
+            await _refuse_nameless(source, self._where)
+        lossy = self._options.lossy
+        self._outcome.copied.warnings += await refuse_losses(
+            source, target, self._where, lossy=lossy
+        )
+        self._examined = True
+
+    async def _refuse_new(self, source: Store) -> None:
+        """Objects to making a file for a memory that is not there."""
+        named = Selection(self._where.users, self._where.sessions)
+        if named.named:
+            async with aclosing(source.headers(named)) as found:
+                async for _ in found:
+                    return
+            self._refuse_absent()
+
+    def _tell(self, lag: Lag) -> None:
+        """Says how far behind the target was."""
+        self._passes += 1
+        text = f"the target is as the source was {lag.seconds:.1f} s ago"
+        if lag.messages or lag.memories:
+            new = f"{count(lag.messages, 'message')} in {count(lag.memories, 'memory')}"
+            self._output.note(f"{text}; it was behind by {new}")
+        else:
+            self._output.detail(text)
+
+    async def _verify(self, destination: Location) -> None:
+        """Compares both sides by fresh reads, while the target is still locked."""
+        outcome, report = self._outcome, self._outcome.copied
+        async with (
+            self._source() as source,
+            opened(self._timed(make_store(destination)), self._output) as target,
+        ):
+            total = Total(2 * len(report.settled), 2 * sum(report.settled.values()))
+            with self._output.progress("verifying", lambda: total) as progress:
+                compared = await compare(
+                    *(source, target, self._where, report.settled, progress),
+                    together=report.ordinary,
+                )
+        found = expected(compared, report)
+        if report.uneven:
+            self._output.warn(
+                f"not compared, because --on-conflict or --lossy leaves them different: "
+                f"{count(len(report.uneven), 'memory')}"
+            )
+        if found.grown > 0:
+            self._output.note(
+                f"{count(found.grown, 'message')} came to the source meanwhile: run again for them"
+            )
+        outcome.verified = found.equal
+        if not found.equal:
+            first = found.differences[0]
+            raise Different(
+                f"the target differs after the copy: {first.key}: {first.message} "
+                f"({len(found.differences)} differences)",
+                "has the source changed meanwhile? 'memctl verify' names every difference",
+            )
+
+
+async def _refuse_nameless(source: Store, where: Selection) -> None:
+    """A state_dict does not say whose memory it is.
+
+    Raises:
+        UsageError: neither do the options.
+    """
+    location = source.location
+    async with aclosing(source.headers(where)) as memories:
+        async for memory in memories:
+            guessed = "session" not in location.options and memory.key.session == location.path.stem
+            if guessed or ("user" not in location.options and not memory.key.user):
+                raise UsageError(
+                    f"{source.label} does not say whose memory it is", "give --user and --session"
+                )
 
 
 def command() -> TyperCommand:

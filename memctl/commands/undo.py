@@ -22,13 +22,14 @@ from memctl.commands._options import (
     build,
 )
 from memctl.commands._putting_back import PuttingBack
-from memctl.commands._record import record
 from memctl.commands._repair import TakingBack
 from memctl.commands._reports import ChangeOutcome
+from memctl.commands._run import record
 from memctl.errors import Busy, NotFound, Unavailable
 from memctl.journal.runs import Run, Runs
 from memctl.location import Location, visible
 from memctl.ops.undo import reversals
+from memctl.output import tables
 from memctl.output.terminal import Format
 from memctl.selection import Selection
 
@@ -101,9 +102,7 @@ def undo(
 
 
 def _question(undone: Run) -> str:
-    from memctl.output import changes as drawn  # needs Rich, which helping does not
-
-    changed = drawn.changed(undone) or drawn.state(undone)
+    changed = tables.run_changes(undone) or tables.run_state(undone)
     return f"undo the {undone.command} of {undone.started} on {visible(undone.store)} ({changed})?"
 
 

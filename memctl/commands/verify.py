@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import json
+import sys
+from contextlib import aclosing
 from typing import Annotated, Any
 
 import typer
+from rich.text import Text
 from typer.core import TyperCommand
 
 from memctl.commands._context import choose_format, this_run
@@ -16,18 +20,20 @@ from memctl.commands._options import (
     build,
     selecting,
 )
-from memctl.commands._run import opened, refuse_absent, wait_for
-from memctl.commands._show import difference_row, show_differences
-from memctl.commands._stores import readable
+from memctl.commands._run import opened, readable, refuse_absent, wait_for
 from memctl.errors import Different, UsageError
-from memctl.location import Location
+from memctl.location import Location, visible
+from memctl.model import MemoryKey
 from memctl.ops.compare import CompareReport, compare
+from memctl.ops.differences import Difference
+from memctl.ops.show import with_lines
 from memctl.output import tables
 from memctl.output.numbers import count
-from memctl.output.report import Report
+from memctl.output.report import CsvRows, Listing, Report
 from memctl.output.terminal import Format, Output
 from memctl.registry import make_store
 from memctl.selection import Selection
+from memctl.store import Store
 
 
 @selecting
@@ -105,6 +111,80 @@ def _data(found: CompareReport, left: str, right: str) -> dict[str, Any]:
         },
         "messages": {"source": found.left_messages, "target": found.right_messages},
     }
+
+
+async def show_differences(
+    output: Output, left: Store, right: Store, found: list[Difference], data: dict[str, Any]
+) -> None:
+    """Writes them as they come; ``data`` is what the report says beside them.
+
+    Raises:
+        MemctlError: as ``Store.read``.
+    """
+    diff, cells = Diff(left.label, right.label), CsvRows()
+    console = output.console()
+    piped = not sys.stdout.isatty()  # there lines are as long as they are
+    listing = Listing("verify", data, "differences")
+    if output.format is Format.JSON:
+        output.listing = listing
+    elif output.format is not Format.TABLE:
+        output.report = None  # the rows are all that it has
+    async with aclosing(with_lines(left, right, found)) as shown:
+        async for difference, lines in shown:
+            row = {**difference_row(difference), "diff": lines}
+            match output.format:
+                case Format.TABLE:
+                    console.print(diff.draw(difference, lines), soft_wrap=piped)
+                case Format.JSON:
+                    listing.add([json.dumps(row)])
+                case Format.NDJSON:
+                    sys.stdout.write(json.dumps(row) + "\n")
+                case Format.CSV:
+                    cells.add(row)
+    if found and output.format is Format.TABLE:
+        console.print()
+
+
+def difference_row(difference: Difference) -> dict[str, Any]:
+    """A difference as programs get it."""
+    key = difference.key
+    row = {"user": key.user, "session": key.session}
+    if key.part:
+        row["path"] = key.part
+    return row | {"code": difference.code, "id": difference.id, "message": difference.message}
+
+
+_SIGN_STYLES = {"-": "red", "+": "green"}
+
+
+class Diff:
+    """Draws differences that come one after another, under the names of the stores."""
+
+    def __init__(self, left: str, right: str) -> None:
+        self._names = left, right
+        self._key: MemoryKey | None = None
+        self._id = ""
+
+    def draw(self, difference: Difference, lines: list[str]) -> Text:
+        """A difference, below the memory and the message that it is of."""
+        text = Text()
+        if self._key is None:
+            left, right = self._names
+            text.append(f"--- a/{visible(left)}\n+++ b/{visible(right)}\n", "bold")
+        if difference.key != self._key:
+            text.append(f"@@ {visible(str(difference.key))} @@\n", "cyan")
+            self._key, self._id = difference.key, ""
+        if difference.id:
+            if difference.id != self._id:
+                text.append(f"message {visible(repr(difference.id))}", "bold")
+                text.append(f"  {visible(difference.code)}\n", "dim")
+            self._id = difference.id
+        elif difference.code in ("summary", "expiry"):
+            text.append(f"{difference.code}\n", "bold")
+        for line in lines or [" the same by now"]:
+            text.append(f"{line[0]}{visible(line[1:])}\n", _SIGN_STYLES.get(line[0], ""))
+        text.right_crop(1)  # the console ends the last line
+        return text
 
 
 def command() -> TyperCommand:

@@ -1,17 +1,222 @@
-"""What tells others how a run ended: never a reason for it to end otherwise."""
+"""Monitors of a run: a heartbeat URL, and a file of metrics for node_exporter."""
 
 from __future__ import annotations
 
+import threading
 import time
+from collections.abc import Iterator
+from http.client import HTTPException
 from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING
+from queue import Empty, SimpleQueue
+from typing import Any
+from urllib.error import HTTPError, URLError
+from urllib.parse import SplitResult, urlsplit
+from urllib.request import HTTPRedirectHandler, Request, build_opener
 
-from memctl.errors import MemctlError
+from memctl import __version__
+from memctl.errors import MemctlError, UsageError
+from memctl.location import visible
 from memctl.output.terminal import Output
+from memctl.stores.files import AtomicFile
 
-if TYPE_CHECKING:
-    from memctl.output.heartbeat import Heartbeat
+_MODE = 0o644
+"""node_exporter is another user; nothing of a message is in it."""
+
+_HELP = {
+    "last_run_timestamp_seconds": "When the last run ended, in seconds since the epoch.",
+    "last_run_success": "Whether the last run ended with exit code 0.",
+    "last_run_exit_code": "The exit code of the last run.",
+    "last_run_duration_seconds": "How long the last run took.",
+    "memories": "Memories in the report of the last run, by what became of them.",
+    "messages": "Messages in the report of the last run, by what became of them.",
+}
+
+Sample = tuple[str, dict[str, str], float | int]
+"""A metric without its prefix, labels of its own, and the value."""
+
+
+def run_samples(ended: float, duration: float, exit_code: int) -> Iterator[Sample]:
+    """What is known of every run; ``ended`` is the time of the clock, in seconds."""
+    yield "last_run_timestamp_seconds", {}, ended
+    yield "last_run_success", {}, int(exit_code == 0)
+    yield "last_run_exit_code", {}, exit_code
+    yield "last_run_duration_seconds", {}, duration
+
+
+def report_samples(data: dict[str, Any]) -> Iterator[Sample]:
+    """The numbers of a JSON report.
+
+    ``memories`` and ``messages`` are by outcome; a list counts; ``tokens`` and ``model`` are before
+    the names of their numbers (``model_cost``).  Other objects are left out: some have names that
+    messages gave them, such as marks.
+    """
+    for name, value in data.items():
+        if name == "totals":
+            yield from report_samples(value)
+        elif name in ("memories", "messages"):
+            yield from _by_outcome(name, value)
+        elif name in ("tokens", "model"):
+            for inner, number in value.items():
+                if isinstance(number, int | float):
+                    yield f"{name}_{inner}", {}, number
+        elif isinstance(value, list):
+            yield name, {}, len(value)
+        elif isinstance(value, int | float):
+            yield name, {}, value
+
+
+def _by_outcome(name: str, value: Any) -> Iterator[Sample]:
+    if isinstance(value, dict):
+        for outcome, number in value.items():
+            if isinstance(number, int | float):
+                yield name, {"outcome": outcome}, number
+    elif isinstance(value, int):
+        yield name, {"outcome": "selected"}, value
+
+
+def exposition(samples: Iterator[Sample], labels: dict[str, str]) -> str:
+    """The samples in Prometheus's text format, each with these labels too."""
+    by_name: dict[str, list[str]] = {}
+    for name, own, value in samples:
+        shown = ",".join(
+            f'{label}="{_escaped_label(text)}"' for label, text in (labels | own).items()
+        )
+        number = int(value) if isinstance(value, bool) else value
+        by_name.setdefault(f"memctl_{name}", []).append(f"memctl_{name}{{{shown}}} {number!r}")
+    lines = []
+    for name, found in by_name.items():
+        short = name.removeprefix("memctl_")
+        said = _HELP.get(short, f"{short} in the JSON report of the last run.")
+        lines += [f"# HELP {name} {said}", f"# TYPE {name} gauge", *found]
+    return "\n".join(lines) + "\n"
+
+
+def _escaped_label(text: str) -> str:
+    shown = text.encode("utf-8", "backslashreplace").decode()
+    return shown.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
+
+
+def write_metrics(path: Path, text: str) -> None:
+    """Makes the file, or replaces it at once.
+
+    Raises:
+        MemctlError: the system refuses.
+    """
+    with AtomicFile(path, _MODE) as file:
+        file.write(text.encode())
+        file.commit()
+
+
+TIMEOUT = 10.0
+"""Seconds for one try, whatever takes them: a name, a connection, an answer."""
+PAUSES = (1.0, 3.0)
+"""Seconds before each other try."""
+BODY = 1000
+"""Characters of the line of a failure, at most."""
+
+_PASSING = frozenset({408, 425, 429, 500, 502, 503, 504})
+"""Answers after which trying again may help."""
+
+
+class Heartbeat:
+    """A URL that is called when the run is over.  Its path is a secret: it is never shown."""
+
+    def __init__(self, url: str) -> None:
+        """Raises:
+        UsageError: the URL is none that can be called.
+        """
+        self._parts = _parts(url)
+        self.label = f"{self._parts.scheme}://{visible(self._parts.netloc)}/***"
+
+    def send(self, failure: str | None) -> str | None:
+        """Tells of a success (None) or a failure; gives why that did not work, None if it did."""
+        why = self._try(failure)
+        for pause in PAUSES:
+            if why is None or not why.passing:
+                break
+            time.sleep(pause)
+            why = self._try(failure)
+        return None if why is None else why.text
+
+    def _try(self, failure: str | None) -> _Refusal | None:
+        """One call; in a thread, for neither looking up a name nor reading heeds a time limit."""
+        answers: SimpleQueue[_Refusal | None] = SimpleQueue()
+        request = self._request(failure)
+        threading.Thread(target=lambda: answers.put(_call(request)), daemon=True).start()
+        try:
+            return answers.get(timeout=TIMEOUT)
+        except Empty:
+            return _Refusal(f"no answer within {TIMEOUT:g} s", passing=True)
+
+    def _request(self, failure: str | None) -> Request:
+        headers = {"User-Agent": f"memctl/{__version__}"}
+        if failure is None:
+            return Request(self._parts.geturl(), headers=headers)
+        url = self._parts._replace(path=self._parts.path.rstrip("/") + "/fail").geturl()
+        headers["Content-Type"] = "text/plain; charset=utf-8"
+        return Request(url, visible(failure)[:BODY].encode(), headers)
+
+
+def _parts(url: str) -> SplitResult:
+    """The parts of a URL.  No error shows any of it but its scheme."""
+    hint = "write https://HOST/PATH, as the monitor shows it"
+    if not (url.isascii() and url.isprintable()) or " " in url:
+        raise UsageError("--ping needs a URL without spaces and special characters", hint)
+    try:
+        parts = urlsplit(url)
+        _ = parts.port
+    except ValueError:
+        raise UsageError("--ping needs a URL, and this is none", hint) from None
+    if parts.scheme not in ("http", "https") or not parts.hostname:
+        raise UsageError("--ping needs a URL of http:// or https://", hint)
+    if "@" in parts.netloc:
+        raise UsageError("--ping takes no URL with a login in it", hint)
+    return parts._replace(fragment="")
+
+
+class _Refusal:
+    """Why a call did not work, and whether the next one may."""
+
+    def __init__(self, text: str, *, passing: bool) -> None:
+        self.text = text
+        self.passing = passing
+
+
+class _Redirects(HTTPRedirectHandler):
+    """Goes where it is sent on http and https, and tells there what it was to tell."""
+
+    def redirect_request(
+        self, req: Request, fp: Any, code: int, msg: str, headers: Any, newurl: str
+    ) -> Request | None:
+        if urlsplit(newurl).scheme not in ("http", "https"):
+            raise URLError("it leads away from http")
+        if code in (307, 308):
+            return Request(newurl, req.data, dict(req.headers), method=req.get_method())
+        return super().redirect_request(req, fp, code, msg, headers, newurl)
+
+
+def _call(request: Request) -> _Refusal | None:
+    """Calls once.  The reasons of libraries may show the URL: only what the system says is told."""
+    try:
+        with build_opener(_Redirects).open(request, timeout=TIMEOUT):
+            return None
+    except HTTPError as error:
+        with error:
+            return _Refusal(f"it answered {error.code}", passing=error.code in _PASSING)
+    except URLError as error:
+        cause = error.reason
+        said = cause if isinstance(cause, str) else _system(cause)
+        return _Refusal(said, passing=isinstance(cause, OSError))
+    except (OSError, HTTPException) as error:
+        return _Refusal(_system(error), passing=True)
+    except ValueError:
+        return _Refusal("it sent to something that is no URL", passing=False)
+
+
+def _system(error: BaseException) -> str:
+    strerror = error.strerror if isinstance(error, OSError) else None
+    return strerror or type(error).__name__
 
 
 class Monitoring:
@@ -22,7 +227,7 @@ class Monitoring:
         UsageError: ``ping`` cannot be called.
         """
         self._begun = time.monotonic()
-        self._heartbeat = None if ping is None else _heartbeat(ping)
+        self._heartbeat = None if ping is None else Heartbeat(ping)
         self._metrics_file = metrics_file
 
     def tell(
@@ -43,16 +248,14 @@ class Monitoring:
     def _measure(
         self, output: Output, path: Path, job: tuple[str, str], exit_code: int, duration: float
     ) -> None:
-        from memctl.output import metrics  # most runs have none
-
         command, store = job
         samples = chain(
-            metrics.run_samples(time.time(), duration, exit_code),
-            metrics.report_samples(output.report.data() if output.report else {}),
+            run_samples(time.time(), duration, exit_code),
+            report_samples(output.report.data() if output.report else {}),
         )
         labels = {"command": command, "store": store, "file": path.name}
         try:
-            metrics.write(path, metrics.exposition(samples, labels))
+            write_metrics(path, exposition(samples, labels))
         except MemctlError as error:
             output.warn(f"--metrics-file: {error.message}")
 
@@ -63,12 +266,6 @@ class Monitoring:
             why = "stopped by SIGINT"
         if why is not None:
             output.warn(f"--ping: {heartbeat.label} could not be told: {why}")
-
-
-def _heartbeat(url: str) -> Heartbeat:
-    from memctl.output.heartbeat import Heartbeat  # most runs have none
-
-    return Heartbeat(url)
 
 
 def _line(command: str, exit_code: int, error: MemctlError | None) -> str | None:

@@ -1,20 +1,121 @@
-"""Reports for people."""
+"""The tables of the reports: they fit the terminal, and are never cut in a pipe."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import json
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from itertools import groupby
+from typing import Any
 
+from rich.cells import cell_len
 from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
 from rich.console import Group as Stack
 from rich.text import Text
 
+from memctl.journal.runs import CUT_SHORT, Run
 from memctl.location import visible
-from memctl.model import MemoryInfo
+from memctl.model import Finding, MemoryInfo
+from memctl.ops.change import ChangeReport, Changes
 from memctl.ops.compare import CompareReport
+from memctl.ops.compress.report import CompressReport
+from memctl.ops.doctor.check import Diagnosis
+from memctl.ops.doctor.findings import KINDS, Repair, Severity
 from memctl.ops.inspect import Catalogue, Group, Totals
 from memctl.ops.report import CopyReport
-from memctl.output.grid import GAP, Column, Grid, cell
 from memctl.output.numbers import bar, count, duration, size
+from memctl.output.terminal import WIDE
+from memctl.summarizer import Summarizer
+
+GAP = 2
+"""Blank columns between two cells."""
+
+ENOUGH = 36
+"""Columns of an id (a UUID) that go before anything that may be left out."""
+
+LEAST = 3
+"""Columns that are left of an id on the narrowest terminal."""
+
+
+@dataclass(slots=True)
+class Column:
+    """Cells under a name.
+
+    The column with the smallest ``leaves`` is the first to go where a terminal is narrow; one
+    without stays.  ``shrinks`` has its cells cut, with an ellipsis, when nothing can go any more.
+    """
+
+    name: str
+    cells: Sequence[Text]
+    right: bool = False
+    leaves: int | None = None
+    shrinks: bool = False
+
+    def width(self) -> int:
+        return max(cell_len(self.name), max((cell.cell_len for cell in self.cells), default=0))
+
+
+class Grid:
+    """Columns side by side, one line a row; in a pipe nothing is left out or cut."""
+
+    def __init__(self, columns: list[Column]) -> None:
+        self._columns = [(column, column.width()) for column in columns]
+
+    def width(self) -> int:
+        """Columns of the terminal that all of it takes."""
+        return _taken(width for _, width in self._columns)
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        fitted = self._columns
+        if options.max_width < WIDE:
+            fitted = _fit(fitted, options.max_width)
+        yield _line([Text(column.name, "dim") for column, _ in fitted], fitted)
+        for row in zip(*(column.cells for column, _ in fitted), strict=True):
+            yield _line(row, fitted)
+
+
+def _taken(widths: Iterable[int]) -> int:
+    return sum(width + GAP for width in widths) - GAP
+
+
+def _fit(columns: list[tuple[Column, int]], room: int) -> list[tuple[Column, int]]:
+    """The columns for which there is room, and their widths."""
+    for leaving in sorted({column.leaves for column, _ in columns if column.leaves is not None}):
+        needed = (min(width, ENOUGH) if column.shrinks else width for column, width in columns)
+        if _taken(needed) <= room:
+            break
+        columns = [item for item in columns if item[0].leaves != leaving]
+    room -= _taken(0 if column.shrinks else width for column, width in columns)
+    fitted = dict.fromkeys(range(len(columns)), 0)
+    shrinking = sorted(
+        (width, place) for place, (column, width) in enumerate(columns) if column.shrinks
+    )
+    for before, (width, place) in enumerate(shrinking):
+        # What a short id does not need goes to the longer ones.
+        fitted[place] = min(width, max(LEAST, room // (len(shrinking) - before)))
+        room -= fitted[place]
+    return [
+        (column, fitted[place] if column.shrinks else width)
+        for place, (column, width) in enumerate(columns)
+    ]
+
+
+def _line(row: Sequence[Text], columns: list[tuple[Column, int]]) -> Text:
+    line = Text(overflow="fold")
+    for place, (cell, (column, width)) in enumerate(zip(row, columns, strict=True)):
+        fitted = cell.copy()
+        fitted.truncate(width, overflow="ellipsis")
+        fitted.align("right" if column.right else "left", width)
+        line.append(" " * GAP if place else "")
+        line.append_text(fitted)
+    line.rstrip()
+    return line
+
+
+def cell(text: str) -> Text:
+    """A name as a cell."""
+    return Text(visible(text)) if text else Text("(empty)", "dim")
+
 
 SHOWN_DIFFERENCES = 50
 
@@ -198,3 +299,331 @@ class _Kinds:
                 for line in part.wrap(console, max(options.max_width - margin, 1)):
                     yield Text.assemble((label.ljust(margin), "bold"), line)
                     label = ""
+
+
+def change_outcome(
+    report: ChangeReport,
+    target: str,
+    run: str | None,
+    *,
+    dry_run: bool,
+    nothing: str = "nothing matched",
+) -> RenderableType:
+    """What a run run_changes, or would change, then every memory that it left alone."""
+    shown = report.planned if dry_run else report.done
+    text = Text(visible(target), "bold")
+    said = change_facts(shown, dry_run=dry_run) if report.planned.memories else nothing
+    text.append("\n" + said, "not bold")
+    if report.failures:
+        text.append(f", {count(len(report.failures), 'memory')} left as they were", "not bold")
+    for key, failure in report.failures:
+        text.append(
+            f"\n{visible(str(key))}  {failure.code}: {visible(failure.message)}", "not bold red"
+        )
+    if run is not None and shown.memories:
+        text.append(f"\nmemctl undo {run} takes it back", "not bold dim")
+    return text
+
+
+def change_facts(changes: Changes, *, dry_run: bool = False) -> str:
+    """``12 messages deleted in 3 memories``."""
+    if not changes.memories:
+        return "nothing was run_changes"
+    would = "would be " if dry_run else ""
+    parts = [
+        f"{count(number, 'message')} {would}{word}"
+        for number, word in (
+            (changes.deleted, "deleted"),
+            (changes.marked, "marked otherwise"),
+            (changes.restored, "put back"),
+        )
+        if number
+    ]
+    if changes.summaries:
+        parts.append(f"{count(changes.summaries, 'summary')} {would}run_changes")
+    return f"{', '.join(parts)} in {count(changes.memories, 'memory')}"
+
+
+def change_plan(report: ChangeReport) -> RenderableType:
+    """The first memories that a change_plan is about."""
+    keys = report.planned_by_memory
+    return Grid(
+        [
+            Column("user", [cell(key.user) for key in keys], shrinks=True),
+            Column("session", [cell(key.session) for key in keys], shrinks=True),
+            Column("messages", [Text(f"{number:,}") for number in keys.values()], right=True),
+        ]
+    )
+
+
+def history(runs: list[Run], sizes: dict[str, int], hidden: int) -> RenderableType:
+    """The runs, a row each; ``hidden`` others are older."""
+    if not runs:
+        return Text("no run is kept")
+    table = _runs(runs, sizes)
+    if not hidden:
+        return table
+    return Stack(table, Text(f"and {hidden:,} more: --limit 0 shows all", "dim"))
+
+
+def _runs(runs: list[Run], sizes: dict[str, int]) -> Grid:
+    return Grid(
+        [
+            Column("run", [Text(visible(run.id), "cyan") for run in runs]),
+            Column("command", [Text(visible(run.command)) for run in runs]),
+            Column("run_changes", [Text(run_changes(run)) for run in runs]),
+            Column("store", [cell(run.store) for run in runs], shrinks=True),
+            Column("size", [Text(size(sizes[run.id])) for run in runs], right=True, leaves=1),
+            Column("run_state", [Text(visible(run_state(run))) for run in runs]),
+        ]
+    )
+
+
+def run_changes(run: Run) -> str:
+    """``12 deleted, 3 marked``; empty where that was not noted."""
+    words = [f"{number:,} {name}" for name, number in run.counts.items() if number]
+    return ", ".join(words)
+
+
+def run_state(run: Run) -> str:
+    """How a run ended, and whether it was taken back."""
+    if run.undone_by:
+        return f"undone by {run.undone_by}"
+    if run.settled:
+        return "nothing to undo"
+    return (run.outcome or CUT_SHORT).replace("-", " ")
+
+
+def compress_outcome(
+    report: CompressReport,
+    summarizer: Summarizer,
+    target: str,
+    run: str | None,
+    *,
+    dry_run: bool,
+) -> RenderableType:
+    """What a run compressed, or would compress, what it took, and what it left alone."""
+    text = Text(visible(target), "bold")
+    text.append("\n" + _compress_facts(report, summarizer, dry_run=dry_run), "not bold")
+    if report.summarised:
+        text.append(f"\n{_tokens(report, dry_run=dry_run)}", "not bold")
+    if report.calls and summarizer.kind != "extractive":
+        text.append(f"\n{_spent(report, dry_run=dry_run)}", "not bold")
+    for key, failure in report.changes.failures:
+        text.append(
+            f"\n{visible(str(key))}  {failure.code}: {visible(failure.message)}", "not bold red"
+        )
+    if run is not None and report.messages:
+        text.append(f"\nmemctl undo {run} takes it back", "not bold dim")
+    return text
+
+
+def _compress_facts(report: CompressReport, summarizer: Summarizer, *, dry_run: bool) -> str:
+    changes = report.changes
+    if not changes.planned.memories:
+        return "nothing to compress"
+    shown = changes.planned if dry_run else changes.done
+    messages = report.selected if dry_run else report.messages
+    would = "would be compressed" if dry_run else "compressed"
+    by = visible(summarizer.name)
+    if summarizer.kind != by:
+        by += f" ({summarizer.kind})"
+    parts = [f"{count(shown.memories, 'memory')} {would} by {by}, {count(messages, 'message')}"]
+    if changes.failures:
+        parts.append(f"{count(len(changes.failures), 'memory')} left as they were")
+    left = changes.left + report.over_budget
+    if left and not dry_run:
+        parts.append(f"{left:,} not come to")
+    return "; ".join(parts)
+
+
+def _tokens(report: CompressReport, *, dry_run: bool) -> str:
+    how = "estimated" if report.counted_by == "estimate" else f"by {visible(report.counted_by)}"
+    if dry_run:
+        return (
+            f"agents read {count(report.before, 'token')} of them, of which {report.summarised:,} "
+            f"would be summed up ({how})"
+        )
+    share = (report.ratio or 0.0) * 100
+    return (
+        f"agents read {report.after:,} tokens of them instead of {report.before:,}: "
+        f"{share:.0f} % ({how})"
+    )
+
+
+def _spent(report: CompressReport, *, dry_run: bool) -> str:
+    about = "about " if dry_run else ""
+    paid = "" if report.cost is None else f", cost {about}{report.cost:.4f}"
+    return (
+        f"{about}{count(report.calls, 'request')}, {report.usage.tokens_in:,} tokens in, "
+        f"{report.usage.tokens_out:,} out{paid}"
+    )
+
+
+def config_settings(file: dict[str, Any], found: list[dict[str, Any]]) -> RenderableType:
+    """Where the file is, then a row a setting."""
+    head = Text(visible(file["path"]), "bold")
+    if not file["exists"]:
+        head.append("\nnot there: 'memctl config init' writes it", "not bold dim")
+    places = [row["where"] if row["source"] == "environment" else row["source"] for row in found]
+    columns = [
+        Column("setting", [Text(visible(row["key"])) for row in found], shrinks=True),
+        Column("value", [_value(row["value"]) for row in found], shrinks=True),
+        Column("from", [Text(visible(place), "dim") for place in places]),
+    ]
+    return Stack(head, Text(), Grid(columns))
+
+
+def _value(value: Any) -> Text:
+    if value is None:
+        return Text("none", "dim")
+    return Text(visible(value if isinstance(value, str) else json.dumps(value)))
+
+
+def config_checks(found: list[dict[str, Any]]) -> RenderableType:
+    """A line a store and a summarizer; what is wrong, and what to do, beneath."""
+    if not found:
+        return Text("no store and no summarizer is configured", "dim")
+    widths = [max(len(visible(row[key] or "")) for row in found) for key in ("what", "name")]
+    return Stack(*_check_lines(found, widths))
+
+
+def _check_lines(found: list[dict[str, Any]], widths: list[int]) -> Iterable[Text]:
+    for row in found:
+        line = Text.assemble(
+            ("ok      ", "green") if row["ok"] else ("failed  ", "bold red"),
+            (row["what"].ljust(widths[0]) + "  ", "dim"),
+            (visible(row["name"]).ljust(widths[1]) + "  ", "bold"),
+            visible(row["kind"] or ""),
+        )
+        if row["capabilities"]:
+            line.append(f"  {', '.join(row['capabilities'])}", "dim")
+        yield line
+        error = row["error"]
+        said = [("", error["message"]), ("hint: ", error["hint"])] if error else []
+        for label, text in [*said, ("", row["note"])]:
+            if text:
+                yield Text(f"        {label}{visible(text)}", "red" if error else "dim")
+
+
+SHOWN_MEMORIES = 5
+"""How many memories are named for each kind of finding."""
+
+_SEVERITY_STYLES = {Severity.ERROR: "red", Severity.WARNING: "yellow", Severity.NOTICE: "cyan"}
+_MARGIN = 4
+
+
+def finding_row(fault: Finding) -> dict[str, Any]:
+    """A finding as programs get it."""
+    kind = KINDS[fault.code]
+    key = fault.key
+    found: dict[str, Any] = {
+        "code": fault.code,
+        "severity": kind.severity.value,
+        "user": key.user if key else None,
+        "session": key.session if key else None,
+    }
+    if key and key.part:
+        found["path"] = key.part
+    return found | {
+        "count": fault.count,
+        "ids": list(fault.examples),
+        "message": f"{kind.what}: {fault.detail}" if fault.detail else kind.what,
+        "meaning": kind.meaning,
+        "remedy": kind.remedy,
+        "repairable": kind.repair is not Repair.NONE,
+    }
+
+
+def repaired_row(fault: Finding) -> dict[str, Any]:
+    """What was repairs as programs get it; of no user where the store did it as a whole."""
+    found = finding_row(fault)
+    names = ("code", "user", "session", "path", "count")
+    return {name: found[name] for name in names if name in found}
+
+
+def repairs(faults: list[Finding], run: str | None, *, dry_run: bool) -> RenderableType:
+    """What was repairs, a line a kind, and how it is taken back."""
+    done = "would be repairs" if dry_run else "repairs"
+    if not faults:
+        return Text("nothing to be repairs", "bold")
+    text = Text(done, "bold green")
+    for code, some in groupby(faults, key=lambda fault: fault.code):
+        number = sum(fault.count for fault in some)
+        text.append(f"\n{' ' * _MARGIN}{code}  {KINDS[code].what}: {number:,}", "not bold default")
+    if run is not None:
+        text.append(f"\nmemctl undo {run} takes it back", "not bold dim default")
+    return text
+
+
+def stacked(parts: list[RenderableType]) -> RenderableType:
+    """The parts with a blank line between them."""
+    spaced: list[RenderableType] = []
+    for part in parts:
+        spaced += [Text(), part] if spaced else [part]
+    return Stack(*spaced)
+
+
+def findings(label: str, found: Diagnosis) -> RenderableType:
+    """How the store is, then each kind of finding with what it means and how it is mended."""
+    parts: list[RenderableType] = [_findings_head(label, found)]
+    for code, faults in groupby(found.faults, key=lambda fault: fault.code):
+        parts += [Text(), *_finding_kind(code, list(faults))]
+    return Stack(*parts)
+
+
+class _Indented:
+    """A text with a margin, wrapped where the terminal ends."""
+
+    def __init__(self, text: Text) -> None:
+        self._text = text
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        for line in self._text.wrap(console, max(options.max_width - _MARGIN, 1)):
+            line.rstrip()
+            yield Text(" " * _MARGIN).append_text(line)
+
+
+def _findings_head(label: str, found: Diagnosis) -> Text:
+    text = Text(visible(label), "bold")
+    text.append(
+        f"\n{count(found.memories, 'memory')}, {count(found.messages, 'message')} examined",
+        "not bold dim",
+    )
+    facts = [
+        count(number, severity.value) for severity in Severity if (number := found.count(severity))
+    ]
+    state = "healthy" if found.healthy else "not healthy"
+    style = "green" if found.healthy else "red"
+    text.append(f"\n{': '.join([state, ', '.join(facts)] if facts else [state])}", style)
+    return text
+
+
+def _finding_kind(code: str, faults: list[Finding]) -> Iterable[RenderableType]:
+    kind = KINDS[code]
+    title = Text.assemble(
+        (kind.severity.value, f"bold {_SEVERITY_STYLES[kind.severity]}"),
+        "  ",
+        (code, "bold"),
+        f"  {kind.what}: {sum(fault.count for fault in faults):,}",
+    )
+    yield title
+    for fault in faults[:SHOWN_MEMORIES]:
+        yield _Indented(_finding_memory(fault))
+    hidden = len(faults) - SHOWN_MEMORIES
+    if hidden > 0:
+        more = f"and {count(hidden, 'memory')} more: --format ndjson names all"
+        yield _Indented(Text(more, "dim"))
+    for name, said in (("means", kind.meaning), ("mend ", kind.remedy)):
+        yield _Indented(Text.assemble((f"{name}  ", "dim"), said))
+
+
+def _finding_memory(fault: Finding) -> Text:
+    where = visible(str(fault.key)) if fault.key else "the store"
+    text = Text.assemble((where, "cyan"), f"  {fault.count:,}")
+    if fault.examples:
+        ids = ", ".join(visible(id) for id in fault.examples)
+        text.append(f"  {ids}{', …' if fault.count > len(fault.examples) else ''}", "dim")
+    if fault.detail:
+        text.append(f"  {visible(fault.detail)}")
+    return text

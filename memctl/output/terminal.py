@@ -11,18 +11,17 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from memctl.errors import MemctlError
 from memctl.location import visible
 from memctl.ops.report import Progress, Silent, Total, Unwatched, Watching
-from memctl.output.report import Report
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
 
-    from memctl.output.formats import Listing
     from memctl.output.progress import Lines, Live, Meter
+    from memctl.output.report import Listing, Report
 
 WIDE = 10_000
 """Columns of a table that is piped: never cut."""
@@ -71,7 +70,18 @@ class Output:
 
     def console(self) -> Console:
         """Rich's view of stdout: colours and widths of a terminal, plain and uncut in a pipe."""
-        from memctl.output.console import Screen  # Rich is loaded when something is drawn
+        from rich.console import Console  # Rich is loaded when something is drawn
+
+        class Screen(Console):
+            """A console whose reader may go away: that ends memctl as it would without Rich."""
+
+            def on_broken_pipe(self) -> NoReturn:
+                """Rich would end the process with exit code 1.
+
+                Raises:
+                    BrokenPipeError: always.
+                """
+                raise BrokenPipeError
 
         forced = {Color.ALWAYS: True, Color.NEVER: False, Color.AUTO: None}[self.color]
         width = None if sys.stdout.isatty() else WIDE
@@ -151,15 +161,15 @@ class Output:
             return
         if self.report is None:
             return
-        from memctl.output import formats  # only a run that reports needs them
+        from memctl.output import report as forms  # only a run that reports needs them
 
         match self.format:
             case Format.JSON:
-                formats.write_json(self.report, self.warnings, error)
+                forms.write_json(self.report, self.warnings, error)
             case Format.NDJSON:
-                formats.write_ndjson(self.report.rows())
+                forms.write_ndjson(self.report.rows())
             case Format.CSV:
-                formats.write_csv(self.report.rows())
+                forms.write_csv(self.report.rows())
             case Format.TABLE:
                 table = self.report.table()
                 if table is not None:
@@ -168,6 +178,8 @@ class Output:
     def fail(self, error: MemctlError, command: str = "") -> None:
         """Reports how far a run came, then why it ended."""
         if self.listing is None and self.report is None and self.format is Format.JSON:
+            from memctl.output.report import Report  # only a run that reports needs it
+
             self.report = Report(command, dict, list, lambda: None)
         self.emit(error)
         more: dict[str, Any] = {}

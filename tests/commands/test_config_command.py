@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from memctl import config as configuration
-from memctl.commands._checking import Check
+from memctl.commands.config import Check
 from tests.commands.conftest import FRIDAY, Run, fails, report
 from tests.conftest import Servers
 from tests.summarizers.server import ModelServer

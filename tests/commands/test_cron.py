@@ -15,8 +15,8 @@ import pytest
 from prometheus_client import Metric
 from prometheus_client.parser import text_string_to_metric_families
 
-from memctl.output import heartbeat
-from memctl.output.metrics import exposition, report_samples
+from memctl.output import monitoring
+from memctl.output.monitoring import exposition, report_samples
 from tests.commands.conftest import FRIDAY, Run, fails
 from tests.commands.monitor import Call, Monitor, monitored
 
@@ -26,7 +26,7 @@ SECRET = "s3cret"
 @pytest.fixture
 def monitor(monkeypatch: pytest.MonkeyPatch) -> Iterator[Monitor]:
     """A monitor, and tries without pauses."""
-    monkeypatch.setattr(heartbeat, "PAUSES", (0.0, 0.0))
+    monkeypatch.setattr(monitoring, "PAUSES", (0.0, 0.0))
     with monitored() as found:
         yield found
 
@@ -54,7 +54,7 @@ def test_the_body_is_short_and_holds_no_secret(run: Run, monitor: Monitor) -> No
     bodies = [call.body for call in monitor.calls]
     assert bodies[1] == "memctl inspect: exit code 2"
     assert "hunter2" not in "".join(bodies)
-    assert max(map(len, bodies)) <= heartbeat.BODY
+    assert max(map(len, bodies)) <= monitoring.BODY
 
 
 def test_a_query_stays_behind_the_path(run: Run, monitor: Monitor) -> None:
@@ -107,7 +107,7 @@ def test_a_monitor_that_leads_away_or_is_not_there(run: Run, monitor: Monitor) -
 def test_a_slow_monitor_is_not_waited_for(
     run: Run, monitor: Monitor, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(heartbeat, "TIMEOUT", 0.1)
+    monkeypatch.setattr(monitoring, "TIMEOUT", 0.1)
     monitor.slow = 0.5
     result = run("--ping", monitor.url, "inspect", FRIDAY)
     assert result.exit_code == 0

@@ -14,7 +14,7 @@ from markdown_it import MarkdownIt
 
 from memctl.model import MemoryKey, StoredMessage
 from memctl.output import markdown
-from memctl.output.markdown_names import file_name
+from memctl.output.markdown import file_name
 from tests.commands.conftest import FRIDAY, Run, fails, fill, report
 from tests.conformance import samples
 

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from memctl.commands import _exporting
-from memctl.commands._rotation import Series, rotation
+from memctl.commands import export as exporting
+from memctl.commands.export import Series, parse_rotation
 from memctl.errors import UsageError
 from tests.commands.conftest import Run, fails, report
 
@@ -29,12 +29,12 @@ class Clock:
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     """The clock of the exports of this test."""
     made = Clock(NOON)
-    monkeypatch.setattr(_exporting, "datetime", made)
+    monkeypatch.setattr(exporting, "datetime", made)
     return made
 
 
 def kept(text: str, times: list[datetime]) -> list[datetime]:
-    return sorted(set(times) - rotation(text).expired(times))
+    return sorted(set(times) - parse_rotation(text).expired(times))
 
 
 def every(step: timedelta, number: int) -> list[datetime]:
@@ -73,7 +73,7 @@ def test_periods_without_a_file_do_not_count_and_the_oldest_stays_while_there_is
 )
 def test_what_means_nothing(run: Run, filled: str, tmp_path: Path, text: str) -> None:
     with pytest.raises(UsageError):
-        rotation(text)
+        parse_rotation(text)
     result = run("export", filled, "-o", tmp_path / "a.ndjson", "--rotate", text)
     fails(result, 2, "--rotate", "daily:7,weekly:4")
 

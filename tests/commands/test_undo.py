@@ -14,7 +14,7 @@ import pytest
 
 from memctl.commands._changing import Changing
 from memctl.commands._context import Run as ThisRun
-from memctl.commands._record import record
+from memctl.commands._run import record
 from memctl.model import MemoryKey
 from memctl.registry import parse
 from tests.commands.conftest import Run, fails, report

@@ -10,7 +10,7 @@ import pytest
 from typer.main import get_command
 
 from memctl.cli import app
-from memctl.commands._completing import complete
+from memctl.completion import complete
 from memctl.model import MemoryKey
 from tests.commands.conftest import fill
 from tests.completion.shells import STARTS, Shell

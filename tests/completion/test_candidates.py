@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from memctl.commands._completing_bash import quoted, split
+from memctl.completion import quoted, split
 from memctl.journal.runs import Run as KeptRun
 from memctl.journal.runs import Runs
 from memctl.model import MemoryKey

@@ -87,7 +87,7 @@ def test_what_is_no_store_and_no_command(run: Run, site: Path) -> None:
     install(site, "odd", {"memctl.stores": {"odd": "json:loads"}})
     install(site, "even", {"memctl.commands": {"even": "json:__name__"}})
     fails(run("inspect", "odd://x"), 2, "is not a store")
-    fails(run("even"), 2, "is no command")
+    fails(run("even"), 2, "is not a command")
 
 
 def test_a_name_that_two_offer(run: Run, site: Path) -> None:

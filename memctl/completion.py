@@ -11,15 +11,26 @@ Nothing is ever said on stderr: whoever presses TAB did not run a command.
 from __future__ import annotations
 
 import os
+import re
+import stat
 import sys
+import threading
 import unicodedata
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import aclosing, suppress
 from dataclasses import dataclass, field
-from typing import Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import typer
 
 from memctl.errors import MemctlError
+
+if TYPE_CHECKING:
+    from memctl.config import Config
+    from memctl.location import Location
+    from memctl.selection import Selection
+    from memctl.store import Store
 
 SHELLS = ("bash", "zsh", "fish")
 
@@ -91,8 +102,6 @@ def main(root: Any, lines: Mapping[str, str], shell: str, words: Sequence[str]) 
     if shell not in SHELLS:
         return
     if shell == "bash":
-        from memctl.commands._completing_bash import answer  # only bash needs it
-
         text = answer(lambda before, word: complete(root, lines, before, word), words)
     else:
         found = complete(root, lines, words[:-1], words[-1] if words else "", quoted=True)
@@ -214,9 +223,9 @@ def _topics(line: Line, root: Any, lines: Mapping[str, str]) -> Candidates:
             more = {"exit-codes": "What they mean.", "schema": "The JSON of a report."}
             return Candidates({name: lines.get(name, "") for name in _names(root)} | more)
         case ["schema"]:
-            from memctl.output import schemas  # nothing else completes them
+            from memctl.output.report import schema_names  # nothing else completes them
 
-            return Candidates(dict.fromkeys(schemas.names(), ""))
+            return Candidates(dict.fromkeys(schema_names(), ""))
         case words:
             inner = read(root, words)
             below = getattr(inner.command, "commands", {}) if inner else {}
@@ -239,22 +248,16 @@ def _values(line: Line, parameter: Any, start: str) -> Candidates:
 
 
 def _stores(line: Line) -> Candidates:
-    from memctl.commands import _completing_names as names  # reads the configuration
-
-    return Candidates(names.aliases(line), files=True)
+    return Candidates(aliases(line), files=True)
 
 
 def _summarizers(line: Line) -> Candidates:
-    from memctl.commands import _completing_names as names  # reads the configuration
-
-    return Candidates(names.summarizers(line))
+    return Candidates(summarizers(line))
 
 
 def _in_store(what: str) -> Callable[[Line], Candidates]:
     def find(line: Line) -> Candidates:
-        from memctl.commands import _completing_names as names  # opens stores
-
-        return Candidates(dict.fromkeys(names.in_store(line, what), ""))
+        return Candidates(dict.fromkeys(in_store(line, what), ""))
 
     return find
 
@@ -298,3 +301,220 @@ def _is_fit(word: str) -> bool:
 
 def _one_line(text: str) -> str:
     return "".join(char for char in " ".join(text.split()) if _is_fit(char))
+
+
+_PLAIN = re.compile(r"[\w@%+,./:=-]", re.ASCII)
+_IN_DOUBLE = frozenset('"$`\\')
+"""What a backslash quotes between double quotes."""
+
+
+@dataclass(slots=True)
+class Words:
+    """A line as bash takes it apart; the last word may be unfinished."""
+
+    words: list[str] = field(default_factory=list)
+    """All but the last, unquoted."""
+    last: str = ""
+    """The last, unquoted; empty behind a space."""
+    typed: str = ""
+    """The last, as it was typed."""
+    quote: str = ""
+    """The quote that is open at the end."""
+
+
+def split(line: str) -> Words:
+    """The words of a command line, up to its end."""
+    found = Words()
+    at = 0
+    while at < len(line):
+        char = line[at]
+        taken, text = 1, char
+        if found.quote == "" and char.isspace():
+            if found.typed:
+                found.words.append(found.last)
+            found.last = found.typed = ""
+            at += 1
+            continue
+        if char == found.quote:
+            found.quote, text = "", ""
+        elif found.quote == "" and char in "'\"":
+            found.quote, text = char, ""
+        elif char == "\\" and found.quote != "'":
+            behind = line[at + 1 : at + 2]
+            if found.quote == "" or behind in _IN_DOUBLE:
+                taken, text = 2, behind
+        found.typed += line[at : at + taken]
+        found.last += text
+        at += taken
+    return found
+
+
+def quoted(text: str, quote: str) -> str:
+    """A text as it is written behind an open quote, or behind none."""
+    match quote:
+        case "'":
+            return text.replace("'", "'\\''")
+        case '"':
+            escaped = "".join(f"\\{char}" if char in _IN_DOUBLE else char for char in text)
+            return escaped.replace("!", "\"'!'\"")  # a backslash would stay
+        case _:
+            return "".join(
+                char if _PLAIN.match(char) or not char.isascii() else f"\\{char}" for char in text
+            )
+
+
+def answer(complete: Callable[[Sequence[str], str], Candidates], asked: Sequence[str]) -> str:
+    """The answer to bash: what it is to put in the place of the part that it completes.
+
+    ``asked`` is the line up to the cursor, and that part: what follows the last of the characters
+    that break words for bash, such as : and =.
+    """
+    line, part = asked
+    found = split(line)
+    start = found.typed[: len(found.typed) - len(part)]
+    if start + part != found.typed:
+        return "values\n"  # bash took the line apart otherwise
+    kept = split(start)
+    candidates = complete(found.words[1:], found.last)
+    tails = [word[len(kept.last) :] for word in candidates.words if word.startswith(kept.last)]
+    if candidates.files:
+        return "\n".join(["files", *tails]) + "\n"  # as names of files, bash quotes them
+    return "\n".join(["values", *(quoted(tail, kept.quote) for tail in tails)]) + "\n"
+
+
+PATIENCE = 0.4
+"""Seconds that a store may take; what was found by then is what there is."""
+GRACE = 0.1
+"""Seconds more for it to be closed."""
+ENOUGH = 500
+"""Names; more, nobody reads."""
+
+_LOCAL = frozenset({"sqlite", "state", "sessions", "archive"})
+# What these start may ask somebody for a password.
+_MAY_ASK = ("password_command", "password_keyring")
+
+
+@dataclass(slots=True)
+class _Found:
+    names: dict[str, None] = field(default_factory=dict)
+
+    def add(self, name: str) -> bool:
+        """Adds a name, and tells whether there are enough."""
+        self.names[name] = None
+        return len(self.names) >= ENOUGH
+
+
+def aliases(line: Line) -> dict[str, str]:
+    """The stores of the configuration, with their URLs redacted."""
+    return {name: _redacted(alias.url) for name, alias in _load_config(line).stores.items()}
+
+
+def _redacted(url: str) -> str:
+    from memctl.config.shown import redacted  # only aliases show a URL
+
+    return redacted(url)
+
+
+def summarizers(line: Line) -> dict[str, str]:
+    """The summarizers of the configuration, and the one that is always there."""
+    from memctl.summarizers.make import EXTRACTIVE  # only compress and context take them
+
+    return dict.fromkeys([*_load_config(line).summarizers, EXTRACTIVE.name], "")
+
+
+def in_store(line: Line, what: str) -> list[str]:
+    """The users, sessions or marks (``what``, in the singular) of the store that is named.
+
+    Of a store of the configuration or a local file, within half a second; of the users and
+    sessions that are named, if any.
+    """
+    location = _safe_location(line)
+    if location is None:
+        return []
+    from memctl.selection import Selection  # a completed command or option needs none
+
+    where = Selection() if what == "user" else _named_selection(line)
+    try:
+        from memctl.commands._run import narrowed
+        from memctl.registry import make_store  # loads drivers
+
+        store = make_store(narrowed(location, where, line.given.get("--path", [None])[-1]))
+    except MemctlError:
+        return []  # the command itself tells why
+    found = _Found()
+    looking = threading.Thread(target=_look, args=(store, where, what, found), daemon=True)
+    looking.start()
+    # A driver, or a file system, may not let itself be interrupted.
+    looking.join(PATIENCE + GRACE)
+    return sorted(found.names.copy())  # it may still grow
+
+
+def _named_selection(line: Line) -> Selection:
+    from memctl.selection import Selection  # a completed command or option needs none
+
+    users, sessions = (line.given.get(name, ()) for name in ("--user", "--session"))
+    return Selection(users=frozenset(users), sessions=frozenset(sessions))
+
+
+def _look(store: Store, where: Selection, what: str, found: _Found) -> None:
+    import asyncio  # only a store needs it
+
+    with suppress(MemctlError, TimeoutError):  # the command itself tells what is wrong
+        asyncio.run(_collect(store, where, what, found))
+
+
+async def _collect(store: Store, where: Selection, what: str, found: _Found) -> None:
+    import asyncio  # only a store needs it
+
+    async with asyncio.timeout(PATIENCE), store:
+        if what == "mark":
+            async with aclosing(store.list_memories(where)) as infos:
+                async for info in infos:
+                    for mark in info.marks:
+                        if found.add(mark):
+                            return
+            return
+        async with aclosing(store.headers(where)) as memories:
+            async for memory in memories:
+                key = memory.key
+                if found.add(key.user if what == "user" else key.session):
+                    return
+
+
+def _load_config(line: Line) -> Config:
+    from memctl import config as configuration  # a completed command or option needs none
+
+    named = line.given.get("--config", [""])[-1]
+    try:
+        path = Path(named).expanduser() if named else None
+        return configuration.load(path, configuration.environment())
+    except MemctlError:
+        return configuration.Config()  # the command itself tells what is wrong with it
+
+
+def _safe_location(line: Line) -> Location | None:
+    """The store, where looking into it asks nobody and was meant by whoever named it."""
+    from memctl import config as configuration  # a completed command or option needs none
+
+    if line.store is None:
+        return None
+    config = _load_config(line)
+    alias = config.stores.get(line.store)
+    if alias is not None and alias.password is not None and alias.password.key in _MAY_ASK:
+        return None
+    try:
+        location = config.locate(line.store, configuration.environment())
+    except MemctlError:
+        return None
+    if location.kind in _LOCAL:
+        return location if _is_there(location.path) else None
+    return location if alias is not None else None
+
+
+def _is_there(path: Path) -> bool:
+    """Whether it is a file or a folder: reading a pipe would take from who waits for it."""
+    try:
+        mode = os.stat(path).st_mode
+    except (OSError, ValueError):
+        return False
+    return stat.S_ISREG(mode) or stat.S_ISDIR(mode)
