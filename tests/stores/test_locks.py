@@ -19,7 +19,8 @@ from memctl.store import OpenMode, Store
 from memctl.stores import locks
 from memctl.stores.locks import FileLock
 from memctl.stores.redis import lock
-from memctl.stores.sql.lock import MysqlLock, PostgresqlLock
+from memctl.stores.sql.mysql import MysqlLock
+from memctl.stores.sql.postgresql import PostgresqlLock
 from tests.conformance.lock_holder import elsewhere
 from tests.conftest import Servers
 

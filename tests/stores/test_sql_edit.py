@@ -15,7 +15,7 @@ from memctl.model import Change, MemoryKey, StoredMessage
 from memctl.registry import make_store, parse
 from memctl.store import OpenMode, Store
 from memctl.stores.sql.database import SqlDatabase
-from memctl.stores.sql.places import Places, Run
+from memctl.stores.sql.positions import Places, Run
 from tests.conformance import samples
 from tests.conformance.drive import read, write, write_all
 from tests.conformance.editing import assert_changed, edit, edit_all, edits, gone, marked, put

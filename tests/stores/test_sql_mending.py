@@ -15,7 +15,7 @@ from memctl.ops.doctor.content import Limits
 from memctl.registry import make_store, parse
 from memctl.selection import Selection
 from memctl.store import OpenMode, Record, Store
-from memctl.stores.sql.mend import REPAIRS
+from memctl.stores.sql.maintenance import REPAIRS
 from tests.conformance import samples
 from tests.conformance.drive import read, write_all
 from tests.conftest import Servers

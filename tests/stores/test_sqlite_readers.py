@@ -16,7 +16,7 @@ from memctl.registry import make_store, parse
 from memctl.selection import Selection
 from memctl.store import OpenMode, Store
 from memctl.stores.sql import sqlite
-from memctl.stores.sql.aside import Aside
+from memctl.stores.sql.sqlite_files import Aside
 from tests.conformance import samples
 from tests.conformance.drive import write_all
 from tests.conformance.samples import sample

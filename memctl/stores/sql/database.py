@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 from abc import abstractmethod
-from collections.abc import AsyncGenerator, Iterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Coroutine, Iterator, Mapping, Sequence
 from contextlib import aclosing, asynccontextmanager, contextmanager, suppress
 from typing import Any, NamedTuple
 
@@ -23,8 +23,32 @@ from memctl.location import Location
 from memctl.model import PAGE_ENTRIES, MemoryKey
 from memctl.store import OpenMode
 from memctl.stores.sql.dialect import Condition, SqlDialect
-from memctl.stores.sql.huge import MOST, HugeMessages, describe
+from memctl.stores.sql.huge_messages import MOST, HugeMessages, describe
 from memctl.stores.sql.schema import create_tables, missing_tables
+
+
+async def ahead(
+    fetch: Callable[[], Coroutine[Any, Any, Sequence[Any]]],
+) -> AsyncGenerator[Sequence[Any]]:
+    """What ``fetch`` gives, call after call, until it gives nothing; one call is always under way.
+
+    ``fetch`` is cancelled when the stream is closed before its end.
+    """
+    coming = asyncio.create_task(fetch())
+    try:
+        while rows := await coming:
+            coming = asyncio.create_task(fetch())
+            # The database is asked now, not when those who use these rows wait for the next.
+            await asyncio.sleep(0)
+            yield rows
+            del rows
+    finally:
+        if not coming.done():
+            coming.cancel()
+            await asyncio.wait([coming])
+        if not coming.cancelled():
+            coming.exception()  # nobody waits for it any more
+
 
 CREATE_ATTEMPTS = 5
 CREATE_PAUSE = 0.2

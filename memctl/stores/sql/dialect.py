@@ -14,7 +14,7 @@ from sqlalchemy import TextClause, bindparam, text
 from memctl.location import Location
 from memctl.selection import Selection
 from memctl.store import OpenMode, Store
-from memctl.stores.sql.huge import HUGE_BYTES, HugeMessages
+from memctl.stores.sql.huge_messages import HUGE_BYTES, HugeMessages
 
 MAX_PUSHED_VALUES = 1000
 """Longer lists of names are compared here: databases bound the parameters of a statement."""

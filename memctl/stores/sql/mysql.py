@@ -5,10 +5,12 @@ from __future__ import annotations
 import asyncio
 import codecs
 import os
+import re
 import ssl
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
+from hashlib import sha256
 from typing import Any
 from urllib.parse import parse_qsl, unquote, urlsplit
 
@@ -19,8 +21,8 @@ from sqlalchemy.pool import NullPool
 
 from memctl.errors import BadData, Lost, MemctlError, NotFound, Unavailable, UsageError
 from memctl.stores.sql.database import FETCH_ROWS, Contended, Refused, first_line
-from memctl.stores.sql.huge import CHUNK_BYTES
-from memctl.stores.sql.lock import MysqlLock
+from memctl.stores.sql.huge_messages import CHUNK_BYTES
+from memctl.stores.sql.locks import ANSWER_SECONDS, SqlLock
 from memctl.stores.sql.server import SqlServerStore
 
 CONNECT_TIMEOUT = 15
@@ -49,6 +51,79 @@ _BUSY = {
 _CONTENDED = frozenset({1205, 1213, 3572})
 _PASSING = (aiomysql.OperationalError, aiomysql.InterfaceError, OSError, RuntimeError)
 """What another try may not meet, codes above aside: no connection, a shutdown."""
+
+
+_WAIT_SECONDS = 60
+"""After how long MySQL ends a connection that says nothing."""
+_PAUSES = (0.01, 0.05, 0.2)
+_HOLDER = re.compile(r"/\* memctl: (.*?) \*/")
+
+
+class MysqlLock(SqlLock):
+    """A named lock, for the database.
+
+    The one text that a login may see of its other connections is the statement that they run.  So
+    the connection that holds the lock sleeps on the server, statement after statement, and each
+    says whose it is.  Other logins, and those who come while the run is stopped, get the number of
+    the connection.  ``wait_timeout`` ends the connection of a machine that is gone.
+    """
+
+    period = 2.0
+    """Also how long the server takes to see that the run has ended: it looks when it wakes."""
+    _number: int | None = None
+
+    async def try_to_take(self) -> bool:
+        self._number = None
+        await self._run(f"SET SESSION wait_timeout = {_WAIT_SECONDS}")
+        name = await self._name()
+        number, done = await self.ask("SELECT CONNECTION_ID(), GET_LOCK(:name, 0)", name=name)
+        if done:
+            self._number = number
+        return bool(done)
+
+    async def who_holds(self) -> str:
+        name = await self._name()
+        number = None
+        for pause in _PAUSES:
+            [number] = await self.ask("SELECT IS_USED_LOCK(:name)", name=name)
+            if number is None:
+                return ""
+            row = await self.ask(
+                "SELECT INFO FROM information_schema.PROCESSLIST WHERE ID = :id", id=number
+            )
+            found = _HOLDER.search(str(row[0])) if row else None
+            if found and found[1] == self.owner:
+                await self._run(f"KILL CONNECTION {number}")
+                return ""
+            if found:
+                return found[1]
+            await asyncio.sleep(pause)  # it may be between two statements
+        return f"connection {number} of the server"
+
+    async def wait(self) -> None:
+        await self._run(f"SELECT SLEEP({self.period}) /* memctl: {self.owner} */")
+
+    async def free(self) -> None:
+        """Ends the connection, which may be asleep, and waits until the lock is free."""
+        number, self._number = self._number, None
+        await self._drop()
+        self._connection = await self._store.connect_alone()
+        name = await self._name()
+        [owner] = await self.ask("SELECT IS_USED_LOCK(:name)", name=name)
+        if number is not None and owner == number:
+            await self._run(f"KILL CONNECTION {number}")
+            await self.ask("SELECT GET_LOCK(:name, :seconds)", name=name, seconds=ANSWER_SECONDS)
+            await self.ask("SELECT RELEASE_LOCK(:name)", name=name)
+
+    async def _run(self, sql: str) -> None:
+        assert self._connection is not None
+        async with asyncio.timeout(self.period + ANSWER_SECONDS):
+            await self._connection.exec_driver_sql(sql)
+
+    async def _name(self) -> str:
+        """A name within 64 characters, of which case does not count."""
+        [database] = await self.ask("SELECT DATABASE()")
+        return f"memctl {sha256(str(database).encode()).hexdigest()[:32]}"
 
 
 class MysqlStore(SqlServerStore):

@@ -18,11 +18,10 @@ from sqlalchemy.pool import NullPool
 from memctl.errors import BadData, Lost, MemctlError, NotFound, Unavailable, UsageError
 from memctl.location import Location
 from memctl.store import OpenMode
-from memctl.stores.sql.ahead import ahead
-from memctl.stores.sql.database import FETCH_ROWS, Contended, first_line
+from memctl.stores.sql.database import FETCH_ROWS, Contended, ahead, first_line
 from memctl.stores.sql.dialect import SMALL_BYTES, Condition
-from memctl.stores.sql.huge import CHUNK_BYTES, HUGE_BYTES
-from memctl.stores.sql.lock import PostgresqlLock
+from memctl.stores.sql.huge_messages import CHUNK_BYTES, HUGE_BYTES
+from memctl.stores.sql.locks import SqlLock
 from memctl.stores.sql.server import SqlServerStore
 
 CONNECT_TIMEOUT = 15
@@ -54,6 +53,65 @@ _BROKEN = ("connection is closed", "cannot switch to state")
 # Escapes that JSON may hold and PostgreSQL's json operators refuse, anywhere in the text: NUL, and
 # surrogates without a partner.
 _UNREADABLE = r"\\u(0000|[dD][89abAB]..(?!\\u[dD][c-fC-F])|(?<!\\u[dD][89abAB]..\\u)[dD][c-fC-F]..)"
+
+
+_SPACE = 0x6D656D63
+"""The upper half of memctl's advisory locks in PostgreSQL: ``memc`` in ASCII."""
+_NAME_BYTES = 63
+"""What PostgreSQL keeps of an ``application_name``."""
+
+
+class PostgresqlLock(SqlLock):
+    """An advisory lock of the session, for the schema that the tables are in.
+
+    The owner's text is the ``application_name`` of its connection, which every login may see.
+    """
+
+    async def try_to_take(self) -> bool:
+        # Keep-alives end the session of a machine that is gone within a minute.
+        settings = {
+            "application_name": self._signature,
+            "tcp_keepalives_idle": "30",
+            "tcp_keepalives_interval": "10",
+            "tcp_keepalives_count": "3",
+        }
+        for name, value in settings.items():
+            await self.ask("SELECT set_config(:name, :value, false)", name=name, value=value)
+        # A setting of newer servers, which end idle sessions by it.
+        await self.ask(
+            "SELECT set_config(name, '0', false) FROM pg_settings "
+            "WHERE name = 'idle_session_timeout'"
+        )
+        [done] = await self.ask(
+            f"SELECT pg_try_advisory_lock(({_SPACE}::bigint << 32) | oid::bigint) "
+            "FROM pg_namespace WHERE nspname = current_schema()"
+        )
+        return bool(done)
+
+    @property
+    def _signature(self) -> str:
+        return f"memctl {self.owner}"[:_NAME_BYTES]
+
+    async def who_holds(self) -> str:
+        row = await self.ask(
+            "SELECT a.application_name, a.pid "
+            "FROM pg_locks l JOIN pg_stat_activity a ON a.pid = l.pid "
+            "JOIN pg_database d ON d.oid = l.database AND d.datname = current_database() "
+            "JOIN pg_namespace n ON n.oid = l.objid AND n.nspname = current_schema() "
+            f"WHERE l.locktype = 'advisory' AND l.classid = {_SPACE} AND l.objsubid = 1 "
+            "AND l.granted"
+        )
+        if row and row[0] == self._signature:
+            await self.ask("SELECT pg_terminate_backend(:pid)", pid=row[1])
+            return ""
+        return str(row[0]).removeprefix("memctl ") if row else ""
+
+    async def wait(self) -> None:
+        await asyncio.sleep(self.period)
+        await self.ask("SELECT 1")
+
+    async def free(self) -> None:
+        await self.ask("SELECT pg_advisory_unlock_all()")
 
 
 class PostgresqlStore(SqlServerStore):

@@ -1,4 +1,4 @@
-"""Reading AgentScope's SQL memory: one ordered statement, cut into pages of memories."""
+"""Reading messages: pages of memories in order, searches in any order, and counts."""
 
 from __future__ import annotations
 
@@ -17,9 +17,18 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from memctl import codec
 from memctl.errors import BadData
-from memctl.model import PAGE_BYTES, PAGE_ENTRIES, Memory, MemoryKey, Page, StoredMessage
+from memctl.model import (
+    PAGE_BYTES,
+    PAGE_ENTRIES,
+    Memory,
+    MemoryInfo,
+    MemoryKey,
+    Page,
+    StoredMessage,
+)
 from memctl.selection import Selection
-from memctl.stores.sql.database import SqlDatabase
+from memctl.store import Matches
+from memctl.stores.sql.database import Refused, SqlDatabase
 from memctl.stores.sql.dialect import MAX_PUSHED_VALUES, NEVER, Condition
 
 _SESSION_AND_USER = itemgetter(0, 1)
@@ -240,3 +249,122 @@ class _Cutter:
     def last(self) -> Page:
         """The end of the memory."""
         return Page(self._memory, self.entries, self._offset, last=True, anchors=self._after)
+
+
+Found = tuple[str, bytes]
+"""A row id and a text."""
+
+
+async def search(
+    store: SqlDatabase, where: Selection, matches: Matches
+) -> AsyncGenerator[tuple[MemoryKey, StoredMessage]]:
+    """See ``Store.search``; the entries have the ids of the rows.
+
+    Whose a message is takes a look at its session, so that is asked of those alone that match.
+    """
+    async with (
+        store.snapshot(opened=store.seeks_huge) as connection,
+        store.aside(connection) as aside,
+    ):
+        condition = store.of_sessions(where)
+        async with aclosing(store.unsorted(connection, condition)) as partitions:
+            async for rows in partitions:
+                small = [row for row in rows if row[1] is not None]
+                texts = _utf8([message for _, message, _ in small])
+                found = [(small[place][0], texts[place]) for place in matches(texts)]
+                for row_id, message, _ in rows if len(small) < len(rows) else ():
+                    if message is None:
+                        text = codec.utf8(await store.fetch(aside, row_id))
+                        found += [(row_id, text) for _ in matches([text])]
+                for key, entry in await _owned(store, found) if found else ():
+                    if where.has_key(key):
+                        yield key, entry
+
+
+def _utf8(texts: list[str | bytes]) -> list[bytes]:
+    found = [
+        text.encode("utf-8", "surrogatepass") if isinstance(text, str) else text for text in texts
+    ]
+    return found if all(map(bytes.isascii, found)) else list(map(codec.utf8, found))
+
+
+async def _owned(store: SqlDatabase, found: list[Found]) -> list[tuple[MemoryKey, StoredMessage]]:
+    texts = dict(found)
+    sql = f"SELECT m.session_id, {store.user}, m.id FROM {store.source()} WHERE m.id IN :rows"
+    async with store.snapshot(opened=False) as connection:
+        rows = await store.for_rows(connection, sql, list(texts))
+    return [(MemoryKey(user, session), StoredMessage(id, texts[id])) for session, user, id in rows]
+
+
+async def count(store: SqlDatabase, where: Selection) -> AsyncGenerator[MemoryInfo]:
+    """The selected memories with all their messages."""
+    try:
+        infos = await _count(store, where)
+    except Refused:
+        if not store.take_care():
+            raise
+        infos = await _count(store, where)
+    for info in infos.values():
+        yield info
+
+
+async def _count(store: SqlDatabase, where: Selection) -> dict[MemoryKey, MemoryInfo]:
+    infos: dict[MemoryKey, MemoryInfo] = {}
+    async with store.snapshot() as connection:
+        condition, values = store.conditions(where)
+        by_role = store.rows(connection, _by_role(store, condition), values)
+        async with aclosing(by_role) as partitions:
+            async for rows in partitions:
+                for row in rows:
+                    _add_role(infos, where, row)
+        by_mark = store.rows(connection, _by_mark(store, condition), values)
+        async with aclosing(by_mark) as partitions:
+            async for rows in partitions:
+                for user, session, mark, number in rows:
+                    if info := infos.get(MemoryKey(user, session)):
+                        info.marks[mark] = number
+        async with aclosing(store.sessions(connection)) as keys:
+            async for key in keys:
+                if key not in infos and where.has_key(key):
+                    infos[key] = MemoryInfo(key, repeated=0)
+    return infos
+
+
+def _by_role(store: SqlDatabase, condition: str) -> str:
+    return (
+        f"SELECT user_id, session_id, role, COUNT(*), SUM(size), MIN(at), MAX(at) FROM ("
+        f"SELECT {store.user} AS user_id, m.session_id AS session_id, "
+        f"{store.short('role')} AS role, {store.huge.sized(store.size())} AS size, "
+        f"{store.short('timestamp')} AS at "
+        f"FROM {store.source()} {store.opened()} WHERE {condition} {store.apart}) AS found "
+        f"GROUP BY {_exactly(store, 'user_id', 'session_id', 'role')}"
+    )
+
+
+def _by_mark(store: SqlDatabase, condition: str) -> str:
+    return (
+        f"SELECT user_id, session_id, mark, COUNT(*) FROM ("
+        f"SELECT {store.user} AS user_id, m.session_id AS session_id, marked.mark AS mark "
+        f"FROM {store.source()} JOIN message_mark marked ON marked.msg_id = m.id "
+        f"WHERE {condition} {store.apart}) AS found "
+        f"GROUP BY {_exactly(store, 'user_id', 'session_id', 'mark')}"
+    )
+
+
+def _exactly(store: SqlDatabase, *columns: str) -> str:
+    return ", ".join(store.exact(column) for column in columns)
+
+
+def _add_role(infos: dict[MemoryKey, MemoryInfo], where: Selection, row: Any) -> None:
+    user, session, role, number, size, first, last = row
+    key = MemoryKey(user, session)
+    if not where.has_key(key):
+        return
+    info = infos.setdefault(key, MemoryInfo(key, repeated=0))
+    info.messages += number
+    info.bytes += int(size)
+    if role is not None:
+        info.roles[role] = info.roles.get(role, 0) + number
+    if first is not None:
+        info.first = min(info.first or first, first)
+        info.last = max(info.last or last, last)

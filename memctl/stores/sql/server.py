@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from memctl.stores.sql.lock import SqlLock
+from memctl.stores.sql.locks import SqlLock
 from memctl.stores.sql.store import SqlStore
 
 

@@ -18,12 +18,10 @@ from memctl.model import (
 from memctl.selection import Selection
 from memctl.store import Features, Matches
 from memctl.stores.catalog import catalog
-from memctl.stores.sql.count import count
 from memctl.stores.sql.database import SqlDatabase
 from memctl.stores.sql.edit import SqlEditor
-from memctl.stores.sql.mend import REPAIRS, SqlMaintenance
-from memctl.stores.sql.read import Reading, SqlReader
-from memctl.stores.sql.search import search
+from memctl.stores.sql.maintenance import REPAIRS, SqlMaintenance
+from memctl.stores.sql.read import Reading, SqlReader, count, search
 from memctl.stores.sql.write import SqlWriter
 
 

@@ -14,8 +14,8 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from memctl.errors import Failure
 from memctl.model import PAGE_BYTES, MemoryKey, Page, StoredMessage, WriteMode, WriteResult
 from memctl.stores.batching import Large, Small, gather
-from memctl.stores.sql.claim import claim
 from memctl.stores.sql.database import Position, Refused, SqlDatabase
+from memctl.stores.sql.locks import claim
 
 BATCH_BYTES = 2 * PAGE_BYTES
 BATCH_MESSAGES = 10_000

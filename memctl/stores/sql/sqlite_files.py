@@ -1,18 +1,17 @@
-"""A copy of a SQLite file, to read from it for as long as it takes.
-
-Outside of WAL mode, who reads keeps others from writing, and AgentScope's writes give up after the
-five seconds that Python's ``sqlite3`` waits.
-"""
+"""SQLite files on disk: copies of them that are read, and the journals of killed programs."""
 
 from __future__ import annotations
 
 import sqlite3
 import tempfile
 import time
-from contextlib import suppress
+from contextlib import closing, suppress
 from pathlib import Path
+from urllib.parse import quote
 
 import aiosqlite
+
+from memctl.location import same_file
 
 HELD_SECONDS = 4.0
 """How long a file may be kept from being written, the copying included."""
@@ -79,3 +78,43 @@ class Aside:
         if self._folder is not None:
             self._folder.cleanup()
             self._folder = None
+
+
+HINT = "a program was killed while it wrote to it: make the file and its folder writable"
+
+
+def recover(path: Path, timeout: float) -> None:
+    """Takes back what was left half done, as the next AgentScope would.
+
+    Until then SQLite refuses a connection that may only read: SQLITE_READONLY_ROLLBACK.
+    ``timeout`` is in seconds, to wait for another process that writes.
+
+    Raises:
+        sqlite3.Error: the file is no database, or this login may not write it.
+    """
+    if not _journal(path).exists():
+        return
+    uri = f"file:{quote(str(path.absolute()))}?mode=rw"
+    with closing(sqlite3.connect(uri, uri=True, timeout=timeout)) as driver:
+        driver.execute("SELECT 1 FROM sqlite_master LIMIT 1").fetchall()
+
+
+def remove_journal(driver: sqlite3.Connection, path: Path) -> None:
+    """Has SQLite remove the journal of a run that was killed after its last transaction.
+
+    It is over and harms nobody, and the next transaction of anybody would remove it; but a run
+    that finds everything done makes none.  One that is in use stays.
+
+    Raises:
+        sqlite3.Error: the file is no database.
+    """
+    if not _journal(path).exists():
+        return
+    [mode] = driver.execute("PRAGMA journal_mode").fetchone()
+    if mode == "delete":  # to come back to this mode from another is what removes it
+        driver.execute("PRAGMA journal_mode = PERSIST")
+        driver.execute("PRAGMA journal_mode = DELETE")
+
+
+def _journal(path: Path) -> Path:
+    return Path(f"{same_file(path)}-journal")
