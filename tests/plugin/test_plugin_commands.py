@@ -89,10 +89,10 @@ def test_plugin_doctor_repairs_messages_and_names_damage(run: Run, lines: str) -
         found = run("doctor", lines, "--json")
         return {one["code"] for one in json.loads(found.stdout)["findings"]}
 
-    assert "leftover-hint" in codes()
+    assert "compressed-without-summary" in codes()
     before = contents(lines)
     assert run("doctor", lines, "--repair", "--yes").exit_code in (0, 6)
-    assert "leftover-hint" not in codes()
+    assert "compressed-without-summary" not in codes()
     assert run("undo", "--yes").exit_code == 0
     assert contents(lines) == before
     file = sorted(Path(lines).glob("*.lines"))[0]
