@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-import inspect
+import logging
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import cached_property
 from pathlib import Path
 from typing import TypeVar
@@ -61,20 +61,28 @@ def start(make: Callable[[], ServerT]) -> ServerT:
         pytest.skip(str(missing))
 
 
-@pytest.hookimpl(tryfirst=True)
-def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
-    """Runs tests that are coroutines; what goes wrong behind their backs fails them too."""
-    if not inspect.iscoroutinefunction(pyfuncitem.obj):
-        return None
-    names = inspect.signature(pyfuncitem.obj).parameters
-    unseen: list[str] = []
-    with asyncio.Runner() as runner:
-        runner.get_loop().set_exception_handler(
-            lambda _, context: unseen.append(f"{context['message']}: {context.get('exception')!r}")
-        )
-        runner.run(pyfuncitem.obj(**{name: pyfuncitem.funcargs[name] for name in names}))
-    assert not unseen
-    return True
+class Unawaited(logging.Handler):
+    """Collects what asyncio logs as errors: exceptions that nobody awaited, tasks left pending."""
+
+    def __init__(self) -> None:
+        super().__init__(logging.ERROR)
+        self.found: list[str] = []
+
+    def emit(self, record: logging.LogRecord) -> None:
+        # Nobody misses the end of something that was cancelled.
+        if not record.exc_info or not isinstance(record.exc_info[1], asyncio.CancelledError):
+            self.found.append(self.format(record))
+
+
+@pytest.fixture(autouse=True)
+def _no_unawaited_exceptions() -> Iterator[None]:
+    """Fail a test behind whose back a task or a callback failed."""
+    unawaited = Unawaited()
+    logger = logging.getLogger("asyncio")
+    logger.addHandler(unawaited)
+    yield
+    logger.removeHandler(unawaited)
+    assert not unawaited.found
 
 
 @pytest.fixture(scope="session")
