@@ -43,9 +43,9 @@ if TYPE_CHECKING:
     from memctl.model import WriteMode as WriteMode
     from memctl.model import WriteResult as WriteResult
     from memctl.ops.compare import CompareReport as CompareReport
-    from memctl.ops.compress.plan import Mode as Mode
-    from memctl.ops.compress.plan import Wanted as Wanted
-    from memctl.ops.delete import Pairs as Pairs
+    from memctl.ops.compress.plan import CompressMode as CompressMode
+    from memctl.ops.compress.plan import CompressOptions as CompressOptions
+    from memctl.ops.delete import ToolPairPolicy as ToolPairPolicy
     from memctl.ops.inspect import Catalogue as Catalogue
     from memctl.ops.inspect import Sort as Sort
     from memctl.registry import StoreSpec as StoreSpec
@@ -75,8 +75,8 @@ _HOMES = {
     "model": "Change Edit Finding Memory MemoryInfo MemoryKey OnConflict Page StoredMessage "
     "WriteMode WriteResult",
     "ops.compare": "CompareReport",
-    "ops.compress.plan": "Mode Wanted",
-    "ops.delete": "Pairs",
+    "ops.compress.plan": "CompressMode CompressOptions",
+    "ops.delete": "ToolPairPolicy",
     "ops.inspect": "Catalogue Sort",
     "registry": "StoreSpec",
     "selection": "Selection",

@@ -7,7 +7,7 @@ from contextlib import ExitStack, aclosing, suppress
 
 from memctl.errors import MemctlError
 from memctl.journal.changes import ChangesWriter
-from memctl.journal.runs import REPLACED, Journal, Keep, Run, Runs
+from memctl.journal.runs import REPLACED, Journal, Retention, Run, Runs
 from memctl.location import Location
 from memctl.model import Change, Edit, Memory, Page
 from memctl.ops.report import CopyReport
@@ -18,7 +18,7 @@ from memctl.store import OpenMode
 class Recording:
     """The record of one copy: messages as they are put in, memories before they are replaced."""
 
-    def __init__(self, run: Run, keep: Keep | None) -> None:
+    def __init__(self, run: Run, keep: Retention | None) -> None:
         """``keep`` says how long older runs are kept; None leaves them alone."""
         self.run = run
         self._keep = keep

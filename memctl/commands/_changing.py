@@ -19,9 +19,9 @@ from memctl.journal import runs
 from memctl.journal.files import refusals
 from memctl.journal.runs import Journal, Runs
 from memctl.location import Location
-from memctl.ops.change import Planner, carry_out, count, plan
-from memctl.ops.chosen import scope
+from memctl.ops.apply import Planner, apply_plan, plan, preview
 from memctl.ops.report import Total
+from memctl.ops.select import whole_memories
 from memctl.ops.stop import Stop
 from memctl.output.numbers import count as count_of
 from memctl.output.terminal import Output
@@ -64,7 +64,7 @@ class Changing:
         self._stop = Stop()
         self._planner: Planner | None = None
         self._check: Check = _nothing
-        self._look_on: Check = _nothing
+        self._after_plan: Check = _nothing
         self.most = math.inf
         """How many messages may be deleted, also where agents make more of them meanwhile."""
 
@@ -78,19 +78,19 @@ class Changing:
         planner: Planner,
         approve: Approve,
         check: Check = _nothing,
-        look_on: Check = _nothing,
+        after_plan: Check = _nothing,
         *,
         asks: bool = False,
     ) -> None:
         """Plans, asks, and does it; ``check`` is awaited with the store between the first two.
 
-        So is ``look_on``, which may as well look while the plan is carried out: it does where
+        So is ``after_plan``, which may as well look while the plan is carried out: it does where
         nobody wants to know before, and the store takes two at once.
 
         Raises:
             MemctlError: see the operations.
         """
-        self._planner, self._check, self._look_on = planner, check, look_on
+        self._planner, self._check, self._after_plan = planner, check, after_plan
         self._run(approve, asks=asks)
 
     def _run(self, approve: Approve, *, asks: bool) -> None:
@@ -161,27 +161,27 @@ class Changing:
             beside = store.features.parallel
             something = await self._look(store, journal)
             if not beside:
-                await self._look_on(store)
+                await self._after_plan(store)
             if something and approve(self._outcome):
                 work = self._apply(store, journal)
-                await (together(work, self._look_on(store)) if beside else work)
+                await (together(work, self._after_plan(store)) if beside else work)
 
     async def _plan(self, journal: Journal | None) -> bool:
         mode = OpenMode.READ if journal is None else OpenMode.CHANGE
         async with opened(make_store(self._location, mode), self._output) as store:
             something = await self._look(store, journal)
-            await self._look_on(store)
+            await self._after_plan(store)
             return something
 
     async def _look(self, store: Store, journal: Journal | None) -> bool:
         """Plans; False where nothing is to be done."""
         assert self._planner is not None
         report = self._outcome.changes
-        await store.check_integrity(scope(self._where))
+        await store.check_integrity(whole_memories(self._where))
         with self._output.progress("planning") as progress:
             edits = self._planner(store, self._where)
             if journal is None:
-                something = await count(edits, report, progress)
+                something = await preview(edits, report, progress)
             else:
                 something = await plan(edits, journal, report, progress)
         if not something and self._where.sessions:  # a user who has no memory matches nothing
@@ -193,7 +193,7 @@ class Changing:
         """Of the named memories there must be one, though nothing is to be done."""
         if not self._where.named:
             return
-        async with aclosing(store.headers(scope(self._where))) as memories:
+        async with aclosing(store.headers(whole_memories(self._where))) as memories:
             found = await anext(memories, None)
         path = self._location.options.get("path")
         refuse_absent(self._where, int(found is not None), store.label, path)
@@ -211,7 +211,7 @@ class Changing:
             planned = self._outcome.changes.planned
             total = Total(planned.memories, planned.messages)
             with self._output.progress("changing", lambda: total) as progress:
-                await carry_out(
+                await apply_plan(
                     *(store, self._where, self._planner, journal, outcome.changes),
                     progress,
                     self._stop,

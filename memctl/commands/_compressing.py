@@ -15,15 +15,12 @@ from memctl.errors import Unavailable
 from memctl.journal.changes import ChangesWriter
 from memctl.journal.runs import Journal
 from memctl.location import Location
-from memctl.ops.compress.budget import Budget
-from memctl.ops.compress.commit import Commits
-from memctl.ops.compress.edits import Done
-from memctl.ops.compress.parts import Parts
-from memctl.ops.compress.plan import Case, Mode, Wanted
+from memctl.ops.compress.chunks import ChunkedSummarizer
+from memctl.ops.compress.commit import SummarizedMemory, SummaryCommitter
+from memctl.ops.compress.plan import CompressionPlan, CompressMode, CompressOptions
 from memctl.ops.compress.report import CompressReport
-from memctl.ops.compress.scan import scan
+from memctl.ops.compress.run import Budget, CompressionRun, plan_compression
 from memctl.ops.compress.spool import Spool
-from memctl.ops.compress.work import Work
 from memctl.output import tables
 from memctl.output.numbers import count
 from memctl.selection import Selection
@@ -34,7 +31,9 @@ from memctl.summarizer import Summarizer
 class CompressOutcome(ChangeOutcome):
     """What compress reports."""
 
-    def __init__(self, target: str, summarizer: Summarizer, mode: Mode, *, dry_run: bool) -> None:
+    def __init__(
+        self, target: str, summarizer: Summarizer, mode: CompressMode, *, dry_run: bool
+    ) -> None:
         super().__init__("compress", target, dry_run=dry_run)
         self.summarizer = summarizer
         self.mode = mode
@@ -95,7 +94,7 @@ class Compressing(Changing):
         argument: str,
         location: Location,
         where: Selection,
-        wanted: Wanted,
+        options: CompressOptions,
         summarizer: Summarizer,
         *,
         backup: bool,
@@ -103,17 +102,17 @@ class Compressing(Changing):
         super().__init__(run, outcome, argument, location, where, backup=backup)
         self._compress = outcome
         self._report = outcome.compressed
-        self._wanted = wanted
+        self._options = options
         self._summarizer = summarizer
         self._written = False
         """Whether the journal knows of any memory."""
-        self._parts = Parts(summarizer, lambda _: None)
+        self._parts = ChunkedSummarizer(summarizer, lambda _: None)
 
     def compress(self) -> None:
         """Finds what there is to do, and does it.
 
         Raises:
-            MemctlError: see ``Changing.run``, ``Work.run`` and the summarizers.
+            MemctlError: see ``Changing.run``, ``CompressionRun.run`` and the summarizers.
         """
         self._run(lambda _: True, asks=False)
 
@@ -122,7 +121,7 @@ class Compressing(Changing):
         assert journal is None
         budget = Budget(None, self._summarizer, self._parts)
 
-        def seen(case: Case) -> None:
+        def seen(case: CompressionPlan) -> None:
             self._report.estimate(case, budget.estimate(case), self._parts.calls(case.tokens))
 
         await self._scan(store, None, seen)
@@ -130,10 +129,12 @@ class Compressing(Changing):
             self._report.cost = self._summarizer.prices.of(self._report.usage)
         return bool(self._report.changes.planned.memories)
 
-    async def _scan(self, store: Store, spool: Spool | None, then: Callable[[Case], None]) -> None:
+    async def _scan(
+        self, store: Store, spool: Spool | None, then: Callable[[CompressionPlan], None]
+    ) -> None:
         with self._output.progress("reading") as progress:
-            await scan(
-                *(store, self._where, self._wanted, self._summarizer.count, spool),
+            await plan_compression(
+                *(store, self._where, self._options, self._summarizer.count, spool),
                 *(self._report, then, progress),
             )
         if not self._report.changes.planned.memories:
@@ -143,7 +144,9 @@ class Compressing(Changing):
         """All of it, for nobody is asked: the first memories while the others are found."""
         async with self._locked() as store:
             with Spool(journal.folder) as spool:
-                work = Work(spool, self._wanted, self._summarizer, self._report, self._stop)
+                work = CompressionRun(
+                    spool, self._options, self._summarizer, self._report, self._stop
+                )
                 try:
                     await work.run(
                         lambda: self._scan(store, spool, lambda _: work.found()),
@@ -158,7 +161,11 @@ class Compressing(Changing):
             )
 
     async def _commit(
-        self, store: Store, spool: Spool, journal: Journal, ready: asyncio.Queue[Done | None]
+        self,
+        store: Store,
+        spool: Spool,
+        journal: Journal,
+        ready: asyncio.Queue[SummarizedMemory | None],
     ) -> None:
         outcome = self._compress
         outcome.begun = True
@@ -167,7 +174,9 @@ class Compressing(Changing):
             journal.writer(growing=True) as writer,
             self._output.summarising(outcome.changes.planned.memories) as watching,
         ):
-            commits = Commits(store, spool, self._summarizer, writer, self._report, watching)
+            commits = SummaryCommitter(
+                store, spool, self._summarizer, writer, self._report, watching
+            )
             try:
                 await commits.run(ready)
             finally:

@@ -14,7 +14,7 @@ from memctl.location import Location
 from memctl.model import MemoryKey, OnConflict
 from memctl.ops.copy import CopyOptions, copy
 from memctl.ops.report import CopyReport
-from memctl.ops.undo import as_left
+from memctl.ops.undo import unchanged_since_run
 from memctl.recording import Recording
 from memctl.registry import make_store
 from memctl.selection import Selection
@@ -64,7 +64,7 @@ class PuttingBack:
                 await target.lock(lock_owner())
             async with aclosing(source.headers(where)) as memories:
                 keys = frozenset([memory.key async for memory in memories])
-            good = await as_left(target, self._parts, keys)
+            good = await unchanged_since_run(target, self._parts, keys)
             changes = self._outcome.changes
             changes.failures += [
                 (key, Failure("conflict", "it has changed since it was replaced"))

@@ -8,14 +8,13 @@ from typing import Any
 from memctl.commands._changing import Changing, at_terminal, confirmed
 from memctl.commands._context import Run
 from memctl.commands._reports import ChangeOutcome
-from memctl.journal.mends import NAME
+from memctl.journal.repairs import FILE_NAME
 from memctl.journal.runs import Journal
 from memctl.location import Location, visible
 from memctl.model import Finding
-from memctl.ops.doctor.content import Limits
+from memctl.ops.doctor.check import Limits
 from memctl.ops.doctor.findings import KINDS
-from memctl.ops.doctor.mending import Mends, take_back
-from memctl.ops.doctor.treatment import Treating
+from memctl.ops.doctor.repair import RepairPlanner, StoreRepairs, revert_repairs
 from memctl.output.numbers import count
 from memctl.output.terminal import Output
 from memctl.selection import Selection
@@ -27,8 +26,8 @@ class RepairOutcome(ChangeOutcome):
 
     def __init__(self, target: str, *, dry_run: bool) -> None:
         super().__init__("doctor", target, dry_run=dry_run)
-        self.mends = Mends(frozenset())
-        self.treating = Treating(frozenset(), Limits())
+        self.mends = StoreRepairs(frozenset())
+        self.treating = RepairPlanner(frozenset(), Limits())
 
     def report_to(self, output: Output) -> None:
         """Nothing yet: what was mended is a part of what was found."""
@@ -68,8 +67,8 @@ class Repairing(Changing):
         backup: bool,
     ) -> None:
         super().__init__(run, outcome, argument, location, where, backup=backup)
-        outcome.mends = Mends(codes)
-        outcome.treating = Treating(codes, limits)
+        outcome.mends = StoreRepairs(codes)
+        outcome.treating = RepairPlanner(codes, limits)
         self._repair = outcome
 
     def repair(self, *, yes: bool) -> None:
@@ -90,7 +89,7 @@ class Repairing(Changing):
 
     async def _look(self, store: Store, journal: Journal | None) -> bool:
         something = await super()._look(store, journal)
-        return await self._repair.mends.look(store, self._where) or something
+        return await self._repair.mends.plan(store, self._where) or something
 
     async def _apply(self, store: Store, journal: Journal) -> None:
         if self._repair.changes.planned.memories:
@@ -123,7 +122,7 @@ class TakingBack(Changing):
         """``folder`` is that of the run to be undone."""
         super().__init__(run, outcome, argument, location, where)
         self._folder = folder
-        self._mended = (folder / NAME).exists()
+        self._mended = (folder / FILE_NAME).exists()
         if self._mended and where.named:
             run.output.warn("what the run mended beside the messages stays: it is of no one user")
             self._mended = False
@@ -137,7 +136,7 @@ class TakingBack(Changing):
         if self._mended:
             outcome.begun = True
             outcome.run = self._record.id
-            number = await take_back(store, self._folder)
+            number = await revert_repairs(store, self._folder)
             outcome.more["unmended"] = number
             self._output.note(f"taken back beside the messages: {number:,}")
         if outcome.changes.planned.memories:

@@ -7,7 +7,7 @@ from typing import Any
 from rich.console import RenderableType
 
 from memctl.errors import Conflict, MemctlError, Partial
-from memctl.ops.change import ChangeReport
+from memctl.ops.apply import ChangeReport
 from memctl.ops.compare import CompareReport
 from memctl.ops.report import CopyReport
 from memctl.output import tables

@@ -18,7 +18,6 @@ from typing import Any, BinaryIO, TypeVar
 from memctl import system
 from memctl.commands._context import Run
 from memctl.errors import BadData, Interrupted, NotFound, Unavailable
-from memctl.journal import record as records
 from memctl.journal import runs
 from memctl.location import Location
 from memctl.ops.stop import Stop
@@ -54,7 +53,7 @@ async def _interruptible(work: Coroutine[Any, Any, T], stop: Stop) -> T:
 
     def hear(number: signal.Signals) -> None:
         caught.append(number)
-        if stop.attentive and not stop.asked:
+        if stop.cooperative and not stop.asked:
             stop.ask()
         else:
             task.cancel()
@@ -193,7 +192,7 @@ def make_target(location: Location, *, dry_run: bool) -> Store:
 
 def record(run: Run, command: str, argument: str, location: Location) -> runs.Run:
     """A run that is about to begin; ``argument`` is how its store was named, perhaps an alias."""
-    return records.record(command, argument, location, run.configuration().stores)
+    return runs.describe_run(command, argument, location, run.configuration().stores)
 
 
 def recorded(run: Run, command: str, argument: str, location: Location) -> Recording | None:

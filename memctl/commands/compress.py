@@ -22,7 +22,7 @@ from memctl.commands._options import (
 )
 from memctl.commands._run import narrowed
 from memctl.errors import Loss, UsageError
-from memctl.ops.compress.plan import Mode, Wanted
+from memctl.ops.compress.plan import CompressMode, CompressOptions
 from memctl.output.terminal import Format
 from memctl.registry import make_store
 from memctl.selection import Selection
@@ -36,7 +36,7 @@ def compress(
     store: Annotated[str, typer.Argument(metavar="STORE", help=STORE_HELP)],
     where: Selection,
     mode: Annotated[
-        Mode | None,
+        CompressMode | None,
         typer.Option(
             "--mode",
             help="Where the summary goes: mark, where the store has a place for summaries, and "
@@ -123,13 +123,13 @@ def compress(
     if location.kind == "stdio":
         raise UsageError("- cannot be changed", "name a file or a URL")
     can_hold = make_store(location).features.summaries
-    if mode is Mode.MARK and not can_hold:
+    if mode is CompressMode.MARK and not can_hold:
         raise Loss(
             f"{location.label} has no place for summaries",
             "name it with ?state=FOLDER (or ?state=redis), or take --mode message",
         )
-    wanted = Wanted(
-        mode or (Mode.MARK if can_hold else Mode.MESSAGE),
+    options = CompressOptions(
+        mode or (CompressMode.MARK if can_hold else CompressMode.MESSAGE),
         keep_recent,
         trigger_tokens,
         trigger_messages,
@@ -138,8 +138,8 @@ def compress(
         jobs or made.concurrency,
         TEMPLATE if template_file is None else check_template(_text(template_file)),
     )
-    outcome = CompressOutcome(location.label, made, wanted.mode, dry_run=dry_run)
-    Compressing(run, outcome, store, location, where, wanted, made, backup=backup).compress()
+    outcome = CompressOutcome(location.label, made, options.mode, dry_run=dry_run)
+    Compressing(run, outcome, store, location, where, options, made, backup=backup).compress()
 
 
 def _summarizer(run: Run, name: str, prompt_file: Path | None) -> Summarizer:

@@ -28,8 +28,8 @@ from memctl.commands._run import opened, readable, wait_for
 from memctl.location import Location, visible
 from memctl.model import MemoryInfo
 from memctl.ops.compress.transcript import said
-from memctl.ops.context import Part, find, parts, sharers
-from memctl.ops.known_marks import COMPRESSED
+from memctl.ops.context import ContextMessage, find_memory, read_context, sharing_users
+from memctl.ops.marks import COMPRESSED
 from memctl.output import conversation
 from memctl.output.numbers import count
 from memctl.output.report import CsvRows, Listing, message_json
@@ -90,8 +90,8 @@ async def _show(
     output: Output, location: Location, where: Selection, counter: Counter, *, everything: bool
 ) -> None:
     async with opened(make_store(location), output) as store:
-        info = await find(store, where)
-        others = await sharers(store, info.key)
+        info = await find_memory(store, where)
+        others = await sharing_users(store, info.key)
         if others:
             output.warn(
                 f"the session is shared: its agent also reads the messages of {_names(others)}, "
@@ -99,7 +99,9 @@ async def _show(
             )
         shown = Shown(store, info, counter.name, everything)
         view = make_view(output, shown)
-        async with aclosing(parts(store, info.key, counter.count, everything=everything)) as found:
+        async with aclosing(
+            read_context(store, info.key, counter.count, everything=everything)
+        ) as found:
             async for part in found:
                 shown.add(part)
                 view.add(part)
@@ -131,7 +133,7 @@ class Shown:
     faults: int = 0
     first_fault: str = ""
 
-    def add(self, part: Part) -> None:
+    def add(self, part: ContextMessage) -> None:
         """Counts a message."""
         if part.summary:
             self.of_summary = part.tokens
@@ -162,7 +164,7 @@ class Shown:
 class View(Protocol):
     """A form of a context."""
 
-    def add(self, part: Part) -> None:
+    def add(self, part: ContextMessage) -> None:
         """Writes the next message, which is counted."""
 
     def end(self) -> None:
@@ -189,7 +191,7 @@ class _Drawn:
         self._piped = not sys.stdout.isatty()  # there lines are as long as they are
         self._console.print(conversation.title(shown.info.key), soft_wrap=self._piped)
 
-    def add(self, part: Part) -> None:
+    def add(self, part: ContextMessage) -> None:
         said = conversation.message(
             part.entry, self._shown.messages, tokens=part.tokens, fault=part.fault
         )
@@ -226,7 +228,7 @@ class _Object:
         head["all"] = shown.everything
         output.listing = self._listing = Listing("context", head, "messages")
 
-    def add(self, part: Part) -> None:
+    def add(self, part: ContextMessage) -> None:
         self._listing.add(_json(part))
 
     def end(self) -> None:
@@ -234,7 +236,7 @@ class _Object:
 
 
 class _Lines:
-    def add(self, part: Part) -> None:
+    def add(self, part: ContextMessage) -> None:
         sys.stdout.writelines(_json(part))
         sys.stdout.write("\n")
 
@@ -242,7 +244,7 @@ class _Lines:
         """Every line stands for itself."""
 
 
-def _json(part: Part) -> Iterator[str]:
+def _json(part: ContextMessage) -> Iterator[str]:
     head = {
         "id": None if part.summary else part.entry.id,
         "summary": part.summary,
@@ -260,7 +262,7 @@ class _Cells:
         self._shown = shown
         self._rows = CsvRows()
 
-    def add(self, part: Part) -> None:
+    def add(self, part: ContextMessage) -> None:
         """The text is what is counted; of a huge message, without its long texts."""
         entry = part.entry
         fields = codec.outline(entry.message)

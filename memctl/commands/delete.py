@@ -27,8 +27,8 @@ from memctl.commands._reports import ChangeOutcome
 from memctl.commands._run import narrowed
 from memctl.errors import Loss, UsageError
 from memctl.location import redact, visible
-from memctl.ops.chosen import scope
-from memctl.ops.delete import Pairs, Parted, count_parted, deletions
+from memctl.ops.delete import SplitToolCalls, ToolPairPolicy, count_split_tool_calls, plan_deletions
+from memctl.ops.select import whole_memories
 from memctl.output import tables
 from memctl.output.numbers import count
 from memctl.output.terminal import Format, Output
@@ -94,15 +94,15 @@ def delete(
         raise UsageError("- cannot be changed", "name a file or a URL")
     outcome = ChangeOutcome("delete", location.label, dry_run=dry_run)
     chosen = where if keep_last is None else replace(where, spare=keep_last)
-    parted = Parted()
+    parted = SplitToolCalls()
     changing = Changing(run, outcome, store, location, chosen, backup=backup)
 
     async def check(opened: Store) -> None:
         if limit is not None:
             changing.most = await _allowed(opened, where, *limit)
 
-    async def look_on(opened: Store) -> None:
-        if number := await count_parted(opened, parted):
+    async def after_plan(opened: Store) -> None:
+        if number := await count_split_tool_calls(opened, parted):
             outcome.more["parted_tool_calls"] = number
             output.warn(
                 f"the selection parts {count(number, 'tool call')} from the result, or the "
@@ -121,10 +121,10 @@ def delete(
         return _asked(output, planned, redact(store), whole=all_)
 
     changing.run(
-        lambda opened, some: deletions(opened, some, pairs, parted),
+        lambda opened, some: plan_deletions(opened, some, pairs, parted),
         approve,
         check,
-        look_on,
+        after_plan,
         asks=not yes and at_terminal(),
     )
 
@@ -145,12 +145,12 @@ def _refuse_unclear(where: Selection, *, all_: bool, keep_last: int | None) -> N
         )
 
 
-def _pairs(*, keep: bool, take: bool) -> Pairs:
+def _pairs(*, keep: bool, take: bool) -> ToolPairPolicy:
     if keep and take:
         raise UsageError(
             "--keep-tool-pairs and --with-tool-pairs do not go together", "leave one of them out"
         )
-    return Pairs.KEEP if keep else Pairs.TAKE if take else Pairs.PART
+    return ToolPairPolicy.KEEP if keep else ToolPairPolicy.DELETE if take else ToolPairPolicy.SPLIT
 
 
 def _limit(text: str | None) -> tuple[float, bool] | None:
@@ -168,7 +168,7 @@ async def _allowed(store: Store, where: Selection, number: float, share: bool) -
     if not share:
         return number
     total = 0
-    async with aclosing(store.list_memories(scope(where))) as infos:
+    async with aclosing(store.list_memories(whole_memories(where))) as infos:
         async for info in infos:
             total += info.messages
     return total * number / 100

@@ -26,8 +26,7 @@ from memctl.commands._repair import Repairing, RepairOutcome
 from memctl.commands._run import narrowed, opened, readable, refuse_absent, wait_for
 from memctl.errors import MemctlError, Unhealthy, UsageError
 from memctl.location import Location, visible
-from memctl.ops.doctor.check import Diagnosis, check
-from memctl.ops.doctor.content import MAX_RESULT, Limits
+from memctl.ops.doctor.check import MAX_RESULT, Diagnosis, Limits, check
 from memctl.ops.doctor.findings import KINDS, Severity
 from memctl.output import tables
 from memctl.output.numbers import count

@@ -34,9 +34,8 @@ from memctl.commands._run import make_target, opened, pour, readable, refuse_abs
 from memctl.errors import NotFound, Unavailable, UsageError
 from memctl.location import Location, same_file, visible
 from memctl.model import Memory, MemoryKey, OnConflict
-from memctl.ops.copy import CopyOptions, copy
-from memctl.ops.fingerprint import fingerprints
-from memctl.ops.losses import refuse_losses
+from memctl.ops.compare import fingerprints
+from memctl.ops.copy import CopyOptions, copy, refuse_losses
 from memctl.output import markdown
 from memctl.output.markdown import FORM, MarkdownFolder
 from memctl.output.numbers import count

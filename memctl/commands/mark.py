@@ -24,7 +24,7 @@ from memctl.errors import UsageError
 from memctl.location import Location
 from memctl.ops import inspect as operation
 from memctl.ops.inspect import Group, GroupBy
-from memctl.ops.marks import Remark, remarks
+from memctl.ops.marks import MarkChange, plan_marks
 from memctl.output import tables
 from memctl.output.report import Report
 from memctl.output.terminal import Format, Output
@@ -64,7 +64,7 @@ def add(
     json: JsonOption = False,
 ) -> None:
     """Add a mark to the selected messages that lack it."""
-    remark = Remark(new=_named(mark_name))
+    remark = MarkChange(new=_named(mark_name))
     _change(context, store, where, remark, backup, path, dry_run, format_, json)
 
 
@@ -82,7 +82,7 @@ def remove(
     json: JsonOption = False,
 ) -> None:
     """Take a mark off the selected messages."""
-    remark = Remark(old=_named(mark_name))
+    remark = MarkChange(old=_named(mark_name))
     _change(context, store, where, remark, backup, path, dry_run, format_, json)
 
 
@@ -103,7 +103,7 @@ def rename(
     """Give the selected messages another mark in the place of one that they have."""
     if old == new:
         raise UsageError("both marks are the same", "name the old one, then the new one")
-    remark = Remark(_named(new), _named(old))
+    remark = MarkChange(_named(new), _named(old))
     _change(context, store, where, remark, backup, path, dry_run, format_, json)
 
 
@@ -158,7 +158,7 @@ def _change(
     context: typer.Context,
     store: str,
     where: Selection,
-    remark: Remark,
+    remark: MarkChange,
     backup: bool,
     path: str | None,
     dry_run: bool,
@@ -172,7 +172,7 @@ def _change(
         raise UsageError("- cannot be changed", "name a file or a URL")
     outcome = ChangeOutcome("mark", location.label, dry_run=dry_run)
     Changing(run, outcome, store, location, where, backup=backup).run(
-        lambda opened, some: remarks(opened, some, remark), lambda _: True
+        lambda opened, some: plan_marks(opened, some, remark), lambda _: True
     )
 
 

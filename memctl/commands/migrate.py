@@ -44,11 +44,9 @@ from memctl.commands._run import (
 from memctl.errors import Different, MemctlError, UsageError
 from memctl.location import Location
 from memctl.model import MemoryKey, OnConflict
-from memctl.ops.compare import compare
-from memctl.ops.copy import CopyOptions, copy
-from memctl.ops.fingerprint import Form
+from memctl.ops.compare import Precision, compare
+from memctl.ops.copy import CopyOptions, copy, refuse_losses
 from memctl.ops.follow import Lag, follow
-from memctl.ops.losses import refuse_losses
 from memctl.ops.report import Total
 from memctl.ops.retry import Retries
 from memctl.ops.stop import Stop
@@ -251,7 +249,9 @@ class Migration:
             await copy(
                 *(source, target, rest, self._options, report, progress, self._stop),
                 # What is compared by content leaves no outlines for ``follow`` to start from.
-                mirror=self._mirror if following and self._options.form is Form.OUTLINE else None,
+                mirror=self._mirror
+                if following and self._options.form is Precision.OUTLINE
+                else None,
                 recorder=self._recording if self._recorded else None,
             )
         self._copied = True

@@ -28,7 +28,7 @@ from memctl.commands._run import record
 from memctl.errors import Busy, NotFound, Unavailable
 from memctl.journal.runs import Run, Runs
 from memctl.location import Location, visible
-from memctl.ops.undo import reversals
+from memctl.ops.undo import plan_undo
 from memctl.output import tables
 from memctl.output.terminal import Format
 from memctl.selection import Selection
@@ -91,7 +91,7 @@ def undo(
         changing = TakingBack(this, outcome, argument, location, where, runs.folder / undone.id)
         changing.record.undoes = undone.id
         refused = outcome.changes.failures
-        changing.run(lambda opened, some: reversals(opened, parts, some, refused), lambda _: True)
+        changing.run(lambda opened, some: plan_undo(opened, parts, some, refused), lambda _: True)
     except Unavailable as error:
         if undone.secret and store is None:
             error.hint = "the password is not kept: name the store, undo RUN --store URL"

@@ -24,9 +24,8 @@ from memctl.commands._run import opened, readable, refuse_absent, wait_for
 from memctl.errors import Different, UsageError
 from memctl.location import Location, visible
 from memctl.model import MemoryKey
-from memctl.ops.compare import CompareReport, compare
-from memctl.ops.differences import Difference
-from memctl.ops.show import with_lines
+from memctl.ops.compare import CompareReport, Difference, compare
+from memctl.ops.diff import with_lines
 from memctl.output import tables
 from memctl.output.numbers import count
 from memctl.output.report import CsvRows, Listing, Report

@@ -15,7 +15,7 @@ from memctl import plugins
 from memctl.config.keys import refuse_unknown
 from memctl.config.stores import Alias, read_alias
 from memctl.errors import NotFound, UsageError
-from memctl.journal.runs import Keep
+from memctl.journal.runs import Retention
 from memctl.location import Location
 from memctl.registry import SUFFIXES, parse
 
@@ -36,7 +36,7 @@ class Config:
 
     path: Path = Path()
     stores: dict[str, Alias] = field(default_factory=dict)
-    undo: Keep = field(default_factory=Keep)
+    undo: Retention = field(default_factory=Retention)
     """How long what runs have changed is kept."""
     undo_keys: frozenset[str] = frozenset()
     """What of it the file says."""
@@ -157,11 +157,11 @@ def _read(path: Path, content: dict[str, Any]) -> Config:
     )
 
 
-def _keep(path: Path, entry: Any) -> Keep:
+def _keep(path: Path, entry: Any) -> Retention:
     if not isinstance(entry, dict):
         raise UsageError(f"{path}: undo is not a table", "write [undo] with days = 30")
     refuse_unknown(path, "undo.", entry, ("days", "bytes"))
     for key, value in entry.items():
         if type(value) is not int or value < 0:
             raise UsageError(f"{path}: undo.{key} is no whole number", f"write {key} = 30")
-    return Keep(**entry)
+    return Retention(**entry)

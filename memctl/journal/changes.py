@@ -155,7 +155,7 @@ def read_changes(path: Path, *, messages: bool = True, leaving: bool = True) -> 
             ) from error
 
 
-def prove(path: Path) -> None:
+def check_whole(path: Path) -> None:
     """Reads the file to its end.
 
     Raises:

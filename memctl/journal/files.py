@@ -40,7 +40,7 @@ def new_file(path: Path) -> BinaryIO:
     return os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, _FILE_MODE), "wb")
 
 
-def hold(path: Path) -> int | None:
+def create_locked(path: Path) -> int | None:
     """Makes a file that is locked until what is given is closed; None where there are no locks."""
     handle = os.open(path, system.WRITE_FLAGS | os.O_CREAT | os.O_EXCL, _FILE_MODE)
     try:
@@ -54,7 +54,7 @@ def hold(path: Path) -> int | None:
     return handle
 
 
-def is_held(path: Path) -> bool:
+def is_locked(path: Path) -> bool:
     """Whether the file is there and somebody holds it."""
     try:
         handle = os.open(path, system.WRITE_FLAGS)

@@ -4,6 +4,7 @@ RUN/run.json              what the run was asked, and how it ended
 RUN/changes-1.ndjson.zst  what it did to each message (see ``changes``)
 RUN/changes-2.ndjson.zst  what it did to memories that were changed meanwhile, and so on
 RUN/replaced.ndjson.zst   an archive of the memories that it replaced by others
+RUN/repairs.ndjson        what the store repaired besides messages (see ``repairs``)
 RUN/running               is locked as long as it goes on
 """
 
@@ -14,22 +15,24 @@ import os
 import secrets
 import shutil
 import time
-from collections.abc import Iterator
+from collections.abc import Container, Iterator
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field, fields
 from datetime import datetime
 from pathlib import Path
+from urllib.parse import quote, unquote_plus, urlencode, urlsplit
 
 from memctl.errors import BadData, NotFound, Unavailable
-from memctl.journal import mends
+from memctl.journal import repairs
 from memctl.journal.changes import (
     UNFINISHED,
     ChangesWriter,
+    check_whole,
     is_growing,
-    prove,
     read_changes,
 )
-from memctl.journal.files import hold, is_held, new_folder, refusals, replace_file
+from memctl.journal.files import create_locked, is_locked, new_folder, refusals, replace_file
+from memctl.location import SECRET_QUERY, Location
 from memctl.model import Edit
 
 REPLACED = "replaced.ndjson.zst"
@@ -67,7 +70,7 @@ class Run:
 
 
 @dataclass(frozen=True, slots=True)
-class Keep:
+class Retention:
     """How long runs are kept: days, and bytes of all together."""
 
     days: int = 30
@@ -98,7 +101,7 @@ class Journal:
         """
         path = self.folder / RUNNING
         with refusals(path):
-            self._held = hold(path)
+            self._held = create_locked(path)
 
     def save(self) -> None:
         """Makes durable what is known of the run.
@@ -134,14 +137,14 @@ class Journal:
         try:
             self.save()
         finally:
-            self._let_go()
+            self._release()
 
     def discard(self) -> None:
         """Removes a run that changed nothing."""
-        self._let_go()
+        self._release()
         shutil.rmtree(self.folder, ignore_errors=True)
 
-    def _let_go(self) -> None:
+    def _release(self) -> None:
         handle, self._held = self._held, None
         if handle is not None:
             os.close(handle)
@@ -203,7 +206,7 @@ class Runs:
         """Whether a run has not ended yet, nor was it killed."""
         path = self.folder / run.id / RUNNING
         with refusals(path):
-            return not run.ended and is_held(path)
+            return not run.ended and is_locked(path)
 
     def outcome(self, run: Run) -> str:
         """How a run ended, or how it is doing."""
@@ -220,13 +223,13 @@ class Runs:
         folder = self.folder / run.id
         parts: list[Path] = []
         while (path := _part(folder, len(parts) + 1)).exists():
-            prove(path)
+            check_whole(path)
             parts.append(path)
         left = path.with_name(path.name + UNFINISHED)
         if left.exists() and is_growing(left):
-            prove(left)
+            check_whole(left)
             parts.append(left)
-        if not parts and not (folder / mends.NAME).exists():
+        if not parts and not (folder / repairs.FILE_NAME).exists():
             raise BadData(
                 f"what the run {run.id} changes was not written down to its end",
                 "a delete that was cut short there has changed nothing",
@@ -248,7 +251,7 @@ class Runs:
         """Makes durable what is known of an older run."""
         Journal(self.folder / run.id, run).save()
 
-    def prune(self, keep: Keep, needed: str = "") -> list[str]:
+    def prune(self, keep: Retention, needed: str = "") -> list[str]:
         """Removes what is older, or more, than is to be kept, and names it.
 
         The newest run stays, the one that is ``needed``, and one that may still be going on.
@@ -307,3 +310,62 @@ def _about(folder: Path) -> tuple[int, float]:
 
 def _now() -> str:
     return datetime.now().astimezone().isoformat(timespec="seconds")
+
+
+def describe_run(
+    command: str, argument: str, location: Location, aliases: Container[str] = ()
+) -> Run:
+    """A run that is about to begin; ``argument`` is how its store was named."""
+    address = argument if argument in aliases else _address(argument, location)
+    label = location.label if location.path == Path() else address
+    options = {name: location.options[name] for name in _KEPT if name in location.options}
+    secret = address != argument and "***" in label
+    return Run("", command, label, address, options, secret)
+
+
+_KEPT = ("path", "user", "session")
+"""Options that commands give a location; see ``commands._stores.narrowed``."""
+
+
+def _address(argument: str, location: Location) -> str:
+    """How to find the store again, from any folder: without the password, if it has one."""
+    if location.path != Path():
+        path = os.path.abspath(location.path)
+        if "://" not in argument:
+            return path
+        query = urlencode(_absolute(location.options), safe="/:")
+        return f"sqlite:///{path}" + (f"?{query}" if query else "")
+    parts = urlsplit(argument)
+    login, at, host = parts.netloc.rpartition("@")
+    query = "&".join(
+        _kept(pair)
+        for pair in parts.query.split("&")
+        if not SECRET_QUERY.search(pair.partition("=")[0])
+    )
+    netloc = f"{login.partition(':')[0]}{at}{host}"
+    return f"{parts.scheme}://{netloc}{parts.path}" + (f"?{query}" if query else "")
+
+
+def _kept(pair: str) -> str:
+    """An option of a URL as it is kept: of a folder, the whole path."""
+    name, _, value = pair.partition("=")
+    if name != "state":
+        return pair
+    [state] = _absolute({"state": unquote_plus(value)}).values()
+    return urlencode({"state": state}, safe="/:", quote_via=quote)
+
+
+def _absolute(options: dict[str, str]) -> dict[str, str]:
+    """memctl's own options, a folder of states found from anywhere."""
+    state = options.get("state")
+    if state is None or state == "redis":
+        return options
+    if "://" in state:
+        return options | {"state": _without_password(state)}
+    return options | {"state": os.path.abspath(os.path.expanduser(state))}
+
+
+def _without_password(url: str) -> str:
+    parts = urlsplit(url)
+    login, at, host = parts.netloc.rpartition("@")
+    return parts._replace(netloc=f"{login.partition(':')[0]}{at}{host}").geturl()

@@ -8,10 +8,10 @@ from memctl.library.places import lock
 from memctl.library.results import Changed
 from memctl.ops import delete as deleting
 from memctl.ops import marks as marking
-from memctl.ops.change import ChangeReport, Planner, carry_out, count, plan
-from memctl.ops.chosen import scope
-from memctl.ops.delete import Pairs
-from memctl.ops.report import Silent
+from memctl.ops.apply import ChangeReport, Planner, apply_plan, plan, preview
+from memctl.ops.delete import ToolPairPolicy
+from memctl.ops.report import SilentProgress
+from memctl.ops.select import whole_memories
 from memctl.selection import Selection
 from memctl.store import Store
 
@@ -20,7 +20,7 @@ async def delete(
     store: Store,
     where: Selection,
     *,
-    pairs: Pairs = Pairs.PART,
+    pairs: ToolPairPolicy = ToolPairPolicy.SPLIT,
     backup: bool = True,
     dry_run: bool = False,
 ) -> Changed:
@@ -34,7 +34,7 @@ async def delete(
         MemctlError: as ``Store.read`` and ``Store.edit``; or there is no room for the backup.
     """
     return await _change(
-        *("delete", store, where, lambda one, some: deleting.deletions(one, some, pairs)),
+        *("delete", store, where, lambda one, some: deleting.plan_deletions(one, some, pairs)),
         backup=backup,
         dry_run=dry_run,
     )
@@ -57,9 +57,9 @@ async def mark(
     """
     if add is None and remove is None:
         raise UsageError("no mark is named", "name one to add, to remove, or both")
-    remark = marking.Remark(add, remove)
+    remark = marking.MarkChange(add, remove)
     return await _change(
-        *("mark", store, where, lambda one, some: marking.remarks(one, some, remark)),
+        *("mark", store, where, lambda one, some: marking.plan_marks(one, some, remark)),
         backup=backup,
         dry_run=dry_run,
     )
@@ -76,14 +76,14 @@ async def _change(
 ) -> Changed:
     """Plans, writes down and carries out."""
     report = ChangeReport()
-    await store.check_integrity(scope(where))
+    await store.check_integrity(whole_memories(where))
     if dry_run:
-        await count(planner(store, where), report, Silent())
+        await preview(planner(store, where), report, SilentProgress())
         return Changed(report.planned.memories, report.planned.messages)
     await lock(store)
     with kept(command, store, report, backup=backup) as journal:
-        if await plan(planner(store, where), journal, report, Silent()):
-            await carry_out(store, where, planner, journal, report)
+        if await plan(planner(store, where), journal, report, SilentProgress()):
+            await apply_plan(store, where, planner, journal, report)
         done = report.done
         journal.run.counts = {
             "deleted": done.deleted,

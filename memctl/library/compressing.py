@@ -8,15 +8,13 @@ from memctl.library.keeping import kept, run_id
 from memctl.library.places import lock
 from memctl.library.reading import EVERYTHING
 from memctl.library.results import Compressed
-from memctl.ops.change import ChangeReport
-from memctl.ops.compress.commit import Commits
-from memctl.ops.compress.edits import Done
-from memctl.ops.compress.plan import Mode, Wanted
+from memctl.ops.apply import ChangeReport
+from memctl.ops.compress.commit import SummarizedMemory, SummaryCommitter
+from memctl.ops.compress.plan import CompressMode, CompressOptions
 from memctl.ops.compress.report import CompressReport
-from memctl.ops.compress.scan import scan
+from memctl.ops.compress.run import CompressionRun, plan_compression
 from memctl.ops.compress.spool import Spool
-from memctl.ops.compress.work import Work
-from memctl.ops.report import Silent, Unwatched
+from memctl.ops.report import SilentProgress, SilentSummaryProgress
 from memctl.ops.stop import Stop
 from memctl.selection import Selection
 from memctl.store import Store
@@ -28,7 +26,7 @@ async def compress(
     store: Store,
     where: Selection = EVERYTHING,
     *,
-    wanted: Wanted | None = None,
+    options: CompressOptions | None = None,
     summarizer: Summarizer | None = None,
     backup: bool = True,
 ) -> Compressed:
@@ -41,23 +39,25 @@ async def compress(
         Unavailable: the model or the store went away; what was committed is whole.
         MemctlError: as ``delete``.
     """
-    wanted = wanted or Wanted(Mode.MARK)
+    options = options or CompressOptions(CompressMode.MARK)
     summarizer = summarizer or make_summarizer(EXTRACTIVE)
     report = CompressReport(ChangeReport(), summarizer.counted_by)
     await lock(store)
     with kept("compress", store, report.changes, backup=backup) as journal:
         with Spool(journal.folder) as spool:
-            work = Work(spool, wanted, summarizer, report, Stop())
+            work = CompressionRun(spool, options, summarizer, report, Stop())
 
             async def find() -> None:
-                await scan(
-                    *(store, where, wanted, summarizer.count, spool, report),
-                    *(lambda _: work.found(), Silent()),
+                await plan_compression(
+                    *(store, where, options, summarizer.count, spool, report),
+                    *(lambda _: work.found(), SilentProgress()),
                 )
 
-            async def commit(ready: asyncio.Queue[Done | None]) -> None:
+            async def commit(ready: asyncio.Queue[SummarizedMemory | None]) -> None:
                 with journal.writer(growing=True) as writer:
-                    commits = Commits(store, spool, summarizer, writer, report, Unwatched())
+                    commits = SummaryCommitter(
+                        store, spool, summarizer, writer, report, SilentSummaryProgress()
+                    )
                     try:
                         await commits.run(ready)
                     finally:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from memctl.journal.record import record
+from memctl.journal.runs import describe_run
 from memctl.library.places import lock, written
 from memctl.library.reading import EVERYTHING
 from memctl.library.results import Copied
 from memctl.model import OnConflict
 from memctl.ops import copy as copying
-from memctl.ops.losses import refuse_losses
+from memctl.ops.copy import refuse_losses
 from memctl.ops.report import CopyReport, Progress
 from memctl.recording import Recording
 from memctl.selection import Selection
@@ -44,7 +44,7 @@ async def copy(
     options = copying.CopyOptions(on_conflict, lossy, jobs, checksum)
     recording = None
     if backup and not await target.is_empty():
-        recording = Recording(record("migrate", written(target), target.location), None)
+        recording = Recording(describe_run("migrate", written(target), target.location), None)
         recording.begin()
     try:
         await copying.copy(*(source, target, where, options, report, progress), recorder=recording)

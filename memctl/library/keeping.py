@@ -10,10 +10,9 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
-from memctl.journal.record import record
-from memctl.journal.runs import Journal, Runs
+from memctl.journal.runs import Journal, Runs, describe_run
 from memctl.library.places import written
-from memctl.ops.change import ChangeReport
+from memctl.ops.apply import ChangeReport
 from memctl.store import Store
 
 
@@ -24,7 +23,7 @@ def kept(command: str, store: Store, report: ChangeReport, *, backup: bool) -> I
         folder = None
         if not backup:
             folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="memctl-")))
-        run = record(command, written(store), store.location)
+        run = describe_run(command, written(store), store.location)
         journal = Runs(folder).begin(run)
         try:
             yield journal

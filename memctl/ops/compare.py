@@ -1,4 +1,4 @@
-"""Are two stores the same, as far as the selection goes?  Fresh reads of both sides, one pass each.
+"""Compare memories: by fingerprints, page by page as they pass, and difference by difference.
 
 Memories whose fingerprints differ as text are fingerprinted again by value; what still differs is
 read once more, some memories at a time, to name every difference.
@@ -6,20 +6,442 @@ read once more, some memories at a time, to name every difference.
 
 from __future__ import annotations
 
+import sqlite3
+import time
+from array import array
 from collections.abc import AsyncGenerator, Iterable, Iterator, Mapping
 from contextlib import aclosing
+from contextlib import closing as closed
 from dataclasses import dataclass, field
+from enum import Enum
 from functools import partial
+from hashlib import blake2b, sha256
+from typing import NamedTuple
 
+from memctl import codec
 from memctl.concurrency import together
-from memctl.model import MemoryKey, Page
-from memctl.ops.differences import Difference, differences
-from memctl.ops.fingerprint import Fingerprint, Form, fingerprints
-from memctl.ops.names import introduce
-from memctl.ops.report import Progress, Silent
-from memctl.ops.sides import Sides
+from memctl.errors import BadData
+from memctl.model import PAGE_BYTES, Memory, MemoryKey, Page, StoredMessage
+from memctl.ops.report import Progress, SilentProgress
 from memctl.selection import Selection
 from memctl.store import Store
+
+DIGEST_BYTES = 16
+
+
+class Precision(Enum):
+    """What counts as the same message: the same id, the same text, or the same value."""
+
+    OUTLINE = "outline"
+    TEXT = "text"
+    VALUE = "value"
+
+
+@dataclass(frozen=True, slots=True)
+class Fingerprint:
+    """A memory in brief.
+
+    ``digest`` covers ids, order, marks and, but for an outline, content of the messages.
+    ``summary`` is a digest of the summary, empty where there is none, None where the store has no
+    place for one.  ``expires`` is the moment at which the memory expires, in seconds since the
+    epoch.  ``beginning`` is the digest of as many messages as were asked for, if there are so many.
+    """
+
+    messages: int
+    digest: bytes
+    summary: bytes | None
+    expires: float | None = None
+    beginning: bytes | None = None
+
+
+class Hasher:
+    """The digest of the messages of one memory, as they come.
+
+    Ids, marks, contents and the lengths of each are hashed apart, so that pages go in whole and it
+    makes no difference where they were cut.
+    """
+
+    def __init__(self, form: Precision, *, mark_order: bool) -> None:
+        self.messages = 0
+        self._form = form
+        self._mark_order = mark_order
+        self._ids = sha256()
+        self._id_lengths = sha256()
+        self._marks = sha256()
+        self._contents = sha256()
+        self._content_lengths = sha256()
+
+    def add(self, entries: list[StoredMessage]) -> None:
+        """Takes the next messages in.
+
+        Raises:
+            BadData: a message is not JSON (only where values are compared).
+        """
+        ids = [entry.id for entry in entries]
+        self._ids.update("".join(ids).encode("utf-8", "surrogatepass"))
+        self._id_lengths.update(array("Q", map(len, ids)).tobytes())
+        marked = [
+            f"{number} {len(mark)} {mark}"
+            for number, entry in enumerate(entries, self.messages)
+            if entry.marks
+            for mark in _in_order(entry, mark_order=self._mark_order)
+        ]
+        if marked:
+            self._marks.update("".join(marked).encode("utf-8", "surrogatepass"))
+        if self._form is not Precision.OUTLINE:
+            self._add_contents(entries)
+        self.messages += len(entries)
+
+    def _add_contents(self, entries: list[StoredMessage]) -> None:
+        if self._form is Precision.TEXT:
+            contents = [entry.message for entry in entries]
+        else:
+            contents = [content(entry, self._form) for entry in entries]
+        lengths = array("Q", map(len, contents))
+        self._content_lengths.update(lengths.tobytes())
+        if sum(lengths) <= 2 * PAGE_BYTES:
+            self._contents.update(b"".join(contents))
+            return
+        for one in contents:  # large ones are not held twice
+            self._contents.update(one)
+
+    def digest(self) -> bytes:
+        """The digest of all messages so far."""
+        parts = (
+            *(self._ids, self._id_lengths, self._marks),
+            *(self._contents, self._content_lengths),
+        )
+        whole = b"%d " % self.messages + b"".join(part.digest() for part in parts)
+        return sha256(whole).digest()[:DIGEST_BYTES]
+
+
+def _in_order(entry: StoredMessage, *, mark_order: bool) -> list[str]:
+    return list(dict.fromkeys(entry.marks)) if mark_order else sorted(set(entry.marks))
+
+
+def encode_marks(entry: StoredMessage, *, mark_order: bool) -> bytes:
+    """The marks of a message as comparable bytes."""
+    return "\0".join(_in_order(entry, mark_order=mark_order)).encode("utf-8", "surrogatepass")
+
+
+def content(entry: StoredMessage, form: Precision) -> bytes:
+    """The message as comparable bytes.
+
+    Raises:
+        BadData: it is not JSON (only where values are compared).
+    """
+    if form is Precision.TEXT:
+        return entry.message
+    try:
+        return codec.canonical(entry.message)
+    except ValueError as error:
+        raise BadData(f"the message {entry.id!r} is not JSON: {error}") from error
+
+
+def summary_digest(memory: Memory) -> bytes | None:
+    """The digest of a summary; see ``Fingerprint``."""
+    if memory.summary is None:
+        return None
+    if not memory.summary:
+        return b""
+    return sha256(memory.summary.encode("utf-8", "surrogatepass")).digest()[:DIGEST_BYTES]
+
+
+def id_digest(key: MemoryKey, entry: StoredMessage) -> int:
+    """A number that stands for the id of a message of this memory: small, where many are kept."""
+    text = "\0".join((*key, entry.id)).encode("utf-8", "surrogatepass")
+    return int.from_bytes(blake2b(text, digest_size=8).digest())
+
+
+async def fingerprints(
+    pages: AsyncGenerator[Page],
+    form: Precision,
+    *,
+    mark_order: bool,
+    beginnings: Mapping[MemoryKey, int] | None = None,
+) -> dict[MemoryKey, Fingerprint]:
+    """The fingerprint of every memory that passes.
+
+    ``beginnings`` asks for the digest of so many messages too.
+
+    Raises:
+        MemctlError: as ``Store.read``.
+    """
+    found: dict[MemoryKey, Fingerprint] = {}
+    asked = beginnings or {}
+    hasher = Hasher(form, mark_order=mark_order)
+    beginning: bytes | None = None
+    async with aclosing(pages):
+        async for page in pages:
+            memory = page.memory
+            if page.offset == 0:
+                hasher, beginning = Hasher(form, mark_order=mark_order), None
+            entries = page.messages
+            left = asked.get(memory.key, -1) - hasher.messages
+            if 0 <= left <= len(entries):
+                hasher.add(entries[:left])
+                beginning = hasher.digest()
+                entries = entries[left:]
+            hasher.add(entries)
+            if page.last:
+                found[memory.key] = Fingerprint(
+                    hasher.messages,
+                    hasher.digest(),
+                    summary_digest(memory),
+                    None if memory.ttl is None else time.time() + memory.ttl,
+                    beginning,
+                )
+    return found
+
+
+SHORTEST_DRIFT = 5.0
+LONGEST_DRIFT = 300.0
+DRIFT = 0.1
+"""Expiries may differ by so much of what is left, within these bounds in seconds: a memory is on
+its way for a while, and its clock starts again in the target."""
+
+
+@dataclass(frozen=True, slots=True)
+class Comparability:
+    """What can be compared between a source and a target."""
+
+    mark_order: bool
+    summaries: bool
+    """Whether the target has a place for summaries, so that none is there where it names none."""
+    expiry: bool
+    """Whether a memory may expire on both sides, and when is the source's to say."""
+    moments: bool
+    """Whether it makes sense to ask when: an archive keeps the time that was left."""
+
+    @classmethod
+    def of(cls, source: Store, target: Store) -> Comparability:
+        """What these two have in common."""
+        here, there = source.features, target.features
+        # An expiry that a URL asks for is meant to be another.
+        asked = any("ttl" in store.location.options for store in (source, target))
+        expiry = here.ttl and there.ttl and not asked
+        return cls(
+            here.mark_order and there.mark_order,
+            there.summaries,
+            expiry,
+            expiry and here.ttl_counts_down and there.ttl_counts_down,
+        )
+
+    def summaries_differ(self, source: bytes | None, target: bytes | None) -> bool:
+        """Whether two digests are those of different summaries.
+
+        None stands for a source, or a target, that had no place for one: an archive of SQL memory.
+        """
+        if target is None and self.summaries:
+            target = b""
+        return None not in (source, target) and source != target
+
+    def expiry_differs(self, source: float | None, target: float | None) -> bool:
+        """Whether two moments of expiry, in seconds since the epoch, are not the same."""
+        if not self.expiry:
+            return False
+        if source is None or target is None:
+            return source is not target
+        left = max(source, target) - time.time()
+        allowed = min(max(SHORTEST_DRIFT, DRIFT * left), LONGEST_DRIFT)
+        return self.moments and abs(source - target) > allowed
+
+    def lacks(self, source: Fingerprint, target: Fingerprint) -> bool:
+        """Whether the target lacks something of what the source has beside messages."""
+        adds_summary = bool(source.summary) and not target.summary and self.summaries
+        expires = source.expires is not None and self.expiry_differs(source.expires, target.expires)
+        return adds_summary or expires
+
+
+NOTHING = Fingerprint(0, Hasher(Precision.OUTLINE, mark_order=False).digest(), None)
+"""What a target holds of a memory that is not there."""
+
+
+class PrefixComparer:
+    """Compares a memory, page by page, with what the target holds, and passes on the rest.
+
+    ``conflict`` says why it cannot, ``passed`` whether anything was left.
+    """
+
+    def __init__(
+        self, memory: Memory, there: Fingerprint, form: Precision, sides: Comparability
+    ) -> None:
+        self.there = there
+        self.passed = False
+        self.messages = 0
+        summary = summary_digest(memory)
+        expires = None if memory.ttl is None else time.time() + memory.ttl
+        here = Fingerprint(0, b"", summary, expires)
+        self._lacks = there is NOTHING or sides.lacks(here, there)
+        self.conflict = ""
+        if summary and there.summary and summary != there.summary:
+            self.conflict = "the target holds another summary"
+        self._hasher = Hasher(form, mark_order=sides.mark_order)
+
+    def take(self, page: Page) -> Page | None:
+        """What of the page is to be written, if anything."""
+        self.messages += len(page.messages)
+        if self.conflict:
+            return None
+        compared = max(0, min(len(page.messages), self.there.messages - page.offset))
+        if compared:
+            self._hasher.add(page.messages[:compared])
+        if page.last and self.messages < self.there.messages:
+            self.conflict = (
+                f"the target holds {self.there.messages} messages, the source {self.messages}"
+            )
+            return None
+        if self.messages < self.there.messages:
+            return None
+        # Only what the target holds is in the digest so far, unless the rest has begun.
+        reached = compared or not page.offset
+        if reached and self._hasher.digest() != self.there.digest:
+            self.conflict = (
+                f"the first {self.there.messages} messages of the source are not those that "
+                "the target holds"
+            )
+            return None
+        rest = page.messages[compared:]
+        self._hasher.add(rest)
+        return self._rest(page, rest, page.offset + compared)
+
+    @property
+    def digest(self) -> bytes:
+        """That of the whole memory, when its last page was taken."""
+        return self._hasher.digest()
+
+    def _rest(self, page: Page, entries: list[StoredMessage], offset: int) -> Page | None:
+        if not entries and not (page.last and (self.passed or self._lacks)):
+            return None
+        self.passed = True
+        return Page(page.memory, entries, offset, page.last)
+
+
+_SCHEMA = """
+PRAGMA journal_mode = OFF;
+PRAGMA temp_store = FILE;
+CREATE TABLE message (
+    memory INTEGER, side INTEGER, place INTEGER, id BLOB, content BLOB, marks BLOB
+);
+"""
+_INDEX = "CREATE INDEX by_memory ON message (memory, side)"
+_SIDES = """
+WITH one AS (
+    SELECT *, ROW_NUMBER() OVER (PARTITION BY id ORDER BY place) AS number
+    FROM message WHERE memory = :memory AND side = :side
+), other AS (
+    SELECT *, ROW_NUMBER() OVER (PARTITION BY id ORDER BY place) AS number
+    FROM message WHERE memory = :memory AND side = 1 - :side
+)
+"""
+# One message id may occur several times: its occurrences are compared in their order.
+_SHARED = f"""{_SIDES}
+SELECT one.id, one.content <> other.content, one.marks, other.marks, other.place
+FROM one LEFT JOIN other ON other.id = one.id AND other.number = one.number ORDER BY one.place
+"""
+_ALONE = f"""{_SIDES}
+SELECT one.id FROM one
+LEFT JOIN other ON other.id = one.id AND other.number = one.number
+WHERE other.id IS NULL ORDER BY one.place
+"""
+_LEFT, _RIGHT = 0, 1
+
+
+class Difference(NamedTuple):
+    """A difference.  ``code`` is stable; ``id`` names the message, empty for the memory itself."""
+
+    key: MemoryKey
+    code: str
+    id: str
+    message: str
+
+
+async def differences(
+    left: Store, right: Store, where: Selection, keys: list[MemoryKey], *, mark_order: bool
+) -> AsyncGenerator[Difference]:
+    """Every difference between the messages of some memories.
+
+    Raises:
+        MemctlError: as ``Store.read``.
+    """
+    with closed(sqlite3.connect("", isolation_level=None)) as database:
+        database.executescript(_SCHEMA)
+        numbers = {key: number for number, key in enumerate(keys)}
+        where = where.only(frozenset(keys))
+        for side, store in ((_LEFT, left), (_RIGHT, right)):
+            await _note(database, store, where, numbers, side, mark_order=mark_order)
+        database.execute(_INDEX)
+        for key, number in numbers.items():
+            for difference in _of_memory(database, key, number, left.label, right.label):
+                yield difference
+
+
+async def _note(
+    database: sqlite3.Connection,
+    store: Store,
+    where: Selection,
+    numbers: dict[MemoryKey, int],
+    side: int,
+    *,
+    mark_order: bool,
+) -> None:
+    async with aclosing(store.read(where)) as pages:
+        async for page in pages:
+            number = numbers[page.memory.key]
+            rows = [
+                (
+                    *(number, side, place),
+                    entry.id.encode("utf-8", "surrogatepass"),
+                    blake2b(content(entry, Precision.VALUE), digest_size=16).digest(),
+                    encode_marks(entry, mark_order=mark_order),
+                )
+                for place, entry in enumerate(page.messages, page.offset)
+            ]
+            database.executemany("INSERT INTO message VALUES (?, ?, ?, ?, ?, ?)", rows)
+
+
+def _of_memory(
+    database: sqlite3.Connection, key: MemoryKey, number: int, left: str, right: str
+) -> Iterator[Difference]:
+    before: tuple[str, int] | None = None
+    values = {"memory": number, "side": _LEFT}
+    for id, other_content, marks, other_marks, place in database.execute(_SHARED, values):
+        name = _text(id)
+        if place is None:
+            yield Difference(key, "message-missing", name, f"only in {left}")
+            continue
+        if other_content:
+            yield Difference(key, "content", name, "the content differs")
+        if marks != other_marks:
+            text = f"marks {_mark_names(marks)} and {_mark_names(other_marks)}"
+            yield Difference(key, "marks", name, text)
+        if before and before[1] > place:
+            text = f"it comes after {before[0]!r} in one store and before it in the other"
+            yield Difference(key, "order", name, text)
+        before = name, place
+    for (id,) in database.execute(_ALONE, {"memory": number, "side": _RIGHT}):
+        yield Difference(key, "message-extra", _text(id), f"only in {right}")
+
+
+def _text(name: bytes) -> str:
+    return name.decode("utf-8", "surrogatepass")
+
+
+def _mark_names(marks: bytes) -> str:
+    return ", ".join(repr(name) for name in _text(marks).split("\0")) if marks else "none"
+
+
+async def share_names(known: Store, unsure: Store, where: Selection) -> None:
+    """Tells a store whose names can be read in several ways what the other one holds.
+
+    Raises:
+        MemctlError: as ``Store.headers``.
+    """
+    if not unsure.features.ambiguous_names:
+        return
+    async with aclosing(known.headers(where)) as memories:
+        unsure.resolve_names([memory.key async for memory in memories])
+
 
 GROUP_MESSAGES = 500_000
 """How many messages are looked at together to name their differences."""
@@ -68,14 +490,14 @@ async def compare(
     Raises:
         MemctlError: as ``Store.read``.
     """
-    heard = progress or Silent()
-    return await _Compare(left, right, where, copied, heard, together=together).run()
+    heard = progress or SilentProgress()
+    return await _Comparison(left, right, where, copied, heard, together=together).run()
 
 
-_Found = dict[MemoryKey, Fingerprint]
+_Fingerprints = dict[MemoryKey, Fingerprint]
 
 
-class _Compare:
+class _Comparison:
     def __init__(
         self,
         left: Store,
@@ -92,13 +514,13 @@ class _Compare:
         self._copied = copied
         self._progress = progress
         self._together = together
-        self._sides = Sides.of(left, right)
+        self._sides = Comparability.of(left, right)
         self._report = CompareReport()
 
     async def run(self) -> CompareReport:
         report = self._report
-        await introduce(self._left, self._right, self._where)
-        await introduce(self._right, self._left, self._where)
+        await share_names(self._left, self._right, self._where)
+        await share_names(self._right, self._left, self._where)
         left, right = await self._texts()
         self._warn(self._left, left, self._right)
         self._warn(self._right, right, self._left)
@@ -110,7 +532,7 @@ class _Compare:
             await self._name(self._sort(left, right), left, right)
         return report
 
-    def _sort(self, left: _Found, right: _Found) -> frozenset[MemoryKey]:
+    def _sort(self, left: _Fingerprints, right: _Fingerprints) -> frozenset[MemoryKey]:
         """Counts what is the same or on one side only; gives the rest."""
         suspects = set()
         for key in left.keys() & right.keys():
@@ -137,7 +559,9 @@ class _Compare:
         holds_empty = self._right.features.empty
         return key in copied and (holds_empty or copied[key] > 0)
 
-    async def _name(self, differing: Iterable[MemoryKey], left: _Found, right: _Found) -> None:
+    async def _name(
+        self, differing: Iterable[MemoryKey], left: _Fingerprints, right: _Fingerprints
+    ) -> None:
         """Names the differences of memories that both sides hold."""
         report = self._report
         sizes: dict[MemoryKey, int] = {}
@@ -153,7 +577,7 @@ class _Compare:
             async with aclosing(found) as named:
                 report.differences += [difference async for difference in named]
 
-    def _warn(self, store: Store, found: _Found, other: Store) -> None:
+    def _warn(self, store: Store, found: _Fingerprints, other: Store) -> None:
         """Says what one side has and the other has no place for."""
         sides = found.values()
         for fits, what, has in (
@@ -166,32 +590,32 @@ class _Compare:
                     "for them"
                 )
 
-    async def _texts(self) -> tuple[_Found, _Found]:
+    async def _texts(self) -> tuple[_Fingerprints, _Fingerprints]:
         """Both sides; together, one goes on while the other waits for its store."""
-        read = partial(self._fingerprints, where=self._where, form=Form.TEXT)
+        read = partial(self._fingerprints, where=self._where, form=Precision.TEXT)
         if not self._together:
             left = await read(self._left)
             return self._comparable(left, await read(self._right))
         return self._comparable(*await together(read(self._left), read(self._right)))
 
-    async def _values(self, where: Selection) -> tuple[_Found, _Found]:
+    async def _values(self, where: Selection) -> tuple[_Fingerprints, _Fingerprints]:
         """The right side first: whether the left one has gone on since is asked by its lengths."""
-        right = await self._fingerprints(self._right, where, Form.VALUE)
+        right = await self._fingerprints(self._right, where, Precision.VALUE)
         grows = self._copied is not None
         lengths = {key: side.messages for key, side in right.items()} if grows else None
-        left = await self._fingerprints(self._left, where, Form.VALUE, lengths)
+        left = await self._fingerprints(self._left, where, Precision.VALUE, lengths)
         return self._comparable(left, right)
 
     async def _fingerprints(
         self,
         store: Store,
         where: Selection,
-        form: Form,
+        form: Precision,
         beginnings: dict[MemoryKey, int] | None = None,
-    ) -> _Found:
+    ) -> _Fingerprints:
         order = self._sides.mark_order
         pages = store.read(where)
-        if form is Form.TEXT:  # what is looked at again was counted
+        if form is Precision.TEXT:  # what is looked at again was counted
             pages = self._counted(pages)
         return await fingerprints(pages, form, mark_order=order, beginnings=beginnings)
 
@@ -204,7 +628,9 @@ class _Compare:
                 yield page
                 del page  # not kept while the next one is read: it may be large
 
-    def _comparable(self, left: _Found, right: _Found) -> tuple[_Found, _Found]:
+    def _comparable(
+        self, left: _Fingerprints, right: _Fingerprints
+    ) -> tuple[_Fingerprints, _Fingerprints]:
         """Both sides, without the memories that one of the stores could not hold."""
         here, there = self._left.features, self._right.features
         if not (here.empty and there.empty):
@@ -234,7 +660,7 @@ def _same_messages(left: Fingerprint, right: Fingerprint) -> bool:
     return right.digest in (left.digest, left.beginning)
 
 
-def _inhabited(found: _Found, *, summaries: bool) -> _Found:
+def _inhabited(found: _Fingerprints, *, summaries: bool) -> _Fingerprints:
     """Leaves out memories of which both stores could not hold anything."""
     return {
         key: side for key, side in found.items() if side.messages or (summaries and side.summary)

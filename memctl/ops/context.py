@@ -14,10 +14,10 @@ from dataclasses import dataclass
 from memctl import codec
 from memctl.errors import NotFound, UsageError
 from memctl.model import MemoryInfo, MemoryKey, StoredMessage
-from memctl.ops.compress.history import PER_MESSAGE
+from memctl.ops.compress.plan import PER_MESSAGE
 from memctl.ops.compress.transcript import said
-from memctl.ops.doctor.messages import look
-from memctl.ops.known_marks import COMPRESSED
+from memctl.ops.doctor.messages import examine
+from memctl.ops.marks import COMPRESSED
 from memctl.selection import Selection
 from memctl.store import Store
 
@@ -29,7 +29,7 @@ _NAMED = 3
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class ContextMessage:
     """A message as the model gets it.
 
     ``tokens`` are counted as ``compress`` counts them; a message with a ``fault``, which AgentScope
@@ -42,7 +42,7 @@ class Part:
     summary: bool = False
 
 
-async def find(store: Store, where: Selection) -> MemoryInfo:
+async def find_memory(store: Store, where: Selection) -> MemoryInfo:
     """The one memory that is selected.
 
     Raises:
@@ -75,7 +75,7 @@ async def find(store: Store, where: Selection) -> MemoryInfo:
     return found[0]
 
 
-async def sharers(store: Store, key: MemoryKey) -> list[str]:
+async def sharing_users(store: Store, key: MemoryKey) -> list[str]:
     """Other users of the same session, whose messages the agent reads as its own.
 
     Raises:
@@ -87,9 +87,9 @@ async def sharers(store: Store, key: MemoryKey) -> list[str]:
         return [memory.key.user async for memory in memories if memory.key.user != key.user]
 
 
-async def parts(
+async def read_context(
     store: Store, key: MemoryKey, count: Callable[[str], int], *, everything: bool
-) -> AsyncGenerator[Part]:
+) -> AsyncGenerator[ContextMessage]:
     """The context of a memory, message after message; ``count`` counts the tokens of a text.
 
     With ``everything``, that of an agent without compression.
@@ -110,14 +110,14 @@ async def parts(
                 yield _part(entry, count)
 
 
-def _summary(text: str, count: Callable[[str], int]) -> Part:
+def _summary(text: str, count: Callable[[str], int]) -> ContextMessage:
     message = codec.dumps({"name": "user", "role": "user", "content": text})
-    return Part(StoredMessage("", message), count(text), summary=True)
+    return ContextMessage(StoredMessage("", message), count(text), summary=True)
 
 
-def _part(entry: StoredMessage, count: Callable[[str], int]) -> Part:
-    fault = look(entry.message).fault
+def _part(entry: StoredMessage, count: Callable[[str], int]) -> ContextMessage:
+    fault = examine(entry.message).fault
     if fault:
-        return Part(entry, 0, fault)
+        return ContextMessage(entry, 0, fault)
     turn = said(entry.message).turn
-    return Part(entry, count(f"{turn.speaker}\n{turn.text}") + PER_MESSAGE)
+    return ContextMessage(entry, count(f"{turn.speaker}\n{turn.text}") + PER_MESSAGE)

@@ -1,9 +1,9 @@
-"""Copies memories between two stores: what the target lacks, and nothing twice.
+"""Copy memories between two stores: what the target lacks, and nothing twice.
 
-Sync, not a journal.  What both sides hold is compared in brief, then what differs streams from the
-source: a memory that the target lacks passes whole; one whose beginning the target holds passes
-from there on; one that the target holds otherwise is a conflict.  So a run that was cut short is
-resumed by running it again, and one that finds nothing new reads no message.
+Sync, not a journal.  Both sides are compared in brief, then what differs streams from the source: a
+memory that the target lacks passes whole; one of which the target holds the first messages passes
+from there on; one that differs in the target is a conflict.  So a run that was cut short is resumed
+by running it again, and one that finds nothing new reads no message.
 """
 
 from __future__ import annotations
@@ -14,18 +14,134 @@ from dataclasses import dataclass, replace
 from typing import Protocol
 
 from memctl.concurrency import together
-from memctl.errors import Failure, Interrupted, UsageError
+from memctl.errors import Failure, Interrupted, Loss, UsageError
 from memctl.model import Memory, MemoryKey, OnConflict, Page, WriteMode, WriteResult
 from memctl.ops import pipeline
-from memctl.ops.beginning import NOTHING, Beginning
-from memctl.ops.fingerprint import Fingerprint, Form, fingerprints
-from memctl.ops.names import introduce
-from memctl.ops.repeats import id_digest, without_repeats
-from memctl.ops.report import CopyReport, Progress, Silent, Total
-from memctl.ops.sides import Sides
+from memctl.ops.compare import (
+    NOTHING,
+    Comparability,
+    Fingerprint,
+    Precision,
+    PrefixComparer,
+    fingerprints,
+    id_digest,
+    share_names,
+)
+from memctl.ops.report import CopyReport, Progress, SilentProgress, Total
 from memctl.ops.stop import Stop
 from memctl.selection import Selection
 from memctl.store import Store
+
+
+async def without_repeats(
+    pages: AsyncGenerator[Page], changed: set[MemoryKey]
+) -> AsyncGenerator[Page]:
+    """Keeps the first of the messages of a memory that share an id."""
+    seen: set[int] = set()
+    offset = 0
+    async with aclosing(pages):
+        async for page in pages:
+            if page.offset == 0:
+                seen.clear()
+                offset = 0
+            entries = []
+            for entry in page.messages:
+                digest = id_digest(page.memory.key, entry)
+                if digest in seen:
+                    changed.add(page.memory.key)
+                else:
+                    seen.add(digest)
+                    entries.append(entry)
+            yield Page(page.memory, entries, offset, page.last)
+            offset += len(entries)
+
+
+_LOSSES = {
+    "summaries": (
+        "a summary",
+        "give summaries a place with ?state=FOLDER (or ?state=redis), or let them go with --lossy",
+    ),
+    "ttl": ("an expiry", "let it go with --lossy"),
+    "duplicate_ids": ("a message id that occurs twice", "keep the first with --lossy"),
+}
+
+
+async def refuse_losses(
+    source: Store, target: Store, where: Selection, *, lossy: bool
+) -> list[str]:
+    """What the copy would lose, as warnings.
+
+    Raises:
+        Loss: it would lose something, and ``lossy`` is not set.
+        UsageError: several memories of one session have no names in the target.
+    """
+    if target.features.single_session:
+        await _refuse_several(source, target, where)
+    lacking = {
+        name
+        for name in ("parts", *_LOSSES)
+        if getattr(source.features, name) and not getattr(target.features, name)
+    }
+    if not lacking:
+        return []
+    first: dict[str, MemoryKey] = {}
+    counts: dict[str, int] = {}
+    async with aclosing(_headers(source, where, lacking)) as found:
+        async for memory, repeated in found:
+            if memory.key.part and "parts" in lacking:
+                raise UsageError(
+                    f"the session {memory.key.session!r} holds several memories, such as "
+                    f"{memory.key.part!r}, and {target.label} has a place for one",
+                    f"choose one with --path {memory.key.part}",
+                )
+            for loss in _of(memory, repeated):
+                if loss in lacking:
+                    first.setdefault(loss, memory.key)
+                    counts[loss] = counts.get(loss, 0) + 1
+    losses = [
+        f"{target.label} has no place for {_LOSSES[loss][0]}, and {first[loss]} has one "
+        f"(such memories: {counts[loss]})"
+        for loss in first
+    ]
+    if losses and not lossy:
+        raise Loss("; ".join(losses), _LOSSES[next(iter(first))][1])
+    return [f"{text}: left behind" for text in losses]
+
+
+async def _refuse_several(source: Store, target: Store, where: Selection) -> None:
+    sessions = set()
+    async with aclosing(source.headers(where)) as memories:
+        async for memory in memories:
+            sessions.add(memory.key[:2])
+            if len(sessions) > 1:
+                raise UsageError(
+                    f"{target.label} holds one session, and several are selected",
+                    "choose one with --user and --session, or name an archive or a folder",
+                )
+
+
+async def _headers(
+    source: Store, where: Selection, lacking: set[str]
+) -> AsyncGenerator[tuple[Memory, int]]:
+    if "duplicate_ids" in lacking:
+        async with aclosing(source.duplicates(where)) as found:
+            async for memory, repeated in found:
+                yield memory, repeated
+        return
+    async with aclosing(source.headers(where)) as memories:
+        async for memory in memories:
+            yield memory, 0
+
+
+def _of(memory: Memory, repeated: int) -> list[str]:
+    losses = []
+    if memory.summary:
+        losses.append("summaries")
+    if memory.ttl is not None:
+        losses.append("ttl")
+    if repeated:
+        losses.append("duplicate_ids")
+    return losses
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,10 +159,12 @@ class CopyOptions:
     checksum: bool = False
 
     @property
-    def form(self) -> Form:
+    def form(self) -> Precision:
         """How memories are compared."""
         return (
-            Form.TEXT if self.checksum or self.on_conflict is OnConflict.REPLACE else Form.OUTLINE
+            Precision.TEXT
+            if self.checksum or self.on_conflict is OnConflict.REPLACE
+            else Precision.OUTLINE
         )
 
 
@@ -59,7 +177,7 @@ async def copy(
     progress: Progress | None = None,
     stop: Stop | None = None,
     mirror: dict[MemoryKey, bytes] | None = None,
-    recorder: Recorder | None = None,
+    recorder: CopyJournal | None = None,
 ) -> None:
     """Copies the selected memories; ``report`` tells what was done, also when an error ends it.
 
@@ -80,7 +198,7 @@ async def copy(
     target.origin = source.label
     stop = stop or Stop()
     work = _Copy(
-        source, target, where, options, report, progress or Silent(), stop, mirror, recorder
+        source, target, where, options, report, progress or SilentProgress(), stop, mirror, recorder
     )
     await work.run()
     if stop.asked:
@@ -90,7 +208,7 @@ async def copy(
 _Found = dict[MemoryKey, Fingerprint]
 
 
-class Recorder(Protocol):
+class CopyJournal(Protocol):
     """Writes down what a copy changes in its target, before it does."""
 
     def adds(self, page: Page, *, summary: bool) -> None:
@@ -121,7 +239,7 @@ class _Copy:
         progress: Progress,
         stop: Stop,
         mirror: dict[MemoryKey, bytes] | None,
-        recorder: Recorder | None,
+        recorder: CopyJournal | None,
     ) -> None:
         self._source = source
         self._target = target
@@ -134,8 +252,8 @@ class _Copy:
         self._recorder = recorder
         self._summarised: set[MemoryKey] = set()
         """Memories that have a summary in the target."""
-        self._sides = Sides.of(source, target)
-        self._form = options.form if mirror is None else Form.OUTLINE
+        self._sides = Comparability.of(source, target)
+        self._form = options.form if mirror is None else Precision.OUTLINE
         self._suspects: dict[MemoryKey, str] = {}
         self._outdated: set[MemoryKey] = set()
         """Memories that the target holds as they were in the source."""
@@ -145,10 +263,10 @@ class _Copy:
         """How many of them are being written."""
 
     async def run(self) -> None:
-        await introduce(self._source, self._target, self._where)
+        await share_names(self._source, self._target, self._where)
         form = self._form
         where = self._where
-        if form is Form.OUTLINE and where.whole:
+        if form is Precision.OUTLINE and where.whole:
             found, held = await self._outlines()
             if held:
                 messages = sum(one.messages for one in found.values())
@@ -159,21 +277,21 @@ class _Copy:
         else:
             held = await self._held(Selection(where.users, where.sessions), form)
         await self._write(self._missing(self._counted(self._read(where)), held, form))
-        if self._suspects and form is Form.TEXT:
+        if self._suspects and form is Precision.TEXT:
             keys = frozenset(self._suspects)
             self._suspects = {}
-            held = await self._held(Selection(keys=keys), Form.VALUE)
+            held = await self._held(Selection(keys=keys), Precision.VALUE)
             pages = self._read(self._where.only(keys))
-            await self._write(self._missing(pages, held, Form.VALUE))
+            await self._write(self._missing(pages, held, Precision.VALUE))
         if self._outdated:
             pages = self._read(self._where.only(frozenset(self._outdated)))
             await self._write(self._missing(pages, {}, form), WriteMode.REPLACE)
         if self._suspects and not self._stop.asked:
             await self._resolve(frozenset(self._suspects), held)
 
-    async def _held(self, where: Selection, form: Form) -> dict[MemoryKey, Fingerprint]:
+    async def _held(self, where: Selection, form: Precision) -> dict[MemoryKey, Fingerprint]:
         """What the target holds, in brief."""
-        read = self._target.outline if form is Form.OUTLINE else self._target.read
+        read = self._target.outline if form is Precision.OUTLINE else self._target.read
         found = await fingerprints(read(where), form, mark_order=self._sides.mark_order)
         if self._recorder is not None:
             self._summarised.update(key for key, one in found.items() if one.summary)
@@ -189,13 +307,13 @@ class _Copy:
         around = Selection(where.users, where.sessions)
         brief = self._source.features.cheap_outline and self._target.features.cheap_outline
         if brief and not await self._target.is_empty():
-            return await together(self._outlined(where), self._held(around, Form.OUTLINE))
-        held = await self._held(around, Form.OUTLINE)
+            return await together(self._outlined(where), self._held(around, Precision.OUTLINE))
+        held = await self._held(around, Precision.OUTLINE)
         return await self._outlined(where) if held else {}, held
 
     async def _outlined(self, where: Selection) -> _Found:
         outlines = self._source.outline(where)
-        return await fingerprints(outlines, Form.OUTLINE, mark_order=self._sides.mark_order)
+        return await fingerprints(outlines, Precision.OUTLINE, mark_order=self._sides.mark_order)
 
     def _changed(self, found: _Found, held: _Found) -> frozenset[MemoryKey]:
         """The memories of the source that the target does not hold as they are."""
@@ -240,10 +358,10 @@ class _Copy:
     # What the target lacks
 
     async def _missing(
-        self, pages: AsyncGenerator[Page], held: dict[MemoryKey, Fingerprint], form: Form
+        self, pages: AsyncGenerator[Page], held: dict[MemoryKey, Fingerprint], form: Precision
     ) -> AsyncGenerator[Page]:
         """Of every memory what the target lacks; what it holds otherwise becomes a suspect."""
-        beginning: Beginning | None = None
+        beginning: PrefixComparer | None = None
         async with aclosing(pages):
             async for page in pages:
                 memory, last = page.memory, page.last
@@ -261,11 +379,13 @@ class _Copy:
                 if last and beginning is not None:
                     self._close(memory.key, beginning)
 
-    def _beginning(self, memory: Memory, there: Fingerprint | None, form: Form) -> Beginning | None:
+    def _beginning(
+        self, memory: Memory, there: Fingerprint | None, form: Precision
+    ) -> PrefixComparer | None:
         """What compares a memory with the target; None where all of it is new and passes."""
         if there is None and self._mirror is None:
             return None
-        return Beginning(memory, there or NOTHING, form, self._sides)
+        return PrefixComparer(memory, there or NOTHING, form, self._sides)
 
     def _is_something(self, page: Page) -> bool:
         """Whether there is anything to write: some stores hold no memory without messages."""
@@ -278,7 +398,7 @@ class _Copy:
         if self._mirror is not None:
             self._mirror[key] = digest
 
-    def _close(self, key: MemoryKey, beginning: Beginning) -> None:
+    def _close(self, key: MemoryKey, beginning: PrefixComparer) -> None:
         if beginning.conflict:
             if self._mirror and self._mirror.get(key) == beginning.there.digest:
                 self._outdated.add(key)
@@ -311,7 +431,7 @@ class _Copy:
         cancellation.
         """
         written = pipeline.write(self._target, self._track(pages), mode, self._options.jobs)
-        with self._stop.heeded(when=not self._target.features.commits_at_end):
+        with self._stop.cooperative_while(when=not self._target.features.commits_at_end):
             async with aclosing(written) as tallies:
                 async for tally in tallies:
                     self._count(tally)

@@ -8,22 +8,22 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 from memctl.model import Change, Edit, Memory, MemoryKey, Page, StoredMessage
-from memctl.ops.chosen import chosen, sees_all
-from memctl.ops.tools import Calls, OtherHalves, tool_blocks, tool_ids
+from memctl.ops.select import reads_all, select_with_anchors
+from memctl.ops.tools import ToolPairMatcher, ToolPairTracker, tool_blocks, tool_ids
 from memctl.selection import Selection
 from memctl.store import Store
 
 
-class Pairs(StrEnum):
+class ToolPairPolicy(StrEnum):
     """What to do where the selection parts a tool call from its result."""
 
-    PART = "part"
+    SPLIT = "split"
     KEEP = "keep"
-    TAKE = "take"
+    DELETE = "delete"
 
 
 @dataclass(slots=True)
-class Parted:
+class SplitToolCalls:
     """Tool calls that a selection parts from their results, and the reverse."""
 
     number: int = 0
@@ -32,16 +32,19 @@ class Parted:
     """Of memories that were not seen whole: the calls of which one half is selected, and which."""
 
 
-async def deletions(
-    store: Store, where: Selection, pairs: Pairs = Pairs.PART, parted: Parted | None = None
+async def plan_deletions(
+    store: Store,
+    where: Selection,
+    pairs: ToolPairPolicy = ToolPairPolicy.SPLIT,
+    parted: SplitToolCalls | None = None,
 ) -> AsyncGenerator[Edit]:
     """Edits that take away the selected messages.
 
     Raises:
         MemctlError: as ``Store.read``.
     """
-    if pairs is Pairs.PART:
-        async with aclosing(_removals(store, where, parted or Parted())) as edits:
+    if pairs is ToolPairPolicy.SPLIT:
+        async with aclosing(_removals(store, where, parted or SplitToolCalls())) as edits:
             async for edit in edits:
                 yield edit
         return
@@ -51,21 +54,21 @@ async def deletions(
         if ids:
             selections.append(Selection(keys=frozenset({key}), ids=frozenset(ids)))
     for selection in selections:
-        async with aclosing(_removals(store, selection, Parted())) as edits:
+        async with aclosing(_removals(store, selection, SplitToolCalls())) as edits:
             async for edit in edits:
                 yield edit
 
 
-async def _removals(store: Store, where: Selection, parted: Parted) -> AsyncGenerator[Edit]:
-    every, some = Calls(), Calls()
+async def _removals(store: Store, where: Selection, parted: SplitToolCalls) -> AsyncGenerator[Edit]:
+    every, some = ToolPairTracker(), ToolPairTracker()
 
     def see(page: Page) -> None:
         if page.offset == 0:
             every.clear()
         every.add(page.messages)
 
-    seen = sees_all(store, where)
-    async with aclosing(chosen(store, where, see)) as pages:
+    seen = reads_all(store, where)
+    async with aclosing(select_with_anchors(store, where, see)) as pages:
         async for page in pages:
             if page.offset == 0:
                 some.clear()
@@ -91,7 +94,7 @@ def removal(page: Page) -> Edit:
     return Edit(kept, changes, page.offset, page.last)
 
 
-async def count_parted(store: Store, parted: Parted) -> int:
+async def count_split_tool_calls(store: Store, parted: SplitToolCalls) -> int:
     """How many tool calls are parted from a result that stays, or the reverse.
 
     Those that never had their other half are not.
@@ -103,7 +106,7 @@ async def count_parted(store: Store, parted: Parted) -> int:
     if not unsure:
         return parted.number
     there: set[tuple[MemoryKey, str]] = set()
-    others = OtherHalves(half for halves in unsure.values() for half in halves.items())
+    others = ToolPairMatcher(half for halves in unsure.values() for half in halves.items())
     found = store.find_messages(Selection(keys=frozenset(unsure)), others)
     async with aclosing(found) as entries:
         async for key, entry in entries:
@@ -114,16 +117,18 @@ async def count_parted(store: Store, parted: Parted) -> int:
     return parted.number + len(there)
 
 
-async def _paired(store: Store, where: Selection, pairs: Pairs) -> dict[MemoryKey, set[str]]:
+async def _paired(
+    store: Store, where: Selection, pairs: ToolPairPolicy
+) -> dict[MemoryKey, set[str]]:
     """The memories in which the selection parts a pair, with the ids that are to go after all."""
     keys = await _parting(store, where)
     if not keys:
         return {}
     selected: dict[MemoryKey, set[str]] = {key: set() for key in keys}
-    async with aclosing(chosen(store, where.only(keys))) as pages:
+    async with aclosing(select_with_anchors(store, where.only(keys))) as pages:
         async for page in pages:
             selected[page.memory.key].update(entry.id for entry in page.messages)
-    groups: dict[MemoryKey, Groups] = {key: Groups() for key in keys}
+    groups: dict[MemoryKey, ToolPairGroups] = {key: ToolPairGroups() for key in keys}
     async with aclosing(store.read(Selection(keys=keys))) as pages:
         async for page in pages:
             for entry in page.messages:
@@ -134,8 +139,8 @@ async def _paired(store: Store, where: Selection, pairs: Pairs) -> dict[MemoryKe
 async def _parting(store: Store, where: Selection) -> frozenset[MemoryKey]:
     """The memories of which calls are selected without their result, or the reverse."""
     keys = set()
-    calls = Calls()
-    async with aclosing(chosen(store, where)) as pages:
+    calls = ToolPairTracker()
+    async with aclosing(select_with_anchors(store, where)) as pages:
         async for page in pages:
             if page.offset == 0:
                 calls.clear()
@@ -145,7 +150,7 @@ async def _parting(store: Store, where: Selection) -> frozenset[MemoryKey]:
     return frozenset(keys)
 
 
-class Groups:
+class ToolPairGroups:
     """Messages of one memory that belong together: they share calls, directly or by others."""
 
     def __init__(self) -> None:
@@ -163,7 +168,7 @@ class Groups:
             id = above
         return id
 
-    def settle(self, selected: set[str], pairs: Pairs) -> set[str]:
+    def settle(self, selected: set[str], pairs: ToolPairPolicy) -> set[str]:
         """The messages that go, when no group is parted."""
         groups: dict[str, set[str]] = {}
         for id in list(self._group):
@@ -171,5 +176,5 @@ class Groups:
         found = set(selected)
         for group in groups.values():
             if group & selected and not group <= selected:
-                found = found | group if pairs is Pairs.TAKE else found - group
+                found = found | group if pairs is ToolPairPolicy.DELETE else found - group
         return found

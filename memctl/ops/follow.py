@@ -47,7 +47,7 @@ async def follow(
     Raises:
         MemctlError: as ``copy``.
     """
-    with stop.heeded():
+    with stop.cooperative_while():
         while True:
             last = stop.asked
             began = time.monotonic()

@@ -1,4 +1,4 @@
-"""Changing marks, as AgentScope's ``update_messages_mark`` does.
+"""Change marks, as AgentScope's ``update_messages_mark`` does, and the marks with a meaning.
 
 Source: ``memory/_working_memory/_in_memory_memory.py`` of agentscope 1.0.21: with a new mark alone
 it is added where it is missing, with an old one alone that is removed where it is, with both the
@@ -12,15 +12,23 @@ from contextlib import aclosing
 from dataclasses import dataclass, replace
 
 from memctl.model import Change, Edit, Memory, Page
-from memctl.ops.chosen import scope
+from memctl.ops.select import whole_memories
 from memctl.selection import Selection
 from memctl.store import Store
+
+HINT = "hint"
+"""AgentScope's mark of what is for one step of reasoning only (``agent/_react_agent.py``)."""
+COMPRESSED = "compressed"
+"""AgentScope's mark of messages that a summary stands for (``agent/_react_agent.py``)."""
+SUMMARY = "summary"
+"""memctl's mark of a message that is such a summary."""
+
 
 Marks = tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Remark:
+class MarkChange:
     """A mark to add, one to take away, or both: then only messages with the old one change."""
 
     new: str | None = None
@@ -36,7 +44,7 @@ class Remark:
         return (*left, self.new)
 
 
-async def remarks(store: Store, where: Selection, remark: Remark) -> AsyncGenerator[Edit]:
+async def plan_marks(store: Store, where: Selection, remark: MarkChange) -> AsyncGenerator[Edit]:
     """Edits that change the marks of the selected messages.
 
     Raises:
@@ -54,13 +62,13 @@ async def remarks(store: Store, where: Selection, remark: Remark) -> AsyncGenera
             yield Edit(kept, changes, page.offset, page.last)
 
 
-def _selected(store: Store, where: Selection, remark: Remark) -> AsyncGenerator[Page]:
+def _selected(store: Store, where: Selection, remark: MarkChange) -> AsyncGenerator[Page]:
     """The selected messages, or as many of them as the old mark is on."""
     if where.spare is not None:
-        return where.apply(store.outline(scope(where)))
+        return where.apply(store.outline(whole_memories(where)))
     if remark.old is not None and not where.marks and where.last is None:
         return store.read(replace(where, marks=frozenset({remark.old})))
     if where.looks_inside or where.marks or where.ids:
         return store.read(where)
     # Where ids and marks tell, messages need not be read.
-    return where.apply(store.outline(scope(where)))
+    return where.apply(store.outline(whole_memories(where)))

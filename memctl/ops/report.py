@@ -26,21 +26,21 @@ class Progress(Protocol):
         """So many more memories, messages and bytes are done."""
 
 
-class Silent:
+class SilentProgress:
     """Progress that nobody watches."""
 
     def advance(self, *, memories: int = 0, messages: int = 0, size: int = 0) -> None:
         """Does nothing."""
 
 
-class Watching(Protocol):
+class SummaryProgress(Protocol):
     """Hears how summarising gets on."""
 
     def advance(self, *, memories: int, tokens: int, cost: float | None) -> None:
         """So many more memories are done and tokens summed up; ``cost`` is that of all so far."""
 
 
-class Unwatched:
+class SilentSummaryProgress:
     """Summarising that nobody watches."""
 
     def advance(self, *, memories: int, tokens: int, cost: float | None) -> None:

@@ -8,14 +8,14 @@ from contextlib import contextmanager, suppress
 
 
 class Stop:
-    """Asked for by whoever hears the signal, looked at by the operation.
+    """A request to end, made by whoever hears the signal.
 
-    While the operation is ``attentive`` it ends by itself at the next good moment; else it must be
-    cancelled.
+    While the operation is ``cooperative`` it looks at ``asked`` and ends by itself at the next good
+    moment; else it must be cancelled.
     """
 
     def __init__(self) -> None:
-        self.attentive = False
+        self.cooperative = False
         self._event = asyncio.Event()
 
     @property
@@ -38,10 +38,10 @@ class Stop:
                 await self._event.wait()
 
     @contextmanager
-    def heeded(self, *, when: bool = True) -> Iterator[None]:
+    def cooperative_while(self, *, when: bool = True) -> Iterator[None]:
         """Within it the operation looks at ``asked``; with ``when`` false it does not."""
-        before, self.attentive = self.attentive, when
+        before, self.cooperative = self.cooperative, when
         try:
             yield
         finally:
-            self.attentive = before
+            self.cooperative = before

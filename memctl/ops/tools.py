@@ -47,7 +47,7 @@ def tool_ids(entry: StoredMessage) -> list[str]:
     return list(dict.fromkeys(id for _, id in tool_blocks(entry.message)))
 
 
-class OtherHalves:
+class ToolPairMatcher:
     """Finds messages that have the other half of some calls, without parsing most of them.
 
     There may be millions, so what tells that there is none is told of many at once, and in C.
@@ -99,7 +99,7 @@ def _joined(texts: list[bytes]) -> list[bytes]:
     return [b"\n".join(texts)] if sum(map(len, texts)) <= _TOGETHER else texts
 
 
-class Calls:
+class ToolPairTracker:
     """The calls and results of some messages of one memory."""
 
     def __init__(self) -> None:

@@ -16,9 +16,9 @@ from pathlib import Path
 from memctl.errors import Failure
 from memctl.journal.changes import read_changes
 from memctl.model import Change, Edit, Memory, MemoryKey, Page, StoredMessage
-from memctl.ops.chosen import chosen
+from memctl.ops.compare import Hasher, Precision, fingerprints
 from memctl.ops.delete import removal
-from memctl.ops.fingerprint import Form, Hasher, fingerprints
+from memctl.ops.select import select_with_anchors
 from memctl.selection import Selection
 from memctl.store import Store
 
@@ -28,12 +28,12 @@ GROUP_CHANGES = 50_000
 Marks = tuple[str, ...]
 Ends = tuple[Marks | None, Marks | None]
 """The marks of a message before and after; None where it was not there."""
-Refused = list[tuple[MemoryKey, Failure]]
+UndoConflicts = list[tuple[MemoryKey, Failure]]
 """Memories that cannot be taken back, and why."""
 
 
-async def reversals(
-    store: Store, parts: Sequence[Path], where: Selection, refused: Refused
+async def plan_undo(
+    store: Store, parts: Sequence[Path], where: Selection, refused: UndoConflicts
 ) -> AsyncGenerator[Edit]:
     """Edits that take back what the files of changes of a run say, as far as ``where`` goes.
 
@@ -53,7 +53,7 @@ async def reversals(
 
 
 async def _reversals(
-    store: Store, path: Path, where: Selection, refused: Refused, done: set[MemoryKey]
+    store: Store, path: Path, where: Selection, refused: UndoConflicts, done: set[MemoryKey]
 ) -> AsyncGenerator[Edit]:
     for group in _groups(path, where):
         done.update(group)
@@ -65,7 +65,7 @@ async def _reversals(
         added = frozenset(key for key in keys if group[key].only_adds)
         if added:
             ids = frozenset(id for key in added for id in group[key].ends)
-            pages = chosen(store, Selection(keys=added, ids=ids))
+            pages = select_with_anchors(store, Selection(keys=added, ids=ids))
             async with aclosing(pages):
                 async for page in pages:
                     yield _summarised(removal(_only(page, group)), group)
@@ -73,7 +73,7 @@ async def _reversals(
             yield edit
 
 
-async def as_left(
+async def unchanged_since_run(
     store: Store, parts: Sequence[Path], keys: frozenset[MemoryKey]
 ) -> frozenset[MemoryKey]:
     """Those of the memories that a run wrote whole which are still as it left them.
@@ -88,7 +88,7 @@ async def as_left(
             key = edit.memory.key
             if key in keys:
                 if edit.offset == 0:
-                    left[key] = Hasher(Form.OUTLINE, mark_order=False)
+                    left[key] = Hasher(Precision.OUTLINE, mark_order=False)
                 left[key].add(
                     [
                         StoredMessage(one.id, b"", one.new)
@@ -97,13 +97,13 @@ async def as_left(
                     ]
                 )
     outlines = store.outline(Selection(keys=keys))
-    found = await fingerprints(outlines, Form.OUTLINE, mark_order=False)
+    found = await fingerprints(outlines, Precision.OUTLINE, mark_order=False)
     return frozenset(
         key for key in keys if key in found and found[key].digest == left[key].digest()
     )
 
 
-class _Case:
+class _RunEffect:
     """A memory that a run changed, and what is there now."""
 
     def __init__(self, edit: Edit) -> None:
@@ -142,7 +142,7 @@ class _Case:
             old is None for some in self.ends.values() for old, _ in some
         )
 
-    def verdict(self, refused: Refused, key: MemoryKey) -> bool:
+    def verdict(self, refused: UndoConflicts, key: MemoryKey) -> bool:
         """Whether the run is to be taken back here; where not, ``refused`` may say why."""
         if self._is_as_before():
             return False
@@ -199,15 +199,15 @@ def _fits(there: list[Marks], wanted: list[Marks | None]) -> bool:
     return expected <= Counter(map(frozenset, there)) if expected else not there
 
 
-def _groups(path: Path, where: Selection) -> Iterator[dict[MemoryKey, _Case]]:
+def _groups(path: Path, where: Selection) -> Iterator[dict[MemoryKey, _RunEffect]]:
     """The memories of a file of changes, some at a time; all changes of a memory together."""
-    group: dict[MemoryKey, _Case] = {}
+    group: dict[MemoryKey, _RunEffect] = {}
     size = 0
     for edit in read_changes(path, messages=False):
         key = edit.memory.key
         if not where.has_key(key):
             continue
-        group.setdefault(key, _Case(edit)).add(edit)
+        group.setdefault(key, _RunEffect(edit)).add(edit)
         size += len(edit.changes) + 1
         if edit.last and size >= GROUP_CHANGES:
             yield group
@@ -216,7 +216,7 @@ def _groups(path: Path, where: Selection) -> Iterator[dict[MemoryKey, _Case]]:
         yield group
 
 
-async def _look(store: Store, group: dict[MemoryKey, _Case]) -> None:
+async def _look(store: Store, group: dict[MemoryKey, _RunEffect]) -> None:
     async with aclosing(store.outline(Selection(keys=frozenset(group)))) as pages:
         async for page in pages:
             group[page.memory.key].look(page)
@@ -239,7 +239,7 @@ def _reverse(change: Change) -> Change:
     return change._replace(old=change.new, new=change.old)
 
 
-def _only(page: Page, group: dict[MemoryKey, _Case]) -> Page:
+def _only(page: Page, group: dict[MemoryKey, _RunEffect]) -> Page:
     """The page without messages of that id which the run did not add."""
     ends = group[page.memory.key].ends
     after = page.anchors or [None] * len(page.messages)
@@ -247,7 +247,7 @@ def _only(page: Page, group: dict[MemoryKey, _Case]) -> Page:
     return replace(page, messages=[one for one, _ in kept], anchors=[behind for _, behind in kept])
 
 
-def _summarised(edit: Edit, group: dict[MemoryKey, _Case]) -> Edit:
+def _summarised(edit: Edit, group: dict[MemoryKey, _RunEffect]) -> Edit:
     """The edit with the summary taken back, too."""
     old, new = group[edit.memory.key].summary
     if new is None:

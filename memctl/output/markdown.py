@@ -20,7 +20,7 @@ from memctl import codec
 from memctl.errors import UsageError
 from memctl.location import visible
 from memctl.model import Memory, MemoryKey, Page, StoredMessage
-from memctl.ops.fingerprint import Fingerprint, Form, Hasher, summary_digest
+from memctl.ops.compare import Fingerprint, Hasher, Precision, summary_digest
 from memctl.output.conversation import blocks, media
 from memctl.output.numbers import count
 from memctl.stores.files import AtomicFile, sync_folder, system_errors
@@ -207,7 +207,7 @@ def _html(text: str) -> str:
 LAYOUT = 1
 """Of the files: those of another one are written anew."""
 
-FORM = Form.TEXT
+FORM = Precision.TEXT
 """What a memory must keep for its file to be kept."""
 
 INDEX = "README.md"

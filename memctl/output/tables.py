@@ -16,11 +16,11 @@ from rich.text import Text
 from memctl.journal.runs import CUT_SHORT, Run
 from memctl.location import visible
 from memctl.model import Finding, MemoryInfo
-from memctl.ops.change import ChangeReport, Changes
+from memctl.ops.apply import ChangeCounts, ChangeReport
 from memctl.ops.compare import CompareReport
 from memctl.ops.compress.report import CompressReport
 from memctl.ops.doctor.check import Diagnosis
-from memctl.ops.doctor.findings import KINDS, Repair, Severity
+from memctl.ops.doctor.findings import KINDS, RepairMethod, Severity
 from memctl.ops.inspect import Catalogue, Group, Totals
 from memctl.ops.report import CopyReport
 from memctl.output.numbers import bar, count, duration, size
@@ -325,7 +325,7 @@ def change_outcome(
     return text
 
 
-def change_facts(changes: Changes, *, dry_run: bool = False) -> str:
+def change_facts(changes: ChangeCounts, *, dry_run: bool = False) -> str:
     """``12 messages deleted in 3 memories``."""
     if not changes.memories:
         return "nothing was run_changes"
@@ -531,7 +531,7 @@ def finding_row(fault: Finding) -> dict[str, Any]:
         "message": f"{kind.what}: {fault.detail}" if fault.detail else kind.what,
         "meaning": kind.meaning,
         "remedy": kind.remedy,
-        "repairable": kind.repair is not Repair.NONE,
+        "repairable": kind.repair is not RepairMethod.NONE,
     }
 
 
@@ -544,9 +544,9 @@ def repaired_row(fault: Finding) -> dict[str, Any]:
 
 def repairs(faults: list[Finding], run: str | None, *, dry_run: bool) -> RenderableType:
     """What was repairs, a line a kind, and how it is taken back."""
-    done = "would be repairs" if dry_run else "repairs"
+    done = "would be repaired" if dry_run else "repaired"
     if not faults:
-        return Text("nothing to be repairs", "bold")
+        return Text("nothing to be repaired", "bold")
     text = Text(done, "bold green")
     for code, some in groupby(faults, key=lambda fault: fault.code):
         number = sum(fault.count for fault in some)

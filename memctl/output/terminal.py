@@ -15,7 +15,13 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from memctl.errors import MemctlError
 from memctl.location import visible
-from memctl.ops.report import Progress, Silent, Total, Unwatched, Watching
+from memctl.ops.report import (
+    Progress,
+    SilentProgress,
+    SilentSummaryProgress,
+    SummaryProgress,
+    Total,
+)
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
@@ -200,10 +206,10 @@ class Output:
             self._log("error", "memory-failed", text, memory=memory, code=code)
 
     @contextmanager
-    def summarising(self, memories: int) -> Iterator[Watching]:
+    def summarising(self, memories: int) -> Iterator[SummaryProgress]:
         """Tells of so many summaries; see ``progress``."""
         if not self._watched:
-            yield Unwatched()
+            yield SilentSummaryProgress()
             return
         from memctl.output.progress import Summaries  # only where somebody watches
 
@@ -220,7 +226,7 @@ class Output:
         ``total`` tells how much there is to do, once that is known.
         """
         if not self._watched:
-            yield Silent()
+            yield SilentProgress()
             return
         from memctl.output.progress import Counter  # only where somebody watches
 

@@ -24,7 +24,7 @@ import pytest
 from memctl.errors import Unavailable
 from memctl.journal.changes import ChangesWriter
 from memctl.ops.compress import commit
-from memctl.ops.compress.work import AHEAD
+from memctl.ops.compress.run import AHEAD
 from tests.commands.compressed import (
     ANSWER,
     Words,

@@ -232,6 +232,6 @@ def test_no_room_for_the_undo(run: Run, tmp_path: Path, monkeypatch: pytest.Monk
     def full(*_: object) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("memctl.journal.mends.new_file", full)
+    monkeypatch.setattr("memctl.journal.repairs.new_file", full)
     fails(run("doctor", path, "--repair", "--yes"), 3, "No space left on device")
     assert path.read_bytes() == before

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from memctl.model import MemoryKey, StoredMessage
-from memctl.ops import excerpts
+from memctl.ops import diff
 from tests.commands.conftest import Run, fill, report
 from tests.conformance import samples
 from tests.schemas import check_row
@@ -177,16 +177,16 @@ def test_a_huge_message_is_shown_where_it_differs(run: Run, sides: Any) -> None:
 
 def test_long_lines_are_shown_where_they_differ() -> None:
     before, after = ("a" * 9000 + middle + "b" * 9000 for middle in ("one", "two"))
-    lines = excerpts.of_texts(before, after)
+    lines = diff.diff_texts(before, after)
     assert [line[0] for line in lines] == ["-", "+"]
     assert "aonebbb" in lines[0]
     assert "atwobbb" in lines[1]
-    assert all(len(line) <= excerpts.WIDEST + 3 for line in lines)
+    assert all(len(line) <= diff.WIDEST_LINE + 3 for line in lines)
 
 
 def test_many_lines_are_counted() -> None:
-    lines = excerpts.of_lines([f"one {n}" for n in range(9000)], [f"two {n}" for n in range(9000)])
-    assert len(lines) == excerpts.LINES + 1
+    lines = diff.diff_lines([f"one {n}" for n in range(9000)], [f"two {n}" for n in range(9000)])
+    assert len(lines) == diff.LINES + 1
     assert lines[-1] == " … 9,140 more lines"
 
 
@@ -194,4 +194,4 @@ def test_deeply_nested_messages_are_shown() -> None:
     def nested(bottom: str) -> bytes:
         return b'{"metadata": ' + b"[" * 900 + bottom.encode() + b"]" * 900 + b"}"
 
-    assert excerpts.of_messages(nested("1"), nested("2"))
+    assert diff.diff_messages(nested("1"), nested("2"))

@@ -14,9 +14,15 @@ from hypothesis import strategies as st
 
 from memctl.errors import BadData
 from memctl.model import Change, Memory, MemoryKey, StoredMessage
-from memctl.ops.compress.edits import done, edits
-from memctl.ops.compress.history import History
-from memctl.ops.compress.plan import Case, Kind, Line, Mode, Wanted
+from memctl.ops.compress.commit import done, edits
+from memctl.ops.compress.plan import (
+    CompressionPlan,
+    CompressionPlanner,
+    CompressMode,
+    CompressOptions,
+    MessageStatus,
+    PlannedMessage,
+)
 from memctl.selection import Selection
 from memctl.tokens import estimate
 from tests.conformance.samples import entry
@@ -58,18 +64,20 @@ selections = st.sampled_from(
     + [Selection(roles=frozenset([role])) for role in ("user", "assistant")]
     + [Selection(ids=frozenset(["m0", "m2", "m3", "m5"]))]
 )
-MODES = st.sampled_from(list(Mode))
+MODES = st.sampled_from(list(CompressMode))
 
 
 def decided(
     found: Iterable[StoredMessage],
     where: Selection | None = None,
-    mode: Mode = Mode.MARK,
+    mode: CompressMode = CompressMode.MARK,
     keep: int = 3,
-    **wanted: Any,
-) -> tuple[list[Line], Case | None]:
+    **options: Any,
+) -> tuple[list[PlannedMessage], CompressionPlan | None]:
     """What each message is, and what is to become of them."""
-    history = History(Memory(KEY, ""), where or Selection(), Wanted(mode, keep, **wanted), estimate)
+    history = CompressionPlanner(
+        Memory(KEY, ""), where or Selection(), CompressOptions(mode, keep, **options), estimate
+    )
     lines = [history.take(one) for one in found]
     return lines, history.case()
 
@@ -87,14 +95,20 @@ def pairs(spoken: list[Spoken], read: list[int]) -> Iterable[tuple[int, int]]:
 @LOOK
 @given(conversations(), selections, MODES, st.integers(1, 5))
 def test_pairs_are_never_split_and_the_newest_stay(
-    spoken: list[Spoken], where: Selection, mode: Mode, keep: int
+    spoken: list[Spoken], where: Selection, mode: CompressMode, keep: int
 ) -> None:
     found = [one.entry(number) for number, one in enumerate(spoken)]
     lines, case = decided(found, where, mode, keep)
     if case is None:
         return
-    old = {n for n, line in enumerate(lines) if line.kind is Kind.OLD and case.goes(line)}
-    read = [n for n, line in enumerate(lines) if line.kind in (Kind.OLD, Kind.STAYS)]
+    old = {
+        n for n, line in enumerate(lines) if line.kind is MessageStatus.SELECTED and case.goes(line)
+    }
+    read = [
+        n
+        for n, line in enumerate(lines)
+        if line.kind in (MessageStatus.SELECTED, MessageStatus.UNSELECTED)
+    ]
     for call, result in pairs(spoken, read):
         assert (call in old) == (result in old)
     assert not old & set(read[-keep:])
@@ -120,7 +134,9 @@ def test_no_more_is_kept_than_agentscope_keeps(spoken: list[Spoken], keep: int) 
 
 @LOOK
 @given(conversations(), selections, MODES)
-def test_the_edit_is_what_was_decided(spoken: list[Spoken], where: Selection, mode: Mode) -> None:
+def test_the_edit_is_what_was_decided(
+    spoken: list[Spoken], where: Selection, mode: CompressMode
+) -> None:
     """Applied to the memory, it leaves what is counted; a second decision finds nothing."""
     found = [one.entry(number) for number, one in enumerate(spoken)]
     lines, case = decided(found, where, mode)
@@ -131,13 +147,13 @@ def test_the_edit_is_what_was_decided(spoken: list[Spoken], where: Selection, mo
     after = applied(found, changes)
     marked = sum(change.old is not None and change.new is not None for change in changes)
     deleted = sum(change.new is None for change in changes)
-    assert marked == (0 if mode is Mode.REPLACE else case.messages)
-    assert deleted == case.gone + (case.messages if mode is Mode.REPLACE else 0)
-    assert pages[0].memory.summary == ("the summary" if mode is Mode.MARK else None)
-    assert [one.marks for one in after].count(("summary",)) <= (mode is not Mode.MARK) + sum(
-        "summary" in one.marks for one in found
-    )
-    if mode is not Mode.MARK:
+    assert marked == (0 if mode is CompressMode.REPLACE else case.messages)
+    assert deleted == case.gone + (case.messages if mode is CompressMode.REPLACE else 0)
+    assert pages[0].memory.summary == ("the summary" if mode is CompressMode.MARK else None)
+    assert [one.marks for one in after].count(("summary",)) <= (
+        mode is not CompressMode.MARK
+    ) + sum("summary" in one.marks for one in found)
+    if mode is not CompressMode.MARK:
         assert after[0].marks == ("summary",)
         assert all("summary" not in one.marks for one in after[1:] if "compressed" not in one.marks)
     assert decided(after, where, mode)[1] is None
@@ -187,7 +203,9 @@ def test_a_long_chain_of_calls_is_followed_at_once() -> None:
     ]
     spoken += [entry(f"e{n}", n) for n in range(5)]
     where = Selection(ids=frozenset(["e0", *(f"m{n}" for n in range(count - 1))]))
-    history = History(Memory(KEY, ""), where, Wanted(Mode.MARK), estimate)
+    history = CompressionPlanner(
+        Memory(KEY, ""), where, CompressOptions(CompressMode.MARK), estimate
+    )
     for one in spoken:
         history.take(one)
     begun = time.process_time()

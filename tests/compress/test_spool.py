@@ -16,15 +16,15 @@ from hypothesis import strategies as st
 
 from memctl.errors import Unavailable
 from memctl.model import Memory, MemoryKey
-from memctl.ops.compress.plan import Case, Kind, Line
+from memctl.ops.compress.plan import CompressionPlan, MessageStatus, PlannedMessage
 from memctl.ops.compress.spool import Spool
 from memctl.summarizer import Turn
 
 LOOK = settings(deadline=None, max_examples=60, derandomize=os.environ.get("CI") == "true")
 texts = st.text(st.characters(), max_size=30)
 lines = st.builds(
-    Line,
-    st.sampled_from(list(Kind)),
+    PlannedMessage,
+    st.sampled_from(list(MessageStatus)),
     texts,
     st.lists(texts, max_size=2).map(tuple),
     st.none() | st.integers(),
@@ -35,19 +35,26 @@ lines = st.builds(
 )
 
 
-def case(name: str) -> Case:
-    return Case(Memory(MemoryKey("u", name)), "", 1, 2, 3, 4)
+def case(name: str) -> CompressionPlan:
+    return CompressionPlan(Memory(MemoryKey("u", name)), "", 1, 2, 3, 4)
 
 
-def some(number: int, count: int, size: int = 10) -> list[Line]:
+def some(number: int, count: int, size: int = 10) -> list[PlannedMessage]:
     """Lines that no other memory has."""
     return [
-        Line(Kind.OLD, f"{number}/{n}", ("a",), n, n, Turn("user", "u", os.urandom(size).hex()))
+        PlannedMessage(
+            MessageStatus.SELECTED,
+            f"{number}/{n}",
+            ("a",),
+            n,
+            n,
+            Turn("user", "u", os.urandom(size).hex()),
+        )
         for n in range(count)
     ]
 
 
-def taken(spool: Spool) -> Iterator[Case]:
+def taken(spool: Spool) -> Iterator[CompressionPlan]:
     """All that were kept."""
     while (one := spool.take()) is not None:
         yield one
@@ -55,7 +62,7 @@ def taken(spool: Spool) -> Iterator[Case]:
 
 @LOOK
 @given(st.lists(st.tuples(st.booleans(), st.lists(lines, max_size=6)), max_size=8))
-def test_what_comes_out_is_what_went_in(memories: list[tuple[bool, list[Line]]]) -> None:
+def test_what_comes_out_is_what_went_in(memories: list[tuple[bool, list[PlannedMessage]]]) -> None:
     with TemporaryDirectory() as folder, Spool(Path(folder)) as spool:
         for number, (kept, found) in enumerate(memories):
             for line in found:
@@ -107,8 +114,8 @@ def test_it_is_read_while_it_is_written(tmp_path: Path) -> None:
     """Also between the pieces of a memory that is kept, and of one that is not."""
     put = {name: some(ord(name), 200, 20_000) for name in "abcd"}
     with Spool(tmp_path) as spool:
-        reading: list[Iterator[Line]] = []
-        read: list[list[Line]] = []
+        reading: list[Iterator[PlannedMessage]] = []
+        read: list[list[PlannedMessage]] = []
         for name, found in put.items():
             for line in found:
                 spool.add(line)
@@ -142,7 +149,7 @@ def test_a_disk_that_is_full(tmp_path: Path) -> None:
         os.close(spool._lines.fileno())
         full = os.open("/dev/full", os.O_RDWR)
         os.dup2(full, spool._lines.fileno())
-        whole = Line(Kind.OLD, "m", (), 0, 0, None, os.urandom(1_000_000))
+        whole = PlannedMessage(MessageStatus.SELECTED, "m", (), 0, 0, None, os.urandom(1_000_000))
         with pytest.raises(Unavailable, match=os.strerror(errno.ENOSPC)):
             spool.add(whole)
 

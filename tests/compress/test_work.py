@@ -10,11 +10,17 @@ import pytest
 
 from memctl.errors import BadData, Interrupted
 from memctl.model import Memory, MemoryKey
-from memctl.ops.compress.edits import Done
-from memctl.ops.compress.plan import Case, Kind, Line, Mode, Wanted
+from memctl.ops.compress.commit import SummarizedMemory
+from memctl.ops.compress.plan import (
+    CompressionPlan,
+    CompressMode,
+    CompressOptions,
+    MessageStatus,
+    PlannedMessage,
+)
 from memctl.ops.compress.report import CompressReport
+from memctl.ops.compress.run import AHEAD, CompressionRun
 from memctl.ops.compress.spool import Spool
-from memctl.ops.compress.work import AHEAD, Work
 from memctl.ops.stop import Stop
 from memctl.summarizer import Answer, Excerpt, Summarizer, Turn, Unreachable, Usage
 
@@ -52,16 +58,18 @@ class Bench:
         self.stop = Stop()
         self.committed: list[str] | None = None
         self._spool = spool
-        wanted = Wanted(Mode.MESSAGE, jobs=JOBS)
-        self.work = Work(spool, wanted, self.model, self.report, self.stop)
+        options = CompressOptions(CompressMode.MESSAGE, jobs=JOBS)
+        self.work = CompressionRun(spool, options, self.model, self.report, self.stop)
 
     def find(self, *names: str) -> None:
         for name in names:
-            self._spool.add(Line(Kind.OLD, "m", (), 0, 0, Turn("user", "u", "Hello.")))
-            self._spool.keep(Case(Memory(MemoryKey("u", name)), "", 1, 1, 3, 4))
+            self._spool.add(
+                PlannedMessage(MessageStatus.SELECTED, "m", (), 0, 0, Turn("user", "u", "Hello."))
+            )
+            self._spool.keep(CompressionPlan(Memory(MemoryKey("u", name)), "", 1, 1, 3, 4))
             self.work.found()
 
-    async def commit(self, ready: asyncio.Queue[Done | None]) -> None:
+    async def commit(self, ready: asyncio.Queue[SummarizedMemory | None]) -> None:
         self.committed = []
         while (done := await ready.get()) is not None:
             self.committed.append(done.case.memory.key.session)
@@ -151,7 +159,7 @@ async def test_a_stop_while_searching_keeps_what_is_paid_for(bench: Bench) -> No
     async def find() -> None:
         bench.find("s0", "s1", "s2")
         await until_idle()
-        assert bench.stop.attentive
+        assert bench.stop.cooperative
         bench.stop.ask()
         await asyncio.sleep(3600)
 

@@ -11,7 +11,7 @@ from datetime import datetime, timedelta
 import pytest
 
 from memctl.model import MemoryKey, StoredMessage
-from memctl.ops.chosen import chosen
+from memctl.ops.select import select_with_anchors
 from memctl.selection import Selection
 from tests.conformance import samples
 from tests.conformance.backends import BACKENDS, Place, new_place
@@ -157,7 +157,7 @@ async def test_what_is_selected_has_its_place(filled: Filled, where: Selection) 
             kept = kept if entry.id in own else entry.id
     async with filled.place.store(create=False) as store:
         found: dict[MemoryKey, list[tuple[StoredMessage, str | None]]] = {}
-        async for page in chosen(store, where):
+        async for page in select_with_anchors(store, where):
             assert page.anchors is not None
             found.setdefault(page.memory.key, []).extend(
                 zip(page.messages, page.anchors, strict=True)

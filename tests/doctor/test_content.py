@@ -8,7 +8,7 @@ from collections.abc import Iterable
 import pytest
 
 from memctl.model import Finding, Memory, MemoryKey, Page, StoredMessage
-from memctl.ops.doctor.content import Limits, MemoryExamination
+from memctl.ops.doctor.check import Limits, MemoryExaminer
 from memctl.ops.doctor.findings import KINDS
 from tests.doctor import histories
 from tests.doctor.histories import ASK, REPLY, call, entries, recent, result, said
@@ -30,7 +30,7 @@ def examined(
 ) -> list[Finding]:
     """What is found in a memory that comes in small pages."""
     memory = Memory(KEY, summary)
-    examination = MemoryExamination(memory, Limits(max_result), repeats=True)
+    examination = MemoryExaminer(memory, Limits(max_result), repeats=True)
     some = list(found)
     for start in range(0, len(some), size):
         examination.take(Page(memory, some[start : start + size], start, start + size >= len(some)))
@@ -136,7 +136,7 @@ def test_a_large_reply_is_not_taken_for_empty() -> None:
 
 def test_a_hundred_thousand_messages_take_little_room() -> None:
     memory = Memory(KEY, "")
-    examination = MemoryExamination(memory, Limits(), repeats=False)
+    examination = MemoryExaminer(memory, Limits(), repeats=False)
     tracemalloc.start()
     for start in range(0, 100_000, 1000):
         some = [histories.entry(said(f"m{start + n}", "", marks=("hint",))) for n in range(1000)]

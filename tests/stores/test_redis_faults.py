@@ -5,8 +5,7 @@ from __future__ import annotations
 import redis
 
 from memctl.model import Finding, MemoryKey
-from memctl.ops.doctor.check import check
-from memctl.ops.doctor.content import Limits
+from memctl.ops.doctor.check import Limits, check
 from memctl.selection import Selection
 from tests.stores.redis_memories import ALL, BASE, KEY, put, store_of
 

@@ -10,8 +10,7 @@ from pathlib import Path
 import pytest
 
 from memctl.model import Finding, MemoryKey, StoredMessage
-from memctl.ops.doctor.check import check
-from memctl.ops.doctor.content import Limits
+from memctl.ops.doctor.check import Limits, check
 from memctl.registry import make_store, parse
 from memctl.selection import Selection
 from memctl.store import OpenMode

@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from memctl.ops.tools import OtherHalves, tool_blocks
+from memctl.ops.tools import ToolPairMatcher, tool_blocks
 
 CALL = {"role": "assistant", "content": [{"type": "tool_use", "id": "call_1", "name": "x"}]}
 RESULT = {"content": [{"type": "tool_result", "id": "call_1", "output": "tool_use"}]}
@@ -28,7 +28,7 @@ FOUND = {
 
 @pytest.mark.parametrize("text", FOUND.values(), ids=FOUND)
 def test_the_other_half_is_found(text: str) -> None:
-    other = OtherHalves([("call_1", "tool_use"), ("call_3", "tool_use")])
+    other = ToolPairMatcher([("call_1", "tool_use"), ("call_3", "tool_use")])
     assert list(other([text.encode()])) == [0]
     assert list(other([b"{}", text.encode(), json.dumps(CALL).encode()])) == [1]
 
@@ -43,13 +43,13 @@ OTHERS = {
 
 @pytest.mark.parametrize("text", OTHERS.values(), ids=OTHERS)
 def test_nothing_else_is_found(text: str) -> None:
-    assert not list(OtherHalves([("call_1", "tool_use")])([text.encode(), text.encode()]))
+    assert not list(ToolPairMatcher([("call_1", "tool_use")])([text.encode(), text.encode()]))
 
 
 @pytest.mark.parametrize("id", ["a/b", 'say "hi"', "back\\slash", "会话", "", "tab\t", "\ud83d"])
 def test_ids_that_may_be_written_in_several_ways(id: str) -> None:
     message = {"content": [{"type": "tool_use", "id": id}]}
-    other = OtherHalves([(id, "tool_result"), ("call_1", "tool_result")])
+    other = ToolPairMatcher([(id, "tool_result"), ("call_1", "tool_result")])
     texts = [json.dumps(message), json.dumps(message).replace("/", "\\/")]
     texts += [json.dumps(message, ensure_ascii=False)]
     for text in texts:

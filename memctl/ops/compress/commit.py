@@ -1,24 +1,91 @@
-"""Committing summaries: written to the journal, then to the store, those together that are ready.
+"""Commit summaries: to the journal, then to the store, as many together as are ready.
 
-The journal knows of a memory before the store does, so that a run can be taken back as far as it
-came, also one that was killed.
+The journal knows of a memory before the store does, so that a run can be undone as far as it came,
+also one that was killed.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Iterable, Iterator
 from contextlib import aclosing, suppress
+from dataclasses import dataclass, replace
+from datetime import datetime
 
 from memctl.journal.changes import ChangesWriter
-from memctl.model import Edit, MemoryKey, WriteResult
-from memctl.ops.change import Changes
-from memctl.ops.compress.edits import Done, edits
+from memctl.model import PAGE_BYTES, PAGE_ENTRIES, Change, Edit, MemoryKey, WriteResult
+from memctl.ops.apply import ChangeCounts
+from memctl.ops.authored import authored
+from memctl.ops.compress.plan import CompressionPlan, CompressMode, MessageStatus, PlannedMessage
 from memctl.ops.compress.report import CompressReport
 from memctl.ops.compress.spool import Spool
-from memctl.ops.report import Watching
+from memctl.ops.marks import COMPRESSED, SUMMARY
+from memctl.ops.report import SummaryProgress
 from memctl.store import Store
 from memctl.summarizer import Summarizer
+
+READER = "user"
+"""The role and the name under which AgentScope hands a summary to a model (``get_memory``)."""
+
+
+@dataclass(frozen=True, slots=True)
+class SummarizedMemory:
+    """A memory that was summarised: its new summary, and the message that holds it, if one does."""
+
+    case: CompressionPlan
+    mode: CompressMode
+    text: str
+    put: Change | None
+
+
+def done(case: CompressionPlan, text: str, mode: CompressMode) -> SummarizedMemory:
+    """A memory with its new summary."""
+    if mode is CompressMode.MARK:
+        return SummarizedMemory(case, mode, text, None)
+    # In front of everything, as AgentScope puts its own summary: no other message has to move.
+    id, message = authored(READER, READER, text, datetime.now())
+    return SummarizedMemory(case, mode, text, Change(id, None, (SUMMARY,), message))
+
+
+def edits(done: SummarizedMemory, lines: Iterable[PlannedMessage]) -> Iterator[Edit]:
+    """The edit of a memory, in pages.
+
+    It fits only while the memory has the summary that was read, and the messages that go have the
+    marks that they had; what else came meanwhile does not matter.
+    """
+    before = done.case.memory.summary
+    if done.mode is CompressMode.MARK:
+        memory = replace(done.case.memory, summary=done.text)
+    else:
+        # Where there is a place for summaries it is emptied: the message says all.
+        memory = replace(done.case.memory, summary="" if before else None)
+    seen = None if memory.summary is None else before or ""
+    page: list[Change] = []
+    offset = size = 0
+    for change in _changes(done, lines):
+        if len(page) >= PAGE_ENTRIES or (page and size + len(change.message) > PAGE_BYTES):
+            yield Edit(memory, page, offset, last=False, summary=seen)
+            offset += len(page)
+            page, size = [], 0
+        page.append(change)
+        size += len(change.message)
+    yield Edit(memory, page, offset, summary=seen)
+
+
+def _changes(done: SummarizedMemory, lines: Iterable[PlannedMessage]) -> Iterator[Change]:
+    if done.put is not None:
+        yield done.put
+    stays: str | None = None
+    for line in lines:
+        stays = line.behind or stays
+        goes = done.case.goes(line)
+        if goes and (line.kind is MessageStatus.SUMMARY or done.mode is CompressMode.REPLACE):
+            yield Change(line.id, line.marks, None, line.message, stays, line.place)
+            continue
+        stays = line.id
+        if goes and line.kind is MessageStatus.SELECTED:
+            yield Change(line.id, line.marks, (*line.marks, COMPRESSED))
+
 
 GROUP_MEMORIES = 256
 GROUP_MESSAGES = 50_000
@@ -29,7 +96,7 @@ Each commit waits for the disk, twice, and takes as long for one memory as for s
 """
 
 
-class Commits:
+class SummaryCommitter:
     """Takes what the jobs have done into the store."""
 
     def __init__(
@@ -39,7 +106,7 @@ class Commits:
         summarizer: Summarizer,
         writer: ChangesWriter,
         report: CompressReport,
-        watching: Watching,
+        watching: SummaryProgress,
     ) -> None:
         self._store = store
         self._spool = spool
@@ -50,7 +117,7 @@ class Commits:
         self.begun = False
         """Whether anything is written down, and so may be in the store."""
 
-    async def run(self, ready: asyncio.Queue[Done | None]) -> None:
+    async def run(self, ready: asyncio.Queue[SummarizedMemory | None]) -> None:
         """Commits what comes out of the queue, until None does.
 
         Raises:
@@ -62,9 +129,11 @@ class Commits:
             if group:
                 await self._commit(group)
 
-    async def _gather(self, ready: asyncio.Queue[Done | None]) -> tuple[list[Done], bool]:
+    async def _gather(
+        self, ready: asyncio.Queue[SummarizedMemory | None]
+    ) -> tuple[list[SummarizedMemory], bool]:
         """What is to be committed together, and whether more may come."""
-        group: list[Done] = []
+        group: list[SummarizedMemory] = []
         with suppress(TimeoutError):
             async with asyncio.timeout(None) as limit:
                 while (done := await ready.get()) is not None:
@@ -78,30 +147,30 @@ class Commits:
                 return group, False
         return group, True
 
-    async def _commit(self, group: list[Done]) -> None:
+    async def _commit(self, group: list[SummarizedMemory]) -> None:
         await asyncio.to_thread(self._write_down, group)
         self.begun = True
         waiting = {done.case.memory.key: done for done in group}
-        changes = {key: Changes() for key in waiting}
+        changes = {key: ChangeCounts() for key in waiting}
         async with aclosing(self._store.edit(self._edits(group, changes))) as tallies:
             async for tally in tallies:
                 self._settle(waiting[tally.key], changes[tally.key], tally)
 
-    def _write_down(self, group: list[Done]) -> None:
+    def _write_down(self, group: list[SummarizedMemory]) -> None:
         for done in group:
             for edit in edits(done, self._spool.lines(done.case)):
                 self._writer.add(edit)
         self._writer.sync()
 
     async def _edits(
-        self, group: list[Done], changes: dict[MemoryKey, Changes]
+        self, group: list[SummarizedMemory], changes: dict[MemoryKey, ChangeCounts]
     ) -> AsyncGenerator[Edit]:
         for done in group:
             for edit in edits(done, self._spool.lines(done.case)):
                 changes[edit.memory.key].add(edit)
                 yield edit
 
-    def _settle(self, done: Done, changes: Changes, tally: WriteResult) -> None:
+    def _settle(self, done: SummarizedMemory, changes: ChangeCounts, tally: WriteResult) -> None:
         case, report = done.case, self._report
         report.changes.left -= 1
         if tally.failure is not None:
@@ -114,6 +183,6 @@ class Commits:
         self._watching.advance(memories=1, tokens=case.tokens, cost=report.cost)
 
 
-def _is_enough(group: list[Done]) -> bool:
+def _is_enough(group: list[SummarizedMemory]) -> bool:
     messages = sum([done.case.messages for done in group])
     return len(group) >= GROUP_MEMORIES or messages >= GROUP_MESSAGES

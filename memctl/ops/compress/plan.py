@@ -1,17 +1,29 @@
-"""What is asked of a compression, and what is to become of one memory."""
+"""Plan what becomes of a memory, message by message as they pass.
+
+As ``_compress_memory_if_needed`` of AgentScope (``agent/_react_agent.py`` of 1.0.21) decides: the
+newest stay, and the results of tools stay with their calls.  Two things differ.  A memory that has
+no more than the newest is left alone, where AgentScope would summarize all of it; and a result
+whose call is not there counts as any other message.
+"""
 
 from __future__ import annotations
 
+from array import array
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import NamedTuple
 
-from memctl.model import Memory
+from memctl.errors import BadData
+from memctl.model import Memory, StoredMessage
+from memctl.ops.compress.transcript import Said, said
+from memctl.ops.marks import COMPRESSED, SUMMARY
+from memctl.selection import Selection
 from memctl.summarizer import Turn
 from memctl.summary import TEMPLATE
 
 
-class Mode(StrEnum):
+class CompressMode(StrEnum):
     """Where the summary goes, and what becomes of the messages that it stands for."""
 
     MARK = "mark"
@@ -23,7 +35,7 @@ class Mode(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class CompressOptions:
     """What is asked for.
 
     The newest ``keep_recent`` messages of a memory stay as they are.  A memory is compressed when
@@ -31,7 +43,7 @@ class Wanted:
     either, when anything is.  At most ``max_memories`` are compressed, for at most ``max_cost``.
     """
 
-    mode: Mode
+    mode: CompressMode
     keep_recent: int = 3
     trigger_tokens: int | None = None
     trigger_messages: int | None = None
@@ -49,20 +61,20 @@ class Wanted:
         )
 
 
-class Kind(StrEnum):
+class MessageStatus(StrEnum):
     """What a message is to a compression."""
 
-    OLD = "old"
+    SELECTED = "selected"
     """To be summed up, if it is none of the newest."""
-    STAYS = "stays"
+    UNSELECTED = "unselected"
     """Not selected."""
-    SPENT = "spent"
+    COMPRESSED = "compressed"
     """Summed up before."""
     SUMMARY = "summary"
     """The summary of what was summed up before."""
 
 
-class Line(NamedTuple):
+class PlannedMessage(NamedTuple):
     """A message on its way through the spool.
 
     ``position`` counts the messages that agents read of the memory; ``turn`` is there where it is
@@ -70,7 +82,7 @@ class Line(NamedTuple):
     it where that one is not in the spool.
     """
 
-    kind: Kind
+    kind: MessageStatus
     id: str
     marks: tuple[str, ...]
     place: int | None
@@ -81,12 +93,12 @@ class Line(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Case:
+class CompressionPlan:
     """One memory that is to be compressed; its lines are in the spool from ``start`` to ``end``.
 
-    What is OLD goes before position ``cut``, but for the positions of ``spared``: tool calls of
-    which one half stays.  ``tokens`` are those of what goes, ``before`` of all that agents read.
-    ``gone`` counts the messages that go beside: earlier summaries, and what these stood for.
+    What is SELECTED and before position ``cut`` goes, except for the positions in ``spared``: tool
+    calls of which one half stays.  ``tokens`` are those of what goes, ``before`` of all that agents
+    read.  ``gone`` counts the messages that go beside: earlier summaries, and what these stood for.
     """
 
     memory: Memory
@@ -100,8 +112,139 @@ class Case:
     start: int = 0
     end: int = 0
 
-    def goes(self, line: Line) -> bool:
+    def goes(self, line: PlannedMessage) -> bool:
         """Whether a message is among those that the summary stands for."""
-        if line.kind is Kind.OLD:
+        if line.kind is MessageStatus.SELECTED:
             return line.position < self.cut and line.position not in self.spared
-        return line.kind in (Kind.SPENT, Kind.SUMMARY)
+        return line.kind in (MessageStatus.COMPRESSED, MessageStatus.SUMMARY)
+
+
+PER_MESSAGE = 4
+"""Tokens that a message takes beside its text."""
+
+
+class CompressionPlanner:
+    """The messages of one memory.  Of each, some bytes are kept until its end."""
+
+    def __init__(
+        self,
+        memory: Memory,
+        where: Selection,
+        options: CompressOptions,
+        count: Callable[[str], int],
+    ) -> None:
+        self._memory = memory
+        self._where = where
+        self._options = options
+        self._count = count
+        self._tokens = array("q")
+        self._candidates = bytearray()
+        """For each position, whether it is SELECTED."""
+        self._breaks: list[int] = []
+        """Positions before which no tool call waits for a result."""
+        self._calls: dict[str, int] = {}
+        """Where each call was made, the last one of its id: a call may have several results."""
+        self._pairs: list[tuple[int, int]] = []
+        """Calls and results of which one half may not be selected."""
+        self._earlier = memory.summary or ""
+        self._gone = 0
+
+    def take(self, entry: StoredMessage) -> PlannedMessage:
+        """What the next message is.
+
+        Raises:
+            BadData: it is not JSON.
+        """
+        replacing = self._options.mode is not CompressMode.MARK
+        kept = entry.message if self._options.mode is CompressMode.REPLACE else b""
+        if COMPRESSED in entry.marks:
+            self._gone += self._options.mode is CompressMode.REPLACE
+            return PlannedMessage(
+                MessageStatus.COMPRESSED, entry.id, entry.marks, entry.position, -1, None, kept
+            )
+        found = self._said(entry)
+        if replacing and SUMMARY in entry.marks:
+            self._earlier = "\n\n".join(filter(None, [self._earlier, found.turn.text]))
+            self._gone += 1
+            return PlannedMessage(
+                MessageStatus.SUMMARY,
+                entry.id,
+                entry.marks,
+                entry.position,
+                -1,
+                None,
+                entry.message,
+            )
+        chosen = self._where.matches(entry)
+        position = self._add(found, chosen=chosen)
+        if not chosen:
+            return PlannedMessage(
+                MessageStatus.UNSELECTED, entry.id, entry.marks, entry.position, position
+            )
+        turn = found.turn
+        if SUMMARY in entry.marks:
+            turn = turn._replace(role="summary")
+        return PlannedMessage(
+            MessageStatus.SELECTED, entry.id, entry.marks, entry.position, position, turn, kept
+        )
+
+    def _said(self, entry: StoredMessage) -> Said:
+        try:
+            return said(entry.message)
+        except ValueError as error:
+            raise BadData(
+                f"the message {entry.id!r} of {self._memory.key} is not JSON: {error}",
+                "memctl doctor finds such messages",
+            ) from error
+
+    def _add(self, found: Said, *, chosen: bool) -> int:
+        position = len(self._tokens)
+        self._breaks.append(position)
+        for id in set(found.results).difference(found.calls) if found.results else ():
+            called = self._calls.get(id)
+            if called is None:
+                continue
+            while self._breaks and self._breaks[-1] > called:
+                self._breaks.pop()
+            if not self._where.whole:
+                self._pairs.append((called, position))
+        if found.calls:
+            self._calls.update(dict.fromkeys(found.calls, position))
+        turn = found.turn
+        self._tokens.append(self._count(f"{turn.speaker}\n{turn.text}") + PER_MESSAGE)
+        self._candidates.append(chosen)
+        return position
+
+    def case(self) -> CompressionPlan | None:
+        """What is to become of the memory at its end; None where it stays as it is."""
+        if len(self._breaks) < self._options.keep_recent:
+            return None
+        cut = self._breaks[-self._options.keep_recent]
+        spared = self._spared(cut)
+        messages = tokens = 0
+        for position in range(cut):
+            if self._candidates[position] and position not in spared:
+                messages += 1
+                tokens += self._tokens[position]
+        if not messages or not self._options.triggers(messages, tokens):
+            return None
+        earlier = self._earlier
+        before = sum(self._tokens) + (self._count(earlier) if earlier else 0)
+        sizes = messages, tokens, before
+        return CompressionPlan(self._memory, earlier, cut, *sizes, frozenset(spared), self._gone)
+
+    def _spared(self, cut: int) -> set[int]:
+        """The messages that share a tool call with one that stays, directly or by others."""
+        others: dict[int, list[int]] = {}
+        for call, result in self._pairs:
+            if call < cut:
+                others.setdefault(call, []).append(result)
+                others.setdefault(result, []).append(call)
+        staying = [one for one in others if not self._candidates[one]]
+        spared: set[int] = set()
+        while staying:
+            for other in others[staying.pop()]:
+                if self._candidates[other] and other not in spared:
+                    spared.add(other)
+                    staying.append(other)
+        return spared

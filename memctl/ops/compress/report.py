@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from memctl.ops.change import ChangeReport
-from memctl.ops.compress.plan import Case
+from memctl.ops.apply import ChangeReport
+from memctl.ops.compress.plan import CompressionPlan
 from memctl.summarizer import Usage
 
 
@@ -38,7 +38,7 @@ class CompressReport:
         """What is left of the tokens; None where nothing was compressed."""
         return round(self.after / self.before, 4) if self.before and self.after else None
 
-    def plan(self, case: Case, *, deleted: bool) -> None:
+    def plan(self, case: CompressionPlan, *, deleted: bool) -> None:
         """Notes a memory that is to be compressed."""
         self.selected += case.messages
         planned = self.changes.planned
@@ -49,14 +49,14 @@ class CompressReport:
         else:
             planned.marked += case.messages
 
-    def estimate(self, case: Case, usage: Usage, calls: int) -> None:
+    def estimate(self, case: CompressionPlan, usage: Usage, calls: int) -> None:
         """Notes what compressing a memory would take."""
         self.summarised += case.tokens
         self.before += case.before
         self.calls += calls
         self.usage = self.usage.plus(usage)
 
-    def settle(self, case: Case, after: int) -> None:
+    def settle(self, case: CompressionPlan, after: int) -> None:
         """Notes a memory that is compressed, of which agents read so many tokens from now on."""
         self.messages += case.messages
         self.summarised += case.tokens

@@ -19,7 +19,7 @@ from typing import IO, Self, cast
 import zstandard
 
 from memctl.journal.files import refusals
-from memctl.ops.compress.plan import Case, Line
+from memctl.ops.compress.plan import CompressionPlan, PlannedMessage
 
 _LEVEL = 1
 _HELD_BYTES = 256 * 1024
@@ -47,21 +47,21 @@ class Spool:
             self._cases = self._file(folder)
         self._end = 0
         self.taken = self._taken_to = 0
-        self._held: list[Line] = []
+        self._held: list[PlannedMessage] = []
         self._held_bytes = 0
         self._frame: zstandard.ZstdCompressionWriter | None = None
 
     def _file(self, folder: Path) -> IO[bytes]:
         return self._open.enter_context(tempfile.TemporaryFile(dir=folder))
 
-    def add(self, line: Line) -> None:
+    def add(self, line: PlannedMessage) -> None:
         """Takes the next line of the memory at hand."""
         self._held.append(line)
         self._held_bytes += len(line.message) + (len(line.turn.text) if line.turn else 0) + 100
         if self._held_bytes > _HELD_BYTES:
             self._flush()
 
-    def keep(self, case: Case) -> None:
+    def keep(self, case: CompressionPlan) -> None:
         """The memory at hand is at its end, and this is to become of it."""
         self._flush()
         assert self._frame is not None
@@ -97,20 +97,20 @@ class Spool:
                 self._frame.write(held)
         self._held, self._held_bytes = [], 0
 
-    def take(self) -> Case | None:
+    def take(self) -> CompressionPlan | None:
         """The next of the cases that were kept, in order; None where there is none yet."""
         if self.taken == self.cases:
             return None
         with refusals(self._folder):
             self._cases.seek(self._taken_to)
-            case: Case = pickle.load(self._cases)
+            case: CompressionPlan = pickle.load(self._cases)
             self._taken_to = self._cases.tell()
         self.taken += 1
         return case
 
-    def lines(self, case: Case) -> Iterator[Line]:
+    def lines(self, case: CompressionPlan) -> Iterator[PlannedMessage]:
         """The lines of a case, in order."""
-        part = cast("IO[bytes]", _Part(self._lines, self._lock, case.start, case.end))
+        part = cast("IO[bytes]", _FileSlice(self._lines, self._lock, case.start, case.end))
         frame = zstandard.ZstdDecompressor().stream_reader(part)
         with refusals(self._folder), io.BufferedReader(frame) as stream:
             while stream.peek(1):
@@ -128,7 +128,7 @@ class Spool:
         self._open.close()
 
 
-class _Part(io.RawIOBase):
+class _FileSlice(io.RawIOBase):
     """A part of a file that others read as well."""
 
     def __init__(self, file: IO[bytes], lock: threading.Lock, start: int, end: int) -> None:

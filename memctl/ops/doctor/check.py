@@ -1,16 +1,252 @@
-"""Examines a store: its messages in one pass, then what only the store itself can see."""
+"""Examine a store: its messages in one pass, then what only the store itself can see.
+
+Messages are looked at as the model will get them.  With compression AgentScope sends those that are
+not marked ``compressed`` (``agent/_react_agent.py``), and without it no message is.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from contextlib import aclosing
 from dataclasses import dataclass, field
+from datetime import datetime, timedelta
 
-from memctl.model import Finding
-from memctl.ops.doctor.content import Limits, MemoryExamination
+from memctl.model import Finding, Memory, Page, StoredMessage
+from memctl.ops.compare import id_digest
 from memctl.ops.doctor.findings import KINDS, Severity
-from memctl.ops.report import Progress, Silent
+from memctl.ops.doctor.messages import ExaminedMessage, ToolCall, examine
+from memctl.ops.marks import COMPRESSED, HINT, SUMMARY
+from memctl.ops.report import Progress, SilentProgress
 from memctl.selection import Selection
 from memctl.store import Store
+
+MAX_RESULT = 100_000
+"""Bytes of a tool result that is oversized, unless told otherwise: some 25,000 tokens."""
+
+EXAMPLES = 3
+
+AT_WORK = timedelta(hours=1)
+"""How long after the last message of a memory its agent may still be at work on it."""
+
+_GOING = frozenset({"empty-assistant-message", "leftover-hint"})
+"""Findings that are mended by deleting the messages."""
+
+_WAITING = 10_000
+"""How many calls, and how many results, may wait for each other."""
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """What is too much, and what time it is, as messages carry it: local, without a zone."""
+
+    max_result: int = MAX_RESULT
+    now: datetime = field(default_factory=datetime.now)
+
+
+@dataclass(slots=True)
+class _Examples:
+    """How many messages there are of a kind, and the first ones."""
+
+    count: int = 0
+    ids: list[str] = field(default_factory=list)
+    detail: str = ""
+
+    def add(self, id: str, detail: str = "") -> None:
+        self.count += 1
+        self.detail = self.detail or detail
+        if len(self.ids) < EXAMPLES and id not in self.ids:
+            self.ids.append(id)
+
+
+@dataclass(slots=True)
+class _OpenCall:
+    """A tool call that waits for its result: its message, and how many others came up to it."""
+
+    id: str
+    tool: ToolCall
+    place: int
+    moment: datetime | None
+
+
+@dataclass(slots=True)
+class _EarlyResult:
+    """A tool result that waits for its call: its message, how many results that has, and if more.
+
+    ``alone`` tells that the message is nothing but results.
+    """
+
+    id: str
+    together: int
+    alone: bool
+
+
+@dataclass(slots=True)
+class MessageRepairs:
+    """What mends the messages of a memory.
+
+    ``gone`` are to go, ``lone`` too, if that many of their results have no call; ``answers`` are
+    the calls of a message that are to be answered.  Of ``repeated`` ids nobody knows which message
+    is meant.
+    """
+
+    gone: set[str] = field(default_factory=set)
+    lone: dict[str, int] = field(default_factory=dict)
+    answers: dict[str, list[ToolCall]] = field(default_factory=dict)
+    repeated: set[str] = field(default_factory=set)
+    unmarked: bool = False
+
+    @property
+    def needed(self) -> bool:
+        """Whether there is anything to do."""
+        return bool(self.gone or self.answers or self.unmarked)
+
+
+class MemoryExaminer:
+    """One memory, whose pages come by."""
+
+    def __init__(
+        self,
+        memory: Memory,
+        limits: Limits,
+        *,
+        repeats: bool,
+        treated: frozenset[str] = frozenset(),
+    ) -> None:
+        """``repeats`` tells that an id may occur twice; ``treated`` are the codes to be mended."""
+        self._memory = memory
+        self._limits = limits
+        self._seen: set[int] | None = set() if repeats else None
+        self._found: dict[str, _Examples] = {}
+        self._place = 0
+        """How many messages other than results the model has seen."""
+        self._open: dict[str, _OpenCall] = {}
+        self._early: dict[str, _EarlyResult] = {}
+        """The results whose call has not come."""
+        self._hints: list[str] = []
+        """The hints at the end that an agent may be at work with."""
+        self._treated = treated
+        self.treatment = MessageRepairs()
+        """What mends the memory, when ``faults`` was asked."""
+        self.messages = 0
+        self._summed_up = False
+        """Whether a message is a summary."""
+
+    def take(self, page: Page) -> None:
+        """Looks at the next messages."""
+        for entry in page.messages:
+            self._take(entry)
+        self.messages += len(page.messages)
+
+    def _take(self, entry: StoredMessage) -> None:
+        found = examine(entry.message)
+        if self._seen is not None:
+            digest = id_digest(self._memory.key, entry)
+            if digest in self._seen:
+                self._note("repeated-id", entry.id)
+                self.treatment.repeated.add(entry.id)
+            self._seen.add(digest)
+        if found.fault:
+            self._note("invalid-message", entry.id, found.fault)
+            return
+        if found.id is None:
+            self._note("message-without-id", entry.id)
+        elif found.id != entry.id:
+            self._note("id-mismatch", entry.id, f"{entry.id!r} holds the message {found.id!r}")
+        if COMPRESSED in entry.marks:
+            self._note(COMPRESSED, entry.id)
+            return
+        self._summed_up = self._summed_up or SUMMARY in entry.marks
+        if HINT in entry.marks:
+            if self._may_be_at_work(found.moment):
+                self._hints.append(entry.id)
+            else:
+                self._note("leftover-hint", entry.id)
+            return
+        self._settle_hints()
+        if found.is_empty:
+            self._note("empty-assistant-message", entry.id)
+        self._tools(entry.id, found)
+
+    def _tools(self, id: str, found: ExaminedMessage) -> None:
+        """Pairs results with the calls that wait for them.
+
+        The results of a message come before its calls: the formatters send them so.
+        """
+        together = len(found.results)
+        alone = found.only_tools and not found.calls
+        for name, size in found.results:
+            if size > self._limits.max_result:
+                self._note("oversized-tool-result", id, f"the first has {size:,} bytes")
+            call = self._open.pop(name, None)
+            if call is None:
+                self._wait(name, _EarlyResult(id, together, alone))
+            elif call.place != self._place:
+                self._note("tool-result-apart", id)
+        self._place += bool(found.calls or not found.results)
+        for tool in found.calls:
+            early = self._early.pop(tool.id, None)
+            if early is not None:
+                self._note("tool-result-before-call", early.id)
+                continue
+            if tool.id in self._open:
+                self._unanswered(self._open.pop(tool.id))
+            elif len(self._open) >= _WAITING:
+                self._unanswered(self._open.pop(next(iter(self._open))))
+            self._open[tool.id] = _OpenCall(id, tool, self._place, found.moment)
+
+    def _wait(self, name: str, result: _EarlyResult) -> None:
+        if name in self._early or len(self._early) >= _WAITING:
+            self._lone(result)
+        else:
+            self._early[name] = result
+
+    def _unanswered(self, call: _OpenCall) -> None:
+        self._note("tool-call-without-result", call.id)
+        if "tool-call-without-result" in self._treated:
+            self.treatment.answers.setdefault(call.id, []).append(call.tool)
+
+    def _lone(self, result: _EarlyResult) -> None:
+        code = "tool-result-without-call"
+        self._note(code, result.id)
+        if code in self._treated and result.alone:
+            lone = self.treatment.lone
+            lone[result.id] = lone.get(result.id, 0) + 1
+            if lone[result.id] == result.together:
+                self.treatment.gone.add(result.id)
+
+    def _settle_hints(self) -> None:
+        """What comes behind hints shows that the step that they were for is over."""
+        for id in self._hints:
+            self._note("leftover-hint", id)
+        self._hints.clear()
+
+    def _note(self, code: str, id: str, detail: str = "") -> None:
+        self._found.setdefault(code, _Examples()).add(id, detail)
+        if code in _GOING and code in self._treated:
+            self.treatment.gone.add(id)
+
+    def faults(self) -> Iterator[Finding]:
+        """What was found, when the last page was taken."""
+        for call in self._open.values():
+            if call.place == self._place and self._may_be_at_work(call.moment):
+                self._note("tool-call-pending", call.id)
+            else:
+                self._unanswered(call)
+        for result in self._early.values():
+            self._lone(result)
+        compressed = self._found.pop(COMPRESSED, None)
+        if compressed and self._summed_up:
+            compressed = None
+        if compressed and self._memory.summary is None:
+            self._found["summary-elsewhere"] = compressed
+        elif compressed and not self._memory.summary:
+            self._found["compressed-without-summary"] = compressed
+            self.treatment.unmarked = "compressed-without-summary" in self._treated
+        for code, some in self._found.items():
+            yield Finding(code, self._memory.key, some.count, tuple(some.ids), some.detail)
+
+    def _may_be_at_work(self, moment: datetime | None) -> bool:
+        return moment is not None and moment > self._limits.now - AT_WORK
 
 
 @dataclass(slots=True)
@@ -39,15 +275,15 @@ async def check(
     Raises:
         MemctlError: as ``Store.read``.
     """
-    progress = progress or Silent()
+    progress = progress or SilentProgress()
     found = Diagnosis()
     store.skip_damage()
     repeats = store.features.duplicate_ids
-    memory: MemoryExamination | None = None
+    memory: MemoryExaminer | None = None
     async with aclosing(store.read(where)) as pages:
         async for page in pages:
             if page.offset == 0 or memory is None:
-                memory = MemoryExamination(page.memory, limits, repeats=repeats)
+                memory = MemoryExaminer(page.memory, limits, repeats=repeats)
                 found.memories += 1
             memory.take(page)
             found.messages += len(page.messages)

@@ -21,16 +21,16 @@ class Severity(StrEnum):
     NOTICE = "notice"
 
 
-class Repair(StrEnum):
+class RepairMethod(StrEnum):
     """How ``--repair`` mends a finding: with edits of messages, within the store, or not at all."""
 
     EDIT = "edit"
-    MEND = "mend"
+    STORE = "store"
     NONE = "none"
 
 
 @dataclass(frozen=True, slots=True)
-class Kind:
+class FindingKind:
     """A kind of finding: what it is, what it means for the agent, and how it is mended.
 
     ``what`` names what is counted, in the plural.
@@ -41,28 +41,28 @@ class Kind:
     what: str
     meaning: str
     remedy: str
-    repair: Repair = Repair.NONE
+    repair: RepairMethod = RepairMethod.NONE
 
 
 _KINDS = (
-    Kind(
+    FindingKind(
         "tool-call-without-result",
         Severity.ERROR,
         "tool calls without a result",
         "model APIs refuse the conversation, so every further reply of the agent fails",
         "--repair puts in the result that AgentScope writes for an interrupted call",
-        Repair.EDIT,
+        RepairMethod.EDIT,
     ),
-    Kind(
+    FindingKind(
         "tool-result-without-call",
         Severity.ERROR,
         "tool results without a call",
         "model APIs refuse the conversation, so every further reply of the agent fails",
         "--repair deletes messages that are nothing but such results; a call that is marked "
         "'compressed' while its result is not is mended by marking the result too",
-        Repair.EDIT,
+        RepairMethod.EDIT,
     ),
-    Kind(
+    FindingKind(
         "tool-result-before-call",
         Severity.ERROR,
         "tool results before their calls",
@@ -70,7 +70,7 @@ _KINDS = (
         "delete the result and the message of its call: memctl delete STORE --id ID "
         "--with-tool-pairs",
     ),
-    Kind(
+    FindingKind(
         "tool-result-apart",
         Severity.ERROR,
         "tool results that do not directly follow their call",
@@ -78,29 +78,29 @@ _KINDS = (
         "further reply of the agent fails",
         "delete the messages between them, or the pair: memctl delete STORE --id ID",
     ),
-    Kind(
+    FindingKind(
         "tool-call-pending",
         Severity.NOTICE,
         "tool calls whose result may still come",
         "an agent is at work, or was stopped within the last hour: then the next reply fails",
         "look again when the agent is done; after an hour it counts as tool-call-without-result",
     ),
-    Kind(
+    FindingKind(
         "empty-assistant-message",
         Severity.ERROR,
         "assistant messages with nothing in them",
         "model APIs refuse empty text, and AgentScope sends it on",
         "--repair deletes them",
-        Repair.EDIT,
+        RepairMethod.EDIT,
     ),
-    Kind(
+    FindingKind(
         "invalid-message",
         Severity.ERROR,
         "messages that are none for AgentScope",
         "it fails to load the whole memory (Msg.from_dict), or to send it",
         "look at them with memctl export, then delete them: memctl delete STORE --id ID",
     ),
-    Kind(
+    FindingKind(
         "message-without-id",
         Severity.WARNING,
         "messages without an id of their own",
@@ -108,7 +108,7 @@ _KINDS = (
         "compressed or deleted",
         "delete them by their period: memctl delete STORE --since T --until T",
     ),
-    Kind(
+    FindingKind(
         "id-mismatch",
         Severity.ERROR,
         "messages stored under another id than their own",
@@ -116,38 +116,38 @@ _KINDS = (
         "ever",
         "export the memory, delete it, and import it: memctl export, memctl delete, memctl import",
     ),
-    Kind(
+    FindingKind(
         "repeated-id",
         Severity.WARNING,
         "messages whose id came before in the memory",
         "the agent reads them twice, marking or deleting one means all, and SQL stores refuse them",
         "memctl migrate to a SQL or Redis store keeps the first of each",
     ),
-    Kind(
+    FindingKind(
         "oversized-tool-result",
         Severity.WARNING,
         "tool results beyond --max-result",
         "each is sent with every reply: it costs tokens, and may exceed the context of the model",
         "compress the memory, or delete the pair: memctl delete STORE --id ID --with-tool-pairs",
     ),
-    Kind(
+    FindingKind(
         "leftover-hint",
         Severity.WARNING,
         "hints left over from interrupted replies",
         "the agent is told once more what was meant for a reply that is long over",
         "--repair deletes them, as AgentScope does after each step of reasoning",
-        Repair.EDIT,
+        RepairMethod.EDIT,
     ),
-    Kind(
+    FindingKind(
         "compressed-without-summary",
         Severity.ERROR,
         "messages marked 'compressed' without any summary",
         "the agent skips them and has nothing in their place: it has forgotten",
         "bring the summary back from a backup; else --repair takes the marks off, and the agent "
         "reads the messages again",
-        Repair.EDIT,
+        RepairMethod.EDIT,
     ),
-    Kind(
+    FindingKind(
         "summary-elsewhere",
         Severity.WARNING,
         "messages marked 'compressed' where no summary can be",
@@ -155,23 +155,23 @@ _KINDS = (
         "agent knew",
         "name the states with ?state=FOLDER (or ?state=redis), and doctor tells which are missing",
     ),
-    Kind(
+    FindingKind(
         "damaged-state",
         Severity.ERROR,
         "session states that are cut off or no JSON",
         "AgentScope cannot load the session: the agent fails to start",
         "restore it from a backup; JSONSession writes in place, and a crash leaves half of a file",
     ),
-    Kind(
+    FindingKind(
         "orphan-mark",
         Severity.WARNING,
         "marks of messages that do not exist",
         "a message that comes back under its id has the mark of the old one, and each search by "
         "mark goes through them",
         "--repair removes them",
-        Repair.MEND,
+        RepairMethod.STORE,
     ),
-    Kind(
+    FindingKind(
         "row-id-mismatch",
         Severity.ERROR,
         "rows whose id is not made of user, session and message id",
@@ -179,16 +179,16 @@ _KINDS = (
         "ever",
         "export the memory, delete it, and import it: memctl export, memctl delete, memctl import",
     ),
-    Kind(
+    FindingKind(
         "duplicate-index",
         Severity.WARNING,
         "messages at the position of another one",
         "their order is up to chance, and a result may come before its call; concurrent writers "
         "of one session leave this",
         "--repair numbers the session anew",
-        Repair.MEND,
+        RepairMethod.STORE,
     ),
-    Kind(
+    FindingKind(
         "shared-session",
         Severity.ERROR,
         "messages of other users in the same session",
@@ -197,22 +197,22 @@ _KINDS = (
         "use ids that are unique across users, and move each user: memctl migrate --user U to a "
         "store of their own",
     ),
-    Kind(
+    FindingKind(
         "session-row-missing",
         Severity.WARNING,
         "messages whose session has no row",
         "nothing tells whose they are; AgentScope gives the session to whoever opens it next",
         "open the session once as its owner, or insert the row",
     ),
-    Kind(
+    FindingKind(
         "user-row-missing",
         Severity.WARNING,
         "sessions whose user has no row",
         "joins with the users leave them out, and a database with foreign keys refuses them",
         "--repair inserts the users",
-        Repair.MEND,
+        RepairMethod.STORE,
     ),
-    Kind(
+    FindingKind(
         "no-session-index",
         # AgentScope leaves every database so.  Nothing is lost, and a doctor that called each new
         # store unhealthy would be of no use to scripts.
@@ -220,40 +220,40 @@ _KINDS = (
         "tables without an index on session_id",
         "AgentScope reads the whole table for each reply, of all sessions",
         "--repair creates the index, on PostgreSQL while agents go on writing",
-        Repair.MEND,
+        RepairMethod.STORE,
     ),
-    Kind(
+    FindingKind(
         "id-without-payload",
         Severity.WARNING,
         "messages in the list whose text is gone",
         "AgentScope leaves them out in silence: the agent has forgotten them",
         "restore them from a backup; --repair takes the ids off the lists",
-        Repair.MEND,
+        RepairMethod.STORE,
     ),
-    Kind(
+    FindingKind(
         "payload-without-id",
         Severity.WARNING,
         "message texts that are in no list",
         "no agent reads them, and without expiry they stay for ever",
         "--repair deletes them",
-        Repair.MEND,
+        RepairMethod.STORE,
     ),
-    Kind(
+    FindingKind(
         "payload-not-json",
         Severity.ERROR,
         "message texts that are no JSON object",
         "AgentScope fails to load the whole memory",
         "restore them from a backup, or delete the keys with redis-cli",
     ),
-    Kind(
+    FindingKind(
         "expires-early",
         Severity.WARNING,
         "keys that expire before the list of their memory",
         "messages or marks will vanish from a memory that is still in use",
         "--repair gives all keys of the memory the longest life among them",
-        Repair.MEND,
+        RepairMethod.STORE,
     ),
-    Kind(
+    FindingKind(
         "never-expires",
         # RedisMemory gives what it adds no expiry until the next access (``_refresh_session_ttl``
         # runs before the transaction), so almost every memory with a TTL is in this state.
@@ -261,25 +261,25 @@ _KINDS = (
         "keys without expiry in a memory that expires",
         "AgentScope mends it with the next access; if none comes, the keys stay for ever",
         "--repair gives them the life of their memory",
-        Repair.MEND,
+        RepairMethod.STORE,
     ),
-    Kind(
+    FindingKind(
         "marks-index-missing",
         Severity.NOTICE,
         "marks in a memory without an index of its marks",
         "data from before AgentScope 1.0.15, which makes the index with the next deletion",
         "--repair makes it",
-        Repair.MEND,
+        RepairMethod.STORE,
     ),
-    Kind(
+    FindingKind(
         "marks-index-stale",
         Severity.WARNING,
         "marks that the index of marks does not name",
         "AgentScope forgets these lists when it deletes messages: their ids stay behind",
         "--repair adds them",
-        Repair.MEND,
+        RepairMethod.STORE,
     ),
 )
 
-KINDS: dict[str, Kind] = {kind.code: kind for kind in _KINDS}
+KINDS: dict[str, FindingKind] = {kind.code: kind for kind in _KINDS}
 """Every kind of finding by its code, those about messages first."""

@@ -18,7 +18,7 @@ LARGE_BYTES = 1 << 20
 _ROLES = ("user", "assistant", "system")
 
 
-class Tool(NamedTuple):
+class ToolCall(NamedTuple):
     """A call of a tool: its id, and the name of the tool."""
 
     id: str
@@ -26,7 +26,7 @@ class Tool(NamedTuple):
 
 
 @dataclass(slots=True)
-class Look:
+class ExaminedMessage:
     """What is to be known of a message.
 
     ``fault`` says why AgentScope cannot load or send it.  ``results`` has a pair of id and bytes
@@ -37,23 +37,23 @@ class Look:
     fault: str = ""
     id: str | None = None
     moment: datetime | None = None
-    calls: list[Tool] = field(default_factory=list)
+    calls: list[ToolCall] = field(default_factory=list)
     results: list[tuple[str, int]] = field(default_factory=list)
     is_empty: bool = False
     only_tools: bool = True
 
 
-def look(text: bytes) -> Look:
+def examine(text: bytes) -> ExaminedMessage:
     """Looks at the JSON text of a message."""
     try:
         message = codec.outline(text)
     except ValueError as error:
-        return Look(fault=f"not JSON: {error}")
+        return ExaminedMessage(fault=f"not JSON: {error}")
     fault = _fault(message)
     if fault:
-        return Look(fault=fault)
+        return ExaminedMessage(fault=fault)
     id = message.get("id")
-    found = Look(id=id if isinstance(id, str) else None, moment=moment(message))
+    found = ExaminedMessage(id=id if isinstance(id, str) else None, moment=moment(message))
     content = message["content"]
     if isinstance(content, str):
         found.only_tools = False
@@ -63,7 +63,7 @@ def look(text: bytes) -> Look:
     for block in content:
         match block["type"]:
             case "tool_use":
-                found.calls.append(Tool(_id(block), str(block["name"])))
+                found.calls.append(ToolCall(_id(block), str(block["name"])))
                 blank = False
             case "tool_result":
                 found.results.append((_id(block), _size(block.get("output"), text)))

@@ -1,30 +1,33 @@
-"""Mends what can be mended by changing messages: a plan of edits, as every other change is."""
+"""Repair what ``check`` found: by a plan of edits, or by what the store offers to do itself."""
 
 from __future__ import annotations
 
+import asyncio
 from collections import Counter
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Iterator
 from contextlib import aclosing
 from dataclasses import replace
 from datetime import datetime
+from pathlib import Path
 
+from memctl.journal.repairs import Record, RepairsWriter, read_repairs
 from memctl.model import Change, Edit, Memory, MemoryKey, Page, StoredMessage
 from memctl.ops.authored import authored
-from memctl.ops.doctor.content import Limits, MemoryExamination, Treatment
-from memctl.ops.doctor.findings import KINDS, Repair
-from memctl.ops.doctor.messages import Tool, look
-from memctl.ops.known_marks import COMPRESSED
+from memctl.ops.doctor.check import Limits, MemoryExaminer, MessageRepairs
+from memctl.ops.doctor.findings import KINDS, RepairMethod
+from memctl.ops.doctor.messages import ToolCall, examine
+from memctl.ops.marks import COMPRESSED
 from memctl.selection import Selection
 from memctl.store import Store
 
-EDITED = frozenset(code for code, kind in KINDS.items() if kind.repair is Repair.EDIT)
+EDITED = frozenset(code for code, kind in KINDS.items() if kind.repair is RepairMethod.EDIT)
 """The findings that are mended here."""
 
 INTERRUPTED = "The tool call has been interrupted."
 """What stands for a result: nearly AgentScope's words (``agent/_react_agent.py``)."""
 
 
-class Treating:
+class RepairPlanner:
     """A planner: edits that mend the selected memories, and how many messages each mends of what.
 
     May be asked again for memories that changed meanwhile.
@@ -55,15 +58,15 @@ class Treating:
                     plan = None
                 del page  # not kept while the next one is read: it may be large
 
-    async def _examine(self, store: Store, where: Selection) -> dict[MemoryKey, Treatment]:
+    async def _examine(self, store: Store, where: Selection) -> dict[MemoryKey, MessageRepairs]:
         store.skip_damage()
-        found: dict[MemoryKey, Treatment] = {}
+        found: dict[MemoryKey, MessageRepairs] = {}
         repeats = store.features.duplicate_ids
-        memory: MemoryExamination | None = None
+        memory: MemoryExaminer | None = None
         async with aclosing(store.read(where)) as pages:
             async for page in pages:
                 if page.offset == 0 or memory is None:
-                    memory = MemoryExamination(
+                    memory = MemoryExaminer(
                         page.memory, self._limits, repeats=repeats, treated=self._codes
                     )
                 memory.take(page)
@@ -81,7 +84,7 @@ class Treating:
 class _Plan:
     """What becomes of one memory, page by page."""
 
-    def __init__(self, memory: Memory, treatment: Treatment) -> None:
+    def __init__(self, memory: Memory, treatment: MessageRepairs) -> None:
         self._memory = replace(memory, summary=None)
         self._treatment = treatment
         self._kept: str | None = None
@@ -114,7 +117,59 @@ class _Plan:
         return changes
 
 
-def _answer(tool: Tool, call: StoredMessage) -> tuple[str, bytes]:
+def _answer(tool: ToolCall, call: StoredMessage) -> tuple[str, bytes]:
     """The message that answers a call which was interrupted, and its id."""
     block = {"type": "tool_result", "id": tool.id, "name": tool.name, "output": INTERRUPTED}
-    return authored("system", "system", [block], look(call.message).moment or datetime.now())
+    return authored("system", "system", [block], examine(call.message).moment or datetime.now())
+
+
+class StoreRepairs:
+    """What is to be mended, and how many of each were."""
+
+    def __init__(self, codes: frozenset[str]) -> None:
+        self._codes = codes
+        self.planned: Counter[str] = Counter()
+        self.done: Counter[str] = Counter()
+
+    async def plan(self, store: Store, where: Selection) -> bool:
+        """Counts what there is to be mended, behind a ``read`` of the same memories.
+
+        Raises:
+            MemctlError: as ``Maintenance.check``.
+        """
+        self.planned.clear()
+        async with aclosing(store.maintenance().check(where)) as findings:
+            async for finding in findings:
+                if finding.code in self._codes & store.features.repairs:
+                    self.planned[finding.code] += finding.count
+        return bool(self.planned)
+
+    async def carry_out(self, store: Store, where: Selection, folder: Path) -> None:
+        """Mends, each part noted in the folder of the run before it is durable.
+
+        Raises:
+            MemctlError: as ``Maintenance.repair``; what was noted is mended, or as it was.
+        """
+        with RepairsWriter(folder) as writer:
+
+            async def note(record: Record) -> None:
+                await asyncio.to_thread(writer.add, record)
+
+            for code in KINDS:  # marks before the lives of their lists
+                if code in self.planned:
+                    self.done[code] += await store.maintenance().repair(code, where, note)
+
+
+async def revert_repairs(store: Store, folder: Path) -> int:
+    """Takes back what a run mended; gives how many of them.
+
+    Raises:
+        MemctlError: as ``Maintenance.revert``.
+    """
+
+    async def records() -> AsyncGenerator[Record]:
+        found: Iterator[Record] = read_repairs(folder)
+        while (record := await asyncio.to_thread(next, found, None)) is not None:
+            yield record
+
+    return await store.maintenance().revert(records())

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator
 from itertools import chain
 
 from memctl.errors import UsageError
-from memctl.ops.compress.history import PER_MESSAGE
+from memctl.ops.compress.plan import PER_MESSAGE
 from memctl.summarizer import Excerpt, Summarizer, SummaryError, TooLong, Turn, Usage
 from memctl.summary import Summary
 
@@ -19,7 +19,7 @@ DEEPEST = 12
 """How often a history may be cut in halves, because the model's window is less than was said."""
 
 
-class Parts:
+class ChunkedSummarizer:
     """Asks a summarizer for as many summaries as it takes."""
 
     def __init__(self, summarizer: Summarizer, spend: Callable[[Usage], None]) -> None:

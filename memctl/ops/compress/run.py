@@ -1,21 +1,152 @@
-"""Having memories summarised, many at once, and committing each as soon as it is done."""
+"""One compression run: find the memories, have them summarized, many at once, and commit each.
+
+One pass over the store, which waits for no model, puts what is to be summarized into the spool.
+"""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine
+from collections.abc import AsyncGenerator, Callable, Coroutine
+from contextlib import aclosing
+from dataclasses import replace
 from typing import Any
 
 from memctl.errors import Failure, Interrupted, Unavailable
-from memctl.ops.compress.budget import Budget
-from memctl.ops.compress.edits import Done, done
-from memctl.ops.compress.parts import Parts
-from memctl.ops.compress.plan import Case, Wanted
+from memctl.model import Page
+from memctl.ops.compress.chunks import ChunkedSummarizer
+from memctl.ops.compress.commit import SummarizedMemory, done
+from memctl.ops.compress.plan import (
+    CompressionPlan,
+    CompressionPlanner,
+    CompressMode,
+    CompressOptions,
+)
 from memctl.ops.compress.report import CompressReport
 from memctl.ops.compress.spool import Spool
+from memctl.ops.marks import COMPRESSED
+from memctl.ops.report import Progress
+from memctl.ops.select import select_with_anchors, whole_memories
 from memctl.ops.stop import Stop
+from memctl.selection import Selection
+from memctl.store import Store
 from memctl.summarizer import Summarizer, SummaryError, Unreachable, Usage
 from memctl.summary import Summary, render_free
+
+PROMPT_TOKENS = 500
+REPLY_TOKENS = 500
+"""About what a request takes beside the conversation, and a summary."""
+
+
+class Budget:
+    """Lets a memory begin where what is spent, what goes on and its own estimate fit together."""
+
+    def __init__(
+        self, limit: float | None, summarizer: Summarizer, parts: ChunkedSummarizer
+    ) -> None:
+        """``limit`` is in the currency of the summarizer's prices."""
+        self._limit = limit
+        self._prices = summarizer.prices
+        self._asks = summarizer.kind != "extractive"
+        self._parts = parts
+        self._going_on: dict[int, float] = {}
+
+    def estimate(self, case: CompressionPlan) -> Usage:
+        """About the tokens that summarising a memory takes."""
+        if not self._asks:
+            return Usage()
+        calls = self._parts.calls(case.tokens)
+        read = case.tokens + (calls - 1) * REPLY_TOKENS + (REPLY_TOKENS if case.earlier else 0)
+        return Usage(read + calls * PROMPT_TOKENS, calls * REPLY_TOKENS)
+
+    def allows(self, case: CompressionPlan, spent: float) -> bool:
+        """Whether a memory may begin; if so, it goes on from now."""
+        if self._limit is None or self._prices is None:
+            return True
+        cost = self._prices.of(self.estimate(case))
+        if spent + sum(self._going_on.values()) + cost > self._limit:
+            return False
+        self._going_on[case.start] = cost
+        return True
+
+    def settle(self, case: CompressionPlan) -> None:
+        """What a memory took is among what is spent."""
+        self._going_on.pop(case.start, None)
+
+
+_NO_STATE = Failure(
+    "no-state",
+    "its session has no saved state from which its agent could read a summary; --mode message "
+    "does without",
+)
+
+
+async def plan_compression(
+    store: Store,
+    where: Selection,
+    options: CompressOptions,
+    count: Callable[[str], int],
+    spool: Spool | None,
+    report: CompressReport,
+    seen: Callable[[CompressionPlan], None],
+    progress: Progress,
+) -> None:
+    """Puts what is to be compressed into the spool and the report; ``seen`` hears of each memory.
+
+    Memories whose agent would not find the summary are left, and are failures of the report.
+
+    ``count`` counts the tokens of a text.  Memory stays bound: of a message that has passed, some
+    bytes are kept until its memory ends.
+
+    Raises:
+        BadData: a message is not JSON.
+        MemctlError: as ``Store.prove`` and ``Store.read``.
+    """
+    await store.check_integrity(whole_memories(where))
+    found = 0
+    behind: str | None = None
+    history: CompressionPlanner | None = None
+    async with aclosing(_pages(store, where, options.mode)) as pages:
+        async for page in pages:
+            if page.offset == 0 or history is None:
+                history = CompressionPlanner(page.memory, where, options, count)
+                behind = None
+            for place, entry in enumerate(page.messages):
+                line = history.take(entry)
+                if page.anchors is not None and page.anchors[place] != behind:
+                    behind = page.anchors[place]
+                    line = line._replace(behind=behind)
+                if spool is not None:
+                    spool.add(line)
+            size = sum([len(entry.message) for entry in page.messages])
+            progress.advance(memories=int(page.last), messages=len(page.messages), size=size)
+            if not page.last:
+                continue
+            case = history.case()
+            history = None
+            key = page.memory.key
+            if case and options.mode is CompressMode.MARK and not await store.keeps_summary(key):
+                case = None
+                report.changes.failures.append((key, _NO_STATE))
+            if spool is not None:
+                spool.keep(case) if case is not None else spool.drop()
+            if case is not None:
+                found += 1
+                report.plan(case, deleted=options.mode is CompressMode.REPLACE)
+                seen(case)
+            if found == options.max_memories:
+                return
+            await asyncio.sleep(0)  # pages come many at a time, and the model is asked meanwhile
+
+
+def _pages(store: Store, where: Selection, mode: CompressMode) -> AsyncGenerator[Page]:
+    """The memories, without what was summed up before and stays."""
+    whole = whole_memories(where)
+    if mode is CompressMode.REPLACE:
+        return store.read(whole)
+    rest = replace(whole, exclude_marks=frozenset({COMPRESSED}))
+    # An earlier summary that goes must find its way back: between the messages that it stands for.
+    return select_with_anchors(store, rest) if mode is CompressMode.MESSAGE else store.read(rest)
+
 
 GRACE_SECONDS = 10.0
 """How long requests that are paid for may go on after a stop is asked for."""
@@ -29,38 +160,38 @@ AHEAD = 4
 What they cost is lost if the store cannot be read to its end.
 """
 
-Find = Callable[[], Coroutine[Any, Any, None]]
+FindPlans = Callable[[], Coroutine[Any, Any, None]]
 """Puts what is to be summarised into the spool, and says so of each."""
-Commit = Callable[[asyncio.Queue[Done | None]], Coroutine[Any, Any, None]]
+CommitSummaries = Callable[[asyncio.Queue[SummarizedMemory | None]], Coroutine[Any, Any, None]]
 """Takes what comes out of the queue into the store, until None does."""
 
 
-class Work:
+class CompressionRun:
     """One run: what is found is summarised by several jobs, and committed beside them."""
 
     def __init__(
         self,
         spool: Spool,
-        wanted: Wanted,
+        options: CompressOptions,
         summarizer: Summarizer,
         report: CompressReport,
         stop: Stop,
     ) -> None:
-        """``summarizer`` is opened by ``run``; see ``Parts`` for what it may raise."""
+        """``summarizer`` is opened by ``run``; see ``ChunkedSummarizer`` for what it may raise."""
         self._summarizer = summarizer
         self._spool = spool
-        self._wanted = wanted
+        self._options = options
         self._report = report
         self._stop = stop
         self._prices = summarizer.prices
-        self._parts = Parts(summarizer, self._spend)
-        self._budget = Budget(wanted.max_cost, summarizer, self._parts)
-        self._ahead = AHEAD * wanted.jobs
+        self._parts = ChunkedSummarizer(summarizer, self._spend)
+        self._budget = Budget(options.max_cost, summarizer, self._parts)
+        self._ahead = AHEAD * options.jobs
         """How many memories may begin before all are found."""
         self._all_found = False
         self._news = asyncio.Event()
         """Whether there may be more to begin than when a job looked."""
-        self._ready: asyncio.Queue[Done | None] = asyncio.Queue()
+        self._ready: asyncio.Queue[SummarizedMemory | None] = asyncio.Queue()
         self._answered = False
         """Whether the model is there: the first of the requests find that out."""
         self._summarised = self._failed = 0
@@ -73,7 +204,7 @@ class Work:
         if self._spool.taken < self._ahead:
             self._news.set()
 
-    async def run(self, find: Find, commit: Commit) -> None:
+    async def run(self, find: FindPlans, commit: CommitSummaries) -> None:
         """Has everything summarised and committed that ``find`` puts into the spool.
 
         The model is asked from the first memory on, so that one that is not there is noticed before
@@ -85,7 +216,7 @@ class Work:
             Interrupted: a stop was asked for; the same holds.
             MemctlError: as ``find``; nothing was committed.
         """
-        with self._stop.heeded():
+        with self._stop.cooperative_while():
             jobs = asyncio.create_task(self._summarise_all())
             try:
                 await self._find(find, jobs)
@@ -99,7 +230,7 @@ class Work:
         if self._stop.asked:
             raise Interrupted("stopped as asked", "what was reported as done is whole")
 
-    async def _find(self, find: Find, jobs: asyncio.Task[None]) -> None:
+    async def _find(self, find: FindPlans, jobs: asyncio.Task[None]) -> None:
         finding = asyncio.create_task(find())
         try:
             await asyncio.wait({finding, jobs}, return_when=asyncio.FIRST_COMPLETED)
@@ -112,7 +243,7 @@ class Work:
         self._all_found = True
         self._news.set()
 
-    async def _commit(self, commit: Commit, jobs: asyncio.Task[None]) -> None:
+    async def _commit(self, commit: CommitSummaries, jobs: asyncio.Task[None]) -> None:
         committing = asyncio.create_task(commit(self._ready))
         try:
             await asyncio.wait({committing, jobs}, return_when=asyncio.FIRST_COMPLETED)
@@ -130,7 +261,7 @@ class Work:
             await self._do_jobs()
 
     async def _do_jobs(self) -> None:
-        tasks = [asyncio.create_task(self._job()) for _ in range(self._wanted.jobs)]
+        tasks = [asyncio.create_task(self._job()) for _ in range(self._options.jobs)]
         asked = asyncio.create_task(self._stop.wait())
         try:
             every: asyncio.Future[Any] = asyncio.gather(*tasks)
@@ -160,11 +291,11 @@ class Work:
             else:
                 self._silent = 0
                 self._summarised += 1
-                await self._ready.put(done(case, self._render(found), self._wanted.mode))
+                await self._ready.put(done(case, self._render(found), self._options.mode))
             finally:
                 self._budget.settle(case)
 
-    async def _next(self) -> Case | None:
+    async def _next(self) -> CompressionPlan | None:
         """The next memory that the budget allows, as soon as it is found."""
         while not self._stop.asked:
             may_begin = self._all_found or self._spool.taken < self._ahead
@@ -181,7 +312,7 @@ class Work:
                 await self._news.wait()
         return None
 
-    def _fail(self, case: Case, failure: Failure) -> None:
+    def _fail(self, case: CompressionPlan, failure: Failure) -> None:
         self._report.changes.failures.append((case.memory.key, failure))
         self._report.changes.left -= 1
 
@@ -194,7 +325,9 @@ class Work:
             ) from error
 
     def _render(self, found: Summary | str) -> str:
-        return render_free(found) if isinstance(found, str) else found.render(self._wanted.template)
+        return (
+            render_free(found) if isinstance(found, str) else found.render(self._options.template)
+        )
 
     def _spend(self, usage: Usage) -> None:
         self._answered = True

@@ -18,7 +18,7 @@ from memctl.errors import Failure, Interrupted
 from memctl.journal.changes import ChangesWriter
 from memctl.journal.runs import Journal
 from memctl.model import Edit, MemoryKey, WriteResult
-from memctl.ops.report import Progress, Silent
+from memctl.ops.report import Progress, SilentProgress
 from memctl.ops.stop import Stop
 from memctl.selection import Selection
 from memctl.store import Store
@@ -26,7 +26,7 @@ from memctl.store import Store
 SHOWN_MEMORIES = 10
 _BATCH = 1000
 """Changes, or kilobytes of messages, that are worth a turn of a thread."""
-TRIES = 5
+ATTEMPTS = 5
 """How often a memory is planned that agents keep changing."""
 
 Planner = Callable[[Store, Selection], AsyncGenerator[Edit]]
@@ -34,7 +34,7 @@ Planner = Callable[[Store, Selection], AsyncGenerator[Edit]]
 
 
 @dataclass(slots=True)
-class Changes:
+class ChangeCounts:
     """Messages, by what becomes or became of them, and in how many memories.
 
     ``marked`` are those that get other marks, ``restored`` those that are put in.
@@ -51,7 +51,7 @@ class Changes:
         """All of them."""
         return self.deleted + self.marked + self.restored
 
-    def merge(self, other: Changes) -> None:
+    def merge(self, other: ChangeCounts) -> None:
         """Counts what another has counted."""
         self.memories += other.memories
         self.deleted += other.deleted
@@ -59,7 +59,7 @@ class Changes:
         self.restored += other.restored
         self.summaries += other.summaries
 
-    def drop(self, other: Changes) -> None:
+    def drop(self, other: ChangeCounts) -> None:
         """Counts no longer what another has counted."""
         self.memories -= other.memories
         self.deleted -= other.deleted
@@ -82,10 +82,10 @@ class Changes:
 class ChangeReport:
     """What a run planned, and what was done of it."""
 
-    planned: Changes = field(default_factory=Changes)
+    planned: ChangeCounts = field(default_factory=ChangeCounts)
     planned_by_memory: dict[MemoryKey, int] = field(default_factory=dict)
     """How many messages each of the first memories has in the plan."""
-    done: Changes = field(default_factory=Changes)
+    done: ChangeCounts = field(default_factory=ChangeCounts)
     failures: list[tuple[MemoryKey, Failure]] = field(default_factory=list)
     left: int = 0
     """Memories that were not come to, because the store went away or a stop was asked for."""
@@ -99,7 +99,7 @@ async def plan(
     Raises:
         Unavailable: there is no room for it, or the store went away.
     """
-    planned = Changes()
+    planned = ChangeCounts()
     with journal.writer() as writer:
         async with aclosing(_tidy(edits)) as found, aclosing(_batches(found)) as batches:
             async for some in _written(writer, batches):
@@ -116,7 +116,7 @@ async def plan(
     return True
 
 
-async def count(edits: AsyncGenerator[Edit], report: ChangeReport, progress: Progress) -> bool:
+async def preview(edits: AsyncGenerator[Edit], report: ChangeReport, progress: Progress) -> bool:
     """Says what would be changed; False where that is nothing.
 
     Raises:
@@ -132,7 +132,7 @@ async def count(edits: AsyncGenerator[Edit], report: ChangeReport, progress: Pro
     return something
 
 
-async def carry_out(
+async def apply_plan(
     store: Store,
     where: Selection,
     planner: Planner,
@@ -151,9 +151,9 @@ async def carry_out(
         Interrupted: ``stop`` was asked for; the memory at hand is whole.
     """
     stop = stop or Stop()
-    progress = progress or Silent()
+    progress = progress or SilentProgress()
     report.left = report.planned.memories - report.done.memories
-    for left in reversed(range(TRIES)):
+    for left in reversed(range(ATTEMPTS)):
         changed = await _apply(store, journal, report, progress, stop)
         if stop.asked:
             raise Interrupted("stopped as asked", "what was reported as done is whole")
@@ -165,7 +165,7 @@ async def carry_out(
         report.left = len(changed)
         again = ChangeReport()
         edits = planner(store, where.only(frozenset(changed)))
-        something = await plan(edits, journal, again, Silent())
+        something = await plan(edits, journal, again, SilentProgress())
         if report.done.deleted + again.planned.deleted > most:
             more = ", and more than is allowed would go now"
             report.failures += [
@@ -184,10 +184,10 @@ async def carry_out(
 
 async def _apply(
     store: Store, journal: Journal, report: ChangeReport, progress: Progress, stop: Stop
-) -> dict[MemoryKey, tuple[Failure, Changes]]:
+) -> dict[MemoryKey, tuple[Failure, ChangeCounts]]:
     """Carries out one file of changes; the memories that agents changed meanwhile."""
-    changed: dict[MemoryKey, tuple[Failure, Changes]] = {}
-    pending: dict[MemoryKey, Changes] = {}
+    changed: dict[MemoryKey, tuple[Failure, ChangeCounts]] = {}
+    pending: dict[MemoryKey, ChangeCounts] = {}
 
     async def edits() -> AsyncGenerator[Edit]:
         async with aclosing(_read(journal.edits())) as batches:
@@ -195,11 +195,11 @@ async def _apply(
                 for edit in some:
                     if stop.asked and edit.offset == 0:
                         return
-                    pending.setdefault(edit.memory.key, Changes()).add(edit)
+                    pending.setdefault(edit.memory.key, ChangeCounts()).add(edit)
                     yield edit
                 del some, edit  # not kept while the next ones are read: they may be large
 
-    with stop.heeded(when=not store.features.commits_at_end):
+    with stop.cooperative_while(when=not store.features.commits_at_end):
         async with aclosing(store.edit(edits())) as tallies:
             async for tally in tallies:
                 report.left -= 1
@@ -214,7 +214,7 @@ async def _apply(
     return changed
 
 
-def _count(total: Changes, done: Changes, tally: WriteResult) -> None:
+def _count(total: ChangeCounts, done: ChangeCounts, tally: WriteResult) -> None:
     total.memories += 1
     total.summaries += done.summaries
     total.marked += done.marked

@@ -17,18 +17,18 @@ from memctl import codec
 from memctl.errors import BadData
 from memctl.journal.files import new_file, refusals, sync_folder
 
-NAME = "mends.ndjson"
+FILE_NAME = "repairs.ndjson"
 """Its name in the folder of a run."""
 
 Record = dict[str, Any]
 
 
-class MendsWriter:
+class RepairsWriter:
     """Writes the file, which is made with the first record.  Used as a context manager."""
 
     def __init__(self, folder: Path) -> None:
         self.records = 0
-        self._path = folder / NAME
+        self._path = folder / FILE_NAME
         self._file: BinaryIO | None = None
 
     def add(self, record: Record) -> None:
@@ -59,14 +59,14 @@ class MendsWriter:
             self._file.close()
 
 
-def read_mends(folder: Path) -> Iterator[Record]:
+def read_repairs(folder: Path) -> Iterator[Record]:
     """The records of a run, the last one first; none where it mended nothing.
 
     Raises:
         BadData: the file is damaged.
         Unavailable: the system refuses.
     """
-    path = folder / NAME
+    path = folder / FILE_NAME
     with refusals(path):
         if not path.exists():
             return

@@ -9,34 +9,36 @@ from memctl.model import Page
 from memctl.selection import Selection
 from memctl.store import Store
 
-See = Callable[[Page], None]
+PageObserver = Callable[[Page], None]
 
 
-def chosen(store: Store, where: Selection, see: See | None = None) -> AsyncGenerator[Page]:
+def select_with_anchors(
+    store: Store, where: Selection, see: PageObserver | None = None
+) -> AsyncGenerator[Page]:
     """What ``Store.read`` gives, with ``Page.anchors`` wherever messages stay.
 
-    ``see`` is shown every page of the memories before what is selected of it, where ``sees_all``.
+    ``see`` is shown every page of the memories before what is selected of it, where ``reads_all``.
 
     Raises:
         MemctlError: as ``Store.read``.
     """
-    if sees_all(store, where):
-        pages = store.read(scope(where))
+    if reads_all(store, where):
+        pages = store.read(whole_memories(where))
         return where.apply(_shown(pages, see) if see else pages)
     return store.read(where) if where.whole else store.read_with_anchors(where)
 
 
-def sees_all(store: Store, where: Selection) -> bool:
+def reads_all(store: Store, where: Selection) -> bool:
     """Whether all messages of the memories are read to choose some."""
     return not where.whole and (where.spare is not None or not store.features.cheap_positions)
 
 
-def scope(where: Selection) -> Selection:
+def whole_memories(where: Selection) -> Selection:
     """The memories that a selection is about, whole."""
     return Selection(where.users, where.sessions, where.parts, where.keys, where.done)
 
 
-async def _shown(pages: AsyncGenerator[Page], see: See) -> AsyncGenerator[Page]:
+async def _shown(pages: AsyncGenerator[Page], see: PageObserver) -> AsyncGenerator[Page]:
     async with aclosing(pages):
         async for page in pages:
             see(page)

@@ -1,0 +1,289 @@
+"""Differences with the lines that differ, as a person reads them: few, however large the messages.
+
+A message is written as a tree of its fields, a line a value and texts line by line.  Of what is too
+large for that, the surroundings of the first difference are shown.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import tempfile
+from collections.abc import AsyncGenerator, Iterable, Iterator, Sequence
+from contextlib import aclosing
+from difflib import SequenceMatcher
+from itertools import islice, takewhile, zip_longest
+from typing import Any, BinaryIO, NamedTuple
+
+from memctl import codec
+from memctl.errors import Unavailable
+from memctl.model import Memory, MemoryKey, StoredMessage
+from memctl.ops.compare import Difference
+from memctl.selection import Selection
+from memctl.store import Store
+
+LARGEST_BYTES = 1 << 20
+"""Bytes of a message that is looked at line by line."""
+LINES = 60
+"""Lines that are shown of a difference."""
+WIDEST_LINE = 500
+"""Characters that are shown of a line."""
+_CONTEXT = 2
+_WINDOW = 200
+"""Lines of each side, behind the beginning that they share, that are compared."""
+_BEFORE = 60
+_PIECE = 1 << 16
+
+
+def diff_messages(before: bytes | None, after: bytes | None) -> list[str]:
+    """What changed between two messages (None is no message): lines that begin with ``-`` or ``+``.
+
+    A line with a blank is on both sides.
+    """
+    sides = [text for text in (before, after) if text is not None]
+    if any(len(text) > LARGEST_BYTES for text in sides):
+        return _surroundings(before or b"", after or b"")
+    try:
+        return diff_lines(
+            *([] if text is None else list(_fields(text)) for text in (before, after))
+        )
+    except RecursionError:  # nested deeper than Python goes
+        return _surroundings(before or b"", after or b"")
+
+
+def diff_texts(before: str, after: str) -> list[str]:
+    """What changed between two texts, in the same way; an empty text has no lines."""
+    return diff_lines(*(text.split("\n") if text else [] for text in (before, after)))
+
+
+def diff_lines(before: list[str], after: list[str]) -> list[str]:
+    """What changed between two lists of lines, in the same way."""
+    pairs = zip(before, after, strict=False)
+    same = sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], pairs))
+    start = max(same - _CONTEXT, 0)
+    ours, theirs = before[start : start + _WINDOW], after[start : start + _WINDOW]
+    found: list[str] = []
+    groups = SequenceMatcher(None, ours, theirs, autojunk=False).get_grouped_opcodes(_CONTEXT)
+    for number, group in enumerate(groups):
+        if number:
+            found.append(" …")
+        for kind, *places in group:
+            found += _step(kind, ours[places[0] : places[1]], theirs[places[2] : places[3]])
+    hidden = max(len(found) - LINES, 0)
+    unseen = max(len(before), len(after)) - start - _WINDOW
+    if hidden or unseen > 0:
+        found = [*found[:LINES], f" … {hidden + max(unseen, 0):,} more lines"]
+    return found
+
+
+def _step(kind: str, ours: Sequence[str], theirs: Sequence[str]) -> Iterator[str]:
+    if kind == "equal":
+        yield from (f" {_cut(line, 0)}" for line in ours)
+        return
+    # Long lines that take each other's place are shown where they differ.
+    starts = [_differ(*pair) for pair in zip(ours, theirs, strict=False)]
+    for sign, lines in (("-", ours), ("+", theirs)):
+        for place, line in enumerate(lines):
+            yield sign + _cut(line, starts[place] if place < len(starts) else 0)
+
+
+def _cut(line: str, place: int) -> str:
+    """The line, or what stands around a place of it."""
+    if len(line) <= WIDEST_LINE:
+        return line
+    start = max(0, min(place - _BEFORE, len(line) - WIDEST_LINE))
+    end = start + WIDEST_LINE
+    return ("…" if start else "") + line[start:end] + ("…" if end < len(line) else "")
+
+
+def _differ(one: Sequence[Any], other: Sequence[Any]) -> int:
+    """The first place where two texts differ."""
+    start = 0
+    while start < min(len(one), len(other)):
+        ours, theirs = one[start : start + _PIECE], other[start : start + _PIECE]
+        if ours != theirs:
+            pairs = zip(ours, theirs, strict=False)
+            return start + next((n for n, (a, b) in enumerate(pairs) if a != b), len(ours))
+        start += _PIECE
+    return min(len(one), len(other))
+
+
+def _surroundings(before: bytes, after: bytes) -> list[str]:
+    """Where two texts of JSON differ first."""
+    place = _differ(before, after)
+    size = f"{len(before):,} and {len(after):,} bytes"
+    found = [f" too large to be compared by lines: {size}; they differ from byte {place:,} on"]
+    for sign, text in (("-", before), ("+", after)):
+        if text:
+            start = max(0, place - _BEFORE)
+            piece = text[start : start + WIDEST_LINE].decode("utf-8", "replace")
+            more = start + WIDEST_LINE < len(text)
+            found.append(sign + ("…" if start else "") + piece + ("…" if more else ""))
+    return found
+
+
+def _fields(text: bytes) -> Iterator[str]:
+    message = codec.loads(text)
+    for name in sorted(message) if isinstance(message, dict) else ():
+        yield from _tree(name, message[name], "")
+
+
+def _tree(name: str, value: Any, margin: str) -> Iterator[str]:
+    """A value with its name; ``- `` stands for the name of what is in a list."""
+    label = f"{margin}{name}" if name == "-" else f"{margin}{name}:"
+    if isinstance(value, dict) and value:
+        yield label
+        for key in sorted(value):
+            yield from _tree(key, value[key], f"{margin}  ")
+    elif isinstance(value, list) and value:
+        yield label
+        for one in value:
+            yield from _tree("-", one, f"{margin}  ")
+    elif isinstance(value, str) and "\n" in value:
+        yield f"{label} |"
+        yield from (f"{margin}  {line}" for line in value.split("\n"))
+    else:
+        yield f"{label} {json.dumps(value, ensure_ascii=False)}"
+
+
+TOGETHER = 500
+"""Differences that are looked up in one pass over each store."""
+
+_BESIDE = ("summary", "expiry")
+
+
+class _Kept(NamedTuple):
+    """A message of one side: its marks, and where its text is."""
+
+    marks: tuple[str, ...]
+    start: int
+    size: int
+
+
+class _Side:
+    """What one store has of some messages; their texts are in a file without a name."""
+
+    def __init__(self, file: BinaryIO) -> None:
+        self._file = file
+        self._messages: dict[tuple[MemoryKey, str], list[_Kept]] = {}
+        self.headers: dict[MemoryKey, Memory] = {}
+
+    async def look_up(self, store: Store, found: list[Difference]) -> None:
+        """Reads what these differences are about.
+
+        Raises:
+            MemctlError: as ``Store.read``.
+        """
+        wanted = {(one.key, one.id) for one in found if one.id}
+        if wanted:
+            keys, ids = zip(*wanted, strict=True)
+            where = Selection(keys=frozenset(keys), ids=frozenset(ids))
+            async with aclosing(store.read(where)) as pages:
+                async for page in pages:
+                    for entry in page.messages:
+                        if (page.memory.key, entry.id) in wanted:
+                            self._keep(page.memory.key, entry)
+        beside = frozenset(one.key for one in found if one.code in _BESIDE)
+        if beside:
+            async with aclosing(store.headers(Selection(keys=beside))) as memories:
+                async for memory in memories:
+                    self.headers[memory.key] = memory
+
+    def _keep(self, key: MemoryKey, entry: StoredMessage) -> None:
+        text = entry.message
+        if len(text) > LARGEST_BYTES:
+            text = codec.canonical(text)  # by value, as it is compared
+        try:
+            start = self._file.seek(0, os.SEEK_END)
+            self._file.write(text)
+        except OSError as error:
+            raise Unavailable(
+                f"there is no room for what differs: {error.strerror}", "point TMPDIR to more"
+            ) from error
+        kept = _Kept(entry.marks, start, len(text))
+        self._messages.setdefault((key, entry.id), []).append(kept)
+
+    def messages(self, one: Difference) -> list[_Kept]:
+        """All messages of an id, in their order."""
+        return self._messages.get((one.key, one.id), [])
+
+    def text(self, kept: _Kept | None) -> bytes | None:
+        """The text of a message."""
+        if kept is None:
+            return None
+        self._file.seek(kept.start)
+        return self._file.read(kept.size)
+
+
+async def with_lines(
+    left: Store, right: Store, found: Iterable[Difference]
+) -> AsyncGenerator[tuple[Difference, list[str]]]:
+    """Each difference with its lines, as ``diff_messages`` has them.
+
+    Raises:
+        MemctlError: as ``Store.read``.
+    """
+    for some in _groups(found):
+        with tempfile.TemporaryFile() as one, tempfile.TemporaryFile() as other:
+            ours, theirs = _Side(one), _Side(other)
+            await ours.look_up(left, some)
+            await theirs.look_up(right, some)
+            for difference in some:
+                yield difference, list(_lines(difference, ours, theirs))
+
+
+def _groups(found: Iterable[Difference]) -> Iterator[list[Difference]]:
+    rest = iter(found)
+    while some := list(islice(rest, TOGETHER)):
+        yield some
+
+
+def _lines(one: Difference, ours: _Side, theirs: _Side) -> Iterator[str]:
+    match one.code:
+        case "summary":
+            sides = [_summary(side.headers.get(one.key)) for side in (ours, theirs)]
+            yield from diff_texts(*sides)
+        case "expiry":
+            yield f"-{_expiry(ours.headers.get(one.key))}"
+            yield f"+{_expiry(theirs.headers.get(one.key))}"
+        case "memory-missing":
+            yield f"-{one.message}"
+        case "memory-extra":
+            yield f"+{one.message}"
+        case "order":
+            yield f" {one.message}"
+        case "marks":
+            for before, after in zip_longest(ours.messages(one), theirs.messages(one)):
+                if before and after and before.marks != after.marks:
+                    yield f"-marks: {_marks(before)}"
+                    yield f"+marks: {_marks(after)}"
+        case _:
+            for before, after in zip_longest(ours.messages(one), theirs.messages(one)):
+                yield from _message(one, ours, theirs, before, after)
+
+
+def _message(
+    one: Difference, ours: _Side, theirs: _Side, before: _Kept | None, after: _Kept | None
+) -> Iterator[str]:
+    """The lines of a message that is on one side, or differs."""
+    alone = (before is None) != (after is None)
+    if alone != (one.code != "content"):
+        return
+    kept = before or after
+    if alone and kept is not None and kept.marks:
+        yield f"{'-' if before else '+'}marks: {_marks(kept)}"
+    yield from diff_messages(ours.text(before), theirs.text(after))
+
+
+def _summary(memory: Memory | None) -> str:
+    return (memory.summary if memory else None) or ""
+
+
+def _expiry(memory: Memory | None) -> str:
+    if memory is None or memory.ttl is None:
+        return "never expires"
+    return f"expires in {memory.ttl:.0f} seconds"
+
+
+def _marks(kept: _Kept) -> str:
+    return ", ".join(kept.marks) or "none"
