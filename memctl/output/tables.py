@@ -543,7 +543,7 @@ def repaired_row(fault: Finding) -> dict[str, Any]:
 
 
 def repairs(faults: list[Finding], run: str | None, *, dry_run: bool) -> RenderableType:
-    """What was repairs, a line a kind, and how it is taken back."""
+    """Return what was repaired, a line a kind, and how to undo it."""
     done = "would be repaired" if dry_run else "repaired"
     if not faults:
         return Text("nothing to be repaired", "bold")
