@@ -22,7 +22,7 @@ async def together(one: Coroutine[Any, Any, T], other: Coroutine[Any, Any, T]) -
 
 
 async def in_thread(call: Callable[[], T], interrupt: Callable[[], None] | None = None) -> T:
-    """What the call gives, run in a thread.
+    """Run the call in a thread and return its result.
 
     A cancellation is passed on when the call has ended, so that what it works on may be closed;
     ``interrupt`` is called first, to make it end soon.

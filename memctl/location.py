@@ -1,4 +1,4 @@
-"""Where a store is: its kind, its address and its options; redacted for people."""
+"""The place of a store: its kind, its address and its options; redacted for people."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ SECRET_QUERY = re.compile(r"pass|secret|token|key|auth", re.IGNORECASE)
 
 @dataclass(frozen=True, slots=True)
 class Location:
-    """Where a store is.
+    """The place of a store.
 
     ``url`` is what the driver gets, without memctl's own ``options``; for a store in the file
     system it is ``path``.  ``label`` is what people see: no secrets, and control characters shown.

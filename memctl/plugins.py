@@ -1,4 +1,4 @@
-"""What other distributions bring along: stores and commands, found by their entry points.
+"""Stores and commands of other distributions, found by their entry points.
 
 memctl.stores     NAME = "package.module:Class", a ``Store``: NAME://... or a path ending in .NAME
 memctl.commands   NAME = "package.module:function", written as commands are: a function for Typer
@@ -31,7 +31,7 @@ def names(group: str) -> list[str]:
 
 
 def load(group: str, name: str) -> Any:
-    """What is behind the name.
+    """Load the object behind the name.
 
     Raises:
         UsageError: nothing or several things are, or it cannot be loaded.
@@ -65,7 +65,7 @@ def _offered(group: str) -> list[EntryPoint]:
 
 
 def _mention(folder: str, group: str) -> bool:
-    """Whether a distribution that is installed in the folder may offer something in the group."""
+    """Return whether a distribution installed in the folder may offer something in the group."""
     section = f"[{group}]".encode()
     return any(section in content for content in _entry_points(folder))
 

@@ -1,4 +1,4 @@
-"""What operating systems do differently, in one place.
+"""Differences between operating systems, in one place.
 
 memctl is tested on Linux.  What is here for other systems follows their documentation, and lets
 memctl start and read there; ``docs/platforms.md`` says what to expect.
@@ -50,7 +50,7 @@ def read_at(handle: int, size: int, start: int) -> bytes:
 
 
 def read_into(handle: int, buffer: bytearray | memoryview, start: int) -> int:
-    """Fills a buffer as ``read_at`` does; how many bytes there were."""
+    """Fill a buffer as ``read_at`` does; how many bytes there were."""
     if hasattr(os, "preadv"):
         return os.preadv(handle, [buffer], start)
     data = read_at(handle, len(buffer), start)
@@ -59,7 +59,7 @@ def read_into(handle: int, buffer: bytearray | memoryview, start: int) -> int:
 
 
 def lock(handle: int) -> bool:
-    """Locks an open file against other processes, until it is closed; False where one has it.
+    """Lock an open file against other processes, until it is closed; False where one has it.
 
     Raises:
         OSError: its file system has no locks.
@@ -85,7 +85,7 @@ def lock(handle: int) -> bool:
 
 
 def sync_folder(folder: str | os.PathLike[str]) -> None:
-    """Waits until the names in a folder are on the disk, where a folder can be synced.
+    """Wait until the names in a folder are on the disk, where a folder can be synced.
 
     Raises:
         OSError: the system refuses.
@@ -103,7 +103,7 @@ def sync_folder(folder: str | os.PathLike[str]) -> None:
 
 
 def take_after(handle: int, other: os.stat_result) -> None:
-    """Gives an open file the owner and the mode of another, where files have these.
+    """Give an open file the owner and the mode of another, where files have these.
 
     Raises:
         OSError: the system refuses.
@@ -117,7 +117,7 @@ def take_after(handle: int, other: os.stat_result) -> None:
 
 
 def user_name() -> str:
-    """Who runs this process; a number where the system knows no name for it."""
+    """Return the user who runs this process; a number where the system knows no name for it."""
     import getpass  # only a run that locks says who it is
 
     if not POSIX:
@@ -132,7 +132,7 @@ def user_name() -> str:
 
 
 def kill_group(pid: int) -> None:
-    """Ends a process that was started with ``start_new_session``, and what it has started.
+    """End a process that was started with ``start_new_session``, and what it has started.
 
     On Windows it ends alone.
 
@@ -150,7 +150,7 @@ def on_signals(
     numbers: Iterable[signal.Signals],
     hear: Callable[[signal.Signals], None],
 ) -> None:
-    """Has ``hear`` called in the loop when a signal comes."""
+    """Have ``hear`` called in the loop when a signal comes."""
     for number in numbers:
         try:
             loop.add_signal_handler(number, hear, number)

@@ -23,7 +23,7 @@ _ENTRY: Callable[[tuple[Any, ...]], StoredMessage] = partial(tuple.__new__, Stor
 
 
 def are_objects(texts: Sequence[Any]) -> bool:
-    """Whether all are texts that hold a JSON object each, in UTF-8.
+    """Return whether all are texts that hold a JSON object each, in UTF-8.
 
     At the speed of C.  It may say no of what ``codec`` takes, and of large texts, which need memory
     to be parsed: such texts are looked at one by one.
@@ -68,7 +68,7 @@ class PageBuilder:
         self._size = 0
 
     def take(self, entries: list[StoredMessage]) -> Iterator[Page]:
-        """Takes messages off the list, and hands out a page where there are more than fit."""
+        """Take messages off the list, and hand out a page where there are more than fit."""
         while entries:
             yield from self.full()
             room = PAGE_ENTRIES - len(self.entries)
@@ -82,7 +82,7 @@ class PageBuilder:
             yield self.page(last=False)
 
     def page(self, *, last: bool) -> Page:
-        """What there is, as a page."""
+        """Return the messages so far as a page."""
         page = Page(self._memory, self.entries, self.offset, last)
         self.offset += len(self.entries)
         self.entries, self._size = [], 0
@@ -118,7 +118,7 @@ class _Some:
         self._messages = 0
 
     def add(self, page: Page) -> bool:
-        """Whether these are enough."""
+        """Return whether these are enough."""
         self.pages.append(page)
         self._messages += len(page.messages)
         self._size += sum([len(entry.message) for entry in page.messages])
@@ -191,7 +191,7 @@ class _Batch:
         self._begun = 0.0
 
     def add(self, pages: list[Page], size: int, messages: int) -> None:
-        """Takes the pages of a memory, which are no longer in the list then."""
+        """Take the pages of a memory, which are no longer in the list then."""
         if not self.smalls:
             self._begun = time.monotonic()
         first = pages[0]
@@ -204,11 +204,11 @@ class _Batch:
         pages.clear()
 
     def waited(self) -> bool:
-        """Whether these are enough for other reasons than their size."""
+        """Return whether these are enough for other reasons than their size."""
         return len(self.smalls) >= PAGE_ENTRIES or time.monotonic() - self._begun > PATIENCE
 
     def take(self) -> list[Small]:
-        """What was gathered; the next begins."""
+        """Return the batch, and begin the next."""
         smalls = self.smalls
         self.smalls, self.size, self.messages = [], 0, 0
         return smalls

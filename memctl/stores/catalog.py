@@ -1,4 +1,4 @@
-"""What a catalog says of memories, counted from their messages."""
+"""The catalog of memories, counted from their messages."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ async def catalog(pages: AsyncGenerator[Page]) -> AsyncGenerator[MemoryInfo]:
 
 
 def count(info: MemoryInfo, entry: StoredMessage) -> None:
-    """Adds one message to the counts of its memory."""
+    """Add one message to the counts of its memory."""
     message = codec.outline(entry.message)
     info.messages += 1
     info.bytes += len(entry.message)
@@ -59,7 +59,7 @@ class IdSet:
         self._sorted = False
 
     def add(self, ids: Iterable[str | bytes]) -> None:
-        """Adds ids."""
+        """Add ids."""
         if self._exact is None:
             self._added += self._add_digests(ids)
             return
@@ -97,7 +97,7 @@ class IdSet:
 
     @property
     def duplicates(self) -> int:
-        """How many of the added ids had been added before."""
+        """The number of ids that had been added before."""
         if self._exact is not None:
             return self._added - len(self._exact)
         self._sort()

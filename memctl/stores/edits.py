@@ -81,18 +81,18 @@ class ChangeMatcher:
 
     @property
     def hungry(self) -> bool:
-        """Whether there are changes to come, and none in hand."""
+        """Return whether there are changes to come, and none in hand."""
         return not (self._waiting or self._complete)
 
     def give(self, changes: Iterable[Change], *, last: bool) -> None:
-        """Takes the next changes of the memory; ``last`` says that no more will come."""
+        """Take the next changes of the memory; ``last`` says that no more will come."""
         self._waiting.extend(changes)
         self._complete = last
 
     def apply(
         self, ids: Sequence[str], marks: Sequence[Marks], start: int = 0
     ) -> tuple[list[Step], int]:
-        """What becomes of the next messages, from ``start`` on, and how many are settled then.
+        """Return the steps for the next messages, from ``start`` on, and how many are settled then.
 
         All of them are, unless it is hungry.  Without messages it is the end of the memory that
         comes next.
@@ -130,7 +130,7 @@ class ChangeMatcher:
     def _place(
         self, change: Change, ids: Sequence[str], marks: Sequence[Marks], start: int
     ) -> int | None:
-        """Where the change belongs: at the message, or before it where one is put in."""
+        """Return the index of the message that changes, or of the one to put it before."""
         if change.old is not None:
             at = _find(ids, change.id, start)
             while at is not None and not _same(marks[at], change.old):

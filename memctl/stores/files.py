@@ -65,7 +65,7 @@ class AtomicFile:
         return present
 
     def _take_after(self, present: os.stat_result) -> None:
-        """Gives the new file the owner and the mode of the one it will replace."""
+        """Give the new file the owner and the mode of the one it will replace."""
         try:
             system.take_after(self._file.fileno(), present)
         except OSError as error:
@@ -88,23 +88,23 @@ class AtomicFile:
         self.discard()
 
     def write(self, data: bytes | memoryview) -> int:
-        """Appends; the data may wait in a buffer."""
+        """Append; the data may wait in a buffer."""
         with system_errors(self.path, "write"):
             return self._file.write(data)
 
     def flush(self) -> None:
-        """Hands the buffer to the system."""
+        """Hand the buffer to the system."""
         with system_errors(self.path, "write"):
             self._file.flush()
 
     def sync(self) -> None:
-        """Waits until the content is on the disk.  May run in another thread."""
+        """Wait until the content is on the disk.  May run in another thread."""
         with system_errors(self.path, "write"):
             self._file.flush()
             os.fsync(self._file.fileno())
 
     def replace(self) -> None:
-        """Takes the target's name.  To last, it needs ``sync`` before and ``sync_folder`` after."""
+        """Take the target's name.  To last, it needs ``sync`` before and ``sync_folder`` after."""
         with system_errors(self.path, "write"):
             self._file.flush()
             if not system.POSIX:
@@ -114,13 +114,13 @@ class AtomicFile:
             self._file.close()  # only now, for then others may take it for a leftover
 
     def commit(self) -> None:
-        """Makes the file durable under its name."""
+        """Make the file durable under its name."""
         self.sync()
         self.replace()
         sync_folder(Path(self._target).parent)
 
     def discard(self) -> None:
-        """Removes the file, unless it has replaced its target."""
+        """Remove the file, unless it has replaced its target."""
         if self._done:
             return
         self._done = True
@@ -155,7 +155,7 @@ def _new_file(folder: str) -> tuple[int, str]:
 
 
 def _sweep(folder: str) -> None:
-    """Removes what killed runs have left in the folder; what cannot be removed stays."""
+    """Remove what killed runs have left in the folder; what cannot be removed stays."""
     left: list[str] = []
     with suppress(PermissionError), os.scandir(folder) as found:  # it may be ours to write only
         left = [
@@ -174,7 +174,7 @@ def _sweep(folder: str) -> None:
 
 
 def sync_folder(folder: Path) -> None:
-    """Waits until the names in a folder are on the disk.
+    """Wait until the names in a folder are on the disk.
 
     Raises:
         Unavailable: the system refuses.
@@ -185,7 +185,7 @@ def sync_folder(folder: Path) -> None:
 
 @contextmanager
 def system_errors(path: Path, verb: str) -> Iterator[None]:
-    """Turns an ``OSError`` of the body into memctl's; ``verb`` is ``read`` or ``write``."""
+    """Turn an ``OSError`` of the body into memctl's; ``verb`` is ``read`` or ``write``."""
     try:
         yield
     except OSError as error:
@@ -193,7 +193,7 @@ def system_errors(path: Path, verb: str) -> Iterator[None]:
 
 
 def translated(error: OSError, path: Path, verb: str) -> MemctlError:
-    """What an ``OSError`` means for the operator."""
+    """Return the error of memctl that an ``OSError`` means for the operator."""
     name = visible(str(path))
     match error.errno:
         case errno.ENOENT | errno.ENOTDIR:

@@ -77,7 +77,7 @@ class FileLock:
         self._handle: int | None = None
 
     def take(self, owner: str) -> list[str]:
-        """Takes the lock; warnings where the file system has no locks.
+        """Take the lock; warnings where the file system has no locks.
 
         Raises:
             Busy: another run holds it.
@@ -117,14 +117,14 @@ class FileLock:
 
     @contextmanager
     def held(self, owner: str) -> Iterator[list[str]]:
-        """Holds the lock for the body; see ``take``."""
+        """Hold the lock for the body; see ``take``."""
         try:
             yield self.take(owner)
         finally:
             self.release()
 
     def _create(self, owner: str) -> bool:
-        """Whether a new file of ours is there, locked and signed."""
+        """Return whether a new file of ours is there, locked and signed."""
         flags = system.WRITE_FLAGS | os.O_CREAT | os.O_EXCL
         try:
             handle = os.open(self._file, flags, _MODE)
@@ -148,7 +148,7 @@ class FileLock:
 
 
 def _lock_file(path: Path) -> Path:
-    """Where the lock of a file or folder is, whatever link leads to it."""
+    """Return the path of the lock of a file or folder, whatever link leads to it."""
     real = Path(same_file(path))
     if real.is_dir():
         return real / f"{TEMPORARY_PREFIX}lock"
@@ -159,7 +159,7 @@ def _lock_file(path: Path) -> Path:
 
 
 def _clear(file: Path) -> str | None:
-    """Removes the file if nobody holds it; the text of who does, None where nobody did."""
+    """Remove the file if nobody holds it; the text of who does, None where nobody did."""
     handle = _opened(file)
     if handle is None:
         return None
@@ -175,7 +175,7 @@ def _clear(file: Path) -> str | None:
 
 
 def _remove(handle: int, file: Path) -> None:
-    """Removes the file, if it is still what has been opened, and closes it."""
+    """Remove the file, if it is still what has been opened, and close it."""
     try:
         there = _is_at(handle, file)
         if there and system.POSIX:
@@ -198,7 +198,7 @@ def _opened(file: Path) -> int | None:
 
 
 def _is_at(handle: int, file: Path) -> bool:
-    """Whether the open file still has its name."""
+    """Return whether the open file still has its name."""
     try:
         there = os.stat(file, follow_symlinks=False)
     except FileNotFoundError:
@@ -226,7 +226,7 @@ class ServerLock(ABC):
         self._task: asyncio.Task[None] | None = None
 
     async def take(self, owner: str) -> None:
-        """Takes the lock, and keeps it until ``release``.
+        """Take the lock, and keep it until ``release``.
 
         Raises:
             Busy: another run holds it.
@@ -284,7 +284,7 @@ class ServerLock(ABC):
 
     @abstractmethod
     async def attempt(self) -> str | None:
-        """Takes the lock: None if it is ours now, else the text of who holds it, if it is known.
+        """Take the lock: None if it is ours now, else the text of who holds it, if it is known.
 
         Nothing stays open where it is another's.  The same text is the same run: a lock that it
         lost with its connection, and that the server still keeps, gives way.
@@ -292,8 +292,8 @@ class ServerLock(ABC):
 
     @abstractmethod
     async def stay(self) -> bool:
-        """Waits for a period and makes the lock last; whether it is still ours."""
+        """Wait for a period and make the lock last; whether it is still ours."""
 
     @abstractmethod
     async def let_go(self) -> None:
-        """Ends the lock if it is ours, whatever state it is in; needs no reachable server."""
+        """End the lock if it is ours, whatever state it is in; needs no reachable server."""

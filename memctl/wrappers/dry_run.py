@@ -27,7 +27,7 @@ class DryRun(StoreWrapper):
 
     @property
     def features(self) -> Features:  # type: ignore[override]
-        """Those of the target, of which none of the reading can be relied on to be cheap."""
+        """The features of the target, none of whose reading can be relied on to be cheap."""
         return replace(
             self._store.features,
             ttl_counts_down=True,
@@ -69,7 +69,7 @@ class DryRun(StoreWrapper):
     async def write(
         self, pages: AsyncGenerator[Page], mode: WriteMode = WriteMode.ADD
     ) -> AsyncGenerator[WriteResult]:
-        """Counts what would be written and deleted; what the target would refuse it cannot tell."""
+        """Count what would be written and deleted; what the target would refuse it cannot tell."""
         held: dict[MemoryKey, int] = {}
         if mode is WriteMode.REPLACE:
             async with aclosing(self.list_memories(Selection())) as infos:
@@ -82,7 +82,7 @@ class DryRun(StoreWrapper):
                 messages = 0
 
     async def edit(self, edits: AsyncGenerator[Edit]) -> AsyncGenerator[WriteResult]:
-        """Counts what would be changed; whether a memory is still as it was seen it cannot tell."""
+        """Count what would be changed; whether a memory is still as it was seen it cannot tell."""
         written = deleted = 0
         async for edit in edits:
             gone = sum([change.new is None for change in edit.changes])

@@ -22,7 +22,7 @@ class Rate:
     size: float | None = None
 
     def seconds(self, page: Page) -> float:
-        """How long a page may take at least."""
+        """Return the least time that a page may take, in seconds."""
         if self.size is not None:
             return sum([len(entry.message) for entry in page.messages]) / self.size
         return len(page.messages) / (self.messages or float("inf"))

@@ -95,7 +95,7 @@ class Timeout(StoreWrapper):
         items: AsyncGenerator[T],
         work: Callable[[AsyncGenerator[T]], AsyncGenerator[WriteResult]],
     ) -> AsyncGenerator[WriteResult]:
-        """What the work makes of the items, for each of which it has its time."""
+        """Yield the results of the work, which has its time for each item."""
         loop = asyncio.get_running_loop()
         with self._errors():
             async with asyncio.timeout(self._seconds) as limit:

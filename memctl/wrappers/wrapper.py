@@ -1,4 +1,4 @@
-"""A store with another one inside: what a wrapper does not change is the inner one's."""
+"""A store with another one inside, to which it forwards whatever it does not change."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class StoreWrapper(Store):
 
     @property
     def features(self) -> Features:  # type: ignore[override]
-        """Those of the store inside."""
+        """The features of the store inside."""
         return self._store.features
 
     async def open(self, mode: OpenMode) -> None:

@@ -114,7 +114,7 @@ async def test_lines_longer_than_a_block(
     written = [entry(f"m{size}", "hint", content="会" * size) for size in sizes]
     await write(path, page(written[:5]), page(written, MemoryKey("u", "t")))
     for block in (64, 1000, 1 << 20):
-        monkeypatch.setattr("memctl.stores.archive.lines._BLOCK", block)
+        monkeypatch.setattr("memctl.stores.archive.read._BLOCK", block)
         assert [found for _, found in await read(path)] == [written[:5], written]
         assert [memory for memory, _ in await read(path, Selection(sessions=frozenset("t")))] == [
             Memory(MemoryKey("u", "t"))

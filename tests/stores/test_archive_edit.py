@@ -18,7 +18,7 @@ from memctl.registry import make_store, parse
 from memctl.selection import Selection
 from memctl.store import OpenMode, Store
 from memctl.stores.archive import store as archive
-from memctl.stores.archive.edit import Revision
+from memctl.stores.archive.write import EditedArchive
 from tests.stores.archives import ENDINGS, entries, entry, page, write
 
 KEYS = [MemoryKey(f"u{number}", "s") for number in range(6)]
@@ -61,22 +61,22 @@ async def ids(path: Path) -> dict[MemoryKey, list[str]]:
 
 
 @pytest.fixture
-def passes(monkeypatch: pytest.MonkeyPatch) -> list[Revision]:
+def passes(monkeypatch: pytest.MonkeyPatch) -> list[EditedArchive]:
     """The passes that are made over archives."""
-    made: list[Revision] = []
+    made: list[EditedArchive] = []
 
-    class Counted(Revision):
+    class Counted(EditedArchive):
         def __init__(self, *about: Any) -> None:
             super().__init__(*about)
             made.append(self)
 
-    monkeypatch.setattr(archive, "Revision", Counted)
+    monkeypatch.setattr(archive, "EditedArchive", Counted)
     return made
 
 
 @pytest.mark.parametrize("ending", ENDINGS)
 async def test_one_pass_for_all_memories(
-    tmp_path: Path, passes: list[Revision], ending: str
+    tmp_path: Path, passes: list[EditedArchive], ending: str
 ) -> None:
     path = tmp_path / f"a.{ending}"
     await write(path, *(page(entries(5), key) for key in KEYS))
@@ -91,7 +91,7 @@ async def test_one_pass_for_all_memories(
     assert all(found[key] == ["m2", "m3", "m4"] for key in KEYS[1:5])
 
 
-async def test_edits_in_any_order(tmp_path: Path, passes: list[Revision]) -> None:
+async def test_edits_in_any_order(tmp_path: Path, passes: list[EditedArchive]) -> None:
     """Each that comes too late for a pass begins another; what was tallied is in the file."""
     path = tmp_path / "a.ndjson"
     await write(path, *(page(entries(3), key) for key in KEYS))

@@ -23,17 +23,17 @@ DAMAGE = (EOFError, gzip.BadGzipFile, zlib.error, zstandard.ZstdError)
 
 
 class Sink(Protocol):
-    """What bytes are written to."""
+    """The output of an archive: a file, or a compressor on top of one."""
 
     def write(self, data: bytes | memoryview, /) -> object:
-        """Takes all of the data."""
+        """Take all of the data."""
 
     def flush(self) -> object:
-        """Hands on what is buffered."""
+        """Hand on what is buffered."""
 
 
 class Input(Protocol):
-    """What bytes are read from."""
+    """The input of an archive: a file, or a decompressor on top of one."""
 
     def read(self, size: int, /) -> bytes | None:
         """The next bytes, at most so many; none at the end."""
@@ -43,7 +43,7 @@ class Output(Sink, Protocol):
     """A sink with an end."""
 
     def close(self) -> object:
-        """Writes what is left, and leaves what is below open."""
+        """Write what is left, and leave what is below open."""
 
 
 def decompressed(raw: io.RawIOBase, start: bytes) -> Input:
@@ -85,7 +85,7 @@ class _Plain:
 
 @contextmanager
 def compressed(name: str, sink: Sink) -> Iterator[Sink]:
-    """What compresses as the ending of a file's name says; the sink stays open."""
+    """Return the compressor that the extension of a path asks for; the sink stays open."""
     output = _output(name, sink)
     try:
         yield output

@@ -22,10 +22,13 @@ from enum import Enum
 from itertools import chain, repeat
 from typing import Any, NamedTuple
 
+import orjson
+
 from memctl import codec
 from memctl.errors import BadData
 from memctl.model import Memory, MemoryKey, StoredMessage
 from memctl.stores.archive.compression import Sink
+from memctl.stores.batching import are_objects, messages_from_columns
 
 Line = bytes | bytearray
 
@@ -35,18 +38,18 @@ MESSAGE = b'{"message":'
 MARKS = b',"marks":'
 
 
-class Kind(Enum):
-    """What a line after the first can be."""
+class LineKind(Enum):
+    """The kinds of line after the first."""
 
     MEMORY = "memory"
     MESSAGE = "message"
     END = "end"
 
 
-_PREFIXES = {kind: b'{"%b":' % kind.value.encode() for kind in Kind}
+_PREFIXES = {kind: b'{"%b":' % kind.value.encode() for kind in LineKind}
 
 
-class End(NamedTuple):
+class EndRecord(NamedTuple):
     """The last record."""
 
     memories: int
@@ -71,16 +74,16 @@ class ArchiveWriter:
         self._write(codec.dumps(header) + b"\n")
 
     def memory(self, memory: Memory) -> None:
-        """Opens a memory."""
+        """Open a memory."""
         self.section(memory_line(memory))
 
     def section(self, line: bytes) -> None:
-        """Opens the memory that a line names."""
+        """Open the memory that a line names."""
         self._write(line)
         self.memories += 1
 
     def entries(self, entries: Sequence[StoredMessage]) -> None:
-        """Adds messages to the memory opened last.
+        """Add messages to the memory opened last.
 
         Raises:
             BadData: see ``message_lines``.
@@ -89,12 +92,12 @@ class ArchiveWriter:
             self.copy(lines, messages)
 
     def copy(self, lines: bytes | memoryview, messages: int) -> None:
-        """Adds so many messages that are lines already, or pieces of lines."""
+        """Add so many messages that are lines already, or pieces of lines."""
         self._write(lines)
         self.messages += messages
 
     def finish(self) -> None:
-        """Writes the last record."""
+        """Write the last record."""
         digest = digest_text(self._hash.hexdigest())
         end = {"memories": self.memories, "messages": self.messages, "digest": digest}
         self._stream.write(codec.dumps({"end": end}) + b"\n")
@@ -106,7 +109,7 @@ class ArchiveWriter:
 
 
 def digest_text(hexadecimal: str) -> str:
-    """How a digest is written."""
+    """Return a digest as the last line has it."""
     return f"sha256:{hexadecimal}"
 
 
@@ -182,13 +185,13 @@ def _tails(entries: Sequence[StoredMessage]) -> list[bytes]:
     ]
 
 
-def kind_of(line: Line) -> Kind:
-    """What a line is; raises ValueError if it is none of a Kind."""
+def kind_of(line: Line) -> LineKind:
+    """Return the kind of a line; raise ValueError if it has none."""
     for kind, prefix in _PREFIXES.items():
         if line.startswith(prefix):
             return kind
     record = _object(codec.loads(bytes(line)))
-    for kind in Kind:
+    for kind in LineKind:
         if kind.value in record:
             return kind
     raise ValueError("no record of an archive")
@@ -220,14 +223,16 @@ def read_memory(line: Line) -> Memory:
     return Memory(MemoryKey(user, session, part), summary, ttl, place)
 
 
-def read_end(line: Line) -> End:
-    """What the last line says; raises ValueError if it is not written so."""
+def read_end(line: Line) -> EndRecord:
+    """Return the contents of the last line; raise ValueError if it is malformed."""
     record = _object(_object(codec.loads(bytes(line))).get("end"))
-    return End(record.get("memories", -1), record.get("messages", -1), record.get("digest", ""))
+    return EndRecord(
+        record.get("memories", -1), record.get("messages", -1), record.get("digest", "")
+    )
 
 
 def check_message(line: Line) -> None:
-    """Raises ValueError if a line is not a message; the message itself is not looked into."""
+    """Raise ValueError if a line is not a message; the message itself is not looked into."""
     if _tail(line) is None:
         split(line)
 
@@ -295,3 +300,123 @@ def _checked(fields: dict[str, Any]) -> dict[str, Any]:
     if not isinstance(fields.get("index"), int | None):
         raise ValueError("the index is not an integer")
     return fields
+
+
+_FIELDS = {"marks", "id", "index"}
+
+
+def pieces(lines: list[Line]) -> Iterator[tuple[LineKind, list[Line]]]:
+    """The lines in order: those of messages together, others one by one.
+
+    Raises:
+        ValueError: a line is none of a LineKind; those before it have been handed out.
+    """
+    start = 0
+    others = [number for number, line in enumerate(lines) if not line.startswith(MESSAGE)]
+    for number in others:
+        if start < number:
+            yield LineKind.MESSAGE, lines[start:number]
+        yield kind_of(lines[number]), lines[number : number + 1]
+        start = number + 1
+    if start < len(lines):
+        yield LineKind.MESSAGE, lines[start:]
+
+
+class _LineFields(NamedTuple):
+    """The fields that follow the messages of some lines."""
+
+    starts: list[int]
+    """Where it begins."""
+    marks: list[tuple[str, ...]]
+    ids: list[str | None]
+    """None where it is the message's own."""
+    indexes: list[Any]
+
+
+def check_messages(lines: list[Line]) -> Iterator[int]:
+    """Count lines of messages, which are not looked into, some at a time.
+
+    Raises:
+        ValueError: a line is none; those before it have been counted.
+    """
+    if _rests(lines) is not None:
+        yield len(lines)
+        return
+    for line in lines:
+        check_message(line)
+        yield 1
+
+
+def entries(lines: list[Line]) -> list[StoredMessage]:
+    """The messages of some lines, which are taken off the list.
+
+    Raises:
+        ValueError: one is not a JSON object with an id.
+    """
+    rests = _rests(lines)
+    if rests is not None:
+        size = len(MESSAGE)
+        texts = [bytes(line[size:end]) for line, end in zip(lines, rests.starts, strict=True)]
+        ids = _ids(rests.ids, texts)
+        if ids is not None:
+            lines.clear()
+            return messages_from_columns(ids, texts, rests.marks, rests.indexes)
+    lines.reverse()
+    found = []
+    while lines:  # a large line goes before its message is looked into
+        message, fields = split(lines.pop())
+        found.append(entry(message, fields))
+        del message
+    return found
+
+
+def outlines(lines: list[Line]) -> list[StoredMessage]:
+    """``entries`` whose messages are empty; they are not looked into unless they have to be."""
+    rests = _rests(lines)
+    if rests is not None:
+        ids = [id for id in rests.ids if id is not None]
+        if len(ids) == len(lines):
+            return messages_from_columns(ids, repeat(b""), rests.marks, rests.indexes)
+    return [outline(line) for line in lines]
+
+
+def _ids(given: list[str | None], texts: list[bytes]) -> list[str] | None:
+    """The ids of messages; None where one is no JSON object with an id, or that is not sure."""
+    ids = [id for id in given if id is not None]
+    if len(ids) == len(given):
+        return ids if are_objects(texts) else None
+    try:
+        own = [value["id"] for value in map(orjson.loads, texts)]
+    except (KeyError, TypeError, IndexError, orjson.JSONDecodeError):
+        return None
+    if set(map(type, own)) != {str}:
+        return None
+    return [mine if id is None else id for id, mine in zip(given, own, strict=True)]
+
+
+def _rests(lines: list[Line]) -> _LineFields | None:
+    """None where a line is not in memctl's own order."""
+    if isinstance(lines[0], bytearray):
+        return None  # a long line: it comes alone
+    try:
+        # A line is JSON only if nothing but the line itself is open before its marks.
+        starts = [line.rindex(MARKS) for line in lines]
+        rests = [line[start + 1 :] for line, start in zip(lines, starts, strict=True)]
+        fields = orjson.loads(b"[{%b]" % b",{".join(rests))
+    except ValueError:
+        return None
+    # With no other fields, and of these types, no rest can hold another: each is one of them.
+    if len(fields) != len(lines) or set(map(type, fields)) != {dict}:
+        return None
+    names = set().union(*fields)
+    marks = [one["marks"] for one in fields]
+    if not names <= _FIELDS or set(map(type, marks)) != {list}:
+        return None
+    if not set(map(type, chain.from_iterable(marks))) <= {str}:
+        return None
+    if not set(map(type, [one.get("id", "") for one in fields])) <= {str}:
+        return None
+    indexes = [one.get("index") for one in fields] if "index" in names else [None] * len(lines)
+    if not set(map(type, indexes)) <= {int, type(None)}:
+        return None
+    return _LineFields(starts, list(map(tuple, marks)), [one.get("id") for one in fields], indexes)

@@ -1,42 +1,153 @@
-"""Reading memctl's archive: first the proof that it is whole, then its memories."""
+"""The lines of a file, however long, decompressed if need be."""
 
 from __future__ import annotations
 
 import hashlib
+import io
+import os
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from itertools import islice
 
+from memctl import system
 from memctl.errors import BadData
 from memctl.model import PAGE_ENTRIES, Memory, MemoryKey, Page, StoredMessage
 from memctl.selection import Selection
-from memctl.stores.archive.bulk import check_messages, entries, pieces
-from memctl.stores.archive.compression import DAMAGE
+from memctl.stores.archive.compression import DAMAGE, decompressed
 from memctl.stores.archive.format import (
     VERSION,
-    Kind,
     Line,
+    LineKind,
+    check_messages,
     digest_text,
+    entries,
+    pieces,
     read_end,
     read_header,
     read_memory,
 )
-from memctl.stores.archive.lines import Lines, cut, uncut
 from memctl.stores.batching import PageBuilder
+
+_BLOCK = 256 * 1024
+"""Larger ones go back to the system when they are done with, and cost more than they spare."""
+_SNIFFED = 8
+
+
+class SharedFile(io.RawIOBase):
+    """An open file, read from its beginning whoever else reads it, or closes it."""
+
+    def __init__(self, descriptor: int) -> None:
+        self._descriptor = os.dup(descriptor)
+        self._offset = 0
+
+    def readable(self) -> bool:
+        return True
+
+    def read(self, size: int = -1) -> bytes:
+        data = system.read_at(self._descriptor, size, self._offset)
+        self._offset += len(data)
+        return data
+
+    def readinto(self, buffer: bytearray | memoryview) -> int:  # type: ignore[override]
+        count = system.read_into(self._descriptor, buffer, self._offset)
+        self._offset += count
+        return count
+
+    def close(self) -> None:
+        if not self.closed:
+            os.close(self._descriptor)
+        super().close()
+
+
+class Lines:
+    """The lines of an open file, plain or compressed.  A long one is not held twice."""
+
+    def __init__(self, descriptor: int) -> None:
+        start = system.read_at(descriptor, _SNIFFED, 0)
+        self._stream = decompressed(SharedFile(descriptor), start)
+        self._block = b""
+        self._at = 0
+
+    def first(self, most: int) -> bytes | bytearray:
+        """The first line and its end.
+
+        Where no line ends within about ``most`` bytes, these.
+
+        Raises:
+            DAMAGE: compressed data is cut off or damaged.
+        """
+        self._read()
+        return self._line(b"", most)
+
+    def block(self) -> bytes | bytearray:
+        """The next lines and their ends, about a block; nothing behind the last.
+
+        A line that is longer than a block comes alone, as a ``bytearray``.
+
+        Raises:
+            DAMAGE: as ``first``.
+        """
+        end = self._block.rfind(b"\n", self._at) + 1
+        if end:
+            lines = self._block[self._at : end]
+            self._at = end
+            return lines
+        begun = self._block[self._at :]
+        self._read()
+        end = self._block.rfind(b"\n") + 1
+        if end and len(begun) + end <= 2 * _BLOCK:
+            self._at = end
+            return b"".join((begun, memoryview(self._block)[:end]))
+        return self._line(begun)
+
+    def _read(self) -> None:
+        self._block = self._stream.read(_BLOCK) or b""
+        self._at = 0
+
+    def _line(self, begun: bytes, most: int | None = None) -> bytes | bytearray:
+        """The line that has begun, and goes on in the block that was read."""
+        line = bytearray(begun)
+        while True:
+            self._at = self._block.find(b"\n") + 1
+            if self._at or not self._block:
+                line += self._block[: self._at]
+                return bytes(line) if len(line) < _BLOCK else line
+            line += self._block
+            if most is not None and len(line) > most:
+                return line
+            self._read()
+
+
+def cut(block: bytes | bytearray) -> list[bytes | bytearray]:
+    """The lines of a block, without their ends; a long line keeps its own."""
+    if isinstance(block, bytearray):
+        return [block]
+    lines: list[bytes | bytearray] = [*block.split(b"\n")]
+    if not lines[-1]:
+        lines.pop()
+    return lines
+
+
+def uncut(lines: list[bytes | bytearray]) -> bytes | memoryview:
+    """Lines with their ends, as ``cut`` gave them; there is one at least."""
+    if isinstance(lines[0], bytearray):
+        return memoryview(lines[0])
+    return b"\n".join([*lines, b""])
+
 
 _HEADER_BYTES = 64 * 1024
 
 
 @dataclass(slots=True)
-class Contents:
-    """What an archive that is whole holds: the number of messages of each memory."""
+class ArchiveContents:
+    """The contents of a whole archive: the number of messages of each memory."""
 
     source: str | None = None
     memories: dict[MemoryKey, int] = field(default_factory=dict)
 
 
-def verify(descriptor: int, label: str) -> Contents:
-    """Reads a whole archive.
+def verify(descriptor: int, label: str) -> ArchiveContents:
+    """Read a whole archive.
 
     Raises:
         BadData: it is not one, or it is cut off, changed or made by a later memctl.
@@ -57,7 +168,7 @@ class _Check:
     """The proof, line by line."""
 
     def __init__(self, label: str) -> None:
-        self.contents = Contents()
+        self.contents = ArchiveContents()
         self.ended = False
         self._label = label
         self._hash = hashlib.sha256()
@@ -92,11 +203,11 @@ class _Check:
             for kind, some in pieces(lines):
                 if self.ended:
                     break
-                if kind is Kind.END:
+                if kind is LineKind.END:
                     size = sum(map(len, lines[: self._lines - before])) + self._lines - before
                     self._hash.update(memoryview(block)[:size])
                     self._end(some[0])
-                elif kind is Kind.MEMORY:
+                elif kind is LineKind.MEMORY:
                     self._memory(read_memory(some[0]))
                 else:
                     self._messages_in(some)
@@ -159,15 +270,15 @@ class _Check:
         return f"{len(self.contents.memories)} memories, {self._messages} messages"
 
 
-class Sections:
+class MemorySections:
     """The memories of a whole archive, one after the other."""
 
     def __init__(self, descriptor: int, label: str) -> None:
         self._label = label
         self._lines = Lines(descriptor)
         self._lines.first(_HEADER_BYTES)
-        self._pieces: Iterator[tuple[Kind, list[Line]]] = iter(())
-        self._kind: Kind | None = None
+        self._pieces: Iterator[tuple[LineKind, list[Line]]] = iter(())
+        self._kind: LineKind | None = None
         self._piece: list[Line] = []
         self.line = b""
         """The line of the memory that came last, with its end."""
@@ -175,7 +286,7 @@ class Sections:
     def __iter__(self) -> Iterator[Memory]:
         """Each memory; what was not read of its messages is passed over."""
         self._advance()
-        while self._kind is Kind.MEMORY:
+        while self._kind is LineKind.MEMORY:
             memory = read_memory(self._piece[0])
             self.line = bytes(uncut(self._piece))
             self._advance()
@@ -188,7 +299,7 @@ class Sections:
 
         A long one comes alone, and is the only one with its end.
         """
-        while self._kind is Kind.MESSAGE:
+        while self._kind is LineKind.MESSAGE:
             piece, self._piece = [self._piece], []
             yield piece.pop()  # not kept here while it is used: it may be large
             self._advance()
@@ -225,7 +336,7 @@ class Sections:
 
 def headers(descriptor: int, label: str, where: Selection) -> Iterator[list[Memory]]:
     """The memories whose keys are selected, many at a time, without their messages."""
-    selected = (memory for memory in Sections(descriptor, label) if where.has_key(memory.key))
+    selected = (memory for memory in MemorySections(descriptor, label) if where.has_key(memory.key))
     while some := list(islice(selected, PAGE_ENTRIES)):
         yield some
 
@@ -237,7 +348,7 @@ def read_pages(
     read: Callable[[list[Line]], list[StoredMessage]] = entries,
 ) -> Iterator[Page]:
     """The memories whose keys are selected, whole; ``read`` makes messages of lines."""
-    sections = Sections(descriptor, label)
+    sections = MemorySections(descriptor, label)
     for memory in sections:
         if where.has_key(memory.key):
             filling = PageBuilder(memory)

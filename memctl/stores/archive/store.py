@@ -19,12 +19,16 @@ from memctl.location import Location, same_file
 from memctl.model import Edit, Memory, MemoryInfo, Page, StoredMessage, WriteMode, WriteResult
 from memctl.selection import Selection
 from memctl.store import Features, OpenMode, Store
-from memctl.stores.archive import bulk
 from memctl.stores.archive.compression import Sink, compressed
-from memctl.stores.archive.edit import Revision, group_edits
-from memctl.stores.archive.format import ArchiveWriter, Line
-from memctl.stores.archive.read import Contents, Sections, headers, read_pages, verify
-from memctl.stores.archive.write import Fresh, Incoming, Merge
+from memctl.stores.archive.format import ArchiveWriter, Line, entries, outlines
+from memctl.stores.archive.read import ArchiveContents, MemorySections, headers, read_pages, verify
+from memctl.stores.archive.write import (
+    ArchiveUpdate,
+    EditedArchive,
+    MergedArchive,
+    NewArchive,
+    group_edits,
+)
 from memctl.stores.batching import group_pages, group_pages_async
 from memctl.stores.catalog import IdSet, count
 from memctl.stores.files import AtomicFile, system_errors
@@ -59,7 +63,7 @@ class ArchiveStore(Store):
         super().__init__(location, mode)
         self._descriptor: int | None = None
         self._opened: tuple[int, ...] | None = None
-        self._contents = Contents()
+        self._contents = ArchiveContents()
         self._lock = FileLock(location.path, self.label)
 
     async def open(self, mode: OpenMode) -> None:
@@ -82,7 +86,7 @@ class ArchiveStore(Store):
             await self.open(self.mode)
 
     def _open_file(self) -> None:
-        """Opens the file, unless it is still to be made."""
+        """Open the file, unless it is still to be made."""
         path = self.location.path
         with system_errors(path, "read"):
             self._opened = _stamp(path)
@@ -153,12 +157,12 @@ class ArchiveStore(Store):
                 yield page
 
     async def outline(self, where: Selection) -> AsyncGenerator[Page]:
-        async with aclosing(self._pages(where, bulk.outlines)) as found:
+        async with aclosing(self._pages(where, outlines)) as found:
             async for page in found:
                 yield page
 
     async def _pages(
-        self, where: Selection, read: Callable[[list[Line]], list[StoredMessage]] = bulk.entries
+        self, where: Selection, read: Callable[[list[Line]], list[StoredMessage]] = entries
     ) -> AsyncGenerator[Page]:
         if self._descriptor is not None:
             found = group_pages(read_pages(self._descriptor, self.label, where, read))
@@ -187,7 +191,7 @@ class ArchiveStore(Store):
                     await in_thread(incoming.finish)
             if incoming.changes or (not incoming.tallies and self._descriptor is None):
                 await in_thread(partial(self._publish, file))
-                self._contents = Contents(self._source, incoming.after)
+                self._contents = ArchiveContents(self._source, incoming.after)
         for tally in incoming.tallies:
             yield tally
 
@@ -199,17 +203,17 @@ class ArchiveStore(Store):
         created = self.created or datetime.now().astimezone().isoformat(timespec="seconds")
         return ArchiveWriter(sink, created=created, source=self._source)
 
-    def _incoming(self, writer: ArchiveWriter, mode: WriteMode, stack: ExitStack) -> Incoming:
-        """How to write: only into memories that are there, a spool is needed."""
+    def _incoming(self, writer: ArchiveWriter, mode: WriteMode, stack: ExitStack) -> ArchiveUpdate:
+        """Return the update that writes; only one into existing memories needs a spool."""
         if self._descriptor is None or not self._contents.memories:
-            return Fresh(writer, self._contents, mode)
+            return NewArchive(writer, self._contents, mode)
         path = self.location.path
         with system_errors(path, "write"):
             folder = os.path.dirname(same_file(path))
             spool = tempfile.TemporaryFile(dir=folder)  # noqa: SIM115 - the stack closes it
         stack.enter_context(spool)
-        old = Sections(self._descriptor, self.label)
-        return Merge(writer, self._contents, mode, old, spool, path)
+        old = MemorySections(self._descriptor, self.label)
+        return MergedArchive(writer, self._contents, mode, old, spool, path)
 
     async def edit(self, edits: AsyncGenerator[Edit]) -> AsyncGenerator[WriteResult]:
         """One pass over the archive, if the edits come in the order of ``read``.
@@ -233,8 +237,8 @@ class ArchiveStore(Store):
         with AtomicFile(path) as file:
             with compressed(path.name, file) as sink, ExitStack() as stack:
                 held = self._descriptor
-                old = None if held is None else Sections(held, self.label)
-                revision = Revision(self._writer(sink), self._contents, old, path)
+                old = None if held is None else MemorySections(held, self.label)
+                revision = EditedArchive(self._writer(sink), self._contents, old, path)
                 stack.callback(revision.close)
                 while some and not left:
                     left = await in_thread(partial(revision.add, some))
@@ -243,11 +247,11 @@ class ArchiveStore(Store):
                     await in_thread(revision.finish)
             if revision.changed:
                 await in_thread(partial(self._publish, file))
-                self._contents = Contents(self._source, revision.after)
+                self._contents = ArchiveContents(self._source, revision.after)
         return revision.tallies, left
 
     def _publish(self, file: AtomicFile) -> None:
-        """Puts the new archive into the place of the one that was opened, and opens it."""
+        """Put the new archive into the place of the one that was opened, and open it."""
         if _stamp(self.location.path) != self._opened:
             raise Unavailable(
                 f"another program changed {self.label} meanwhile", "run the same command again"
@@ -258,7 +262,7 @@ class ArchiveStore(Store):
 
 
 def _stamp(path: Path) -> tuple[int, ...] | None:
-    """What changes with a file; None where there is none."""
+    """Return a value that changes with a file; None where there is no file."""
     try:
         found = path.stat()
     except FileNotFoundError:

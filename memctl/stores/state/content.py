@@ -7,15 +7,18 @@ The array holds ``[message, [mark, ...]]`` pairs, or bare messages as AgentScope
 from __future__ import annotations
 
 import re
+from array import array
+from collections import Counter
 from collections.abc import AsyncGenerator
+from dataclasses import dataclass, field
+from itertools import chain, pairwise
 from typing import Any
 
 import orjson
 
 from memctl import codec
 from memctl.json_stream import LARGE, Cursor
-from memctl.model import StoredMessage
-from memctl.stores.state.batch import Batch
+from memctl.model import MemoryInfo, MemoryKey, StoredMessage
 
 _SPACE = rb"[ \t\n\r]*+"
 _TEXT = rb'"(?:[^"\\]++|\\.)*+"' + _SPACE
@@ -54,7 +57,7 @@ class Content:
         self._place: tuple[int, int] | None = None
         """Where in the document the marks of the last message stand that was searched for."""
 
-    async def batches(self) -> AsyncGenerator[Batch]:
+    async def batches(self) -> AsyncGenerator[MessageColumns]:
         """The messages in order.
 
         Raises:
@@ -63,7 +66,7 @@ class Content:
         if not await self._begin():
             return
         while not self._closed:
-            batch = Batch()
+            batch = MessageColumns()
             short = self._guess(batch)
             if not batch.ids:
                 if short and await self._grow():
@@ -89,13 +92,13 @@ class Content:
             if not entries:
                 if await self._grow():
                     continue
-                batch = Batch()
+                batch = MessageColumns()
                 await self._search(batch)
                 entries = batch.entries()
             yield entries
 
     async def _begin(self) -> bool:
-        """Enters the array; whether there is anything in it."""
+        """Enter the array; whether there is anything in it."""
         cursor = self._cursor
         await cursor.next(b"[")
         if await cursor.peek() == b"]":
@@ -107,8 +110,8 @@ class Content:
         cursor = self._cursor
         return len(cursor.buffer) - cursor.at <= LARGE and await cursor.grow()
 
-    def _guess(self, batch: Batch) -> bool:
-        """Adds what the buffer holds in the usual form; whether more bytes may make more of it."""
+    def _guess(self, batch: MessageColumns) -> bool:
+        """Add what the buffer holds in the usual form; whether more bytes may make more of it."""
         cursor = self._cursor
         buffer, at = cursor.buffer, cursor.at
         known = self._marks
@@ -151,7 +154,7 @@ class Content:
         return len(buffer) - at < 2
 
     def _repeat(self) -> list[StoredMessage]:
-        """What the buffer holds, every guess being known to be right."""
+        """Return the messages of the buffer, every guess being known to be right."""
         cursor = self._cursor
         buffer, at = cursor.buffer, cursor.at
         entries = []
@@ -182,19 +185,19 @@ class Content:
         self._marks[text] = marks
         return marks
 
-    async def _search(self, batch: Batch) -> None:
-        """Adds the next message, whatever its form and size."""
+    async def _search(self, batch: MessageColumns) -> None:
+        """Add the next message, whatever its form and size."""
         await self._item(batch)
         await self._pass()
 
     async def _pass(self) -> None:
-        """Passes over what is behind a message: a comma, or the end of the array."""
+        """Pass over what is behind a message: a comma, or the end of the array."""
         cursor = self._cursor
         self._closed = await cursor.next(b",]") == b"]"
         if not self._closed and await cursor.peek() == b"]":
             raise cursor.bad("a message was expected")
 
-    async def _item(self, batch: Batch) -> None:
+    async def _item(self, batch: MessageColumns) -> None:
         cursor = self._cursor
         marks: tuple[str, ...] = ()
         self._place = None
@@ -224,7 +227,7 @@ class Content:
         except ValueError as error:
             raise cursor.bad("a list of marks was expected", start - cursor.position) from error
 
-    async def _message(self, batch: Batch) -> None:
+    async def _message(self, batch: MessageColumns) -> None:
         cursor = self._cursor
         if await cursor.peek() not in (b"{", b""):
             raise cursor.bad("a message was expected")
@@ -267,3 +270,150 @@ def _marks(value: Any) -> tuple[str, ...]:
     if isinstance(value, list) and all(isinstance(mark, str) for mark in value):
         return tuple(dict.fromkeys(value))
     raise ValueError("not a list of texts")
+
+
+@dataclass(slots=True)
+class MessageColumns:
+    """Messages as found, in columns: counting a million of them is a matter of these lists.
+
+    ``texts`` are empty for large messages where those were not wanted; ``sizes`` are the lengths in
+    the document.
+    """
+
+    ids: list[str] = field(default_factory=list)
+    texts: list[bytes] = field(default_factory=list)
+    marks: list[tuple[str, ...]] = field(default_factory=list)
+    roles: list[Any] = field(default_factory=list)
+    times: list[Any] = field(default_factory=list)
+    sizes: list[int] = field(default_factory=list)
+
+    def entries(self) -> list[StoredMessage]:
+        """The messages, which the batch then no longer holds."""
+        entries = list(map(StoredMessage, self.ids, self.texts, self.marks))
+        self.texts.clear()
+        return entries
+
+
+class MessageCounts:
+    """Counts messages for the catalogue."""
+
+    def __init__(self) -> None:
+        self.messages = 0
+        self._bytes = 0
+        self._marks: Counter[str] = Counter()
+        self._roles: Counter[str] = Counter()
+        self._first: str | None = None
+        self._last: str | None = None
+        self._ids = array("q")
+
+    def add(self, batch: MessageColumns) -> None:
+        """Count the messages of a batch."""
+        self.messages += len(batch.ids)
+        self._bytes += sum(batch.sizes)
+        self._marks.update(chain.from_iterable(batch.marks))
+        self._roles.update([role for role in batch.roles if isinstance(role, str)])
+        # The hashes of a million ids take 8 MB, the ids themselves 70.
+        self._ids.extend(map(hash, batch.ids))
+        times = [time for time in batch.times if isinstance(time, str)]
+        if times:
+            self._first = min(self._first or times[0], *times)
+            self._last = max(self._last or times[0], *times)
+
+    def info(self) -> MemoryInfo:
+        """The counts; key, summary and expiry are the caller's to fill in."""
+        repeated = sum(one == other for one, other in pairwise(sorted(self._ids)))
+        return MemoryInfo(
+            MemoryKey("", ""),
+            messages=self.messages,
+            bytes=self._bytes,
+            marks=dict(self._marks),
+            roles=dict(self._roles),
+            first=self._first,
+            last=self._last,
+            repeated=repeated,
+        )
+
+
+@dataclass(slots=True)
+class PlacedMessages:
+    """Some messages in columns; places count from the beginning of the document.
+
+    A message and its marks stand from ``starts`` to ``ends``, the marks from ``marked`` to
+    ``unmarked``; these are None where a message stands without.  ``buffer`` is what the document
+    holds from ``base`` on, perhaps these messages.
+    """
+
+    ids: list[str] = field(default_factory=list)
+    marks: list[tuple[str, ...]] = field(default_factory=list)
+    starts: list[int] = field(default_factory=list)
+    ends: list[int] = field(default_factory=list)
+    marked: list[int | None] = field(default_factory=list)
+    unmarked: list[int | None] = field(default_factory=list)
+    buffer: bytes = b""
+    base: int = 0
+
+
+class PlacedContent(Content):
+    """Reads the array for a second time: the messages themselves stay where they are."""
+
+    def __init__(self, cursor: Cursor) -> None:
+        super().__init__(cursor, keep=False)
+
+    async def places(self, *, plain: bool) -> AsyncGenerator[PlacedMessages]:
+        """The messages in order; ``plain`` is what the first reading found.
+
+        Raises:
+            BadData: see ``batches``.
+        """
+        if not await self._begin():
+            return
+        while not self._closed:
+            places = PlacedMessages()
+            if plain:
+                self._locate(places)
+            if not places.ids:
+                if plain and await self._grow():
+                    continue
+                await self._one(places)
+            yield places
+
+    def _locate(self, places: PlacedMessages) -> None:
+        """Add what the buffer holds, every guess being known to be right."""
+        cursor = self._cursor
+        buffer, at = cursor.buffer, cursor.at
+        base = cursor.position - at
+        places.buffer, places.base = buffer, base
+        while begin := PROVEN_BEGIN.match(buffer, at):
+            found = PAIR_END.search(buffer, begin.end())
+            if found is None:
+                break
+            marks = self._marks.get(found[1])
+            if marks is None:
+                marks = self._learn(found[1])
+            places.ids.append(begin[1].decode())
+            places.marks.append(marks)
+            places.starts.append(base + at)
+            places.ends.append(base + found.start(2))
+            places.marked.append(base + found.start(1))
+            places.unmarked.append(base + found.end(1))
+            at = found.end()
+            if found[2] == b"]":
+                at = found.end(2)
+                self._closed = True
+                break
+        cursor.at = at
+
+    async def _one(self, places: PlacedMessages) -> None:
+        """Add the next message, whatever its form and size."""
+        cursor = self._cursor
+        batch = MessageColumns()
+        await cursor.peek()
+        places.starts.append(cursor.position)
+        await self._item(batch)
+        places.ends.append(cursor.position)
+        await self._pass()
+        places.ids = batch.ids
+        places.marks = batch.marks
+        marked, unmarked = self._place or (None, None)
+        places.marked.append(marked)
+        places.unmarked.append(unmarked)

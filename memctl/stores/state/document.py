@@ -16,9 +16,8 @@ from typing import Any, NamedTuple
 from memctl import codec
 from memctl.errors import BadData, Unavailable
 from memctl.json_stream import DEPTH, Cursor, Source
-from memctl.model import MemoryInfo, StoredMessage
-from memctl.stores.state.batch import Counts
-from memctl.stores.state.content import Content
+from memctl.model import Finding, MemoryInfo, MemoryKey, StoredMessage
+from memctl.stores.state.content import Content, MessageCounts
 
 SUMMARY = "_compressed_summary"
 CONTENT = "content"
@@ -45,10 +44,10 @@ class Document(Source):
 
     @abstractmethod
     async def verify(self) -> None:
-        """Makes sure that all that was read so far belongs together.
+        """Make sure that all that was read so far belongs together.
 
         Raises:
-            Changed: the document was written to since it was opened.
+            DocumentChanged: the document was written to since it was opened.
         """
 
     @abstractmethod
@@ -56,11 +55,11 @@ class Document(Source):
         """Lets go of it."""
 
 
-class TooLarge(BadData):
+class DocumentTooLarge(BadData):
     """The new document would be larger than its store takes."""
 
 
-class Changed(Unavailable):
+class DocumentChanged(Unavailable):
     """A document was written to while it was read."""
 
     def __init__(self, name: str) -> None:
@@ -78,7 +77,7 @@ class Span(NamedTuple):
 
 
 @dataclass(slots=True)
-class Part:
+class MemoryPart:
     """A memory in a document.
 
     ``content`` and ``summary`` are where their values stand, None where the key is missing.
@@ -97,7 +96,7 @@ class Part:
 
 
 @dataclass(slots=True)
-class Place:
+class InsertionPoint:
     """The innermost object that exists on the way to a path, and whether it has no members.
 
     ``blocked`` says that the way goes on to something that is no object.
@@ -110,11 +109,14 @@ class Place:
 
 
 @dataclass(slots=True)
-class Index:
-    """What one pass over a document found.  ``place`` is None where the document is no object."""
+class DocumentIndex:
+    """The memories that one pass over a document found.
 
-    parts: dict[str, Part]
-    place: Place | None
+    ``place`` is None where the document is not an object.
+    """
+
+    parts: dict[str, MemoryPart]
+    place: InsertionPoint | None
 
 
 def join(steps: Steps) -> str:
@@ -138,7 +140,7 @@ def split(path: str) -> Steps:
     return tuple(steps)
 
 
-async def find(source: Source, *, keep: bool = False, wanted: str = "") -> Index:
+async def find(source: Source, *, keep: bool = False, wanted: str = "") -> DocumentIndex:
     """All memories of a document, which is checked from end to end.
 
     ``keep`` holds on to their messages; ``wanted`` is the path whose place is to be found.
@@ -146,12 +148,12 @@ async def find(source: Source, *, keep: bool = False, wanted: str = "") -> Index
     Raises:
         BadData: the document is not JSON, is cut off, or a memory in it is broken.
     """
-    return await _Finder(source, keep=keep, wanted=split(wanted)).run()
+    return await _MemoryFinder(source, keep=keep, wanted=split(wanted)).run()
 
 
 @dataclass(slots=True)
-class _Object:
-    """What is known of an object while its members pass by."""
+class _OpenObject:
+    """The state of an object while its members pass by."""
 
     steps: Steps
     start: int
@@ -160,7 +162,7 @@ class _Object:
     content: Span | None = None
     summary: Span | None = None
     text: str = ""
-    counts: Counts = field(default_factory=Counts)
+    counts: MessageCounts = field(default_factory=MessageCounts)
     plain: bool = False
     entries: list[StoredMessage] | None = None
     fault: BadData | None = None
@@ -175,7 +177,7 @@ class _Object:
         return bool(self.counts.messages) or self.keys == {CONTENT}
 
 
-class _Finder:
+class _MemoryFinder:
     def __init__(self, source: Source, *, keep: bool, wanted: Steps) -> None:
         self._cursor = Cursor(source)
         self._keep = keep
@@ -183,9 +185,9 @@ class _Finder:
         self._marker = -1
         self._seen = -1
         self._blocked: Steps | None = None
-        self._index = Index({}, None)
+        self._index = DocumentIndex({}, None)
 
-    async def run(self) -> Index:
+    async def run(self) -> DocumentIndex:
         cursor = self._cursor
         await cursor.peek()
         if cursor.buffer.startswith(_BOM, cursor.at):
@@ -200,7 +202,7 @@ class _Finder:
 
     async def _object(self, steps: Steps) -> None:
         cursor = self._cursor
-        here = _Object(steps, cursor.position)
+        here = _OpenObject(steps, cursor.position)
         async for key in cursor.members():
             here.keys.add(key if key in _TELLING else "")
             first = await cursor.peek()
@@ -218,7 +220,7 @@ class _Finder:
                 await cursor.skip()
         self._close(here, Span(here.start, cursor.position))
 
-    def _close(self, here: _Object, span: Span) -> None:
+    def _close(self, here: _OpenObject, span: Span) -> None:
         path = join(here.steps)
         # Of a key that is given twice the last one counts, and what the first one held is gone.
         self._index.parts.pop(path, None)
@@ -227,14 +229,14 @@ class _Finder:
                 raise here.fault
             info = here.counts.info()
             info.summary = bool(here.text)
-            self._index.parts[path] = Part(
+            self._index.parts[path] = MemoryPart(
                 path, span, here.content, here.summary, here.text, info, here.plain, here.entries
             )
         place = self._index.place
         on_the_way = here.steps == self._wanted[: len(here.steps)]
         if on_the_way and (place is None or len(here.steps) >= len(place.steps)):
             blocked = self._blocked == here.steps
-            self._index.place = Place(here.steps, span, not here.keys, blocked)
+            self._index.place = InsertionPoint(here.steps, span, not here.keys, blocked)
 
     def _may_hold_memory(self, steps: Steps) -> bool:
         if not steps[-1] or len(steps) > DEPTH:
@@ -249,7 +251,7 @@ class _Finder:
             self._marker = cursor.position + found.start() - cursor.at if found else end
         return not cursor.ends_before(self._marker - cursor.position + cursor.at)
 
-    async def _summary(self, here: _Object) -> None:
+    async def _summary(self, here: _OpenObject) -> None:
         cursor = self._cursor
         if await cursor.peek() not in (b'"', b"n"):
             raise cursor.bad("a summary, which is a text, was expected")
@@ -264,11 +266,11 @@ class _Finder:
         here.summary = Span(start, cursor.position)
         here.text = value or ""
 
-    async def _content(self, here: _Object) -> None:
+    async def _content(self, here: _OpenObject) -> None:
         cursor = self._cursor
         start = cursor.position
         content = Content(cursor, keep=self._keep)
-        here.counts = Counts()
+        here.counts = MessageCounts()
         here.entries = [] if self._keep else None
         here.fault = None
         try:
@@ -287,3 +289,8 @@ class _Finder:
             await cursor.skip()
         here.content = Span(start, cursor.position)
         here.plain = content.plain
+
+
+def damaged(owner: tuple[str, str], error: BadData) -> Finding:
+    """A session state that is cut off, no JSON, or misshapen; the error names it."""
+    return Finding("damaged-state", MemoryKey(*owner), detail=error.message)

@@ -13,11 +13,10 @@ from memctl.selection import Selection
 from memctl.store import OpenMode
 from memctl.stores.files import system_errors
 from memctl.stores.locks import FileLock
-from memctl.stores.state.document import Document, Index
-from memctl.stores.state.files import FileDocument, FileDraft, publish_files
-from memctl.stores.state.names import SUFFIX, split_stem
+from memctl.stores.state.document import Document, DocumentIndex
+from memctl.stores.state.files import SUFFIX, FileDocument, FileDraft, publish_files, split_stem
 from memctl.stores.state.rewrite import Draft
-from memctl.stores.state.store import Owned, StateStore
+from memctl.stores.state.store import OwnedDocument, StateStore
 
 
 class StateFileStore(StateStore):
@@ -74,7 +73,7 @@ class StateFileStore(StateStore):
     def _is_told(self) -> bool:
         return "user" in self.location.options or "session" in self.location.options
 
-    async def documents(self, where: Selection) -> AsyncGenerator[Owned, None]:
+    async def documents(self, where: Selection) -> AsyncGenerator[OwnedDocument, None]:
         document = await self.document(str(self._file))
         if document is None:
             return
@@ -83,22 +82,22 @@ class StateFileStore(StateStore):
         finally:
             await document.close()
 
-    def _owned(self, document: Document, where: Selection) -> Owned:
+    def _owned(self, document: Document, where: Selection) -> OwnedDocument:
         if self._owner is not None:
-            return Owned(document, self._owner)
+            return OwnedDocument(document, self._owner)
         user, session = (self.location.options.get(name) for name in ("user", "session"))
         asked = {key[:2] for key in where.keys or ()}
         if user is None and session is None and len(asked) == 1:
-            return Owned(document, asked.pop())
+            return OwnedDocument(document, asked.pop())
         stem = self._file.name.removesuffix(SUFFIX)
         named = split_stem(stem, frozenset() if user is None else frozenset({user}))
-        return Owned(
+        return OwnedDocument(
             document,
             (named[0] if user is None else user, named[1] if session is None else session),
             (user or "", stem if session is None else session),
         )
 
-    def check(self, document: Document, index: Index) -> None:
+    def check(self, document: Document, index: DocumentIndex) -> None:
         """A file that was named to be read should hold a memory."""
         if self.mode.creates:
             return

@@ -22,7 +22,7 @@ from memctl.stores.files import (
     sync_folder,
     system_errors,
 )
-from memctl.stores.state.document import Changed, Document
+from memctl.stores.state.document import Document, DocumentChanged
 from memctl.stores.state.rewrite import Draft
 
 _SYNCS = 8
@@ -37,7 +37,7 @@ class FileDocument(Document):
     ttl = None
 
     def __init__(self, path: Path, name: str | None = None) -> None:
-        """Opens the file; ``name`` is what to call it.
+        """Open the file; ``name`` is what to call it.
 
         Raises:
             NotFound: it does not exist.
@@ -76,10 +76,10 @@ class FileDocument(Document):
 
     async def verify(self) -> None:
         if self.is_touched():
-            raise Changed(self.name)
+            raise DocumentChanged(self.name)
 
     def is_touched(self) -> bool:
-        """Whether the file was written to since it was opened, whatever name it has by now."""
+        """Return whether the file was written to since it was opened, under whatever name."""
         with system_errors(self._path, "read"):
             return _signature(os.fstat(self._handle)) != self.version
 
@@ -104,7 +104,7 @@ class FileDraft(Draft):
         self.file.discard()
 
     def take_place(self) -> Failure | None:
-        """Takes the file's name, unless somebody else has written the file meanwhile.
+        """Take the file's name, unless somebody else has written the file meanwhile.
 
         JSONSession opens the file that is there and empties it, so whoever was about to write at
         that moment has touched the old file by now: then that one gets its name back.
@@ -129,7 +129,7 @@ class FileDraft(Draft):
 
 
 async def publish_files(published: Sequence[tuple[Draft, object]]) -> list[Failure | None]:
-    """Gives each file its name when all are on the disk; a failure for those overtaken."""
+    """Give each file its name when all are on the disk; a failure for those overtaken."""
     drafts = [draft for draft, _ in published if isinstance(draft, FileDraft)]
     return await in_thread(partial(_publish, drafts))
 
@@ -163,3 +163,96 @@ def _second_name(path: Path) -> Iterator[str | None]:
 
 def _signature(found: os.stat_result) -> Signature:
     return found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns
+
+
+SUFFIX = ".json"
+
+_DEFAULT_USER = "default_user"
+
+
+def stem_of(user: str, session: str) -> str:
+    """The name of a session's file, without its ending."""
+    return f"{user}_{session}" if user else session
+
+
+def split_stem(
+    stem: str, users: frozenset[str] = frozenset(), sessions: frozenset[str] = frozenset()
+) -> tuple[str, str]:
+    """The user and the session that a name stands for.
+
+    A user who is asked for owns every file whose name begins so; of several the one whose session
+    is asked for too, or the longest.  Otherwise the user ends at the first ``_``, AgentScope's
+    ``default_user`` excepted.
+    """
+    asked = [user for user in users if not user or stem.startswith(f"{user}_")]
+    if asked:
+        asked.sort(key=lambda user: (_session(stem, user) in sessions, len(user)))
+        user = asked[-1]
+    elif stem.startswith(f"{_DEFAULT_USER}_"):
+        user = _DEFAULT_USER
+    else:
+        user = stem.partition("_")[0] if "_" in stem else ""
+    return user, _session(stem, user)
+
+
+def is_ambiguous(stem: str) -> bool:
+    """Return whether the first ``_`` may well not be the one behind the user."""
+    return stem.count("_") > 1 and not stem.startswith(f"{_DEFAULT_USER}_")
+
+
+def stems(folder: Path) -> Iterator[str]:
+    """The names of all session files in a folder and the folders inside it, sorted.
+
+    Links to folders are not followed: they might lead in circles.
+
+    Raises:
+        Unavailable: a folder cannot be read.
+    """
+    return _stems(folder, "")
+
+
+def _stems(folder: Path, prefix: str) -> Iterator[str]:
+    with system_errors(folder, "read"), os.scandir(folder) as entries:
+        found = sorted((entry.name, entry.is_dir(follow_symlinks=False)) for entry in entries)
+    for name, is_folder in found:
+        if is_folder:
+            yield from _stems(folder / name, f"{prefix}{name}/")
+        elif name.endswith(SUFFIX) and (folder / name).is_file():
+            yield prefix + name.removesuffix(SUFFIX)
+
+
+def unfit(folder: Path, stem: str) -> Failure | None:
+    """Why no file in the folder can have that name."""
+    name = stem + SUFFIX
+    try:
+        parts = os.fsencode(name).split(b"/")
+    except UnicodeEncodeError:
+        return Failure("bad-name", f"{name!r} is no name for a file")
+    if "\0" in name:
+        return Failure("bad-name", f"{name!r} is no name for a file")
+    if any(part in (b"", b".", b"..") for part in parts):
+        return Failure("bad-name", f"{name!r} leads out of the folder, or to another name in it")
+    if max(map(len, parts)) > os.pathconf(folder, "PC_NAME_MAX"):
+        return Failure("refused", "the name of the file would be too long for its file system")
+    if len(os.fsencode(folder / name)) >= os.pathconf(folder, "PC_PATH_MAX"):
+        return Failure("refused", "the path of the file would be too long for its file system")
+    return None
+
+
+def obstacle(folder: Path, stem: str) -> Failure | None:
+    """Return what is in the way of a file: a link that leads out, a folder, a file."""
+    name = stem + SUFFIX
+    path = os.path.join(folder, name)
+    inside = os.path.realpath(folder) + os.sep
+    if ("/" in name or os.path.islink(path)) and not os.path.realpath(path).startswith(inside):
+        return Failure("bad-name", f"{name!r} leads out of the folder by a link")
+    if os.path.isdir(path):
+        return Failure("bad-name", f"{name!r} is a folder")
+    for parent in Path(name).parents[:-1]:
+        if (folder / parent).is_file():
+            return Failure("bad-name", f"{str(parent)!r} is a file, not a folder")
+    return None
+
+
+def _session(stem: str, user: str) -> str:
+    return stem[len(user) + 1 :] if user else stem

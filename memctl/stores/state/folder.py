@@ -15,18 +15,20 @@ from memctl.store import OpenMode
 from memctl.stores.files import system_errors
 from memctl.stores.locks import FileLock
 from memctl.stores.state.document import Document
-from memctl.stores.state.files import FileDocument, FileDraft, publish_files
-from memctl.stores.state.names import (
+from memctl.stores.state.files import (
     SUFFIX,
+    FileDocument,
+    FileDraft,
     is_ambiguous,
     obstacle,
+    publish_files,
     split_stem,
     stem_of,
     stems,
     unfit,
 )
 from memctl.stores.state.rewrite import Draft
-from memctl.stores.state.store import Owned, StateStore
+from memctl.stores.state.store import OwnedDocument, StateStore
 
 
 class _Name(NamedTuple):
@@ -84,13 +86,13 @@ class SessionFolderStore(StateStore):
 
     # Reading
 
-    async def documents(self, where: Selection) -> AsyncGenerator[Owned, None]:
+    async def documents(self, where: Selection) -> AsyncGenerator[OwnedDocument, None]:
         for stem, user, session in self._names(where):
             document = await self.document(stem)
             if document is None:
                 continue
             try:
-                yield Owned(document, (user, session))
+                yield OwnedDocument(document, (user, session))
             finally:
                 await document.close()
 

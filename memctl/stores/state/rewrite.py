@@ -2,21 +2,27 @@
 
 from __future__ import annotations
 
+import asyncio
 from abc import ABC, abstractmethod
+from collections.abc import AsyncGenerator
 from dataclasses import dataclass
 
 from memctl import codec
-from memctl.errors import Failure
-from memctl.json_stream import WINDOW, Source
-from memctl.model import Memory, StoredMessage, WriteMode
+from memctl.errors import BadData, Failure
+from memctl.json_stream import WINDOW, Cursor, Source
+from memctl.model import Edit, Memory, StoredMessage, WriteMode
+from memctl.stores.edits import ChangeMatcher, Drop, Keep, Mark, Put, Step
+from memctl.stores.state.content import PlacedContent, PlacedMessages
 from memctl.stores.state.document import (
     CONTENT,
     SUMMARY,
-    Changed,
-    Index,
-    Part,
-    Place,
-    TooLarge,
+    Document,
+    DocumentChanged,
+    DocumentIndex,
+    DocumentTooLarge,
+    InsertionPoint,
+    MemoryPart,
+    Span,
     join,
     split,
 )
@@ -29,15 +35,15 @@ class Draft(ABC):
 
     @abstractmethod
     async def write(self, data: bytes) -> None:
-        """Appends.
+        """Append.
 
         Raises:
-            TooLarge: the store does not take so much.
+            DocumentTooLarge: the store does not take so much.
         """
 
     @abstractmethod
     async def discard(self) -> None:
-        """Removes it, unless it has taken its place."""
+        """Remove it, unless it has taken its place."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,8 +58,8 @@ class Splice:
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
-    """What to change, and whether the first message written is the first of its list."""
+class RewritePlan:
+    """The splices of a document, and whether the first message written is the first of its list."""
 
     splices: list[Splice]
     first: bool = True
@@ -66,7 +72,7 @@ class Rewrite:
     ``add`` with each page, then ``finish``: the draft is complete.
     """
 
-    def __init__(self, memory: Memory, draft: Draft, old: Source | None, plan: Plan) -> None:
+    def __init__(self, memory: Memory, draft: Draft, old: Source | None, plan: RewritePlan) -> None:
         self.memory = memory
         self.draft = draft
         self.written = 0
@@ -76,17 +82,17 @@ class Rewrite:
         self._copied = 0
         self._first = plan.first
         self._tail: bytes | None = None
-        self._fault: Changed | TooLarge | None = None
+        self._fault: DocumentChanged | DocumentTooLarge | None = None
 
     async def add(self, entries: list[StoredMessage]) -> None:
-        """Writes the messages of a page, the first one's behind what stands before them."""
+        """Write the messages of a page, the first one's behind what stands before them."""
         if self._fault or not entries:
             return
         try:
             if self._tail is None:
                 await self._begin()
             await self._add(entries)
-        except (Changed, TooLarge) as error:
+        except (DocumentChanged, DocumentTooLarge) as error:
             self._fault = error  # what follows is taken, and ``finish`` tells
 
     async def _add(self, entries: list[StoredMessage]) -> None:
@@ -106,7 +112,7 @@ class Rewrite:
         self.written += len(entries)
 
     async def finish(self) -> Failure | None:
-        """Writes the rest of the document; why that cannot be, where it cannot.
+        """Write the rest of the document; why that cannot be, where it cannot.
 
         ``changed``: the document was written to since the rewrite was planned; ``refused``: the
         store does not take so large a document.
@@ -115,9 +121,9 @@ class Rewrite:
             if self._fault:
                 raise self._fault
             await self._finish()
-        except Changed as error:
+        except DocumentChanged as error:
             return Failure("changed", error.message)
-        except TooLarge as error:
+        except DocumentTooLarge as error:
             return Failure("refused", error.message)
         return None
 
@@ -148,14 +154,20 @@ class Rewrite:
         while self._old is not None and self._copied < end:
             data = await self._old.read_at(self._copied, min(WINDOW, end - self._copied))
             if not data:
-                raise Changed(self._old.name)
+                raise DocumentChanged(self._old.name)
             await self.draft.write(data)
             self._copied += len(data)
 
 
 def plan(
-    index: Index | None, path: str, memory: Memory, mode: WriteMode, offset: int, *, messages: bool
-) -> Plan | Failure:
+    index: DocumentIndex | None,
+    path: str,
+    memory: Memory,
+    mode: WriteMode,
+    offset: int,
+    *,
+    messages: bool,
+) -> RewritePlan | Failure:
     """The splices that write a memory at a path; none where it is there already.
 
     ``index`` is what the document holds, None where there is no document yet; ``messages`` says
@@ -170,27 +182,29 @@ def plan(
     if part is not None:
         splices = [*_summary(part, memory), *_content(part, mode, messages=messages)]
         replaced = mode is WriteMode.REPLACE
-        return Plan(splices, replaced or not held, held if replaced else 0)
+        return RewritePlan(splices, replaced or not held, held if replaced else 0)
     if any(not step for step in split(path)):
         return Failure("bad-name", f"the path {path!r} has a name without letters")
     if index is None:
         head, tail = _nested(split(path), memory, content=True)
-        return Plan([Splice(0, 0, head, True, tail)])
+        return RewritePlan([Splice(0, 0, head, True, tail)])
     return _insertion(index.place, path, memory, content=messages or not memory.summary)
 
 
-def revision(part: Part, memory: Memory, *, messages: bool) -> Plan:
+def revision(part: MemoryPart, memory: Memory, *, messages: bool) -> RewritePlan:
     """The splices that change a memory which is there, whose messages are written one by one.
 
     None where there is nothing to change.
     """
     if part.content is None or not messages:
-        return Plan([*_summary(part, memory), *_content(part, WriteMode.ADD, messages=messages)])
+        return RewritePlan(
+            [*_summary(part, memory), *_content(part, WriteMode.ADD, messages=messages)]
+        )
     start = part.content.start + 1
-    return Plan([*_summary(part, memory), Splice(start, start, b"", True)])
+    return RewritePlan([*_summary(part, memory), Splice(start, start, b"", True)])
 
 
-def _summary(part: Part, memory: Memory) -> list[Splice]:
+def _summary(part: MemoryPart, memory: Memory) -> list[Splice]:
     if memory.summary is None or (part.summary and part.text == memory.summary):
         return []
     text = codec.dumps(memory.summary)
@@ -200,7 +214,7 @@ def _summary(part: Part, memory: Memory) -> list[Splice]:
     return [Splice(start, start, _key(SUMMARY) + text + BETWEEN)]
 
 
-def _content(part: Part, mode: WriteMode, *, messages: bool) -> list[Splice]:
+def _content(part: MemoryPart, mode: WriteMode, *, messages: bool) -> list[Splice]:
     if part.content is None:
         end = part.span.end - 1
         head = BETWEEN + _key(CONTENT) + b"["
@@ -211,7 +225,9 @@ def _content(part: Part, mode: WriteMode, *, messages: bool) -> list[Splice]:
     return [Splice(end, end, b"", True)] if messages else []
 
 
-def _insertion(place: Place | None, path: str, memory: Memory, *, content: bool) -> Plan | Failure:
+def _insertion(
+    place: InsertionPoint | None, path: str, memory: Memory, *, content: bool
+) -> RewritePlan | Failure:
     if place is None:
         return Failure("refused", "the document there is no session state: it is no JSON object")
     if place.blocked:
@@ -222,7 +238,7 @@ def _insertion(place: Place | None, path: str, memory: Memory, *, content: bool)
     # The members go behind those that are there, within the braces that are there.
     head = (b"" if place.empty else BETWEEN) + head[1:]
     end = place.span.end - 1
-    return Plan([Splice(end, end, head, content, tail[:-1])])
+    return RewritePlan([Splice(end, end, head, content, tail[:-1])])
 
 
 def _nested(steps: tuple[str, ...], memory: Memory, *, content: bool) -> tuple[bytes, bytes]:
@@ -237,3 +253,156 @@ def _nested(steps: tuple[str, ...], memory: Memory, *, content: bool) -> tuple[b
 
 def _key(name: str) -> bytes:
     return codec.dumps(name) + b": "
+
+
+class EditFeed:
+    """The edits of one memory, of which the first is in hand; the rest come as they are needed."""
+
+    def __init__(self, first: Edit, rest: AsyncGenerator[Edit]) -> None:
+        """``rest`` may go on with the edits of other memories."""
+        self.first = first
+        self.ended = first.last
+        self._rest = rest
+
+    async def more(self) -> Edit:
+        """The next one."""
+        edit = await anext(self._rest)
+        self.ended = edit.last
+        return edit
+
+    @property
+    def is_empty(self) -> bool:
+        """Return whether the edit changes no messages."""
+        return self.first.last and not self.first.changes
+
+    async def drain(self) -> None:
+        """Take those that are left."""
+        while not self.ended:
+            await self.more()
+
+
+class EditRewrite(Rewrite):
+    """A memory of a document on its way into the draft, with the changes that a feed brings.
+
+    What stays of its messages is copied as it stands.
+    """
+
+    def __init__(
+        self,
+        feed: EditFeed,
+        draft: Draft,
+        old: Document | None,
+        plan: RewritePlan,
+        content: Span | None,
+        *,
+        plain: bool,
+    ) -> None:
+        """``content`` is where the messages stand; ``plain`` is what was found of them."""
+        super().__init__(feed.first.memory, draft, old, plan)
+        self._feed = feed
+        self._document = old
+        self._content = content
+        self._plain = plain
+        self._changes = ChangeMatcher()
+        self._changes.give(feed.first.changes, last=feed.first.last)
+        self._places = PlacedMessages()
+        self._untouched = True
+        """Whether what is copied next stands right behind what was copied last."""
+        self._misfit: Failure | None = None
+
+    async def finish(self) -> Failure | None:
+        """Copy the document, changed; see ``Rewrite.finish``.
+
+        ``changed`` is also what becomes of changes that do not fit the memory.
+        """
+        failure = await super().finish()
+        await self._feed.drain()
+        return failure or self._misfit
+
+    async def _finish(self) -> None:
+        if not self._feed.is_empty:
+            await self._begin()
+            await self._messages()
+            self.written, self.deleted = self._changes.written, self._changes.deleted
+            self._misfit = self._changes.failure()
+        if self._misfit is None:
+            await super()._finish()
+
+    async def _messages(self) -> None:
+        if self._content is not None and self._document is not None:
+            content = PlacedContent(Cursor(self._document, self._content.start))
+            try:
+                async for places in content.places(plain=self._plain):
+                    await self._take(places)
+                    await asyncio.sleep(0)
+            except BadData:
+                await self._document.verify()  # it was whole a moment ago: somebody writes to it
+                raise
+        await self._take(PlacedMessages())
+        if self._content is not None and not self._untouched:
+            self._copied = self._content.end - 1
+
+    async def _take(self, places: PlacedMessages) -> None:
+        """Copy some messages, changed; none at the end."""
+        self._places = places
+        changes = self._changes
+        at = 0
+        while True:
+            if changes.hungry:
+                edit = await self._feed.more()
+                changes.give(edit.changes, last=edit.last)
+            steps, at = changes.apply(places.ids, places.marks, at)
+            for step in steps:
+                await self._step(step)
+            if not changes.hungry:
+                return
+
+    async def _step(self, step: Step) -> None:
+        places = self._places
+        match step:
+            case Keep(start, stop):
+                await self._go_to(places.starts[start])
+                await self._copy_to(places.ends[stop - 1])
+            case Mark(at, marks):
+                await self._go_to(places.starts[at])
+                await self._mark(at, marks)
+            case Put(entry):
+                await self._add([entry])
+                self._untouched = False
+            case Drop():
+                self._untouched = False
+
+    async def _go_to(self, start: int) -> None:
+        """Go to a message that stays, behind those that stand in the draft."""
+        if not self._untouched:
+            if not self._first:
+                await self.draft.write(BETWEEN)
+            self._copied = start
+        self._untouched, self._first = True, False
+
+    async def _mark(self, at: int, marks: tuple[str, ...]) -> None:
+        places = self._places
+        marked, unmarked = places.marked[at], places.unmarked[at]
+        if marks != places.marks[at]:
+            text = codec.dumps(marks)
+            if marked is None or unmarked is None:  # a bare message, of AgentScope before 1.0.12
+                await self._copy_to(places.starts[at])
+                await self.draft.write(b"[")
+                await self._copy_to(places.ends[at])
+                await self.draft.write(BETWEEN + text + b"]")
+            else:
+                await self._copy_to(marked)
+                await self.draft.write(text)
+                self._copied = unmarked
+        await self._copy_to(places.ends[at])
+
+    async def _copy_to(self, end: int) -> None:
+        places = self._places
+        limit = places.base + len(places.buffer)
+        if self._copied < places.base < end:
+            await super()._copy_to(places.base)
+        if places.base <= self._copied < limit:
+            stop = min(end, limit)
+            await self.draft.write(places.buffer[self._copied - places.base : stop - places.base])
+            self._copied = max(self._copied, stop)
+        await super()._copy_to(end)

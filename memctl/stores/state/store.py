@@ -1,4 +1,4 @@
-"""What the stores of JSON documents share: each session is a document, its memories are inside."""
+"""The stores of JSON documents: each session is a document, its memories are inside."""
 
 from __future__ import annotations
 
@@ -27,11 +27,16 @@ from memctl.selection import Selection
 from memctl.store import Features, OpenMode, Store
 from memctl.stores.catalog import catalog
 from memctl.stores.state.content import Content
-from memctl.stores.state.document import Changed, Document, Index, Part, find
-from memctl.stores.state.edit import StateEditor
-from memctl.stores.state.faults import damaged
+from memctl.stores.state.document import (
+    Document,
+    DocumentChanged,
+    DocumentIndex,
+    MemoryPart,
+    damaged,
+    find,
+)
 from memctl.stores.state.rewrite import Draft
-from memctl.stores.state.write import DEFAULT_PATH, StateWriter
+from memctl.stores.state.write import DEFAULT_PATH, StateEditor, StateWriter
 
 _KNOWN_INDEXES = 100
 _STEP = 50
@@ -39,7 +44,7 @@ _STEP = 50
 
 
 @dataclass(frozen=True, slots=True)
-class Owned:
+class OwnedDocument:
     """A document, and the user and session that it belongs to.
 
     ``bare`` is to whom instead, where the document itself is a memory.
@@ -51,11 +56,11 @@ class Owned:
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class FoundMemory:
     """A selected memory in an open document."""
 
     memory: Memory
-    part: Part
+    part: MemoryPart
     document: Document
 
 
@@ -82,17 +87,17 @@ class StateStore(Store):
         super().__init__(location, mode)
         self.path = location.options.get("path")
         self._checked: set[Selection] = set()
-        self._indexes: dict[tuple[str, object], Index] = {}
+        self._indexes: dict[tuple[str, object], DocumentIndex] = {}
 
     # What a kind of document has to tell
 
     @abstractmethod
-    def documents(self, where: Selection) -> AsyncGenerator[Owned, None]:
+    def documents(self, where: Selection) -> AsyncGenerator[OwnedDocument, None]:
         """The documents of the sessions that may be selected; each closed before the next opens."""
 
     @abstractmethod
     def name_of(self, key: MemoryKey) -> str | Failure:
-        """What names the document that the memory is to be written to."""
+        """Return the name of the document to write the memory to, or why there is none."""
 
     @abstractmethod
     async def document(self, name: str) -> Document | None:
@@ -106,7 +111,7 @@ class StateStore(Store):
     async def publish(
         self, drafts: list[tuple[Draft, float | None]], *, keep: bool = False
     ) -> list[Failure | None]:
-        """Makes drafts durable, each with its expiry in seconds (None: as it was).
+        """Make drafts durable, each with its expiry in seconds (None: as it was).
 
         With ``keep``, a document that takes another's place has that one's expiry in any case.  A
         failure for each whose document was changed by somebody else meanwhile.
@@ -143,7 +148,7 @@ class StateStore(Store):
                 await asyncio.sleep(0)
 
     async def _check(self, where: Selection) -> None:
-        """Looks for broken documents before the first page is out, so that nothing is written."""
+        """Look for broken documents before the first page is out, so that nothing is written."""
         if self.mode.creates or self.skips_damage or _scope(where) in self._checked:
             return
         async with aclosing(self._found(where, keep=False)) as found:
@@ -160,7 +165,7 @@ class StateStore(Store):
                     async for page in _streamed(found):
                         yield page
 
-    async def _found(self, where: Selection, *, keep: bool) -> AsyncGenerator[Found, None]:
+    async def _found(self, where: Selection, *, keep: bool) -> AsyncGenerator[FoundMemory, None]:
         """The selected memories; with ``keep``, those of small documents have their messages."""
         async with aclosing(self.documents(where)) as documents:
             async for owned in documents:
@@ -175,12 +180,12 @@ class StateStore(Store):
                 self.check(document, index)
                 for key, part in self._named(owned, index, where):
                     memory = Memory(key, part.text, document.ttl, part.path or None)
-                    yield Found(memory, part, document)
+                    yield FoundMemory(memory, part, document)
                 await asyncio.sleep(0)
         self._checked = {_scope(where)}
 
-    async def index(self, document: Document, *, keep: bool) -> Index:
-        """What is in a document; of a large one it is remembered until the document changes."""
+    async def index(self, document: Document, *, keep: bool) -> DocumentIndex:
+        """Return the index of a document; of a large one it is cached until that changes."""
         if document.size <= PAGE_BYTES:
             return await find(document, keep=keep)
         known = self._indexes.get((document.name, document.version))
@@ -191,10 +196,12 @@ class StateStore(Store):
             self._indexes[document.name, document.version] = known
         return known
 
-    def check(self, document: Document, index: Index) -> None:
-        """Objects to a document that should hold something else."""
+    def check(self, document: Document, index: DocumentIndex) -> None:
+        """Object to a document that should hold something else."""
 
-    def _named(self, owned: Owned, index: Index, where: Selection) -> list[tuple[MemoryKey, Part]]:
+    def _named(
+        self, owned: OwnedDocument, index: DocumentIndex, where: Selection
+    ) -> list[tuple[MemoryKey, MemoryPart]]:
         # A document that is itself a memory has no paths to choose from.
         parts = [part for part in index.parts.values() if self._is_chosen(part.path, where)] or [
             part for part in index.parts.values() if part.path == ""
@@ -226,11 +233,11 @@ class StateStore(Store):
 
 
 def _scope(where: Selection) -> Selection:
-    """What of a selection names memories."""
+    """Return the part of a selection that names memories."""
     return Selection(where.users, where.sessions, where.parts, where.keys)
 
 
-async def _streamed(found: Found) -> AsyncGenerator[Page]:
+async def _streamed(found: FoundMemory) -> AsyncGenerator[Page]:
     """The messages of a memory, read once more from its document, in pages."""
     part = found.part
     if part.content is None:
@@ -253,7 +260,7 @@ async def _streamed(found: Found) -> AsyncGenerator[Page]:
             size += more
             total += more
     if offset + len(held) != part.info.messages or (part.plain and total != part.info.bytes):
-        raise Changed(found.document.name)
+        raise DocumentChanged(found.document.name)
     await found.document.verify()
     yield Page(found.memory, held, offset)
 
