@@ -85,7 +85,7 @@ BUILT_IN = (
         "redis",
         "redis:// rediss:// unix://, ?prefix= ?ttl=",
         "RedisMemory",
-        "memctl.stores.redis.memory:RedisMemoryStore",
+        "memctl.stores.redis.store:RedisMemoryStore",
         schemes=("redis", "rediss", "unix", "redis+unix"),
         options=frozenset({"prefix", "ttl", "layout", "state", "state_path"}),
     ),

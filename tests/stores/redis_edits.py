@@ -8,7 +8,7 @@ from typing import Any
 import redis
 
 from memctl.model import Change, Edit, Memory, MemoryKey, WriteResult
-from memctl.stores.redis.memory import RedisMemoryStore
+from memctl.stores.redis.store import RedisMemoryStore
 from tests.stores.redis_memories import BASE, KEY, entry, put
 
 TTLS = {"messages": 5000, "marks_index": 4000, "mark:hint": 3000, "mark:a": 2000}

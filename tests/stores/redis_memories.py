@@ -15,7 +15,7 @@ from memctl.model import Memory, MemoryKey, Page, StoredMessage, WriteMode, Writ
 from memctl.registry import parse
 from memctl.selection import Selection
 from memctl.stores.batching import gather
-from memctl.stores.redis.memory import RedisMemoryStore
+from memctl.stores.redis.store import RedisMemoryStore
 
 ALL = Selection()
 KEY = MemoryKey("u", "s")
@@ -84,7 +84,7 @@ async def write(
 
 def staging() -> AbstractContextManager[object]:
     """Lets memories of several pages be staged, however small they are."""
-    return patch("memctl.stores.redis.memory.gather", partial(gather, messages=1))
+    return patch("memctl.stores.redis.store.gather", partial(gather, messages=1))
 
 
 def marks(found: list[StoredMessage]) -> dict[str, tuple[str, ...]]:

@@ -13,7 +13,7 @@ import redis
 from memctl.errors import Failure
 from memctl.model import Edit, Memory, WriteResult
 from memctl.selection import Selection
-from memctl.stores.redis.changed import Changed
+from memctl.stores.redis.edit import ChangeApplier
 from tests.conftest import Servers
 from tests.stores.redis_edits import back, dump, edit, filled, gone, ids
 from tests.stores.redis_memories import BASE, KEY, entry, put, read, store_of
@@ -83,10 +83,10 @@ async def test_another_client_is_faster(
     code: str | None,
 ) -> None:
     """What Redis refuses is tried again, and in the end left alone."""
-    commands = Changed.commands
+    commands = ChangeApplier.commands
     interruptions = 0
 
-    def interrupted(self: Changed) -> Iterator[Any]:
+    def interrupted(self: ChangeApplier) -> Iterator[Any]:
         nonlocal interruptions
         yield from commands(self)
         if self.changes.key == KEY and interruptions < times:
@@ -94,7 +94,7 @@ async def test_another_client_is_faster(
             client.rpush(f"{BASE}:messages", f"new{interruptions}")
             client.set(f"{BASE}:msg:new{interruptions}", entry("new").message)
 
-    monkeypatch.setattr(Changed, "commands", interrupted)
+    monkeypatch.setattr(ChangeApplier, "commands", interrupted)
     count = 3000 if split else 6
     found = filled(client, count)
     async with store_of(redis_url) as store:
@@ -129,10 +129,10 @@ async def test_whatever_changes_between_look_and_transaction(
     client: redis.Redis, redis_url: str, monkeypatch: pytest.MonkeyPatch, rival: str
 ) -> None:
     """Each such change is seen: the edit is done upon it, or not at all."""
-    commands = Changed.commands
-    rounds: list[Changed] = []
+    commands = ChangeApplier.commands
+    rounds: list[ChangeApplier] = []
 
-    def interrupted(self: Changed) -> Iterator[Any]:
+    def interrupted(self: ChangeApplier) -> Iterator[Any]:
         yield from commands(self)
         rounds.append(self)
         if len(rounds) == 1:
@@ -141,7 +141,7 @@ async def test_whatever_changes_between_look_and_transaction(
                 rest = arguments[len(keys) :]
                 client.execute_command(name, *(f"{BASE}:{key}" for key in keys), *rest)
 
-    monkeypatch.setattr(Changed, "commands", interrupted)
+    monkeypatch.setattr(ChangeApplier, "commands", interrupted)
     filled(client)
     async with store_of(redis_url) as store:
         tally = await edit(store, gone("m0", "hint"), gone("m1", "a"))

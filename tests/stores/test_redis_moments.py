@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from itertools import count
+from typing import Any
 
 import pytest
 import redis
@@ -18,8 +19,8 @@ import redis
 from memctl.errors import Lost
 from memctl.model import StoredMessage
 from memctl.selection import Selection
-from memctl.stores.redis import look, wire
-from memctl.stores.redis.memory import RedisMemoryStore
+from memctl.stores.redis import pipeline, snapshot
+from memctl.stores.redis.store import RedisMemoryStore
 from tests.stores.redis_memories import ALL, BASE, KEY, entry, put, read, store_of
 
 READS = 1000
@@ -28,7 +29,7 @@ READS = 1000
 @pytest.fixture(autouse=True)
 def slow_network(monkeypatch: pytest.MonkeyPatch) -> None:
     """Commands come to the server by ones and twos, so that others can come between."""
-    monkeypatch.setattr(wire, "AHEAD", 2)
+    monkeypatch.setattr(pipeline, "AHEAD", 2)
 
 
 class Agent:
@@ -150,17 +151,17 @@ async def test_appending(client: redis.Redis, redis_url: str) -> None:
         assert all(one.marks == ("hint",) for one in found), "a mark of another moment"
 
     times = READS // 4
-    agent.add("hint", messages=look._FEW - times)
+    agent.add("hint", messages=snapshot._SMALL - times)
 
     def step() -> None:
-        if client.llen(f"{BASE}:messages") < look._FEW + times:
+        if client.llen(f"{BASE}:messages") < snapshot._SMALL + times:
             agent.add("hint")
 
     async with store_of(redis_url) as store:
         with beside(step):
             lengths = await reads(store, check, times)
     assert len(lengths) > 5
-    assert max(lengths) > look._FEW, "small, then large"
+    assert max(lengths) > snapshot._SMALL, "small, then large"
 
 
 async def test_trimming_at_the_head(client: redis.Redis, redis_url: str) -> None:
@@ -292,14 +293,14 @@ async def test_an_index_that_never_rests(
 ) -> None:
     put(client, BASE, ["a"])
     names = count()
-    ask = look.Looker._names
+    ask = snapshot.SnapshotReader._names
 
-    def more(self: look.Looker, base: bytes) -> list[bytes]:
-        found = ask(self, base)
+    def more(self: snapshot.SnapshotReader, base: bytes, *others: Any) -> list[bytes]:
+        found = ask(self, base, *others)
         client.sadd(f"{BASE}:marks_index", f"new{next(names)}")
         return found
 
-    monkeypatch.setattr(look.Looker, "_names", more)
+    monkeypatch.setattr(snapshot.SnapshotReader, "_names", more)
     async with store_of(redis_url) as store:
         with pytest.raises(Lost, match="gets new marks"):
             await read(store)

@@ -18,11 +18,9 @@ from redis import exceptions
 
 from memctl.errors import Lost, NotFound, Unavailable, UsageError
 from memctl.registry import parse
-from memctl.stores.redis.errors import translated
-from memctl.stores.redis.memory import RedisMemoryStore
-from memctl.stores.redis.pool import OPTIONS
-from memctl.stores.redis.server import RedisServer
-from memctl.stores.redis.wire import Wire, in_thread
+from memctl.stores.redis.pipeline import Pipeline, in_thread
+from memctl.stores.redis.server import OPTIONS, RedisServer, translate_error
+from memctl.stores.redis.store import RedisMemoryStore
 from tests.conftest import Servers
 from tests.stores.redis_memories import (
     BASE,
@@ -130,12 +128,12 @@ async def test_a_connection_that_comes_too_late_is_closed(
 ) -> None:
     server = RedisServer(parse(f"{redis_url}?client_name=late"))
     connected, may_go, gone = threading.Event(), threading.Event(), threading.Event()
-    take, give = server.take, server.give
-    monkeypatch.setattr(server, "take", lambda: (take(), connected.set(), may_go.wait(10))[0])
-    monkeypatch.setattr(server, "give", lambda link: (give(link), gone.set()))
+    acquire, release = server.acquire, server.release
+    monkeypatch.setattr(server, "acquire", lambda: (acquire(), connected.set(), may_go.wait(10))[0])
+    monkeypatch.setattr(server, "release", lambda link: (release(link), gone.set()))
 
     async def connect() -> None:
-        async with server.wire():
+        async with server.pipeline():
             pass
 
     def names() -> list[str]:
@@ -157,9 +155,9 @@ async def test_a_connection_that_comes_too_late_is_closed(
 async def test_only_connecting_is_limited_in_time(client: redis.Redis, redis_url: str) -> None:
     server = RedisServer(parse(f"{redis_url}?socket_connect_timeout=0.5"))
     slow = (b"EVAL", b"while redis.call('TIME')[1] < ARGV[1] do end", b"0")
-    async with server.wire() as wire:
+    async with server.pipeline() as pipeline:
         until = b"%d" % (client.time()[0] + 2)
-        assert await in_thread(wire, lambda: wire.ask([(*slow, until)])) == [None]
+        assert await in_thread(pipeline, lambda: pipeline.execute([(*slow, until)])) == [None]
     await server.close()
 
 
@@ -272,7 +270,7 @@ def test_options_that_there_are(scheme: str) -> None:
     ],
 )
 async def test_what_python_refuses(url: str) -> None:
-    with pytest.raises(UsageError, match="cannot be"):
+    with pytest.raises(UsageError, match="is not valid"):
         async with RedisMemoryStore(parse(url)):
             pass
 
@@ -306,7 +304,7 @@ async def test_options_do_not_change_what_is_read(client: redis.Redis, redis_url
 
 async def test_no_more_commands_wait_than_asked(servers: Servers) -> None:
     server = RedisServer(parse(servers.redis.fresh()))
-    async with server.wire() as wire:
+    async with server.pipeline() as pipeline:
 
         def ask() -> int:
             taken = most = 0
@@ -317,11 +315,11 @@ async def test_no_more_commands_wait_than_asked(servers: Servers) -> None:
                     taken += 1
                     yield (b"SET", b"k%d" % number, b"v" * (200_000 if number % 50 == 0 else 10))
 
-            for count, _ in enumerate(wire.stream(commands(), ahead=lambda: 8)):
+            for count, _ in enumerate(pipeline.stream(commands(), ahead=lambda: 8)):
                 most = max(most, taken - count)
             return most
 
-        assert await in_thread(wire, ask) == 8
+        assert await in_thread(pipeline, ask) == 8
     await server.close()
 
 
@@ -332,26 +330,26 @@ async def test_a_broken_connection_does_not_come_back(
     """The rest of a transaction would run outside of it."""
     server = RedisServer(parse(redis_url))
 
-    def commands(wire: Wire, number: int) -> Iterator[tuple[bytes, ...]]:
+    def commands(pipeline: Pipeline, number: int) -> Iterator[tuple[bytes, ...]]:
         yield (b"MULTI",)
         yield (b"SET", b"first", b"1")
         if abort:
-            wire.abort()
+            pipeline.abort()
         else:
             client.execute_command("CLIENT", "KILL", "ID", str(number))
         for number in range(2000):
             yield (b"SET", b"k%d" % number, b"v" * 1000)
         yield (b"EXEC",)
 
-    async with server.wire() as wire:
-        [number] = wire.ask([(b"CLIENT", b"ID")])
+    async with server.pipeline() as pipeline:
+        [number] = pipeline.execute([(b"CLIENT", b"ID")])
         with pytest.raises(Unavailable):
-            wire.ask(commands(wire, number))
+            pipeline.execute(commands(pipeline, number))
         with pytest.raises(Unavailable):
-            wire.ask([(b"SET", b"last", b"1")])
+            pipeline.execute([(b"SET", b"last", b"1")])
     assert client.dbsize() == 0
-    async with server.wire() as wire:
-        assert wire.ask([(b"PING",)]) == [b"PONG"]
+    async with server.pipeline() as pipeline:
+        assert pipeline.execute([(b"PING",)]) == [b"PONG"]
     await server.close()
 
 
@@ -379,7 +377,7 @@ async def test_a_broken_connection_does_not_come_back(
     ],
 )
 def test_what_another_try_may_help(error: exceptions.RedisError, kind: type[Unavailable]) -> None:
-    found = translated(error, "redis://host/0")
+    found = translate_error(error, "redis://host/0")
     assert type(found) is kind
     assert found.hint
 

@@ -10,8 +10,8 @@ import redis
 
 from memctl.model import MemoryKey, WriteMode, WriteResult
 from memctl.selection import Selection
-from memctl.stores.redis.spellings import every, is_indexed, plain, spellings
-from memctl.stores.redis.wire import Wire
+from memctl.stores.redis.keys import canonical_mark, is_indexed, mark_aliases, with_aliases
+from memctl.stores.redis.pipeline import Pipeline
 from tests.stores.redis_edits import back, edit, expiries, gone, ids, index, marked
 from tests.stores.redis_memories import (
     ALL,
@@ -52,10 +52,10 @@ def by_agent(client: redis.Redis) -> None:
 
 
 def test_names() -> None:
-    assert spellings(b"hint") == (b"hint", MEMBER.encode())
-    assert spellings(b"vip") == (b"vip",)
-    assert every([b"vip", MEMBER.encode()]) == {b"vip", b"hint", MEMBER.encode()}
-    assert plain(COMPRESSED.encode()) == b"compressed"
+    assert mark_aliases(b"hint") == (b"hint", MEMBER.encode())
+    assert mark_aliases(b"vip") == (b"vip",)
+    assert with_aliases([b"vip", MEMBER.encode()]) == {b"vip", b"hint", MEMBER.encode()}
+    assert canonical_mark(COMPRESSED.encode()) == b"compressed"
     assert is_indexed(MEMBER.encode(), {b"hint"})
     assert not is_indexed(b"hint", {MEMBER.encode()})
 
@@ -249,7 +249,7 @@ async def test_an_agent_marks_meanwhile(
     async with store_of(redis_url) as store:
         await read(store)
         commit = _committing_after(client)
-        monkeypatch.setattr("memctl.stores.redis.wire.Wire.commit", commit)
+        monkeypatch.setattr("memctl.stores.redis.pipeline.Pipeline.commit", commit)
         tally = await edit(store, gone("m1"))
     assert tally.failure is not None
     assert tally.failure.message == "the message 'm1' is marked 'hint'"
@@ -258,11 +258,11 @@ async def test_an_agent_marks_meanwhile(
 
 def _committing_after(client: redis.Redis) -> Any:
     """A commit before which an agent marks a message."""
-    plain_commit = Wire.commit
+    plain_commit = Pipeline.commit
 
-    def commit(wire: Wire, commands: Any) -> bool:
+    def commit(pipeline: Pipeline, commands: Any) -> bool:
         if not client.exists(f"{BASE}:{AGENT}"):
             client.rpush(f"{BASE}:{AGENT}", "m1")
-        return plain_commit(wire, commands)
+        return plain_commit(pipeline, commands)
 
     return commit

@@ -14,7 +14,7 @@ from memctl.model import Change, Edit, Memory, MemoryKey, Page, StoredMessage, W
 from memctl.registry import make_store, parse
 from memctl.selection import Selection
 from memctl.store import OpenMode, Store
-from memctl.stores.redis.memory import RedisMemoryStore
+from memctl.stores.redis.store import RedisMemoryStore
 from memctl.wrappers.timeout import Timeout
 from tests.stores.archives import entries, entry
 

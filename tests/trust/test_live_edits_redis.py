@@ -18,7 +18,7 @@ from memctl.registry import parse
 from memctl.selection import Selection
 from memctl.store import OpenMode
 from memctl.stores.redis.edit import Editor
-from memctl.stores.redis.memory import RedisMemoryStore
+from memctl.stores.redis.store import RedisMemoryStore
 from tests.conftest import Servers, start
 from tests.interop.client import PYTHON, AgentScope
 from tests.trust.operator import Operator

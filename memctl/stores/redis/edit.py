@@ -1,189 +1,694 @@
 """Changing AgentScope's Redis memory: every memory in one transaction.
 
-As in ``write``, the keys that say what a memory holds are watched, looked at, and changed in
-MULTI/EXEC, which Redis refuses if another client changed them since.  Watching the lists is enough:
-RedisMemory puts and removes no payload without changing the list of ids in the same transaction,
-and notes every mark in ``marks_index`` when it makes its list.
+The lists of a memory are watched, listed, and changed in MULTI/EXEC, which Redis refuses if another
+client changed them since.  Watching the lists is enough: RedisMemory puts and removes no payload
+without changing the list of ids in the same transaction, and notes every mark in ``marks_index``
+when it makes its list.
+
+A list is never made anew where some of it stays: it keeps its expiry, and is at no time empty.  The
+list of a mark gets ids at their position in the list of messages, so that what is restored under a
+mark stands where it stood (RedisMemory gives messages by mark in the order of the mark's list, and
+appends to it): an id follows the message before it that the list has.  Where a mark has several
+lists, an id in any of them has the mark.
 """
 
 from __future__ import annotations
 
+import pickle
+import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from abc import ABC, abstractmethod
+from collections.abc import AsyncGenerator, Callable, Iterator, Sequence
 from contextlib import ExitStack
+from functools import partial
 from itertools import chain, islice
-from typing import Any, NamedTuple
-
-from redis.exceptions import ResponseError
+from types import TracebackType
+from typing import NamedTuple, Self
 
 from memctl.errors import Failure
-from memctl.model import WriteResult
-from memctl.stores.redis.changed import Changed, Sight
-from memctl.stores.redis.changes import Changes
-from memctl.stores.redis.incoming import Refused
-from memctl.stores.redis.keys import MARK, MARKS_INDEX, MESSAGES
-from memctl.stores.redis.link import Command
-from memctl.stores.redis.lists import Listing
-from memctl.stores.redis.look import ranges
-from memctl.stores.redis.scan import exists
-from memctl.stores.redis.spellings import every
-from memctl.stores.redis.wire import WRONG_TYPE, Wire
+from memctl.model import PAGE_BYTES, PAGE_ENTRIES, Change, Edit, Memory, WriteResult
+from memctl.stores.batching import LARGE_BYTES
+from memctl.stores.catalog import IdSet
+from memctl.stores.redis.keys import (
+    MARKS_INDEX,
+    MESSAGES,
+    PAYLOAD,
+    Keys,
+    canonical_mark,
+    count_payloads,
+    decode,
+    encode,
+    mark_aliases,
+)
+from memctl.stores.redis.pipeline import WRONG_TYPE, Command, PackedCommands, Pipeline
+from memctl.stores.redis.scan import MemoryRef
+from memctl.stores.redis.snapshot import (
+    IdChunks,
+    IdList,
+    MemorySnapshot,
+    SnapshotReader,
+    length_of,
+)
+from memctl.stores.redis.write import (
+    InlinePayloads,
+    MemoryRefused,
+    Payloads,
+    StagedPayloads,
+    check_size,
+    lone_surrogate,
+    mark_name,
+)
+
+MarkSet = frozenset[bytes]
+Insertion = tuple[bytes | None, bytes]
+"""The id that another is to follow, None for the beginning, and that other."""
 
 _TRIES = 10
 _TOGETHER = 50_000
-"""So many ids of several memories are looked at together."""
+"""So many ids of several memories are listed together."""
+_FEW_REMOVALS = 8
+"""So many ids are removed from a list one by one; Redis searches all of it for each."""
 
 
 class Editor:
     """One ``edit``, in a thread."""
 
-    def __init__(self, wire: Wire, marks: dict[bytes, tuple[bytes, ...]]) -> None:
-        """``marks`` names the mark lists that were found, by base, for they may be in no index."""
-        self._wire = wire
-        self._marks = marks
+    def __init__(self, pipeline: Pipeline, marks: dict[bytes, tuple[bytes, ...]]) -> None:
+        """Take the names of the mark lists that were found, by base; they may be in no index."""
+        self._pipeline = pipeline
+        self._snapshots = SnapshotReader(pipeline, marks)
 
-    def edit(self, memories: Sequence[Changes]) -> Iterator[WriteResult]:
-        """Changes the memories; small ones share a transaction, unless another client is faster.
+    def edit(self, memories: Sequence[MemoryChanges]) -> Iterator[WriteResult]:
+        """Change the memories; small ones share a transaction, unless another client is faster.
 
         Raises:
-            Unavailable: see ``Wire.stream``; what was changed before has its WriteResult.
+            Unavailable: see ``Pipeline.stream``; what was changed before has its WriteResult.
         """
         for some in self._split(memories):
             done = self._attempt(some)
             yield from map(self._alone, some) if done is None else done
 
-    def _split(self, memories: Sequence[Changes]) -> Iterator[list[Changes]]:
-        """The memories in order, those together that are small together."""
-        lengths = self._wire.ask(
+    def _split(self, memories: Sequence[MemoryChanges]) -> Iterator[list[MemoryChanges]]:
+        """Yield the memories in order, those together that are small together."""
+        lengths = self._pipeline.execute(
             [(b"LLEN", one.base + MESSAGES) for one in memories], tolerate=WRONG_TYPE
         )
-        some: list[Changes] = []
+        some: list[MemoryChanges] = []
         ids = 0
-        for one, length in zip(memories, lengths, strict=True):
-            count = 0 if isinstance(length, ResponseError) else length
-            if some and ids + count > _TOGETHER:
+        for one, length in zip(memories, map(length_of, lengths), strict=True):
+            if some and ids + length > _TOGETHER:
                 yield some
                 some, ids = [], 0
             some.append(one)
-            ids += count
+            ids += length
         yield some
 
-    def _alone(self, one: Changes) -> WriteResult:
+    def _alone(self, one: MemoryChanges) -> WriteResult:
         for _ in range(_TRIES):
             done = self._attempt([one])
             if done is not None:
                 return done[0]
         return WriteResult(one.key, failure=Failure("changed", "another client keeps changing it"))
 
-    def _attempt(self, memories: Sequence[Changes]) -> list[WriteResult] | None:
-        """What became of the memories; None if another client changed one of them."""
-        tallies = []
-        good: list[Changed] = []
+    def _attempt(self, memories: Sequence[MemoryChanges]) -> list[WriteResult] | None:
+        """Return what became of the memories; None if another client changed one of them."""
+        results = []
+        good: list[ChangeApplier] = []
         with ExitStack() as files:
-            for one, sight in zip(memories, self._look(memories, files), strict=True):
+            for one, state in zip(memories, self._watch(memories, files), strict=True):
                 try:
-                    good.append(self._good(one, sight))
-                    tallies.append(WriteResult(one.key, one.written, one.deleted))
-                except Refused as refused:
-                    tallies.append(WriteResult(one.key, failure=refused.failure))
+                    good.append(self._applier(one, state))
+                    results.append(WriteResult(one.key, one.written, one.deleted))
+                except MemoryRefused as refusal:
+                    results.append(WriteResult(one.key, failure=refusal.failure))
             if not good:
-                self._wire.ask([(b"UNWATCH",)])
-            elif not self._wire.commit(chain.from_iterable(each.commands() for each in good)):
+                self._pipeline.execute([(b"UNWATCH",)])
+            elif not self._pipeline.commit(chain.from_iterable(each.commands() for each in good)):
                 return None
         for each in good:
             each.changes.published = True
-        return tallies
+        return results
 
-    def _good(self, one: Changes, sight: Sight | Refused) -> Changed:
-        """What is to be done; raises Refused if it cannot be."""
-        if isinstance(sight, Refused):
-            raise sight
-        changed = Changed(one, sight)
-        changed.object()
-        if not min(self._wire.stream(one.texts.settle(changed.ttl)), default=1):
-            raise Refused("changed", "staged messages expired or were evicted")
-        return changed
+    def _watch(self, memories: Sequence[MemoryChanges], files: ExitStack) -> list[WatchedState]:
+        """Watch the memories, and return what they hold; ``files`` closes that."""
+        snapshots = self._snapshots.watch(
+            [MemoryRef(one.base, one.key) for one in memories],
+            [[*one.marked, *one.unmarked] for one in memories],
+        )
+        for snapshot in snapshots:
+            files.callback(snapshot.close)
+        counts = self._pipeline.stream(
+            count_payloads(one.base, ids) for one in memories for ids in one.ids()
+        )
+        return [
+            WatchedState(snapshot, sum(islice(counts, sum(1 for _ in one.ids()))))
+            for one, snapshot in zip(memories, snapshots, strict=True)
+        ]
 
-    def _look(self, memories: Sequence[Changes], files: ExitStack) -> list[Sight | Refused]:
-        """Watches the keys of the memories and says what they hold; ``files`` lets go of that."""
-        begun = list(self._begin(memories))
-        commands = chain.from_iterable(one.lists() for one in begun)
-        replies = self._wire.stream(commands)
-        sights: list[Sight | Refused] = []
-        for one in begun:
-            if one.wrong is not None:
-                text = f"one of its keys holds another kind of value ({one.wrong})"
-                sights.append(Refused("refused", text))
+    def _applier(self, one: MemoryChanges, state: WatchedState) -> ChangeApplier:
+        """Return what applies the changes; raise MemoryRefused if they cannot be applied."""
+        if state.snapshot.wrong is not None:
+            text = f"one of its keys holds another kind of value ({state.snapshot.wrong})"
+            raise MemoryRefused("refused", text)
+        applier = ChangeApplier(one, state)
+        applier.check()
+        if not min(self._pipeline.stream(one.payloads.prepare(applier.ttl)), default=1):
+            raise MemoryRefused("changed", "staged messages expired or were evicted")
+        return applier
+
+
+class WatchedState(NamedTuple):
+    """The state of a memory while its lists are watched."""
+
+    snapshot: MemorySnapshot
+    present: int
+    """How many of the messages that the changes presume have a payload."""
+
+
+class ChangeApplier:
+    """A memory as it is, and its changes."""
+
+    def __init__(self, changes: MemoryChanges, state: WatchedState) -> None:
+        self.changes = changes
+        self._state = state
+        self._snapshot = state.snapshot
+        self._messages = self._snapshot.messages
+        self._base = changes.base
+        self._anew = not self._snapshot.exists
+        self._indexed = frozenset() if self._anew else self._snapshot.index
+        self._marks = self._snapshot.marks
+        if self._anew:  # marks that are left over of a memory of the past are not its own
+            self._marks = {name: IdList(its.key, ()) for name, its in self._marks.items()}
+        self._by_mark: dict[bytes, list[IdList]] = {}
+        for name, its in self._marks.items():
+            self._by_mark.setdefault(canonical_mark(name), []).append(its)
+
+    @property
+    def ttl(self) -> int | None:
+        """The TTL of what is inserted, in milliseconds."""
+        if self._anew:
+            return self.changes.ttl
+        if self._snapshot.ttl < 0:
+            return None
+        passed = time.monotonic() - self._snapshot.taken
+        return max(1, round(self._snapshot.ttl - passed * 1000))
+
+    # Conflicts
+
+    def check(self) -> None:
+        """Raise MemoryRefused if anything differs from what the changes presume."""
+        changes = self.changes
+        for chunk in changes.chunks():
+            for group in chunk.groups:
+                self._check_group(group)
+        if self._state.present < changes.presumed:
+            raise MemoryRefused("changed", "the payload of a message is gone")
+        if changes.put.duplicates:
+            raise MemoryRefused("repeated-id", "a message id is put in twice")
+        self._check_repeats()
+        if changes.new:
+            id = first_unplaced(self._left(), changes.insertions())
+            if id is not None:
+                text = f"the message that {decode(id)!r} is to follow is not there"
+                raise MemoryRefused("changed", text)
+
+    def _check_group(self, group: ChangeGroup) -> None:
+        listed = self._messages.ids
+        if group.old is None:
+            _refuse((id for id in group.ids if id in listed), "is there already")
+            return
+        _refuse((id for id in group.ids if id not in listed), "is not there")
+        for mark in group.old.difference(self._by_mark):
+            _refuse(iter(group.ids), f"is not marked {decode(mark)!r}")
+        for mark, lists in self._by_mark.items():
+            filled = [its.ids for its in lists if its.count]
+            if mark in group.old:
+                missing = (id for id in group.ids if not any(id in ids for ids in filled))
+                _refuse(missing, f"is not marked {decode(mark)!r}")
                 continue
-            listings = []
-            for key, length in zip(one.keys, one.lengths, strict=True):
-                listing = Listing(key, islice(replies, len(ranges(key, length))))
-                files.callback(listing.close)
-                listings.append(listing)
-            marks = dict(zip(one.names, listings[1:], strict=True))
-            there = sum(islice(replies, one.questions))
-            sights.append(Sight(listings[0], marks, frozenset(one.indexed), one.ends, there))
-        return sights
+            for ids in filled:
+                _refuse(filter(ids.__contains__, group.ids), f"is marked {decode(mark)!r}")
 
-    def _begin(self, memories: Sequence[Changes]) -> Iterator[_Begun]:
-        """Watches the keys of the memories and says how long their lists are."""
-        about = self._wire.ask(chain.from_iterable(map(self._about, memories)), tolerate=WRONG_TYPE)
-        now = time.monotonic()
-        indexes, ttls = about[1::3], about[2::3]
-        names = [self._names(one, index) for one, index in zip(memories, indexes, strict=True)]
-        commands = chain.from_iterable(map(_lengths, memories, names))
-        replies = iter(self._wire.ask(commands, tolerate=WRONG_TYPE))
-        for one, marks, index, ttl in zip(memories, names, indexes, ttls, strict=True):
-            lengths = list(islice(replies, len(marks) + 2))[1:]
-            wrong = next((r for r in (index, *lengths) if isinstance(r, ResponseError)), None)
-            ends = now + ttl / 1000 if ttl >= 0 else None
-            yield _Begun(one, marks, lengths, index, ends, wrong)
+    def _check_repeats(self) -> None:
+        """Refuse an id that is listed twice: it names two messages, and one cannot go alone."""
+        if self.changes.deleted and (self._messages.ids.duplicates or self.changes.gone.duplicates):
+            left = sum(map(len, self._left()))
+            if self._messages.count - left != self.changes.deleted:
+                raise MemoryRefused("repeated-id", "an id that is to go is not there as often")
 
-    def _about(self, one: Changes) -> Iterator[Command]:
-        messages, index = one.base + MESSAGES, one.base + MARKS_INDEX
-        yield (b"WATCH", messages, index)
-        yield (b"SMEMBERS", index)
-        yield (b"PTTL", messages)
+    # Results
 
-    def _names(self, one: Changes, index: Any) -> list[bytes]:
-        """The names of the mark lists that there are, or may come to be."""
-        names = {*one.marked, *one.unmarked, *self._marks.get(one.base, ())}
-        return sorted(every(names if isinstance(index, ResponseError) else names.union(index)))
+    def _left(self) -> IdChunks:
+        chunks = self._messages.chunks()
+        gone = self.changes.gone.__contains__
+        return remove_ids(chunks, gone) if self.changes.deleted else chunks
+
+    def _ids(self) -> IdChunks:
+        """Yield the ids of the messages."""
+        left = self._left()
+        return insert_ids(left, self.changes.insertions()) if self.changes.new else left
+
+    def _is_dropped(self, name: bytes) -> Callable[[bytes], bool]:
+        """Return whether an id is to go from a list of a mark.
+
+        A list may have kept an id from a message of the past that had the id of a new one.
+        """
+        unmarked = self.changes.unmarked.get(name, ())
+        if not self.changes.new:
+            return unmarked.__contains__
+        put, marked = self.changes.put, self.changes.marked.get(name, ())
+        return lambda id: id in unmarked or (id in put and id not in marked)
+
+    def _marked(self, name: bytes) -> IdChunks:
+        """Yield the ids of a list of a mark that some messages get."""
+        left = remove_ids(self._marks[name].chunks(), self._is_dropped(name))
+        return insert_ids(left, self._mark_insertions(name))
+
+    def _mark_insertions(self, name: bytes) -> Iterator[Insertion]:
+        before, added = self._marks[name].ids, self.changes.marked[name]
+        is_dropped = self._is_dropped(name)
+        seen: set[bytes] | None = set() if self._messages.ids.duplicates else None
+        after: bytes | None = None
+        for id in chain.from_iterable(self._ids()):
+            if id in before:
+                if not is_dropped(id):
+                    after = id
+            elif id in added and (seen is None or id not in seen):
+                yield after, id
+                if seen is not None:
+                    seen.add(id)
+
+    def commands(self) -> Iterator[Command | PackedCommands]:
+        """Yield commands that change the memory; all are to run at one moment, or none."""
+        changes = self.changes
+        if not changes.written and not changes.deleted:
+            return
+        if self._anew:
+            yield from self._clear()
+        yield from changes.payload_commands()
+        if changes.new:
+            yield from rewrite_commands(self._messages, self._ids)
+        elif changes.deleted:
+            yield from removal_commands(self._messages, changes.gone.__contains__)
+        for name, its in self._marks.items():
+            if name in changes.marked:
+                yield from rewrite_commands(its, partial(self._marked, name))
+            elif changes.new or name in changes.unmarked:
+                yield from removal_commands(its, self._is_dropped(name))
+        yield from self._index_marks()
+        yield from self._expire()
+
+    def _clear(self) -> Iterator[Command]:
+        """Delete what is left over of a memory that expired or was deleted."""
+        lists = [its.key for its in self._snapshot.marks.values() if its.count]
+        if lists or self._snapshot.index:
+            yield (b"UNLINK", self._base + MARKS_INDEX, *lists)
+
+    def _index_marks(self) -> Iterator[Command]:
+        """Add new marks to the index, and remove those that no message has any more.
+
+        A new index names all marks, for RedisMemory knows no others then.
+        """
+        key = self._base + MARKS_INDEX
+        new = self.changes.marked.keys() - self._indexed
+        if new and not self._indexed:
+            new = {name for name in self._marks if not self._is_empty(name)}
+        if new:
+            yield (b"SADD", key, *sorted(new))
+        touched = self._marks if self.changes.new else self.changes.unmarked
+        ended = [
+            name
+            for name in sorted(self._indexed.intersection(touched))
+            # Agents name only the canonical one.
+            if all(map(self._is_empty, mark_aliases(canonical_mark(name))))
+        ]
+        if ended:
+            yield (b"SREM", key, *ended)
+
+    def _is_empty(self, name: bytes) -> bool:
+        """Return whether no id is left on a list of a mark."""
+        if name in self.changes.marked:
+            return False
+        return not any(remove_ids(self._marks[name].chunks(), self._is_dropped(name)))
+
+    def _expire(self) -> Iterator[Command]:
+        """Let new keys expire with the others; a key that was there keeps its expiry."""
+        ttl = self.ttl
+        if ttl is None:
+            return
+        keys = [
+            self._marks[name].key for name in self.changes.marked if not self._marks[name].count
+        ]
+        if self.changes.marked and not self._indexed:
+            keys.append(self._base + MARKS_INDEX)
+        if self._anew:
+            keys.append(self._base + MESSAGES)
+        for key in keys:
+            yield (b"PEXPIRE", key, b"%d" % ttl)
 
 
-class _Begun(NamedTuple):
-    """A memory whose keys are watched, of which little is known yet."""
-
-    changes: Changes
-    names: list[bytes]
-    """Those of the lists of marks."""
-    lengths: list[Any]
-    """Of the list of messages, and of those of the marks."""
-    indexed: Any
-    ends: float | None
-    wrong: ResponseError | None
-
-    @property
-    def keys(self) -> list[bytes]:
-        """The keys of the lists."""
-        base = self.changes.base
-        return [base + MESSAGES, *(base + MARK + mark for mark in self.names)]
-
-    @property
-    def questions(self) -> int:
-        """How many replies count the messages that must be there."""
-        return sum(1 for _ in self.changes.ids())
-
-    def lists(self) -> Iterator[Command]:
-        """Commands that list the lists, and count messages that must be there."""
-        if self.wrong is None:
-            yield from chain.from_iterable(map(ranges, self.keys, self.lengths))
-            for ids in self.changes.ids():
-                yield exists(self.changes.base, ids)
+def _refuse(ids: Iterator[bytes], reason: str) -> None:
+    """Raise MemoryRefused if there is an id."""
+    for id in ids:
+        raise MemoryRefused("changed", f"the message {decode(id)!r} {reason}")
 
 
-def _lengths(one: Changes, marks: list[bytes]) -> Iterator[Command]:
-    keys = [one.base + MESSAGES, *(one.base + MARK + mark for mark in marks)]
-    yield (b"WATCH", *keys)
-    for key in keys:
-        yield (b"LLEN", key)
+# Changes on their way
+
+
+class ChangeGroup(NamedTuple):
+    """Messages with the same old and new marks; None stands for a message that is not there."""
+
+    old: MarkSet | None
+    new: MarkSet | None
+    ids: list[bytes]
+
+
+class ChangeChunk(NamedTuple):
+    """Some changes, grouped, and the positions of the messages to insert, in order."""
+
+    groups: list[ChangeGroup]
+    insertions: list[Insertion]
+
+
+class MemoryChanges(ABC):
+    """The changes of one memory."""
+
+    payloads: Payloads
+    """Of the messages to insert."""
+
+    def __init__(self, base: bytes, memory: Memory, ttl: int | None) -> None:
+        """Take the TTL in milliseconds for a memory that is made anew."""
+        self.base = base
+        self.key = memory.key
+        self.ttl = ttl
+        self.published = False
+        self.written = self.deleted = self.new = self.presumed = 0
+        """How many messages are changed or inserted, deleted, inserted, and presumed to exist."""
+        self.put = IdSet()
+        self.gone = IdSet()
+        self.marked: dict[bytes, IdSet] = {}
+        """The ids that get a mark, by alias."""
+        self.unmarked: dict[bytes, IdSet] = {}
+        """The ids that lose a mark, by alias."""
+
+    @abstractmethod
+    def chunks(self) -> Iterator[ChangeChunk]:
+        """Yield the changes in order, some at a time.  Use one such iterator at a time."""
+
+    def insertions(self) -> Iterator[Insertion]:
+        """Yield the positions of the messages to insert, in order."""
+        for chunk in self.chunks():
+            yield from chunk.insertions
+
+    def ids(self) -> Iterator[list[bytes]]:
+        """Yield the ids of messages that are presumed to exist, some at a time."""
+        for chunk in self.chunks():
+            for group in chunk.groups:
+                if group.old is not None:
+                    yield group.ids
+
+    def payload_commands(self) -> Iterator[Command | PackedCommands]:
+        """Yield commands that delete payloads, and store others."""
+        prefix = self.base + PAYLOAD
+        for chunk in self.chunks() if self.deleted else ():
+            for group in chunk.groups:
+                if group.new is None:
+                    yield (b"UNLINK", *(prefix + id for id in group.ids))
+        if self.new:
+            names = ([prefix + id for _, id in chunk.insertions] for chunk in self.chunks())
+            yield from self.payloads.put(names)
+
+    def _group(self, changes: list[Change]) -> ChangeChunk:
+        """Return some changes, grouped, and count them.
+
+        Raises:
+            MemoryRefused: Redis cannot hold what they make.
+        """
+        grouped: dict[tuple[tuple[str, ...] | None, tuple[str, ...] | None], list[str]] = {}
+        for change in changes:
+            grouped.setdefault((change.old, change.new), []).append(change.id)
+        try:
+            groups = [
+                ChangeGroup(_mark_set(old, encode), _mark_set(new, mark_name), [*map(encode, ids)])
+                for (old, new), ids in grouped.items()
+            ]
+            insertions = [
+                (None if change.after is None else encode(change.after), encode(change.id))
+                for change in changes
+                if change.old is None
+            ]
+        except UnicodeEncodeError as error:
+            raise lone_surrogate(error) from error
+        for change in changes if insertions else ():
+            check_size(change.id, change.message)
+        for group in groups:
+            self._count(group)
+        return ChangeChunk(groups, insertions)
+
+    def _count(self, group: ChangeGroup) -> None:
+        old, new, ids = group
+        if old is None:
+            self.put.add(ids)
+            self.new += len(ids)
+        else:
+            self.presumed += len(ids)
+        if new is None:
+            self.gone.add(ids)
+            self.deleted += len(ids)
+        else:
+            self.written += len(ids)
+        before, after = old or frozenset(), new or frozenset()
+        for mark in after - before:
+            _ids_with(self.marked, mark).add(ids)
+        for mark in before - after:
+            _ids_with(self.unmarked, mark).add(ids)
+
+
+class InlineChanges(MemoryChanges):
+    """Changes that go with the transaction."""
+
+    def __init__(self, base: bytes, memory: Memory, ttl: int | None, changes: list[Change]) -> None:
+        """Raise MemoryRefused if Redis cannot hold what they make."""
+        super().__init__(base, memory, ttl)
+        self._chunk = self._group(changes)
+        self.payloads = InlinePayloads([each.message for each in changes if each.old is None])
+
+    def chunks(self) -> Iterator[ChangeChunk]:
+        yield self._chunk
+
+
+class StagedChanges(MemoryChanges):
+    """Changes in a local file; the messages to insert are staged on the server."""
+
+    def __init__(self, keys: Keys, base: bytes, memory: Memory, ttl: int | None) -> None:
+        super().__init__(base, memory, ttl)
+        self.payloads = self._payloads = StagedPayloads(keys)
+        self._file = tempfile.TemporaryFile()  # noqa: SIM115 - closed by __exit__
+        self._starts: list[int] = []
+
+    def add(self, pipeline: Pipeline, changes: list[Change]) -> None:
+        """Stage some changes.
+
+        Raises:
+            MemoryRefused: Redis cannot hold what they make.
+            Unavailable: see ``Pipeline.stream``.
+        """
+        chunk = self._group(changes)
+        self._payloads.add(pipeline, [each.message for each in changes if each.old is None])
+        self._starts.append(self._file.tell())
+        pickle.dump(chunk, self._file)
+
+    def chunks(self) -> Iterator[ChangeChunk]:
+        for start in self._starts:
+            self._file.seek(start)
+            yield pickle.load(self._file)
+
+    def discard(self, pipeline: Pipeline) -> None:
+        """Remove what is staged.
+
+        Raises:
+            Unavailable: see ``Pipeline.stream``.
+        """
+        self._payloads.discard(pipeline)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._file.close()
+
+
+def _mark_set(names: tuple[str, ...] | None, as_bytes: Callable[[str], bytes]) -> MarkSet | None:
+    return None if names is None else frozenset(map(as_bytes, names))
+
+
+def _ids_with(lists: dict[bytes, IdSet], mark: bytes) -> IdSet:
+    """Return the ids with a mark, the same for each of its aliases."""
+    if mark not in lists:
+        lists.update(dict.fromkeys(mark_aliases(mark), IdSet()))
+    return lists[mark]
+
+
+class SmallEdit(NamedTuple):
+    """All changes of a memory."""
+
+    memory: Memory
+    changes: list[Change]
+
+
+class LargeEdit(NamedTuple):
+    """Many changes of a memory.  ``changes`` must be consumed to the end."""
+
+    memory: Memory
+    changes: AsyncGenerator[list[Change]]
+
+
+async def group_edits(
+    edits: AsyncGenerator[Edit], most: int = PAGE_ENTRIES
+) -> AsyncGenerator[list[SmallEdit] | LargeEdit]:
+    """Yield memories with few changes, about so many changes together, and others one by one."""
+    batch: list[SmallEdit] = []
+    size = count = 0
+    async for edit in edits:
+        changes = edit.changes
+        last = edit.last
+        added = _size(changes)
+        while not last and added < PAGE_BYTES and len(changes) < most:
+            more = await anext(edits)
+            changes = changes + more.changes
+            last = more.last
+            added += _size(more.changes)
+        if last and added <= LARGE_BYTES:
+            batch.append(SmallEdit(edit.memory, changes))
+            size += added
+            count += len(changes)
+            if size < PAGE_BYTES and count < most and len(batch) < most:
+                continue
+        if batch:
+            yield batch
+            batch, size, count = [], 0, 0
+        if not last or added > LARGE_BYTES:
+            large = LargeEdit(edit.memory, _parts([changes], last, edits))
+            del edit, changes  # one message may be most of the memory in use
+            yield large
+    if batch:
+        yield batch
+
+
+def _size(changes: list[Change]) -> int:
+    return sum([len(change.message) for change in changes])
+
+
+async def _parts(
+    held: list[list[Change]], last: bool, edits: AsyncGenerator[Edit]
+) -> AsyncGenerator[list[Change]]:
+    yield held.pop()
+    while not last:
+        edit = await anext(edits)
+        last = edit.last
+        held.append(edit.changes)
+        del edit
+        yield held.pop()
+
+
+# Lists
+
+
+def remove_ids(chunks: IdChunks, drops: Callable[[bytes], bool]) -> IdChunks:
+    """Yield the ids but for some."""
+    for chunk in chunks:
+        yield [id for id in chunk if not drops(id)]
+
+
+def insert_ids(chunks: IdChunks, insertions: Iterator[Insertion]) -> IdChunks:
+    """Yield the ids with others inserted, those of one position in order.
+
+    ``insertions`` come in the order of the list; from the first on that does not, they go to the
+    end.
+    """
+    insertion = next(insertions, None)
+    beginning = []
+    while insertion is not None and insertion[0] is None:
+        beginning.append(insertion[1])
+        insertion = next(insertions, None)
+    yield beginning
+    for chunk in chunks:
+        if insertion is None:
+            yield chunk
+            continue
+        found = []
+        for id in chunk:
+            found.append(id)
+            while insertion is not None and insertion[0] == id:
+                found.append(insertion[1])
+                insertion = next(insertions, None)
+        yield found
+    if insertion is not None:
+        rest = chain((insertion[1],), (id for _, id in insertions))
+        yield from iter(lambda: list(islice(rest, 1000)), [])
+
+
+def first_unplaced(chunks: IdChunks, insertions: Iterator[Insertion]) -> bytes | None:
+    """Return the first id that ``insert_ids`` would put at the end for want of its position."""
+    insertion = next(insertions, None)
+    while insertion is not None and insertion[0] is None:
+        insertion = next(insertions, None)
+    for chunk in chunks:
+        if insertion is None:
+            return None
+        for id in chunk:
+            while insertion is not None and insertion[0] == id:
+                insertion = next(insertions, None)
+    return None if insertion is None else insertion[1]
+
+
+def rewrite_commands(old: IdList, new: Callable[[], IdChunks]) -> Iterator[Command]:
+    """Yield commands that turn a list into another; only what differs is written."""
+    same = _common_length(old, new())
+    if same == old.count:
+        yield from _push_commands(old.key, new(), same)
+    elif same:
+        yield (b"LTRIM", old.key, b"0", b"%d" % (same - 1))
+        yield from _push_commands(old.key, new(), same)
+    elif any(new()):
+        yield from _push_commands(old.key, new(), 0)
+        yield (b"LTRIM", old.key, b"%d" % old.count, b"-1")
+    else:
+        yield (b"UNLINK", old.key)
+
+
+def removal_commands(old: IdList, drops: Callable[[bytes], bool]) -> Iterator[Command]:
+    """Yield commands that remove some ids from a list."""
+    found = (id for id in old if drops(id))
+    some = list(islice(found, _FEW_REMOVALS + 1))
+    if len(some) > _FEW_REMOVALS:
+        yield from rewrite_commands(old, lambda: remove_ids(old.chunks(), drops))
+        return
+    for id in dict.fromkeys(some):
+        yield (b"LREM", old.key, b"0", id)
+
+
+def _push_commands(key: bytes, chunks: IdChunks, skipped: int) -> Iterator[Command]:
+    for chunk in chunks:
+        if skipped < len(chunk):
+            yield (b"RPUSH", key, *chunk[skipped:])
+        skipped = max(0, skipped - len(chunk))
+
+
+def _common_length(old: IdList, new: IdChunks) -> int:
+    """Return how many ids at the beginning of both are the same."""
+    count = 0
+    fresh = chain.from_iterable(new)
+    for chunk in old.chunks():
+        its = list(islice(fresh, len(chunk)))
+        if its != chunk:
+            pairs = zip(chunk, its, strict=False)
+            return count + next((n for n, (a, b) in enumerate(pairs) if a != b), len(its))
+        count += len(chunk)
+    return count

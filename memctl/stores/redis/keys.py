@@ -1,18 +1,32 @@
-"""The names of AgentScope's keys in Redis: built, matched and read back.
+"""The names of AgentScope's keys in Redis: built, matched and parsed.
 
 A memory is named by its base, prefix + ``user_id:{user}:session:{session}``; its keys are the base
 and a suffix (``memory/_working_memory/_redis_memory.py``, ``session/_redis_session.py``).  The
-library escapes nothing, so users, sessions, ids and marks may hold ``:`` and one key may be read in
-several ways.
+library escapes nothing, so users, sessions, ids and marks may hold ``:`` and one key may be parsed
+in several ways.
+
+The list of a mark has a name for each alias of the mark.  ReActAgent marks by members of
+``class _MemoryMark(str, Enum)`` (``agent/_react_agent.py``), and RedisMemory puts a mark into its
+key by ``str.format`` (``_get_mark_key`` of ``memory/_working_memory/_redis_memory.py``).  From
+Python 3.11 on that gives the name of the member, ``_MemoryMark.HINT``; before, and wherever an
+application passes a plain string, it gives ``hint``.  ``marks_index`` gets ``hint`` from all of
+them, for the client encodes the string that the member is.
+
+So an agent sees a mark only under the alias of its own Python, and RedisMemory cleans up only lists
+that the index names: what memctl writes is in the lists of all aliases of a mark, all of them in
+the index.  What it reads may be in any.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
+from typing import TypeVar
 
 from memctl.model import MemoryKey
 from memctl.selection import Selection
+
+T = TypeVar("T")
 
 MESSAGES = b":messages"
 PAYLOAD = b":msg:"
@@ -26,7 +40,7 @@ _SPECIAL = b"*?[]\\"
 
 
 def encode(text: str) -> bytes:
-    """The bytes of a name; those that were no UTF-8 come back as they were.
+    """Return the bytes of a name; the inverse of ``decode``.
 
     Raises:
         UnicodeEncodeError: it holds a surrogate that no bytes stand for.
@@ -34,24 +48,37 @@ def encode(text: str) -> bytes:
     return text.encode("utf-8", "surrogateescape")
 
 
+def encode_or_none(text: str) -> bytes | None:
+    """Return the bytes of a name, None where there are none."""
+    try:
+        return encode(text)
+    except UnicodeEncodeError:
+        return None
+
+
 def decode(name: bytes) -> str:
-    """A name as text; bytes that are no UTF-8 become surrogates, so that nothing is lost."""
+    """Return a name as text; bytes that are not UTF-8 become surrogates, to lose nothing."""
     return name.decode("utf-8", "surrogateescape")
 
 
 def escape(text: bytes) -> bytes:
-    """A glob pattern that matches the text alone."""
+    """Return a glob pattern that matches the text alone."""
     return b"".join(b"\\" + bytes((byte,)) if byte in _SPECIAL else bytes((byte,)) for byte in text)
 
 
 class Keys:
-    """The keys under one prefix."""
+    """The keys under one prefix.
+
+    Example:
+        >>> Keys("app:").base(MemoryKey("alice", "s1"))
+        b'app:user_id:alice:session:s1'
+    """
 
     def __init__(self, prefix: str = "") -> None:
         self.prefix = encode(prefix)
 
     def base(self, key: MemoryKey) -> bytes:
-        """What the keys of the memory begin with.
+        """Return the base of a memory: the prefix of all of its keys.
 
         Raises:
             UnicodeEncodeError: see ``encode``.
@@ -59,14 +86,14 @@ class Keys:
         return self.prefix + _USER + encode(key.user) + _SESSION + encode(key.session)
 
     def base_or_none(self, key: MemoryKey) -> bytes | None:
-        """The base of the memory, None where no bytes stand for its name."""
+        """Return the base of a memory, None where no bytes stand for its name."""
         try:
             return self.base(key)
         except UnicodeEncodeError:
             return None
 
-    def readings(self, base: bytes) -> Iterator[MemoryKey]:
-        """Every memory that the base may name, the one with the shortest user first."""
+    def parse_base(self, base: bytes) -> Iterator[MemoryKey]:
+        """Yield every memory that the base may name, the one with the shortest user first."""
         name = base.removeprefix(self.prefix + _USER)
         at = name.find(_SESSION)
         while at >= 0:
@@ -74,16 +101,54 @@ class Keys:
             at = name.find(_SESSION, at + 1)
 
     def pattern(self, where: Selection, suffix: bytes) -> bytes:
-        """A glob that matches every selected base with the suffix, itself a glob."""
+        """Return a glob for every selected base followed by the suffix, itself a glob."""
         user = _pattern(where.users)
         session = _pattern(where.sessions)
         return escape(self.prefix) + _USER + user + _SESSION + session + suffix
 
 
 def _pattern(names: frozenset[str]) -> bytes:
-    """The pattern of the one name, or of any where there are others."""
+    """Return the pattern of the one name, or of any where there are several or none."""
     if len(names) == 1:
         [name] = names
         with suppress(UnicodeEncodeError):  # a name that no bytes stand for matches nothing
             return escape(encode(name))
     return b"*"
+
+
+def count_payloads(base: bytes, ids: Iterable[bytes]) -> tuple[bytes, ...]:
+    """Return a command that counts the payloads of some messages, at least one."""
+    return (b"EXISTS", *(base + PAYLOAD + id for id in ids))
+
+
+# Aliases of marks
+
+_MEMBERS = {b"hint": b"_MemoryMark.HINT", b"compressed": b"_MemoryMark.COMPRESSED"}
+_ALIASES = {mark: (mark, member) for mark, member in _MEMBERS.items()}
+_CANONICAL = {member: mark for mark, member in _MEMBERS.items()}
+
+
+def canonical_mark(alias: bytes) -> bytes:
+    """Return the mark that has the alias."""
+    return _CANONICAL.get(alias, alias)
+
+
+def mark_aliases(mark: bytes) -> tuple[bytes, ...]:
+    """Return the aliases of a mark, the mark itself first."""
+    return _ALIASES.get(mark) or (mark,)
+
+
+def with_aliases(names: Iterable[bytes]) -> set[bytes]:
+    """Return all aliases of the marks that have some of these aliases."""
+    return {alias for name in names for alias in mark_aliases(canonical_mark(name))}
+
+
+def is_indexed(alias: bytes, index: frozenset[bytes] | set[bytes]) -> bool:
+    """Return whether ``marks_index`` names the list of an alias, as far as agents name it."""
+    return alias in index or canonical_mark(alias) in index
+
+
+def of_other_aliases(alias: bytes, values: Mapping[bytes, T]) -> list[T]:
+    """Return the values of the other aliases of the same mark, from values by alias."""
+    names = mark_aliases(canonical_mark(alias))
+    return [values[other] for other in names if other != alias and other in values]

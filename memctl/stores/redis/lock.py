@@ -1,4 +1,4 @@
-"""The lock of a store in Redis: a key that expires unless the run that set it makes it last."""
+"""The lock of a store in Redis: a key that expires unless the run that set it extends it."""
 
 from __future__ import annotations
 
@@ -12,14 +12,13 @@ from typing import TypeVar
 from memctl.errors import MemctlError
 from memctl.stores.locks import ServerLock
 from memctl.stores.redis.keys import encode
-from memctl.stores.redis.link import Command
+from memctl.stores.redis.pipeline import Command, Pipeline, in_thread
 from memctl.stores.redis.server import RedisServer
-from memctl.stores.redis.wire import Wire, in_thread
 
 T = TypeVar("T")
 
 LEASE_SECONDS = 30.0
-"""How long the lock of a run that was killed stays."""
+"""Seconds after which the lock of a run that was killed ends."""
 
 
 class RedisLock(ServerLock):
@@ -30,7 +29,7 @@ class RedisLock(ServerLock):
     """
 
     def __init__(self, server: RedisServer, kind: str, warnings: list[str]) -> None:
-        """``kind`` tells the stores apart that may share a prefix."""
+        """Take ``kind``, which differs between stores that may share a prefix."""
         super().__init__(server.label, warnings)
         self.period = LEASE_SECONDS / 3
         self.hint = (
@@ -57,25 +56,25 @@ class RedisLock(ServerLock):
         with suppress(MemctlError):  # what cannot be removed expires by itself
             await self._run(partial(self._if_ours, (b"UNLINK", self._key)))
 
-    async def _run(self, call: Callable[[Wire], T]) -> T:
-        async with self._server.wire() as wire:
-            return await in_thread(wire, partial(call, wire))
+    async def _run(self, call: Callable[[Pipeline], T]) -> T:
+        async with self._server.pipeline() as pipeline:
+            return await in_thread(pipeline, partial(call, pipeline))
 
-    def _attempt(self, wire: Wire) -> str | None:
-        _, held = wire.ask([(b"WATCH", self._key), (b"GET", self._key)])
+    def _attempt(self, pipeline: Pipeline) -> str | None:
+        _, held = pipeline.execute([(b"WATCH", self._key), (b"GET", self._key)])
         other = (held or b"").decode(errors="replace").partition(" ")[2]
         if held is not None and other != self.owner:
-            wire.ask([(b"UNWATCH",)])
+            pipeline.execute([(b"UNWATCH",)])
             return other
         put = (b"SET", self._key, self._value, b"PX", self._lease)
-        *_, done = wire.ask([(b"MULTI",), put, (b"EXEC",)])
+        *_, done = pipeline.execute([(b"MULTI",), put, (b"EXEC",)])
         return None if done is not None else ""
 
-    def _if_ours(self, command: Command, wire: Wire) -> bool:
-        """Runs the command unless the key is another's, or not there; whether it did."""
-        _, held = wire.ask([(b"WATCH", self._key), (b"GET", self._key)])
+    def _if_ours(self, command: Command, pipeline: Pipeline) -> bool:
+        """Run the command if the key is ours; return whether it was run."""
+        _, held = pipeline.execute([(b"WATCH", self._key), (b"GET", self._key)])
         if held != self._value:
-            wire.ask([(b"UNWATCH",)])
+            pipeline.execute([(b"UNWATCH",)])
             return False
-        *_, done = wire.ask([(b"MULTI",), command, (b"EXEC",)])
+        *_, done = pipeline.execute([(b"MULTI",), command, (b"EXEC",)])
         return done is not None

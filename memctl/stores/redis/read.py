@@ -1,13 +1,15 @@
-"""Reading AgentScope's Redis memory: what a memory was at one moment, then its payloads.
+"""Reading AgentScope's Redis memory: a snapshot of each memory, then the payloads of its messages.
 
 A payload never changes under its id, so it may be read after the moment at which its id was listed.
-One that has gone since tells that its message was deleted meanwhile: then the memory is looked at
-again.
+One that has gone since tells that its message was deleted meanwhile: then another snapshot of the
+memory is taken.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import closing
+from dataclasses import replace
 from itertools import chain, islice, repeat
 from typing import Any
 
@@ -15,19 +17,33 @@ from redis.exceptions import ResponseError
 
 from memctl import codec
 from memctl.errors import Lost
-from memctl.model import PAGE_ENTRIES, Finding, Memory, Page, StoredMessage
+from memctl.model import PAGE_ENTRIES, Finding, Memory, MemoryKey, Page, StoredMessage
 from memctl.selection import Selection
-from memctl.stores.batching import are_objects, messages_from_columns, paginate
-from memctl.stores.redis.keys import MESSAGES, PAYLOAD, decode
-from memctl.stores.redis.look import Looker, Marks, Sight
-from memctl.stores.redis.making import Found, LeftOut, Making
-from memctl.stores.redis.scan import Named, exists, list_pages
-from memctl.stores.redis.wanted import Wanted
-from memctl.stores.redis.wire import WRONG_TYPE, Pacer, Wire
+from memctl.stores.batching import PageBuilder, are_objects, messages_from_columns, paginate
+from memctl.stores.catalog import IdSet
+from memctl.stores.redis.keys import (
+    MARK,
+    MESSAGES,
+    PAYLOAD,
+    count_payloads,
+    decode,
+    encode_or_none,
+    with_aliases,
+)
+from memctl.stores.redis.pipeline import WRONG_TYPE, Pacer, Pipeline
+from memctl.stores.redis.scan import MemoryRef
+from memctl.stores.redis.snapshot import Marks, MemorySnapshot, SnapshotReader, list_pages
+
+Fetched = StoredMessage | bytes | str
+"""A message; the id of one without payload; or the id of one whose payload is not a message."""
 
 _TRIES = 10
 _TOGETHER = 128
-_LOOKED_AT = 100
+_PROBED = 100
+_FILTERED_TOGETHER = 500
+_NAMES = 100
+"""So many marks, or ids, are asked for before a snapshot is taken."""
+_EXAMPLES = 3
 
 
 class Reader:
@@ -35,199 +51,198 @@ class Reader:
 
     def __init__(
         self,
-        wire: Wire,
+        pipeline: Pipeline,
         marks: dict[bytes, tuple[bytes, ...]],
         where: Selection,
         *,
         payloads: bool = True,
     ) -> None:
-        """``marks`` as ``Looker`` takes them; ``where`` may spare payloads.
+        """Take ``marks`` as ``SnapshotReader`` does; ``where`` may spare payloads.
 
-        Without ``payloads`` messages are empty, and are there if any payload is.
+        Without ``payloads`` messages are empty, and exist if any payload does.
         """
-        self._wire = wire
-        self._looker = Looker(wire, marks)
+        self._pipeline = pipeline
+        self._snapshots = SnapshotReader(pipeline, marks)
         self._payloads = payloads
         self._pacer = Pacer()
-        self._wanted = Wanted(wire, where)
-        self._missing = LeftOut("message ids without payload")
-        self._broken = LeftOut("payloads that are not a JSON object")
+        self._filter = SelectionFilter(pipeline, where)
+        self._missing = SkippedMessages("message ids without payload")
+        self._broken = SkippedMessages("payloads that are not a JSON object")
 
     def warnings(self) -> list[str]:
-        """What was left out so far."""
+        """Return what was skipped so far, a line each."""
         return self._missing.lines() + self._broken.lines()
 
     def damage(self) -> list[Finding]:
-        """The same, memory by memory."""
+        """Return what was skipped so far, memory by memory."""
         return [
             Finding(code, key, count, tuple(ids))
-            for code, left_out in (
+            for code, skipped in (
                 ("id-without-payload", self._missing),
                 ("payload-not-json", self._broken),
             )
-            for key, (count, ids) in left_out.by_memory.items()
+            for key, (count, ids) in skipped.by_memory.items()
         ]
 
-    def pages(self, memories: Iterable[Named]) -> Iterator[Page]:
-        """The memories, but for messages whose id and marks rule them out.
+    def pages(self, memories: Iterable[MemoryRef]) -> Iterator[Page]:
+        """Yield the memories, but for messages whose id and marks rule them out.
 
         Raises:
             Lost: the connection broke; or messages of a memory were deleted while it was read, and
                 a part of it has been handed out.
             Unavailable: the server refuses a command.
         """
-        for sights in self._looker.sights(self._wanted.memories(memories)):
-            pages = self._small(sights) if sights[0].few else self._large(sights[0])
-            yield from self._wanted.placed(pages)
+        for some in self._snapshots.snapshots(self._filter.memories(memories)):
+            pages = self._small(some) if some[0].small else self._large(some[0])
+            yield from self._filter.with_anchors(pages)
 
-    def headers(self, memories: Iterable[Named]) -> Iterator[list[Memory]]:
-        """What memories have beside messages, of those that have any payload."""
+    def headers(self, memories: Iterable[MemoryRef]) -> Iterator[list[Memory]]:
+        """Yield what memories have besides messages, of those that have any payload."""
         source = iter(memories)
         while some := list(islice(source, _TOGETHER)):
             commands = chain.from_iterable(
                 (
-                    (b"LRANGE", named.base + MESSAGES, b"0", b"%d" % (_LOOKED_AT - 1)),
-                    (b"PTTL", named.base + MESSAGES),
+                    (b"LRANGE", ref.base + MESSAGES, b"0", b"%d" % (_PROBED - 1)),
+                    (b"PTTL", ref.base + MESSAGES),
                 )
-                for named in some
+                for ref in some
             )
-            replies = iter(self._wire.ask(commands, tolerate=WRONG_TYPE))
+            replies = iter(self._pipeline.execute(commands, tolerate=WRONG_TYPE))
             found = [
-                (named, ids, ttl)
-                for named, ids, ttl in zip(some, replies, replies, strict=True)
+                (ref, ids, ttl)
+                for ref, ids, ttl in zip(some, replies, replies, strict=True)
                 if ids and not isinstance(ids, ResponseError)
             ]
-            counts = self._wire.ask(exists(named.base, ids) for named, ids, _ in found)
+            counts = self._pipeline.execute(count_payloads(ref.base, ids) for ref, ids, _ in found)
             yield [
-                Memory(named.key, ttl=ttl / 1000 if ttl >= 0 else None)
-                for (named, ids, ttl), count in zip(found, counts, strict=True)
-                if count or (len(ids) == _LOOKED_AT and self._has_payload(named.base))
+                Memory(ref.key, ttl=ttl / 1000 if ttl >= 0 else None)
+                for (ref, ids, ttl), count in zip(found, counts, strict=True)
+                if count or (len(ids) == _PROBED and self._has_payload(ref.base))
             ]
 
     def _has_payload(self, base: bytes) -> bool:
-        pages = list_pages(self._wire, base + MESSAGES, _LOOKED_AT)
-        return any(self._wire.ask([exists(base, ids)])[0] for ids in pages)
+        pages = list_pages(self._pipeline, base + MESSAGES, _PROBED)
+        return any(self._pipeline.execute([count_payloads(base, ids)])[0] for ids in pages)
 
-    def _small(self, sights: Sequence[Sight]) -> Iterator[Page]:
-        """Memories whose ids are all known: their payloads in one go."""
-        wanted = [self._wanted.messages(sight, next(sight.chunks())) for sight in sights]
+    def _small(self, snapshots: Sequence[MemorySnapshot]) -> Iterator[Page]:
+        """Yield memories whose ids are all known: their payloads come in one go."""
+        selected = [
+            self._filter.messages(snapshot, list(snapshot.messages)) for snapshot in snapshots
+        ]
         keys = [
-            sight.named.base + PAYLOAD + id
-            for sight, (ids, _) in zip(sights, wanted, strict=True)
+            snapshot.ref.base + PAYLOAD + id
+            for snapshot, (ids, _) in zip(snapshots, selected, strict=True)
             for id in ids
         ]
-        ids, marks = (list(chain.from_iterable(some)) for some in zip(*wanted, strict=True))
-        blocks = self._found(keys, ids, marks)
-        held: list[Found] = []
+        ids, marks = (list(chain.from_iterable(some)) for some in zip(*selected, strict=True))
+        blocks = self._fetch(keys, ids, marks)
+        held: list[Fetched] = []
         doubtful = []
-        for sight, (its, _) in zip(sights, wanted, strict=True):
-            making = Making(sight)
-            yield from making.fill(len(its), blocks, held)
-            if making.missing and not making.filling.offset:
-                doubtful.append(making)
+        for snapshot, (its, _) in zip(snapshots, selected, strict=True):
+            builder = MemoryBuilder(snapshot)
+            yield from builder.fill(len(its), blocks, held)
+            if builder.missing and not builder.page.offset:
+                doubtful.append(builder)
             else:
-                yield from self._end(making)
-        for making in doubtful:
-            yield from self._again(making)
+                yield from self._end(builder)
+        for builder in doubtful:
+            yield from self._retry(builder)
 
-    def _large(self, sight: Sight) -> Iterator[Page]:
-        """A memory whose ids come in chunks."""
-        making = Making(sight)
-        for number, chunk in enumerate(sight.chunks()):
-            ids, marks = self._wanted.messages(sight, chunk, going_on=number > 0)
-            keys = [sight.named.base + PAYLOAD + id for id in ids]
-            yield from making.fill(len(ids), self._found(keys, ids, marks), [])
-        yield from self._end(making)
+    def _large(self, snapshot: MemorySnapshot) -> Iterator[Page]:
+        """Yield a memory whose ids come in chunks."""
+        builder = MemoryBuilder(snapshot)
+        for number, chunk in enumerate(snapshot.messages.chunks()):
+            ids, marks = self._filter.messages(snapshot, chunk, continued=number > 0)
+            keys = [snapshot.ref.base + PAYLOAD + id for id in ids]
+            yield from builder.fill(len(ids), self._fetch(keys, ids, marks), [])
+        yield from self._end(builder)
 
-    def _end(self, making: Making) -> Iterator[Page]:
-        """The last page, when it is sure that no message was deleted meanwhile."""
-        named = making.sight.named
-        if making.missing:
-            sight = self._looker.look(named)
-            chunks = sight.chunks() if sight else ()
-            if sum(id in making.gone for chunk in chunks for id in chunk) < making.missing:
-                raise _overtaken(named)
-            self._missing.add(making.first_gone, named, making.missing)
-        for id in making.broken:
-            self._broken.add(id, named)
-        yield from making.rest()
+    def _end(self, builder: MemoryBuilder) -> Iterator[Page]:
+        """Yield the last page, when it is sure that no message was deleted meanwhile."""
+        ref = builder.snapshot.ref
+        if builder.missing:
+            with closing(self._snapshots.take(ref)) as now:
+                if sum(id in builder.gone for id in now.messages) < builder.missing:
+                    raise _overtaken(ref)
+            self._missing.add(builder.first_gone, ref, builder.missing)
+        for id in builder.broken:
+            self._broken.add(id, ref)
+        yield from builder.rest()
 
-    def _again(self, making: Making) -> Iterator[Page]:
-        """A small memory of which a payload was missing, as it is by now.
+    def _retry(self, builder: MemoryBuilder) -> Iterator[Page]:
+        """Yield a small memory of which a payload was missing, as it is by now.
 
-        An id that is still listed after its payload was missing has none: it is left out.
+        An id that is still listed after its payload was missing has none: it is skipped.
         """
-        named = making.sight.named
+        ref = builder.snapshot.ref
         known: dict[str, StoredMessage | None] = {
-            entry.id: entry for entry in making.filling.entries
+            message.id: message for message in builder.page.entries
         }
-        known |= dict.fromkeys(making.broken)
-        gone = making.gone
+        known |= dict.fromkeys(builder.broken)
+        gone = builder.gone
         for _ in range(_TRIES):
-            sight = self._looker.look(named)
-            if sight is None:
-                return
-            if not sight.few:
-                yield from self._large(sight)
-                return
-            ids, marks = self._wanted.messages(sight, next(sight.chunks()))
+            with closing(self._snapshots.take(ref)) as snapshot:
+                if not snapshot.small:
+                    yield from self._large(snapshot)
+                    return
+                ids, marks = self._filter.messages(snapshot, list(snapshot.messages))
             new = [
                 (id, some)
                 for id, some in zip(ids, marks, strict=True)
                 if decode(id) not in known and id not in gone
             ]
-            keys = [named.base + PAYLOAD + id for id, _ in new]
-            blocks = self._found(keys, [id for id, _ in new], [some for _, some in new])
+            keys = [ref.base + PAYLOAD + id for id, _ in new]
+            blocks = self._fetch(keys, [id for id, _ in new], [some for _, some in new])
             found = list(chain.from_iterable(blocks))
             known |= {one.id: one for one in found if isinstance(one, StoredMessage)}
             known |= dict.fromkeys(one for one in found if isinstance(one, str))
             missing = [one for one in found if isinstance(one, bytes)]
             if not missing:
-                yield from self._settled(sight, ids, marks, known)
+                yield from self._settled(snapshot, ids, marks, known)
                 return
             gone.add(missing)
-        raise _overtaken(named)
+        raise _overtaken(ref)
 
     def _settled(
         self,
-        sight: Sight,
+        snapshot: MemorySnapshot,
         ids: list[bytes],
         marks: list[Marks],
         known: dict[str, StoredMessage | None],
     ) -> Iterator[Page]:
-        """A small memory of which each id has a payload in ``known``, or none at all."""
-        entries = []
+        """Yield a small memory of which each id has a payload in ``known``, or none at all."""
+        messages = []
         for id, some in zip(map(decode, ids), marks, strict=True):
-            entry = known.get(id)
-            if entry is not None:
-                entries.append(entry._replace(marks=some))
+            message = known.get(id)
+            if message is not None:
+                messages.append(message._replace(marks=some))
             else:
-                (self._broken if id in known else self._missing).add(id, sight.named)
-        yield from paginate(sight.memory, entries, empty=False)
+                (self._broken if id in known else self._missing).add(id, snapshot.ref)
+        yield from paginate(snapshot.memory, messages, empty=False)
 
     # Payloads
 
-    def _found(
+    def _fetch(
         self, keys: list[bytes], ids: list[bytes], marks: list[Marks]
-    ) -> Iterator[list[Found]]:
-        """What is under the keys, some at a time."""
+    ) -> Iterator[list[Fetched]]:
+        """Yield what is under the keys, some at a time."""
         at = 0
-        fetched = self._wire.values(keys, self._pacer) if self._payloads else self._existing(keys)
+        fetched = self._pipeline.values(keys, self._pacer) if self._payloads else self._probe(keys)
         for values in fetched:
             end = at + len(values)
             texts = [id.decode("utf-8", "surrogateescape") for id in ids[at:end]]
-            found = [self._made(ids[at:end], texts, values, marks[at:end])]
+            found = [self._parse(ids[at:end], texts, values, marks[at:end])]
             at = end
             del values
             yield found.pop()  # not kept here while it is used: it may be large
 
-    def _made(
+    def _parse(
         self, ids: list[bytes], texts: list[str], values: list[Any], marks: list[Marks]
-    ) -> list[Found]:
+    ) -> list[Fetched]:
         good = are_objects(values) if self._payloads else None not in values
         if good:
             return [*messages_from_columns(texts, values, marks, repeat(None))]
-        found: list[Found] = []
+        found: list[Fetched] = []
         for id, text, value, some in zip(ids, texts, values, marks, strict=True):
             if not isinstance(value, bytes):
                 found.append(id)
@@ -236,20 +251,20 @@ class Reader:
             found.append(text if message is None else StoredMessage(text, message, some))
         return found
 
-    def _existing(self, keys: list[bytes]) -> Iterator[list[bytes | None]]:
-        """An empty message for each key that exists, None for each other."""
+    def _probe(self, keys: list[bytes]) -> Iterator[list[bytes | None]]:
+        """Yield an empty message for each key that exists, None for each other."""
         for start in range(0, len(keys), PAGE_ENTRIES):
             some = keys[start : start + PAGE_ENTRIES]
-            [count] = self._wire.ask([(b"EXISTS", *some)])
+            [count] = self._pipeline.execute([(b"EXISTS", *some)])
             if count == len(some):
                 yield [b""] * count
                 continue
-            each = self._wire.ask((b"EXISTS", key) for key in some)
-            yield [b"" if there else None for there in each]
+            each = self._pipeline.execute((b"EXISTS", key) for key in some)
+            yield [b"" if exists else None for exists in each]
 
 
 def _message(payload: bytes) -> bytes | None:
-    """The payload as a message; None where it is not a JSON object."""
+    """Return the payload as a message; None where it is not a JSON object."""
     try:
         message = codec.utf8(payload)
         return message if isinstance(codec.outline(message), dict) else None
@@ -257,8 +272,155 @@ def _message(payload: bytes) -> bytes | None:
         return None
 
 
-def _overtaken(named: Named) -> Lost:
+def _overtaken(ref: MemoryRef) -> Lost:
     return Lost(
-        f"messages of {named.key} were deleted while they were read",
+        f"messages of {ref.key} were deleted while they were read",
         "run again: what was written is whole, and what is gone is not read",
     )
+
+
+class MemoryBuilder:
+    """A memory whose messages are coming in, on their way into pages."""
+
+    def __init__(self, snapshot: MemorySnapshot) -> None:
+        self.snapshot = snapshot
+        self.page = PageBuilder(snapshot.memory)
+        self.broken: list[str] = []
+        self.missing = 0
+        self.gone = IdSet()
+        """The ids of the missing payloads."""
+        self.first_gone = ""
+
+    def fill(
+        self, count: int, blocks: Iterator[list[Fetched]], held: list[Fetched]
+    ) -> Iterator[Page]:
+        """Take so many, first what is ``held``, and leave there what is too much of a block.
+
+        Yields a page when there are enough for one and more are to come.
+        """
+        while count:
+            if not held:
+                yield from self.page.full()
+                held += next(blocks)
+            taken = min(count, len(held))
+            count -= taken
+            some = held[:taken]
+            del held[:taken]
+            yield from self.page.take(self._sort(some))
+
+    def rest(self) -> Iterator[Page]:
+        """Yield the last page, unless the memory has no message."""
+        if self.page.entries or self.page.offset:
+            yield self.page.page(last=True)
+
+    def _sort(self, found: list[Fetched]) -> list[StoredMessage]:
+        """Return the messages, and empty the list of what was fetched; note the rest."""
+        messages = [one for one in found if isinstance(one, StoredMessage)]
+        if len(messages) < len(found):
+            self.broken += [one for one in found if isinstance(one, str)]
+            gone = [one for one in found if isinstance(one, bytes)]
+            if gone and not self.missing:
+                self.first_gone = decode(gone[0])
+            self.missing += len(gone)
+            self.gone.add(gone)
+        found.clear()
+        return messages
+
+
+class SkippedMessages:
+    """Messages of one kind that a reader had to skip."""
+
+    def __init__(self, kind: str) -> None:
+        self._kind = kind
+        self._count = 0
+        self._first = ""
+        self.by_memory: dict[MemoryKey, tuple[int, list[str]]] = {}
+        """How many each memory has, and some of their ids."""
+
+    def add(self, id: str, ref: MemoryRef, count: int = 1) -> None:
+        """Count some; ``id`` is that of the first."""
+        self._first = self._first or f"{id!r} of {decode(ref.base)!r}"
+        self._count += count
+        before, ids = self.by_memory.get(ref.key, (0, []))
+        self.by_memory[ref.key] = (before + count, [*ids, id][:_EXAMPLES])
+
+    def lines(self) -> list[str]:
+        """Return the warning, if there is any."""
+        if not self._count:
+            return []
+        return [f"left out {self._count} {self._kind} (the first: {self._first})"]
+
+
+class SelectionFilter:
+    """The messages that a selection may take, as far as ids and marks tell.
+
+    No payload of any other is read.
+    """
+
+    def __init__(self, pipeline: Pipeline, where: Selection) -> None:
+        self._pipeline = pipeline
+        self._where = Selection(marks=where.marks, exclude_marks=where.exclude_marks, ids=where.ids)
+        self._anchors: dict[tuple[MemoryKey, str], str | None] = {}
+        """The anchors of the selected messages; see ``Page.anchors``."""
+        self._anchor: str | None = None
+        """The last message that is not selected."""
+
+    def memories(self, memories: Iterable[MemoryRef]) -> Iterator[MemoryRef]:
+        """Yield the memories that may have such a message: that have its mark, or its id."""
+        names = self._where.marks or self._where.ids
+        suffix = MARK if self._where.marks else PAYLOAD
+        if not names or len(names) > _NAMES:
+            yield from memories
+            return
+        found = {name for name in map(encode_or_none, names) if name is not None}
+        if self._where.marks:
+            found = with_aliases(found)
+        source = iter(memories if found else ())
+        while some := list(islice(source, _FILTERED_TOGETHER)):
+            counts = self._pipeline.execute(
+                [(b"EXISTS", *(ref.base + suffix + name for name in found)) for ref in some]
+            )
+            yield from (ref for ref, count in zip(some, counts, strict=True) if count)
+
+    def messages(
+        self, snapshot: MemorySnapshot, ids: list[bytes], *, continued: bool = False
+    ) -> tuple[list[bytes], list[Marks]]:
+        """Return the ids that may be selected, of consecutive ones, and their marks."""
+        if not continued:
+            self._anchor = None
+        if self._where.whole:
+            return ids, [some or () for some in map(snapshot.marks_of, ids)]
+        selected: list[bytes] = []
+        marks: list[Marks] = []
+        last = -1
+        for at in self._candidates(snapshot, ids):
+            id = ids[at]
+            message = StoredMessage(decode(id), b"", snapshot.marks_of(id) or ())
+            if self._where.matches(message):
+                if at > last + 1:
+                    self._anchor = decode(ids[at - 1])
+                last = at
+                self._anchors[snapshot.ref.key, message.id] = self._anchor
+                selected.append(id)
+                marks.append(message.marks)
+        if last < len(ids) - 1:
+            self._anchor = decode(ids[-1])
+        return selected, marks
+
+    def _candidates(self, snapshot: MemorySnapshot, ids: list[bytes]) -> Iterable[int]:
+        """Return the indexes of the ids that have a mark that is selected."""
+        found = set[int]()
+        for mark in self._where.marks:
+            found.update([at for at, has in enumerate(map(snapshot.has_mark(mark), ids)) if has])
+        return sorted(found) if self._where.marks else range(len(ids))
+
+    def with_anchors(self, pages: Iterator[Page]) -> Iterator[Page]:
+        """Yield the pages with the anchors of their messages."""
+        if self._where.whole:
+            yield from pages
+            return
+        for page in pages:
+            key = page.memory.key
+            anchors = [self._anchors.pop((key, message.id), None) for message in page.messages]
+            yield replace(page, anchors=anchors)
+        self._anchors.clear()

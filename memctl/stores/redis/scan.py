@@ -1,10 +1,10 @@
-"""Which memories a Redis database holds, and which marks each has.
+"""The memories of a Redis database, and the marks of each, found by SCAN.
 
 One SCAN finds the lists that hold memories (``:messages``) and those that hold marks (``:mark:``).
 Whether a mark is named in ``marks_index`` does not matter: AgentScope 1.0.15 began the index with
 the first mark that it added itself, so in sessions that are older, the index lacks older marks.
 
-Names are taken apart by these rules:
+Keys are parsed by these rules:
 
 - A user ends at the first ``:session:``, unless the selection names a user, session or key that
   another split gives, or this store wrote the memory under another name.
@@ -14,28 +14,24 @@ Names are taken apart by these rules:
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from itertools import islice
 from typing import NamedTuple
 
-from redis.exceptions import ResponseError
-
 from memctl.model import MemoryKey
 from memctl.selection import Selection
-from memctl.stores.redis.keys import MARK, MESSAGES, PAYLOAD, Keys
-from memctl.stores.redis.link import Command
-from memctl.stores.redis.wire import WRONG_TYPE, Wire
+from memctl.stores.redis.keys import MARK, MESSAGES, Keys, count_payloads
+from memctl.stores.redis.pipeline import Pipeline
 
-_LIST_PAGE = 1000
 _LISTS = b":m[ae]*"
 """Suffixes of lists, and few others: payloads begin with ``:msg:``."""
 _COUNT = b"2000"
-_LOOKED_AT = 100
+_PROBED = 100
 _BATCH = 500
 
 
-class Named(NamedTuple):
-    """A memory and what its keys begin with."""
+class MemoryRef(NamedTuple):
+    """A memory, and the prefix of its keys."""
 
     base: bytes
     key: MemoryKey
@@ -49,55 +45,55 @@ class Catalogue:
         self._marks: dict[bytes, dict[bytes, tuple[bytes, ...]]] = {}
         self._claimed: dict[bytes, MemoryKey] = {}
 
-    def memories(self, wire: Wire, where: Selection) -> list[Named]:
-        """The selected memories, sorted by their bases.  Those of ``where.keys`` may not exist.
+    def memories(self, pipeline: Pipeline, where: Selection) -> list[MemoryRef]:
+        """Return the selected memories, sorted by base; those of ``where.keys`` may not exist.
 
         Raises:
-            Unavailable: see ``Wire.stream``.
+            Unavailable: see ``Pipeline.stream``.
         """
         if where.keys is not None:
-            return sorted(self._exactly(where))
-        bases = self._scan(wire, where)
+            return sorted(self._keyed(where))
+        bases = self._scan(pipeline, where)
         named = ((base, self._name(base, where)) for base in bases)
-        return sorted(Named(base, key) for base, key in named if key is not None)
+        return sorted(MemoryRef(base, key) for base, key in named if key is not None)
 
-    def _exactly(self, where: Selection) -> Iterator[Named]:
+    def _keyed(self, where: Selection) -> Iterator[MemoryRef]:
         for key in where.keys or ():
             base = self._keys.base_or_none(key)
             if base is not None and not key.part and where.has_key(key):
-                yield Named(base, key)
+                yield MemoryRef(base, key)
 
     def _name(self, base: bytes, where: Selection) -> MemoryKey | None:
         claimed = self._claimed.get(base)
         if claimed is not None:
             return claimed if where.has_key(claimed) else None
-        return next((key for key in self._keys.readings(base) if where.has_key(key)), None)
+        return next((key for key in self._keys.parse_base(base) if where.has_key(key)), None)
 
     def claim(self, base: bytes, key: MemoryKey) -> bool:
-        """Notes the name of a memory that is written; False if its keys belong to another name."""
-        readings = list(islice(self._keys.readings(base), 2))
+        """Note the name of a memory to write; return False if its keys belong to another name."""
+        readings = list(islice(self._keys.parse_base(base), 2))
         return len(readings) == 1 or self._claimed.setdefault(base, key) == key
 
-    def marks(self, wire: Wire, where: Selection) -> dict[bytes, tuple[bytes, ...]]:
-        """The names of the mark lists by base, of all memories that may be selected.
+    def marks(self, pipeline: Pipeline, where: Selection) -> dict[bytes, tuple[bytes, ...]]:
+        """Return the names of the mark lists by base, of all memories that may be selected.
 
         Scanned once for each narrowing of users and sessions: a mark that comes later is in
         ``marks_index``.
 
         Raises:
-            Unavailable: see ``Wire.stream``.
+            Unavailable: see ``Pipeline.stream``.
         """
         for pattern in (self._pattern(Selection()), self._pattern(where)):
             if pattern in self._marks:
                 return self._marks[pattern]
-        self._scan(wire, where)
+        self._scan(pipeline, where)
         return self._marks[self._pattern(where)]
 
     def _pattern(self, where: Selection) -> bytes:
         return self._keys.pattern(where, _LISTS)
 
-    def _scan(self, wire: Wire, where: Selection) -> set[bytes]:
-        """The bases of all memories that fit the pattern; keeps the marks."""
+    def _scan(self, pipeline: Pipeline, where: Selection) -> set[bytes]:
+        """Return the bases of all memories that match the pattern; keep the marks."""
         bases: set[bytes] = set()
         marks: dict[bytes, tuple[bytes, ...]] = {}
         unclear: set[bytes] = set()
@@ -109,7 +105,7 @@ class Catalogue:
                 names = (*before, mark)
                 marks[base] = known.setdefault(names, names)
 
-        for key in _scanned(wire, self._pattern(where)):
+        for key in _scan_lists(pipeline, self._pattern(where)):
             count = key.count(MARK)
             is_memory = key.endswith(MESSAGES)
             if count == 0 and is_memory:
@@ -120,60 +116,44 @@ class Catalogue:
             elif count:
                 unclear.add(key)
         candidates = [key.removesuffix(MESSAGES) for key in unclear if key.endswith(MESSAGES)]
-        owning = _owning(wire, candidates)
-        bases |= owning
+        memories = _with_payload(pipeline, candidates)
+        bases |= memories
         for key in unclear:
-            if key.removesuffix(MESSAGES) not in owning:
-                owner = _longest(key, bases)
+            if key.removesuffix(MESSAGES) not in memories:
+                owner = _longest_base(key, bases)
                 if owner is not None:
                     add(owner, key[len(owner) + len(MARK) :])
         self._marks[self._pattern(where)] = marks
         return bases
 
 
-def _scanned(wire: Wire, pattern: bytes) -> Iterator[bytes]:
-    """The lists that match; some may come twice."""
+def _scan_lists(pipeline: Pipeline, pattern: bytes) -> Iterator[bytes]:
+    """Yield the lists that match; some may come twice."""
     cursor = b"0"
     while True:
         command = (b"SCAN", cursor, b"MATCH", pattern, b"COUNT", _COUNT, b"TYPE", b"list")
-        [(cursor, found)] = wire.ask([command])
+        [(cursor, found)] = pipeline.execute([command])
         yield from found
         if cursor == b"0":
             return
 
 
-def _owning(wire: Wire, bases: list[bytes]) -> set[bytes]:
-    """Those under which there is a payload of their list."""
-    owning: set[bytes] = set()
+def _with_payload(pipeline: Pipeline, bases: list[bytes]) -> set[bytes]:
+    """Return the bases under which there is a payload of their list."""
+    memories: set[bytes] = set()
     for start in range(0, len(bases), _BATCH):
         some = bases[start : start + _BATCH]
-        lists = wire.ask((b"LRANGE", base + MESSAGES, b"0", b"%d" % _LOOKED_AT) for base in some)
+        lists = pipeline.execute(
+            (b"LRANGE", base + MESSAGES, b"0", b"%d" % _PROBED) for base in some
+        )
         pairs = [(base, ids) for base, ids in zip(some, lists, strict=True) if ids]
-        counts = wire.ask(exists(base, ids) for base, ids in pairs)
-        owning |= {base for (base, _), count in zip(pairs, counts, strict=True) if count}
-    return owning
+        counts = pipeline.execute(count_payloads(base, ids) for base, ids in pairs)
+        memories |= {base for (base, _), count in zip(pairs, counts, strict=True) if count}
+    return memories
 
 
-def exists(base: bytes, ids: Iterable[bytes]) -> Command:
-    """Counts the payloads of some messages, at least one."""
-    return (b"EXISTS", *(base + PAYLOAD + id for id in ids))
-
-
-def list_pages(wire: Wire, key: bytes, start: int = 0) -> Iterator[list[bytes]]:
-    """The items of a list from a position on, a page at a time; none if it is no list."""
-    while True:
-        command = (b"LRANGE", key, b"%d" % start, b"%d" % (start + _LIST_PAGE - 1))
-        [page] = wire.ask([command], tolerate=WRONG_TYPE)
-        if isinstance(page, ResponseError) or not page:
-            return
-        yield page
-        if len(page) < _LIST_PAGE:
-            return
-        start += _LIST_PAGE
-
-
-def _longest(key: bytes, bases: set[bytes]) -> bytes | None:
-    """The longest base to which the key is a mark."""
+def _longest_base(key: bytes, bases: set[bytes]) -> bytes | None:
+    """Return the longest base to which the key is a mark."""
     at = key.rfind(MARK)
     while at >= 0:
         if key[:at] in bases:

@@ -1,6 +1,6 @@
 """Writing AgentScope's Redis memory: every memory in one transaction.
 
-The keys that say what a memory holds are watched, looked at, and changed in MULTI/EXEC, which Redis
+The keys that say what a memory holds are watched, probed, and changed in MULTI/EXEC, which Redis
 refuses if another client changed them since.  A memory that comes in many pages is staged first:
 its payloads go under names that belong to no memory, and the transaction renames them.  (Queued
 commands count against ``client-query-buffer-limit``, 1 GB, so payloads cannot all be queued.)
@@ -8,34 +8,65 @@ commands count against ``client-query-buffer-limit``, 1 GB, so payloads cannot a
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import pickle
+import secrets
+import tempfile
+from abc import ABC, abstractmethod
+from collections import Counter, deque
+from collections.abc import Iterable, Iterator, Sequence
+from functools import lru_cache
 from itertools import chain, islice
-from typing import Any, NamedTuple
+from types import TracebackType
+from typing import Any, NamedTuple, Self
 
 from redis.exceptions import ResponseError
 
 from memctl.errors import Failure
-from memctl.model import WriteMode, WriteResult
+from memctl.model import Memory, StoredMessage, WriteMode, WriteResult
+from memctl.stores.batching import Large, Small
 from memctl.stores.catalog import IdSet
-from memctl.stores.redis.incoming import Incoming, Refused
-from memctl.stores.redis.keys import MARK, MARKS_INDEX, MESSAGES, PAYLOAD, decode
-from memctl.stores.redis.link import Command, Packed
-from memctl.stores.redis.scan import exists, list_pages
-from memctl.stores.redis.spellings import every
-from memctl.stores.redis.wire import WRONG_TYPE, Wire
+from memctl.stores.redis.keys import (
+    MARK,
+    MARKS_INDEX,
+    MESSAGES,
+    PAYLOAD,
+    Keys,
+    canonical_mark,
+    count_payloads,
+    decode,
+    encode,
+    mark_aliases,
+    with_aliases,
+)
+from memctl.stores.redis.pipeline import WRONG_TYPE, Command, PackedCommands, Pipeline
+from memctl.stores.redis.snapshot import list_pages
 
 _TRIES = 5
 _HEAD = 100
 """So many ids of a list are read along with others; the rest only if there are more."""
+_LARGEST = 512 * 1024 * 1024
+"""What a Redis string can hold, in bytes."""
+_LEASE = b"%d" % (6 * 3600 * 1000)
+"""How long staged payloads live, in milliseconds, if the run that staged them is killed."""
+_LARGE_BYTES = 64 * 1024
+_KEYS = 500
 
 
-class State(NamedTuple):
-    """What there is under the name of a memory."""
+class MemoryRefused(Exception):
+    """A memory that cannot be written as it is; ``failure`` says why."""
+
+    def __init__(self, code: str, message: str) -> None:
+        super().__init__(message)
+        self.failure = Failure(code, message)
+
+
+class TargetState(NamedTuple):
+    """The target: what is stored under the name of a memory."""
 
     held: int
     ttl: int | None
     ids: list[bytes]
-    """The first ones of those that are held."""
+    """The first ids of those that are held."""
     known: int
     """How many of the messages to be added have a payload already."""
     indexed: bool
@@ -43,143 +74,164 @@ class State(NamedTuple):
     """The first ids of each mark list, those that are to come included."""
 
 
-_NOTHING = State(0, None, [], 0, False, {})
+_NOTHING = TargetState(0, None, [], 0, False, {})
 
 
 class Writer:
     """One ``write``, in a thread."""
 
     def __init__(
-        self, wire: Wire, side: Wire, marks: dict[bytes, tuple[bytes, ...]], mode: WriteMode
+        self,
+        pipeline: Pipeline,
+        side: Pipeline,
+        marks: dict[bytes, tuple[bytes, ...]],
+        mode: WriteMode,
     ) -> None:
-        """``side`` reads while a transaction is under way on ``wire``; ``marks`` names the mark
-        lists that were found, by base, for they may not be in an index."""
-        self._wire = wire
+        """Take two connections, and the names of the mark lists that were found, by base.
+
+        ``side`` reads while a transaction is under way on ``pipeline``.
+        """
+        self._pipeline = pipeline
         self._side = side
         self._marks = marks
         self._mode = mode
 
-    def write(self, memories: Sequence[Incoming]) -> list[WriteResult]:
-        """Writes the memories, in one transaction unless another client gets into the way.
+    def write(self, memories: Sequence[PendingMemory]) -> list[WriteResult]:
+        """Write the memories, in one transaction unless another client interferes.
 
         Raises:
-            Unavailable: see ``Wire.stream``.
+            Unavailable: see ``Pipeline.stream``.
         """
         done = self._attempt(memories)
         return [self._alone(one) for one in memories] if done is None else done
 
-    def _alone(self, one: Incoming) -> WriteResult:
+    def _alone(self, one: PendingMemory) -> WriteResult:
         for _ in range(_TRIES):
             done = self._attempt([one])
             if done is not None:
                 return done[0]
         return WriteResult(one.key, failure=Failure("changed", "another client keeps changing it"))
 
-    def _attempt(self, memories: Sequence[Incoming]) -> list[WriteResult] | None:
-        """What became of the memories; None if another client changed one of them."""
-        tallies = []
-        good: list[tuple[Incoming, State]] = []
-        for one, state in zip(memories, self._look(memories), strict=True):
+    def _attempt(self, memories: Sequence[PendingMemory]) -> list[WriteResult] | None:
+        """Return what became of the memories; None if another client changed one of them."""
+        results = []
+        good: list[tuple[PendingMemory, TargetState]] = []
+        for one, state in zip(memories, self._probe(memories), strict=True):
             try:
-                if isinstance(state, Refused):
+                if isinstance(state, MemoryRefused):
                     raise state
-                self._object(one, state)
-                if not min(self._wire.stream(one.settle(_ttl(one, state))), default=1):
-                    raise Refused("changed", "staged messages expired or were evicted")
-            except Refused as refused:
-                tallies.append(WriteResult(one.key, failure=refused.failure))
+                self._check(one, state)
+                if not min(self._pipeline.stream(one.prepare(_ttl(one, state))), default=1):
+                    raise MemoryRefused("changed", "staged messages expired or were evicted")
+            except MemoryRefused as refusal:
+                results.append(WriteResult(one.key, failure=refusal.failure))
             else:
                 good.append((one, state))
                 deleted = state.held if self._mode is WriteMode.REPLACE else 0
-                tallies.append(WriteResult(one.key, one.count, deleted))
+                results.append(WriteResult(one.key, one.count, deleted))
         if not good:
-            self._wire.ask([(b"UNWATCH",)])
+            self._pipeline.execute([(b"UNWATCH",)])
         elif not self._commit(good):
             return None
         for one, _ in good:
             one.published = True
-        return tallies
+        return results
 
-    # Looking
+    # What is there
 
-    def _look(self, memories: Sequence[Incoming]) -> list[State | Refused]:
-        """Watches the keys of the memories and says what they hold."""
-        keys = [key for one in memories for key in self._keys(one)]
-        _, present = self._wire.ask([(b"WATCH", *keys), (b"EXISTS", *keys)])
+    def _probe(self, memories: Sequence[PendingMemory]) -> list[TargetState | MemoryRefused]:
+        """Watch the keys of the memories, and return what they hold.
+
+        No snapshot: most targets are empty, and of the others the first ids do.
+        """
+        keys = [key for one in memories for key in self._known_keys(one)]
+        _, present = self._pipeline.execute([(b"WATCH", *keys), (b"EXISTS", *keys)])
         if not present:
             return [_NOTHING] * len(memories)
-        questions = [_questions(one) for one in memories]
-        replies = iter(self._wire.ask(chain(*questions), tolerate=WRONG_TYPE))
+        questions = [_probe_commands(one) for one in memories]
+        replies = iter(self._pipeline.execute(chain(*questions), tolerate=WRONG_TYPE))
         answers = [list(islice(replies, len(some))) for some in questions]
-        names = [self._names(one, some[0]) for one, some in zip(memories, answers, strict=True)]
-        lists = iter(self._wire.ask(_about_marks(memories, names), tolerate=WRONG_TYPE))
-        states: list[State | Refused] = []
+        names = [
+            self._mark_lists(one, some[0]) for one, some in zip(memories, answers, strict=True)
+        ]
+        lists = iter(
+            self._pipeline.execute(_probe_mark_commands(memories, names), tolerate=WRONG_TYPE)
+        )
+        states: list[TargetState | MemoryRefused] = []
         for some, marks in zip(answers, names, strict=True):
             heads = list(islice(lists, len(marks) + 1))[1:] if marks else []
             wrong = next((r for r in (*some, *heads) if isinstance(r, ResponseError)), None)
             if wrong is not None:
                 text = f"one of its keys holds another kind of value ({wrong})"
-                states.append(Refused("refused", text))
+                states.append(MemoryRefused("refused", text))
                 continue
             index, held, ttl, ids, *known = some
             left = max(ttl, 1) if held and ttl >= 0 else None
             by_mark = dict(zip(marks, heads, strict=True))
-            states.append(State(held, left, ids, sum(known), bool(index), by_mark))
+            states.append(TargetState(held, left, ids, sum(known), bool(index), by_mark))
         return states
 
-    def _keys(self, one: Incoming) -> Iterator[bytes]:
-        """The keys that may exist already, but for payloads and marks that only the index names."""
+    def _known_keys(self, one: PendingMemory) -> Iterator[bytes]:
+        """Yield the keys that may exist, but for payloads and marks that only the index names."""
         yield one.base + MESSAGES
         yield one.base + MARKS_INDEX
         for mark in one.marks.union(self._marks.get(one.base, ())):
             yield one.base + MARK + mark
 
-    def _names(self, one: Incoming, index: Any) -> list[bytes]:
-        """The names of the mark lists that there are, or will be."""
+    def _mark_lists(self, one: PendingMemory, index: Any) -> list[bytes]:
+        """Return the names of the mark lists that there are, or will be."""
         names = one.marks.union(self._marks.get(one.base, ()))
-        return sorted(every(names if isinstance(index, ResponseError) else names.union(index)))
+        return sorted(
+            with_aliases(names if isinstance(index, ResponseError) else names.union(index))
+        )
 
-    def _object(self, one: Incoming, state: State) -> None:
-        """Raises Refused if the memory is not what the writer was told to add to."""
+    def _check(self, one: PendingMemory, state: TargetState) -> None:
+        """Raise MemoryRefused if the target is not what the memory is to be added to."""
         if self._mode is WriteMode.REPLACE:
             return
         if state.held != one.offset and self._readable(one.base, state.held) != one.offset:
-            raise Refused("changed", f"the target holds {state.held} messages, not {one.offset}")
+            raise MemoryRefused(
+                "changed", f"the target holds {state.held} messages, not {one.offset}"
+            )
         if one.offset and (state.known or state.held != one.offset):
-            self._object_to_repeats(one)
+            self._check_repeats(one)
 
     def _readable(self, base: bytes, held: int) -> int:
-        """How many messages a reader sees: ids whose payload expired are no messages."""
+        """Return how many messages a reader sees: ids whose payload expired are not messages."""
         count = 0
-        for ids in list_pages(self._wire, base + MESSAGES) if held else ():
-            count += sum(self._wire.ask([exists(base, ids)]))
+        for ids in list_pages(self._pipeline, base + MESSAGES) if held else ():
+            count += sum(self._pipeline.execute([count_payloads(base, ids)]))
         return count
 
-    def _object_to_repeats(self, one: Incoming) -> None:
+    def _check_repeats(self, one: PendingMemory) -> None:
         listed = IdSet()
-        for ids in list_pages(self._wire, one.base + MESSAGES):
+        for ids in list_pages(self._pipeline, one.base + MESSAGES):
             listed.add(ids)
-        for id in chain.from_iterable(some.ids for some in one.listed()):
+        for id in chain.from_iterable(some.ids for some in one.id_chunks()):
             if id in listed:
-                raise Refused("repeated-id", f"the message id {decode(id)!r} is there already")
+                raise MemoryRefused(
+                    "repeated-id", f"the message id {decode(id)!r} is there already"
+                )
 
     # Changing
 
-    def _commit(self, good: Sequence[tuple[Incoming, State]]) -> bool:
-        """Makes the changes, all or none; False if another client was faster.
+    def _commit(self, good: Sequence[tuple[PendingMemory, TargetState]]) -> bool:
+        """Make the changes, all or none; return False if another client was faster.
 
         Raises:
             Unavailable: the server refuses a command, and so all.
         """
         changes = chain.from_iterable(self._changes(one, state) for one, state in good)
-        return self._wire.commit(changes)
+        return self._pipeline.commit(changes)
 
-    def _changes(self, one: Incoming, state: State) -> Iterator[Command | Packed]:
+    def _changes(
+        self, one: PendingMemory, state: TargetState
+    ) -> Iterator[Command | PackedCommands]:
         fresh = self._mode is WriteMode.REPLACE or not one.offset
         ttl = _ttl(one, state)
         yield from self._clear(one, state) if fresh else self._unmark(one, state)
-        yield from one.payloads()
-        for listed in one.listed():
+        yield from one.payload_commands()
+        for listed in one.id_chunks():
             yield (b"RPUSH", one.base + MESSAGES, *listed.ids)
             for mark, ids in listed.marked.items():
                 yield (b"RPUSH", one.base + MARK + mark, *ids)
@@ -188,25 +240,27 @@ class Writer:
         if ttl is not None and (one.count or (one.offset and one.ttl is not None)):
             yield from self._expire(one, state, ttl, fresh=fresh)
 
-    def _clear(self, one: Incoming, state: State) -> Iterator[Command]:
-        """Deletes the memory, or what is left over of one."""
+    def _clear(self, one: PendingMemory, state: TargetState) -> Iterator[Command]:
+        """Delete the memory, or what is left over of one."""
         lists = [one.base + MARK + mark for mark, ids in state.marks.items() if ids]
         if state.held or state.indexed or lists:
             yield (b"UNLINK", one.base + MESSAGES, one.base + MARKS_INDEX, *lists)
-        for ids in self._all(one.base + MESSAGES, state.ids):
+        for ids in self._all_ids(one.base + MESSAGES, state.ids):
             yield (b"UNLINK", *(one.base + PAYLOAD + id for id in ids))
 
-    def _unmark(self, one: Incoming, state: State) -> Iterator[Command]:
-        """Takes new ids off mark lists that have kept them from a message of the past."""
+    def _unmark(self, one: PendingMemory, state: TargetState) -> Iterator[Command]:
+        """Remove new ids from mark lists that have kept them from a message of the past."""
         for mark, first in state.marks.items():
             key = one.base + MARK + mark
-            for ids in self._all(key, first):
+            for ids in self._all_ids(key, first):
                 for id in set(ids):
                     if id in one.ids:
                         yield (b"LREM", key, b"0", id)
 
-    def _expire(self, one: Incoming, state: State, ttl: int, *, fresh: bool) -> Iterator[Command]:
-        """Lets all keys of the memory expire together, as AgentScope's ``_refresh_session_ttl``.
+    def _expire(
+        self, one: PendingMemory, state: TargetState, ttl: int, *, fresh: bool
+    ) -> Iterator[Command]:
+        """Let all keys of the memory expire together, as AgentScope's ``_refresh_session_ttl``.
 
         With no new expiry, those that are not touched keep theirs.
         """
@@ -219,38 +273,344 @@ class Writer:
         for key in keys:
             yield (b"PEXPIRE", key, b"%d" % ttl)
         if not fresh and one.ttl is not None:
-            for ids in self._all(one.base + MESSAGES, state.ids):
+            for ids in self._all_ids(one.base + MESSAGES, state.ids):
                 for id in ids:
                     yield (b"PEXPIRE", one.base + PAYLOAD + id, b"%d" % ttl)
 
-    def _all(self, key: bytes, first: list[bytes]) -> Iterator[list[bytes]]:
-        """The items of a list whose first ones are known."""
+    def _all_ids(self, key: bytes, first: list[bytes]) -> Iterator[list[bytes]]:
+        """Yield the ids of a list, of which the first are known."""
         if first:
             yield first
         if len(first) == _HEAD:
             yield from list_pages(self._side, key, _HEAD)
 
 
-def _ttl(one: Incoming, state: State) -> int | None:
+def _ttl(one: PendingMemory, state: TargetState) -> int | None:
     return state.ttl if one.ttl is None else one.ttl
 
 
-def _questions(one: Incoming) -> list[Command]:
+def _probe_commands(one: PendingMemory) -> list[Command]:
     messages = one.base + MESSAGES
-    added = one.listed() if one.offset else ()
+    added = one.id_chunks() if one.offset else ()
     return [
         (b"SMEMBERS", one.base + MARKS_INDEX),
         (b"LLEN", messages),
         (b"PTTL", messages),
         (b"LRANGE", messages, b"0", b"%d" % (_HEAD - 1)),
-        *(exists(one.base, listed.ids) for listed in added),
+        *(count_payloads(one.base, listed.ids) for listed in added),
     ]
 
 
-def _about_marks(memories: Sequence[Incoming], names: Sequence[list[bytes]]) -> Iterator[Command]:
+def _probe_mark_commands(
+    memories: Sequence[PendingMemory], names: Sequence[list[bytes]]
+) -> Iterator[Command]:
     for one, marks in zip(memories, names, strict=True):
         keys = [one.base + MARK + mark for mark in marks]
         if keys:
             yield (b"WATCH", *keys)
         for key in keys:
             yield (b"LRANGE", key, b"0", b"%d" % (_HEAD - 1))
+
+
+# Memories on their way
+
+
+class PendingIds(NamedTuple):
+    """The ids of some messages, and those with each mark."""
+
+    ids: list[bytes]
+    marked: dict[bytes, list[bytes]]
+    """The ids by alias of their marks."""
+
+
+class PendingMemory(ABC):
+    """A memory to write, or a tail of one."""
+
+    ids: IdSet | set[bytes]
+    marks: set[bytes]
+    """The aliases of the marks."""
+    count: int
+    payloads: Payloads
+
+    def __init__(self, base: bytes, memory: Memory, offset: int, ttl: int | None) -> None:
+        """Take ``ttl`` in milliseconds, None to leave the expiry of the memory as it is."""
+        self.published = False
+        self.base = base
+        self.key = memory.key
+        self.offset = offset
+        self.ttl = ttl
+
+    @abstractmethod
+    def id_chunks(self) -> Iterator[PendingIds]:
+        """Yield the messages in order, some at a time.  Use one such iterator at a time."""
+
+    @abstractmethod
+    def prepare(self, ttl: int | None) -> Iterator[Command]:
+        """Yield commands that give the payloads a TTL in milliseconds, None for no expiry.
+
+        Each replies with 1, or else a payload is lost.
+
+        Raises:
+            MemoryRefused: an id is repeated.
+        """
+
+    def payload_commands(self) -> Iterator[Command | PackedCommands]:
+        """Yield commands that store each payload under its name."""
+        prefix = self.base + PAYLOAD
+        yield from self.payloads.put([prefix + id for id in some.ids] for some in self.id_chunks())
+
+
+class BufferedMemory(PendingMemory):
+    """A memory that came in one page."""
+
+    def __init__(self, base: bytes, small: Small, ttl: int | None) -> None:
+        """Raise MemoryRefused if Redis cannot hold it."""
+        super().__init__(base, small.memory, small.offset, ttl)
+        self._chunk = _pending_ids(small.entries)
+        self.payloads = InlinePayloads([message.message for message in small.entries])
+        self.count = len(small.entries)
+        self.marks = set(self._chunk.marked)
+        self.ids = set(self._chunk.ids)
+        if len(self.ids) < self.count:
+            [(id, _)] = Counter(message.id for message in small.entries).most_common(1)
+            raise MemoryRefused("repeated-id", f"the message id {id!r} occurs twice")
+
+    def id_chunks(self) -> Iterator[PendingIds]:
+        if self.count:
+            yield self._chunk
+
+    def prepare(self, ttl: int | None) -> Iterator[Command]:
+        return self.payloads.prepare(ttl)
+
+
+class StagedMemory(PendingMemory):
+    """A memory that came in many pages: payloads on the server, ids and marks in a local file."""
+
+    def __init__(self, keys: Keys, base: bytes, large: Large, ttl: int | None) -> None:
+        super().__init__(base, large.memory, large.offset, ttl)
+        self.payloads = self._payloads = StagedPayloads(keys)
+        self._file = tempfile.TemporaryFile()  # noqa: SIM115 - closed by __exit__
+        self._pages = 0
+        self._prepared = False
+        self._ids = IdSet()
+        self.ids = self._ids
+        self.marks = set()
+        self.count = 0
+
+    def add(self, pipeline: Pipeline, messages: list[StoredMessage]) -> None:
+        """Stage some messages.
+
+        Raises:
+            MemoryRefused: Redis cannot hold one of them.
+            Unavailable: see ``Pipeline.stream``.
+        """
+        chunk = _pending_ids(messages)
+        self._ids.add(chunk.ids)
+        self.marks.update(chunk.marked)
+        self.count += len(messages)
+        self._payloads.add(pipeline, [message.message for message in messages])
+        pickle.dump(chunk, self._file)
+        self._pages += 1
+
+    def id_chunks(self) -> Iterator[PendingIds]:
+        self._file.seek(0)
+        for _ in range(self._pages):
+            yield pickle.load(self._file)
+
+    def prepare(self, ttl: int | None) -> Iterator[Command]:
+        if self._prepared:
+            return
+        self._prepared = True
+        if self._ids.duplicates:
+            raise MemoryRefused("repeated-id", "a message id occurs twice")
+        yield from self.payloads.prepare(ttl)
+
+    def discard(self, pipeline: Pipeline) -> None:
+        """Remove what is staged.
+
+        Raises:
+            Unavailable: see ``Pipeline.stream``.
+        """
+        self._payloads.discard(pipeline)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._file.close()
+
+
+def _pending_ids(messages: list[StoredMessage]) -> PendingIds:
+    """Return the ids; raise MemoryRefused if Redis cannot hold one of the messages."""
+    marked: dict[bytes, list[bytes]] = {}
+    try:
+        ids = [message.id.encode("utf-8", "surrogateescape") for message in messages]
+        for id, message in zip(ids, messages, strict=True):
+            for name in _aliases_of(message.marks) if message.marks else ():
+                marked.setdefault(name, []).append(id)
+    except UnicodeEncodeError as error:
+        raise lone_surrogate(error) from error
+    for message in messages:
+        check_size(message.id, message.message)
+    return PendingIds(ids, marked)
+
+
+@lru_cache
+def _aliases_of(marks: tuple[str, ...]) -> tuple[bytes, ...]:
+    """Return the aliases of some marks; raise what ``mark_name`` does."""
+    return tuple(
+        chain.from_iterable(mark_aliases(mark_name(name)) for name in dict.fromkeys(marks))
+    )
+
+
+def mark_name(name: str) -> bytes:
+    """Return the bytes of a mark that a message is to have.
+
+    Raises:
+        MemoryRefused: RedisMemory lists another mark under that name.
+        UnicodeEncodeError: see ``encode``.
+    """
+    mark = encode(name)
+    if canonical_mark(mark) != mark:
+        text = (
+            f"RedisMemory lists the mark {decode(canonical_mark(mark))!r} under the name {name!r}"
+        )
+        raise MemoryRefused("refused", f"{text}: the mark with that name must be renamed first")
+    return mark
+
+
+def check_size(id: str, message: bytes) -> None:
+    """Raise MemoryRefused if Redis cannot hold a message of that size."""
+    if len(message) > _LARGEST:
+        raise MemoryRefused("refused", f"the message {id!r} is larger than the 512 MiB of Redis")
+
+
+def lone_surrogate(error: UnicodeEncodeError) -> MemoryRefused:
+    """Return the refusal of a name that no bytes stand for."""
+    return MemoryRefused(
+        "refused", f"Redis cannot hold {error.object!r}, which has half of a surrogate pair"
+    )
+
+
+# Payloads on their way
+
+
+class Payloads(ABC):
+    """Messages to store under the names of their payloads, in a transaction to come."""
+
+    @abstractmethod
+    def prepare(self, ttl: int | None) -> Iterator[Command]:
+        """Yield commands that give the payloads a TTL in milliseconds, None for no expiry.
+
+        Each replies with 1, or else a payload is lost.
+        """
+
+    @abstractmethod
+    def put(self, names: Iterable[list[bytes]]) -> Iterator[Command | PackedCommands]:
+        """Yield commands that store each payload under its name; names come some at a time."""
+
+
+class InlinePayloads(Payloads):
+    """Few payloads, which go with the transaction."""
+
+    def __init__(self, messages: list[bytes]) -> None:
+        self._messages = messages
+        self._ttl: int | None = None
+
+    def prepare(self, ttl: int | None) -> Iterator[Command]:
+        self._ttl = ttl
+        yield from ()
+
+    def put(self, names: Iterable[list[bytes]]) -> Iterator[Command | PackedCommands]:
+        messages = iter(self._messages)
+        for some in names:
+            texts = list(islice(messages, len(some)))
+            if self._ttl is not None:
+                yield from _set_commands(some, texts, b"%d" % self._ttl)
+            elif some:
+                yield _mset_command(some, texts)
+
+
+class StagedPayloads(Payloads):
+    """Many payloads, staged on the server under names that belong to this object alone.
+
+    The names match no pattern of AgentScope's.
+    """
+
+    def __init__(self, keys: Keys) -> None:
+        self._prefix = keys.prefix + b"memctl:" + secrets.token_hex(8).encode() + b":"
+        self._count = 0
+        self._forever = False
+
+    def add(self, pipeline: Pipeline, messages: list[bytes]) -> None:
+        """Stage some messages.
+
+        Raises:
+            Unavailable: see ``Pipeline.stream``.
+        """
+        first = self._count
+        self._count += len(messages)
+        names = list(map(self._name, range(first, self._count)))
+        deque(pipeline.stream(_set_commands(names, messages, _LEASE)), maxlen=0)
+
+    def _name(self, number: int) -> bytes:
+        return self._prefix + b"%d" % number
+
+    def _all_names(self) -> Iterator[bytes]:
+        return map(self._name, range(self._count))
+
+    def prepare(self, ttl: int | None) -> Iterator[Command]:
+        self._forever = ttl is None
+        left = _LEASE if ttl is None else b"%d" % ttl
+        for name in self._all_names():
+            yield (b"PEXPIRE", name, left)
+
+    def put(self, names: Iterable[list[bytes]]) -> Iterator[Command]:
+        staged = self._all_names()
+        for some in names:
+            for name in some:
+                yield (b"RENAME", next(staged), name)
+                if self._forever:  # not before: what a killed run has staged must expire
+                    yield (b"PERSIST", name)
+
+    def discard(self, pipeline: Pipeline) -> None:
+        """Remove what is staged.
+
+        Raises:
+            Unavailable: see ``Pipeline.stream``.
+        """
+        names = self._all_names()
+        commands = iter(lambda: (b"UNLINK", *islice(names, _KEYS)), (b"UNLINK",))
+        deque(pipeline.stream(commands), maxlen=0)
+
+
+def _mset_command(names: list[bytes], messages: list[bytes]) -> PackedCommands:
+    """Return one command that sets strings without expiry."""
+    pairs = [
+        b"$%d\r\n%b\r\n$%d\r\n%b\r\n" % (len(name), name, len(text), text)
+        for name, text in zip(names, messages, strict=True)
+    ]
+    head = b"*%d\r\n$4\r\nMSET\r\n" % (1 + 2 * len(names))
+    return PackedCommands(b"".join([head, *pairs]), 1)
+
+
+def _set_commands(
+    names: list[bytes], messages: list[bytes], ttl: bytes
+) -> Iterator[Command | PackedCommands]:
+    """Yield commands that set strings with a TTL in milliseconds."""
+    if max(map(len, messages), default=0) > _LARGE_BYTES:
+        for name, message in zip(names, messages, strict=True):
+            yield (b"SET", name, message, b"PX", ttl)
+        return
+    end = b"$2\r\nPX\r\n$%d\r\n%b\r\n" % (len(ttl), ttl)
+    commands = [
+        b"*5\r\n$3\r\nSET\r\n$%d\r\n%b\r\n$%d\r\n%b\r\n%b"
+        % (len(name), name, len(message), message, end)
+        for name, message in zip(names, messages, strict=True)
+    ]
+    yield PackedCommands(b"".join(commands), len(commands))

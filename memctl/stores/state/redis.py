@@ -18,10 +18,9 @@ from memctl.model import PAGE_BYTES, MemoryKey
 from memctl.selection import Selection
 from memctl.store import OpenMode
 from memctl.stores.redis.keys import STATE, Keys, decode, encode
-from memctl.stores.redis.link import Command
 from memctl.stores.redis.lock import RedisLock
+from memctl.stores.redis.pipeline import WRONG_TYPE, Command, Pipeline, in_thread
 from memctl.stores.redis.server import RedisServer
-from memctl.stores.redis.wire import WRONG_TYPE, Wire, in_thread
 from memctl.stores.state.document import Document, DocumentChanged, DocumentTooLarge
 from memctl.stores.state.rewrite import Draft
 from memctl.stores.state.store import OwnedDocument, StateStore
@@ -45,34 +44,34 @@ class KeyDocument(Document):
         self.size = len(data) if size < 0 else size
         self.ttl = ttl / 1000 if ttl >= 0 else None
         self.key = key
-        self.wire: Wire | None = None
+        self.pipeline: Pipeline | None = None
         self._data = data if size < 0 else None
 
     async def read_at(self, start: int, size: int) -> bytes:
         """See ``Source``.
 
         Raises:
-            Unavailable: see ``Wire.stream``.
+            Unavailable: see ``Pipeline.stream``.
         """
         if self._data is not None:
             return self._data[start : start + size]
         size = min(size, self.size - start)
-        if size <= 0 or self.wire is None:
+        if size <= 0 or self.pipeline is None:
             return b""
-        return await in_thread(self.wire, partial(_range, self.wire, self.key, start, size))
+        return await in_thread(self.pipeline, partial(_range, self.pipeline, self.key, start, size))
 
     async def verify(self) -> None:
-        if self.wire is None:
+        if self.pipeline is None:
             return
         # An empty transaction fails if the watched key was touched; then it is watched again.
         commands = [(b"MULTI",), (b"EXEC",), (b"WATCH", self.key)]
-        _, done, _ = await in_thread(self.wire, partial(self.wire.ask, commands))
+        _, done, _ = await in_thread(self.pipeline, partial(self.pipeline.execute, commands))
         if done is None:
             raise DocumentChanged(self.name)
 
     async def close(self) -> None:
         self._data = b""
-        self.wire = None
+        self.pipeline = None
 
 
 class WatchedKey(KeyDocument):
@@ -80,18 +79,18 @@ class WatchedKey(KeyDocument):
 
     def __init__(self, server: RedisServer, key: bytes) -> None:
         super().__init__(key, -1, size=0)
-        self._context = server.wire()
+        self._context = server.pipeline()
         self._watching = True
 
     async def open(self) -> Self:
         """Watch the key from now on.
 
         Raises:
-            Unavailable: see ``Wire.stream``.
+            Unavailable: see ``Pipeline.stream``.
         """
-        self.wire = await self._context.__aenter__()
+        self.pipeline = await self._context.__aenter__()
         try:
-            _, self.size, exists = await self.ask(
+            _, self.size, exists = await self.execute(
                 [(b"WATCH", self.key), (b"STRLEN", self.key), (b"EXISTS", self.key)]
             )
         except BaseException:
@@ -100,30 +99,30 @@ class WatchedKey(KeyDocument):
         self.exists = bool(exists)
         return self
 
-    async def ask(self, commands: Iterable[Command]) -> list[Any]:
-        """The replies to some commands; see ``Wire.ask``."""
-        assert self.wire is not None
-        return await in_thread(self.wire, partial(self.wire.ask, commands))
+    async def execute(self, commands: Iterable[Command]) -> list[Any]:
+        """Return the replies to the commands; see ``Pipeline.execute``."""
+        assert self.pipeline is not None
+        return await in_thread(self.pipeline, partial(self.pipeline.execute, commands))
 
     async def replace(self, commands: Iterable[Command]) -> bool:
         """Run commands that take effect only if nobody has touched the key; whether they did.
 
         Raises:
-            Unavailable: see ``Wire.stream``; or one of them failed.
+            Unavailable: see ``Pipeline.stream``; or one of them failed.
         """
-        *_, done = await self.ask([(b"MULTI",), *commands, (b"EXEC",)])
+        *_, done = await self.execute([(b"MULTI",), *commands, (b"EXEC",)])
         self._watching = False
         for reply in done or ():
-            if isinstance(reply, ResponseError) and self.wire is not None:
-                raise self.wire.translate(reply)
+            if isinstance(reply, ResponseError) and self.pipeline is not None:
+                raise self.pipeline.translate(reply)
         return done is not None
 
     async def close(self) -> None:
-        if self.wire is None:
+        if self.pipeline is None:
             return
         if self._watching:
-            self.wire.abort()  # so that no other use of the connection watches the key
-        self.wire = None
+            self.pipeline.abort()  # so that no other use of the connection watches the key
+        self.pipeline = None
         await self._context.__aexit__(None, None, None)
 
 
@@ -151,7 +150,7 @@ class KeyDraft(Draft):
         self._pieces.append(data)
         self._held += len(data)
         if self._held >= _STAGE_BYTES:
-            await self._watched.ask(self._appending())
+            await self._watched.execute(self._appending())
 
     def _appending(self) -> Iterator[Command]:
         """Commands that move to the server what is in hand."""
@@ -167,12 +166,12 @@ class KeyDraft(Draft):
         """Take the key's place, to live for ``ttl`` milliseconds, or as long as what is there.
 
         Raises:
-            Unavailable: see ``Wire.stream``.
+            Unavailable: see ``Pipeline.stream``.
         """
         key = self._watched.key
         if self._is_staged:
-            await self._watched.ask(self._appending())
-            [left] = await self._watched.ask([(b"PTTL", key)])
+            await self._watched.execute(self._appending())
+            [left] = await self._watched.execute([(b"PTTL", key)])
             expire = _expire(self._staged, left if ttl is None else ttl)
             done = await self._watched.replace([expire, (b"RENAME", self._staged, key)])
         else:
@@ -188,8 +187,8 @@ class KeyDraft(Draft):
             return
         self._is_staged = False
         with suppress(MemctlError):  # what cannot be removed expires by itself
-            async with self._server.wire() as wire:
-                await in_thread(wire, partial(wire.ask, [(b"UNLINK", self._staged)]))
+            async with self._server.pipeline() as pipeline:
+                await in_thread(pipeline, partial(pipeline.execute, [(b"UNLINK", self._staged)]))
 
 
 def _expire(key: bytes, ttl: int) -> Command:
@@ -197,7 +196,7 @@ def _expire(key: bytes, ttl: int) -> Command:
     return (b"PEXPIRE", key, b"%d" % max(ttl, 1)) if ttl >= 0 else (b"PERSIST", key)
 
 
-def _range(wire: Wire, key: bytes, start: int, size: int) -> bytes:
+def _range(pipeline: Pipeline, key: bytes, start: int, size: int) -> bytes:
     """A part of a value.  ``BytesIO`` hands out what it gathered without a copy."""
     found = BytesIO()
     end = start + size
@@ -205,7 +204,7 @@ def _range(wire: Wire, key: bytes, start: int, size: int) -> bytes:
         (b"GETRANGE", key, b"%d" % at, b"%d" % (min(at + _WINDOW, end) - 1))
         for at in range(start, end, _WINDOW)
     )
-    for data in wire.stream(commands, ahead=lambda: 2):
+    for data in pipeline.stream(commands, ahead=lambda: 2):
         found.write(data)
     return found.getvalue()
 
@@ -285,35 +284,35 @@ class RedisSessionStore(StateStore):
         for key in keys:
             owner = key._replace(part="")
             base = self._keys.base_or_none(owner)
-            if base is not None and len(list(self._keys.readings(base))) > 1:
+            if base is not None and len(list(self._keys.parse_base(base))) > 1:
                 self._written.setdefault(base + STATE, owner)
 
     # Reading
 
     async def documents(self, where: Selection) -> AsyncGenerator[OwnedDocument, None]:
-        async with self._server.wire() as wire:
-            names = await in_thread(wire, partial(self._names, wire, where))
+        async with self._server.pipeline() as pipeline:
+            names = await in_thread(pipeline, partial(self._names, pipeline, where))
             for start in range(0, len(names), _TOGETHER):
-                states = _states(wire, names[start : start + _TOGETHER])
-                while (state := await in_thread(wire, partial(next, states, None))) is not None:
+                states = _states(pipeline, names[start : start + _TOGETHER])
+                while (state := await in_thread(pipeline, partial(next, states, None))) is not None:
                     for name, document in state:
                         yield OwnedDocument(document, name.owner[:2])
                         await document.close()
 
-    def _names(self, wire: Wire, where: Selection) -> list[_StateKey]:
+    def _names(self, pipeline: Pipeline, where: Selection) -> list[_StateKey]:
         if where.keys is not None:
             asked = {key._replace(part="") for key in where.keys}
             bases = ((self._keys.base_or_none(key), key) for key in asked)
             return sorted(_StateKey(base + STATE, key) for base, key in bases if base is not None)
         pattern = self._keys.pattern(where, STATE)
-        owners = ((key, self._owner(key, where)) for key in set(_scanned(wire, pattern)))
+        owners = ((key, self._owner(key, where)) for key in set(_scanned(pipeline, pattern)))
         return sorted(_StateKey(key, owner) for key, owner in owners if owner is not None)
 
     def _owner(self, key: bytes, where: Selection) -> MemoryKey | None:
         written = self._written.get(key)
         if written is not None:
             return written if where.has_key(written) else None
-        readings = self._keys.readings(key.removesuffix(STATE))
+        readings = self._keys.parse_base(key.removesuffix(STATE))
         return next((owner for owner in readings if where.has_key(owner)), None)
 
     # Writing
@@ -323,7 +322,7 @@ class RedisSessionStore(StateStore):
         base = self._keys.base_or_none(owner)
         if base is None:
             return Failure("bad-name", f"{owner} has half of a surrogate pair in its name")
-        readings = list(self._keys.readings(base))
+        readings = list(self._keys.parse_base(base))
         if len(readings) > 1 and self._written.setdefault(base + STATE, owner) != owner:
             return Failure("bad-name", f"the key of {owner} is that of another session")
         return decode(base + STATE)
@@ -351,41 +350,45 @@ class RedisSessionStore(StateStore):
         return max(1, round(ttl * 1000))
 
 
-def _scanned(wire: Wire, pattern: bytes) -> Iterator[bytes]:
+def _scanned(pipeline: Pipeline, pattern: bytes) -> Iterator[bytes]:
     """The strings whose names match; some may come twice."""
     cursor = b"0"
     while True:
         command = (b"SCAN", cursor, b"MATCH", pattern, b"COUNT", _COUNT, b"TYPE", b"string")
-        [(cursor, found)] = wire.ask([command])
+        [(cursor, found)] = pipeline.execute([command])
         yield from found
         if cursor == b"0":
             return
 
 
-def _states(wire: Wire, names: list[_StateKey]) -> Iterator[list[tuple[_StateKey, KeyDocument]]]:
+def _states(
+    pipeline: Pipeline, names: list[_StateKey]
+) -> Iterator[list[tuple[_StateKey, KeyDocument]]]:
     """The states that exist: small ones together, a large one by itself and watched."""
     looks = ((command, name.key) for name in names for command in (b"STRLEN", b"PTTL"))
-    replies = iter(wire.ask(looks, tolerate=WRONG_TYPE))
+    replies = iter(pipeline.execute(looks, tolerate=WRONG_TYPE))
     some: list[tuple[_StateKey, int]] = []
     held = 0
     for name, size, ttl in zip(names, replies, replies, strict=True):
         if isinstance(size, ResponseError) or not size:
             continue
         if size > PAGE_BYTES:
-            yield [(name, _watched(wire, name.key, ttl))]
-            wire.ask([(b"UNWATCH",)])
+            yield [(name, _watched(pipeline, name.key, ttl))]
+            pipeline.execute([(b"UNWATCH",)])
             continue
         some.append((name, ttl))
         held += size
         if held >= PAGE_BYTES:
-            yield _in_hand(wire, some)
+            yield _in_hand(pipeline, some)
             some, held = [], 0
     if some:
-        yield _in_hand(wire, some)
+        yield _in_hand(pipeline, some)
 
 
-def _in_hand(wire: Wire, some: list[tuple[_StateKey, int]]) -> list[tuple[_StateKey, KeyDocument]]:
-    values = wire.ask((b"GET", name.key) for name, _ in some)
+def _in_hand(
+    pipeline: Pipeline, some: list[tuple[_StateKey, int]]
+) -> list[tuple[_StateKey, KeyDocument]]:
+    values = pipeline.execute((b"GET", name.key) for name, _ in some)
     return [
         (name, KeyDocument(name.key, ttl, data=data))
         for (name, ttl), data in zip(some, values, strict=True)
@@ -393,8 +396,8 @@ def _in_hand(wire: Wire, some: list[tuple[_StateKey, int]]) -> list[tuple[_State
     ]
 
 
-def _watched(wire: Wire, key: bytes, ttl: int) -> KeyDocument:
-    _, size = wire.ask([(b"WATCH", key), (b"STRLEN", key)])
+def _watched(pipeline: Pipeline, key: bytes, ttl: int) -> KeyDocument:
+    _, size = pipeline.execute([(b"WATCH", key), (b"STRLEN", key)])
     document = KeyDocument(key, ttl, size=size)
-    document.wire = wire
+    document.pipeline = pipeline
     return document
