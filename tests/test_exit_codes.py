@@ -19,8 +19,8 @@ from memctl.errors import exit_codes
 from memctl.model import MemoryKey
 from memctl.registry import make_store, parse
 from memctl.store import OpenMode
+from memctl.testing import samples
 from tests.commands.conftest import FRIDAY, fill
-from tests.conformance import samples
 
 MEMCTL = shlex.join([sys.executable, "-m", "memctl"])
 ROOT = Path(__file__).parent.parent

@@ -11,8 +11,8 @@ import pytest
 
 from benchmarks.measure import run
 from memctl.model import MemoryKey
+from memctl.testing import samples
 from tests.commands.conftest import fill
-from tests.conformance import samples
 from tests.conftest import Servers
 
 SIZE = 60_000_000

@@ -18,8 +18,8 @@ from memctl.cli import app
 from memctl.errors import exit_codes
 from memctl.model import MemoryKey
 from memctl.output.report import schema_names, schema_text
+from memctl.testing import samples
 from tests.commands.conftest import FRIDAY, Run, fill, report
-from tests.conformance import samples
 from tests.schemas import check_row
 
 ONE = MemoryKey("ada", "one")

@@ -18,9 +18,9 @@ from typing import Any
 import pytest
 
 from memctl.model import MemoryKey
+from memctl.testing import samples
 from tests.commands.conftest import FRIDAY, fill
 from tests.commands.test_migrate import held
-from tests.conformance import samples
 from tests.conftest import Servers
 
 MEMCTL = [sys.executable, "-m", "memctl"]

@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any
 
 from memctl.model import MemoryKey, StoredMessage
+from memctl.testing import Place
+from memctl.testing.samples import entry, sample
 from tests.commands.places import Held, held, put
-from tests.conformance.backends import Place
-from tests.conformance.samples import entry, sample
 from tests.summarizers.server import SUMMARY, ModelServer, says
 
 MODES = ["mark", "message", "replace"]

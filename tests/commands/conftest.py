@@ -14,12 +14,12 @@ from typer.testing import Result
 from memctl.model import MemoryKey, StoredMessage
 from memctl.registry import make_store, parse
 from memctl.store import OpenMode
+from memctl.testing import Place, samples
+from memctl.testing.drive import write_all
 from tests.commands.compressed import configure, model
-from tests.conformance import samples
-from tests.conformance.backends import BACKENDS, Backend, Place, new_place
-from tests.conformance.drive import write_all
 from tests.conftest import Servers
 from tests.schemas import check
+from tests.support.backends import BACKENDS, new_place
 
 Run = Callable[..., Result]
 FRIDAY = Path(__file__).parents[2] / "examples" / "friday.json"
@@ -64,11 +64,10 @@ def filled(database: str) -> str:
     return database
 
 
-@pytest.fixture(params=BACKENDS, ids=lambda backend: backend.name)
+@pytest.fixture(params=BACKENDS)
 def place(request: pytest.FixtureRequest, tmp_path: Path, servers: Servers) -> Place:
     """A new and empty place of each store in turn."""
-    backend: Backend = request.param
-    return new_place(backend, tmp_path, servers)
+    return new_place(request.param, tmp_path, servers)
 
 
 @pytest.fixture
@@ -76,8 +75,7 @@ def one(tmp_path: Path, servers: Servers) -> Callable[[str], Place]:
     """A new and empty place of the store of that name."""
 
     def make(name: str) -> Place:
-        backend = next(one for one in BACKENDS if one.name == name)
-        return new_place(backend, tmp_path, servers)
+        return new_place(name, tmp_path, servers)
 
     return make
 

@@ -10,9 +10,9 @@ from pathlib import Path
 from memctl.model import MemoryKey, StoredMessage
 from memctl.registry import make_store
 from memctl.selection import Selection
-from tests.conformance.backends import Place
-from tests.conformance.drive import read, write
-from tests.conformance.samples import Sample, sample
+from memctl.testing import Place
+from memctl.testing.drive import read, write
+from memctl.testing.samples import Sample, sample
 
 
 def runs_folder() -> Path:

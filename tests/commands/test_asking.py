@@ -17,11 +17,11 @@ from typing import Any
 import pytest
 
 from memctl.model import MemoryKey
+from memctl.testing import Place, samples
 from tests.commands.conftest import Run, fails, fill, report
 from tests.commands.places import held, runs_folder
-from tests.conformance import samples
-from tests.conformance.backends import BACKENDS, Place
 from tests.conftest import Servers
+from tests.support.backends import place_at
 
 PATIENCE = 60
 """Seconds."""
@@ -94,7 +94,7 @@ def filled(tmp_path: Path, servers: Servers) -> Place:
     keys = [samples.key(number) for number in range(11)]
     keys.append(MemoryKey("\x1b[31mred\r\n", "京都\u202e"))
     asyncio.run(fill(text, {key: samples.entries(9) for key in keys}))
-    return Place(BACKENDS[0], text, servers, tmp_path)
+    return place_at("sqlite", text, tmp_path, servers)
 
 
 ANSWERS = {
@@ -235,8 +235,10 @@ def test_undo_without_a_run_asks(filled: Place, run: Run, said: str) -> None:
     assert (first["undoes"] == done) == (said == "y\n")
 
 
-def test_undo_of_what_was_replaced_asks_first(filled: Place, run: Run, tmp_path: Path) -> None:
-    origin = Place(BACKENDS[0], f"sqlite:///{tmp_path}/source.db", filled.servers, tmp_path)
+def test_undo_of_what_was_replaced_asks_first(
+    filled: Place, run: Run, tmp_path: Path, servers: Servers
+) -> None:
+    origin = place_at("sqlite", f"sqlite:///{tmp_path}/source.db", tmp_path, servers)
     asyncio.run(fill(origin.text, {samples.key(0): samples.entries(5, start=3)}))
     words = ("migrate", origin.text, filled.text, "--on-conflict", "replace")
     assert run(*words).exit_code == 0

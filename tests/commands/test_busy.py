@@ -18,9 +18,9 @@ import pytest
 from memctl.errors import Uninitialised
 from memctl.registry import make_store, parse
 from memctl.selection import Selection
+from memctl.testing import samples
+from memctl.testing.lock_holder import lock_elsewhere
 from tests.commands.conftest import Run, fails, fill, report
-from tests.conformance import samples
-from tests.conformance.lock_holder import elsewhere
 from tests.conftest import Servers
 
 KEYS = [samples.key(number) for number in range(3)]
@@ -48,7 +48,7 @@ def target(request: pytest.FixtureRequest, tmp_path: Path, servers: Servers) -> 
 
 def locked(text: str) -> AbstractContextManager[object]:
     """Another process that holds the lock of the place."""
-    return elsewhere(text, HOLDER)
+    return lock_elsewhere(text, HOLDER)
 
 
 def keys(text: str) -> set[object]:

@@ -10,6 +10,8 @@ from typing import Any
 import pytest
 
 from memctl.model import MemoryKey
+from memctl.testing import Place
+from memctl.testing.samples import entry, sample
 from tests.commands.compressed import (
     CODES,
     MODES,
@@ -24,8 +26,6 @@ from tests.commands.compressed import (
 )
 from tests.commands.conftest import Run, fails, report
 from tests.commands.places import append, held, ids, put
-from tests.conformance.backends import Place
-from tests.conformance.samples import entry, sample
 from tests.conftest import Servers
 
 OLD = [0, 2, 3, 4, 5, 6, 7, 8]
@@ -158,7 +158,7 @@ def test_summaries_that_lie_beside(
     plain = one(name.split()[0])
     state = "redis" if "?" in name else f"{tmp_path}/states"
     text = f"{plain.text}{'&' if '?' in plain.text else '?'}state={state}"
-    place = Place(plain.backend, text, plain.servers, tmp_path)
+    place = Place(plain.backend, text, tmp_path)
     keys = fill(place, summary="CODE99")
     before = held(place)
     dry = report(run(*by_codes(text, "--dry-run")))

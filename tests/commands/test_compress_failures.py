@@ -25,6 +25,8 @@ from memctl.errors import Unavailable
 from memctl.journal.changes import ChangesWriter
 from memctl.ops.compress import commit
 from memctl.ops.compress.run import AHEAD
+from memctl.testing import Place, samples
+from memctl.testing.samples import entry, sample
 from tests.commands.compressed import (
     ANSWER,
     Words,
@@ -37,9 +39,6 @@ from tests.commands.compressed import (
 )
 from tests.commands.conftest import Run, fails, report
 from tests.commands.places import append, held, put, runs_folder
-from tests.conformance import samples
-from tests.conformance.backends import Place
-from tests.conformance.samples import entry, sample
 from tests.summarizers.server import ModelServer, Reply, Request
 
 
@@ -159,7 +158,7 @@ def test_killed(
     place = one(name.split()[0])
     if "?" in name:
         text = f"{place.text}?state={tmp_path}/states"
-        place = Place(place.backend, text, place.servers, tmp_path)
+        place = Place(place.backend, text, tmp_path)
     halves = "?" in name  # summaries lie in another place, and are written first
     before = memories(place, 24, "before" if halves else None)
     with ModelServer(delay=0.1) as server:

@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from memctl.testing import Place, samples
+from memctl.testing.samples import entry, sample
 from tests.commands.compressed import (
     ANSWER,
     Words,
@@ -22,9 +24,6 @@ from tests.commands.compressed import (
 from tests.commands.conftest import Run, fails, report
 from tests.commands.places import held, put, runs_folder
 from tests.commands.test_terminal import STYLE, styled
-from tests.conformance import samples
-from tests.conformance.backends import Place
-from tests.conformance.samples import entry, sample
 from tests.summarizers.server import SUMMARY, Answering, ModelServer, Reply, Request, says
 
 KEY = "sk-proj-5kT0pQ81LmXv9WzA"

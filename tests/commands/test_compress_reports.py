@@ -8,9 +8,9 @@ import json
 from collections.abc import Callable
 from pathlib import Path
 
+from memctl.testing import Place
 from tests.commands.compressed import CODES, configure, fill
 from tests.commands.conftest import Run, fails, report
-from tests.conformance.backends import Place
 
 PRICED = CODES + "input_price = 1000.0\noutput_price = 2.0\n"
 

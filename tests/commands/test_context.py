@@ -15,8 +15,8 @@ from tokenizers.models import WordLevel
 from tokenizers.pre_tokenizers import Whitespace
 
 from memctl.model import MemoryKey, StoredMessage
+from memctl.testing import samples
 from tests.commands.conftest import FRIDAY, Run, fails, fill, report
-from tests.conformance import samples
 
 ONE = MemoryKey("ada", "one")
 NAMED = ("--user", "ada", "--session", "one")

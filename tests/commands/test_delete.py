@@ -8,11 +8,10 @@ from collections.abc import Callable
 import pytest
 
 from memctl.model import MemoryKey, StoredMessage
+from memctl.testing import Place, samples
+from memctl.testing.samples import entry, sample
 from tests.commands.conftest import Run, fails, report
 from tests.commands.places import held, ids, put
-from tests.conformance import samples
-from tests.conformance.backends import Place
-from tests.conformance.samples import entry, sample
 
 
 def marked(place: Place) -> list[MemoryKey]:

@@ -12,8 +12,8 @@ from urllib.parse import urlsplit
 import pytest
 
 from memctl.model import MemoryKey
+from memctl.testing import samples
 from tests.commands.conftest import FRIDAY, Run, fails, fill, report
-from tests.conformance import samples
 from tests.conftest import Servers
 
 ONE = MemoryKey("ada", "one")

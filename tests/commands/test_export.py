@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from memctl.model import MemoryKey
+from memctl.testing import samples
 from tests.commands.conftest import FRIDAY, Run, fails, fill
-from tests.conformance import samples
 
 KYOTO = ("--user", "ada", "--session", "kyoto")
 TWO = {MemoryKey("a", "one"): samples.entries(3), MemoryKey("b", "two"): samples.entries(2)}

@@ -17,10 +17,10 @@ import pytest
 from memctl.model import MemoryKey, StoredMessage
 from memctl.registry import make_store, parse
 from memctl.store import OpenMode
+from memctl.testing import samples
+from memctl.testing.drive import write
 from tests.commands.conftest import Run, fails, fill
 from tests.commands.test_migrate import held
-from tests.conformance import samples
-from tests.conformance.drive import write
 from tests.conftest import Servers
 from tests.test_shell import start
 

@@ -11,11 +11,10 @@ import pytest
 from memctl.model import MemoryKey
 from memctl.stores.sql import edit as editing
 from memctl.stores.sql.database import SqlDatabase
+from memctl.testing import Place, samples
+from memctl.testing.samples import sample
 from tests.commands.conftest import Run, report
 from tests.commands.places import held, ids, put
-from tests.conformance import samples
-from tests.conformance.backends import Place
-from tests.conformance.samples import sample
 
 ENTRIES = samples.entries(20)
 

@@ -12,10 +12,10 @@ import time
 from pathlib import Path
 
 from memctl.model import MemoryKey
+from memctl.testing import samples
 from tests.commands.conftest import Run, fails, report
 from tests.commands.conftest import fill as fill_text
 from tests.commands.places import runs_folder
-from tests.conformance import samples
 
 
 def test_nobody_else_may_read_what_is_kept(run: Run, filled: str) -> None:

@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 
 from memctl.model import MemoryKey
+from memctl.testing import samples
 from tests.commands.conftest import FRIDAY, Run, fails, fill, report
 from tests.commands.test_migrate import held
-from tests.conformance import samples
 
 WHO = ("--user", "ada", "--session", "kyoto")
 KYOTO = MemoryKey("ada", "kyoto")

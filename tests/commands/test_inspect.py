@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from memctl.model import MemoryKey
+from memctl.testing import samples
 from tests.commands.conftest import FRIDAY, Run, fails, fill, report
-from tests.conformance import samples
 
 HOSTILE = "\x1b[31mred\x1b[0m \x1b]0;title\x07 \u202eback [bold]markup[/bold] :smile:\rover"
 

@@ -6,11 +6,10 @@ from collections.abc import Callable
 
 import pytest
 
+from memctl.testing import Place, samples
+from memctl.testing.samples import entry, sample
 from tests.commands.conftest import Run, fails, report
 from tests.commands.places import Held, held, put
-from tests.conformance import samples
-from tests.conformance.backends import Place
-from tests.conformance.samples import entry, sample
 
 Marks = set[str]
 AMONG = ("--role", "user", "--exclude-mark", "hint")

@@ -15,8 +15,8 @@ from markdown_it import MarkdownIt
 from memctl.model import MemoryKey, StoredMessage
 from memctl.output import markdown
 from memctl.output.markdown import file_name
+from memctl.testing import samples
 from tests.commands.conftest import FRIDAY, Run, fails, fill, report
-from tests.conformance import samples
 
 ACTIVE = {"html_block", "html_inline", "image"}
 PIECES = [

@@ -10,9 +10,9 @@ import pytest
 from memctl.model import MemoryKey, StoredMessage
 from memctl.registry import make_store, parse
 from memctl.store import OpenMode
+from memctl.testing import samples
+from memctl.testing.drive import read
 from tests.commands.conftest import FRIDAY, Run, fails, fill, report
-from tests.conformance import samples
-from tests.conformance.drive import read
 from tests.conftest import Servers
 
 ONE = MemoryKey("ada", "one")
@@ -56,7 +56,7 @@ def test_everything_then_nothing_then_only_what_is_new(
     assert (again["messages"]["written"], again["messages"]["skipped"]) == (0, 1500)
 
     async def add() -> None:
-        from tests.conformance.drive import write
+        from memctl.testing.drive import write
 
         async with make_store(parse(database), OpenMode.CREATE) as store:
             more = samples.sample(ONE, samples.entries(7, start=1500))

@@ -12,8 +12,8 @@ import pytest
 
 from memctl.model import MemoryKey, StoredMessage
 from memctl.ops import diff
+from memctl.testing import samples
 from tests.commands.conftest import Run, fill, report
-from tests.conformance import samples
 from tests.schemas import check_row
 
 ONE = MemoryKey("ada", "one")

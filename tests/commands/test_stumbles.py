@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from memctl.model import MemoryKey
+from memctl.testing import samples
 from tests.commands.conftest import FRIDAY, Run, fails, fill, report
 from tests.commands.test_migrate import held
-from tests.conformance import samples
 
 ONE = MemoryKey("ada", "kyoto")
 WHO = ("--user", "ada", "--session", "kyoto")

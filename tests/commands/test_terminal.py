@@ -18,8 +18,8 @@ from rich.cells import cell_len
 
 from memctl.model import MemoryKey
 from memctl.registry import kinds
+from memctl.testing import samples
 from tests.commands.conftest import FRIDAY, Run, fill
-from tests.conformance import samples
 
 WIDTHS = (40, 60, 80, 200)
 UUID = "8f14e45f-ceea-467f-a8d3-0c2b6f4f{:04d}"

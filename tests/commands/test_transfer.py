@@ -17,9 +17,9 @@ from memctl.model import MemoryKey
 from memctl.ops.compare import CompareReport, compare
 from memctl.registry import make_store, parse
 from memctl.selection import Selection
+from memctl.testing import samples
 from tests.commands.conftest import Run, fails, fill, report
 from tests.commands.test_migrate import held
-from tests.conformance import samples
 from tests.conftest import Servers
 from tests.test_shell import start, wait_until
 

@@ -17,13 +17,13 @@ from memctl.commands._context import Run as ThisRun
 from memctl.commands._run import record
 from memctl.model import MemoryKey
 from memctl.registry import parse
+from memctl.testing import Place, samples
+from memctl.testing.samples import entry, sample
 from tests.commands.conftest import Run, fails, report
 from tests.commands.conftest import fill as fill_text
 from tests.commands.places import append, held, ids, put, runs_folder
-from tests.conformance import samples
-from tests.conformance.backends import BACKENDS, Place, new_place
-from tests.conformance.samples import entry, sample
 from tests.conftest import Servers
+from tests.support.backends import new_place, place_at
 
 ACTIONS = {
     "delete": ("delete", "--mark", "hint", "--yes"),
@@ -116,7 +116,7 @@ def test_what_has_changed_is_left_alone(run: Run, place: Place) -> None:
 
 
 def test_one_of_the_memories_alone(run: Run, tmp_path: Path, servers: Servers) -> None:
-    place = new_place(BACKENDS[0], tmp_path, servers)
+    place = new_place("sqlite", tmp_path, servers)
     keys = fill(place)
     before = held(place)
     done = act(run, place, "delete everything")
@@ -152,7 +152,7 @@ def test_what_a_migrate_added_goes_again(run: Run, place: Place, tmp_path: Path)
     [key, *_] = keys = fill(place)
     before = held(place)
     source = f"sqlite:///{tmp_path}/source.db"
-    origin = Place(BACKENDS[0], source, place.servers, tmp_path)
+    origin = Place(place.backend, source, tmp_path)
     more = samples.entries(26)
     put(origin, [sample(one, more) for one in keys])
     words = ("migrate", source, place.text, "--lossy", "--no-verify", "--json")
@@ -167,7 +167,7 @@ def test_what_a_migrate_added_goes_again(run: Run, place: Place, tmp_path: Path)
 def test_what_was_replaced_comes_back(run: Run, place: Place, tmp_path: Path, since: bool) -> None:
     [key, *_] = keys = fill(place)
     before = held(place)
-    origin = Place(BACKENDS[0], f"sqlite:///{tmp_path}/source.db", place.servers, tmp_path)
+    origin = Place(place.backend, f"sqlite:///{tmp_path}/source.db", tmp_path)
     put(origin, [sample(one, samples.entries(7, start=3)) for one in keys])
     words = ("migrate", origin.text, place.text, "--lossy", "--on-conflict", "replace", "--json")
     found = report(run(*words))
@@ -236,9 +236,9 @@ def test_ids_that_repeat(run: Run, one: Callable[[str], Place], name: str) -> No
 
 
 @pytest.mark.parametrize("state", ["redis", "folder"])
-def test_summaries_that_lie_beside(run: Run, redis_url: str, tmp_path: Path, state: str) -> None:
+def test_summaries_that_lie_beside(run: Run, servers: Servers, tmp_path: Path, state: str) -> None:
     beside = state if state == "redis" else f"{tmp_path}/states"
-    place = Place(BACKENDS[3], f"{redis_url}?state={beside}", None, tmp_path)  # type: ignore[arg-type]
+    place = place_at("redis", f"{servers.redis.fresh()}?state={beside}", tmp_path, servers)
     keys = fill(place)
     before = held(place)
     assert before[keys[0]][0] == "what was said"
@@ -253,13 +253,13 @@ def test_summaries_that_lie_beside(run: Run, redis_url: str, tmp_path: Path, sta
 
 
 def test_a_state_folder_is_found_from_anywhere(
-    run: Run, redis_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    run: Run, servers: Servers, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "here").mkdir()
     (tmp_path / "there").mkdir()
     monkeypatch.chdir(tmp_path / "here")
-    text = f"{redis_url}?state=./my%20states&prefix=app:"
-    place = Place(BACKENDS[3], text, None, tmp_path)  # type: ignore[arg-type]
+    text = f"{servers.redis.fresh()}?state=./my%20states&prefix=app:"
+    place = place_at("redis", text, tmp_path, servers)
     fill(place)
     before = held(place)
     act(run, place, "delete")

@@ -11,10 +11,10 @@ from pathlib import Path
 
 import pytest
 
+from memctl.testing import samples
+from memctl.testing.samples import entry
 from tests.commands.conftest import Run, fails, report
 from tests.commands.conftest import fill as fill_text
-from tests.conformance import samples
-from tests.conformance.samples import entry
 
 CUTS = 12
 

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from memctl.model import MemoryKey, StoredMessage
+from memctl.testing import samples
 from tests.commands.conftest import Run, fails, fill, report
-from tests.conformance import samples
 from tests.conftest import Servers
 
 ONE = MemoryKey("ada", "one")

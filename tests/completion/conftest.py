@@ -12,9 +12,9 @@ from typer.main import get_command
 from memctl.cli import app
 from memctl.completion import complete
 from memctl.model import MemoryKey
+from memctl.testing import samples
 from tests.commands.conftest import fill
 from tests.completion.shells import STARTS, Shell
-from tests.conformance import samples
 
 # Each begins with another letter, which is what is typed of it.
 NAMES = (

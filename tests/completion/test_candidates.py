@@ -17,10 +17,10 @@ from memctl.journal.runs import Run as KeptRun
 from memctl.journal.runs import Runs
 from memctl.model import MemoryKey
 from memctl.registry import store_class
+from memctl.testing import samples
 from tests.commands.conftest import Run, fill
 from tests.completion.conftest import ALONE, NAMES, Ask
 from tests.completion.shells import ROOT
-from tests.conformance import samples
 
 ALIASES = ["prod-one", "asks"]
 USERS = [*NAMES, "zed"]

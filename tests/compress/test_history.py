@@ -24,8 +24,8 @@ from memctl.ops.compress.plan import (
     PlannedMessage,
 )
 from memctl.selection import Selection
+from memctl.testing.samples import entry
 from memctl.tokens import estimate
-from tests.conformance.samples import entry
 
 KEY = MemoryKey("u", "s")
 LOOK = settings(deadline=None, max_examples=100, derandomize=os.environ.get("CI") == "true")

@@ -1,1 +1,0 @@
-"""One suite that every store passes: the contract of ``memctl/store.py``, tested."""

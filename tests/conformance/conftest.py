@@ -1,38 +1,21 @@
-"""Places of every store."""
+"""Each of memctl's own stores in turn."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from pathlib import Path
-
 import pytest
 
-from tests.conformance.backends import BACKENDS, Backend, Place, new_place
+from memctl.stores.redis import lock
+from memctl.testing import Backend
 from tests.conftest import Servers
+from tests.support.backends import BACKENDS, LEASE
 
 
-@pytest.fixture(params=BACKENDS, ids=lambda backend: backend.name)
-def backend(request: pytest.FixtureRequest) -> Backend:
+@pytest.fixture(params=BACKENDS)
+def backend(request: pytest.FixtureRequest, servers: Servers) -> Backend:
     """Each store in turn."""
-    found: Backend = request.param
-    return found
+    return BACKENDS[request.param](servers)
 
 
-@pytest.fixture
-def make_place(backend: Backend, tmp_path: Path, servers: Servers) -> Callable[[], Place]:
-    """Makes new and empty places of the store."""
-    return lambda: new_place(backend, tmp_path, servers)
-
-
-@pytest.fixture
-def place(make_place: Callable[[], Place]) -> Place:
-    """A new and empty place of the store."""
-    return make_place()
-
-
-@pytest.fixture
-def many_place(place: Place) -> Place:
-    """The same, of stores that hold more than one memory."""
-    if place.backend.only:
-        pytest.skip("holds one memory")
-    return place
+@pytest.fixture(autouse=True)
+def _short_leases(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(lock, "LEASE_SECONDS", LEASE)

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from tests.conformance import samples
+from memctl.testing import samples
 from tests.conftest import Servers
 from tests.interop.client import AgentScope
 from tests.interop.test_migrate import ALONE, KEYS, PLACES, Run

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from typer.testing import Result
 
-from tests.conformance import samples
+from memctl.testing import samples
 from tests.conftest import Servers
 from tests.interop.client import AgentScope
 

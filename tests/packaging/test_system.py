@@ -21,10 +21,10 @@ from memctl.stores.files import AtomicFile
 from memctl.stores.locks import FileLock
 from memctl.summarizer import Settings
 from memctl.summarizers.make import make_summarizer
+from memctl.testing import samples
+from memctl.testing.drive import read, write_all
+from memctl.testing.samples import sample
 from tests.commands.conftest import Run
-from tests.conformance import samples
-from tests.conformance.drive import read, write_all
-from tests.conformance.samples import sample
 
 IMPORT_ALL = """
 import sys

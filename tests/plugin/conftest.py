@@ -3,15 +3,10 @@
 from __future__ import annotations
 
 import tomllib
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from tests.conformance.backends import Backend, Place, new_place
-from tests.conftest import Servers
-
-MakePlace = Callable[[], Place]
 DISTRIBUTION = Path(__file__).parent / "distribution"
 
 
@@ -47,42 +42,3 @@ def plugin(site: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     install(site, project["name"], project["entry-points"])
     monkeypatch.syspath_prepend(DISTRIBUTION)
     return site
-
-
-def _linked(text: str, folder: Path, _: Servers) -> str:
-    link = folder / "link"
-    link.symlink_to(Path(text).parent, target_is_directory=True)
-    return str(link / Path(text).name)
-
-
-LINES = Backend(
-    "lines",
-    lambda folder, _: str(folder / "m.lines"),
-    _linked,
-    lambda text, _: {
-        str(file): (file.read_bytes(), file.stat().st_mtime_ns)
-        for file in Path(text).parent.rglob("*")
-        if file.is_file() and "link" not in file.parts
-    },
-)
-
-
-@pytest.fixture
-def make_place(request: pytest.FixtureRequest, tmp_path: Path, servers: Servers) -> MakePlace:
-    """Makes new and empty places of the plugin's store."""
-    request.getfixturevalue("plugin")
-    places = tmp_path / "places"
-    places.mkdir()
-    return lambda: new_place(LINES, places, servers)
-
-
-@pytest.fixture
-def place(make_place: MakePlace) -> Place:
-    """A new and empty place of the plugin's store."""
-    return make_place()
-
-
-@pytest.fixture
-def many_place(place: Place) -> Place:
-    """The same: it holds more than one memory."""
-    return place

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from memctl.testing import samples
 from tests.commands.conftest import Run, fails, fill, report
-from tests.conformance import samples
 from tests.plugin.conftest import install
 
 

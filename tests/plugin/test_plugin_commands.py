@@ -21,11 +21,10 @@ from memctl.model import Edit, Memory, MemoryKey, Page, StoredMessage, WriteMode
 from memctl.registry import make_store, parse
 from memctl.selection import Selection
 from memctl.store import OpenMode, Store
+from memctl.testing import samples
+from memctl.testing.drive import ALL, marked, pages, read, stream
+from memctl.testing.samples import sample
 from tests.commands.conftest import fails, fill, report
-from tests.conformance import samples
-from tests.conformance.drive import ALL, pages, read
-from tests.conformance.editing import marked, stream
-from tests.conformance.samples import sample
 from tests.plugin.conftest import DISTRIBUTION
 
 Run = Callable[..., Result]

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from memctl.model import MemoryKey, StoredMessage
 from memctl.selection import Selection
-from tests.conformance.samples import Sample, sample
+from memctl.testing.samples import Sample, sample
 
 NAME_CHARACTERS = st.characters(exclude_categories=["Cs"], exclude_characters="\0")
 names = st.text(NAME_CHARACTERS, min_size=1, max_size=12) | st.sampled_from(["a", "b", "a-b", "*"])

@@ -21,7 +21,7 @@ from memctl.stores.locks import FileLock
 from memctl.stores.redis import lock
 from memctl.stores.sql.mysql import MysqlLock
 from memctl.stores.sql.postgresql import PostgresqlLock
-from tests.conformance.lock_holder import elsewhere
+from memctl.testing.lock_holder import lock_elsewhere
 from tests.conftest import Servers
 
 FIRST = "pid 4242 since 2026-11-21T02:17:53Z on web-1"
@@ -77,7 +77,7 @@ async def test_a_lock_that_was_lost_is_taken_again(server: Any) -> None:
 async def test_a_run_that_comes_back_is_not_kept_out_by_itself(server: Any) -> None:
     """As after a lost connection of which the server has not noticed the end."""
     url = server.fresh()
-    with elsewhere(url, FIRST) as lost:
+    with lock_elsewhere(url, FIRST) as lost:
         await asyncio.sleep(PERIOD)  # MySQL knows by then whose lock it is
         lost.send_signal(signal.SIGSTOP)
         try:

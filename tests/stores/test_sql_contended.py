@@ -15,12 +15,11 @@ from memctl.registry import make_store, parse
 from memctl.store import OpenMode, Store
 from memctl.stores.sql import edit as editing
 from memctl.stores.sql.database import SqlDatabase
-from tests.conformance import samples
-from tests.conformance.drive import read, write_all
-from tests.conformance.editing import assert_changed, edit, edits, gone, put
-from tests.conformance.samples import sample
-from tests.conformance.test_outlines import PLACES
+from memctl.testing import samples
+from memctl.testing.drive import assert_changed, edit, edits, gone, put, read, write_all
+from memctl.testing.samples import sample
 from tests.conftest import Servers
+from tests.stores.test_sql_row_ids import PLACES
 
 ALICE = MemoryKey("alice", "of alice")
 BOB = MemoryKey("bob", "of bob")

@@ -16,12 +16,22 @@ from memctl.registry import make_store, parse
 from memctl.store import OpenMode, Store
 from memctl.stores.sql.database import SqlDatabase
 from memctl.stores.sql.positions import Places, Run
-from tests.conformance import samples
-from tests.conformance.drive import read, write, write_all
-from tests.conformance.editing import assert_changed, edit, edit_all, edits, gone, marked, put
-from tests.conformance.samples import sample
-from tests.conformance.test_outlines import FOREIGN, NAMES, PLACES
+from memctl.testing import samples
+from memctl.testing.drive import (
+    assert_changed,
+    edit,
+    edit_all,
+    edits,
+    gone,
+    marked,
+    put,
+    read,
+    write,
+    write_all,
+)
+from memctl.testing.samples import sample
 from tests.conftest import Servers
+from tests.stores.test_sql_row_ids import FOREIGN, NAMES, PLACES
 
 ALICE = MemoryKey("alice", "s")
 BOB = MemoryKey("bob", "s")

@@ -16,9 +16,9 @@ from memctl.registry import make_store, parse
 from memctl.store import OpenMode
 from memctl.stores.sql import mysql, postgresql, sqlite
 from memctl.stores.sql.database import Contended, SqlDatabase
-from tests.conformance import samples
-from tests.conformance.drive import write, write_all
-from tests.conformance.samples import sample
+from memctl.testing import samples
+from memctl.testing.drive import write, write_all
+from memctl.testing.samples import sample
 
 
 def told(kind: str, error: BaseException) -> MemctlError | None:

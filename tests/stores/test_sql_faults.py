@@ -14,8 +14,8 @@ from memctl.ops.doctor.check import Limits, check
 from memctl.registry import make_store, parse
 from memctl.selection import Selection
 from memctl.store import OpenMode
-from tests.conformance import samples
-from tests.conformance.drive import write_all
+from memctl.testing import samples
+from memctl.testing.drive import write_all
 from tests.conftest import Servers
 
 ALICE, BOB = MemoryKey("alice", "s1"), MemoryKey("b-o-b", "s-2")

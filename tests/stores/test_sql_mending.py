@@ -15,8 +15,8 @@ from memctl.registry import make_store, parse
 from memctl.selection import Selection
 from memctl.store import OpenMode, Record, Store
 from memctl.stores.sql.maintenance import REPAIRS
-from tests.conformance import samples
-from tests.conformance.drive import read, write_all
+from memctl.testing import samples
+from memctl.testing.drive import read, write_all
 from tests.conftest import Servers
 from tests.stores.test_sql_faults import ALICE, ALL, BOB, Database, database, fill, messages
 

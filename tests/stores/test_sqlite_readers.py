@@ -17,9 +17,9 @@ from memctl.selection import Selection
 from memctl.store import OpenMode, Store
 from memctl.stores.sql import sqlite
 from memctl.stores.sql.sqlite_files import Aside
-from tests.conformance import samples
-from tests.conformance.drive import write_all
-from tests.conformance.samples import sample
+from memctl.testing import samples
+from memctl.testing.drive import write_all
+from memctl.testing.samples import sample
 
 KEYS = [MemoryKey("alice", "s1"), MemoryKey("bob", "s2")]
 MESSAGES = 1500

@@ -15,8 +15,8 @@ import pexpect
 import pytest
 
 from memctl.model import MemoryKey
+from memctl.testing import samples
 from tests.commands.conftest import fill
-from tests.conformance import samples
 
 ROOT = Path(__file__).parents[2]
 MEMCTL = [sys.executable, "-m", "memctl"]

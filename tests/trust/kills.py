@@ -20,7 +20,7 @@ from memctl import codec
 from memctl.errors import MemctlError
 from memctl.model import MemoryKey
 from memctl.store import Features
-from tests.conformance.samples import Sample
+from memctl.testing.samples import Sample
 from tests.conftest import Servers
 from tests.trust.places import KINDS, LOCK_SECONDS, Place, held_by
 from tests.trust.process import Migration, Timeline

@@ -13,8 +13,8 @@ from memctl.errors import NotFound, Uninitialised
 from memctl.model import MemoryKey
 from memctl.registry import make_store, parse, store_class
 from memctl.store import Features, OpenMode
-from tests.conformance import drive
-from tests.conformance.samples import Sample
+from memctl.testing import drive
+from memctl.testing.samples import Sample
 from tests.conftest import Servers
 
 LOCK = b"app:memctl:lock:"

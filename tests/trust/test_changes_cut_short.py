@@ -23,12 +23,12 @@ from typer.testing import Result
 
 from memctl.model import MemoryKey
 from memctl.stores.redis.edit import Editor
+from memctl.testing import Place, samples
+from memctl.testing.samples import entry
 from tests.commands.conftest import fails, fill, report
 from tests.commands.places import Held, held, runs_folder
-from tests.conformance import samples
-from tests.conformance.backends import BACKENDS, Place
-from tests.conformance.samples import entry
 from tests.conftest import Servers
+from tests.support.backends import place_at
 
 Run = Callable[..., Result]
 MEMCTL = [sys.executable, "-m", "memctl"]
@@ -43,8 +43,7 @@ def fill_place(name: str, text: str, servers: Servers, folder: Path, hints: int 
     entries = [entry("first", 0), *(entry(f"h{n}", n, ("hint",)) for n in range(hints))]
     entries.append(entry("last", 1, ("a",)))
     asyncio.run(fill(text, dict.fromkeys(KEYS, entries)))
-    backend = next(one for one in BACKENDS if one.name == name)
-    return Place(backend, text, servers, folder)
+    return place_at(name, text, folder, servers)
 
 
 def start(*words: object, **settings: Any) -> subprocess.Popen[str]:

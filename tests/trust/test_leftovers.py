@@ -15,8 +15,8 @@ from pathlib import Path
 import pytest
 from typer.testing import Result
 
+from memctl.testing import samples
 from tests.commands.conftest import fill, report
-from tests.conformance import samples
 from tests.conftest import Servers
 
 Run = Callable[..., Result]

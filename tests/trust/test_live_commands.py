@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 from typer.testing import Result
 
+from memctl.testing import samples
 from tests.commands.conftest import report
-from tests.conformance import samples
 from tests.conftest import Servers
 from tests.interop.client import AgentScope
 from tests.interop.test_migrate import PLACES

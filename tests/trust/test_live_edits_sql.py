@@ -17,10 +17,10 @@ from memctl.registry import make_store, parse
 from memctl.selection import Selection
 from memctl.store import OpenMode
 from memctl.stores.sql.database import SqlDatabase
-from tests.conformance.drive import read
-from tests.conformance.test_outlines import PLACES
+from memctl.testing.drive import read
 from tests.conftest import Servers, start
 from tests.interop.client import PYTHON, AgentScope, place_of
+from tests.stores.test_sql_row_ids import PLACES
 from tests.trust.operator import Operator
 
 EDITS = 700

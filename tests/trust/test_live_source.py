@@ -10,8 +10,8 @@ import pytest
 from typer.testing import Result
 
 from memctl.model import MemoryKey
-from tests.conformance import samples
-from tests.conformance.samples import Sample
+from memctl.testing import samples
+from memctl.testing.samples import Sample
 from tests.conftest import Servers
 from tests.interop.client import AgentScope
 from tests.trust.kills import State, states

@@ -12,7 +12,7 @@ from random import Random
 import pytest
 
 from memctl.model import MemoryKey
-from tests.conformance import samples
+from memctl.testing import samples
 from tests.trust.kills import State, states
 from tests.trust.mortal import Mortals, Outage
 from tests.trust.places import KINDS, Place, held_by

@@ -8,8 +8,8 @@ from typing import Any
 
 from memctl.model import MemoryKey, StoredMessage
 from memctl.store import Features
-from tests.conformance import samples
-from tests.conformance.samples import Sample
+from memctl.testing import samples
+from memctl.testing.samples import Sample
 
 TTL = 100_000
 """Seconds; no test lasts so long."""

@@ -13,11 +13,10 @@ import pytest
 from memctl.model import MemoryKey, StoredMessage
 from memctl.ops.select import select_with_anchors
 from memctl.selection import Selection
-from tests.conformance import samples
-from tests.conformance.backends import BACKENDS, Place, new_place
-from tests.conformance.drive import assert_same, infos, picked, read, write_all
-from tests.conformance.samples import Sample, sample
-from tests.conftest import Servers
+from memctl.testing import samples
+from memctl.testing.backend import Backend, Place, new_place
+from memctl.testing.drive import assert_same, infos, picked, read, write_all
+from memctl.testing.samples import Sample, sample
 
 
 def names(*found: str) -> frozenset[str]:
@@ -29,6 +28,7 @@ def at(minutes: float) -> datetime:
 
 
 KEYS = frozenset({samples.key(0), samples.key(4), MemoryKey("nobody", "nothing")})
+
 
 SELECTIONS = {
     "users": Selection(users=names("user0", "nobody")),
@@ -78,6 +78,7 @@ SELECTIONS = {
     ),
 }
 
+
 ODD = [
     samples.entry("odd:*?[x]", 1, ("hint", "HINT"), name="会话 😀", content="会话 😀 100%\\n"),
     samples.entry("blocks", 2, content=[{"type": "text", "text": "a needle"}]),
@@ -111,61 +112,19 @@ class Filled:
     everything: list[Sample]
 
 
-@pytest.fixture(scope="module", params=BACKENDS, ids=lambda backend: backend.name)
-def filled(
-    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, servers: Servers
-) -> Filled:
-    """The same memories in each store in turn; nobody changes them."""
-    place = new_place(request.param, tmp_path_factory.mktemp("filled"), servers)
-    written = memories(place)
-
-    async def fill() -> list[Sample]:
-        async with place.store() as store:
-            await write_all(store, written)
-            if store.features.empty and not place.backend.only:
-                await write_all(store, [sample(samples.key(7))])
-            return list((await read(store)).values())
-
-    return Filled(place, asyncio.run(fill()))
+FILLED = pytest.StashKey[dict[str, Filled]]()
 
 
-@pytest.mark.parametrize("where", SELECTIONS.values(), ids=SELECTIONS)
-async def test_a_store_selects_as_selection_does(filled: Filled, where: Selection) -> None:
-    expected = await picked(filled.everything, where)
-    async with filled.place.store(create=False) as store:
-        found = await read(store, where)
-        assert set(found) == set(expected)
-        for key, one in expected.items():
-            assert_same(store, found[key], one)
-        assert set(await infos(store, where)) == set(expected)
-        assert {memory.key async for memory in store.headers(where)} == set(expected)
+async def fill(place: Place) -> list[Sample]:
+    """Write the memories; return what is read then."""
+    async with place.store() as store:
+        await write_all(store, memories(place))
+        if store.features.empty and not place.backend.only:
+            await write_all(store, [sample(samples.key(7))])
+        return list((await read(store)).values())
 
 
 INSIDE = {name: where for name, where in SELECTIONS.items() if not where.whole}
-
-
-@pytest.mark.parametrize("where", INSIDE.values(), ids=INSIDE)
-async def test_what_is_selected_has_its_place(filled: Filled, where: Selection) -> None:
-    """By the message before it that is not selected."""
-    before: dict[MemoryKey, dict[str, str | None]] = {}
-    expected = await picked(filled.everything, where)
-    for one in filled.everything:
-        own = {entry.id for entry in expected[one.key].entries} if one.key in expected else set()
-        kept = None
-        for entry in one.entries:
-            before.setdefault(one.key, {})[entry.id] = kept
-            kept = kept if entry.id in own else entry.id
-    async with filled.place.store(create=False) as store:
-        found: dict[MemoryKey, list[tuple[StoredMessage, str | None]]] = {}
-        async for page in select_with_anchors(store, where):
-            assert page.anchors is not None
-            found.setdefault(page.memory.key, []).extend(
-                zip(page.messages, page.anchors, strict=True)
-            )
-        assert set(found) == set(expected)
-        for key, one in expected.items():
-            assert_same(store, sample(key, [entry for entry, _ in found[key]]), one)
-            assert [after for _, after in found[key]] == [before[key][e.id] for e in one.entries]
 
 
 def needles(texts: Sequence[bytes]) -> list[int]:
@@ -173,19 +132,74 @@ def needles(texts: Sequence[bytes]) -> list[int]:
     return [place for place, text in enumerate(texts) if b"needle" in text]
 
 
-async def test_messages_are_found_by_their_text(filled: Filled) -> None:
-    keys = frozenset(list({one.key: None for one in filled.everything})[::2])
-    async with filled.place.store(create=False) as store:
-        for where in (Selection(), Selection(keys=keys)):
-            expected = [
-                (one.key, json.loads(entry.message))
-                for one in filled.everything
-                for entry in one.entries
-                if b"needle" in entry.message and where.has_key(one.key)
-            ]
-            found = [
-                (key, json.loads(entry.message))
-                async for key, entry in store.find_messages(where, needles)
-            ]
-            assert len(found) == len(expected) == 3
-            assert all(one in found for one in expected)
+class SelectionTests:
+    """What a store picks out itself is what ``Selection`` would pick out of everything."""
+
+    @pytest.fixture
+    def filled(
+        self,
+        backend: Backend,
+        request: pytest.FixtureRequest,
+        tmp_path_factory: pytest.TempPathFactory,
+    ) -> Filled:
+        """The same memories in each store; nobody changes them, so they are written once."""
+        kept = request.config.stash.setdefault(FILLED, {})
+        if backend.name not in kept:
+            place = new_place(backend, tmp_path_factory.mktemp("filled"))
+            kept[backend.name] = Filled(place, asyncio.run(fill(place)))
+        return kept[backend.name]
+
+    @pytest.mark.parametrize("where", SELECTIONS.values(), ids=SELECTIONS)
+    async def test_selection_by_the_store(self, filled: Filled, where: Selection) -> None:
+        expected = await picked(filled.everything, where)
+        async with filled.place.store(create=False) as store:
+            found = await read(store, where)
+            assert set(found) == set(expected)
+            for key, one in expected.items():
+                assert_same(store, found[key], one)
+            assert set(await infos(store, where)) == set(expected)
+            assert {memory.key async for memory in store.headers(where)} == set(expected)
+
+    @pytest.mark.parametrize("where", INSIDE.values(), ids=INSIDE)
+    async def test_selection_has_anchors(self, filled: Filled, where: Selection) -> None:
+        """By the message before it that is not selected."""
+        before: dict[MemoryKey, dict[str, str | None]] = {}
+        expected = await picked(filled.everything, where)
+        for one in filled.everything:
+            own = (
+                {entry.id for entry in expected[one.key].entries} if one.key in expected else set()
+            )
+            kept = None
+            for entry in one.entries:
+                before.setdefault(one.key, {})[entry.id] = kept
+                kept = kept if entry.id in own else entry.id
+        async with filled.place.store(create=False) as store:
+            found: dict[MemoryKey, list[tuple[StoredMessage, str | None]]] = {}
+            async for page in select_with_anchors(store, where):
+                assert page.anchors is not None
+                found.setdefault(page.memory.key, []).extend(
+                    zip(page.messages, page.anchors, strict=True)
+                )
+            assert set(found) == set(expected)
+            for key, one in expected.items():
+                assert_same(store, sample(key, [entry for entry, _ in found[key]]), one)
+                assert [after for _, after in found[key]] == [
+                    before[key][e.id] for e in one.entries
+                ]
+
+    async def test_find_messages_by_their_text(self, filled: Filled) -> None:
+        keys = frozenset(list({one.key: None for one in filled.everything})[::2])
+        async with filled.place.store(create=False) as store:
+            for where in (Selection(), Selection(keys=keys)):
+                expected = [
+                    (one.key, json.loads(entry.message))
+                    for one in filled.everything
+                    for entry in one.entries
+                    if b"needle" in entry.message and where.has_key(one.key)
+                ]
+                found = [
+                    (key, json.loads(entry.message))
+                    async for key, entry in store.find_messages(where, needles)
+                ]
+                assert len(found) == len(expected) == 3
+                assert all(one in found for one in expected)

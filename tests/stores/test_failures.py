@@ -14,9 +14,9 @@ from memctl.model import MemoryKey, Page, WriteResult
 from memctl.registry import make_store, parse
 from memctl.selection import Selection
 from memctl.store import OpenMode, Store
-from tests.conformance import samples
-from tests.conformance.drive import assert_same, pages, read, write, write_all
-from tests.conformance.samples import Sample, sample
+from memctl.testing import samples
+from memctl.testing.drive import assert_same, pages, read, write, write_all
+from memctl.testing.samples import Sample, sample
 from tests.conftest import Servers
 from tests.servers import free_port
 from tests.servers.mariadb import Mariadb

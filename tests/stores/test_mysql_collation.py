@@ -11,9 +11,9 @@ from memctl.model import MemoryKey
 from memctl.registry import make_store, parse
 from memctl.selection import Selection
 from memctl.store import OpenMode
-from tests.conformance import samples
-from tests.conformance.drive import assert_same, infos, read, write
-from tests.conformance.samples import sample
+from memctl.testing import samples
+from memctl.testing.drive import assert_same, infos, read, write
+from memctl.testing.samples import sample
 from tests.conftest import Servers
 
 SAME = [("Alice", "alice"), ("é", "e"), ("😀", "😁"), ("a", "a ")]

@@ -1,0 +1,101 @@
+"""What the suite is told of a store: how to make new places of it, and what it does not take."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from memctl.location import Location
+from memctl.model import MemoryKey
+from memctl.registry import make_store, parse
+from memctl.store import OpenMode, Store
+from memctl.testing import samples
+
+
+@dataclass(frozen=True)
+class Backend:
+    """A store under test, and what sets it apart besides its features.
+
+    A store that keeps a file needs two fields::
+
+        Backend("notes", lambda folder: f"{folder}/m.notes")
+
+    A store on a server has no files to look at, and names them all::
+
+        Backend("kv", new_database, alias=by_socket, dump=all_keys, exists=True)
+    """
+
+    name: str
+    make: Callable[[Path], str]
+    """Returns a new and empty place, as a user of memctl writes it; the folder is empty."""
+    alias: Callable[[str], str] | None = None
+    """Returns another spelling of a place; by default its path goes through a symbolic link."""
+    dump: Callable[[str], Any] | None = None
+    """Returns all that a place holds, past memctl; by default every file of its folder."""
+    refuses: frozenset[str] = frozenset()
+    """The messages of ``samples.MESSAGES`` that it does not take."""
+    refuses_names: bool = False
+    """Some names cannot be written; it refuses them."""
+    only: MemoryKey | None = None
+    """The one memory that it holds, where it does not hold many."""
+    exists: bool = False
+    """There is nothing to create: an empty place is a store without memories."""
+    lease: float = 0.0
+    """Seconds after which a lock ends that its owner does not renew; 0 where locks do not."""
+    lock_holder: str = "memctl.testing.lock_holder"
+    """The module that holds a lock in another process."""
+
+
+@dataclass(frozen=True)
+class Place:
+    """A place of a store, for one test."""
+
+    backend: Backend
+    text: str
+    """As a user writes it."""
+    folder: Path
+    """Its own."""
+
+    @cached_property
+    def location(self) -> Location:
+        """What memctl makes of the text."""
+        return parse(self.text)
+
+    def store(self, *, create: bool = True) -> Store:
+        """Return a store of the place, not yet opened; it creates the place unless told not to."""
+        return make_store(self.location, OpenMode.CREATE if create else OpenMode.READ)
+
+    def alias(self) -> Location:
+        """Return the same place, spelled differently."""
+        if self.backend.alias is not None:
+            return parse(self.backend.alias(self.text))
+        link = self.folder.with_name(f"{self.folder.name}-link")
+        link.symlink_to(self.folder, target_is_directory=True)
+        return parse(self.text.replace(str(self.folder), str(link), 1))
+
+    def dump(self) -> Any:
+        """Return all that the place holds, past memctl, to compare."""
+        return self.backend.dump(self.text) if self.backend.dump is not None else self._files()
+
+    def _files(self) -> dict[str, Any]:
+        return {
+            str(file): (file.read_bytes(), file.stat().st_mode, file.stat().st_mtime_ns)
+            for file in self.folder.rglob("*")
+            if file.is_file()
+        }
+
+    def keys(self, count: int) -> list[MemoryKey]:
+        """Return names for so many memories, fewer where the place holds only one."""
+        only = self.backend.only
+        return [only] if only else [samples.key(number) for number in range(count)]
+
+
+def new_place(backend: Backend, folder: Path) -> Place:
+    """Return a new and empty place of a store, in a folder of its own within ``folder``."""
+    own = folder / str(len(os.listdir(folder)))
+    own.mkdir()
+    return Place(backend, backend.make(own), own)

@@ -1,0 +1,267 @@
+"""Uses a store, and holds it to the order of pages and tallies on the way.
+
+Streams are read to their end before anything is asserted: one that a failing test left open would
+get into the way of the next.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncGenerator, Iterable
+
+from memctl import codec
+from memctl.model import (
+    PAGE_ENTRIES,
+    Change,
+    Edit,
+    Memory,
+    MemoryInfo,
+    MemoryKey,
+    Page,
+    StoredMessage,
+    WriteMode,
+    WriteResult,
+)
+from memctl.registry import make_store
+from memctl.selection import Selection
+from memctl.store import OpenMode, Store
+from memctl.testing import samples
+from memctl.testing.backend import Place
+from memctl.testing.samples import Sample, sample
+
+ALL = Selection()
+
+
+async def pages(
+    memories: Iterable[Sample], *, offset: int = 0, size: int = 700
+) -> AsyncGenerator[Page]:
+    """The memories in pages of at most ``size`` messages, behind ``offset`` others."""
+    for one in memories:
+        starts = range(0, len(one.entries), size) or [0]
+        for start in starts:
+            chunk = one.entries[start : start + size]
+            yield Page(one.memory, chunk, offset + start, start + size >= len(one.entries))
+
+
+async def write(
+    store: Store,
+    memories: Iterable[Sample],
+    mode: WriteMode = WriteMode.ADD,
+    *,
+    offset: int = 0,
+    size: int = 700,
+) -> dict[MemoryKey, WriteResult]:
+    """Writes the memories; each must have exactly one WriteResult."""
+    memories = list(memories)
+    tallies: dict[MemoryKey, WriteResult] = {}
+    source = pages(memories, offset=offset, size=size)
+    for tally in [tally async for tally in store.write(source, mode)]:
+        assert tally.key not in tallies, f"a second WriteResult of {tally.key}"
+        assert not tally.failure or not tally.written, "a memory that failed is not written"
+        tallies[tally.key] = tally
+    assert set(tallies) == {one.key for one in memories}
+    return tallies
+
+
+async def write_all(store: Store, memories: Iterable[Sample]) -> None:
+    """Writes the memories, of which none may fail."""
+    memories = list(memories)
+    tallies = await write(store, memories)
+    for one in memories:
+        tally = tallies[one.key]
+        assert tally.failure is None, tally
+        assert tally.written == len(one.entries)
+
+
+async def read(store: Store, where: Selection = ALL) -> dict[MemoryKey, Sample]:
+    """What the store gives for the selection, its pages being in order."""
+    found: dict[MemoryKey, Sample] = {}
+    open_key: MemoryKey | None = None
+    for page in [page async for page in store.read(where)]:
+        key = page.memory.key
+        if open_key is None:
+            assert key not in found, f"{key} comes a second time"
+            found[key] = Sample(page.memory)
+            open_key = key
+        assert key == open_key, f"{key} before the last page of {open_key}"
+        assert page.memory == found[key].memory
+        assert page.offset == len(found[key].entries)
+        assert len(page.messages) <= 2 * PAGE_ENTRIES
+        found[key].entries += page.messages
+        if page.last:
+            open_key = None
+    assert open_key is None, f"no last page of {open_key}"
+    return found
+
+
+async def picked(everything: Iterable[Sample], where: Selection) -> dict[MemoryKey, Sample]:
+    """What ``Selection`` itself picks out of everything."""
+    found: dict[MemoryKey, Sample] = {}
+    async for page in where.apply(pages(one for one in everything if where.has_key(one.key))):
+        found.setdefault(page.memory.key, Sample(page.memory)).entries.extend(page.messages)
+    return found
+
+
+async def infos(store: Store, where: Selection = ALL) -> dict[MemoryKey, MemoryInfo]:
+    """The catalogue; each memory must be in it once."""
+    found: dict[MemoryKey, MemoryInfo] = {}
+    for info in [info async for info in store.list_memories(where)]:
+        assert info.key not in found, f"{info.key} is listed twice"
+        found[info.key] = info
+    return found
+
+
+def plain(entry: StoredMessage, store: Store) -> tuple[str, str, tuple[str, ...]]:
+    """What must come back of a message: its id, its value with the order of keys, its marks."""
+    in_order = store.features.mark_order
+    marks = entry.marks if in_order else tuple(sorted(entry.marks))
+    return entry.id, json.dumps(codec.loads(entry.message)), marks
+
+
+def assert_same(store: Store, found: Sample | None, expected: Sample) -> None:
+    """The messages are the same, in the same order."""
+    assert found is not None, f"{expected.key} is missing"
+    assert [entry.id for entry in found.entries] == [entry.id for entry in expected.entries]
+    for one, other in zip(found.entries, expected.entries, strict=True):
+        assert plain(one, store) == plain(other, store)
+        one.message.decode()
+
+
+TTL = 100_000.0
+"""Seconds; no test lasts so long."""
+
+
+def gone(entry: StoredMessage) -> Change:
+    return Change(entry.id, entry.marks)
+
+
+def marked(entry: StoredMessage, *marks: str) -> Change:
+    return Change(entry.id, entry.marks, marks)
+
+
+def put(entry: StoredMessage, after: StoredMessage | None = None) -> Change:
+    return Change(
+        entry.id, None, entry.marks, entry.message, after.id if after else None, entry.position
+    )
+
+
+def with_marks(entry: StoredMessage, *marks: str) -> StoredMessage:
+    return entry._replace(marks=marks)
+
+
+def changing(place: Place, keys: Iterable[MemoryKey] = ()) -> Store:
+    """A store of the place whose memories are changed, not yet opened."""
+    store = make_store(place.location, OpenMode.CHANGE)
+    store.resolve_names(keys)
+    return store
+
+
+def edits(memory: Memory | MemoryKey, changes: list[Change], size: int = 1000) -> list[Edit]:
+    """The changes of one memory, so many in an Edit."""
+    about = Memory(memory) if isinstance(memory, MemoryKey) else memory
+    starts = range(0, len(changes), size) or [0]
+    return [
+        Edit(about, changes[start : start + size], start, start + size >= len(changes))
+        for start in starts
+    ]
+
+
+async def stream(found: Iterable[Edit]) -> AsyncGenerator[Edit]:
+    for one in found:
+        yield one
+
+
+async def edit(store: Store, found: Iterable[Edit]) -> dict[MemoryKey, WriteResult]:
+    """Changes the memories; each must have exactly one WriteResult."""
+    found = list(found)
+    tallies: dict[MemoryKey, WriteResult] = {}
+    for tally in [tally async for tally in store.edit(stream(found))]:
+        assert tally.key not in tallies, f"a second WriteResult of {tally.key}"
+        assert not tally.failure or not (tally.written or tally.deleted)
+        tallies[tally.key] = tally
+    assert set(tallies) == {one.memory.key for one in found}
+    return tallies
+
+
+async def edit_all(store: Store, key: MemoryKey, changes: list[Change], size: int = 1000) -> None:
+    """Changes a memory, which must not fail."""
+    tallies = await edit(store, edits(key, changes, size))
+    deleted = sum(change.new is None for change in changes)
+    assert tallies == {key: WriteResult(key, len(changes) - deleted, deleted)}
+
+
+def assert_changed(tally: WriteResult) -> None:
+    assert tally.failure is not None
+    assert tally.failure.code == "changed", tally.failure
+    assert tally.failure.message
+
+
+async def assert_holds(place: Place, expected: Iterable[Sample]) -> None:
+    """All that the place holds, seen by a new connection."""
+    expected = list(expected)
+    async with place.store(create=False) as store:
+        store.resolve_names([one.key for one in expected])
+        found = await read(store)
+        kept = [one for one in expected if one.entries or store.features.empty]
+        assert set(found) == {one.key for one in kept}
+        for one in kept:
+            assert_same(store, found[one.key], one)
+
+
+async def filled(place: Place, *counts: int) -> list[Sample]:
+    """Memories of so many messages, written; one at least."""
+    keys = place.keys(len(counts))
+    found = [sample(key, samples.entries(count)) for key, count in zip(keys, counts, strict=False)]
+    async with place.store() as store:
+        await write_all(store, found)
+    return found
+
+
+def mixture(
+    entries: list[StoredMessage], new: list[StoredMessage]
+) -> tuple[list[Change], list[StoredMessage]]:
+    """Some of each change, three of five messages being changed, and what comes of them."""
+    changes: list[Change] = []
+    after: list[StoredMessage] = []
+    fresh = iter(new)
+    kept: StoredMessage | None = None
+    for n, entry in enumerate(entries):
+        match n % 5:
+            case 1:
+                changes.append(gone(entry))
+                continue
+            case 2:
+                other = with_marks(entry, f"mark {n % 3}", "x")
+                changes.append(marked(entry, *other.marks))
+                after.append(other)
+            case 3:
+                after.append(entry)
+                kept = entry
+                another = next(fresh, None)
+                if another:
+                    changes.append(put(another, kept))
+                    after.append(another)
+            case _:
+                after.append(entry)
+    return changes, after
+
+
+Outline = list[tuple[MemoryKey, str | None, list[tuple[str, tuple[str, ...], int | None]]]]
+
+
+async def outline(store: Store, where: Selection, *, read: bool) -> Outline:
+    """Memories in the order in which they come, each page in its place."""
+    found: Outline = []
+    pages = store.read(where) if read else store.outline(where)
+    last = True
+    for page in [page async for page in pages]:
+        if last:
+            assert page.offset == 0
+            found.append((page.memory.key, page.memory.summary, []))
+        key, _, entries = found[-1]
+        assert page.memory.key == key
+        assert page.offset == len(entries)
+        entries += [(entry.id, entry.marks, entry.position) for entry in page.messages]
+        last = page.last
+    assert last
+    return found

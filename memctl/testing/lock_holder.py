@@ -1,0 +1,44 @@
+"""Holds the lock of a store until its stdin ends: ``python -m memctl.testing.lock_holder``."""
+
+from __future__ import annotations
+
+import asyncio
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from memctl.registry import make_store, parse
+from memctl.store import OpenMode
+
+
+@contextmanager
+def lock_elsewhere(
+    store: str, owner: str, module: str = "memctl.testing.lock_holder"
+) -> Iterator[subprocess.Popen[str]]:
+    """Hold the lock of a store in another process, which gets time to release it."""
+    process = subprocess.Popen(
+        [sys.executable, "-m", module, store, owner],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    try:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "locked\n"
+        yield process
+    finally:
+        process.communicate()  # closes its stdin
+
+
+async def hold(text: str, owner: str) -> None:
+    """Print ``locked`` when it is, and return when stdin ends."""
+    async with make_store(parse(text), OpenMode.CREATE) as store:
+        await store.lock(owner)
+        sys.stdout.write("locked\n")
+        sys.stdout.flush()
+        await asyncio.to_thread(sys.stdin.read)
+
+
+if __name__ == "__main__":
+    asyncio.run(hold(sys.argv[1], sys.argv[2]))

@@ -1,0 +1,49 @@
+"""The tests of the store contract, by subject, and the suite of all of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from memctl.testing.backend import Backend, Place, new_place
+from memctl.testing.suite.catalog import CatalogTests
+from memctl.testing.suite.edit import EditTests
+from memctl.testing.suite.lock import LockTests
+from memctl.testing.suite.outlines import OutlineTests
+from memctl.testing.suite.place import PlaceTests
+from memctl.testing.suite.roundtrip import RoundtripTests
+from memctl.testing.suite.selection import SelectionTests
+from memctl.testing.suite.write import WriteTests
+
+
+@pytest.mark.asyncio
+class StoreSuite(
+    PlaceTests,
+    RoundtripTests,
+    CatalogTests,
+    SelectionTests,
+    OutlineTests,
+    WriteTests,
+    EditTests,
+    LockTests,
+):
+    """All that a store must promise; it takes a fixture ``backend``, which gives a ``Backend``."""
+
+    @pytest.fixture
+    def make_place(self, backend: Backend, tmp_path: Path) -> Callable[[], Place]:
+        """Make new and empty places of the store."""
+        return lambda: new_place(backend, tmp_path)
+
+    @pytest.fixture
+    def place(self, make_place: Callable[[], Place]) -> Place:
+        """A new and empty place of the store."""
+        return make_place()
+
+    @pytest.fixture
+    def many_place(self, place: Place) -> Place:
+        """The same, of stores that hold more than one memory."""
+        if place.backend.only:
+            pytest.skip("holds one memory")
+        return place

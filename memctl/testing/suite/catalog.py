@@ -1,0 +1,78 @@
+"""The catalogue says what reading would show."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+import pytest
+
+from memctl import codec
+from memctl.model import MemoryInfo
+from memctl.selection import Selection
+from memctl.testing import samples
+from memctl.testing.backend import Place
+from memctl.testing.drive import infos, read, write_all
+from memctl.testing.samples import Sample, sample
+
+SELECTIONS = {
+    "all": Selection(),
+    "a user": Selection(users=frozenset({"user0"})),
+    "marked": Selection(marks=frozenset({"hint"})),
+    "a role": Selection(roles=frozenset({"assistant"})),
+    "the last": Selection(last=7),
+    "a session's last": Selection(sessions=frozenset({"session0"}), last=1200),
+}
+
+
+def _assert_agrees(info: MemoryInfo, found: Sample) -> None:
+    messages = [codec.loads(entry.message) for entry in found.entries]
+    roles = [message["role"] for message in messages if isinstance(message.get("role"), str)]
+    times = [m["timestamp"] for m in messages if isinstance(m.get("timestamp"), str)]
+    assert info.messages == len(messages)
+    assert info.marks == Counter(mark for entry in found.entries for mark in entry.marks)
+    assert info.roles == Counter(roles)
+    assert (info.first, info.last) == ((min(times), max(times)) if times else (None, None))
+    assert info.bytes == pytest.approx(sum(len(entry.message) for entry in found.entries), rel=0.2)
+    assert info.ttl is None
+    assert info.repeated in (0, None)
+
+
+class CatalogTests:
+    """The catalogue says what reading would show."""
+
+    @pytest.mark.parametrize("where", SELECTIONS.values(), ids=SELECTIONS)
+    async def test_catalog_agrees_with_reading(self, place: Place, where: Selection) -> None:
+        counts = (2345, 3, 40, 1)
+        written = [
+            sample(key, samples.entries(n)) for key, n in zip(place.keys(4), counts, strict=False)
+        ]
+        async with place.store() as store:
+            await write_all(store, written)
+            found = await read(store, where)
+            listed = await infos(store, where)
+            assert set(listed) == set(found)
+            for key, info in listed.items():
+                _assert_agrees(info, found[key])
+                assert (info.summary is None) == (not store.features.summaries)
+
+    async def test_catalog_counts_hard_messages(self, place: Place) -> None:
+        [key] = place.keys(1)
+        written = sample(key, samples.nasty_entries(skip=place.backend.refuses))
+        async with place.store() as store:
+            await write_all(store, [written])
+            _assert_agrees((await infos(store))[key], (await read(store))[key])
+
+    async def test_catalog_ignores_missing_roles_and_times(self, place: Place) -> None:
+        """Fields that are missing, or not texts, are not counted."""
+        [key] = place.keys(1)
+        odd: list[dict[str, Any]] = [
+            {"role": None},
+            {"role": 5},
+            {"role": ["user"]},
+            {"timestamp": 17},
+        ]
+        written = sample(key, [samples.entry(f"o{n}", n, **fields) for n, fields in enumerate(odd)])
+        async with place.store() as store:
+            await write_all(store, [written])
+            _assert_agrees((await infos(store))[key], (await read(store))[key])

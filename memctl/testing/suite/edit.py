@@ -1,0 +1,661 @@
+"""Changes of memories that are there: each memory as the edit says, or as it was."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator
+from dataclasses import replace
+
+import pytest
+
+from memctl.model import Change, Edit, Memory, MemoryKey, StoredMessage, WriteResult
+from memctl.testing import samples
+from memctl.testing.backend import Place
+from memctl.testing.drive import (
+    TTL,
+    assert_changed,
+    assert_holds,
+    assert_same,
+    changing,
+    edit,
+    edit_all,
+    edits,
+    filled,
+    gone,
+    marked,
+    mixture,
+    put,
+    read,
+    with_marks,
+    write,
+    write_all,
+)
+from memctl.testing.samples import Sample, sample
+
+GOING = {
+    "the first": [0],
+    "the last": [11],
+    "both ends": [0, 1, 10, 11],
+    "one in the middle": [5],
+    "every third": [1, 4, 7, 10],
+    "all but one": [0, 1, 2, 3, 4, 6, 7, 8, 9, 10, 11],
+    "all": list(range(12)),
+}
+
+
+# Messages that are put in
+
+
+PLACES: dict[str, list[int | None]] = {
+    "at the beginning": [None],
+    "in the middle": [3],
+    "at the end": [5],
+    "several at the beginning": [None, None, None],
+    "several in the middle": [2, 2, 2],
+    "several at the end": [5, 5, 5, 5],
+    "everywhere": [None, None, 0, 1, 1, 1, 4, 5, 5],
+}
+
+
+def inserted(
+    entries: list[StoredMessage], new: list[StoredMessage], places: list[int | None]
+) -> list[StoredMessage]:
+    """The messages with the new ones, each behind the one with the number of its place."""
+    found = list(entries)
+    for entry, behind in reversed(list(zip(new, places, strict=True))):
+        found.insert(0 if behind is None else behind + 1, entry)
+    return found
+
+
+def faults(entries: list[StoredMessage]) -> dict[str, Change]:
+    """Changes that cannot be, in a memory with these messages."""
+    plain = next(entry for entry in entries if not entry.marks)
+    one = next(entry for entry in entries if len(entry.marks) == 1)
+    new = samples.entry("new", 7)
+    return {
+        "gone": Change("m9999999", ()),
+        "gone, to be marked": Change("m9999999", (), ("x",)),
+        "marked otherwise": Change(one.id, ("other",)),
+        "marked meanwhile": Change(plain.id, ("hint",)),
+        "no longer marked": Change(one.id, ()),
+        "one mark more": Change(one.id, (*one.marks, "other")),
+        "one mark less": Change(entries[1].id, entries[1].marks[:1]),
+        "a mark in other letters": Change(one.id, tuple(mark.upper() for mark in one.marks)),
+        "an id in other letters": Change(plain.id.upper(), ()),
+        "marked otherwise, to be marked": Change(one.id, ("other",), ("x",)),
+        "there already": put(plain),
+        "no place for it": put(new, samples.entry("m9999999")),
+    }
+
+
+def named(place: Place) -> list[Sample]:
+    """Memories and messages of every name, users who share a session, and similar names."""
+    [key] = place.keys(1)
+    messages = [
+        StoredMessage(name, samples.message(name), (name, "hint") if n % 2 else (name,))
+        for n, name in enumerate(samples.NAMES)
+    ]
+    found = [sample(key, messages)]
+    if place.backend.only:
+        return found
+    for name in samples.NAMES:
+        found.append(sample(MemoryKey(name, f"of {name}"), messages))
+        found.append(sample(MemoryKey(f"user of {name}", name), messages[:5]))
+    sharing = ("a", "b", "A", "a ", "a-shared", "", "-", "*", "%", "_", "[a]")
+    found += [sample(MemoryKey(user, "shared"), samples.entries(5)) for user in sharing]
+    # Row ids that can be taken apart in several ways.
+    found.append(sample(MemoryKey("u", "s"), [samples.entry(id, 1) for id in ("s-m", "u-s-m")]))
+    found.append(sample(MemoryKey("u-s", "s"), [samples.entry("k", 1)]))
+    found.append(sample(MemoryKey("-", "-"), [samples.entry("---", 1), samples.entry("", 2)]))
+    return found
+
+
+def twins() -> list[StoredMessage]:
+    """Messages of which some share an id, with the same marks or with others."""
+    return [
+        samples.entry("a", 0),
+        samples.entry("twin", 1, ("hint",)),
+        samples.entry("b", 2),
+        samples.entry("twin", 3),
+        samples.entry("twin", 4, ("hint",)),
+        samples.entry("c", 5),
+        samples.entry("twin", 6, ("hint",)),
+    ]
+
+
+TWINS: dict[str, tuple[list[Change], list[int]]] = {
+    "the first with these marks": ([Change("twin", ("hint",))], [0, 2, 3, 4, 5, 6]),
+    "the first without": ([Change("twin", ())], [0, 1, 2, 4, 5, 6]),
+    "two with these marks": ([Change("twin", ("hint",))] * 2, [0, 2, 3, 5, 6]),
+    "all in order": (
+        [Change("twin", ("hint",)), Change("twin", ()), *[Change("twin", ("hint",))] * 2],
+        [0, 2, 5],
+    ),
+    "the next behind another": ([Change("twin", ()), Change("c", ())], [0, 1, 2, 4, 6]),
+}
+
+
+class Broken(Exception):
+    """What the source of an edit raises in these tests."""
+
+
+async def assert_whole(
+    place: Place, tallies: dict[MemoryKey, WriteResult], done: Sample, untouched: list[Sample]
+) -> None:
+    """The first is changed or as it was, and changed if there is a result; the rest as it was."""
+    assert set(tallies) <= {done.key}
+    async with place.store(create=False) as store:
+        found = await read(store)
+    assert set(found) == {done.key, *(one.key for one in untouched)}
+    for one in untouched:
+        assert_same(store, found[one.key], one)
+    whole = tallies or len(found[done.key].entries) == 5
+    assert_same(store, found[done.key], sample(done.key, done.entries[5 if whole else 0 :]))
+
+
+def strays(place: Place) -> list[str]:
+    """Files that an edit left behind."""
+    return [str(path) for path in place.folder.rglob("*") if ".tmp" in path.name]
+
+
+class EditTests:
+    """Changes of memories that are there: each memory as the edit says, or as it was."""
+
+    @pytest.mark.parametrize("name", GOING)
+    async def test_edit_deletes(self, place: Place, name: str) -> None:
+        one, *others = await filled(place, 12, 5, 5)
+        changes = [gone(one.entries[n]) for n in GOING[name]]
+        async with changing(place) as store:
+            await edit_all(store, one.key, changes)
+        left = [entry for n, entry in enumerate(one.entries) if n not in GOING[name]]
+        await assert_holds(place, [sample(one.key, left), *others])
+
+    async def test_edit_leaves_room_for_appends(self, place: Place) -> None:
+        """What is written next comes last, whatever went before."""
+        [one] = await filled(place, 6)
+        async with changing(place) as store:
+            await edit_all(store, one.key, [gone(one.entries[0]), gone(one.entries[5])])
+            more = samples.entries(3, start=50)
+            await write(store, [sample(one.key, more)], offset=4)
+        await assert_holds(place, [sample(one.key, [*one.entries[1:5], *more])])
+
+    # Marks
+
+    async def test_edit_changes_marks(self, place: Place) -> None:
+        one, *others = await filled(place, 12, 5)
+        wanted = {
+            0: ("hint",),  # added
+            1: (),  # all removed
+            4: ("compressed",),  # one removed
+            5: ("compressed", "new one"),  # others
+            7: ("compressed", "a", "hint", "and one more"),  # added
+            9: (),
+            11: ("*", "%", "[a]"),
+        }
+        changes = [marked(one.entries[n], *marks) for n, marks in wanted.items()]
+        async with changing(place) as store:
+            await edit_all(store, one.key, changes)
+        after = [
+            with_marks(entry, *wanted.get(n, entry.marks)) for n, entry in enumerate(one.entries)
+        ]
+        await assert_holds(place, [sample(one.key, after), *others])
+
+    async def test_edit_ignores_the_order_of_the_old_marks(self, place: Place) -> None:
+        [one] = await filled(place, 8)
+        entry = one.entries[1]
+        assert len(entry.marks) > 1
+        backwards = tuple(reversed(entry.marks))
+        async with changing(place) as store:
+            await edit_all(store, one.key, [Change(entry.id, backwards, ("x",))])
+        one.entries[1] = with_marks(entry, "x")
+        await assert_holds(place, [one])
+
+    async def test_edit_with_marks_that_stay_the_same(self, place: Place) -> None:
+        """It makes sure of the marks, and changes nothing."""
+        [one] = await filled(place, 8)
+        async with changing(place) as store:
+            await edit_all(store, one.key, [marked(entry, *entry.marks) for entry in one.entries])
+        await assert_holds(place, [one])
+
+    @pytest.mark.parametrize("name", PLACES)
+    async def test_edit_inserts(self, place: Place, name: str) -> None:
+        one, *others = await filled(place, 6, 5)
+        places = PLACES[name]
+        new = samples.entries(len(places), start=100)
+        changes = [
+            put(entry, None if behind is None else one.entries[behind])
+            for entry, behind in zip(new, places, strict=True)
+        ]
+        async with changing(place) as store:
+            await edit_all(store, one.key, changes)
+        await assert_holds(place, [sample(one.key, inserted(one.entries, new, places)), *others])
+
+    @pytest.mark.parametrize("indexes", [True, False])
+    @pytest.mark.parametrize("grown", [0, 4])
+    @pytest.mark.parametrize("name", GOING)
+    async def test_edit_restores(self, place: Place, name: str, grown: int, indexes: bool) -> None:
+        """As an undo does it, while an agent may have written more."""
+        one, *others = await filled(place, 12, 5)
+        going = GOING[name]
+        async with changing(place) as store:
+            before = (await read(store))[one.key].entries
+            await edit_all(store, one.key, [gone(one.entries[n]) for n in going])
+            more = samples.entries(grown, start=50)
+            if more:
+                await write(store, [sample(one.key, more)], offset=12 - len(going))
+            kept: StoredMessage | None = None
+            back = []
+            for n, entry in enumerate(before):
+                if n in going:
+                    back.append(put(entry if indexes else entry._replace(position=None), kept))
+                else:
+                    kept = entry
+            await edit_all(store, one.key, back)
+        await assert_holds(place, [sample(one.key, [*one.entries, *more]), *others])
+
+    async def test_edit_restores_hard_messages(self, place: Place) -> None:
+        [key] = place.keys(1)
+        hard = list(samples.nasty_entries(skip=place.backend.refuses))
+        async with place.store() as store:
+            await write_all(store, [sample(key, hard)])
+        async with changing(place) as store:
+            await edit_all(store, key, [gone(entry) for entry in hard[1:]])
+            await edit_all(store, key, [put(entry, hard[0]) for entry in hard[1:]])
+        await assert_holds(place, [sample(key, hard)])
+
+    async def test_edit_inserts_a_large_message(self, place: Place) -> None:
+        one, *_ = await filled(place, 4)
+        large = samples.entry("large", 5, ("hint",), content="l" * 20_000_000)
+        async with changing(place) as store:
+            await edit_all(store, one.key, [put(large, one.entries[1])])
+        one.entries.insert(2, large)
+        await assert_holds(place, [one])
+
+    async def test_edit_creates_a_memory_anew(self, many_place: Place) -> None:
+        """Its messages went, and it with them: it comes back as it was, with what it had."""
+        [one] = await filled(many_place, 3)
+        key = many_place.keys(2)[1]
+        new = samples.entries(5, start=9)
+        async with changing(many_place) as store:
+            memory = Memory(
+                key,
+                "what was" if store.features.summaries else None,
+                TTL if store.features.ttl else None,
+            )
+            tallies = await edit(store, edits(memory, [put(entry) for entry in new]))
+            assert tallies == {key: WriteResult(key, written=5)}
+            about = (await read(store))[key].memory
+            if memory.summary is not None:
+                assert about.summary == memory.summary
+            if memory.ttl is not None:
+                assert about.ttl == pytest.approx(TTL, abs=600)
+        await assert_holds(many_place, [one, sample(key, new)])
+
+    # All at once
+
+    @pytest.mark.parametrize(("count", "size"), [(23, 1000), (23, 1), (5000, 1000), (5000, 170)])
+    async def test_edit_with_a_mixture_of_changes(
+        self, place: Place, count: int, size: int
+    ) -> None:
+        """The large one comes in many edits."""
+        one, *others = await filled(place, count, 5, 5)
+        changes, after = mixture(one.entries, samples.entries(count // 5, start=10_000))
+        assert len(changes) >= count // 5 * 3 - 3
+        async with changing(place) as store:
+            await edit_all(store, one.key, changes, size)
+        await assert_holds(place, [sample(one.key, after), *others])
+
+    async def test_edit_of_many_memories(self, many_place: Place) -> None:
+        """Small ones and a large one; those that fail harm no other."""
+        before = await filled(many_place, *([7] * 40), 2500, *([7] * 40))
+        wanted: list[Edit] = []
+        expected: list[Sample] = []
+        failing: set[MemoryKey] = set()
+        for n, one in enumerate(before):
+            changes, after = mixture(one.entries, samples.entries(500, start=10_000))
+            if n % 9 == 4:
+                changes.append(Change("m9999999", ()))
+                failing.add(one.key)
+                after = one.entries
+            wanted += edits(one.key, changes, 3 if n % 2 else 600)
+            expected.append(sample(one.key, after))
+        async with changing(many_place) as store:
+            tallies = await edit(store, wanted)
+        assert {key for key, tally in tallies.items() if tally.failure} == failing
+        for key in failing:
+            assert_changed(tallies[key])
+        await assert_holds(many_place, expected)
+
+    @pytest.mark.parametrize("size", [1000, 2])
+    @pytest.mark.parametrize("fault", list(faults(samples.entries(12))))
+    async def test_edit_refused_changes_nothing(self, place: Place, fault: str, size: int) -> None:
+        one, *others = await filled(place, 12, 5)
+        bad = faults(one.entries)[fault]
+        fine, _ = mixture(one.entries[6:], samples.entries(9, start=100))
+        async with changing(place) as store:
+            assert_changed((await edit(store, edits(one.key, [bad, *fine], size)))[one.key])
+            assert_changed((await edit(store, edits(one.key, [*fine, bad], size)))[one.key])
+        await assert_holds(place, [one, *others])
+
+    @pytest.mark.parametrize(
+        "fault", ["gone", "marked otherwise", "there already", "no place for it"]
+    )
+    @pytest.mark.parametrize("first", [True, False])
+    async def test_edit_refused_changes_nothing_of_a_large_memory(
+        self, place: Place, fault: str, first: bool
+    ) -> None:
+        """The fault stands in the first of many edits, or in the last."""
+        one, *others = await filled(place, 5000, 5)
+        bad = faults(one.entries)[fault]
+        fine, _ = mixture(one.entries[12:-12], samples.entries(1000, start=10_000))
+        changes = [bad, *fine] if first else [*fine, bad]
+        async with changing(place) as store:
+            assert_changed((await edit(store, edits(one.key, changes, 700)))[one.key])
+        await assert_holds(place, [one, *others])
+
+    @pytest.mark.parametrize("count", [1, 1500])
+    async def test_edit_of_a_missing_memory(self, many_place: Place, count: int) -> None:
+        [one] = await filled(many_place, 3)
+        missing = many_place.keys(2)[1]
+        entries = samples.entries(count)
+        other = samples.entry("new")
+        async with changing(many_place) as store:
+            for changes in (
+                [gone(entry) for entry in entries],
+                [marked(entry, "x") for entry in entries],
+                [put(other, entries[0])],
+            ):
+                assert_changed((await edit(store, edits(missing, changes)))[missing])
+        await assert_holds(many_place, [one])
+
+    async def test_edit_twice_is_refused(self, place: Place) -> None:
+        [one] = await filled(place, 12)
+        changes, after = mixture(one.entries, samples.entries(9, start=100))
+        async with changing(place) as store:
+            await edit_all(store, one.key, changes)
+            assert_changed((await edit(store, edits(one.key, changes)))[one.key])
+        await assert_holds(place, [sample(one.key, after)])
+
+    async def test_edit_keeps_what_others_added(self, place: Place) -> None:
+        """The edit was planned before an agent went on."""
+        [one] = await filled(place, 12)
+        changes, after = mixture(one.entries, samples.entries(9, start=100))
+        more = samples.entries(1200, start=2000)
+        async with place.store() as store:
+            await write(store, [sample(one.key, more)], offset=12)
+        async with changing(place) as store:
+            await edit_all(store, one.key, changes)
+        await assert_holds(place, [sample(one.key, [*after, *more])])
+
+    async def test_edit_twice_at_once(self, place: Place) -> None:
+        """One is done, the other finds what it did."""
+        [one] = await filled(place, 3000)
+        changes = [gone(entry) for entry in one.entries[::2]]
+        async with changing(place) as store, changing(place) as other:
+            if not store.features.parallel:
+                pytest.skip("is written by one at a time")
+            ended = await asyncio.gather(
+                edit(store, edits(one.key, changes)), edit(other, edits(one.key, changes))
+            )
+        failed = [found[one.key] for found in ended if found[one.key].failure]
+        assert len(failed) == 1
+        assert_changed(failed[0])
+        await assert_holds(place, [sample(one.key, one.entries[1::2])])
+
+    async def test_edit_goes_by_exact_names(self, place: Place) -> None:
+        """Of every other memory some messages go and others are marked; the rest is left alone."""
+        memories = named(place)
+        async with place.store() as store:
+            tallies = await write(store, memories)
+            assert place.backend.refuses_names or not any(
+                tally.failure for tally in tallies.values()
+            )
+        memories = [one for one in memories if not tallies[one.key].failure]
+        expected = []
+        wanted: list[Edit] = []
+        for n, one in enumerate(memories):
+            if n % 2:
+                expected.append(one)
+                continue
+            wanted += edits(
+                one.key,
+                [
+                    gone(entry) if i % 3 == 0 else marked(entry, "*", *entry.marks)
+                    for i, entry in enumerate(one.entries)
+                    if i % 3 < 2
+                ],
+            )
+            left = [
+                with_marks(entry, "*", *entry.marks) if i % 3 == 1 else entry
+                for i, entry in enumerate(one.entries)
+                if i % 3
+            ]
+            expected.append(sample(one.key, left))
+        keys = [one.key for one in memories]
+        async with changing(place, keys) as store:
+            done = await edit(store, wanted)
+            assert [tally for tally in done.values() if tally.failure] == []
+            store.resolve_names(keys)
+        await assert_holds(place, expected)
+
+    async def test_edit_takes_no_name_for_a_pattern(self, many_place: Place) -> None:
+        """``*`` is no pattern: nobody is called so."""
+        before = await filled(many_place, 5, 5)
+        async with changing(many_place) as store:
+            for name in ("*", "%", "_", "user?", "[a-z]*", "USER0"):
+                for key in (MemoryKey(name, "session0"), MemoryKey("user0", name)):
+                    tallies = await edit(store, edits(key, [gone(before[0].entries[0])]))
+                    assert_changed(tallies[key])
+            key = before[0].key
+            for pattern in ("*", "m*", "m%", "%", "m000000?", "m000000_"):
+                assert_changed((await edit(store, edits(key, [Change(pattern, ())])))[key])
+        await assert_holds(many_place, before)
+
+    async def test_edit_leaves_other_users_of_the_session_alone(self, many_place: Place) -> None:
+        """The same ids, in the same session: each user has their own."""
+        users = ("a", "b", "a-b", "c")
+        memories = [sample(MemoryKey(user, "shared"), samples.entries(6)) for user in users]
+        async with many_place.store() as store:
+            await write_all(store, memories)
+        one = memories[1]
+        async with changing(many_place, [one.key for one in memories]) as store:
+            await edit_all(store, one.key, [gone(entry) for entry in one.entries])
+            new = samples.entries(3, start=3)
+            await edit_all(store, one.key, [put(entry) for entry in new])
+            third = memories[2]
+            await edit_all(store, third.key, [marked(entry, "x") for entry in third.entries])
+        memories[1] = sample(one.key, new)
+        memories[2] = sample(third.key, [with_marks(entry, "x") for entry in third.entries])
+        await assert_holds(many_place, memories)
+
+    async def test_edit_of_a_part_that_the_store_cannot_have(self, many_place: Place) -> None:
+        before = await filled(many_place, 3)
+        key = before[0].key._replace(part="agent.memory")
+        async with changing(many_place) as store:
+            if store.features.parts:
+                pytest.skip("holds parts")
+            tally = (await edit(store, edits(key, [gone(before[0].entries[0])])))[key]
+            assert tally.failure is not None
+            assert tally.failure.code in ("bad-name", "changed")
+        await assert_holds(many_place, before)
+
+    async def test_edit_keeps_expiry(self, place: Place) -> None:
+        keys = place.keys(2)
+        before = [sample(key, samples.entries(9), ttl=TTL) for key in keys]
+        async with place.store() as store:
+            if not store.features.ttl:
+                pytest.skip("nothing expires")
+            await write_all(store, before)
+        one = before[0]
+        changes, after = mixture(one.entries, samples.entries(9, start=100))
+        async with changing(place) as store:
+            tallies = await edit(store, edits(Memory(one.key, ttl=5.0), changes))
+            assert not tallies[one.key].failure
+            found = await read(store)
+        assert_same(store, found[one.key], sample(one.key, after))
+        for key in keys:
+            assert found[key].memory.ttl == pytest.approx(TTL, abs=600)
+
+    async def test_edit_adds_no_expiry(self, place: Place) -> None:
+        [one] = await filled(place, 9)
+        async with changing(place) as store:
+            if not store.features.ttl:
+                pytest.skip("nothing expires")
+            memory = Memory(one.key, ttl=5.0)
+            tallies = await edit(store, edits(memory, [gone(one.entries[0])]))
+            assert not tallies[one.key].failure
+            assert (await read(store))[one.key].memory.ttl is None
+
+    @pytest.mark.parametrize("count", [9, 3000])
+    async def test_edit_changes_the_summary_with_the_messages(
+        self, place: Place, count: int
+    ) -> None:
+        keys = place.keys(2)
+        before = [sample(key, samples.entries(count), summary="what was") for key in keys]
+        async with place.store() as store:
+            if not store.features.summaries:
+                pytest.skip("holds no summaries")
+            await write_all(store, before)
+        one = before[0]
+        changes, after = mixture(one.entries, samples.entries(9, start=10_000))
+        later, last = mixture(after, samples.entries(9, start=20_000))
+        async with changing(place) as store:
+            new = Memory(one.key, "what is 😀\n")
+            for wrong in ("", "What was", "what was ", new.summary):
+                bad = [replace(each, summary=wrong) for each in edits(new, changes, 700)]
+                assert_changed((await edit(store, bad))[one.key])
+            good = [replace(each, summary="what was") for each in edits(new, changes, 700)]
+            assert not (await edit(store, good))[one.key].failure
+            found = await read(store)
+            assert found[one.key].memory.summary == new.summary
+            assert_same(store, found[one.key], sample(one.key, after))
+            assert not (await edit(store, edits(one.key, later, 700)))[one.key].failure
+            found = await read(store)
+            assert found[one.key].memory.summary == new.summary, "an edit that names none leaves it"
+            assert_same(store, found[one.key], sample(one.key, last))
+            for key in keys[1:]:
+                assert found[key].memory.summary == "what was"
+
+    async def test_edit_changes_the_summary_alone(self, place: Place) -> None:
+        [key] = place.keys(1)
+        one = sample(key, samples.entries(5), summary="what was")
+        async with place.store() as store:
+            if not store.features.summaries:
+                pytest.skip("holds no summaries")
+            await write_all(store, [one])
+        async with changing(place) as store:
+            for summary in ("what is", ""):
+                tallies = await edit(store, edits(Memory(key, summary), []))
+                assert tallies == {key: WriteResult(key)}
+                assert (await read(store))[key].memory.summary == summary
+        await assert_holds(place, [one])
+
+    async def test_edit_keeps_the_summary_when_all_messages_go(self, place: Place) -> None:
+        keys = place.keys(2)
+        before = [sample(key, samples.entries(5), summary="what was") for key in keys]
+        async with place.store() as store:
+            if not (store.features.summaries and store.features.empty):
+                pytest.skip("has no place for it")
+            await write_all(store, before)
+        one = before[0]
+        async with changing(place) as store:
+            await edit_all(store, one.key, [gone(entry) for entry in one.entries])
+            assert (await read(store))[one.key].memory.summary == "what was"
+            await edit_all(store, one.key, [put(entry) for entry in one.entries])
+            assert (await read(store))[one.key].memory.summary == "what was"
+        await assert_holds(place, before)
+
+    async def test_edit_ignores_a_summary_that_the_store_cannot_hold(self, place: Place) -> None:
+        [one] = await filled(place, 5)
+        async with changing(place) as store:
+            if store.features.summaries:
+                pytest.skip("holds summaries")
+            changes = edits(Memory(one.key, "new"), [gone(one.entries[0])])
+            tallies = await edit(store, [replace(each, summary="old") for each in changes])
+            assert tallies == {one.key: WriteResult(one.key, deleted=1)}
+        await assert_holds(place, [sample(one.key, one.entries[1:])])
+
+    @pytest.mark.parametrize("name", TWINS)
+    async def test_edit_of_repeated_ids(self, place: Place, name: str) -> None:
+        """A change is for the next message in order that it fits."""
+        [key] = place.keys(1)
+        before = twins()
+        async with place.store() as store:
+            if not store.features.duplicate_ids:
+                pytest.skip("an id occurs once")
+            await write_all(store, [sample(key, before)])
+        changes, left = TWINS[name]
+        async with changing(place) as store:
+            await edit_all(store, key, changes)
+        await assert_holds(place, [sample(key, [before[n] for n in left])])
+
+    async def test_edit_of_too_few_repeated_ids(self, place: Place) -> None:
+        [key] = place.keys(1)
+        one = sample(key, twins())
+        async with place.store() as store:
+            if not store.features.duplicate_ids:
+                pytest.skip("an id occurs once")
+            await write_all(store, [one])
+        async with changing(place) as store:
+            tallies = await edit(store, edits(key, [Change("twin", ("hint",))] * 4))
+            assert_changed(tallies[key])
+        await assert_holds(place, [one])
+
+    async def test_edit_from_a_source_that_breaks(self, many_place: Place) -> None:
+        """The memory that was being changed stays as it was; what has a WriteResult is changed."""
+        done, broken, untouched = await filled(many_place, 10, 4000, 10)
+
+        async def breaking() -> AsyncGenerator[Edit]:
+            for one in edits(done.key, [gone(entry) for entry in done.entries[:5]]):
+                yield one
+            for one in edits(broken.key, [gone(entry) for entry in broken.entries], 500):
+                if one.last:
+                    raise Broken
+                yield one
+
+        tallies: dict[MemoryKey, WriteResult] = {}
+
+        async def work() -> None:
+            async for tally in store.edit(breaking()):
+                tallies[tally.key] = tally
+
+        async with changing(many_place) as store:
+            with pytest.raises(Broken):
+                await work()
+            await assert_whole(many_place, tallies, done, [broken, untouched])
+        await assert_whole(many_place, tallies, done, [broken, untouched])
+        assert strays(many_place) == []
+
+    async def test_edit_cancelled(self, many_place: Place) -> None:
+        """As Ctrl-C does: the task ends as cancelled, the store is usable, the memory as it was."""
+        done, broken, untouched = await filled(many_place, 10, 4000, 10)
+        stuck = asyncio.Event()
+
+        async def hanging() -> AsyncGenerator[Edit]:
+            for one in edits(done.key, [gone(entry) for entry in done.entries[:5]]):
+                yield one
+            for one in edits(broken.key, [gone(entry) for entry in broken.entries], 500):
+                if one.last:
+                    stuck.set()
+                    await asyncio.sleep(60)
+                yield one
+
+        tallies: dict[MemoryKey, WriteResult] = {}
+
+        async def work() -> None:
+            async for tally in store.edit(hanging()):
+                tallies[tally.key] = tally
+
+        async with changing(many_place) as store:
+            task = asyncio.create_task(work())
+            await asyncio.wait_for(stuck.wait(), 30)
+            task.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await task
+            await assert_whole(many_place, tallies, done, [broken, untouched])
+            assert not (await edit(store, edits(untouched.key, [gone(untouched.entries[0])])))[
+                untouched.key
+            ].failure
+        untouched.entries.pop(0)
+        await assert_whole(many_place, tallies, done, [broken, untouched])
+        assert strays(many_place) == []

@@ -1,0 +1,63 @@
+"""Outlines tell of memories what reading tells, but for the messages: ids, order and marks."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from memctl.model import MemoryKey, StoredMessage
+from memctl.selection import Selection
+from memctl.testing import samples
+from memctl.testing.backend import Place
+from memctl.testing.drive import outline, write
+from memctl.testing.samples import Sample, sample
+
+
+def memories(place: Place) -> list[Sample]:
+    """A memory of several pages, memories with every name, and users who share a session."""
+    keys = place.keys(3)
+    found = [sample(keys[0], samples.entries(2345))]
+    found += [sample(key, samples.entries(3, start=n)) for n, key in enumerate(keys[1:])]
+    if place.backend.only:
+        return found
+    for name in samples.NAMES:
+        named = [StoredMessage(other, samples.message(other), (name,)) for other in samples.NAMES]
+        found.append(sample(MemoryKey(name, f"of {name}"), named))
+        found.append(sample(MemoryKey(f"user of {name}", name), named[:3]))
+    for user in ("a", "b", "a-shared", "", "-"):
+        found.append(sample(MemoryKey(user, "shared"), samples.entries(5)))
+    # Row ids that can be taken apart in several ways.
+    found.append(sample(MemoryKey("u", "s"), [samples.entry(id, 1) for id in ("s-m", "u-s-m")]))
+    found.append(sample(MemoryKey("u-s", "s"), [samples.entry("k", 1)]))
+    found.append(sample(MemoryKey("-", "-"), [samples.entry("---", 1), samples.entry("", 2)]))
+    return found
+
+
+class OutlineTests:
+    """Outlines tell of memories what reading tells, but for the messages: ids, order and marks."""
+
+    async def test_outline_agrees_with_reading(self, make_place: Callable[[], Place]) -> None:
+        place = make_place()
+        async with place.store() as store:
+            written = memories(place)
+            tallies = await write(store, written)
+            assert place.backend.refuses_names or not any(one.failure for one in tallies.values())
+            if store.features.empty and not place.backend.only:
+                await write(store, [sample(samples.key(7))])
+            good = [memory.key for memory in written if not tallies[memory.key].failure]
+            chosen = frozenset([*good[::2], MemoryKey("nobody", "nothing")])
+            for where in (
+                Selection(),
+                Selection(keys=chosen),
+                Selection(users=frozenset({good[0].user, "a"})),
+                Selection(sessions=frozenset({good[0].session, "shared"})),
+            ):
+                found = await outline(store, where, read=False)
+                assert found == await outline(store, where, read=True)
+                assert found
+
+    async def test_is_empty(self, make_place: Callable[[], Place]) -> None:
+        place = make_place()
+        async with place.store(create=True) as store:
+            assert await store.is_empty()
+            await write(store, [sample(place.keys(1)[0], samples.entries(3))])
+            assert not await store.is_empty()

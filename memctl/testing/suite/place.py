@@ -1,0 +1,100 @@
+"""Places: missing, the same, different, and not changed by those who only look."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+import pytest
+
+from memctl.errors import BadData, NotFound
+from memctl.registry import make_store
+from memctl.selection import Selection
+from memctl.store import OpenMode
+from memctl.testing import samples
+from memctl.testing.backend import Place
+from memctl.testing.drive import infos, read, write_all
+from memctl.testing.samples import sample
+
+
+class PlaceTests:
+    """Places: missing, the same, different, and not changed by those who only look."""
+
+    async def test_place_missing_is_not_created(self, place: Place) -> None:
+        if place.backend.exists:
+            async with place.store(create=False) as store:
+                assert await read(store) == {}
+                assert await infos(store) == {}
+            return
+        before = place.dump()
+        with pytest.raises((NotFound, BadData)):
+            async with place.store(create=False):
+                pass
+        assert place.dump() == before
+
+    async def test_place_has_one_identity(self, make_place: Callable[[], Place]) -> None:
+        place, other = make_place(), make_place()
+        async with (
+            place.store() as one,
+            place.store() as again,
+            make_store(place.alias(), OpenMode.CREATE) as alias,
+            other.store() as different,
+        ):
+            identity = await one.identity()
+            assert await again.identity() == identity
+            assert await alias.identity() == identity
+            assert await different.identity() != identity
+
+    async def test_place_is_not_changed_by_reading(self, place: Place) -> None:
+        key, *others = place.keys(3)
+        async with place.store() as store:
+            memories = [
+                sample(key, samples.entries(1500)),
+                *(sample(k, samples.entries(3)) for k in others),
+            ]
+            await write_all(store, memories)
+        before = place.dump()
+        async with place.store(create=False) as store:
+            await read(store)
+            await read(store, Selection(marks=frozenset({"hint"}), last=3))
+            await infos(store)
+            await infos(store, Selection(roles=frozenset({"user"})))
+        assert place.dump() == before
+
+    async def test_read_may_stop_early(self, place: Place) -> None:
+        """What is left of a reading does not get into the way of the next."""
+        keys = place.keys(3)
+        async with place.store() as store:
+            await write_all(store, [sample(key, samples.entries(1500)) for key in keys])
+        async with place.store(create=False) as store:
+            pages = store.read(Selection())
+            await anext(pages)
+            await pages.aclose()
+            assert set(await read(store)) == set(keys)
+
+    async def test_read_twice_at_once(self, place: Place) -> None:
+        """As ``verify`` of a store with itself would."""
+        keys = place.keys(2)
+        async with place.store() as store:
+            await write_all(store, [sample(key, samples.entries(1500)) for key in keys])
+        async with place.store(create=False) as store:
+            one, other = store.read(Selection()), store.read(Selection())
+            first, second = await anext(one), await anext(other)
+            await one.aclose()
+            await other.aclose()
+            assert first.memory.key == second.memory.key
+
+    async def test_place_shows_no_secret(self, place: Place) -> None:
+        async with place.store() as store:
+            for text in (store.label, await store.identity(), repr(store)):
+                assert "pa:ss/w@rd%21" not in text
+                assert "pa%3Ass%2Fw%40rd%2521" not in text
+
+    async def test_place_is_created_by_several_at_once(self, place: Place) -> None:
+        async def create() -> None:
+            async with place.store():
+                pass
+
+        await asyncio.gather(*(create() for _ in range(4)))
+        async with place.store() as store:
+            assert await read(store) == {}

@@ -1,0 +1,316 @@
+"""Each memory is written whole or not at all, whatever happens to it or to the others."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator
+
+import pytest
+
+from memctl.model import MemoryKey, Page, StoredMessage, WriteMode, WriteResult
+from memctl.store import Store
+from memctl.testing import samples
+from memctl.testing.backend import Place
+from memctl.testing.drive import assert_same, infos, pages, read, write, write_all
+from memctl.testing.samples import sample
+
+
+class Broken(Exception):
+    """What the source of a write raises in these tests."""
+
+
+async def _write_until(
+    store: Store, source: AsyncGenerator[Page], mode: WriteMode, error: type[Exception]
+) -> dict[MemoryKey, WriteResult]:
+    tallies: dict[MemoryKey, WriteResult] = {}
+
+    async def work() -> None:
+        async for tally in store.write(source, mode):
+            tallies[tally.key] = tally
+
+    with pytest.raises(error):
+        await work()
+    return tallies
+
+
+async def _assert_left_alone(
+    store: Store,
+    tallies: dict[MemoryKey, WriteResult],
+    done: MemoryKey,
+    before: dict[MemoryKey, list[StoredMessage]],
+) -> None:
+    found = await read(store)
+    for key, entries in before.items():
+        assert_same(store, found.get(key), sample(key, entries))
+    assert set(tallies) <= {done}
+    assert set(found) <= {done, *before}
+    if done in tallies or done in found:
+        assert_same(store, found.get(done), sample(done, samples.entries(10)))
+
+
+def _strays(place: Place) -> list[str]:
+    """Files that a write left behind."""
+    return [str(path) for path in place.folder.rglob("*") if ".tmp" in path.name]
+
+
+class WriteTests:
+    """Each memory is written whole or not at all, whatever happens to it or to the others."""
+
+    async def test_write_appends(self, place: Place) -> None:
+        keys = place.keys(2)
+        async with place.store() as store:
+            await write_all(store, [sample(key, samples.entries(1100)) for key in keys])
+            for key in keys:
+                more = [sample(key, samples.entries(1300, start=1100))]
+                tallies = await write(store, more, offset=1100)
+                assert tallies[key] == WriteResult(key, written=1300)
+            found = await read(store)
+            for key in keys:
+                assert_same(store, found.get(key), sample(key, samples.entries(2400)))
+
+    @pytest.mark.parametrize("offset", [0, 2, 4, 2000])
+    @pytest.mark.parametrize("count", [2, 1500])
+    async def test_write_at_the_wrong_offset_changes_nothing(
+        self, place: Place, offset: int, count: int
+    ) -> None:
+        keys = place.keys(3)
+        before = [sample(key, samples.entries(3)) for key in keys]
+        async with place.store() as store:
+            await write_all(store, before)
+            tallies = await write(
+                store, [sample(keys[0], samples.entries(count, start=10))], offset=offset
+            )
+            failure = tallies[keys[0]].failure
+            assert failure is not None
+            assert failure.code == "changed"
+            found = await read(store)
+            assert set(found) == set(keys)
+            for one in before:
+                assert_same(store, found[one.key], one)
+
+    async def test_write_at_an_offset_of_a_missing_memory(self, place: Place) -> None:
+        [key] = place.keys(1)
+        async with place.store() as store:
+            tallies = await write(store, [sample(key, samples.entries(3))], offset=5)
+            failure = tallies[key].failure
+            assert failure is not None
+            assert failure.code == "changed"
+            assert await read(store) == {}
+
+    async def test_write_appends_to_what_another_store_wrote(self, place: Place) -> None:
+        [key] = place.keys(1)
+        async with place.store() as store:
+            await write_all(store, [sample(key, samples.entries(3))])
+        async with place.store() as store:
+            tallies = await write(store, [sample(key, samples.entries(2, start=3))], offset=3)
+            assert tallies[key].failure is None
+        async with place.store(create=False) as store:
+            assert_same(store, (await read(store)).get(key), sample(key, samples.entries(5)))
+
+    @pytest.mark.parametrize(("before", "after"), [(5, 3), (3, 2345), (2345, 3), (0, 4)])
+    async def test_write_replaces(self, place: Place, before: int, after: int) -> None:
+        keys = place.keys(3)
+        others = [sample(key, samples.entries(1200)) for key in keys[1:]]
+        new = sample(keys[0], samples.entries(after, start=2))
+        async with place.store() as store:
+            first = [sample(keys[0], samples.entries(before))] if before else []
+            await write_all(store, [*first, *others])
+            tallies = await write(store, [new], WriteMode.REPLACE)
+            assert tallies[keys[0]] == WriteResult(keys[0], written=after, deleted=before)
+            found = await read(store)
+            for one in (new, *others):
+                assert_same(store, found.get(one.key), one)
+
+    async def test_write_replaces_with_nothing(self, place: Place) -> None:
+        keys = place.keys(2)
+        async with place.store() as store:
+            await write_all(store, [sample(key, samples.entries(1234)) for key in keys])
+            tallies = await write(store, [sample(keys[0])], WriteMode.REPLACE)
+            assert tallies[keys[0]] == WriteResult(keys[0], deleted=1234)
+            found = await read(store)
+            assert not found.get(keys[0], sample(keys[0])).entries
+            assert (keys[0] in found) == (store.features.empty)
+            for key in keys[1:]:
+                assert_same(store, found.get(key), sample(key, samples.entries(1234)))
+
+    @pytest.mark.parametrize("count", [2, 1500])
+    async def test_write_of_an_existing_id(self, place: Place, count: int) -> None:
+        keys = place.keys(2)
+        before = [sample(key, samples.entries(3)) for key in keys]
+        again = sample(keys[0], [*samples.entries(count, start=3), samples.entry("m0000001", 9)])
+        async with place.store() as store:
+            await write_all(store, before)
+            tallies = await write(store, [again], offset=3)
+            found = await read(store)
+            if store.features.duplicate_ids:
+                both = sample(keys[0], [*before[0].entries, *again.entries])
+                assert_same(store, found[keys[0]], both)
+            else:
+                failure = tallies[keys[0]].failure
+                assert failure is not None
+                assert failure.code == "repeated-id"
+                assert_same(store, found.get(keys[0]), before[0])
+            for one in before[1:]:
+                assert_same(store, found.get(one.key), one)
+
+    @pytest.mark.parametrize("mode", list(WriteMode))
+    async def test_write_failures_harm_no_other_memory(
+        self, many_place: Place, mode: WriteMode
+    ) -> None:
+        """Bad memories between good ones: small and large, at the beginning and in the middle."""
+        keys = many_place.keys(9)
+        part = MemoryKey("user", "session", "agent.memory")
+        good = [sample(key, samples.entries(1500 if n == 3 else 3)) for n, key in enumerate(keys)]
+        bad = [
+            sample(
+                keys[1]._replace(session="twice"), [samples.entry("t", 1), samples.entry("t", 2)]
+            ),
+            sample(
+                keys[1]._replace(session="twice and long"),
+                [*samples.entries(1500), samples.entry("m0000000", 3)],
+            ),
+        ]
+        async with many_place.store() as store:
+            if store.features.duplicate_ids:
+                good += bad
+                bad = []
+            if not store.features.parts:
+                bad.append(sample(part, samples.entries(2)))
+            mixed = [*bad[:1], *good[:4], *bad[1:], *good[4:]]
+            tallies = await write(store, mixed, mode)
+            codes = {key: tally.failure.code for key, tally in tallies.items() if tally.failure}
+            assert codes == {
+                one.key: "bad-name" if one.key == part else "repeated-id" for one in bad
+            }
+            found = await read(store)
+            assert set(found) == {one.key for one in good}
+            for one in good:
+                assert_same(store, found[one.key], one)
+
+    async def test_write_of_many_small_memories(self, many_place: Place) -> None:
+        keys = many_place.keys(2500)
+        many = [sample(key, samples.entries(3, start=n)) for n, key in enumerate(keys)]
+        async with many_place.store() as store:
+            await write_all(store, many)
+            found = await read(store)
+            assert set(found) == set(keys)
+            for one in many:
+                assert_same(store, found[one.key], one)
+            listed = await infos(store)
+            assert {key: info.messages for key, info in listed.items()} == dict.fromkeys(keys, 3)
+            await write(
+                store, [sample(key, samples.entries(1, start=9000)) for key in keys], offset=3
+            )
+            listed = await infos(store)
+            assert {key: info.messages for key, info in listed.items()} == dict.fromkeys(keys, 4)
+
+    async def test_write_by_several_at_once(self, place: Place) -> None:
+        """As ``migrate --jobs`` has them: each has sessions of its own."""
+        keys = place.keys(40)
+        written = [
+            sample(key, samples.entries(1200 if n % 9 == 0 else 5)) for n, key in enumerate(keys)
+        ]
+        async with place.store() as store:
+            if not store.features.parallel:
+                pytest.skip("is written by one at a time")
+            parts = await asyncio.gather(*(write(store, written[n::4]) for n in range(4)))
+            assert not [tally for part in parts for tally in part.values() if tally.failure]
+            found = await read(store)
+            assert set(found) == set(keys)
+            for one in written:
+                assert_same(store, found[one.key], one)
+
+    async def test_write_of_one_memory_by_two_at_once(self, place: Place) -> None:
+        """The slower one finds more than it expected; never are both in."""
+        [key] = place.keys(1)
+        first = sample(key, samples.entries(1500))
+        second = sample(key, samples.entries(1500, start=5000))
+        async with place.store() as store, place.store() as other:
+            if not store.features.parallel:
+                pytest.skip("is written by one at a time")
+            ended = await asyncio.gather(
+                write(store, [first]), write(other, [second]), return_exceptions=True
+            )
+            tallies = [end[key] for end in ended if not isinstance(end, BaseException)]
+            assert [end for end in ended if isinstance(end, BaseException)] == []
+            good = [
+                one
+                for one, tally in zip((first, second), tallies, strict=True)
+                if not tally.failure
+            ]
+            assert len(good) == 1
+            assert_same(store, (await read(store)).get(key), good[0])
+
+    async def test_write_of_pages_of_one_message(self, place: Place) -> None:
+        [key] = place.keys(1)
+        one = sample(key, samples.entries(30))
+        async with place.store() as store:
+            await write(store, [one], size=1)
+            assert_same(store, (await read(store)).get(key), one)
+
+    @pytest.mark.parametrize("mode", list(WriteMode))
+    async def test_write_from_a_source_that_breaks(
+        self, many_place: Place, mode: WriteMode
+    ) -> None:
+        """The memory that was being written stays as it was; what has a WriteResult is there."""
+        done, broken, untouched = many_place.keys(3)
+        before = samples.entries(4)
+        async with many_place.store() as store:
+            await write_all(store, [sample(key, before) for key in (broken, untouched)])
+            offset = 4 if mode is WriteMode.ADD else 0
+
+            async def breaking() -> AsyncGenerator[Page]:
+                async for page in pages([sample(done, samples.entries(10))]):
+                    yield page
+                async for page in pages([sample(broken, samples.entries(3000, 50))], offset=offset):
+                    if page.last:
+                        raise Broken
+                    yield page
+
+            tallies = await _write_until(store, breaking(), mode, Broken)
+            await _assert_left_alone(store, tallies, done, {broken: before, untouched: before})
+        async with many_place.store(create=False) as store:
+            await _assert_left_alone(store, tallies, done, {broken: before, untouched: before})
+
+    async def test_write_cancelled(self, many_place: Place) -> None:
+        """As Ctrl-C does: the task ends as cancelled, the store is usable, the memory as it was."""
+        done, broken, untouched = many_place.keys(3)
+        before = samples.entries(4)
+        async with many_place.store() as store:
+            await write_all(store, [sample(key, before) for key in (broken, untouched)])
+            stuck = asyncio.Event()
+
+            async def hanging() -> AsyncGenerator[Page]:
+                async for page in pages([sample(done, samples.entries(10))]):
+                    yield page
+                async for page in pages([sample(broken, samples.entries(3000, 50))], offset=4):
+                    if page.last:
+                        stuck.set()
+                        await asyncio.sleep(60)
+                    yield page
+
+            tallies: dict[MemoryKey, WriteResult] = {}
+
+            async def work() -> None:
+                async for tally in store.write(hanging()):
+                    tallies[tally.key] = tally
+
+            task = asyncio.create_task(work())
+            await asyncio.wait_for(stuck.wait(), 30)
+            task.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await task
+            await _assert_left_alone(store, tallies, done, {broken: before, untouched: before})
+        assert _strays(many_place) == []
+
+    async def test_write_from_a_source_that_breaks_at_once_leaves_nothing(
+        self, place: Place
+    ) -> None:
+        async def breaking() -> AsyncGenerator[Page]:
+            raise Broken
+            yield
+
+        async with place.store() as store:
+            assert await _write_until(store, breaking(), WriteMode.ADD, Broken) == {}
+            assert await read(store) == {}
+        assert _strays(place) == []

@@ -1,0 +1,82 @@
+"""Rows of an application that names them in its own way."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from memctl.registry import make_store, parse
+from memctl.selection import Selection
+from memctl.store import OpenMode
+from memctl.stores.sql.database import SqlDatabase
+from memctl.testing import samples
+from memctl.testing.drive import outline
+from tests.conftest import Servers
+
+FOREIGN = {
+    "another message id": ("u-s-x", {"id": "y"}),
+    "no message id": ("u-s-None", {"id": None}),
+    "no user": ("just-a-name", {"id": "z"}),
+    "another user": ("v-s-x", {"id": "x"}),
+    "another user and message id": ("v-s-x2", {"id": "y2"}),
+    "two ways, the first": ("u-s-a-s-b", {"id": "a-s-b"}),
+    "two ways, the second": ("u-s-a-s-c", {"id": "c"}),
+    "two ways, neither": ("u-s-a-s-d", {"id": "e"}),
+    "huge": ("big", {"id": "h", "content": "x" * 9_000_000}),
+}
+"""Row ids that are not of memctl's making, with the fields of their messages."""
+
+NAMES = {
+    "another message id": ("u", "x"),
+    "no message id": ("u", "None"),
+    "no user": ("u", "z"),
+    "another user": ("v", "x"),
+    "another user and message id": ("u", "y2"),
+    "two ways, the first": ("u", "a-s-b"),
+    "two ways, the second": ("u-s-a", "c"),
+    "two ways, neither": ("u", "a-s-d"),
+    "huge": ("u", "h"),
+}
+"""What user and message each is taken for."""
+
+
+PLACES = {
+    "sqlite": lambda folder, _: f"sqlite:///{folder}/m.db",
+    "postgresql": lambda _, servers: servers.postgresql.fresh(),
+    "mysql": lambda _, servers: servers.mariadb.fresh(),
+}
+
+
+@pytest.mark.parametrize("kind", PLACES)
+async def test_row_ids_of_another_form(kind: str, tmp_path: Path, servers: Servers) -> None:
+    whole = json.loads(samples.message("", 1))
+    rows = [
+        (row_id, json.dumps(whole | fields).encode(), "s", number)
+        for number, (row_id, fields) in enumerate(FOREIGN.values())
+    ]
+    async with make_store(parse(PLACES[kind](tmp_path, servers)), OpenMode.CREATE) as store:
+        assert isinstance(store, SqlDatabase)
+        async with store.connected() as connection, store.transaction(connection):
+            await store.insert_missing(connection, "users", ["id"], [("u",)])
+            await store.insert_missing(connection, "session", ["id", "user_id"], [("s", "u")])
+            columns = ["id", "msg", "session_id", "index"]
+            await store.insert(connection, "message", columns, rows)
+            marks = [("u-s-x", "hint"), ("big", "b"), ("big", "a")]
+            await store.insert(connection, "message_mark", ["msg_id", "mark"], marks)
+        found = await outline(store, Selection(), read=True)
+        assert found == await outline(store, Selection(), read=False)
+        names = {(key.user, id): index for key, _, entries in found for id, _, index in entries}
+        assert names == {name: number for number, name in enumerate(NAMES.values())}
+        for name in {user for user, _ in NAMES.values()}:
+            where = Selection(users=frozenset({name}))
+            own = [memory for memory in found if memory[0].user == name]
+            assert await outline(store, where, read=True) == own
+            assert await outline(store, where, read=False) == own
+        for user, id in NAMES.values():
+            where = Selection(users=frozenset({user}), ids=frozenset({id}))
+            for pages in (store.read(where), store.read_with_anchors(where)):
+                [page] = [page async for page in pages]
+                assert [(page.memory.key.user, entry.id) for entry in page.messages] == [(user, id)]
+                assert b"timestamp" in page.messages[0].message

@@ -1,0 +1,76 @@
+"""memctl's own stores, for the conformance suite and whatever else runs against all of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+from memctl import testing
+from memctl.model import MemoryKey
+from memctl.testing import Backend, Place
+from tests.conftest import Servers
+
+LEASE = 0.6
+"""Seconds that a lock in Redis lasts in the conformance suite, where no test waits for 30."""
+
+
+def _redis(name: str, option: str) -> Callable[[Servers], Backend]:
+    def by_socket(servers: Servers, text: str) -> str:
+        url, _, options = text.partition("?")
+        return f"{servers.redis.socket_url(url)}&{options}"
+
+    return lambda servers: Backend(
+        name,
+        lambda _: f"{servers.redis.fresh()}?{option}",
+        lambda text: by_socket(servers, text),
+        lambda text: servers.redis.dump(text.partition("?")[0]),
+        exists=True,
+        lease=LEASE,
+        lock_holder="tests.support.lock_holder",
+    )
+
+
+BACKENDS: dict[str, Callable[[Servers], Backend]] = {
+    "sqlite": lambda _: Backend("sqlite", lambda folder: f"sqlite:///{folder}/m.db"),
+    "postgresql": lambda servers: Backend(
+        "postgresql",
+        lambda _: servers.postgresql.fresh(),
+        servers.postgresql.socket_url,
+        servers.postgresql.dump,
+        refuses=frozenset({"not a number", "infinity"}),
+        refuses_names=True,  # row ids of more than 255 characters
+    ),
+    "mysql": lambda servers: Backend(
+        "mysql",
+        lambda _: servers.mariadb.fresh(),
+        servers.mariadb.socket_url,
+        servers.mariadb.dump,
+        # MariaDB checks the JSON: at most 31 levels, and both halves of a surrogate pair
+        refuses=frozenset({"not a number", "infinity", "deep", "lone surrogate"}),
+        refuses_names=True,  # as PostgreSQL
+    ),
+    "redis": _redis("redis", "prefix=app:"),
+    "redis-session": _redis("redis-session", "layout=session"),
+    "archive": lambda _: Backend("archive", lambda folder: f"{folder}/a.ndjson"),
+    "archive-gz": lambda _: Backend("archive-gz", lambda folder: f"{folder}/a.ndjson.gz"),
+    "archive-zst": lambda _: Backend("archive-zst", lambda folder: f"{folder}/a.ndjson.zst"),
+    "sessions": lambda _: Backend(
+        "sessions",
+        lambda folder: f"{folder}/sessions",
+        refuses_names=True,  # names of files
+    ),
+    "state": lambda _: Backend(
+        "state", lambda folder: f"{folder}/state.json", only=MemoryKey("", "state")
+    ),
+}
+"""Makes the backend of each kind, with the servers of the test run."""
+
+
+def place_at(name: str, text: str, folder: Path, servers: Servers) -> Place:
+    """Return the place of the store of this name that a user writes so."""
+    return Place(BACKENDS[name](servers), text, folder)
+
+
+def new_place(name: str, folder: Path, servers: Servers) -> Place:
+    """Return a new and empty place of the store of this name."""
+    return testing.new_place(BACKENDS[name](servers), folder)

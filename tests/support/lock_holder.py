@@ -1,0 +1,14 @@
+"""Holds a lock with the short lease of the tests, as ``memctl.testing.lock_holder`` does."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+
+from memctl.stores.redis import lock
+from memctl.testing.lock_holder import hold
+from tests.support.backends import LEASE
+
+if __name__ == "__main__":
+    lock.LEASE_SECONDS = LEASE
+    asyncio.run(hold(sys.argv[1], sys.argv[2]))
