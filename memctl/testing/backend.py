@@ -44,6 +44,8 @@ class Backend:
     """The one memory that it holds, where it does not hold many."""
     exists: bool = False
     """There is nothing to create: an empty place is a store without memories."""
+    many: int = 300
+    """How many memories the test of many writes; more where they share transactions."""
     lease: float = 0.0
     """Seconds after which a lock ends that its owner does not renew; 0 where locks do not."""
     lock_holder: str = "memctl.testing.lock_holder"

@@ -35,7 +35,7 @@ class Place(NamedTuple):
     sql: bool = False
 
 
-def messages_from_columns(kind: str, folder: Path, servers: Servers) -> Place:
+def new_place(kind: str, folder: Path, servers: Servers) -> Place:
     """A new place, such as ``mysql``, ``redis+redis`` or ``sqlite+folder nested``.
 
     Behind the ``+`` is where the state of the session is.
@@ -65,7 +65,7 @@ def messages_from_columns(kind: str, folder: Path, servers: Servers) -> Place:
 
 @pytest.fixture
 def place(tmp_path: Path, servers: Servers) -> Callable[[str], Place]:
-    return lambda kind: messages_from_columns(kind, tmp_path, servers)
+    return lambda kind: new_place(kind, tmp_path, servers)
 
 
 @pytest.fixture

@@ -28,8 +28,8 @@ from tests.interop.test_compress import (
     SYSTEM,
     Place,
     Run,
-    made,
     memory,
+    new_place,
     read,
     reply,
     said,
@@ -143,7 +143,7 @@ def test_nothing_is_lost_of_a_talk(
     agentscope: AgentScope, run: Run, servers: Servers, tmp_path: Path, mode: str, kind: str
 ) -> None:
     """At every moment each message is either there or told of in the summary, and only once."""
-    at = made(kind, tmp_path, servers)
+    at = new_place(kind, tmp_path, servers)
     agentscope.read(at.text, TALKS)  # which makes the tables
     watching = nullcontext([]) if at.sql else snapshots(servers, at)
     compressed = 0
@@ -222,7 +222,7 @@ def test_an_agent_compresses_itself_meanwhile(
     agentscope: AgentScope, run: Run, servers: Servers, tmp_path: Path, mode: str, kind: str
 ) -> None:
     """What the agent has done stays, as it is."""
-    at = made(kind, tmp_path, servers)
+    at = new_place(kind, tmp_path, servers)
     agentscope.write(at.text, [memory(OLD + KEPT)], nested=at.nested)
     own = {"threshold": 0, "keep_recent": 2, "summary": OWN}
 
@@ -244,7 +244,7 @@ def test_an_agent_goes_on_meanwhile(
     agentscope: AgentScope, run: Run, servers: Servers, tmp_path: Path, mode: str, kind: str
 ) -> None:
     """What it adds is kept beside what was to be kept."""
-    at = made(kind, tmp_path, servers)
+    at = new_place(kind, tmp_path, servers)
     agentscope.write(at.text, [memory(OLD + KEPT)], nested=at.nested)
     own = None if mode == "replace" else {"threshold": NEVER, "keep_recent": KEEP}
     result, _ = compress_while(run, at, mode, tmp_path, lambda: reply(agentscope, at, SAY, own))

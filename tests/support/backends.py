@@ -10,6 +10,7 @@ from memctl.model import MemoryKey
 from memctl.testing import Backend, Place
 from tests.conftest import Servers
 
+MANY = 2500
 LEASE = 0.6
 """Seconds that a lock in Redis lasts in the conformance suite, where no test waits for 30."""
 
@@ -25,19 +26,21 @@ def _redis(name: str, option: str) -> Callable[[Servers], Backend]:
         lambda text: by_socket(servers, text),
         lambda text: servers.redis.dump(text.partition("?")[0]),
         exists=True,
+        many=MANY,
         lease=LEASE,
         lock_holder="tests.support.lock_holder",
     )
 
 
 BACKENDS: dict[str, Callable[[Servers], Backend]] = {
-    "sqlite": lambda _: Backend("sqlite", lambda folder: f"sqlite:///{folder}/m.db"),
+    "sqlite": lambda _: Backend("sqlite", lambda folder: f"sqlite:///{folder}/m.db", many=MANY),
     "postgresql": lambda servers: Backend(
         "postgresql",
         lambda _: servers.postgresql.fresh(),
         servers.postgresql.socket_url,
         servers.postgresql.dump,
         refuses=frozenset({"not a number", "infinity"}),
+        many=MANY,
         refuses_names=True,  # row ids of more than 255 characters
     ),
     "mysql": lambda servers: Backend(
@@ -47,13 +50,18 @@ BACKENDS: dict[str, Callable[[Servers], Backend]] = {
         servers.mariadb.dump,
         # MariaDB checks the JSON: at most 31 levels, and both halves of a surrogate pair
         refuses=frozenset({"not a number", "infinity", "deep", "lone surrogate"}),
+        many=MANY,
         refuses_names=True,  # as PostgreSQL
     ),
     "redis": _redis("redis", "prefix=app:"),
     "redis-session": _redis("redis-session", "layout=session"),
-    "archive": lambda _: Backend("archive", lambda folder: f"{folder}/a.ndjson"),
-    "archive-gz": lambda _: Backend("archive-gz", lambda folder: f"{folder}/a.ndjson.gz"),
-    "archive-zst": lambda _: Backend("archive-zst", lambda folder: f"{folder}/a.ndjson.zst"),
+    "archive": lambda _: Backend("archive", lambda folder: f"{folder}/a.ndjson", many=MANY),
+    "archive-gz": lambda _: Backend(
+        "archive-gz", lambda folder: f"{folder}/a.ndjson.gz", many=MANY
+    ),
+    "archive-zst": lambda _: Backend(
+        "archive-zst", lambda folder: f"{folder}/a.ndjson.zst", many=MANY
+    ),
     "sessions": lambda _: Backend(
         "sessions",
         lambda folder: f"{folder}/sessions",

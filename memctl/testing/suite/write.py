@@ -188,7 +188,7 @@ class WriteTests:
                 assert_same(store, found[one.key], one)
 
     async def test_write_of_many_small_memories(self, many_place: Place) -> None:
-        keys = many_place.keys(2500)
+        keys = many_place.keys(many_place.backend.many)
         many = [sample(key, samples.entries(3, start=n)) for n, key in enumerate(keys)]
         async with many_place.store() as store:
             await write_all(store, many)
