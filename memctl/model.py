@@ -1,4 +1,4 @@
-"""What memctl moves: memories, their messages, and what an operator selects of them.  No I/O."""
+"""The data that memctl moves: memories, their messages, and changes of them.  No I/O."""
 
 from __future__ import annotations
 
@@ -14,7 +14,12 @@ PAGE_ENTRIES = 1000
 
 
 class MemoryKey(NamedTuple):
-    """Names one memory: whose it is, in which session, and which part of that session.
+    """The name of one memory: its user, its session, and its part of that session.
+
+    ::
+
+        MemoryKey("ada", "kyoto-trip")
+        MemoryKey("ada", "kyoto-trip", "planner.memory")
 
     ``part`` is empty unless one session holds several memories (a session-state file with two
     agents): then it is the path of this one inside the state, such as ``planner.memory``.
@@ -30,7 +35,11 @@ class MemoryKey(NamedTuple):
 
 
 class StoredMessage(NamedTuple):
-    """One message of a memory.
+    """One message of a memory, as it is stored.
+
+    ::
+
+        StoredMessage("m1", b'{"id": "m1", "role": "user", "content": "Hi"}', ("hint",))
 
     ``message`` is the JSON text as it was stored: valid UTF-8, one JSON object, otherwise
     unchanged (it may hold ``NaN``, huge integers, ``\\u0000`` and escaped lone surrogates).
@@ -46,10 +55,11 @@ class StoredMessage(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Memory:
-    """What a memory has beside its messages.
+    """The data of a memory besides its messages.
 
     ``summary`` is AgentScope's ``_compressed_summary``: ``""`` where there is none, ``None`` where
-    the store has no place for one.  ``ttl`` is the remaining life in seconds, ``None`` for ever.
+    the store has no place for one.  ``ttl`` is the time to its expiry in seconds, ``None`` where
+    it does not expire.
     ``place`` is the path at which it stood in its session state, such as ``agent.memory``: a new
     state gets it there, as the application expects it; it is not part of what the memory is.
 
@@ -69,6 +79,11 @@ class Memory:
 class Page:
     """Some consecutive messages of one memory.
 
+    ::
+
+        Page(Memory(key), messages[:1000], last=False)
+        Page(Memory(key), messages[1000:], offset=1000)
+
     ``offset`` counts the messages of the memory before ``messages``; ``last`` closes the memory.  A
     memory without messages is one page without messages.  Pages of one memory follow one another.
 
@@ -85,7 +100,7 @@ class Page:
 
 @dataclass(slots=True)
 class MemoryInfo:
-    """A row of the catalogue: what a store can say of a memory without handing out its messages.
+    """A row of the catalog: the counts of a memory, without its messages.
 
     ``bytes`` counts the stored JSON of the messages.  ``first`` and ``last`` are the earliest and
     the latest timestamp, as stored.  ``marks`` and ``roles`` count messages.  ``summary`` is
@@ -106,7 +121,7 @@ class MemoryInfo:
 
 
 class OnConflict(StrEnum):
-    """What to do with a memory whose target holds something else."""
+    """The ways to treat a memory whose target holds something else."""
 
     FAIL = "fail"
     SKIP = "skip"
@@ -115,9 +130,9 @@ class OnConflict(StrEnum):
 
 
 class WriteMode(StrEnum):
-    """How a store takes the pages of a memory.
+    """The ways in which a store takes the pages of a memory.
 
-    ADD puts them behind exactly ``offset`` messages (the first page's) and fails where the memory
+    ADD puts them after exactly ``offset`` messages (the first page's) and fails where the memory
     holds another number; REPLACE makes the pages the whole memory.
     """
 
@@ -126,7 +141,13 @@ class WriteMode(StrEnum):
 
 
 class Change(NamedTuple):
-    """What is to become of one message of a memory that is there.
+    """A change of one message of a memory.
+
+    ::
+
+        Change("m1", old=("hint",))                    # delete it
+        Change("m1", old=("hint",), new=())            # take its mark off
+        Change("m1", new=(), message=text, after="m0")  # put it in after m0
 
     ``old`` are the marks that it has, in any order; None where it is not there, and is put in.
     ``new`` are those that it is to have; None where it is to go.  A message that is put in comes
@@ -147,6 +168,10 @@ class Change(NamedTuple):
 class Edit:
     """Some consecutive changes of one memory, in the order of its messages.
 
+    ::
+
+        Edit(Memory(key), [Change("m1", old=("hint",))])
+
     ``memory.summary`` is the one that it is to have, None for the one that it has; ``summary`` is
     the one that it must have for that, None for whatever it has.  ``memory.ttl`` counts only where
     the edit makes the memory anew: a memory keeps its expiry.  ``offset`` counts the changes of the
@@ -163,7 +188,7 @@ class Edit:
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """Something that is wrong with a memory, or with a store as a whole (``key`` is None).
+    """A problem of one memory, or of a store as a whole (``key`` is None).
 
     ``code`` is one of those that ``memctl.ops.doctor.findings`` explains.  ``count`` says how many
     messages (or whatever it counts there) are concerned, ``examples`` names a few of them, and
@@ -179,7 +204,7 @@ class Finding:
 
 @dataclass(frozen=True, slots=True)
 class WriteResult:
-    """What became of a memory to be written: it is durable, or ``failure`` says why not.
+    """The outcome for one memory: it is durable, or ``failure`` says why not.
 
     ``written`` counts messages that were put in or got other marks, ``deleted`` those that went.
     """

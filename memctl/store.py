@@ -42,7 +42,7 @@ Matches = Callable[[Sequence[bytes]], Iterable[int]]
 
 
 class OpenMode(StrEnum):
-    """What a store is opened for."""
+    """The modes in which a store is opened."""
 
     READ = "read"
     """Nothing is written; the place must exist."""
@@ -64,7 +64,11 @@ class OpenMode(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Features:
-    """What a store can hold and do, as data.
+    """The data that says what a store can hold and do.
+
+    ::
+
+        Features(summaries=True, empty=True, mark_order=True)
 
     What is claimed is tested by the conformance suite; what is not claimed is refused before
     anything is written, or done the slow way.  A wrapper forwards the features of the store
@@ -123,7 +127,7 @@ REPORTED = {
 
 
 class Maintenance:
-    """Finds and repairs what is wrong with a store and cannot be told from its messages.
+    """Checks and repairs of a store, of what its messages do not show.
 
     This one, the default, reports what reading skipped as damaged, and repairs nothing.
     """
