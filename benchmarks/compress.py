@@ -1,4 +1,4 @@
-"""How long ``compress`` takes beside its model, and whether its memory grows with the store.
+"""Time of ``compress`` next to its model, and its memory as the store grows.
 
     python -m benchmarks.compress [--memories 1000] [--jobs 16] [--rounds 3] [--write]
 
@@ -114,7 +114,7 @@ class Bench:
 
 
 def main() -> None:
-    """Measures, prints and, if asked to, keeps the table."""
+    """Measure, prints and, if asked to, keeps the table."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--memories", type=int, default=1000)
     parser.add_argument("--jobs", type=int, default=16)

@@ -141,7 +141,7 @@ def rows(messages: int, seed: int = 1) -> Iterator[tuple[str, Row, list[str]]]:
 
 
 def make(path: Path, messages: int = MESSAGES) -> None:
-    """Writes the store, in SQLite."""
+    """Write the store, in SQLite."""
     path.unlink(missing_ok=True)
     with create_engine(f"sqlite:///{path}").begin() as connection:
         create_tables(connection)

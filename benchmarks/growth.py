@@ -1,4 +1,4 @@
-"""How the time grows with the number of messages: memctl, pgloader and AgentScope's API.
+"""Growth of the time with the number of messages: memctl, pgloader and AgentScope's API.
 
     python -m benchmarks.growth [--most 100000] [--rounds 3]
 
@@ -42,7 +42,7 @@ def commands(places: Places, file: Path) -> dict[str, Command]:
 
 
 def main() -> None:
-    """Prints the table and draws the chart."""
+    """Print the table and draws the chart."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--most", type=int, default=100_000)
     parser.add_argument("--rounds", type=int, default=3)

@@ -25,7 +25,7 @@ class Inputs:
 
 
 def make(source: Path, folder: Path) -> Inputs:
-    """Writes the files; ``source`` is a database that ``dataset`` made."""
+    """Write the files; ``source`` is a database that ``dataset`` made."""
     folder.mkdir(exist_ok=True)
     found = Inputs(folder / "copy.sql", folder / "keys.resp", folder / "rows.marshal")
     with sqlite3.connect(source) as database:
@@ -51,7 +51,7 @@ def _escaped(value: object) -> str:
 
 
 def _write_keys(database: sqlite3.Connection, path: Path) -> None:
-    """What AgentScope keeps, in as few commands as it takes."""
+    """Yield the commands that write what AgentScope keeps, as few as possible."""
     owners = dict(database.execute("SELECT id, user_id FROM session"))
     marks = defaultdict(list)
     for row_id, mark in database.execute("SELECT msg_id, mark FROM message_mark"):

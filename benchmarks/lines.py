@@ -1,4 +1,4 @@
-"""What is measured beside what, and the targets that memctl sets itself."""
+"""The lines of the benchmark with their yardsticks, and the targets that memctl sets itself."""
 
 from __future__ import annotations
 

@@ -32,7 +32,7 @@ class MariadbPlace:
         return self._server.socket_url(self._url)
 
     def fill(self) -> None:
-        """Puts the data set into it, and all of it on the disk."""
+        """Put the data set into it, and all of it on the disk."""
         if not self._full:
             full = self._server.fresh()
             copy = [sys.executable, "-m", "memctl", "migrate", "--no-verify"]

@@ -32,7 +32,7 @@ class Run:
 
 @dataclass(frozen=True)
 class Command:
-    """What is run, and what must be done before each run, which does not count."""
+    """A command to run, and what to do before each run, which does not count."""
 
     arguments: Sequence[str]
     prepare: Callable[[], object] | None = None
@@ -56,7 +56,7 @@ def run(command: Sequence[str]) -> Run:
 def interleaved(
     commands: Mapping[str, Command], rounds: int, *, warm: bool = True
 ) -> dict[str, list[Run]]:
-    """Runs of each command in turn; ``warm`` has one before them that does not count."""
+    """Run of each command in turn; ``warm`` has one before them that does not count."""
     found: dict[str, list[Run]] = {name: [] for name in commands}
     for number in range(-warm, rounds):
         for name, command in commands.items():
@@ -79,7 +79,7 @@ def peak(runs: Sequence[Run]) -> float:
 
 
 def machine(*packages: str) -> str:
-    """What the figures were measured on."""
+    """Return a line about the machine that the figures were measured on."""
     names = packages or ("typer", "sqlalchemy", "redis")
     versions = ", ".join(f"{name} {version(name)}" for name in names)
     return (

@@ -68,7 +68,7 @@ def many_memories(folder: Path) -> list[str]:
 
 
 def measure(name: str, source: list[str], targets: dict[str, str]) -> None:
-    """Carries the memory through every store, and prints what each step took."""
+    """Carry the memory through every store, and prints what each step took."""
     here, label = source, "state" if source[0].endswith(".json") else "sessions"
     for target, url in targets.items():
         options = ["--no-verify", "--lossy"]
@@ -81,7 +81,7 @@ def measure(name: str, source: list[str], targets: dict[str, str]) -> None:
 
 
 def main() -> None:
-    """Prints the table."""
+    """Print the table."""
     print(f"{machine()}\n")
     print("| what | path | seconds | peak MiB |\n|---|---|--:|--:|", flush=True)
     cases = {

@@ -47,7 +47,7 @@ def reply() -> bytes:
 
 
 async def serve(seconds: float) -> None:
-    """Answers until the standard input ends."""
+    """Answer until the standard input ends."""
     response = reply()
 
     async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

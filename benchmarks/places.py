@@ -23,7 +23,7 @@ DURABLE = ("fsync=on", "full_page_writes=on", "max_wal_size=4GB")
 
 
 def need(program: str) -> str:
-    """Where a program is; ends the benchmark where it is not installed."""
+    """Return the path of a program; end the benchmark where it is not installed."""
     found = shutil.which(program)
     if found is None:
         sys.exit(f"this benchmark needs {program}")
@@ -42,7 +42,7 @@ class Places:
     """One data set in every store, and an empty store of every kind."""
 
     def __init__(self, folder: Path, messages: int) -> None:
-        """Makes the data set and starts the servers."""
+        """Make the data set and starts the servers."""
         self.folder = folder
         self.messages = messages
         self._postgresql = Postgresql(folder, "postgresql-bench", *DURABLE)
@@ -81,7 +81,7 @@ class Places:
         return f"postgresql://memctl@unix:{server.sockets}:{server.port}/{name}"
 
     def empty_loaded(self) -> None:
-        """Empties the target of what pgloader makes."""
+        """Empty the target of what pgloader makes."""
         tables = ", ".join(METADATA.tables)
         url = self.targets["PostgreSQL"].name
         self._postgresql.execute(url, f"DROP TABLE IF EXISTS {tables}")
@@ -111,7 +111,7 @@ class Places:
     # Filling what is changed
 
     def fill_postgresql(self) -> None:
-        """Puts the data set into the target of PostgreSQL."""
+        """Put the data set into the target of PostgreSQL."""
         self._empty_postgresql()
         url = self.targets["PostgreSQL"].name
         subprocess.run(self.copy_in(url), check=True, capture_output=True)
@@ -119,7 +119,7 @@ class Places:
         self._postgresql.execute(self._postgresql.admin_url("any/postgres"), "CHECKPOINT")
 
     def fill_redis(self) -> None:
-        """Puts the data set into the target of Redis."""
+        """Put the data set into the target of Redis."""
         self._empty_redis()
         url = self.targets["Redis"].name
         subprocess.run(self.pipe_in(url), check=True, capture_output=True)

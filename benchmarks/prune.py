@@ -1,4 +1,4 @@
-"""How long deleting takes, beside the same by hand; and what the doctor takes.
+"""Time of deleting, next to the same by hand; and that of doctor.
 
     python -m benchmarks.prune [--messages 1000000] [--rounds 1] [--write]
 
@@ -97,7 +97,7 @@ def _statements(places: Places, url: str) -> list[str]:
 
 
 def main() -> None:
-    """Measures, prints and, if asked to, keeps the table."""
+    """Measure, prints and, if asked to, keeps the table."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--rounds", type=int, default=1)
     parser.add_argument("--messages", type=int, default=1_000_000)

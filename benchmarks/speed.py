@@ -1,4 +1,4 @@
-"""How fast memctl is, beside the public tools that do the same with the same rows and keys.
+"""Speed of memctl, next to the public tools that do the same with the same rows and keys.
 
     python -m benchmarks.speed [--rounds 5] [--large] [--only TEXT] [--write]
 
@@ -49,7 +49,7 @@ class Table:
         self.text += text + "\n"
 
     def measure(self, some: Iterable[Line]) -> None:
-        """Runs both sides of each line, and adds it."""
+        """Run both sides of each line, and add it."""
         for line in some:
             sides = {"theirs": line.theirs, "ours": line.ours}
             found = interleaved(sides, self._rounds, warm=self._warm)
@@ -61,7 +61,7 @@ class Table:
             )
 
     def compare(self, smaller: Table) -> None:
-        """How much longer the lines took than with the smaller data set."""
+        """The factor to the smaller data set."""
         ratios = [
             f"{what}: {seconds / smaller.seconds[what]:.1f}"
             for what, seconds in self.seconds.items()
@@ -99,7 +99,7 @@ def measure(options: argparse.Namespace) -> str:
 
 
 def main() -> None:
-    """Measures, prints and, if asked to, keeps the tables."""
+    """Measure, prints and, if asked to, keeps the tables."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--messages", type=int, default=dataset.MESSAGES)

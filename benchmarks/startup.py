@@ -1,4 +1,4 @@
-"""How fast memctl starts, beside Python itself and the library of its command line.
+"""Start-up time of memctl, next to Python itself and the library of its command line.
 
 python -m benchmarks.startup
 """
@@ -19,7 +19,7 @@ COMMANDS = {
 
 
 def main() -> None:
-    """Prints the table."""
+    """Print the table."""
     found = interleaved({name: Command(what) for name, what in COMMANDS.items()}, ROUNDS)
     base = median(found['python -c "import typer"'])
     print(f"{machine()}; median of {ROUNDS}\n")

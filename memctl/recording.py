@@ -1,4 +1,4 @@
-"""What a copy changes in a target that holds something, written down for undo."""
+"""The record of what a copy changes in its target, for undo."""
 
 from __future__ import annotations
 
@@ -30,11 +30,11 @@ class Recording:
 
     @property
     def begun(self) -> bool:
-        """Whether anything is being written down."""
+        """True where changes are recorded."""
         return self._journal is not None
 
     def begin(self) -> None:
-        """Makes the folder of the run, once.
+        """Make the folder of the run, once.
 
         Raises:
             Unavailable: the system refuses.
@@ -74,7 +74,7 @@ class Recording:
                 continue
 
     def end(self, report: CopyReport) -> None:
-        """Completes the record; of a run that changed nothing, none is kept.
+        """Complete the record; of a run that changed nothing, none is kept.
 
         Raises:
             Unavailable: the system refuses.
@@ -94,6 +94,6 @@ class Recording:
         self._journal.end("partial" if report.failures else "done")
 
     def end_after_error(self, report: CopyReport) -> None:
-        """Completes the record of a run that fails: why it fails counts more."""
+        """Complete the record of a run that fails: why it fails counts more."""
         with suppress(MemctlError):
             self.end(report)

@@ -38,9 +38,9 @@ class StoreSpec:
 
     kind: str
     syntax: str
-    """How a store of this kind is written, as lists show it."""
+    """The way to write a store of this kind, as lists show it."""
     summary: str
-    """What it is: a noun phrase."""
+    """A noun phrase that says what it is."""
     factory: str | Callable[[Location, OpenMode], Store]
     """The class, or ``"module:Class"``, imported when a store is opened."""
     schemes: tuple[str, ...] = ()

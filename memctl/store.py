@@ -32,10 +32,10 @@ from memctl.stores.edits import Snapshot, apply_edit, whole_edits
 from memctl.stores.locks import FileLock, stand_in
 
 EDIT_ATTEMPTS = 5
-"""How often the default ``Store.edit`` tries, where others change the memory meanwhile."""
+"""The attempts of the default ``Store.edit``, where others change the memory meanwhile."""
 
 Record = dict[str, Any]
-"""What ``Maintenance.revert`` needs to know of a part of a repair: JSON, with its ``code``."""
+"""A part of a repair, noted for ``Maintenance.revert``: JSON, with its ``code``."""
 Note = Callable[[Record], Awaitable[None]]
 Matches = Callable[[Sequence[bytes]], Iterable[int]]
 """Returns the indexes of the messages that match, given their texts."""
@@ -45,20 +45,20 @@ class OpenMode(StrEnum):
     """The modes in which a store is opened."""
 
     READ = "read"
-    """Nothing is written; the place must exist."""
+    """Write nothing; the place must exist."""
     CHANGE = "change"
-    """What exists may be changed; the place must exist."""
+    """Change what exists; the place must exist."""
     CREATE = "create"
-    """What is missing is made, and what exists may be changed: a target."""
+    """Make what is missing, and change what exists: a target."""
 
     @property
     def creates(self) -> bool:
-        """Whether what is missing is made."""
+        """True where what is missing is made."""
         return self is OpenMode.CREATE
 
     @property
     def writes(self) -> bool:
-        """Whether anything may be written."""
+        """True where anything may be written."""
         return self is not OpenMode.READ
 
 
@@ -201,10 +201,10 @@ class Store(ABC):
         self.origin: str | None = None
         """The label of the store that is copied here: an archive notes it."""
         self.warnings: list[str] = []
-        """What the operator should know, a line each, such as messages that were left out."""
+        """Lines for the operator, such as one about messages that were left out."""
         self.skips_damage = False
         self.damage: list[Finding] = []
-        """What ``read`` passed over since ``skip_damage``."""
+        """The damage that ``read`` has passed over since ``skip_damage``."""
         self._file_lock: FileLock | None = None
 
     async def __aenter__(self) -> Self:

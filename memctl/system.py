@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 POSIX = os.name == "posix"
 UNIX_SOCKETS = POSIX
-"""Whether asyncio connects to sockets that are files."""
+"""True where asyncio connects to sockets that are files."""
 
 READ_FLAGS = (
     os.O_RDONLY
@@ -27,17 +27,17 @@ READ_FLAGS = (
     | getattr(os, "O_CLOEXEC", 0)
     | getattr(os, "O_BINARY", 0)  # Windows would take line ends for something else
 )
-"""How a file is opened that is there."""
+"""The flags to open an existing file."""
 
 WRITE_FLAGS = os.O_RDWR | READ_FLAGS & ~os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0)
-"""How a file of memctl's own is opened; a link in its place is none."""
+"""The flags to open a file of memctl's own; a link in its place is refused."""
 
 _LOCKED_BYTE = 0x7FFF_0000
 """Behind what others read: Windows keeps them from what is locked.  Below what it can lock."""
 _positions = threading.Lock()
 
 NO_LOCKS = frozenset({errno.ENOLCK, errno.ENOSYS, errno.ENOTSUP, errno.EINVAL})
-"""What a file system without locks answers."""
+"""The errors of a file system without locks."""
 
 
 def read_at(handle: int, size: int, start: int) -> bytes:

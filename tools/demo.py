@@ -31,7 +31,7 @@ _PARCEL = (
 
 
 def make(folder: Path) -> None:
-    """Puts the store into an existing folder, as ``agents.db`` and ``sessions``."""
+    """Put the store into an existing folder, as ``agents.db`` and ``sessions``."""
     states = {
         "ada_kyoto": json.loads(FRIDAY.read_text("utf-8")),
         "ada_lisbon": _state("Lisbon", "2026-01-05 18:20", _LISBON),

@@ -101,7 +101,7 @@ def exit_codes_table() -> str:
 
 
 def findings_page() -> str:
-    """What doctor finds, from its catalogue."""
+    """Return the table of findings of doctor."""
     parts = [
         "# What doctor finds",
         "Made from the catalogue of `memctl doctor` by `make docs`. Codes are stable: scripts may "
@@ -127,12 +127,12 @@ def _sentence(text: str) -> str:
 
 
 def speed_table() -> str:
-    """What the last run of the benchmark of speed wrote."""
+    """Return the table that the last run of the speed benchmark wrote."""
     return (ROOT / "benchmarks" / "results.md").read_text("utf-8").strip()
 
 
 def holds(kind: str) -> str:
-    """What a kind of store can hold beside messages and marks, in a sentence."""
+    """Return a sentence on what a kind of store can hold besides messages and marks."""
     held = store_class(kind).features
     able = [text for name, text in _HELD.items() if getattr(held, name)]
     lacks = [text for name, text in _HELD.items() if not getattr(held, name)]
@@ -182,7 +182,7 @@ def files() -> dict[Path, str]:
 
 
 def main() -> None:
-    """Writes or checks the files."""
+    """Write or checks the files."""
     stale = [
         path
         for path, text in files().items()

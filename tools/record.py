@@ -39,7 +39,7 @@ _FONT_FACE = re.compile(r"\s*@font-face \{.*?\}", re.DOTALL)
 
 
 def main() -> None:
-    """Draws it."""
+    """Draw it."""
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         environment = _world(folder)
@@ -68,7 +68,7 @@ def _world(folder: Path) -> dict[str, str]:
 
 
 def _shown(line: str, folder: Path, environment: dict[str, str]) -> str:
-    """What a terminal shows of a command; messages stand behind what it reports.
+    """The output of a command on a terminal; messages follow what it reports.
 
     stderr is a pipe: on a terminal it would show the progress, and take it away again.
     """

@@ -1,1 +1,1 @@
-"""What a user would use instead of memctl, each a script of its own."""
+"""Scripts that a user would write instead of using memctl."""

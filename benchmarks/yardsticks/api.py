@@ -14,7 +14,7 @@ from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
 
 
 async def copy(source: AsyncEngine, target: AsyncEngine, user: str, session: str) -> None:
-    """Copies a memory, messages that follow one another with the same marks at once."""
+    """Copy a memory, messages that follow one another with the same marks at once."""
     async with (
         AsyncSQLAlchemyMemory(source, session_id=session, user_id=user) as old,
         AsyncSQLAlchemyMemory(target, session_id=session, user_id=user) as new,
@@ -29,7 +29,7 @@ async def copy(source: AsyncEngine, target: AsyncEngine, user: str, session: str
 
 
 async def main(source_url: str, target_url: str, *names: str) -> None:
-    """Copies the memories one by one."""
+    """Copy the memories one by one."""
     source, target = create_async_engine(source_url), create_async_engine(target_url)
     for user, session in zip(names[::2], names[1::2], strict=True):
         await copy(source, target, user, session)

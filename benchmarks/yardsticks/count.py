@@ -1,4 +1,4 @@
-"""What ``memctl inspect`` counts, by SQL as one would write it: by user and session the messages,
+"""The counts of ``memctl inspect``, by SQL as one would write it: by user and session the messages,
 their bytes, the first and last timestamp and the roles, then the marks.
 
     python count.py sqlite FILE | postgresql URL
@@ -24,14 +24,14 @@ MARKS = """
 
 
 def sqlite(path: str) -> int:
-    """Counts in SQLite; the number of rows that come back."""
+    """Count in SQLite; the number of rows that come back."""
     connection = sqlite3.connect(path)
     messages = MESSAGES.format(size="length(CAST(m.msg AS BLOB))")
     return sum(len(connection.execute(sql).fetchall()) for sql in (messages, MARKS))
 
 
 def postgresql(url: str) -> int:
-    """Counts in PostgreSQL; the number of rows that come back."""
+    """Count in PostgreSQL; the number of rows that come back."""
     import asyncpg
 
     async def count() -> int:

@@ -9,7 +9,7 @@ import sys
 
 
 def main(source: str, target: str) -> None:
-    """Inserts the rows; ``source`` holds a table's name, its rows, and so on."""
+    """Insert the rows; ``source`` holds a table's name, its rows, and so on."""
     connection = sqlite3.connect(target)
     with connection, open(source, "rb") as file:
         while some := marshal.load(file):

@@ -12,12 +12,12 @@ SOME = 1000
 
 
 def sqlite(path: str) -> int:
-    """Reads SQLite."""
+    """Read SQLite."""
     return sum(1 for _ in sqlite3.connect(path).execute(SQL))
 
 
 def postgresql(url: str) -> int:
-    """Reads PostgreSQL by a cursor of asyncpg."""
+    """Read PostgreSQL by a cursor of asyncpg."""
     import asyncpg
 
     async def read() -> int:
@@ -34,7 +34,7 @@ def postgresql(url: str) -> int:
 
 
 def redis(url: str) -> int:
-    """Reads Redis: the ids of each memory, then their messages some at a time."""
+    """Read Redis: the ids of each memory, then their messages some at a time."""
     import redis as driver
 
     client = driver.Redis.from_url(url)

@@ -198,7 +198,7 @@ class Snapshot:
     memory: Memory
     messages: list[StoredMessage] = field(default_factory=list)
     exists: bool = True
-    """Whether it is in the store; of one that is not, the rest is empty."""
+    """False for a memory that is not in the store, whose rest is empty."""
 
     async def pages(self) -> AsyncGenerator[Page]:
         """Yield the memory as pages."""

@@ -36,7 +36,7 @@ _MODE = 0o644
 _NAME_BYTES = 255
 _HOLDER_BYTES = 1000
 _UNFIT = re.compile(r"[^A-Za-z0-9 .,:;@()+_-]")
-"""What not every server passes on as it is."""
+"""The characters that not every server passes on unchanged."""
 
 
 def busy(label: str, owner: str, hint: str = _ENDS) -> Busy:

@@ -19,7 +19,7 @@ _ZSTD = b"\x28\xb5\x2f\xfd"
 _GZIP_LEVEL = 6
 _ZSTD_LEVEL = 3
 DAMAGE = (EOFError, gzip.BadGzipFile, zlib.error, zstandard.ZstdError)
-"""What reading raises where compressed data is cut off or damaged."""
+"""The errors of compressed data that is cut off or damaged."""
 
 
 class Sink(Protocol):

@@ -326,7 +326,7 @@ class _LineFields(NamedTuple):
     """The fields that follow the messages of some lines."""
 
     starts: list[int]
-    """Where it begins."""
+    """The position where it begins."""
     marks: list[tuple[str, ...]]
     ids: list[str | None]
     """None where it is the message's own."""

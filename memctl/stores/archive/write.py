@@ -46,7 +46,7 @@ class ArchiveUpdate(ABC):
         """``contents`` are those of the archive that is there."""
         self.tallies: list[WriteResult] = []
         self.after: dict[MemoryKey, int] = {}
-        """How many messages each memory of the new archive has, once it is finished."""
+        """The number of messages of each memory of the new archive, once it is finished."""
         self._writer = writer
         self._before = contents.memories
         self._mode = mode
@@ -216,9 +216,9 @@ class EditedArchive:
         """``old`` is the archive that is there, and ``contents`` its own; ``path`` is its place."""
         self.tallies: list[WriteResult] = []
         self.after: dict[MemoryKey, int] = {}
-        """How many messages each memory of the new archive has, once it is finished."""
+        """The number of messages of each memory of the new archive, once it is finished."""
         self.changed = False
-        """Whether the new archive differs from the old one."""
+        """True where the new archive differs from the old one."""
         self._writer = writer
         self._before = contents.memories
         self._sections = old

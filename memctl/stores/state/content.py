@@ -55,7 +55,7 @@ class Content:
         self._marks: dict[bytes, tuple[str, ...]] = {}
         self._closed = False
         self._place: tuple[int, int] | None = None
-        """Where in the document the marks of the last message stand that was searched for."""
+        """The position in the document of the marks of the last message that was searched for."""
 
     async def batches(self) -> AsyncGenerator[MessageColumns]:
         """The messages in order.

@@ -24,7 +24,7 @@ CONTENT = "content"
 
 _BOM = b"\xef\xbb\xbf"
 _MARKER = re.compile(rb'"content"|"_compressed_summary"|\\u00')
-"""What an object that is, or holds, a memory cannot do without (keys may be written in escapes)."""
+"""A text that every object with a memory contains (keys may be written in escapes)."""
 
 _TELLING = frozenset({"role", "name", CONTENT})
 
@@ -158,7 +158,7 @@ class _OpenObject:
     steps: Steps
     start: int
     keys: set[str] = field(default_factory=set)
-    """Those of its keys that tell what it is; "" stands for all others."""
+    """The keys that identify it; "" stands for all others."""
     content: Span | None = None
     summary: Span | None = None
     text: str = ""

@@ -26,7 +26,7 @@ from memctl.stores.state.document import Document, DocumentChanged
 from memctl.stores.state.rewrite import Draft
 
 _SYNCS = 8
-"""How many files are synced at once: the file system makes one journal entry of many."""
+"""The number of files synced at once: the file system makes one journal entry of many."""
 
 Signature = tuple[int, int, int, int]
 

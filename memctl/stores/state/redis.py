@@ -28,9 +28,9 @@ from memctl.stores.state.store import OwnedDocument, StateStore
 _WINDOW = 4 * 1024 * 1024
 _STAGE_BYTES = 1024 * 1024
 _LARGEST = 512 * 1024 * 1024
-"""What a Redis string can hold, in bytes."""
+"""The most that a Redis string can hold, in bytes."""
 _LEASE = b"%d" % (6 * 3600 * 1000)
-"""How long a staged value lives, in milliseconds, if the run that staged it is killed."""
+"""The TTL of a staged value in milliseconds, for a run that is killed."""
 
 
 class KeyDocument(Document):

@@ -307,7 +307,7 @@ class EditRewrite(Rewrite):
         self._changes.give(feed.first.changes, last=feed.first.last)
         self._places = PlacedMessages()
         self._untouched = True
-        """Whether what is copied next stands right behind what was copied last."""
+        """True where the next copy directly follows the last one."""
         self._misfit: Failure | None = None
 
     async def finish(self) -> Failure | None:

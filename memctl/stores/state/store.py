@@ -40,7 +40,7 @@ from memctl.stores.state.write import DEFAULT_PATH, StateEditor, StateWriter
 
 _KNOWN_INDEXES = 100
 _STEP = 50
-"""How many messages are put into a page at once."""
+"""The number of messages put into a page at once."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,9 +79,9 @@ class StateStore(Store):
         parts=True,
     )
     default_path = DEFAULT_PATH
-    """Where a new document holds its memory."""
+    """The path of the memory in a new document."""
     together = 64
-    """How many documents are made durable at once."""
+    """The number of documents made durable at once."""
 
     def __init__(self, location: Location, mode: OpenMode = OpenMode.READ) -> None:
         super().__init__(location, mode)

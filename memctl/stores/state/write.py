@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from memctl.stores.state.store import StateStore
 
 DEFAULT_PATH = "memory"
-"""Where a session holds its memory, unless told otherwise: the name that
+"""The default path of the memory in a session: the name that
 ``load_session_state(..., memory=InMemoryMemory())`` gives it."""
 
 
