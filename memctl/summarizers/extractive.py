@@ -49,10 +49,10 @@ def extract(excerpt: Excerpt) -> Summary:
     Raises:
         SummaryError: ``rejected``: there is no text in it.
     """
-    every = sentences.of_conversation(excerpt.earlier, excerpt.turns)
+    every, language = sentences.of_conversation(excerpt.earlier, excerpt.turns)
     if not every:
         return _without_sentences(excerpt)
-    ranking.rank(every)
+    ranking.rank(every, sentences.stop_words(language))
     return Summary(**_Fields(every).filled())
 
 

@@ -1,86 +1,56 @@
-"""Which sentences tell most, by the words that recur: Luhn's method, from the library sumy."""
+"""Rank sentences by how informative they are, with the method of H. P. Luhn.
+
+Source: H. P. Luhn, "The Automatic Creation of Literature Abstracts", IBM Journal of Research and
+Development 2 (1958), 159-165.  As in the library sumy, with which the
+ratings agree, every word counts as significant that occurs twice and is not a stop word.
+"""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
-from functools import cache
-from typing import Any
+from collections.abc import Collection, Sequence, Set
 
-from sumy.models.dom import ObjectDocumentModel, Paragraph
-from sumy.models.dom import Sentence as SumySentence
-from sumy.summarizers.luhn import LuhnSummarizer
-from sumy.utils import get_stop_words
+from memctl.summarizers.sentences import Sentence
 
-from memctl.summarizers.sentences import Sentence, words
+LARGEST_GAP = 3
+"""Other words between two significant words of a cluster.
 
-LANGUAGES = (
-    "arabic", "czech", "english", "french", "german", "greek", "hebrew", "italian", "korean",
-    "polish", "portuguese", "slovak", "spanish", "swedish", "ukrainian",
-)  # fmt: skip
-"""The languages whose words that tell nothing sumy knows; others have words without spaces."""
-_LOOKED_AT = 2000
-"""Words by which the language is told."""
+Luhn allowed four or five; sentences in a conversation are shorter than those of his articles.
+"""
 
 
-class _Tokenizer:
-    """Hands sumy the words that are known already; its own needs data that is downloaded."""
+def rank(sentences: Sequence[Sentence], stop_words: Set[str]) -> None:
+    """Number the sentences by their rating: rank 0 is the most informative.
 
-    def __init__(self, sentences: Sequence[Sentence]) -> None:
-        self._words = {sentence.text: tuple(sentence.words) for sentence in sentences}
-
-    def to_words(self, text: str) -> tuple[str, ...]:
-        return self._words[text]
-
-
-class _Luhn(LuhnSummarizer):  # type: ignore[misc]  # sumy has no types
-    """Luhn's method, with the words that recur looked up: sumy searches a tuple for each."""
-
-    _stems: Any = ()
-    _known: frozenset[str] = frozenset()
-
-    def rate_sentence(self, sentence: Any, significant_stems: Any) -> float:
-        if significant_stems is not self._stems:
-            self._stems, self._known = significant_stems, frozenset(significant_stems)
-        rating: float = super().rate_sentence(sentence, self._known)
-        return rating
+    Equal ratings keep the order of the conversation.
+    """
+    significant = significant_words([sentence.words for sentence in sentences], stop_words)
+    best = sorted(sentences, key=lambda sentence: rating(sentence.words, significant), reverse=True)
+    for number, sentence in enumerate(best):
+        sentence.rank = number
 
 
-def rank(sentences: list[Sentence]) -> None:
-    """Numbers the sentences by how much they tell: rank 0 tells most."""
-    if not sentences:
-        return
-    tokenizer = _Tokenizer(sentences)
-    by_text = {sentence.text: sentence for sentence in sentences}
-    document = ObjectDocumentModel(
-        [Paragraph([SumySentence(sentence.text, tokenizer) for sentence in sentences])]
+def significant_words(sentences: Sequence[Sequence[str]], stop_words: Set[str]) -> set[str]:
+    """Return the words that occur more than once and are not stop words."""
+    counts = Counter(word for words in sentences for word in words)
+    return {word for word, count in counts.items() if count > 1 and word not in stop_words}
+
+
+def rating(words: Sequence[str], significant: Collection[str]) -> float:
+    """Return the rating of the best cluster of a sentence; 0 where no two words make a cluster.
+
+    A cluster runs from one significant word to another, with at most ``LARGEST_GAP`` other words
+    between two of them.  Its rating is the square of the number of its significant words, divided
+    by the number of all its words.
+    """
+    clusters: list[list[int]] = []
+    for position, word in enumerate(words):
+        if word not in significant:
+            continue
+        if clusters and position - clusters[-1][-1] <= LARGEST_GAP + 1:
+            clusters[-1].append(position)
+        else:
+            clusters.append([position])
+    return max(
+        (len(one) ** 2 / (one[-1] - one[0] + 1) for one in clusters if len(one) > 1), default=0.0
     )
-    summarizer = _Luhn()
-    summarizer.stop_words = _without_meaning(sentences)
-    ranked: list[Any] = []
-
-    def all_of(infos: list[Any]) -> list[Any]:
-        ranked.extend(infos)
-        return infos
-
-    # The place of a number may be taken by what chooses from the ranked sentences.
-    summarizer(document, all_of)
-    for number, info in enumerate(ranked):
-        by_text[str(info.sentence)].rank = number
-
-
-def _without_meaning(sentences: list[Sentence]) -> frozenset[str]:
-    """The words of the conversation's language that tell nothing."""
-    counts: Counter[str] = Counter()
-    for sentence in sentences:
-        counts.update(sentence.words)
-        if counts.total() > _LOOKED_AT:
-            break
-    fits = {language: sum(counts[word] for word in _stop_words(language)) for language in LANGUAGES}
-    best = max(LANGUAGES, key=lambda language: fits[language])
-    return _stop_words(best) if fits[best] else frozenset()
-
-
-@cache
-def _stop_words(language: str) -> frozenset[str]:
-    return frozenset(part for word in get_stop_words(language) for part in words(word))

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from functools import cache
 
 import sentencex
+import stopwordsiso
 
 from memctl.summarizer import Turn
 from memctl.summarizers.texts import clean
@@ -28,6 +31,9 @@ _UNSPACED = re.compile(f"[{_CJK}\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff]+")
 # Not \w: the vowel signs of Indic and other scripts are no letters to it.
 _WORD = re.compile(r"[^\s\d!-/:-@\[-`{-~¡-¿–-⁞،؛؟।、-〿！-／：-＠［-｠…]+")
 _HAN = re.compile(f"[{_CJK}]")
+
+_SAMPLE = 2000
+"""Words by which the language of a conversation is recognized."""
 
 _LEAST_WORDS = 4
 """A sentence with fewer words tells little; a greeting, mostly.  See ``words``."""
@@ -63,34 +69,78 @@ class Sentence:
         return self.text.rstrip("\"'”’»)」』").endswith(("?", "？", "؟"))
 
 
-def of_conversation(earlier: str, turns: list[Turn]) -> list[Sentence]:
-    """The sentences of an earlier summary and of the turns, none twice, in order."""
+def of_conversation(earlier: str, turns: list[Turn]) -> tuple[list[Sentence], str | None]:
+    """Return the sentences of an earlier summary and of the turns, none twice, and their language.
+
+    The language is an ISO 639-1 code, None where none is recognized.
+    """
     whole = [Turn("summary", "", earlier), *turns] if earlier else turns
+    lines = [
+        (number, turn.role, field, line)
+        for number, turn in enumerate(whole)
+        for field, text in _parts(turn)
+        for line in prose(text)
+    ]
+    language = recognize(line for *_, line in lines)
     seen: set[str] = set()
     sentences: list[Sentence] = []
-    for number, turn in enumerate(whole):
-        for field, text in _parts(turn):
-            for sentence in split(text):
-                found = words(sentence)
-                known = " ".join(found) or sentence
-                if known not in seen:
-                    seen.add(known)
-                    place = len(sentences)
-                    sentences.append(Sentence(place, number, turn.role, sentence, found, field))
-    return sentences
+    for number, role, field, line in lines:
+        for sentence in split(line, language):
+            found = words(sentence)
+            known = " ".join(found) or sentence
+            if known not in seen:
+                seen.add(known)
+                sentences.append(Sentence(len(sentences), number, role, sentence, found, field))
+    return sentences, language
 
 
-def split(text: str) -> Iterator[str]:
-    """The sentences of a text, without the marks of lists, headings and emphasis."""
+def prose(text: str) -> Iterator[str]:
+    """Yield the lines of a text that are prose, without marks of lists, headings and emphasis."""
     for line in _CODE.sub("\n", _TAGS.sub("", clean(text))).split("\n"):
         line = _PLACEHOLDER.sub("", line, count=1) if _PLACEHOLDER.match(line) else line
         line = _LIST_MARKS.sub("", _RESULT_OF.sub("", line, count=1), count=1)
         line = _EMPHASIS.sub("", line)[:LONGEST].strip()
-        if line.startswith(("{", "|", "<")):
-            continue  # arguments of tools, tables, markup
-        for sentence in sentencex.segment("en", line):
-            if sentence.strip():
-                yield sentence.strip()
+        if line and not line.startswith(("{", "|", "<")):  # arguments of tools, tables, markup
+            yield line
+
+
+def split(line: str, language: str | None = None) -> list[str]:
+    """Return the sentences of a line; abbreviations and dates are those of the language."""
+    # Without a language of its own, or one that sentencex knows, a text is split as English.
+    found = (sentence.strip() for sentence in sentencex.segment(language or "en", line))
+    return [sentence for sentence in found if sentence]
+
+
+def recognize(texts: Iterable[str]) -> str | None:
+    """Return the language of the texts, as an ISO 639-1 code: that of most of their stop words.
+
+    None where there are no stop words of any language.
+    """
+    counts: Counter[str] = Counter()
+    for text in texts:
+        counts.update(words(text))
+        if counts.total() > _SAMPLE:
+            break
+    found = {
+        language: sum(counts[word] for word in stopwordsiso.stopwords(language) & counts.keys())
+        for language in sorted(stopwordsiso.langs())
+    }
+    best = max(found, key=lambda language: found[language])
+    return best if found[best] else None
+
+
+@cache
+def stop_words(language: str | None) -> frozenset[str]:
+    """Return the words of a language that carry no information, as ``words`` gives them."""
+    if language is None:
+        return frozenset()
+    found: set[str] = set()
+    for word in stopwordsiso.stopwords(language):
+        parts = words(word)
+        # Of a longer word in a script without spaces, the pairs of characters mean something else.
+        if len(parts) == 1 or not _UNSPACED.search(word):
+            found.update(parts)
+    return frozenset(found)
 
 
 def words(text: str) -> list[str]:

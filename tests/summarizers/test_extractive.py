@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import random
 import socket
 import time
@@ -13,7 +12,8 @@ import pytest
 from memctl.summarizer import Excerpt, SummaryError, Turn, Usage
 from memctl.summarizers.extractive import WINDOW, extract
 from memctl.summarizers.make import EXTRACTIVE, make_summarizer
-from memctl.summarizers.sentences import split, words
+from memctl.summarizers.ranking import rating, significant_words
+from memctl.summarizers.sentences import prose, recognize, split, stop_words, words
 from memctl.summary import LIMITS, Summary, read_headings
 from memctl.tokens import estimate
 from tests.summarizers.conversations import ARABIC, CHINESE, EMOJI, ENGLISH, GERMAN, HINDI, JAPANESE
@@ -62,7 +62,7 @@ def test_everything_in_it_was_said_and_said_once(name: str) -> None:
     said = " ".join(" ".join(turn.text.replace("**", "").split()) for turn in turns)
     assert summary.task_overview
     assert summary.current_state
-    picked = [sentence for field in astuple(summary) for sentence in split(field)]
+    picked = [one for field in astuple(summary) for line in prose(field) for one in split(line)]
     assert len(picked) >= 3
     assert len(picked) == len(set(picked))
     for sentence in picked:
@@ -161,13 +161,70 @@ def test_words_are_what_may_recur() -> None:
     assert words("123 ...") == []
 
 
+@pytest.mark.parametrize(
+    ("language", "text"),
+    [
+        ("en", "The agent should look at the invoices and tell me which of them are missing."),
+        ("de", "Bitte prüfe die Rechnungen und sag mir, welche davon nicht vollständig sind."),
+        ("fr", "Merci de vérifier les factures et de me dire lesquelles ne sont pas complètes."),
+        ("es", "Por favor revisa las facturas de la carpeta y dime cuáles no están completas."),
+        ("nl", "Controleer de facturen in de map en vertel me welke daarvan niet volledig zijn."),
+        ("pl", "Sprawdź faktury w folderze i powiedz mi, które z nich nie są kompletne."),
+        (
+            "tr",
+            "Lütfen klasördeki faturaları kontrol et ve hangilerinin eksik olduğunu söyle.",
+        ),
+        ("ru", "Пожалуйста, проверь счета в папке и скажи мне, какие из них не полные."),
+        ("ar", "من فضلك تحقق من الفواتير في المجلد وقل لي أي منها ليست كاملة."),
+        ("fa", "لطفا فاکتورهای پوشه را بررسی کن و به من بگو کدام یک از آنها کامل نیست."),
+        ("hi", "कृपया फ़ोल्डर में रखे बिल देखो और मुझे बताओ कि इनमें से कौन से पूरे नहीं हैं।"),
+        ("zh", "请检查文件夹里的发票，然后告诉我其中哪些是不完整的，因为我们需要它们。"),
+        (
+            "ja",
+            "フォルダーの請求書を確認して、どれが足りないのかを教えてください。",
+        ),
+        ("ko", "폴더에 있는 청구서를 확인하고 어떤 것이 빠졌는지 나에게 말해 주세요. 그리고 모두."),
+    ],
+)
+def test_language_is_recognized_by_its_stop_words(language: str, text: str) -> None:
+    assert recognize([text]) == language
+    assert stop_words(language) & set(words(text))
+
+
+@pytest.mark.parametrize("texts", [[], [""], ["12345 ..."], ["Xyzzy qwfp"]])
+def test_language_of_no_words_is_not_guessed(texts: list[str]) -> None:
+    assert recognize(texts) is None
+    assert stop_words(None) == frozenset()
+
+
+def test_sentences_end_as_their_language_has_it() -> None:
+    text = "Am 3. Oktober kam Dr. Huber. Er blieb."
+    assert split(text, "de") == ["Am 3. Oktober kam Dr. Huber.", "Er blieb."]
+    assert split(text, "en") == ["Am 3.", "Oktober kam Dr. Huber.", "Er blieb."]
+    assert split("First. Second.", "xx") == split("First. Second.") == ["First.", "Second."]
+
+
+def test_stop_words_do_not_count_as_significant() -> None:
+    sentences = [words("The fox saw the hen"), words("The hen saw nothing")]
+    assert significant_words(sentences, frozenset({"the"})) == {"saw", "hen"}
+
+
+def test_rating_is_that_of_the_best_cluster() -> None:
+    significant = {"a", "b"}
+    assert rating([], significant) == 0
+    assert rating(list("xax"), significant) == 0
+    assert rating(list("xabx"), significant) == 2
+    assert rating(list("axxxb"), significant) == 4 / 5
+    assert rating(list("axxxxb"), significant) == 0
+    assert rating(list("axbxxxxaba"), significant) == 3
+
+
 async def test_it_needs_no_network_and_no_data(monkeypatch: pytest.MonkeyPatch) -> None:
     def no_network(*_: object) -> None:
         raise AssertionError("the network is asked for")
 
     monkeypatch.setattr(socket.socket, "connect", no_network)
     monkeypatch.setattr(socket, "getaddrinfo", no_network)
-    monkeypatch.setitem(os.environ, "NLTK_DATA", "/nonexistent")
     async with make_summarizer(EXTRACTIVE) as summarizer:
         answer = await summarizer.summarize(Excerpt(ENGLISH))
     assert isinstance(answer.summary, Summary)

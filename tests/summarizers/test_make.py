@@ -108,8 +108,8 @@ def test_every_kind_has_its_keys() -> None:
     ("kind", "unwanted"),
     [
         ("extractive", ["openai", "json_repair", "tokenizers", "numpy"]),
-        ("command", ["openai", "sumy", "nltk", "tokenizers", "sentencex"]),
-        ("openai", ["sumy", "nltk", "tokenizers", "sentencex"]),
+        ("command", ["openai", "tokenizers", "sentencex", "stopwordsiso"]),
+        ("openai", ["tokenizers", "sentencex", "stopwordsiso"]),
     ],
 )
 def test_only_what_a_kind_needs_is_loaded(kind: str, unwanted: list[str]) -> None:
