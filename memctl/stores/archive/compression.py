@@ -9,16 +9,18 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from typing import IO, Protocol, cast
 
-import zstandard
-
+from memctl import zstd
 from memctl.errors import MemctlError
 
 _BUFFER = 1024 * 1024
 _GZIP = b"\x1f\x8b"
 _ZSTD = b"\x28\xb5\x2f\xfd"
 _GZIP_LEVEL = 6
-_ZSTD_LEVEL = 3
-DAMAGE = (EOFError, gzip.BadGzipFile, zlib.error, zstandard.ZstdError)
+_ZSTD_OPTIONS: dict[int, int] = {
+    zstd.CompressionParameter.compression_level: 3,
+    zstd.CompressionParameter.checksum_flag: 1,
+}
+DAMAGE = (EOFError, gzip.BadGzipFile, zlib.error, zstd.ZstdError)
 """What reading raises where compressed data is cut off or damaged."""
 
 
@@ -51,8 +53,8 @@ def decompressed(raw: io.RawIOBase, start: bytes) -> Input:
     if start.startswith(_GZIP):
         return gzip.GzipFile(fileobj=io.BufferedReader(raw, _BUFFER), mode="rb")
     if start.startswith(_ZSTD):
-        source = cast(IO[bytes], raw)
-        return zstandard.ZstdDecompressor().stream_reader(source, read_across_frames=True)
+        # Frames with a window of more than 128 MiB are refused, as libzstd does by default.
+        return zstd.ZstdFile(cast(IO[bytes], raw))
     return raw
 
 
@@ -67,8 +69,7 @@ def _output(name: str, sink: Sink) -> Output:
             mtime=0,
         )
     if name.lower().endswith(".zst"):
-        compressor = zstandard.ZstdCompressor(level=_ZSTD_LEVEL, write_checksum=True)
-        return compressor.stream_writer(cast(IO[bytes], sink), closefd=False)
+        return zstd.ZstdFile(cast(IO[bytes], sink), "w", options=_ZSTD_OPTIONS)
     return _Plain(sink)
 
 
