@@ -20,7 +20,7 @@ from memctl.store import OpenMode
 from memctl.stores.files import AtomicFile
 from memctl.stores.locks import FileLock
 from memctl.summarizer import Settings
-from memctl.summarizers.make import make_summarizer
+from memctl.summarizers.registry import make_summarizer
 from tests.commands.conftest import Run
 from tests.conformance import samples
 from tests.conformance.drive import read, write_all

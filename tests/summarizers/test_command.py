@@ -14,7 +14,7 @@ import pytest
 
 from memctl.errors import Unavailable
 from memctl.summarizer import Answer, Excerpt, Settings, SummaryError, Turn
-from memctl.summarizers.command import LONGEST_OUTPUT, Command
+from memctl.summarizers.command import MAX_OUTPUT, Command
 from memctl.summary import Summary
 from tests.summarizers.server import SUMMARY
 
@@ -73,7 +73,7 @@ async def test_a_program_need_not_read_its_input() -> None:
 async def test_no_deadlock_where_both_talk_at_once() -> None:
     long = Excerpt([Turn("user", "user", "word " * 500_000)])
     error = await asyncio.wait_for(_failing(long), 20)
-    assert f"more than {LONGEST_OUTPUT}" in error.message
+    assert f"more than {MAX_OUTPUT}" in error.message
 
 
 async def _failing(excerpt: Excerpt) -> SummaryError:
@@ -86,7 +86,7 @@ async def test_what_it_complains_of_is_said() -> None:
     error = await failed("printf '\\033[31mno such model\\033[0m\\nmore\\n' >&2; exit 3")
     assert (error.code, error.retry) == ("program-failed", False)
     assert error.message == "the program ended with exit code 3: no such model"
-    assert (await failed("exit 1")).message.endswith("exit code 1: it says nothing")
+    assert (await failed("exit 1")).message.endswith("exit code 1: it printed no reason")
     assert (await failed("kill -9 $$")).message.startswith("the program was killed by signal 9")
 
 

@@ -10,10 +10,18 @@ from dataclasses import astuple
 import pytest
 
 from memctl.summarizer import Excerpt, SummaryError, Turn, Usage
-from memctl.summarizers.extractive import WINDOW, extract
-from memctl.summarizers.make import EXTRACTIVE, make_summarizer
-from memctl.summarizers.ranking import rating, significant_words
-from memctl.summarizers.sentences import prose, recognize, split, stop_words, words
+from memctl.summarizers.extractive import (
+    WINDOW,
+    extract,
+    prose,
+    rate,
+    recognize_language,
+    significant_words,
+    split,
+    stop_words,
+    words,
+)
+from memctl.summarizers.registry import EXTRACTIVE, make_summarizer
 from memctl.summary import LIMITS, Summary, read_headings
 from memctl.tokens import estimate
 from tests.summarizers.conversations import ARABIC, CHINESE, EMOJI, ENGLISH, GERMAN, HINDI, JAPANESE
@@ -187,13 +195,13 @@ def test_words_are_what_may_recur() -> None:
     ],
 )
 def test_language_is_recognized_by_its_stop_words(language: str, text: str) -> None:
-    assert recognize([text]) == language
+    assert recognize_language([text]) == language
     assert stop_words(language) & set(words(text))
 
 
 @pytest.mark.parametrize("texts", [[], [""], ["12345 ..."], ["Xyzzy qwfp"]])
 def test_language_of_no_words_is_not_guessed(texts: list[str]) -> None:
-    assert recognize(texts) is None
+    assert recognize_language(texts) is None
     assert stop_words(None) == frozenset()
 
 
@@ -211,12 +219,12 @@ def test_stop_words_do_not_count_as_significant() -> None:
 
 def test_rating_is_that_of_the_best_cluster() -> None:
     significant = {"a", "b"}
-    assert rating([], significant) == 0
-    assert rating(list("xax"), significant) == 0
-    assert rating(list("xabx"), significant) == 2
-    assert rating(list("axxxb"), significant) == 4 / 5
-    assert rating(list("axxxxb"), significant) == 0
-    assert rating(list("axbxxxxaba"), significant) == 3
+    assert rate([], significant) == 0
+    assert rate(list("xax"), significant) == 0
+    assert rate(list("xabx"), significant) == 2
+    assert rate(list("axxxb"), significant) == 4 / 5
+    assert rate(list("axxxxb"), significant) == 0
+    assert rate(list("axbxxxxaba"), significant) == 3
 
 
 async def test_it_needs_no_network_and_no_data(monkeypatch: pytest.MonkeyPatch) -> None:

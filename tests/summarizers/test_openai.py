@@ -22,8 +22,7 @@ from memctl.summarizer import (
     Unauthorised,
     Unreachable,
 )
-from memctl.summarizers.dialect import Dialect
-from memctl.summarizers.openai import OpenAI
+from memctl.summarizers.openai import FormatNegotiator, OpenAI
 from memctl.summary import Summary
 from tests.summarizers import flavours
 from tests.summarizers.server import SUMMARY, Answering, ModelServer, Reply, changed, says
@@ -88,13 +87,13 @@ async def test_many_requests_step_down_together() -> None:
 
 
 def test_a_late_refusal_takes_no_step_back() -> None:
-    dialect = Dialect("auto")
-    late = dialect.spoken
-    assert dialect.learn(dialect.spoken, 400, "no response_format")
-    assert dialect.learn(dialect.spoken, 422, "no response_format")
-    assert dialect.learn(late, 400, "no response_format")
-    assert dialect.spoken.form == "text"
-    assert not dialect.learn(dialect.spoken, 400, "no response_format")
+    negotiator = FormatNegotiator("auto")
+    late = negotiator.current
+    assert negotiator.step_down(negotiator.current, 400, "no response_format")
+    assert negotiator.step_down(negotiator.current, 422, "no response_format")
+    assert negotiator.step_down(late, 400, "no response_format")
+    assert negotiator.current.form == "text"
+    assert not negotiator.step_down(negotiator.current, 400, "no response_format")
 
 
 async def test_a_form_that_is_configured_is_the_only_one() -> None:

@@ -19,7 +19,7 @@ from memctl.summarizer import (
     Unreachable,
     Usage,
 )
-from memctl.summarizers.patient import Patient
+from memctl.summarizers.retrying import RetryingSummarizer
 
 PAID = Usage(100, 10, exact=True)
 DONE = Answer("done", PAID)
@@ -48,9 +48,9 @@ def failed(code: str = "server-error", after: float | None = None) -> SummaryErr
     return SummaryError(code, f"it is {code}", retry=True, after=after, usage=PAID)
 
 
-def patient(*errors: Exception, retries: int = 4) -> tuple[Scripted, Patient]:
+def patient(*errors: Exception, retries: int = 4) -> tuple[Scripted, RetryingSummarizer]:
     inner = Scripted(errors)
-    return inner, Patient(inner, retries, first_pause=0.001)
+    return inner, RetryingSummarizer(inner, retries, first_pause=0.001)
 
 
 async def test_it_asks_until_there_is_an_answer_and_adds_up_what_it_took() -> None:

@@ -8,8 +8,8 @@ import time
 import pytest
 
 from memctl.summarizer import SummaryError
-from memctl.summarizers.reply import LONGEST, LONGEST_TEXT, read_any, read_summary
-from memctl.summarizers.texts import shorten
+from memctl.summarizers.replies import MAX_REPLY, MAX_TEXT, read_any, read_summary
+from memctl.summarizers.text import shorten
 from memctl.summary import LIMITS, Summary
 from tests.summarizers.server import SUMMARY
 
@@ -120,11 +120,11 @@ def test_a_cut_is_at_the_end_of_something(text: str, limit: int, short: str) -> 
 
 def test_a_reply_of_braces_or_of_great_depth_takes_no_time() -> None:
     begun = time.monotonic()
-    refused("{" * LONGEST)
+    refused("{" * MAX_REPLY)
     refused('{"a":' * 10_000)
     refused("[" * 60_000 + "}")
     refused('{"task_overview": "' + "\\" * 60_000 + "}")
-    refused("x" * (LONGEST + 1))
+    refused("x" * (MAX_REPLY + 1))
     assert time.monotonic() - begun < 5
 
 
@@ -134,7 +134,7 @@ def test_a_program_may_print_text() -> None:
         "The trip is planned.\nNext: food."
     )
     assert read_any("<think>hm</think>\nThe trip.", NONCE) == "The trip."
-    for text in ("", " \n", "x" * (LONGEST_TEXT + 1), f"I see {NONCE}", TEXT[:-30]):
+    for text in ("", " \n", "x" * (MAX_TEXT + 1), f"I see {NONCE}", TEXT[:-30]):
         with pytest.raises(SummaryError) as caught:
             read_any(text, NONCE)
         assert caught.value.code == "bad-reply"

@@ -11,8 +11,8 @@ from tokenizers.pre_tokenizers import Whitespace
 
 from memctl.errors import UsageError
 from memctl.summarizer import Excerpt, Settings, TooLong, Turn
-from memctl.summarizers.make import make_summarizer
-from memctl.summarizers.tokenizer import PIECE, Counter
+from memctl.summarizers.registry import make_summarizer
+from memctl.tokens import PIECE, TokenCounter
 from tests.summarizers.flavours import cut_to
 from tests.summarizers.server import SUMMARY, ModelServer, says
 
@@ -30,7 +30,7 @@ def path(tmp_path: Path) -> Path:
 
 
 def test_a_tokenizer_counts_exactly(path: Path) -> None:
-    counter = Counter(path)
+    counter = TokenCounter(path)
     assert counter.count("") == 0
     assert counter.count("word word") == 2
     assert counter.count("word " * 1000) == 1000
@@ -40,11 +40,11 @@ def test_a_tokenizer_counts_exactly(path: Path) -> None:
 
 def test_a_long_text_is_counted_in_pieces(path: Path) -> None:
     text = "word " * PIECE
-    assert PIECE <= Counter(path).count(text) <= PIECE + 5
+    assert PIECE <= TokenCounter(path).count(text) <= PIECE + 5
 
 
 def test_without_a_tokenizer_it_is_an_estimate() -> None:
-    assert (Counter().count("four"), Counter().name) == (1, "estimate")
+    assert (TokenCounter().count("four"), TokenCounter().name) == (1, "estimate")
 
 
 @pytest.mark.parametrize("content", ["", "{}", "[]", "not json", '{"model": 1}', "\ud800"])
@@ -52,10 +52,10 @@ def test_a_file_that_is_no_tokenizer_is_refused(tmp_path: Path, content: str) ->
     path = tmp_path / "tokenizer.json"
     path.write_bytes(content.encode("utf-8", "surrogatepass"))
     with pytest.raises(UsageError) as caught:
-        Counter(path)
+        TokenCounter(path)
     assert str(path) in caught.value.message
     with pytest.raises(UsageError):
-        Counter(tmp_path)
+        TokenCounter(tmp_path)
 
 
 async def test_summarizers_count_by_it(path: Path) -> None:

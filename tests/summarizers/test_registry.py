@@ -10,7 +10,7 @@ import pytest
 
 from memctl.errors import UsageError
 from memctl.summarizer import Prices, Settings
-from memctl.summarizers.make import EXTRACTIVE, KEYS, make_summarizer
+from memctl.summarizers.registry import EXTRACTIVE, KEYS, make_summarizer
 
 OPENAI = {"model": "m", "base_url": "http://localhost:1/v1"}
 COMMAND = {"command": "cat"}
@@ -116,7 +116,7 @@ def test_only_what_a_kind_needs_is_loaded(kind: str, unwanted: list[str]) -> Non
     options = {"extractive": {}, "command": COMMAND, "openai": OPENAI}[kind]
     script = (
         "import sys; from memctl.summarizer import Settings; "
-        "from memctl.summarizers.make import make_summarizer; "
+        "from memctl.summarizers.registry import make_summarizer; "
         f"make_summarizer(Settings('s', {kind!r}, {options!r})); "
         f"print([name for name in {unwanted!r} if name in sys.modules])"
     )
