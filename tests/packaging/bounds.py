@@ -15,7 +15,7 @@ _BOUND = re.compile(r"([\w.-]+)(?:\[[\w,]+\])?>=([\w.]+)(; .*)?")
 
 
 def oldest() -> str:
-    """One line for each dependency, those of the extras too."""
+    """Return one line for each dependency, those of the extras too."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
     every = [*project["dependencies"]]
     for requirements in project["optional-dependencies"].values():

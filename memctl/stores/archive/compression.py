@@ -21,7 +21,7 @@ _ZSTD_OPTIONS: dict[int, int] = {
     zstd.CompressionParameter.checksum_flag: 1,
 }
 DAMAGE = (EOFError, gzip.BadGzipFile, zlib.error, zstd.ZstdError)
-"""What reading raises where compressed data is cut off or damaged."""
+"""Errors of reading compressed data that is truncated or damaged."""
 
 
 class Sink(Protocol):
@@ -38,18 +38,18 @@ class Input(Protocol):
     """The input of an archive: a file, or a decompressor on top of one."""
 
     def read(self, size: int, /) -> bytes | None:
-        """The next bytes, at most so many; none at the end."""
+        """Return the next bytes, at most ``size``; none at the end."""
 
 
 class Output(Sink, Protocol):
-    """A sink with an end."""
+    """A sink that is closed."""
 
     def close(self) -> object:
         """Write what is left, and leave what is below open."""
 
 
 def decompressed(raw: io.RawIOBase, start: bytes) -> Input:
-    """The content of a stream that begins with ``start``, whatever its name."""
+    """Return the content of a stream that begins with ``start``, whatever its name."""
     if start.startswith(_GZIP):
         return gzip.GzipFile(fileobj=io.BufferedReader(raw, _BUFFER), mode="rb")
     if start.startswith(_ZSTD):
