@@ -60,7 +60,7 @@ if TYPE_CHECKING:
     from memctl.stores.simple import VersionChanged as VersionChanged
     from memctl.summarizer import Settings as Settings
     from memctl.summarizer import Summarizer as Summarizer
-    from memctl.summarizers.make import make_summarizer as make_summarizer
+    from memctl.summarizers.registry import make_summarizer as make_summarizer
 
 _HOMES = {
     "errors": "BadData Busy Failure Interrupted Loss Lost MemctlError NotFound Unavailable "
@@ -84,7 +84,7 @@ _HOMES = {
     "stores.edits": "Snapshot",
     "stores.simple": "Rejected SimpleStore VersionChanged",
     "summarizer": "Settings Summarizer",
-    "summarizers.make": "make_summarizer",
+    "summarizers.registry": "make_summarizer",
 }
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names.split()}
 

@@ -417,7 +417,7 @@ def _redacted(url: str) -> str:
 
 def summarizers(line: Line) -> dict[str, str]:
     """The summarizers of the configuration, and the one that is always there."""
-    from memctl.summarizers.make import EXTRACTIVE  # only compress and context take them
+    from memctl.summarizers.registry import EXTRACTIVE  # only compress and context take them
 
     return dict.fromkeys([*_load_config(line).summarizers, EXTRACTIVE.name], "")
 

@@ -1,22 +1,24 @@
-"""The contract between ``compress`` and what summarises: a model, a program, or no model at all.
+"""The contract between ``compress`` and summarizers: a model, a program, or no model at all.
 
-A summarizer is asked for one summary at a time, many times at once.  It knows nothing of stores.
+A summarizer makes one summary at a time, many at once.  It knows nothing of stores.
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Iterable
 from dataclasses import dataclass, field
+from pathlib import Path
 from types import TracebackType
 from typing import Any, ClassVar, NamedTuple, Self
 
-from memctl.errors import Unavailable
+from memctl.errors import Unavailable, UsageError
 from memctl.summary import Summary
 from memctl.tokens import estimate
 
 
 class Turn(NamedTuple):
-    """What somebody said, as text: images and the like are placeholders, tools are told of.
+    """A message as text: images and the like are placeholders, tool calls are described.
 
     ``speaker`` is a line such as ``user Anna, 2026-01-31 12:00:00``; ``role`` is ``user``,
     ``assistant``, ``system``, ``tool`` (the result of one), or ``summary`` (of an earlier part).
@@ -29,9 +31,9 @@ class Turn(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Excerpt:
-    """What is to be summarised: turns in order, and what was said before them.
+    """The part of a conversation to be summarized: turns in order, and a summary of those before.
 
-    ``earlier`` is the summary that the new one takes the place of, empty where there is none.
+    ``earlier`` is the summary that the new one replaces, empty where there is none.
     """
 
     turns: list[Turn]
@@ -40,14 +42,14 @@ class Excerpt:
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """What a call took, in tokens; ``exact`` where the model itself has counted."""
+    """Tokens that a call used; ``exact`` where the model itself has counted."""
 
     tokens_in: int = 0
     tokens_out: int = 0
     exact: bool = False
 
     def plus(self, other: Usage) -> Usage:
-        """Both together; exact where all of it is."""
+        """Return the sum; it is exact where both are."""
         empty, other_empty = self == Usage(), other == Usage()
         return Usage(
             self.tokens_in + other.tokens_in,
@@ -58,37 +60,131 @@ class Usage:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """A summary, in fields or (from a program that gives no fields) as text, and what it took."""
+    """A summary, in fields or (from a program that gives no fields) as text, and its usage."""
 
     summary: Summary | str
     usage: Usage = field(default_factory=Usage)
 
 
 @dataclass(frozen=True, slots=True)
-class Settings:
-    """A ``[summarizers.NAME]`` of the configuration, its secrets not resolved."""
-
-    name: str
-    kind: str
-    options: dict[str, Any] = field(default_factory=dict)
-
-
-@dataclass(frozen=True, slots=True)
 class Prices:
-    """What a million tokens cost, in whatever currency the operator counts."""
+    """Prices of a million tokens, in the operator's currency."""
 
     tokens_in: float = 0.0
     tokens_out: float = 0.0
 
     def of(self, usage: Usage) -> float:
-        """What a call cost."""
+        """Return the cost of a call."""
         return (usage.tokens_in * self.tokens_in + usage.tokens_out * self.tokens_out) / 1e6
 
 
-class SummaryError(Exception):
-    """No summary came of it.  ``code`` is stable: scripts may test it.
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """A ``[summarizers.NAME]`` of the configuration, its secrets not resolved.
 
-    ``bad-reply`` (it does not fit the schema), ``refused`` (the model will not), ``timeout``,
+    The methods return an option with its type checked, and raise UsageError where it has another::
+
+        settings = Settings("night", "openai", {"model": "qwen-plus", "timeout": 60})
+        settings.seconds("timeout", 120.0)  # 60.0
+    """
+
+    name: str
+    kind: str
+    options: dict[str, Any] = field(default_factory=dict)
+
+    def value(self, key: str) -> Any:
+        """Return what is configured, or None."""
+        return self.options.get(key)
+
+    def text(self, key: str) -> str | None:
+        """Return a text that is not empty, or None."""
+        value = self.value(key)
+        if value is None or (isinstance(value, str) and value.strip()):
+            return value
+        raise self.invalid(key, "a text")
+
+    def required(self, key: str, hint: str) -> str:
+        """Return a text that must be configured."""
+        value = self.text(key)
+        if value is None:
+            raise UsageError(f"summarizers.{self.name} has no {key}", hint)
+        return value
+
+    def path(self, key: str) -> Path | None:
+        """Return a path, or None; ``~`` is the user's home."""
+        value = self.text(key)
+        return None if value is None else Path(value).expanduser()
+
+    def integer(self, key: str, default: int, least: int = 1) -> int:
+        """Return a whole number, no smaller than ``least``."""
+        value = self.value(key)
+        if value is None:
+            return default
+        if isinstance(value, int) and not isinstance(value, bool) and value >= least:
+            return value
+        raise self.invalid(key, f"a whole number of {least} or more")
+
+    def seconds(self, key: str, default: float) -> float:
+        """Return a time in seconds, more than 0."""
+        value = self._number(key, "a number of seconds")
+        if value is None:
+            return default
+        if value > 0:
+            return value
+        raise self.invalid(key, "more than 0 seconds")
+
+    def choice(self, key: str, default: str, choices: Iterable[str]) -> str:
+        """Return one of the choices."""
+        value = self.value(key)
+        if value is None:
+            return default
+        if value in (known := list(choices)):
+            return str(value)
+        raise self.invalid(key, f"one of {', '.join(known)}")
+
+    def table(self, key: str) -> dict[str, Any]:
+        """Return a table, empty where there is none."""
+        value = self.value(key)
+        if value is None:
+            return {}
+        if isinstance(value, dict):
+            return dict(value)
+        raise self.invalid(key, "a table")
+
+    def prices(self) -> Prices | None:
+        """Return ``input_price`` and ``output_price``, or None where neither is configured."""
+        expected = "a number of 0 or more: what a million tokens cost"
+        values = [self._number(key, expected) for key in ("input_price", "output_price")]
+        if values == [None, None]:
+            return None
+        for key, value in zip(("input_price", "output_price"), values, strict=True):
+            if value is not None and value < 0:
+                raise self.invalid(key, expected)
+        return Prices(values[0] or 0.0, values[1] or 0.0)
+
+    def invalid(self, key: str, expected: str) -> UsageError:
+        """Return the error of a value that is not what is expected; the value is not shown."""
+        return UsageError(
+            f"summarizers.{self.name}: {key} must be {expected}",
+            "see the configuration of summarizers in the documentation",
+        )
+
+    def _number(self, key: str, expected: str) -> float | None:
+        value = self.value(key)
+        if value is None:
+            return None
+        # A bool is an int to Python; infinity and nan are floats to TOML.
+        if isinstance(value, bool) or not isinstance(value, int | float) or abs(value) > 1e9:
+            raise self.invalid(key, expected)
+        if value != value:
+            raise self.invalid(key, expected)
+        return float(value)
+
+
+class SummaryError(Exception):
+    """A failure to make a summary.  ``code`` is stable: scripts may test it.
+
+    ``bad-reply`` (it does not fit the schema), ``refused`` (by the model), ``timeout``,
     ``rate-limited``, ``server-error``, ``cut-off`` (the reply was too long for the model),
     ``rejected`` (the request was wrong to the model), ``program-failed``.
     """
@@ -102,9 +198,9 @@ class SummaryError(Exception):
         after: float | None = None,
         usage: Usage | None = None,
     ) -> None:
-        """``retry`` where trying again may help, not before ``after`` seconds where those are told.
+        """``retry`` where a retry may help, after no less than ``after`` seconds if it is set.
 
-        ``usage`` is what the reply took that was of no use.
+        ``usage`` is that of the reply that was no summary.
         """
         super().__init__(message)
         self.code = code
@@ -115,41 +211,41 @@ class SummaryError(Exception):
 
 
 class TooLong(SummaryError):
-    """The excerpt is longer than the model's window, whatever was configured."""
+    """An excerpt longer than the model's window, whatever was configured."""
 
     def __init__(self, message: str, usage: Usage | None = None) -> None:
         super().__init__("too-long", message, usage=usage)
 
 
 class Unreachable(Unavailable):
-    """Nobody answers at the model's address."""
+    """An address of a model at which nothing answers."""
 
 
 class Unauthorised(Unavailable):
-    """The model's address refuses the key, knows no such model, or the account has nothing left.
+    """A key that is refused, a model that is not known, or an account without credit.
 
-    No memory will fare better.
+    No other memory can be summarized either.
     """
 
 
 class Summarizer(ABC):
-    """Makes summaries, many at once.  Opened as an async context manager."""
+    """A maker of summaries, many at once.  Opened as an async context manager."""
 
     kind: ClassVar[str]
     name: str
     window: int
     """Tokens that one request may hold: excerpt, prompt and reply together."""
     overhead: int
-    """Tokens of these that the prompt and the reply need."""
+    """Tokens of the window that the prompt and the reply need."""
     concurrency: int = 4
-    """How many requests it takes at once, where nothing else is asked for."""
+    """Default number of requests at once."""
     prices: Prices | None = None
 
     async def __aenter__(self) -> Self:
-        """Makes ready.
+        """Open connections and load data.
 
         Raises:
-            UsageError: what it needs is not configured or not installed.
+            UsageError: something it needs is not configured or not installed.
             Unavailable: it cannot be reached.
         """
         return self
@@ -160,32 +256,32 @@ class Summarizer(ABC):
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        """Lets go of every connection and process."""
+        """Release every connection and process."""
 
     def count(self, text: str) -> int:
-        """Tokens of a text: as the model counts them, or an estimate; see ``counted_by``."""
+        """Return the tokens of a text, exact or estimated; see ``counted_by``."""
         return estimate(text)
 
     @property
     def counted_by(self) -> str:
-        """How ``count`` counts: ``estimate``, or the name of the tokenizer."""
+        """``estimate``, or the name of the tokenizer that ``count`` uses."""
         return "estimate"
 
     async def check(self) -> None:
-        """Proves that it is there and may be used, as cheaply as it can; tries once.
+        """Check that it answers and may be used, as cheaply as possible, without a retry.
 
         Raises:
-            SummaryError: it is there, and does not do what it is for.
-            Unreachable, Unauthorised: no model was there, or not for us.
+            SummaryError: it answers, but makes no summary.
+            Unreachable, Unauthorised: no model answers, or access is refused.
         """
         await self.summarize(Excerpt([Turn("user", "user", "Is anybody there? Please say yes.")]))
 
     @abstractmethod
     async def summarize(self, excerpt: Excerpt) -> Answer:
-        """One summary; tries once.
+        """Return a summary, without a retry.
 
         Raises:
-            SummaryError: no summary came of it.
+            SummaryError: it made no summary.
             TooLong: the excerpt must be split.
-            Unreachable, Unauthorised: no model was there, or not for us.
+            Unreachable, Unauthorised: no model answers, or access is refused.
         """

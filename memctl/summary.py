@@ -1,4 +1,4 @@
-"""The structured summary of a conversation, and its text as an agent reads it.  No I/O.
+"""The structured summary of a conversation, and its text for the agent.  No I/O.
 
 Source: ``SummarySchema`` and ``CompressionConfig`` in ``agent/_react_agent.py`` of agentscope
 1.0.21, whose fields, limits and template these are.
@@ -29,7 +29,7 @@ MEANINGS = {
     "next_steps": "specific actions that are left, blockers, open questions, in order of priority",
     "context_to_preserve": "the user's preferences, details that are not obvious, promises made",
 }
-"""What each field is about, in the words of a prompt."""
+"""The content of each field, as a prompt describes it."""
 
 TEMPLATE = (
     "<system-info>Here is a summary of your previous work\n"
@@ -42,13 +42,13 @@ TEMPLATE = (
 _HEADINGS = re.sub("<[^>]*>(Here is.*\n)?", "", TEMPLATE)
 _FREE = "<system-info>Here is a summary of your previous work\n{text}</system-info>"
 
-# What AgentScope tells its agents stands in such tags; a summary must not speak in their name.
+# AgentScope puts its own messages to agents in such tags; a summary must not imitate them.
 _TAGS = re.compile(r"<(?=/?\s*system-)", re.IGNORECASE)
 
 
 @dataclass(frozen=True, slots=True)
 class Summary:
-    """What a summarizer says of a conversation, in five fields of plain text."""
+    """A summary in five fields of plain text."""
 
     task_overview: str
     current_state: str
@@ -57,19 +57,19 @@ class Summary:
     context_to_preserve: str
 
     def labelled(self) -> str:
-        """The fields under headings, as part of what is summarised again; see read_headings."""
+        """Return the fields under headings, to be summarized again; see ``read_headings``."""
         return self.render(_HEADINGS)
 
     def render(self, template: str = TEMPLATE) -> str:
-        """The text that takes the place of the messages."""
+        """Return the text that replaces the messages."""
         fields = {name: _harmless(value) for name, value in asdict(self).items()}
         return template.format_map(fields)
 
 
 def read_headings(text: str) -> Summary | None:
-    """The summary that ``labelled`` made the text of, or ``render`` with AgentScope's template.
+    """Return the summary in a text of ``labelled``, or of ``render`` with AgentScope's template.
 
-    None where the headings are not there, or not in their order.
+    None where headings are missing or in another order.
     """
     places: list[tuple[int, int]] = []
     for literal, _, _, _ in Formatter().parse(_HEADINGS):
@@ -84,29 +84,31 @@ def read_headings(text: str) -> Summary | None:
 
 
 def render_free(text: str) -> str:
-    """The text of a summary that came without fields."""
+    """Return the text that replaces the messages, of a summary without fields."""
     return _FREE.format(text=_harmless(text))
 
 
 def check_template(template: str) -> str:
-    """The template, if each of its places is a field.
+    """Return the template if each of its placeholders is a field.
 
     Raises:
-        UsageError: it is not one that ``str.format`` takes, or names something else.
+        UsageError: it is not valid for ``str.format``, or has another placeholder.
     """
     hint = f"its fields are {', '.join('{' + name + '}' for name in LIMITS)}"
     try:
         places = [place[1:] for place in Formatter().parse(template) if place[1] is not None]
     except ValueError as error:
-        raise UsageError(f"the template is not one: {error}", hint) from error
+        raise UsageError(f"the template is not valid: {error}", hint) from error
     for name, spec, conversion in places:
         if name not in LIMITS:
-            raise UsageError(f"the template names {name!r}, which is no field of a summary", hint)
+            raise UsageError(
+                f"the template names {name!r}, which is not a field of a summary", hint
+            )
         if spec or conversion:
-            # What does not go with a text would come out when the summary is paid for.
+            # Else it would fail only when the summary is paid for.
             raise UsageError(f"the template has more than the name in {{{name}}}", hint)
     if not places:
-        raise UsageError("the template has no place for the summary", hint)
+        raise UsageError("the template has no placeholder for the summary", hint)
     return template
 
 

@@ -15,7 +15,7 @@ from tests.commands.conftest import Run, report
 
 ROOT = Path(__file__).parent.parent
 DRIVERS = {"asyncpg", "aiosqlite", "aiomysql", "redis"}
-HEAVY = DRIVERS | {"sqlalchemy", "rich", "asyncio", "zstandard"}
+HEAVY = DRIVERS | {"sqlalchemy", "rich", "asyncio", "backports"}
 
 
 @pytest.mark.parametrize("arguments", [["--help"], ["--version"], []])

@@ -12,8 +12,7 @@ from typing import Any
 import typer
 
 from memctl import config as configuration
-from memctl.config import Config
-from memctl.config.keys import nearest, refuse_unknown
+from memctl.config import Config, nearest, refuse_unknown
 from memctl.errors import MemctlError, UsageError
 
 PREFIX = "MEMCTL"

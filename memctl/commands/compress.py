@@ -144,7 +144,7 @@ def compress(
 
 def _summarizer(run: Run, name: str, prompt_file: Path | None) -> Summarizer:
     from memctl import config  # not needed to show the help
-    from memctl.summarizers.make import make_summarizer
+    from memctl.summarizers.registry import make_summarizer
 
     configured = run.configuration().summarizer(name)
     prompt = None if prompt_file is None else _text(prompt_file)

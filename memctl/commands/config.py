@@ -24,11 +24,8 @@ from memctl.commands._defaults import (
 )
 from memctl.commands._options import FormatOption, JsonOption
 from memctl.commands._run import wait_for
-from memctl.config import Config
-from memctl.config.keys import nearest
-from memctl.config.sample import write_sample
+from memctl.config import Alias, Config, nearest, write_sample
 from memctl.config.shown import HIDDEN, redacted, shown
-from memctl.config.stores import Alias
 from memctl.errors import MemctlError, Unavailable, Uninitialised, UsageError
 from memctl.output import tables
 from memctl.output.numbers import count
@@ -336,7 +333,7 @@ async def _try_summarizer(
     check.kind = _summarizer_kind(config.summarizers[name])
 
     def make() -> Summarizer:
-        from memctl.summarizers.make import make_summarizer  # only where one is configured
+        from memctl.summarizers.registry import make_summarizer  # only where one is configured
 
         configured = config.summarizer(name)
         return make_summarizer(configured.settings, configured.key(environment, seconds))

@@ -37,8 +37,7 @@ from memctl.output.terminal import Format, Output
 from memctl.registry import make_store
 from memctl.selection import Selection
 from memctl.store import Store
-from memctl.summarizers.options import Options
-from memctl.summarizers.tokenizer import Counter
+from memctl.tokens import TokenCounter
 
 _NAMED = 3
 
@@ -76,18 +75,18 @@ def context(
     run.output.emit()
 
 
-def _counter(run: Run, name: str) -> Counter:
+def _counter(run: Run, name: str) -> TokenCounter:
     """What a summarizer counts with: neither its key nor its model is needed for that.
 
     Raises:
-        UsageError: see ``Config.summarizer`` and ``Counter``.
+        UsageError: see ``Config.summarizer`` and ``TokenCounter``.
     """
     settings = run.configuration().summarizer(name).settings
-    return Counter(Options(settings).path("tokenizer"))
+    return TokenCounter(settings.path("tokenizer"))
 
 
 async def _show(
-    output: Output, location: Location, where: Selection, counter: Counter, *, everything: bool
+    output: Output, location: Location, where: Selection, counter: TokenCounter, *, everything: bool
 ) -> None:
     async with opened(make_store(location), output) as store:
         info = await find_memory(store, where)

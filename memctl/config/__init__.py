@@ -1,4 +1,4 @@
-"""The configuration file: named stores and summarizers, defaults, and what is kept for undo."""
+"""The configuration file: named stores and summarizers, defaults, and how long undo is kept."""
 
 from __future__ import annotations
 
@@ -6,52 +6,102 @@ import difflib
 import os
 import re
 import tomllib
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from urllib.parse import quote, urlsplit
 
 from memctl import plugins
-from memctl.config.keys import refuse_unknown
-from memctl.config.stores import Alias, read_alias
-from memctl.errors import NotFound, UsageError
+from memctl.config import secrets
+from memctl.errors import NotFound, Unavailable, UsageError
 from memctl.journal.runs import Retention
 from memctl.location import Location
 from memctl.registry import SUFFIXES, parse
 
 if TYPE_CHECKING:
-    from memctl.config.summarizers import Configured
+    from memctl.summarizer import Settings
 
 _TABLES = {
     "stores": "[stores.NAME]",
     "summarizers": "[summarizers.NAME]",
     "defaults": "[defaults.COMMAND]",
 }
+_STORE_KEYS = ("url", *secrets.keys("password"))
 _BARE_NAME = re.compile(r"[\w.-]+")
 
 
 @dataclass(frozen=True, slots=True)
+class Alias:
+    """A ``[stores.NAME]`` of the configuration: a URL, and the source of its password."""
+
+    name: str
+    url: str
+    password: secrets.Source | None = None
+
+    def locate(
+        self, environment: Mapping[str, str], timeout: float = secrets.COMMAND_TIMEOUT
+    ) -> Location:
+        """Return the location with its password, for which a command has ``timeout`` seconds.
+
+        Raises:
+            UsageError: the password cannot be fetched, or the URL is not valid.
+        """
+        location = parse(self.url)
+        if self.password is None:
+            return location
+        what = f"the password of {self.name!r}"
+        password = secrets.fetch(what, self.password, environment, timeout)
+        parts = urlsplit(location.url)
+        login, _, host = parts.netloc.rpartition("@")
+        user = login.partition(":")[0]
+        netloc = f"{user}:{quote(password, safe='')}@{host}"
+        return replace(location, url=parts._replace(netloc=netloc).geturl())
+
+
+@dataclass(frozen=True, slots=True)
+class ConfiguredSummarizer:
+    """A ``[summarizers.NAME]`` of the configuration: settings, and the source of its API key."""
+
+    settings: Settings
+    api_key: secrets.Source | None = None
+
+    def key(
+        self, environment: Mapping[str, str], timeout: float = secrets.COMMAND_TIMEOUT
+    ) -> str | None:
+        """Return its key, for which a command has ``timeout`` seconds; None without one.
+
+        Raises:
+            UsageError: the key cannot be fetched.
+        """
+        if self.api_key is None:
+            return None
+        what = f"the key of {self.settings.name!r}"
+        return secrets.fetch(what, self.api_key, environment, timeout)
+
+
+@dataclass(frozen=True, slots=True)
 class Config:
-    """What the configuration file says; empty where there is none."""
+    """The content of the configuration file; empty where there is none."""
 
     path: Path = Path()
     stores: dict[str, Alias] = field(default_factory=dict)
     undo: Retention = field(default_factory=Retention)
-    """How long what runs have changed is kept."""
+    """Limits of what is kept for undo."""
     undo_keys: frozenset[str] = frozenset()
-    """What of it the file says."""
+    """The keys of ``undo`` that the file sets."""
     summarizers: dict[str, Any] = field(default_factory=dict)
-    """The tables of ``[summarizers]``: looked into when one is asked for."""
+    """The tables of ``[summarizers]``: checked when one is used."""
     defaults: dict[str, Any] = field(default_factory=dict)
-    """``[defaults]``: what its keys mean, the command line knows."""
+    """``[defaults]``, checked by the command line."""
     found: bool = False
-    """Whether there is a file."""
+    """True if the file exists."""
 
     def locate(self, text: str, environment: Mapping[str, str]) -> Location:
-        """What a STORE argument names: an alias if there is one of that name, else a URL or path.
+        """Return the location of a STORE argument: an alias if there is one, else a URL or path.
 
         Raises:
-            UsageError: neither; or the password of the alias cannot be had.
+            UsageError: it is none of these, or the password of the alias cannot be fetched.
         """
         alias = self.stores.get(text)
         if alias is not None:
@@ -65,19 +115,18 @@ class Config:
             )
         return parse(text)
 
-    def summarizer(self, name: str) -> Configured:
-        """A summarizer by its name; ``extractive`` is there without being configured.
+    def summarizer(self, name: str) -> ConfiguredSummarizer:
+        """Return a summarizer by its name; ``extractive`` needs no configuration.
 
         Raises:
-            UsageError: there is none of that name, or what is said of it is wrong.
+            UsageError: the name is not configured, or its table is not valid.
         """
-        from memctl.config import summarizers  # only compress needs them
-        from memctl.summarizers.make import EXTRACTIVE
+        from memctl.summarizers.registry import EXTRACTIVE  # only compress and context need it
 
         if name in self.summarizers:
-            return summarizers.read_summarizer(self.path, name, self.summarizers[name])
+            return _read_summarizer(self.path, name, self.summarizers[name])
         if name == EXTRACTIVE.name:
-            return summarizers.Configured(EXTRACTIVE)
+            return ConfiguredSummarizer(EXTRACTIVE)
         near = difflib.get_close_matches(name, [*self.summarizers, EXTRACTIVE.name], n=1)
         raise UsageError(
             f"there is no summarizer named {name!r} in the configuration",
@@ -92,11 +141,11 @@ def _is_file_name(text: str) -> bool:
 
 
 def load(explicit: Path | None, environment: Mapping[str, str]) -> Config:
-    """The configuration: ``--config``, else ``MEMCTL_CONFIG``, else the platform's place.
+    """Read the configuration: ``--config``, else ``MEMCTL_CONFIG``, else the platform's folder.
 
     Raises:
         NotFound: a file that was named does not exist.
-        UsageError: the file is not TOML, or says something that memctl does not know.
+        UsageError: the file is not TOML, or has a setting that memctl does not know.
     """
     path = place(explicit, environment)
     named = explicit is not None or bool(environment.get("MEMCTL_CONFIG"))
@@ -119,7 +168,7 @@ def load(explicit: Path | None, environment: Mapping[str, str]) -> Config:
 
 
 def place(explicit: Path | None, environment: Mapping[str, str]) -> Path:
-    """Where the configuration is looked for, and ``config init`` writes it."""
+    """Return the path that is read, and that ``config init`` writes."""
     if explicit is not None:
         return explicit
     named = environment.get("MEMCTL_CONFIG")
@@ -127,14 +176,14 @@ def place(explicit: Path | None, environment: Mapping[str, str]) -> Path:
 
 
 def default_path() -> Path:
-    """Where the configuration lives on this platform."""
+    """Return the path of the configuration on this platform."""
     from platformdirs import user_config_path  # not needed when a file is named
 
     return user_config_path("memctl") / "config.toml"
 
 
 def environment() -> Mapping[str, str]:
-    """The environment of the process: asked for once, by the command line."""
+    """Return the environment of the process: the command line passes it on."""
     return os.environ
 
 
@@ -144,7 +193,7 @@ def _read(path: Path, content: dict[str, Any]) -> Config:
         if not isinstance(content.get(name, {}), dict):
             raise UsageError(f"{path}: {name} is not a table", f"write {heading}")
     stores = content.get("stores", {})
-    aliases = {name: read_alias(path, name, entry) for name, entry in stores.items()}
+    aliases = {name: _read_alias(path, name, entry) for name, entry in stores.items()}
     undo = _keep(path, content.get("undo", {}))
     return Config(
         path,
@@ -163,5 +212,107 @@ def _keep(path: Path, entry: Any) -> Retention:
     refuse_unknown(path, "undo.", entry, ("days", "bytes"))
     for key, value in entry.items():
         if type(value) is not int or value < 0:
-            raise UsageError(f"{path}: undo.{key} is no whole number", f"write {key} = 30")
+            raise UsageError(f"{path}: undo.{key} is not a whole number", f"write {key} = 30")
     return Retention(**entry)
+
+
+def _read_alias(path: Path, name: str, entry: Any) -> Alias:
+    """Return the alias that a table describes.
+
+    Raises:
+        UsageError: the table is not that of a store.
+    """
+    place = f"stores.{name}"
+    if not isinstance(entry, dict):
+        raise UsageError(f"{path}: {place} is not a table", "write [stores.NAME] with url = ...")
+    refuse_unknown(path, place + ".", entry, _STORE_KEYS)
+    if any(not isinstance(value, str) for value in entry.values()) or "url" not in entry:
+        raise UsageError(f'{path}: {place} needs url = "..."; every value is a text')
+    return Alias(name, entry["url"], secrets.source(path, place, entry, "password"))
+
+
+def _read_summarizer(path: Path, name: str, entry: Any) -> ConfiguredSummarizer:
+    """Return the summarizer that a table describes; its options are checked when it is made.
+
+    Raises:
+        UsageError: the table is not that of a summarizer.
+    """
+    from memctl.summarizer import Settings  # only compress and context need summarizers
+    from memctl.summarizers.registry import KEYS
+
+    place = f"summarizers.{name}"
+    if not isinstance(entry, dict):
+        raise UsageError(f"{path}: {place} is not a table", "write [summarizers.NAME]")
+    kind = entry.get("kind")
+    if kind not in KEYS:
+        near = difflib.get_close_matches(str(kind), KEYS, n=1)
+        guess = f"did you mean {near[0]!r}? " if near else ""
+        raise UsageError(
+            f"{path}: {place}.kind is {kind!r}" if kind else f"{path}: {place} has no kind",
+            f"{guess}known are {', '.join(sorted(KEYS))}",
+        )
+    refuse_unknown(path, place + ".", entry, {"kind", *KEYS[kind]})
+    key_names = secrets.keys("api_key")
+    if any(not isinstance(entry.get(key, ""), str) for key in key_names):
+        raise UsageError(f"{path}: {place}: {', '.join(key_names)} are texts")
+    options = {key: value for key, value in entry.items() if key not in ("kind", *key_names)}
+    return ConfiguredSummarizer(
+        Settings(name, kind, options), secrets.source(path, place, entry, "api_key")
+    )
+
+
+def refuse_unknown(path: Path, place: str, entry: Mapping[str, Any], keys: Collection[str]) -> None:
+    """Check the keys of a table; ``place`` is their prefix, such as ``undo.``.
+
+    Raises:
+        UsageError: a key is not known; the hint names a similar one.
+    """
+    for key in entry:
+        if key not in keys:
+            near = nearest(key, keys)
+            hint = f"did you mean {near!r}?" if near else f"known are {', '.join(sorted(keys))}"
+            raise UsageError(f"{path}: unknown key {place}{key}", hint)
+
+
+def nearest(word: str, known: Iterable[str], likeness: float = 0.6) -> str | None:
+    """Return the known word that is most similar; ``likeness``, from 0 to 1, is the least."""
+    found = difflib.get_close_matches(word, list(known), n=1, cutoff=likeness)
+    return found[0] if found else None
+
+
+def sample() -> str:
+    """Return a configuration with every setting, commented out."""
+    from importlib.resources import files  # only config init needs it
+
+    return files("memctl.config").joinpath("sample.toml").read_text("utf-8")
+
+
+def write_sample(path: Path, *, force: bool) -> None:
+    """Write the sample atomically to a file that only its owner may read.
+
+    Raises:
+        UsageError: the file exists, and ``force`` is not given.
+        Unavailable: it cannot be written.
+    """
+    import tempfile  # only config init needs it
+
+    if path.is_dir():
+        raise UsageError(f"{path} is a folder", "name a file: --config FILE")
+    if path.exists() and not force:
+        raise UsageError(f"the configuration {path} exists", "--force replaces it")
+    # A link to a file elsewhere stays one.
+    target = Path(os.path.realpath(path))
+    try:
+        target.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        number, name = tempfile.mkstemp(prefix=".memctl-", dir=target.parent)  # of mode 0600
+        try:
+            with os.fdopen(number, "w", encoding="utf-8") as file:
+                file.write(sample())
+            os.replace(name, target)
+        except BaseException:
+            os.unlink(name)
+            raise
+    except OSError as error:
+        raise Unavailable(
+            f"{path} cannot be written: {error.strerror}", "--config names another"
+        ) from error

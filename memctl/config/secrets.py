@@ -1,6 +1,6 @@
-"""Where passwords and keys come from: the environment, a file, a command, or the keyring.
+"""Sources of passwords and keys: the environment, a file, a command or the keyring.
 
-Never the configuration itself.
+The configuration itself never contains one.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from typing import Any, NamedTuple
 from memctl.errors import UsageError
 
 COMMAND_TIMEOUT = 30.0
-"""Seconds that a command, or the keyring, may take."""
-_NOT_THERE = 44
+"""Seconds that a command or the keyring may take."""
+_NOT_FOUND = 44
 # The keyring is asked by a process of its own.  A backend that would ask its user for a password
 # finds no terminal there, one that waits for something is given up, and whatever it raises is an
 # exit code: backends are plugins, and raise what they like.
@@ -25,28 +25,28 @@ import sys
 import keyring
 found = keyring.get_password(sys.argv[1], sys.argv[2])
 if found is None:
-    sys.exit({_NOT_THERE})
+    sys.exit({_NOT_FOUND})
 sys.stdout.buffer.write(found.encode())
 """
 
 
 class Source(NamedTuple):
-    """Where a secret is: ``key`` is that of the configuration, such as ``password_command``."""
+    """The source of a secret; ``key`` is one of ``keys``, such as ``password_command``."""
 
     key: str
     where: str
 
 
 def keys(name: str) -> tuple[str, ...]:
-    """The keys that say where a secret comes from, such as ``password_env``."""
+    """Return the keys that set the source of a secret, such as ``password_env``."""
     return tuple(f"{name}_{how}" for how in ("env", "file", "command", "keyring"))
 
 
 def source(path: Path, place: str, entry: Mapping[str, Any], name: str) -> Source | None:
-    """Where the secret of a table comes from; None where nothing is said.
+    """Return the source of the secret of a table; None where none is set.
 
     Raises:
-        UsageError: several places are named.
+        UsageError: several sources are set.
     """
     found = [key for key in keys(name) if key in entry]
     if len(found) > 1:
@@ -60,12 +60,12 @@ def fetch(
     environment: Mapping[str, str],
     timeout: float = COMMAND_TIMEOUT,
 ) -> str:
-    """The secret; ``what`` is how errors call it, such as ``the password of 'prod'``.
+    """Return the secret; ``what`` is its name in errors, such as ``the password of 'prod'``.
 
     ``timeout`` is in seconds, for commands and the keyring.
 
     Raises:
-        UsageError: it cannot be had.
+        UsageError: it cannot be fetched.
     """
     match source.key.rpartition("_")[2]:
         case "env":
@@ -95,29 +95,29 @@ def _from_command(what: str, command: str, timeout: float) -> str:
 
 
 def _from_keyring(what: str, where: str, timeout: float) -> str:
-    """What the keyring keeps under ``service/name``; a service may hold more slashes."""
+    """Return the entry ``service/name`` of the keyring; a service may contain slashes."""
     service, _, name = where.rpartition("/")
     if not service or not name:
-        raise UsageError(f"{what}: {where!r} is no entry of a keyring", 'write "service/name"')
+        raise UsageError(f"{what}: {where!r} is not an entry of a keyring", 'write "service/name"')
     if find_spec("keyring") is None:
         raise UsageError(
             f"{what} is in the keyring, and the library 'keyring' is not installed",
             "pip install 'agentscope-memctl[keyring]'",
         )
-    # -P: a keyring.py in the working folder is none of ours.
+    # -P: a keyring.py in the working folder must not be imported.
     words = [sys.executable, "-P", "-c", _ASK_KEYRING, service, name]
-    code, output, complaint = _run(f"{what}: the keyring", words, timeout, shell=False)
-    if code == _NOT_THERE:
+    code, output, stderr = _run(f"{what}: the keyring", words, timeout, shell=False)
+    if code == _NOT_FOUND:
         raise UsageError(
             f"{what}: the keyring has no {name!r} of {service!r}",
             f"keyring set {service} {name}",
         )
     if code:
-        # Its last line is "module.Exception: message", and the message is anybody's.
-        last = complaint.decode("utf-8", "replace").strip().rpartition("\n")[2]
+        # Its last line is "module.Exception: message", and the message may contain anything.
+        last = stderr.decode("utf-8", "replace").strip().rpartition("\n")[2]
         raise UsageError(
-            f"{what} cannot be had from the keyring ({last.partition(':')[0]})",
-            "is it unlocked, and that of this user? 'keyring diagnose' tells",
+            f"{what} cannot be fetched from the keyring ({last.partition(':')[0]})",
+            "is it unlocked, and that of this user? 'keyring diagnose' shows it",
         )
     return _text(what, output)
 
@@ -132,7 +132,7 @@ def _text(what: str, output: bytes) -> str:
 def _run(
     what: str, command: str | list[str], timeout: float, *, shell: bool
 ) -> tuple[int, bytes, bytes]:
-    """The exit code of a process, its output and what it complains of."""
+    """Run a process; return its exit code, standard output and standard error."""
     try:
         process = subprocess.Popen(
             command,
@@ -147,10 +147,10 @@ def _run(
         raise UsageError(f"{what} failed", str(error)) from error
     with process:
         try:
-            output, complaint = process.communicate(timeout=timeout)
+            output, stderr = process.communicate(timeout=timeout)
         except subprocess.TimeoutExpired as error:
             raise UsageError(f"{what} failed", f"it took longer than {timeout:g} s") from error
         finally:
             # Not waited for to its end: what it has started may hold the pipes open.
             process.kill()
-    return process.returncode, output, complaint
+    return process.returncode, output, stderr

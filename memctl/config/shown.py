@@ -1,4 +1,4 @@
-"""What the configuration says, as it may be shown: where secrets are, never what they are."""
+"""The configuration as it may be shown: where secrets come from, never the secrets."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ HIDDEN = "***"
 
 
 class Shown(NamedTuple):
-    """A value of the configuration under its key; ``written`` where the file says it."""
+    """A value of the configuration under its key; ``written`` where the file sets it."""
 
     key: str
     value: Any
@@ -23,10 +23,10 @@ class Shown(NamedTuple):
 
 
 def shown(config: Config) -> Iterator[Shown]:
-    """All but ``[defaults]``.
+    """Yield every value but those of ``[defaults]``.
 
     Raises:
-        UsageError: something of it cannot be; summarizers are looked into, too.
+        UsageError: a value is not valid; summarizers are checked, too.
     """
     for name, alias in config.stores.items():
         place = f"stores.{name}"
@@ -51,12 +51,12 @@ def _source(source: secrets.Source) -> str:
 
 def _of_summarizer(key: str, value: Any) -> Any:
     if key == "command" or key.endswith("_command"):
-        return HIDDEN  # a key may stand among its words
+        return HIDDEN  # a key may be among its arguments
     return _redacted(key, value)
 
 
 def _redacted(key: str, value: Any) -> Any:
-    """A value, without what looks like a secret; what ``parameters`` holds is anybody's."""
+    """Return a value without anything that looks like a secret: ``parameters`` is free-form."""
     if isinstance(value, dict):
         return {
             name: HIDDEN
@@ -70,10 +70,10 @@ def _redacted(key: str, value: Any) -> Any:
 
 
 def redacted(text: str) -> str:
-    """A text that may be a URL with a password, without it."""
+    """Return a text that may be a URL without its password."""
     if "://" not in text and not text.startswith("unix:"):
         return text
     try:
         return location.redact(text)
-    except ValueError:  # it is no URL, and may hold one half of a password
+    except ValueError:  # not a valid URL, which may hold a part of a password
         return HIDDEN

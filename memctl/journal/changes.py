@@ -23,11 +23,9 @@ from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import IO, Any, Self
 
-import zstandard
-
-from memctl import codec
+from memctl import codec, zstd
 from memctl.errors import BadData
 from memctl.journal.files import new_file, refusals, sync_folder
 from memctl.model import Change, Edit, Memory, MemoryKey
@@ -35,7 +33,10 @@ from memctl.model import Change, Edit, Memory, MemoryKey
 VERSION = 1
 UNFINISHED = ".part"
 """The end of the name of a file that is being written."""
-_LEVEL = 1
+_OPTIONS: dict[int, int] = {
+    zstd.CompressionParameter.compression_level: 1,
+    zstd.CompressionParameter.checksum_flag: 1,
+}
 _BLOCK = 1024 * 1024
 _PAGE_CHANGES = 1000
 _PAGE_BYTES = 2 * 1024 * 1024
@@ -63,8 +64,7 @@ class ChangesWriter:
         header: dict[str, Any] = {"memctl": "changes", "version": VERSION}
         with refusals(self._part):
             self._file = new_file(self._part)
-            compressor = zstandard.ZstdCompressor(level=_LEVEL, write_checksum=True)
-            self._stream = compressor.stream_writer(self._file, closefd=False)
+            self._frame = zstd.ZstdCompressor(options=_OPTIONS)
             self._write([codec.dumps(header | ({"growing": True} if growing else {}))])
 
     def add(self, edit: Edit) -> None:
@@ -84,7 +84,7 @@ class ChangesWriter:
     def flush(self) -> None:
         """Hands on what was taken, so that it is there even if the process is killed."""
         with refusals(self._part):
-            self._stream.flush()
+            self._file.write(self._frame.flush(zstd.ZstdCompressor.FLUSH_BLOCK))
             self._file.flush()
 
     def sync(self) -> None:
@@ -99,7 +99,7 @@ class ChangesWriter:
         end = {"memories": self.memories, "changes": self.changes}
         with refusals(self._part):
             self._write([codec.dumps({"end": end})])
-            self._stream.flush(zstandard.FLUSH_FRAME)
+            self._file.write(self._frame.flush())
             self._file.flush()
             os.fsync(self._file.fileno())
             self._file.close()
@@ -114,10 +114,13 @@ class ChangesWriter:
                 continue
             self._write(whole)
             whole = []
-            self._stream.write(line)
-            self._stream.write(b"\n")
+            self._compress(line)
+            self._compress(b"\n")
         if whole:
-            self._stream.write(b"\n".join([*whole, b""]))
+            self._compress(b"\n".join([*whole, b""]))
+
+    def _compress(self, data: bytes) -> None:
+        self._file.write(self._frame.compress(data))
 
     def __enter__(self) -> Self:
         return self
@@ -148,8 +151,9 @@ def read_changes(path: Path, *, messages: bool = True, leaving: bool = True) -> 
     with refusals(path), path.open("rb") as file:
         try:
             make = _change if messages and leaving else _stored if messages else _bare
-            yield from _edits(_lines(file), make, unfinished=unfinished)
-        except (ValueError, KeyError, TypeError, zstandard.ZstdError) as error:
+            lines = _lines(file, unfinished=unfinished)
+            yield from _edits(lines, make, unfinished=unfinished)
+        except (ValueError, KeyError, TypeError, EOFError, zstd.ZstdError) as error:
             raise BadData(
                 f"{path} is cut off or damaged: {error}", "what it was to put back is not known"
             ) from error
@@ -173,8 +177,8 @@ def is_growing(path: Path) -> bool:
     """
     with refusals(path), path.open("rb") as file:
         try:
-            header = codec.loads(next(_lines(file), b"null"))
-        except (ValueError, zstandard.ZstdError):
+            header = codec.loads(next(_lines(file, unfinished=True), b"null"))
+        except (ValueError, zstd.ZstdError):
             return False
     return isinstance(header, dict) and bool(header.get("growing"))
 
@@ -206,6 +210,9 @@ def _edits(lines: Iterator[bytes], make: _Make, *, unfinished: bool) -> Iterator
             memories += 1
             page = _Page(record["memory"])
         elif record.get("end") == {"memories": memories, "changes": changes}:
+            # Read to the end of the frame, where its checksum is.
+            if next(lines, None) is not None:
+                raise ValueError("a line follows its end")
             return
         else:
             raise ValueError("a line is no record of it")
@@ -297,14 +304,33 @@ def _in_one_line(message: bytes) -> bytes:
     return message
 
 
-def _lines(file: Any) -> Iterator[bytes]:
-    """The lines that have an end."""
-    reader = zstandard.ZstdDecompressor().stream_reader(file)
+def _lines(file: IO[bytes], *, unfinished: bool) -> Iterator[bytes]:
+    """Yield the lines that have an end."""
     rest: list[bytes] = []
-    while block := reader.read(_BLOCK):
+    for block in _blocks(file, unfinished=unfinished):
         *whole, left = block.split(b"\n")
         if whole:
             whole[0] = b"".join([*rest, whole[0]])
             rest = []
             yield from whole
         rest.append(left)
+
+
+def _blocks(file: IO[bytes], *, unfinished: bool) -> Iterator[bytes]:
+    """Yield the decompressed content; of an unfinished file as far as it goes.
+
+    Raises:
+        EOFError: a file that is to be whole is cut off.
+    """
+    with zstd.ZstdFile(file) as stream:
+        while True:
+            try:
+                # Not read, which loses what it has read when the file ends too early.
+                block = stream.read1(_BLOCK)
+            except EOFError:
+                if unfinished:
+                    return
+                raise
+            if not block:
+                return
+            yield block

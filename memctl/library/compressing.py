@@ -19,7 +19,7 @@ from memctl.ops.stop import Stop
 from memctl.selection import Selection
 from memctl.store import Store
 from memctl.summarizer import Summarizer
-from memctl.summarizers.make import EXTRACTIVE, make_summarizer
+from memctl.summarizers.registry import EXTRACTIVE, make_summarizer
 
 
 async def compress(

@@ -1,1 +1,1 @@
-"""What summarises: one file a kind."""
+"""Summarizers: one module for each kind, and what they share."""

@@ -1,4 +1,4 @@
-"""Summaries by a program: the conversation on its standard input, the summary on its output."""
+"""Summaries by a program that reads the conversation from stdin and prints the summary."""
 
 from __future__ import annotations
 
@@ -16,50 +16,49 @@ from memctl.summarizer import (
     SummaryError,
     Usage,
 )
-from memctl.summarizers import prompts, reply
-from memctl.summarizers.options import Options
-from memctl.summarizers.prompts import Prompt
-from memctl.summarizers.texts import encodable, one_line
-from memctl.summarizers.tokenizer import Counter
+from memctl.summarizers import prompts, replies
+from memctl.summarizers.text import encodable, one_line
+from memctl.tokens import TokenCounter
 
 WINDOW = 32_000
 TIMEOUT = 300.0
 REPLY = 2000
 """Tokens kept free for the summary."""
-LONGEST_OUTPUT = 1 << 20
-LONGEST_COMPLAINT = 1 << 12
-"""Bytes of standard output and of standard error that are looked at."""
-TRY_AGAIN = 75
-"""The exit code of a program that failed for a while (EX_TEMPFAIL of sysexits.h)."""
+MAX_OUTPUT = 1 << 20
+MAX_STDERR = 1 << 12
+"""Bytes of standard output and of standard error that are kept."""
+TEMPORARY_FAILURE = 75
+"""The exit code of a program that may succeed later (EX_TEMPFAIL of sysexits.h)."""
 CANNOT_RUN = (126, 127)
-"""The exit codes of a shell that cannot run the command, or does not find it."""
+"""The exit codes of a shell that cannot run or does not find the command."""
 
 
 class Command(Summarizer):
-    """Runs a program for each summary, in a process group of its own."""
+    """A program that is run for each summary, in a process group of its own."""
 
     kind = "command"
 
     def __init__(self, settings: Settings, prompt: str | None) -> None:
-        options = Options(settings)
         self.name = settings.name
-        self._arguments = _arguments(options)
-        self._bare = options.choice("input", "prompt", ("prompt", "transcript")) == "transcript"
-        self._fields_only = options.choice("reply", "any", ("any", "fields")) == "fields"
-        if self._bare and prompt is not None:
+        self._arguments = _arguments(settings)
+        self._transcript_only = (
+            settings.choice("input", "prompt", ("prompt", "transcript")) == "transcript"
+        )
+        self._fields_only = settings.choice("reply", "any", ("any", "fields")) == "fields"
+        if self._transcript_only and prompt is not None:
             raise UsageError(
                 f"summarizers.{self.name} gets the bare transcript, no prompt",
                 'leave out --prompt-file, or write input = "prompt"',
             )
         self._instructions = prompt
-        self._timeout = options.seconds("timeout", TIMEOUT)
-        self._counter = Counter(options.path("tokenizer"))
-        self.window = options.whole("context_window", WINDOW)
-        self.concurrency = options.whole("concurrency", Summarizer.concurrency)
-        self.prices = options.prices()
+        self._timeout = settings.seconds("timeout", TIMEOUT)
+        self._counter = TokenCounter(settings.path("tokenizer"))
+        self.window = settings.integer("context_window", WINDOW)
+        self.concurrency = settings.integer("concurrency", Summarizer.concurrency)
+        self.prices = settings.prices()
         self.overhead = self.count(self._input(Excerpt([], earlier=" "))[0]) + REPLY
         if self.window <= self.overhead:
-            raise options.wrong("context_window", f"more than {self.overhead}, for this prompt")
+            raise settings.invalid("context_window", f"more than {self.overhead}, for this prompt")
 
     def count(self, text: str) -> int:
         return self._counter.count(text)
@@ -69,32 +68,32 @@ class Command(Summarizer):
         return self._counter.name
 
     async def summarize(self, excerpt: Excerpt) -> Answer:
-        """One summary, in fields or as text."""
+        """Return a summary, in fields or as text."""
         text, nonce = self._input(excerpt)
         try:
-            code, output, complaint = await self._run(text)
+            code, output, stderr = await self._run(text)
         except TimeoutError as error:
             raise SummaryError(
                 "timeout", f"the program did not end within {self._timeout:.0f} s", retry=True
             ) from error
-        self._check(code, complaint)
-        if len(output) > LONGEST_OUTPUT:
-            raise reply.bad(f"the program printed more than {LONGEST_OUTPUT} bytes")
+        self._check(code, stderr)
+        if len(output) > MAX_OUTPUT:
+            raise replies.bad_reply(f"the program printed more than {MAX_OUTPUT} bytes")
         printed = output.decode("utf-8", "replace")
         usage = Usage(self.count(text), self.count(printed))
-        read = reply.read_summary if self._fields_only else reply.read_any
+        read = replies.read_summary if self._fields_only else replies.read_any
         return Answer(read(printed, nonce, usage), usage)
 
     def _input(self, excerpt: Excerpt) -> tuple[str, str]:
-        """What the program reads, and the code of the fence in it."""
-        if self._bare:
+        """Return the input of the program, and the nonce of the fence in it."""
+        if self._transcript_only:
             earlier = [excerpt.earlier] if excerpt.earlier else []
             return encodable("\n\n".join([*earlier, prompts.transcript(excerpt)])) + "\n", ""
-        prompt: Prompt = prompts.write(excerpt, self._instructions)
+        prompt = prompts.build_prompt(excerpt, self._instructions)
         return f"{prompt.system}\n\n{prompt.user}\n", prompt.nonce
 
     async def _run(self, text: str) -> tuple[int, bytes, bytes]:
-        """The exit code of the program, its output and what it complains of."""
+        """Run the program; return its exit code, standard output and standard error."""
         try:
             process = await asyncio.create_subprocess_exec(
                 *self._arguments, stdin=PIPE, stdout=PIPE, stderr=PIPE, start_new_session=True
@@ -108,39 +107,39 @@ class Command(Summarizer):
         ended = False
         try:
             async with asyncio.timeout(self._timeout):
-                result = await _talk(process, text.encode())
+                result = await _communicate(process, text.encode())
             ended = True
         finally:
             if not ended:
                 await _kill(process)
         return result
 
-    def _check(self, code: int, complaint: bytes) -> None:
+    def _check(self, code: int, stderr: bytes) -> None:
         if code == 0:
             return
-        lines = complaint.decode("utf-8", "replace").strip().splitlines()
-        said = one_line(lines[0]) if lines else "it says nothing"
-        ending = f"was killed by signal {-code}" if code < 0 else f"ended with exit code {code}"
-        message = f"the program {ending}: {said}"
+        lines = stderr.decode("utf-8", "replace").strip().splitlines()
+        reason = one_line(lines[0]) if lines else "it printed no reason"
+        end = f"was killed by signal {-code}" if code < 0 else f"ended with exit code {code}"
+        message = f"the program {end}: {reason}"
         if code in CANNOT_RUN:
             raise Unavailable(message, f"check the command of summarizers.{self.name}")
-        raise SummaryError("program-failed", message, retry=code == TRY_AGAIN)
+        raise SummaryError("program-failed", message, retry=code == TEMPORARY_FAILURE)
 
 
-async def _talk(process: Process, text: bytes) -> tuple[int, bytes, bytes]:
+async def _communicate(process: Process, text: bytes) -> tuple[int, bytes, bytes]:
     assert process.stdin is not None
     assert process.stdout is not None
     assert process.stderr is not None
-    _, output, complaint = await asyncio.gather(
+    _, output, stderr = await asyncio.gather(
         _feed(process.stdin, text),
-        _read(process.stdout, LONGEST_OUTPUT + 1),
-        _read(process.stderr, LONGEST_COMPLAINT),
+        _read(process.stdout, MAX_OUTPUT + 1),
+        _read(process.stderr, MAX_STDERR),
     )
-    return await process.wait(), output, complaint
+    return await process.wait(), output, stderr
 
 
 async def _feed(stream: asyncio.StreamWriter, text: bytes) -> None:
-    # A program need not read all that it is given.
+    # A program need not read all of its input.
     with suppress(BrokenPipeError, ConnectionResetError):
         stream.write(text)
         await stream.drain()
@@ -150,7 +149,7 @@ async def _feed(stream: asyncio.StreamWriter, text: bytes) -> None:
 
 
 async def _read(stream: asyncio.StreamReader, limit: int) -> bytes:
-    """The first bytes of the stream, which is read to its end: nobody is to wait for a reader."""
+    """Read the stream to its end, so that the program never blocks; return its first bytes."""
     kept = bytearray()
     while piece := await stream.read(1 << 16):
         kept += piece[: limit - len(kept)]
@@ -158,24 +157,25 @@ async def _read(stream: asyncio.StreamReader, limit: int) -> bytes:
 
 
 async def _kill(process: Process) -> None:
-    """Ends the program and all that it has started, and reaps it."""
+    """Kill the program with every process that it has started, and reap it."""
     with suppress(ProcessLookupError):
         system.kill_group(process.pid)
     # A second cancellation must not leave a zombie.
     await asyncio.shield(process.wait())
 
 
-def _arguments(options: Options) -> list[str]:
-    wanted = "a text for the shell, or a list of texts"
-    match options.value("command"):
+def _arguments(settings: Settings) -> list[str]:
+    match settings.value("command"):
         case str(text) if text.strip() and not system.POSIX:
-            raise options.wrong("command", "a list of texts: this system has no shell for a text")
+            raise settings.invalid(
+                "command", "a list of texts: this system has no shell for a text"
+            )
         case str(text) if text.strip():
             return ["/bin/sh", "-c", text]
         case [str(), *_] as words if all(isinstance(word, str) for word in words):
             return list(words)
         case None:
             raise UsageError(
-                f"summarizers.{options.name} has no command", 'write command = "llm -m gpt-4.1"'
+                f"summarizers.{settings.name} has no command", 'write command = "llm -m gpt-4.1"'
             )
-    raise options.wrong("command", wanted)
+    raise settings.invalid("command", "a text for the shell, or a list of texts")

@@ -1,35 +1,101 @@
-"""Summaries without a model or a network: the telling sentences of the conversation itself."""
+"""Summaries without a model or a network: the most informative sentences of the conversation.
+
+The text is taken apart into sentences, these are ranked by the words that recur (Luhn's method),
+and each field of the summary is filled with the best of those that fit it, by who said them, where,
+and with which words.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import Callable, Iterable
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence, Set
+from dataclasses import dataclass
+from functools import cache
 
-from memctl.summarizer import Answer, Excerpt, Summarizer, SummaryError, Usage
-from memctl.summarizers import ranking, sentences
-from memctl.summarizers.cues import AHEAD, FINDING, WISH
-from memctl.summarizers.sentences import Sentence, joined
-from memctl.summarizers.texts import shorten
-from memctl.summary import LIMITS, Summary
+import sentencex
+import stopwordsiso
+
+from memctl.summarizer import Answer, Excerpt, Summarizer, SummaryError, Turn, Usage
+from memctl.summarizers.text import clean, shorten
+from memctl.summary import LIMITS, Summary, read_headings
 
 WINDOW = 8000
-"""Tokens of a part: what a summary costs grows a little faster than what it is of."""
-ENOUGH = 2
-"""Sentences in which the user's first turns say what is wanted, and the agent's last how far it is.
+"""Tokens of a part: the time for a summary grows a little faster than the text."""
+_MIN_SENTENCES = 2
+"""Sentences by which the user's first turns state the task, and the agent's last turns the state.
 
 Where a turn has fewer, the next one counts as well.
 """
-LAST_TURNS = 3
-"""Turns at the end that may say what is to be done."""
-MOST = 4
+_LAST_TURNS = 3
+"""Turns at the end that may name next steps."""
+_MAX_SENTENCES = 4
 """Sentences of a field: many short ones make no text."""
 
-_Key = Callable[[Sentence], tuple[int | bool, ...]]
+_MAX_LINE = 2000
+"""Characters of a line that are read: what goes on longer is data."""
+_MIN_WORDS = 4
+"""A sentence with fewer words is mostly a greeting.  See ``words``."""
+_MIN_LETTERS = 0.6
+"""The share of letters in a sentence that is prose; code and tables have less."""
+_LANGUAGE_SAMPLE = 2000
+"""Words by which the language of a conversation is recognized."""
+_LARGEST_GAP = 3
+"""Other words between two significant words of a cluster.
+
+Luhn allowed four or five; sentences of a conversation are shorter than those of his articles.
+"""
+
+_CODE = re.compile(r"```.*?(?:```|\Z)", re.DOTALL)
+_TAGS = re.compile(r"</?\s*system-[\w-]*\s*>", re.IGNORECASE)
+_PLACEHOLDER = re.compile(r"\s*\[(?:calls|image|audio|video)\b[^\]]*\]")
+_RESULT_OF = re.compile(r"\s*\[result of [^\]]*\]\s*")
+_LIST_MARKS = re.compile(r"\s*(?:#{1,6}\s+|>\s+|[-*+•]\s+|\d{1,3}[.)]\s+)*")
+_EMPHASIS = re.compile(r"\*\*|__|~~")
+
+_CJK = "\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0003ffff"
+_HAN = re.compile(f"[{_CJK}]")
+# Scripts that put no spaces between words: also Thai, Lao, Burmese and Khmer.
+_UNSPACED = re.compile(f"[{_CJK}\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff]+")
+# Not \w: the vowel signs of Indic and other scripts are not letters to it.
+_WORD = re.compile(r"[^\s\d!-/:-@\[-`{-~¡-¿–-⁞،؛؟।、-〿！-／：-＠［-｠…]+")
+
+
+@dataclass(slots=True)
+class Sentence:
+    """A sentence of a turn, with its position in the conversation.
+
+    ``field`` is the field of an earlier summary that it is from, else empty.  ``rank`` is 0 for the
+    most informative sentence.
+    """
+
+    position: int
+    turn: int
+    role: str
+    text: str
+    words: list[str]
+    field: str = ""
+    rank: int = 0
+
+    @property
+    def informative(self) -> bool:
+        """True if it is prose of some length."""
+        letters = sum(map(len, _WORD.findall(self.text)))
+        dense = letters >= _MIN_LETTERS * len(self.text.replace(" ", ""))
+        return dense and len(self.words) >= _MIN_WORDS
+
+    @property
+    def asks(self) -> bool:
+        """True if it is a question."""
+        return self.text.rstrip("\"'”’»)」』").endswith(("?", "？", "؟"))
+
+
+_SortKey = Callable[[Sentence], tuple[int | bool, ...]]
 
 
 class Extractive(Summarizer):
-    """Picks sentences; says nothing that was not said."""
+    """Picks sentences of the conversation; the summary contains nothing else."""
 
     kind = "extractive"
     window = WINDOW
@@ -39,39 +105,39 @@ class Extractive(Summarizer):
         self.name = name
 
     async def summarize(self, excerpt: Excerpt) -> Answer:
-        """One summary; the same for the same excerpt."""
+        """Return a summary; the same one for the same excerpt."""
         return Answer(await asyncio.to_thread(extract, excerpt), Usage(exact=True))
 
 
 def extract(excerpt: Excerpt) -> Summary:
-    """The summary of an excerpt.
+    """Return the summary of an excerpt.
 
     Raises:
-        SummaryError: ``rejected``: there is no text in it.
+        SummaryError: ``rejected``: the excerpt has no text.
     """
-    every = sentences.of_conversation(excerpt.earlier, excerpt.turns)
-    if not every:
+    sentences, language = split_conversation(excerpt.earlier, excerpt.turns)
+    if not sentences:
         return _without_sentences(excerpt)
-    ranking.rank(every)
-    return Summary(**_Fields(every).filled())
+    rank(sentences, stop_words(language))
+    return Summary(**_FieldFiller(sentences).fill())
 
 
-class _Fields:
-    """The fields of one summary, each filled from the sentences that no other has taken."""
+class _FieldFiller:
+    """Fills the fields of one summary, each from the sentences that no other has taken."""
 
-    def __init__(self, every: list[Sentence]) -> None:
-        telling = [sentence for sentence in every if sentence.telling]
+    def __init__(self, sentences: list[Sentence]) -> None:
+        informative = [sentence for sentence in sentences if sentence.informative]
         # A conversation of nothing but short sentences is still one.
-        self._every = telling or every
+        self._sentences = informative or sentences
         self._taken: set[int] = set()
         # Backwards, so that the first of each turn stays.
-        begin = {sentence.turn: sentence.place for sentence in reversed(self._every)}
-        self._begin = set(begin.values())
+        begins = {sentence.turn: sentence.position for sentence in reversed(self._sentences)}
+        self._begins = set(begins.values())
         self._first = self._turns("user")
         self._last = self._turns("assistant", last=True)
 
-    def filled(self) -> dict[str, str]:
-        """The fields; those that are easiest to fill from little come last."""
+    def fill(self) -> dict[str, str]:
+        """Return the fields; those that are easiest to fill from little are filled last."""
         filled = {
             "task_overview": self._task_overview(),
             "next_steps": self._next_steps(),
@@ -82,96 +148,97 @@ class _Fields:
         return {name: filled[name] for name in LIMITS}
 
     def _task_overview(self) -> str:
-        """What the user asked for first; of a conversation without a user, its beginning."""
-        asked = [*self._of("task_overview"), *self._said(self._first)]
-        return self._take("task_overview", asked or self._every, self._beginnings)
+        """Take what the user asked for first; of a conversation without a user, its beginning."""
+        asked = [*self._from_field("task_overview"), *self._in_turns(self._first)]
+        return self._take("task_overview", asked or self._sentences, self._beginnings_first)
 
     def _next_steps(self) -> str:
-        """What was said last of what is to be done; else what was asked for last."""
+        """Take the last next steps that were named; else what was asked for last."""
         spoken = [sentence for sentence in self._free() if sentence.role in ("user", "assistant")]
         recent = {sentence.turn for sentence in spoken[-1:]}
         recent |= self._last | {s.turn for s in spoken if s.role == "user" and not s.field}
-        turns = sorted(recent)[-LAST_TURNS:]
-        ahead = [s for s in spoken if s.turn in turns and AHEAD.search(s.text)]
+        turns = sorted(recent)[-_LAST_TURNS:]
+        ahead = [s for s in spoken if s.turn in turns and _NEXT_STEP.search(s.text)]
         asked = [s for s in spoken if s.role == "user"][-1:]
-        earlier = self._of("next_steps")
+        earlier = self._from_field("next_steps")
         latest = [s for s in earlier if s.turn == earlier[-1].turn] if earlier else []
         return self._take("next_steps", ahead or latest or asked, lambda s: (-s.turn, s.rank))
 
     def _current_state(self) -> str:
-        """What the agent said last."""
-        done = self._said(self._last) or [s for s in self._free() if s.role == "tool"]
-        earlier = self._of("current_state")
+        """Take what the agent said last."""
+        done = self._in_turns(self._last) or [s for s in self._free() if s.role == "tool"]
+        earlier = self._from_field("current_state")
         return self._take(
             "current_state", [*done, *earlier], lambda s: (bool(s.field), s.asks, -s.turn, s.rank)
         )
 
     def _important_discoveries(self) -> str:
-        """What the agent and its tools found out."""
+        """Take what the agent and its tools found out."""
         found = [s for s in self._free() if s.role in ("assistant", "tool") and not s.asks]
-        found += self._of("important_discoveries") + self._unlabelled()
+        found += self._from_field("important_discoveries") + self._without_field()
         return self._take(
             "important_discoveries",
             found,
-            lambda s: (-_weight(s, FINDING), s.role == "tool", s.rank),
+            lambda s: (-_weight(s, _FINDING), s.role == "tool", s.rank),
         )
 
     def _context_to_preserve(self) -> str:
-        """What else the user said; of the rest, what tells most."""
+        """Take what else the user said, wishes first."""
         said = [s for s in self._free() if s.role == "user"]
-        said += self._of("context_to_preserve") + self._unlabelled()
+        said += self._from_field("context_to_preserve") + self._without_field()
         # What was asked for last, once, may be a wish that lasts.
-        said += [s for s in self._of("next_steps") if WISH.search(s.text)]
+        said += [s for s in self._from_field("next_steps") if _WISH.search(s.text)]
         return self._take(
             "context_to_preserve",
             said,
-            lambda s: (-_weight(s, WISH), s.asks, s.rank),
+            lambda s: (-_weight(s, _WISH), s.asks, s.rank),
         )
 
-    def _beginnings(self, sentence: Sentence) -> tuple[int | bool, ...]:
-        """An earlier summary first, then how each turn begins, then what tells most."""
-        return not sentence.field, sentence.place not in self._begin, sentence.rank
+    def _beginnings_first(self, sentence: Sentence) -> tuple[int | bool, ...]:
+        """Sort by: an earlier summary, the beginning of each turn, the most informative."""
+        return not sentence.field, sentence.position not in self._begins, sentence.rank
 
-    def _take(self, field: str, pool: Iterable[Sentence], key: _Key) -> str:
-        """The best of some sentences as the text of a field, in the order they were said in."""
+    def _take(self, field: str, pool: Iterable[Sentence], key: _SortKey) -> str:
+        """Return the best sentences as the text of a field, in the order of the conversation."""
         limit = LIMITS[field]
         chosen: list[Sentence] = []
         best = sorted(pool, key=key)
         for sentence in best:
-            texts = [one.text for one in sorted([*chosen, sentence], key=_place)]
-            if len(chosen) < MOST and sentence not in chosen and len(joined(texts)) <= limit:
+            texts = [one.text for one in sorted([*chosen, sentence], key=_position)]
+            fits = len(chosen) < _MAX_SENTENCES and len(join(texts)) <= limit
+            if fits and sentence not in chosen:
                 chosen.append(sentence)
         # Half a sentence is better than none.
         chosen = chosen or best[:1]
-        self._taken.update(sentence.place for sentence in chosen)
-        return shorten(joined([one.text for one in sorted(chosen, key=_place)]), limit)
+        self._taken.update(sentence.position for sentence in chosen)
+        return shorten(join([one.text for one in sorted(chosen, key=_position)]), limit)
 
     def _free(self) -> list[Sentence]:
-        return [sentence for sentence in self._every if sentence.place not in self._taken]
+        return [sentence for sentence in self._sentences if sentence.position not in self._taken]
 
-    def _of(self, field: str) -> list[Sentence]:
-        """What earlier summaries said in a field."""
+    def _from_field(self, field: str) -> list[Sentence]:
+        """Return what earlier summaries said in a field."""
         return [sentence for sentence in self._free() if sentence.field == field]
 
-    def _unlabelled(self) -> list[Sentence]:
-        """What earlier summaries said that had no fields, and messages of the system."""
+    def _without_field(self) -> list[Sentence]:
+        """Return what earlier summaries without fields said, and messages of the system."""
         return [s for s in self._free() if s.role in ("summary", "system") and not s.field]
 
-    def _said(self, turns: set[int]) -> list[Sentence]:
+    def _in_turns(self, turns: set[int]) -> list[Sentence]:
         return [sentence for sentence in self._free() if sentence.turn in turns]
 
     def _turns(self, role: str, last: bool = False) -> set[int]:
-        """The first or the last turns of a role that have sentences enough."""
-        said = [sentence.turn for sentence in self._every if sentence.role == role]
-        return set(said[-ENOUGH:] if last else said[:ENOUGH])
+        """Return the first or the last turns of a role that have sentences enough."""
+        said = [sentence.turn for sentence in self._sentences if sentence.role == role]
+        return set(said[-_MIN_SENTENCES:] if last else said[:_MIN_SENTENCES])
 
 
 def _without_sentences(excerpt: Excerpt) -> Summary:
-    """The summary of turns that are all code or placeholders: how the first and last begin."""
+    """Return the summary of turns that are all code or placeholders: how first and last begin."""
     texts = [turn.text for turn in excerpt.turns] + [excerpt.earlier]
     said = [" ".join(text.split()) for text in texts if text.strip()]
     if not said:
-        raise SummaryError("rejected", "there is no text in it")
+        raise SummaryError("rejected", "the conversation has no text")
     first, last = said[0], said[-1] if len(said) > 1 else ""
     return Summary(
         shorten(first, LIMITS["task_overview"]), shorten(last, LIMITS["current_state"]), "", "", ""
@@ -179,9 +246,211 @@ def _without_sentences(excerpt: Excerpt) -> Summary:
 
 
 def _weight(sentence: Sentence, cue: re.Pattern[str]) -> int:
-    """What speaks for a sentence beside its words: that it says so, and that it was kept before."""
+    """Count what speaks for a sentence in a field: a cue word, and an earlier summary with it."""
     return bool(cue.search(sentence.text)) + bool(sentence.field)
 
 
-def _place(sentence: Sentence) -> int:
-    return sentence.place
+def _position(sentence: Sentence) -> int:
+    return sentence.position
+
+
+# Sentences and words
+
+
+def split_conversation(earlier: str, turns: list[Turn]) -> tuple[list[Sentence], str | None]:
+    """Return the sentences of an earlier summary and of the turns, none twice, and their language.
+
+    The language is an ISO 639-1 code, None where none is recognized.
+    """
+    everything = [Turn("summary", "", earlier), *turns] if earlier else turns
+    lines = [
+        (number, turn.role, field, line)
+        for number, turn in enumerate(everything)
+        for field, text in _fields(turn)
+        for line in prose(text)
+    ]
+    language = recognize_language(line for *_, line in lines)
+    seen: set[str] = set()
+    sentences: list[Sentence] = []
+    for number, role, field, line in lines:
+        for text in split(line, language):
+            found = words(text)
+            known = " ".join(found) or text
+            if known not in seen:
+                seen.add(known)
+                sentences.append(Sentence(len(sentences), number, role, text, found, field))
+    return sentences, language
+
+
+def _fields(turn: Turn) -> Iterator[tuple[str, str]]:
+    """Yield the text of a turn; that of a summary by its fields, where it has their headings."""
+    fields = read_headings(turn.text) if turn.role == "summary" else None
+    if fields is None:
+        yield "", turn.text
+    else:
+        for name in LIMITS:
+            yield name, getattr(fields, name)
+
+
+def prose(text: str) -> Iterator[str]:
+    """Yield the lines of a text that are prose, without marks of lists, headings and emphasis."""
+    for line in _CODE.sub("\n", _TAGS.sub("", clean(text))).split("\n"):
+        line = _PLACEHOLDER.sub("", line, count=1) if _PLACEHOLDER.match(line) else line
+        line = _LIST_MARKS.sub("", _RESULT_OF.sub("", line, count=1), count=1)
+        line = _EMPHASIS.sub("", line)[:_MAX_LINE].strip()
+        if line and not line.startswith(("{", "|", "<")):  # arguments of tools, tables, markup
+            yield line
+
+
+def split(line: str, language: str | None = None) -> list[str]:
+    """Return the sentences of a line; abbreviations and dates are those of the language.
+
+    A line in no language, or in one that sentencex does not know, is split as English.
+    """
+    found = (sentence.strip() for sentence in sentencex.segment(language or "en", line))
+    return [sentence for sentence in found if sentence]
+
+
+def join(sentences: list[str]) -> str:
+    """Return the sentences as one text; scripts without spaces have none between sentences."""
+    text = ""
+    for sentence in sentences:
+        close = not text or (_HAN.match(sentence) and not text[-1].isascii())
+        text += sentence if close else f" {sentence}"
+    return text
+
+
+def words(text: str) -> list[str]:
+    """Return the words of a text in lower case; of scripts without spaces pairs of characters."""
+    found: list[str] = []
+    for word in _WORD.findall(text.casefold()):
+        start = 0
+        for run in _UNSPACED.finditer(word):
+            found += [word[start : run.start()]] if run.start() > start else []
+            pairs = run.group()
+            found += [pairs[i : i + 2] for i in range(max(1, len(pairs) - 1))]
+            start = run.end()
+        found += [word[start:]] if start < len(word) else []
+    return found
+
+
+def recognize_language(texts: Iterable[str]) -> str | None:
+    """Return the language of the texts, as an ISO 639-1 code: that of most of their stop words.
+
+    None where they have no stop words of any language.
+    """
+    counts: Counter[str] = Counter()
+    for text in texts:
+        counts.update(words(text))
+        if counts.total() > _LANGUAGE_SAMPLE:
+            break
+    found = {
+        language: sum(counts[word] for word in stopwordsiso.stopwords(language) & counts.keys())
+        for language in sorted(stopwordsiso.langs())
+    }
+    best = max(found, key=lambda language: found[language])
+    return best if found[best] else None
+
+
+@cache
+def stop_words(language: str | None) -> frozenset[str]:
+    """Return the words of a language that carry no information, taken apart as by ``words``."""
+    if language is None:
+        return frozenset()
+    found: set[str] = set()
+    for word in stopwordsiso.stopwords(language):
+        parts = words(word)
+        # Of a longer word in a script without spaces, the pairs of characters mean something else.
+        if len(parts) == 1 or not _UNSPACED.search(word):
+            found.update(parts)
+    return frozenset(found)
+
+
+# Ranking
+#
+# Source: H. P. Luhn, "The Automatic Creation of Literature Abstracts", IBM Journal of Research and
+# Development 2 (1958), 159-165.  As in the library sumy, with which the ratings agree, every word
+# counts as significant that occurs twice and is not a stop word.
+
+
+def rank(sentences: Sequence[Sentence], stop_words: Set[str]) -> None:
+    """Number the sentences by their rating: rank 0 is the most informative.
+
+    Sentences of equal rating keep the order of the conversation.
+    """
+    significant = significant_words([sentence.words for sentence in sentences], stop_words)
+    best = sorted(sentences, key=lambda sentence: rate(sentence.words, significant), reverse=True)
+    for number, sentence in enumerate(best):
+        sentence.rank = number
+
+
+def significant_words(sentences: Sequence[Sequence[str]], stop_words: Set[str]) -> set[str]:
+    """Return the words that occur more than once and are not stop words."""
+    counts = Counter(word for words in sentences for word in words)
+    return {word for word, count in counts.items() if count > 1 and word not in stop_words}
+
+
+def rate(words: Sequence[str], significant: Collection[str]) -> float:
+    """Return the rating of the best cluster of a sentence; 0 where no two words make a cluster.
+
+    A cluster runs from one significant word to another, with at most ``_LARGEST_GAP`` other words
+    between two of them.  Its rating is the square of the number of its significant words, divided
+    by the number of all its words.
+    """
+    clusters: list[list[int]] = []
+    for position, word in enumerate(words):
+        if word not in significant:
+            continue
+        if clusters and position - clusters[-1][-1] <= _LARGEST_GAP + 1:
+            clusters[-1].append(position)
+        else:
+            clusters.append([position])
+    return max(
+        (len(one) ** 2 / (one[-1] - one[0] + 1) for one in clusters if len(one) > 1), default=0.0
+    )
+
+
+# Cue words
+#
+# By these a sentence names a next step, a finding or a wish, in the languages that are most often
+# used with agents.  In other languages the rank of a sentence decides alone.
+
+_NEXT_STEP = re.compile(
+    r"\b(next|then|todo|to do|still|remain\w*|pending|plan\w*|will|shall|should|need\w*|let'?s"
+    r"|later|tomorrow|follow[- ]?up|waiting|open question\w*"
+    r"|als nächstes|nächste\w*|noch|werde\w*|müssen|muss|sollte\w*|später|morgen|offen"
+    r"|ensuite|prochain\w*|reste|devr\w+|faut|demain|à faire"
+    r"|siguiente|próxim\w+|falta\w*|queda\w*|debe\w*|mañana|pendiente\w*|hay que"
+    r"|далее|следующ\w+|нужно|надо|осталось|затем|завтра|будет|потом)\b"
+    r"|接下来|下一步|需要|待办|还要|还没|尚未|之后|明天|準備|准备|计划|計劃|將會|将会|请你|然后再"
+    r"|次に|これから|必要が|予定です|まだ|明日|残って|しましょう"
+    r"|다음|아직|남은|남아|예정|해야|내일|앞으로"
+    r"|بعد ذلك|التالي|يجب|سوف|غدا|لاحقا|המשך|הבא|צריך|מחר|נותר",
+    re.IGNORECASE,
+)
+_FINDING = re.compile(
+    r"\b(because|caus\w+|error\w*|fail\w*|found|discover\w*|turns out|decid\w*|fixed|resolved"
+    r"|instead|however|limit\w*|cannot|can'?t|does ?n[o']t work|result\w*|confirmed|wrong"
+    r"|weil|fehler\w*|gefunden|entschied\w*|stattdessen|grenze|behoben|ursache"
+    r"|parce que|erreur\w*|trouvé\w*|décid\w+|corrigé\w*|cause"
+    r"|porque|encontr\w+|decid\w+|corregid\w+|causa"
+    r"|потому|ошибк\w+|найден\w*|оказалось|решил\w*|исправ\w+|причин\w+)\b"
+    r"|因为|因為|原因|错误|錯誤|发现|發現|失败|失敗|决定|決定|确认|確認|限制|无法|無法|结果|結果"
+    r"|理由|エラー|見つ|判明|できません|なぜなら"
+    r"|때문|오류|실패|발견|결정|확인|불가"
+    r"|لأن|خطأ|فشل|وجد|قرر|בגלל|שגיאה|נכשל|נמצא|הוחלט",
+    re.IGNORECASE,
+)
+_WISH = re.compile(
+    r"\b(prefer\w*|always|never|please|must|do ?n[o']t|only|want\w*|like\w*|hate\w*|avoid"
+    r"|remember|allerg\w*|budget|deadline|favou?rite|my|our"
+    r"|bitte|immer|niemals|nie|lieber|möchte\w*|nur|mein\w*|unser\w*"
+    r"|toujours|jamais|préfér\w+|veux|seulement|mon|mes|notre"
+    r"|siempre|nunca|prefier\w+|quiero|solo|sólo|mi|mis|nuestr\w+"
+    r"|всегда|никогда|пожалуйста|хочу|только|предпочита\w+|мой|мне|нам)\b"
+    r"|喜欢|喜歡|不要|总是|總是|必须|必須|请|請|希望|偏好|记住|記住|只要|我们的|我的|预算|預算|过敏|過敏"
+    r"|ください|いつも|好き|嫌い|絶対|だけ|欲しい|予算|アレルギー"
+    r"|항상|절대|좋아|싫어|원해|부탁|주세요|예산|알레르기"
+    r"|دائما|أبدا|أفضل|من فضلك|أريد|فقط|תמיד|לעולם|מעדיפ\w*|בבקשה|רוצה|רק",
+    re.IGNORECASE,
+)

@@ -1,4 +1,4 @@
-"""What a model is asked: instructions, and the conversation behind a fence that it cannot forge."""
+"""Prompts for models: instructions, and the conversation inside a fence that it cannot forge."""
 
 from __future__ import annotations
 
@@ -7,16 +7,16 @@ from dataclasses import dataclass
 from typing import Any
 
 from memctl.summarizer import Excerpt
-from memctl.summarizers.texts import encodable
+from memctl.summarizers.text import encodable
 from memctl.summary import LIMITS, MEANINGS
 
 INSTRUCTIONS = (
-    "You summarise a conversation between a user and an AI agent. The agent will go on with its "
+    "You summarize a conversation between a user and an AI agent. The agent will go on with its "
     "work from your summary alone, without the conversation: keep what it needs for that (names, "
     "numbers, dates, identifiers, file names, decisions, promises), leave out the rest, and "
     "invent nothing."
 )
-"""What an operator's own prompt takes the place of."""
+"""The instructions that an operator's own prompt replaces."""
 
 _FENCED = (
     "The conversation stands between <conversation-{nonce}> and </conversation-{nonce}>, an "
@@ -39,9 +39,9 @@ _NONCE_BYTES = 8
 
 @dataclass(frozen=True, slots=True)
 class Prompt:
-    """One request: what the model is told, and what it is given.
+    """One request: the text for the system role, and that for the user role.
 
-    ``nonce`` marks the fence; no conversation can know it, and no reply may hold it.
+    ``nonce`` marks the fence; no conversation can know it, and no reply may contain it.
     """
 
     system: str
@@ -49,8 +49,8 @@ class Prompt:
     nonce: str
 
 
-def write(excerpt: Excerpt, instructions: str | None = None) -> Prompt:
-    """The request for a summary; ``instructions`` are the operator's own."""
+def build_prompt(excerpt: Excerpt, instructions: str | None = None) -> Prompt:
+    """Return the request for a summary; ``instructions`` are the operator's own."""
     nonce = secrets.token_hex(_NONCE_BYTES)
     parts = []
     if excerpt.earlier:
@@ -60,14 +60,14 @@ def write(excerpt: Excerpt, instructions: str | None = None) -> Prompt:
 
 
 def transcript(excerpt: Excerpt) -> str:
-    """The turns as text: each a line with its speaker, and what was said."""
+    """Return the turns as text: each a line with its speaker, and what was said."""
     return "\n\n".join(f"[{turn.speaker}]\n{turn.text}" for turn in excerpt.turns)
 
 
-def schema() -> dict[str, Any]:
-    """The JSON schema of a reply.
+def reply_schema() -> dict[str, Any]:
+    """Return the JSON schema of a reply.
 
-    It names no lengths: OpenAI's strict schemas long refused ``maxLength``, and so do some others.
+    It has no lengths: OpenAI's strict schemas long refused ``maxLength``, and so do some others.
     """
     return {
         "type": "object",

@@ -12,6 +12,7 @@ from urllib.parse import quote, unquote
 
 import pytest
 
+from memctl import zstd
 from memctl.commands._changing import Changing
 from memctl.commands._context import Run as ThisRun
 from memctl.commands._run import record
@@ -191,12 +192,10 @@ def test_what_was_replaced_comes_back(run: Run, place: Place, tmp_path: Path, si
 
 def test_a_record_says_what_went(run: Run, filled: str) -> None:
     """The file of changes is what its module says: readable without memctl."""
-    import zstandard
-
     assert run("delete", filled, "--mark", "hint", "--yes").exit_code == 0
     [path] = runs_folder().rglob("changes-1.ndjson.zst")
-    with path.open("rb") as file:
-        text = zstandard.ZstdDecompressor().stream_reader(file).read()
+    with zstd.ZstdFile(path) as file:
+        text = file.read()
     first, *rest = map(json.loads, text.splitlines())
     assert first == {"memctl": "changes", "version": 1}
     assert rest[0]["memory"]["user"]

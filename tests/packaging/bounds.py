@@ -11,11 +11,11 @@ import tomllib
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
-_BOUND = re.compile(r"([\w.-]+)(?:\[[\w,]+\])?>=([\w.]+)")
+_BOUND = re.compile(r"([\w.-]+)(?:\[[\w,]+\])?>=([\w.]+)(; .*)?")
 
 
 def oldest() -> str:
-    """One line for each dependency, those of the extras too."""
+    """Return one line for each dependency, those of the extras too."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
     every = [*project["dependencies"]]
     for requirements in project["optional-dependencies"].values():
@@ -25,7 +25,7 @@ def oldest() -> str:
         found = _BOUND.fullmatch(requirement)
         if found is None:
             raise ValueError(f"{requirement!r} has no lower bound, or more than that")
-        lines.append(f"{found[1]}=={found[2]}\n")
+        lines.append(f"{found[1]}=={found[2]}{found[3] or ''}\n")
     head = "# The oldest versions that pyproject.toml allows, tried by `make dist-test`.\n"
     return head + "".join(sorted(lines, key=str.lower))
 

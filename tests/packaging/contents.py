@@ -1,4 +1,4 @@
-"""What must be in the wheel and the sdist, and what must not.
+"""Check of what must be in the wheel and the sdist, and what must not.
 
 python tests/packaging/contents.py dist/*
 """
@@ -34,7 +34,7 @@ def package_files() -> set[str]:
 
 
 def wrong_with_wheel(path: Path) -> list[str]:
-    """What is missing in a wheel, and what should not be there."""
+    """Return what is missing in a wheel, and what should not be there."""
     names = set(zipfile.ZipFile(path).namelist())
     [info] = {name.partition("/")[0] for name in names if ".dist-info/" in name}
     data = info.replace(".dist-info", ".data")
@@ -48,14 +48,14 @@ def wrong_with_wheel(path: Path) -> list[str]:
 
 
 def wrong_with_sdist(path: Path) -> list[str]:
-    """What is missing in an sdist."""
+    """Return what is missing in an sdist."""
     with tarfile.open(path) as archive:
         names = {name.partition("/")[2] for name in archive.getnames()}
     return [f"missing: {name}" for name in sorted({*package_files(), *SOURCES} - names)]
 
 
 def wrong_with(path: Path) -> list[str]:
-    """What is wrong with a distribution, by its ending."""
+    """Return what is wrong with a distribution, by its extension."""
     return wrong_with_wheel(path) if path.suffix == ".whl" else wrong_with_sdist(path)
 
 

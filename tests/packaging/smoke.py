@@ -1,4 +1,4 @@
-"""Tries an installed memctl, in an environment that has nothing but memctl and its extras.
+"""Trial of an installed memctl, in an environment that has nothing but memctl and its extras.
 
 python tests/packaging/smoke.py: run from anywhere by the Python of that environment.  Redis is
 tried where ``redis-server`` is installed.
@@ -28,7 +28,7 @@ MEMCTL = Path(sysconfig.get_path("scripts")) / "memctl"
 
 
 def main() -> None:
-    """Tries one thing after the other; the first that goes wrong ends it."""
+    """Try one thing after the other; the first that fails ends it."""
     import memctl
 
     installed = Path(memctl.__file__)
@@ -57,7 +57,7 @@ def main() -> None:
 
 
 def try_stores(store: str) -> None:
-    """Takes an example through the commands."""
+    """Take an example through the commands."""
     folder = Path(tempfile.mkdtemp(dir="."))
     (folder / "states").mkdir()
     Path("states").mkdir(exist_ok=True)
@@ -78,7 +78,7 @@ def try_stores(store: str) -> None:
 
 
 def run(*arguments: object, allowed: tuple[int, ...] = (0,)) -> str:
-    """What memctl prints; it ends well."""
+    """Run memctl, which must end well; return what it prints."""
     words = [str(MEMCTL), *map(str, arguments)]
     done = subprocess.run(words, capture_output=True, text=True, timeout=60)
     assert done.returncode in allowed, f"{words}: {done.returncode}\n{done.stdout}{done.stderr}"
@@ -87,14 +87,14 @@ def run(*arguments: object, allowed: tuple[int, ...] = (0,)) -> str:
 
 
 def report(*arguments: object) -> dict[str, Any]:
-    """The JSON report of a command that ends well."""
+    """Return the JSON report of a command that ends well."""
     found: dict[str, Any] = json.loads(run(*arguments, "--json"))
     return found
 
 
 @contextmanager
 def redis_server(folder: Path) -> Iterator[str | None]:
-    """The URL of a Redis server of its own; None where none is installed."""
+    """Start a Redis server and yield its URL; None where none is installed."""
     program = shutil.which("redis-server")
     if program is None:
         yield None

@@ -1,4 +1,4 @@
-"""What is built holds what it should; ``make dist-test`` installs it and tries it."""
+"""The content of what is built; ``make dist-test`` installs it and tries it."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tests.packaging.bounds import ROOT, oldest
 from tests.packaging.contents import wrong_with
 
 
-def test_the_wheel_and_the_sdist_are_complete(tmp_path: Path) -> None:
+def test_wheel_and_sdist_are_complete(tmp_path: Path) -> None:
     built = subprocess.run(
         [sys.executable, "-m", "hatchling", "build", "-d", tmp_path],
         cwd=ROOT,
@@ -23,6 +23,6 @@ def test_the_wheel_and_the_sdist_are_complete(tmp_path: Path) -> None:
     assert wrong_with(sdist) == []
 
 
-def test_the_oldest_versions_are_those_of_pyproject() -> None:
+def test_oldest_versions_are_those_of_pyproject() -> None:
     """``python -m tests.packaging.bounds > requirements/oldest.txt`` writes them."""
     assert (ROOT / "requirements" / "oldest.txt").read_text("utf-8") == oldest()

@@ -1,4 +1,4 @@
-"""What is done for systems other than Linux, as far as Linux can tell."""
+"""Behaviour on systems other than Linux, as far as Linux can show it."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from memctl.store import OpenMode
 from memctl.stores.files import AtomicFile
 from memctl.stores.locks import FileLock
 from memctl.summarizer import Settings
-from memctl.summarizers.make import make_summarizer
+from memctl.summarizers.registry import make_summarizer
 from memctl.testing import samples
 from memctl.testing.drive import read, write_all
 from memctl.testing.samples import sample
@@ -51,7 +51,7 @@ def elsewhere(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(system, "UNIX_SOCKETS", False)
 
 
-def test_every_module_is_imported_without_posix() -> None:
+def test_modules_are_importable_without_posix() -> None:
     done = subprocess.run(
         [sys.executable, "-c", IMPORT_ALL],
         capture_output=True,
@@ -62,7 +62,7 @@ def test_every_module_is_imported_without_posix() -> None:
 
 
 @pytest.mark.usefixtures("elsewhere")
-def test_a_file_is_replaced(tmp_path: Path) -> None:
+def test_file_is_replaced_without_posix(tmp_path: Path) -> None:
     path = tmp_path / "a.ndjson"
     for content in (b"old", b"new"):
         with AtomicFile(path) as file:
@@ -73,7 +73,7 @@ def test_a_file_is_replaced(tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("elsewhere")
-def test_a_lock_comes_and_goes(tmp_path: Path) -> None:
+def test_lock_is_taken_and_released_without_posix(tmp_path: Path) -> None:
     path = tmp_path / "a.db"
     for _ in range(2):
         with FileLock(path, "a.db").held("one"), pytest.raises(Busy, match="one"):
@@ -85,7 +85,9 @@ def test_a_lock_comes_and_goes(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
-async def test_a_store_without_pread(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_archives_are_read_without_pread(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.delattr(os, "pread")
     monkeypatch.delattr(os, "preadv")
     for name in ("a.ndjson", "a.ndjson.gz", "a.json"):
@@ -99,7 +101,7 @@ async def test_a_store_without_pread(tmp_path: Path, monkeypatch: pytest.MonkeyP
             assert len((await read(store))[one.key].entries) == 3000
 
 
-async def test_signals_where_loops_take_no_handlers(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_signals_are_handled_without_loop_handlers(monkeypatch: pytest.MonkeyPatch) -> None:
     loop = asyncio.get_running_loop()
     heard = asyncio.Event()
     before = signal.getsignal(signal.SIGTERM)
@@ -116,7 +118,7 @@ async def test_signals_where_loops_take_no_handlers(monkeypatch: pytest.MonkeyPa
         signal.signal(signal.SIGTERM, before)
 
 
-def test_locks_of_windows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_lock_uses_msvcrt_on_windows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     places: list[int] = []
     taken = False
 
@@ -141,7 +143,7 @@ def test_locks_of_windows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
 
 
 @pytest.mark.usefixtures("elsewhere")
-def test_what_is_not_there_is_told(run: Run) -> None:
+def test_missing_features_are_named_without_posix(run: Run) -> None:
     found = run("inspect", "unix:///run/redis.sock")
     assert found.exit_code == 2
     assert "redis://HOST" in found.stderr

@@ -1,4 +1,4 @@
-"""What runs elsewhere: the workflow of GitHub, the Job of Kubernetes, and the image."""
+"""Files that run elsewhere: the workflow of GitHub, the Job of Kubernetes, and the image."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from memctl.cli import app
 from tests.packaging.bounds import ROOT
 
 
-def test_the_workflow_tries_each_python_that_is_named() -> None:
+def test_workflow_tests_each_python_of_the_classifiers() -> None:
     workflow = yaml.safe_load((ROOT / ".github" / "workflows" / "ci.yml").read_text("utf-8"))
     project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
     named = [
@@ -29,7 +29,7 @@ def test_the_workflow_tries_each_python_that_is_named() -> None:
             assert re.fullmatch(r"[\w/-]+@v\d+", step.get("uses", "a@v1"))
 
 
-def test_the_job_asks_for_what_memctl_does() -> None:
+def test_kubernetes_job_has_valid_arguments() -> None:
     text = (ROOT / "examples" / "kubernetes-job.yaml").read_text("utf-8")
     claim, job = yaml.safe_load_all(text)
     pod = job["spec"]["template"]["spec"]
@@ -45,7 +45,7 @@ def test_the_job_asks_for_what_memctl_does() -> None:
     assert pod["securityContext"]["runAsNonRoot"]
 
 
-def test_the_image_gets_what_the_wheel_is_built_from() -> None:
+def test_image_copies_the_sources_of_the_wheel() -> None:
     image = (ROOT / "Dockerfile").read_text("utf-8")
     copied = {
         word

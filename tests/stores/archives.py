@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import zstandard
 
+from memctl import zstd
 from memctl.errors import BadData
 from memctl.model import Memory, MemoryKey, Page, StoredMessage, WriteMode, WriteResult
 from memctl.registry import parse
@@ -115,7 +115,9 @@ def sealed(*lines: bytes, memories: int = 1, messages: int = 1) -> bytes:
 def compress(ending: str, data: bytes) -> bytes:
     if ending.endswith("gz"):
         return gzip.compress(data, mtime=0)
-    return zstandard.compress(data) if ending.endswith("zst") else data
+    if ending.endswith("zst"):
+        return zstd.ZstdCompressor().compress(data, zstd.ZstdCompressor.FLUSH_FRAME)
+    return data
 
 
 def decompress(path: Path) -> bytes:
@@ -123,5 +125,5 @@ def decompress(path: Path) -> bytes:
     if path.suffix == ".gz":
         return gzip.decompress(data)
     if path.suffix == ".zst":
-        return zstandard.ZstdDecompressor().decompressobj().decompress(data)
+        return zstd.ZstdFile(path).read()
     return data

@@ -1,4 +1,4 @@
-"""How servers that are called compatible differ: what each really answers, and to what.
+"""Differences of servers that are called compatible: the real answers of each.
 
 Sources: the issues of openai, vllm, ollama, llama.cpp, qwen-code and lmstudio-bug-tracker.
 """

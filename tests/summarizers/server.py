@@ -1,4 +1,4 @@
-"""A model's server on loopback: real HTTP, scripted replies, requests kept to be looked at.
+"""A model's server on loopback: real HTTP, scripted replies, requests kept for the test.
 
 ``ModelServer()`` answers everything with a good summary; ``ModelServer(delay=0.2)`` takes its time.
 What is given as arguments is answered in turn first.
@@ -28,7 +28,7 @@ SUMMARY = {
 
 @dataclass(frozen=True)
 class Request:
-    """What came: the JSON body, and the headers with names in lower case."""
+    """A request: the JSON body, and the headers with names in lower case."""
 
     path: str
     headers: dict[str, str]
@@ -49,7 +49,7 @@ class Request:
 
     @property
     def tokens(self) -> int:
-        """What a server might count in it."""
+        """About the tokens that a server counts in it."""
         return (len(self.system) + len(self.user)) // 4
 
     def _content(self, role: str) -> str:
@@ -59,7 +59,7 @@ class Request:
 
 @dataclass(frozen=True)
 class Reply:
-    """What is answered: after ``delay`` seconds, ``trickle`` seconds between any two bytes."""
+    """An answer: after ``delay`` seconds, ``trickle`` seconds between any two bytes."""
 
     body: Any = None
     status: int = 200
@@ -67,7 +67,7 @@ class Reply:
     delay: float = 0.0
     trickle: float = 0.0
     broken: bool = False
-    """Whether the connection ends in the middle."""
+    """True if the connection ends in the middle."""
 
     def payload(self) -> bytes:
         if isinstance(self.body, bytes):
@@ -107,7 +107,7 @@ def usage(tokens_in: int, tokens_out: int) -> dict[str, int]:
 
 
 def changed(answering: Answering, **changes: Any) -> Answering:
-    """The same with other values at the top of the JSON, or without those that are None."""
+    """Return the same answer with values of the top level changed, or removed where None."""
 
     def answer(request: Request) -> Reply:
         body = answering(request).body | changes

@@ -1,4 +1,4 @@
-"""The ``command`` summarizer: any program, and how it ends."""
+"""The ``command`` summarizer: any program, and every way it ends."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import pytest
 
 from memctl.errors import Unavailable
 from memctl.summarizer import Answer, Excerpt, Settings, SummaryError, Turn
-from memctl.summarizers.command import LONGEST_OUTPUT, Command
+from memctl.summarizers.command import MAX_OUTPUT, Command
 from memctl.summary import Summary
 from tests.summarizers.server import SUMMARY
 
@@ -34,7 +34,7 @@ async def failed(command: str | list[str], **options: Any) -> SummaryError:
     return caught.value
 
 
-async def test_a_program_reads_the_prompt_and_prints_fields(tmp_path: Path) -> None:
+async def test_program_reads_prompt_and_prints_fields(tmp_path: Path) -> None:
     read = tmp_path / "read"
     answer = await ask(f"cat > {read}; {PRINTS}")
     assert answer.summary == Summary(**SUMMARY)
@@ -47,33 +47,33 @@ async def test_a_program_reads_the_prompt_and_prints_fields(tmp_path: Path) -> N
     assert answer.usage.tokens_in > 300
 
 
-async def test_a_program_may_want_the_bare_transcript(tmp_path: Path) -> None:
+async def test_program_reads_bare_transcript_if_configured(tmp_path: Path) -> None:
     read = tmp_path / "read"
     await ask(f"tee {read}", input="transcript")
     assert read.read_text("utf-8") == "They met before.\n\n[user Anna]\nPlan a trip. 京都 👍\n"
 
 
-async def test_a_list_is_run_without_a_shell() -> None:
+async def test_command_list_is_run_without_shell() -> None:
     script = "import sys; sys.stdin.read(); print(sys.argv[1])"
     answer = await ask([sys.executable, "-c", script, "a $HOME; text"])
     assert answer.summary == "a $HOME; text"
 
 
-async def test_fields_may_be_asked_for() -> None:
+async def test_reply_option_requires_fields() -> None:
     assert (await ask("echo a text")).summary == "a text"
     assert (await failed("echo a text", reply="fields")).code == "bad-reply"
     assert (await failed('echo \'{"task_overview": "half"}\'')).code == "bad-reply"
 
 
-async def test_a_program_need_not_read_its_input() -> None:
+async def test_program_may_ignore_its_input() -> None:
     long = Excerpt([Turn("user", "user", "word " * 500_000)])
     assert (await ask("echo done", long)).summary == "done"
 
 
-async def test_no_deadlock_where_both_talk_at_once() -> None:
+async def test_program_that_writes_while_reading_does_not_deadlock() -> None:
     long = Excerpt([Turn("user", "user", "word " * 500_000)])
     error = await asyncio.wait_for(_failing(long), 20)
-    assert f"more than {LONGEST_OUTPUT}" in error.message
+    assert f"more than {MAX_OUTPUT}" in error.message
 
 
 async def _failing(excerpt: Excerpt) -> SummaryError:
@@ -82,26 +82,26 @@ async def _failing(excerpt: Excerpt) -> SummaryError:
     return caught.value
 
 
-async def test_what_it_complains_of_is_said() -> None:
+async def test_stderr_of_program_is_in_error() -> None:
     error = await failed("printf '\\033[31mno such model\\033[0m\\nmore\\n' >&2; exit 3")
     assert (error.code, error.retry) == ("program-failed", False)
     assert error.message == "the program ended with exit code 3: no such model"
-    assert (await failed("exit 1")).message.endswith("exit code 1: it says nothing")
+    assert (await failed("exit 1")).message.endswith("exit code 1: it printed no reason")
     assert (await failed("kill -9 $$")).message.startswith("the program was killed by signal 9")
 
 
-async def test_a_program_may_say_that_it_failed_for_a_while() -> None:
+async def test_exit_code_75_allows_retry() -> None:
     assert (await failed("echo busy >&2; exit 75")).retry
 
 
 @pytest.mark.parametrize("command", ["no-such-program-x", ["no-such-program-x"], "/", "/dev/null"])
-async def test_a_program_that_is_not_there_ends_the_run(command: str | list[str]) -> None:
+async def test_missing_program_ends_run(command: str | list[str]) -> None:
     with pytest.raises(Unavailable):
         await ask(command)
 
 
 @pytest.mark.parametrize("command", ["true", "head -c 9000 /dev/zero | tr '\\0' x", "printf '\\0'"])
-async def test_nothing_or_too_much_is_a_bad_reply(command: str) -> None:
+async def test_empty_or_huge_output_is_bad_reply(command: str) -> None:
     error = await failed(command)
     assert (error.code, error.retry) == ("bad-reply", True)
     assert error.usage.tokens_in > 0
@@ -113,7 +113,7 @@ def starts_another(pids: Path) -> str:
 
 
 async def ended(pids: Path) -> bool:
-    """Whether the program (the last) is reaped by now, and all others end within two seconds."""
+    """Return True if the program (the last) is reaped, and the others end within two seconds."""
     *children, program = pids.read_text().split()  # noqa: ASYNC240 - at once, before it is reaped
     if _state(program):
         return False
@@ -132,7 +132,7 @@ def _state(pid: str) -> str:
         return ""
 
 
-async def test_a_program_that_hangs_is_killed_with_all_that_it_started(tmp_path: Path) -> None:
+async def test_hanging_program_is_killed_with_its_children(tmp_path: Path) -> None:
     begun = time.monotonic()
     error = await failed(starts_another(tmp_path / "pids"), timeout=0.4)
     assert (error.code, error.retry) == ("timeout", True)
@@ -140,13 +140,13 @@ async def test_a_program_that_hangs_is_killed_with_all_that_it_started(tmp_path:
     assert await ended(tmp_path / "pids")
 
 
-async def test_a_child_that_keeps_the_output_open_is_killed(tmp_path: Path) -> None:
+async def test_child_that_keeps_output_open_is_killed(tmp_path: Path) -> None:
     error = await failed(f"sleep 60 & echo $! $$ > {tmp_path}/pids; echo done", timeout=0.4)
     assert error.code == "timeout"
     assert await ended(tmp_path / "pids")
 
 
-async def test_a_cancelled_program_is_killed_and_reaped(tmp_path: Path) -> None:
+async def test_cancelled_program_is_killed_and_reaped(tmp_path: Path) -> None:
     pids = tmp_path / "pids"
     task = asyncio.create_task(ask(starts_another(pids)))
     for _ in range(200):

@@ -22,8 +22,7 @@ from memctl.summarizer import (
     Unauthorised,
     Unreachable,
 )
-from memctl.summarizers.dialect import Dialect
-from memctl.summarizers.openai import OpenAI
+from memctl.summarizers.openai import FormatNegotiator, OpenAI
 from memctl.summary import Summary
 from tests.summarizers import flavours
 from tests.summarizers.server import SUMMARY, Answering, ModelServer, Reply, changed, says
@@ -36,14 +35,14 @@ GOOD = Summary(**SUMMARY)
 async def ask(
     server: ModelServer, excerpt: Excerpt = TALK, secret: str | None = None, **options: Any
 ) -> Answer:
-    """What one request gives; the repetitions are not its own."""
+    """Return the answer to one request, without retries."""
     settings = Settings("m", "openai", {"model": "m", "base_url": server.url} | options)
     async with OpenAI(settings, secret, None) as summarizer:
         return await summarizer.summarize(excerpt)
 
 
 async def refused(*replies: Reply | Answering, **options: Any) -> SummaryError:
-    """The error that such a reply is."""
+    """Return the error for a reply."""
     with ModelServer(*replies) as server, pytest.raises(SummaryError) as caught:
         await ask(server, **options)
     return caught.value
@@ -66,7 +65,7 @@ async def test_structured_output_is_read(flavour: str) -> None:
 
 
 @pytest.mark.parametrize("message", flavours.NO_SCHEMA.values())
-async def test_a_form_that_is_refused_is_not_asked_for_again(message: str) -> None:
+async def test_refused_form_is_not_requested_again(message: str) -> None:
     good = says(SUMMARY)
     limited = [flavours.without_forms("json_schema", "json_object", message=message, good=good)] * 4
     settings = {"model": "m"}
@@ -78,7 +77,7 @@ async def test_a_form_that_is_refused_is_not_asked_for_again(message: str) -> No
     assert [one.form for one in server.requests] == ["json_schema", "json_object", "text", "text"]
 
 
-async def test_many_requests_step_down_together() -> None:
+async def test_concurrent_requests_step_down_together() -> None:
     limited = flavours.without_forms("json_schema", message="no json_schema", good=says(SUMMARY))
     with ModelServer(*[limited] * 20) as server:
         settings = Settings("m", "openai", {"model": "m", "base_url": server.url})
@@ -87,17 +86,17 @@ async def test_many_requests_step_down_together() -> None:
     assert {one.form for one in server.requests} == {"json_schema", "json_object"}
 
 
-def test_a_late_refusal_takes_no_step_back() -> None:
-    dialect = Dialect("auto")
-    late = dialect.spoken
-    assert dialect.learn(dialect.spoken, 400, "no response_format")
-    assert dialect.learn(dialect.spoken, 422, "no response_format")
-    assert dialect.learn(late, 400, "no response_format")
-    assert dialect.spoken.form == "text"
-    assert not dialect.learn(dialect.spoken, 400, "no response_format")
+def test_late_refusal_takes_no_further_step() -> None:
+    negotiator = FormatNegotiator("auto")
+    late = negotiator.current
+    assert negotiator.step_down(negotiator.current, 400, "no response_format")
+    assert negotiator.step_down(negotiator.current, 422, "no response_format")
+    assert negotiator.step_down(late, 400, "no response_format")
+    assert negotiator.current.form == "text"
+    assert not negotiator.step_down(negotiator.current, 400, "no response_format")
 
 
-async def test_a_form_that_is_configured_is_the_only_one() -> None:
+async def test_configured_form_is_the_only_one() -> None:
     message = flavours.NO_SCHEMA["deepseek"]
     limited = flavours.without_forms("json_schema", message=message, good=says(SUMMARY))
     assert (await refused(limited, structured="schema")).code == "rejected"
@@ -106,7 +105,7 @@ async def test_a_form_that_is_configured_is_the_only_one() -> None:
     assert server.requests[0].form == "text"
 
 
-async def test_a_reasoning_model_has_another_name_for_the_limit() -> None:
+async def test_reasoning_model_gets_max_completion_tokens() -> None:
     told = (
         "Unsupported parameter: 'max_tokens' is not supported with this model. Use "
         "'max_completion_tokens' instead."
@@ -132,12 +131,12 @@ async def test_a_reasoning_model_has_another_name_for_the_limit() -> None:
     ],
     ids=["prose", "fence", "broken quotes", "comma", "thoughts", "wrapped"],
 )  # fmt: skip
-async def test_json_in_other_clothes_is_read(content: str) -> None:
+async def test_json_in_fences_or_prose_is_read(content: str) -> None:
     with ModelServer(says(content)) as server:
         assert (await ask(server)).summary == GOOD
 
 
-async def test_parts_of_content_are_one() -> None:
+async def test_content_parts_are_joined() -> None:
     text = json.dumps(SUMMARY)
     parts = [{"type": "text", "text": text[:40]}, {"type": "text", "text": text[40:]}]
     with ModelServer(says(parts)) as server:
@@ -161,9 +160,7 @@ async def test_parts_of_content_are_one() -> None:
         (says(None, refusal="I'm sorry, I can't help with that."), "refused"),
     ],
 )
-async def test_a_reply_that_is_no_summary_is_paid_for_and_may_be_asked_for_again(
-    answer: Answering, code: str
-) -> None:
+async def test_bad_reply_is_counted_and_allows_retry(answer: Answering, code: str) -> None:
     error = await refused(answer)
     assert (error.code, error.retry) == (code, True)
     assert error.usage.exact
@@ -179,12 +176,12 @@ async def test_a_reply_that_is_no_summary_is_paid_for_and_may_be_asked_for_again
         Reply(b"[" * 100_000),
     ],
 )
-async def test_what_is_no_completion_is_a_bad_reply(reply: Reply) -> None:
+async def test_response_without_completion_is_bad_reply(reply: Reply) -> None:
     error = await refused(reply)
     assert (error.code, error.retry) == ("bad-reply", True)
 
 
-async def test_json_that_is_called_text_is_read() -> None:
+async def test_json_with_text_content_type_is_read() -> None:
     def plain(request: Any) -> Reply:
         return Reply(says(SUMMARY)(request).body, headers={"content-type": "text/plain"})
 
@@ -192,7 +189,7 @@ async def test_json_that_is_called_text_is_read() -> None:
         assert (await ask(server)).summary == GOOD
 
 
-async def test_usage_that_is_not_told_is_counted() -> None:
+async def test_missing_usage_is_counted() -> None:
     with ModelServer(changed(says(SUMMARY), usage=None)) as server:
         usage = (await ask(server)).usage
     assert not usage.exact
@@ -201,11 +198,11 @@ async def test_usage_that_is_not_told_is_counted() -> None:
 
 
 @pytest.mark.parametrize("wording", flavours.TOO_LONG)
-async def test_every_wording_of_too_long_is_known(wording: str) -> None:
+async def test_too_long_is_recognized_in_every_wording(wording: str) -> None:
     assert isinstance(await refused(flavours.TOO_LONG[wording]), TooLong)
 
 
-async def test_a_conversation_that_the_server_cuts_is_too_long() -> None:
+async def test_conversation_cut_by_the_server_is_too_long() -> None:
     long = Excerpt([Turn("user", "user", "All of this matters a lot. " * 1200)])
     ollama = flavours.cut_to(4096, says(SUMMARY))
     error = await refused(ollama, excerpt=long)
@@ -217,20 +214,20 @@ async def test_a_conversation_that_the_server_cuts_is_too_long() -> None:
 
 
 @pytest.mark.parametrize("flavour", flavours.NO_MODEL)
-async def test_a_model_that_is_not_there_ends_the_run(flavour: str) -> None:
+async def test_missing_model_ends_run(flavour: str) -> None:
     with ModelServer(flavours.NO_MODEL[flavour]) as server, pytest.raises(Unauthorised) as caught:
         await ask(server)
     assert "'m'" in (caught.value.hint or "")
 
 
 @pytest.mark.parametrize("flavour", flavours.NO_CREDIT)
-async def test_an_empty_account_ends_the_run(flavour: str) -> None:
+async def test_empty_account_ends_run(flavour: str) -> None:
     with ModelServer(flavours.NO_CREDIT[flavour]) as server, pytest.raises(Unauthorised) as caught:
         await ask(server)
     assert "billing" in (caught.value.hint or "")
 
 
-async def test_the_key_is_sent_and_a_wrong_one_ends_the_run() -> None:
+async def test_key_is_sent_and_wrong_key_ends_run() -> None:
     with ModelServer(key=KEY) as server:
         assert (await ask(server, secret=KEY)).summary == GOOD
         with pytest.raises(Unauthorised):
@@ -240,7 +237,7 @@ async def test_the_key_is_sent_and_a_wrong_one_ends_the_run() -> None:
 
 
 @pytest.mark.parametrize("status", [400, 401, 403, 404, 422, 429, 500])
-async def test_no_message_holds_the_key(status: int) -> None:
+async def test_key_is_in_no_message(status: int) -> None:
     for said in (KEY, f"got '{KEY}'", KEY[:16] + "...", "sk-proj-****0TzR"):
         reply = flavours.error(status, f"wrong: {said}\x1b[31m\nand more")
         with ModelServer(reply) as server, pytest.raises((SummaryError, Unavailable)) as caught:
@@ -252,14 +249,14 @@ async def test_no_message_holds_the_key(status: int) -> None:
         assert "\n" not in shown
 
 
-async def test_a_login_in_the_url_is_not_shown() -> None:
+async def test_login_in_url_is_not_shown() -> None:
     with ModelServer(Reply({}, 500)) as server, pytest.raises(SummaryError) as caught:
         await ask(server, base_url=server.url.replace("//", "//anna:s3cret@"))
     assert "s3cret" not in caught.value.message
 
 
 @pytest.mark.parametrize("name", ["retry-after", "retry-after-ms", "date"])
-async def test_a_rate_limit_says_how_long_to_wait(name: str) -> None:
+async def test_rate_limit_has_its_wait(name: str) -> None:
     soon = format_datetime(datetime.now(UTC) + timedelta(seconds=7), usegmt=True)
     headers = {
         "retry-after": {"Retry-After": "7"},
@@ -272,19 +269,19 @@ async def test_a_rate_limit_says_how_long_to_wait(name: str) -> None:
 
 
 @pytest.mark.parametrize("value", ["soon", "nan", "", "Wed, 99 Foo 2026"])
-async def test_a_wait_that_is_none_is_passed_over(value: str) -> None:
+async def test_invalid_wait_is_ignored(value: str) -> None:
     error = await refused(Reply({}, 429, {"Retry-After": value}))
     assert error.after is None
 
 
 @pytest.mark.parametrize("status", [408, 409, 500, 502, 503, 529])
-async def test_a_server_in_trouble_may_be_asked_again(status: int) -> None:
+async def test_server_error_allows_retry(status: int) -> None:
     error = await refused(Reply({"error": {"message": "overloaded"}}, status, {"Retry-After": "3"}))
     assert (error.code, error.retry, error.after) == ("server-error", True, 3)
     assert "overloaded" in error.message
 
 
-async def test_what_the_server_will_not_take_is_not_asked_again() -> None:
+async def test_rejected_request_allows_no_retry() -> None:
     error = await refused(flavours.error(400, "Unknown parameter: 'temprature'."))
     assert (error.code, error.retry) == ("rejected", False)
     assert "temprature" in error.message
@@ -293,19 +290,19 @@ async def test_what_the_server_will_not_take_is_not_asked_again() -> None:
 
 
 @pytest.mark.parametrize("reply", [Reply({}, delay=30), Reply({"choices": []}, trickle=0.05)])
-async def test_a_hang_and_a_trickle_end_in_time(reply: Reply) -> None:
+async def test_hanging_and_trickling_servers_time_out(reply: Reply) -> None:
     begun = time.monotonic()
     error = await refused(reply, timeout=0.3)
     assert (error.code, error.retry) == ("timeout", True)
     assert time.monotonic() - begun < 2
 
 
-async def test_a_connection_that_breaks_may_be_made_again() -> None:
+async def test_broken_connection_allows_retry() -> None:
     error = await refused(Reply({"choices": []}, broken=True))
     assert (error.code, error.retry) == ("server-error", True)
 
 
-async def test_nobody_at_the_address_is_unreachable() -> None:
+async def test_closed_port_is_unreachable() -> None:
     with ModelServer() as server:
         pass
     with pytest.raises(Unreachable) as caught:
@@ -315,19 +312,19 @@ async def test_nobody_at_the_address_is_unreachable() -> None:
         await ask(server, base_url="http://no-such-host.invalid/v1")
 
 
-async def test_tls_that_does_not_come_about_is_unreachable() -> None:
+async def test_failed_tls_handshake_is_unreachable() -> None:
     with ModelServer() as server, pytest.raises(Unreachable):
         await ask(server, base_url=server.url.replace("http:", "https:"))
 
 
-async def test_parameters_go_along() -> None:
+async def test_parameters_are_sent() -> None:
     parameters = {"temperature": 0.2, "enable_thinking": False}
     with ModelServer() as server:
         await ask(server, parameters=parameters)
     assert server.requests[0].body.items() >= parameters.items()
 
 
-async def test_where_to_send_is_for_the_configuration_to_say(
+async def test_environment_does_not_change_the_address(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     with ModelServer() as server, ModelServer() as other:
@@ -341,14 +338,14 @@ async def test_where_to_send_is_for_the_configuration_to_say(
     assert KEY not in json.dumps(server.requests[0].headers)
 
 
-async def test_half_characters_are_sent_as_what_they_are() -> None:
+async def test_half_characters_are_replaced() -> None:
     with ModelServer(says('{"task_overview": "\\ud83d", ' + json.dumps(SUMMARY)[1:])) as server:
         answer = await ask(server, Excerpt([Turn("user", "user", "half \ud83d of it \x00")]))
     assert "half \ufffd of it" in server.requests[0].user
     assert isinstance(answer.summary, Summary)
 
 
-async def test_a_cancelled_request_ends_at_once() -> None:
+async def test_cancelled_request_ends_at_once() -> None:
     with ModelServer(Reply({}, delay=30)) as server:
         task = asyncio.create_task(ask(server))
         await asyncio.sleep(0.1)

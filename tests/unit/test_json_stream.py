@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import sys
 from collections.abc import Callable, Coroutine
 from typing import Any
 
@@ -161,7 +162,7 @@ def test_an_empty_document_says_so() -> None:
         ('{"é": tru}', 7),
         ('{"a": [1, 2}}', 11),
         ('{"a" 1}', 5),
-        ('{"a": 1,}', 8),
+        ('{"a": 1,}', 8 if sys.version_info < (3, 13) else 7),  # later Pythons name the comma
         ('{"a": "\\x"}', 7),
         ("{} {}", 3),
     ],

@@ -9,17 +9,19 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from typing import IO, Protocol, cast
 
-import zstandard
-
+from memctl import zstd
 from memctl.errors import MemctlError
 
 _BUFFER = 1024 * 1024
 _GZIP = b"\x1f\x8b"
 _ZSTD = b"\x28\xb5\x2f\xfd"
 _GZIP_LEVEL = 6
-_ZSTD_LEVEL = 3
-DAMAGE = (EOFError, gzip.BadGzipFile, zlib.error, zstandard.ZstdError)
-"""The errors of compressed data that is cut off or damaged."""
+_ZSTD_OPTIONS: dict[int, int] = {
+    zstd.CompressionParameter.compression_level: 3,
+    zstd.CompressionParameter.checksum_flag: 1,
+}
+DAMAGE = (EOFError, gzip.BadGzipFile, zlib.error, zstd.ZstdError)
+"""Errors of reading compressed data that is truncated or damaged."""
 
 
 class Sink(Protocol):
@@ -36,23 +38,23 @@ class Input(Protocol):
     """The input of an archive: a file, or a decompressor on top of one."""
 
     def read(self, size: int, /) -> bytes | None:
-        """The next bytes, at most so many; none at the end."""
+        """Return the next bytes, at most ``size``; none at the end."""
 
 
 class Output(Sink, Protocol):
-    """A sink with an end."""
+    """A sink that is closed."""
 
     def close(self) -> object:
         """Write what is left, and leave what is below open."""
 
 
 def decompressed(raw: io.RawIOBase, start: bytes) -> Input:
-    """The content of a stream that begins with ``start``, whatever its name."""
+    """Return the content of a stream that begins with ``start``, whatever its name."""
     if start.startswith(_GZIP):
         return gzip.GzipFile(fileobj=io.BufferedReader(raw, _BUFFER), mode="rb")
     if start.startswith(_ZSTD):
-        source = cast(IO[bytes], raw)
-        return zstandard.ZstdDecompressor().stream_reader(source, read_across_frames=True)
+        # Frames with a window of more than 128 MiB are refused, as libzstd does by default.
+        return zstd.ZstdFile(cast(IO[bytes], raw))
     return raw
 
 
@@ -67,8 +69,7 @@ def _output(name: str, sink: Sink) -> Output:
             mtime=0,
         )
     if name.lower().endswith(".zst"):
-        compressor = zstandard.ZstdCompressor(level=_ZSTD_LEVEL, write_checksum=True)
-        return compressor.stream_writer(cast(IO[bytes], sink), closefd=False)
+        return zstd.ZstdFile(cast(IO[bytes], sink), "w", options=_ZSTD_OPTIONS)
     return _Plain(sink)
 
 

@@ -11,8 +11,8 @@ from tokenizers.pre_tokenizers import Whitespace
 
 from memctl.errors import UsageError
 from memctl.summarizer import Excerpt, Settings, TooLong, Turn
-from memctl.summarizers.make import make_summarizer
-from memctl.summarizers.tokenizer import PIECE, Counter
+from memctl.summarizers.registry import make_summarizer
+from memctl.tokens import PIECE, TokenCounter
 from tests.summarizers.flavours import cut_to
 from tests.summarizers.server import SUMMARY, ModelServer, says
 
@@ -29,8 +29,8 @@ def path(tmp_path: Path) -> Path:
     return path
 
 
-def test_a_tokenizer_counts_exactly(path: Path) -> None:
-    counter = Counter(path)
+def test_tokenizer_counts_exactly(path: Path) -> None:
+    counter = TokenCounter(path)
     assert counter.count("") == 0
     assert counter.count("word word") == 2
     assert counter.count("word " * 1000) == 1000
@@ -38,33 +38,33 @@ def test_a_tokenizer_counts_exactly(path: Path) -> None:
     assert counter.name == str(path)
 
 
-def test_a_long_text_is_counted_in_pieces(path: Path) -> None:
+def test_long_text_is_counted_in_pieces(path: Path) -> None:
     text = "word " * PIECE
-    assert PIECE <= Counter(path).count(text) <= PIECE + 5
+    assert PIECE <= TokenCounter(path).count(text) <= PIECE + 5
 
 
-def test_without_a_tokenizer_it_is_an_estimate() -> None:
-    assert (Counter().count("four"), Counter().name) == (1, "estimate")
+def test_counter_without_tokenizer_estimates() -> None:
+    assert (TokenCounter().count("four"), TokenCounter().name) == (1, "estimate")
 
 
 @pytest.mark.parametrize("content", ["", "{}", "[]", "not json", '{"model": 1}', "\ud800"])
-def test_a_file_that_is_no_tokenizer_is_refused(tmp_path: Path, content: str) -> None:
+def test_invalid_tokenizer_file_is_refused(tmp_path: Path, content: str) -> None:
     path = tmp_path / "tokenizer.json"
     path.write_bytes(content.encode("utf-8", "surrogatepass"))
     with pytest.raises(UsageError) as caught:
-        Counter(path)
+        TokenCounter(path)
     assert str(path) in caught.value.message
     with pytest.raises(UsageError):
-        Counter(tmp_path)
+        TokenCounter(tmp_path)
 
 
-async def test_summarizers_count_by_it(path: Path) -> None:
+async def test_summarizer_counts_with_its_tokenizer(path: Path) -> None:
     command = {"command": "cat", "tokenizer": str(path)}
     made = make_summarizer(Settings("c", "command", command))
     assert (made.count("word word word"), made.counted_by) == (3, str(path))
 
 
-async def test_with_it_a_cut_is_seen_sooner(path: Path) -> None:
+async def test_cut_is_noticed_sooner_with_tokenizer(path: Path) -> None:
     words = Excerpt([Turn("user", "user", "four " * 3000)])
     with ModelServer(cut_to(3000, says(SUMMARY)), cut_to(3000, says(SUMMARY))) as server:
         options = {"model": "m", "base_url": server.url}

@@ -1,4 +1,4 @@
-"""Asking again: how often, for what, and who pays."""
+"""Retries: how often, after which failures, and with what usage."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from memctl.summarizer import (
     Unreachable,
     Usage,
 )
-from memctl.summarizers.patient import Patient
+from memctl.summarizers.retrying import RetryingSummarizer
 
 PAID = Usage(100, 10, exact=True)
 DONE = Answer("done", PAID)
@@ -48,19 +48,19 @@ def failed(code: str = "server-error", after: float | None = None) -> SummaryErr
     return SummaryError(code, f"it is {code}", retry=True, after=after, usage=PAID)
 
 
-def patient(*errors: Exception, retries: int = 4) -> tuple[Scripted, Patient]:
+def patient(*errors: Exception, retries: int = 4) -> tuple[Scripted, RetryingSummarizer]:
     inner = Scripted(errors)
-    return inner, Patient(inner, retries, first_pause=0.001)
+    return inner, RetryingSummarizer(inner, retries, first_pause=0.001)
 
 
-async def test_it_asks_until_there_is_an_answer_and_adds_up_what_it_took() -> None:
+async def test_retries_go_on_until_an_answer_and_add_usage() -> None:
     inner, asked = patient(*[failed() for _ in range(4)])
     answer = await asked.summarize(Excerpt([]))
     assert inner.calls == 5
     assert answer.usage == Usage(500, 50, exact=True)
 
 
-async def test_it_gives_up_and_says_how_often_it_tried() -> None:
+async def test_error_has_the_number_of_attempts() -> None:
     inner, asked = patient(*[failed() for _ in range(9)])
     with pytest.raises(SummaryError) as caught:
         await asked.summarize(Excerpt([]))
@@ -70,7 +70,7 @@ async def test_it_gives_up_and_says_how_often_it_tried() -> None:
 
 
 @pytest.mark.parametrize("code", ["bad-reply", "refused", "cut-off"])
-async def test_a_model_that_answers_badly_is_asked_twice_again(code: str) -> None:
+async def test_paid_failure_is_retried_twice(code: str) -> None:
     inner, asked = patient(*[failed(code) for _ in range(9)])
     with pytest.raises(SummaryError):
         await asked.summarize(Excerpt([]))
@@ -87,14 +87,14 @@ async def test_a_model_that_answers_badly_is_asked_twice_again(code: str) -> Non
         asyncio.CancelledError(),
     ],
 )
-async def test_what_will_not_change_passes_at_once(error: Exception) -> None:
+async def test_permanent_error_is_not_retried(error: Exception) -> None:
     inner, asked = patient(error)
     with pytest.raises(type(error)):
         await asked.summarize(Excerpt([]))
     assert inner.calls == 1
 
 
-async def test_no_retries_are_none() -> None:
+async def test_max_retries_of_zero_disables_retries() -> None:
     inner, asked = patient(failed(), retries=0)
     with pytest.raises(SummaryError) as caught:
         await asked.summarize(Excerpt([]))
@@ -102,14 +102,14 @@ async def test_no_retries_are_none() -> None:
     assert caught.value.message == "it is server-error"
 
 
-async def test_an_address_where_nobody_ever_was_is_not_waited_for() -> None:
+async def test_unreachable_address_is_not_retried() -> None:
     inner, asked = patient(Unreachable("nobody"))
     with pytest.raises(Unreachable):
         await asked.summarize(Excerpt([]))
     assert inner.calls == 1
 
 
-async def test_an_address_where_somebody_was_is_waited_for() -> None:
+async def test_address_that_answered_before_is_retried() -> None:
     inner, asked = patient(failed(), Unreachable("nobody"), Unreachable("nobody"))
     assert (await asked.summarize(Excerpt([]))).summary == "done"
     assert inner.calls == 4
@@ -127,7 +127,7 @@ async def test_pauses_grow() -> None:
         assert 0.75 * longest <= pause <= longest
 
 
-async def test_every_request_waits_where_a_server_says_so() -> None:
+async def test_every_request_waits_for_retry_after() -> None:
     inner, asked = patient(failed("rate-limited", after=0.3))
     begun = time.monotonic()
     first = asyncio.create_task(asked.summarize(Excerpt([])))
@@ -138,7 +138,7 @@ async def test_every_request_waits_where_a_server_says_so() -> None:
     assert inner.calls == 3
 
 
-async def test_a_wait_of_an_hour_is_not_waited() -> None:
+async def test_retry_after_of_an_hour_is_not_waited() -> None:
     inner, asked = patient(failed("rate-limited", after=3600))
     with pytest.raises(SummaryError) as caught:
         await asyncio.wait_for(asked.summarize(Excerpt([])), 1)
@@ -146,7 +146,7 @@ async def test_a_wait_of_an_hour_is_not_waited() -> None:
     assert inner.calls == 1
 
 
-async def test_it_is_what_it_wraps() -> None:
+async def test_retrying_summarizer_has_the_inner_properties() -> None:
     _, asked = patient()
     async with asked as opened:
         assert (opened.kind, opened.name, opened.window, opened.overhead) == (

@@ -1,4 +1,4 @@
-"""Text as it may be sent, stored and shown: no control characters, no half characters."""
+"""Text that can be sent, stored and shown: no control characters, no half characters."""
 
 from __future__ import annotations
 
@@ -10,29 +10,32 @@ _CONTROLS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 _SURROGATES = re.compile(r"[\ud800-\udfff]")
 _SENTENCE_END = re.compile(r"(?:[.!?…؟।](?=\s|$)|[。！？])[\"'”’»)\]」』）]*")
 _JOINERS = "\u200d\ufe0f"
-"""What ties the characters of an emoji together."""
+"""Characters that join others to one emoji."""
 
 
 def clean(text: str) -> str:
-    """The text without escape sequences and control characters; newlines and tabs stay."""
+    """Return the text without escape sequences and control characters; newlines and tabs stay."""
     text = _ESCAPES.sub("", text.replace("\r\n", "\n"))
     return encodable(_CONTROLS.sub("", text))
 
 
 def encodable(text: str) -> str:
-    """The text with U+FFFD for each half of a surrogate pair: JSON may hold these, UTF-8 not."""
+    """Return the text with U+FFFD for each half of a surrogate pair.
+
+    JSON may hold these, UTF-8 may not.
+    """
     return _SURROGATES.sub("\ufffd", text)
 
 
 def one_line(text: str, limit: int = 300) -> str:
-    """The text as part of a message: one line, no longer than ``limit`` characters."""
+    """Return the text as part of a message: one line of at most ``limit`` characters."""
     return shorten(" ".join(clean(text).split()), limit)
 
 
 def shorten(text: str, limit: int) -> str:
-    """The text, cut at the end of a sentence or a word where it has more than ``limit`` characters.
+    """Return the text with at most ``limit`` characters, cut at the end of a sentence or a word.
 
-    What was cut ends with ``…``, within the limit.
+    A text that was cut ends with ``…``, within the limit.
     """
     if len(text) <= limit:
         return text
@@ -47,7 +50,7 @@ def shorten(text: str, limit: int) -> str:
 
 
 def _whole_characters(text: str, end: int) -> int:
-    """The last place up to ``end`` that parts no letter from its accents, and no emoji."""
+    """Return the last position up to ``end`` that splits no letter with accents and no emoji."""
     for place in range(end, max(0, end - 16), -1):
         after = text[place]
         if not (unicodedata.combining(after) or after in _JOINERS or text[place - 1] == "\u200d"):

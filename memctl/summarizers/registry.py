@@ -1,4 +1,7 @@
-"""From a ``[summarizers.NAME]`` to its summarizer, importing only what that kind needs."""
+"""The kinds of summarizers, their options, and the one way to make them.
+
+Only what a kind needs is imported, when it is made.
+"""
 
 from __future__ import annotations
 
@@ -7,10 +10,9 @@ from collections.abc import Iterable
 
 from memctl.errors import UsageError
 from memctl.summarizer import Settings, Summarizer
-from memctl.summarizers.options import Options
 
 EXTRACTIVE = Settings("extractive", "extractive")
-"""What is there without any configuration."""
+"""The summarizer that needs no configuration."""
 
 _COMMON = ("context_window", "timeout", "max_retries", "concurrency", "tokenizer")
 _PRICES = ("input_price", "output_price")
@@ -21,19 +23,19 @@ KEYS: dict[str, frozenset[str]] = {
     "command": frozenset(("command", "input", "reply", *_COMMON, *_PRICES)),
     "extractive": frozenset(),
 }
-"""The kinds, and the keys beside ``kind`` that each takes."""
+"""The kinds, and the keys besides ``kind`` that each takes."""
 
 
 def make_summarizer(
     settings: Settings, secret: str | None = None, prompt: str | None = None
 ) -> Summarizer:
-    """The summarizer that is configured so; not open yet.
+    """Return the summarizer for the settings, not open yet.
 
-    ``secret`` is the key that its ``api_key_*`` leads to, ``prompt`` the operator's instructions
+    ``secret`` is the API key, as ``api_key_*`` leads to it, ``prompt`` the operator's instructions
     in place of memctl's.
 
     Raises:
-        UsageError: the configuration is wrong, or what the kind needs is not installed.
+        UsageError: the configuration is wrong, or a library that the kind needs is not installed.
     """
     _check(settings)
     if settings.kind == "extractive":
@@ -45,13 +47,13 @@ def make_summarizer(
         from memctl.summarizers.extractive import Extractive
 
         return Extractive(settings.name)
-    from memctl.summarizers.patient import MAX_RETRIES, Patient
+    from memctl.summarizers.retrying import MAX_RETRIES, RetryingSummarizer
 
-    retries = Options(settings).whole("max_retries", MAX_RETRIES, least=0)
+    retries = settings.integer("max_retries", MAX_RETRIES, least=0)
     if settings.kind == "command":
         from memctl.summarizers.command import Command
 
-        return Patient(Command(settings, prompt), retries)
+        return RetryingSummarizer(Command(settings, prompt), retries)
     try:
         from memctl.summarizers.openai import OpenAI
     except ModuleNotFoundError as error:
@@ -59,7 +61,7 @@ def make_summarizer(
             f"summarizers of kind openai need {error.name}, which is not installed",
             "pip install 'agentscope-memctl[openai]'",
         ) from error
-    return Patient(OpenAI(settings, secret, prompt), retries)
+    return RetryingSummarizer(OpenAI(settings, secret, prompt), retries)
 
 
 def _check(settings: Settings) -> None:

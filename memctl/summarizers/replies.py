@@ -1,4 +1,4 @@
-"""From what a model replied to a summary, or to the reason why it is none."""
+"""Replies of models and programs, read as summaries or refused with a reason."""
 
 from __future__ import annotations
 
@@ -8,26 +8,26 @@ from collections.abc import Iterator
 from typing import Any
 
 from memctl.summarizer import SummaryError, Usage
-from memctl.summarizers.texts import clean, shorten
+from memctl.summarizers.text import clean, shorten
 from memctl.summary import LIMITS, Summary
 
-LONGEST = 64 * 1024
-"""Characters of a reply that are looked at: a summary in fields has some two thousand."""
-LONGEST_TEXT = 8000
+MAX_REPLY = 64 * 1024
+"""Characters of a reply that are accepted: a summary in fields has some two thousand."""
+MAX_TEXT = 8000
 """Characters of a summary without fields."""
 
 _THOUGHTS = re.compile(r"\s*<(think|thinking|reasoning)>.*?(?:</\1>|\Z)", re.DOTALL)
 _END_OF_THOUGHTS = "</think>"
 _BRACE = re.compile(r"\{")
-_MOST_BRACES = 100
-"""Places where an object is looked for: a reply full of braces must not take forever."""
+_MAX_BRACES = 100
+"""Positions where an object is tried: a reply full of braces must not take forever."""
 
 
 def read_summary(text: str, nonce: str, usage: Usage | None = None) -> Summary:
-    """The summary that a reply holds: as JSON, in a code fence, in prose, or as almost JSON.
+    """Return the summary in a reply: as JSON, in a code fence, in prose, or as almost JSON.
 
     Raises:
-        SummaryError: ``bad-reply``: it holds none, or two that differ, or the code of the fence.
+        SummaryError: ``bad-reply``: it has none, or two that differ, or the code of the fence.
     """
     text = _without_thoughts(text)
     _check(text, nonce, usage)
@@ -37,18 +37,18 @@ def read_summary(text: str, nonce: str, usage: Usage | None = None) -> Summary:
         if summary is not None and summary not in found:
             found.append(summary)
     if not found:
-        summary = _summary(_mended(text))
+        summary = _summary(_repaired(text))
         found = [] if summary is None else [summary]
     if len(found) > 1:
         # One of them may be quoted from the conversation, and nothing tells which.
-        raise bad("the reply holds two summaries", usage)
+        raise bad_reply("the reply holds two summaries", usage)
     if not found:
-        raise bad(f"the reply is no JSON object with {', '.join(LIMITS)} as texts", usage)
+        raise bad_reply(f"the reply is not a JSON object with {', '.join(LIMITS)} as texts", usage)
     return found[0]
 
 
 def read_any(text: str, nonce: str, usage: Usage | None = None) -> Summary | str:
-    """The summary that a program printed: in fields where it gives them, else the text itself.
+    """Return the summary that a program printed: its fields if it has any, else the text itself.
 
     Raises:
         SummaryError: ``bad-reply``: nothing, too much, fields that are not all there, or the
@@ -58,28 +58,28 @@ def read_any(text: str, nonce: str, usage: Usage | None = None) -> Summary | str
         return read_summary(text, nonce, usage)
     text = clean(_without_thoughts(text)).strip()
     _check(text, nonce, usage)
-    if len(text) > LONGEST_TEXT:
-        raise bad(f"the summary has {len(text)} characters, more than {LONGEST_TEXT}", usage)
+    if len(text) > MAX_TEXT:
+        raise bad_reply(f"the summary has {len(text)} characters, more than {MAX_TEXT}", usage)
     return text
 
 
-def bad(message: str, usage: Usage | None = None) -> SummaryError:
-    """The error of a reply that is no summary; another try may give one."""
+def bad_reply(message: str, usage: Usage | None = None) -> SummaryError:
+    """Return the error of a reply that is not a summary; a retry may give one."""
     return SummaryError("bad-reply", message, retry=True, usage=usage)
 
 
 def _check(text: str, nonce: str, usage: Usage | None) -> None:
     if not text.strip():
-        raise bad("the reply is empty", usage)
-    if len(text) > LONGEST:
-        raise bad(f"the reply has {len(text)} characters, more than {LONGEST}", usage)
-    # Who repeats the code was asked to: the conversation steers the reply.
+        raise bad_reply("the reply is empty", usage)
+    if len(text) > MAX_REPLY:
+        raise bad_reply(f"the reply has {len(text)} characters, more than {MAX_REPLY}", usage)
+    # A model that repeats the code was asked to: the conversation steers the reply.
     if nonce and nonce in text:
-        raise bad("the reply repeats the code that fences the conversation", usage)
+        raise bad_reply("the reply repeats the code that fences the conversation", usage)
 
 
 def _without_thoughts(text: str) -> str:
-    """What a reasoning model says when it has thought.
+    """Return the reply of a reasoning model without its thoughts.
 
     Some servers (vLLM without a reasoning parser) pass the thoughts on without their first tag.
     """
@@ -90,10 +90,10 @@ def _without_thoughts(text: str) -> str:
 
 
 def _objects(text: str) -> Iterator[Any]:
-    """Every JSON object in the text that is in no other."""
+    """Yield each JSON object in the text that is not inside another, and the values in it."""
     decoder = json.JSONDecoder(strict=False)  # newlines in a text are the usual slip
     start = 0
-    for _ in range(_MOST_BRACES):
+    for _ in range(_MAX_BRACES):
         brace = _BRACE.search(text, start)
         if brace is None:
             return
@@ -108,11 +108,11 @@ def _objects(text: str) -> Iterator[Any]:
         start = end
 
 
-def _mended(text: str) -> Any:
-    """The object that the text almost is; None where it ends in the middle, or holds none."""
+def _repaired(text: str) -> Any:
+    """Return the object that the text almost is; None if it is cut off, or has none."""
     text = text.rstrip().removesuffix("```").rstrip()
     start = text.find("{")
-    # What has no end was cut off, and mending would make a whole of a half.
+    # What has no end was cut off, and a repair would make a whole of a half.
     if start < 0 or not text.endswith("}"):
         return None
     try:

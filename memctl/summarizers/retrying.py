@@ -1,4 +1,4 @@
-"""Asking again where that may help, with pauses that grow, within bounds."""
+"""Retries of a summarizer: where they may help, with growing pauses, within bounds."""
 
 from __future__ import annotations
 
@@ -22,16 +22,16 @@ LONGEST_PAUSE = 60.0
 """Seconds between two attempts; each pause is up to twice the one before."""
 LONGEST_WAIT = 600.0
 """Seconds that a server may ask to wait for."""
-ASKED_ANEW = frozenset({"bad-reply", "refused", "cut-off"})
-MOST_ANEW = 2
-"""How often a model is asked again that answered, and was paid, but gave no summary."""
+PAID_FAILURES = frozenset({"bad-reply", "refused", "cut-off"})
+MAX_PAID_RETRIES = 2
+"""Retries of a model that replied, and was paid, but gave no summary."""
 
 
-class Patient(Summarizer):
-    """A summarizer that tries more than once.
+class RetryingSummarizer(Summarizer):
+    """A summarizer that retries another one.
 
-    Where a server says how long to wait, every request waits, not only the one that was told.
-    An address at which nobody has ever answered is not waited for: it may be wrong.
+    Where a server sets how long to wait, every request waits, not only the one that was refused.
+    An address that has never answered is not retried: it may be wrong.
     """
 
     def __init__(
@@ -50,7 +50,7 @@ class Patient(Summarizer):
         self._max_retries = max_retries
         self._first_pause = first_pause
         self._reached = False
-        self._closed_until = 0.0
+        self._paused_until = 0.0
 
     async def __aenter__(self) -> Self:
         await self._inner.__aenter__()
@@ -72,24 +72,24 @@ class Patient(Summarizer):
         return self._inner.counted_by
 
     async def check(self) -> None:
-        """As the summarizer within: who checks wants to hear of it, not to wait."""
+        """Check the inner summarizer, once: a check reports problems, it does not wait."""
         await self._inner.check()
 
     async def summarize(self, excerpt: Excerpt) -> Answer:
-        """As the summarizer within; the usage counts the attempts that failed, too."""
+        """Return the inner summarizer's summary; the usage includes attempts that failed."""
         spent = Usage()
-        failures = anew = 0
+        failures = paid = 0
         while True:
-            await self._until_open()
+            await self._wait_for_pause()
             try:
                 answer = await self._inner.summarize(excerpt)
             except SummaryError as error:
                 self._reached = True
                 failures += 1
-                anew += error.code in ASKED_ANEW
+                paid += error.code in PAID_FAILURES
                 spent = error.usage = spent.plus(error.usage)
-                if not error.retry or failures > self._max_retries or anew > MOST_ANEW:
-                    _say_how_often(error, failures)
+                if not error.retry or failures > self._max_retries or paid > MAX_PAID_RETRIES:
+                    _add_attempts(error, failures)
                     raise
                 if (error.after or 0.0) > LONGEST_WAIT:
                     error.message += f" (it asks to wait for {error.after:.0f} s)"
@@ -98,7 +98,7 @@ class Patient(Summarizer):
             except Unreachable as error:
                 failures += 1
                 if not self._reached or failures > self._max_retries:
-                    _say_how_often(error, failures)
+                    _add_attempts(error, failures)
                     raise
                 wait = self._pause(failures, None)
             else:
@@ -107,22 +107,22 @@ class Patient(Summarizer):
             await asyncio.sleep(wait)
 
     def _pause(self, failures: int, after: float | None) -> float:
-        """Seconds to wait after so many failures; where a server says how long, all others wait."""
+        """Return the seconds to wait after so many failures; make all requests wait if told to."""
         longest: float = min(LONGEST_PAUSE, self._first_pause * 2.0 ** (failures - 1))
         # Many requests that were turned away should not come back all at once.
         pause = longest * random.uniform(0.75, 1.0)
         if after is None:
             return pause
-        self._closed_until = max(self._closed_until, _now() + after)
+        self._paused_until = max(self._paused_until, _now() + after)
         return after + pause * 0.25
 
-    async def _until_open(self) -> None:
-        wait = self._closed_until - _now()
+    async def _wait_for_pause(self) -> None:
+        wait = self._paused_until - _now()
         if wait > 0:
             await asyncio.sleep(wait * random.uniform(1.0, 1.1))
 
 
-def _say_how_often(error: SummaryError | Unreachable, attempts: int) -> None:
+def _add_attempts(error: SummaryError | Unreachable, attempts: int) -> None:
     if attempts > 1:
         error.message += f" (given up after {attempts} attempts)"
 

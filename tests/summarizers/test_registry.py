@@ -1,4 +1,4 @@
-"""From the configuration to a summarizer."""
+"""Summarizers made from their configuration."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 
 from memctl.errors import UsageError
 from memctl.summarizer import Prices, Settings
-from memctl.summarizers.make import EXTRACTIVE, KEYS, make_summarizer
+from memctl.summarizers.registry import EXTRACTIVE, KEYS, make_summarizer
 
 OPENAI = {"model": "m", "base_url": "http://localhost:1/v1"}
 COMMAND = {"command": "cat"}
@@ -50,22 +50,22 @@ def wrong(
         ({"tokenizer": "/no/such/tokenizer.json"}, "cannot be read"),
     ],
 )
-def test_a_value_that_is_not_of_its_kind_is_named(options: dict[str, Any], said: str) -> None:
+def test_value_of_wrong_type_is_named(options: dict[str, Any], said: str) -> None:
     assert said in wrong("openai", OPENAI | options).message
 
 
 @pytest.mark.parametrize("command", [None, "", " ", [], [1], {"a": 1}, ["a", 2]])
-def test_a_command_is_a_text_or_a_list(command: Any) -> None:
+def test_command_must_be_text_or_list(command: Any) -> None:
     assert "command" in wrong("command", {"command": command}).message
 
 
-def test_what_is_misspelt_is_recognised() -> None:
+def test_misspelt_key_gets_a_suggestion() -> None:
     assert "openai" in (wrong("opnai", {}).hint or "")
     assert "base_url" in (wrong("openai", OPENAI | {"baseurl": "x"}).hint or "")
     assert "unknown key model" in wrong("command", COMMAND | {"model": "m"}).message
 
 
-def test_a_model_and_a_key_are_needed() -> None:
+def test_model_and_key_are_required() -> None:
     assert "no model" in wrong("openai", {}).message
     assert "no key" in wrong("openai", {"model": "m"}).message
     secret = "sk-with a space"
@@ -74,12 +74,12 @@ def test_a_model_and_a_key_are_needed() -> None:
     make_summarizer(Settings("n", "openai", {"model": "m"}), "sk-123\n")
 
 
-def test_a_prompt_is_for_what_reads_one() -> None:
+def test_prompt_is_refused_where_none_is_read() -> None:
     assert "prompt" in wrong("extractive", {}, prompt="be brief").message
     assert "prompt" in wrong("command", COMMAND | {"input": "transcript"}, prompt="be").message
 
 
-def test_what_is_configured_is_what_is_made() -> None:
+def test_summarizer_has_the_configured_values() -> None:
     options = OPENAI | {
         "context_window": 100_000,
         "concurrency": 7,
@@ -108,15 +108,15 @@ def test_every_kind_has_its_keys() -> None:
     ("kind", "unwanted"),
     [
         ("extractive", ["openai", "json_repair", "tokenizers", "numpy"]),
-        ("command", ["openai", "sumy", "nltk", "tokenizers", "sentencex"]),
-        ("openai", ["sumy", "nltk", "tokenizers", "sentencex"]),
+        ("command", ["openai", "tokenizers", "sentencex", "stopwordsiso"]),
+        ("openai", ["tokenizers", "sentencex", "stopwordsiso"]),
     ],
 )
-def test_only_what_a_kind_needs_is_loaded(kind: str, unwanted: list[str]) -> None:
+def test_making_a_kind_loads_only_what_it_needs(kind: str, unwanted: list[str]) -> None:
     options = {"extractive": {}, "command": COMMAND, "openai": OPENAI}[kind]
     script = (
         "import sys; from memctl.summarizer import Settings; "
-        "from memctl.summarizers.make import make_summarizer; "
+        "from memctl.summarizers.registry import make_summarizer; "
         f"make_summarizer(Settings('s', {kind!r}, {options!r})); "
         f"print([name for name in {unwanted!r} if name in sys.modules])"
     )
@@ -126,7 +126,7 @@ def test_only_what_a_kind_needs_is_loaded(kind: str, unwanted: list[str]) -> Non
     assert done.stdout == "[]\n"
 
 
-def test_what_is_not_installed_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_library_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in [name for name in sys.modules if name.split(".")[0] == "openai"]:
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.delitem(sys.modules, "memctl.summarizers.openai", raising=False)

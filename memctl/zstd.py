@@ -1,0 +1,12 @@
+"""Zstandard as the standard library has it, from Python 3.14 on; before, from its backport."""
+
+from __future__ import annotations
+
+import sys
+
+if sys.version_info >= (3, 14):
+    from compression.zstd import CompressionParameter, ZstdCompressor, ZstdError, ZstdFile
+else:
+    from backports.zstd import CompressionParameter, ZstdCompressor, ZstdError, ZstdFile
+
+__all__ = ["CompressionParameter", "ZstdCompressor", "ZstdError", "ZstdFile"]
