@@ -8,9 +8,9 @@ from contextlib import aclosing
 from dataclasses import dataclass, replace
 from datetime import datetime
 from itertools import repeat
-from typing import Any
 
-from memctl import codec
+from memctl.dialects.agentscope1 import AGENTSCOPE1
+from memctl.dialects.view import Dialect, MessageView
 from memctl.model import MemoryKey, Page, StoredMessage
 
 
@@ -72,34 +72,34 @@ class Selection:
         """Whether it names users or sessions, so that finding none is an error."""
         return bool(self.users or self.sessions)
 
-    def matches(self, entry: StoredMessage) -> bool:
-        """Whether the message is selected, ``last`` aside."""
-        if self.ids and entry.id not in self.ids:
-            return False
-        if self.marks and self.marks.isdisjoint(entry.marks):
-            return False
-        if not self.exclude_marks.isdisjoint(entry.marks):
-            return False
-        return not self.looks_inside or self._matches_inside(codec.loads(entry.message))
+    def matches(self, message: StoredMessage, dialect: Dialect = AGENTSCOPE1) -> bool:
+        """Return whether the message is selected, ``last`` and ``spare`` aside.
 
-    def _matches_inside(self, message: Any) -> bool:
-        if self.roles and not _is_one_of(message.get("role"), self.roles):
+        Raises:
+            ValueError: the selection looks inside, and the message is not JSON.
+        """
+        if self.ids and message.id not in self.ids:
             return False
-        if self.names and not _is_one_of(message.get("name"), self.names):
+        if self.marks and self.marks.isdisjoint(message.marks):
             return False
-        if (self.since or self.until) and not self._in_period(message.get("timestamp")):
+        if not self.exclude_marks.isdisjoint(message.marks):
             return False
-        return self.match is None or any(self.match in text for text in texts(message))
+        return not self.looks_inside or self._matches_inside(dialect.parse(message.message))
 
-    def _in_period(self, timestamp: Any) -> bool:
-        try:
-            moment = datetime.fromisoformat(timestamp)
-        except (TypeError, ValueError):
+    def _matches_inside(self, view: MessageView) -> bool:
+        if self.roles and view.role not in self.roles:
             return False
-        if moment.tzinfo:
-            moment = moment.astimezone().replace(tzinfo=None)
-        return (self.since is None or moment >= self.since) and (
-            self.until is None or moment < self.until
+        if self.names and view.name not in self.names:
+            return False
+        if (self.since or self.until) and not self._in_period(view.moment):
+            return False
+        return self.match is None or any(self.match in text for text in view.texts())
+
+    def _in_period(self, moment: datetime | None) -> bool:
+        return (
+            moment is not None
+            and (self.since is None or moment >= self.since)
+            and (self.until is None or moment < self.until)
         )
 
     def only(self, keys: frozenset[MemoryKey]) -> Selection:
@@ -110,20 +110,22 @@ class Selection:
         """The same selection of messages, but for these memories."""
         return replace(self, done=self.done | keys)
 
-    async def apply(self, pages: AsyncGenerator[Page]) -> AsyncGenerator[Page]:
-        """Filters whole memories down to the selected messages.
+    async def apply(
+        self, pages: AsyncGenerator[Page], dialect: Dialect = AGENTSCOPE1
+    ) -> AsyncGenerator[Page]:
+        """Filter whole memories down to the selected messages, which are of this dialect.
 
         A memory without a selected message is left out, unless the selection takes all messages.
         """
         async with aclosing(pages):
-            async for page in pages if self.whole else self._filter(pages):
+            async for page in pages if self.whole else self._filter(pages, dialect):
                 yield page
 
-    async def _filter(self, pages: AsyncGenerator[Page]) -> AsyncGenerator[Page]:
-        sieve = _Sieve(self)
+    async def _filter(self, pages: AsyncGenerator[Page], dialect: Dialect) -> AsyncGenerator[Page]:
+        sieve = _Sieve(self, dialect)
         async for page in pages:
             if page.offset == 0:
-                sieve = _Sieve(self)
+                sieve = _Sieve(self, dialect)
             found = sieve.take(page)
             if found is not None:
                 yield found
@@ -136,8 +138,9 @@ _Placed = tuple[StoredMessage, str | None]
 class _Sieve:
     """The selected messages of one memory, page by page, and what they stand behind."""
 
-    def __init__(self, where: Selection) -> None:
+    def __init__(self, where: Selection, dialect: Dialect) -> None:
         self._where = where
+        self._dialect = dialect
         self._newest: deque[_Placed] = deque(maxlen=where.last)
         self._older: _Placed | None = None
         self._newest_of_all: deque[tuple[StoredMessage, str | None]] = deque()
@@ -163,7 +166,7 @@ class _Sieve:
         for entry, before in self._old_enough(page):
             if before != self._before:
                 self._kept = self._before = before
-            if self._where.matches(entry):
+            if self._where.matches(entry, self._dialect):
                 yield entry, self._kept
             else:
                 self._kept = entry.id
@@ -191,31 +194,3 @@ class _Sieve:
             return list(self._newest)
         id, behind = self._older[0].id, self._older[1]
         return [(entry, id if after == behind else after) for entry, after in self._newest]
-
-
-def _is_one_of(value: Any, names: frozenset[str]) -> bool:
-    return isinstance(value, str) and value in names
-
-
-def texts(message: dict[str, Any]) -> Iterator[str]:
-    """The readable texts of a message: its content, or its text, thinking and result blocks.
-
-    Follows the block types of AgentScope 1.x (``message/_message_block.py``).
-    """
-    content = message.get("content")
-    if isinstance(content, str):
-        yield content
-    for block in content if isinstance(content, list) else ():
-        if isinstance(block, dict):
-            yield from _block_texts(block)
-
-
-def _block_texts(block: dict[str, Any]) -> Iterator[str]:
-    for name in ("text", "thinking", "output"):
-        value = block.get(name)
-        if isinstance(value, str):
-            yield value
-        elif name == "output" and isinstance(value, list):
-            for inner in value:
-                if isinstance(inner, dict):
-                    yield from _block_texts(inner)

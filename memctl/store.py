@@ -14,6 +14,8 @@ from enum import StrEnum
 from types import TracebackType
 from typing import Any, ClassVar, Self
 
+from memctl.dialects.agentscope1 import AGENTSCOPE1
+from memctl.dialects.view import Dialect
 from memctl.location import Location, same_file
 from memctl.model import (
     Edit,
@@ -192,6 +194,8 @@ class Store(ABC):
 
     kind: ClassVar[str]
     features: Features
+    dialect: Dialect = AGENTSCOPE1
+    """The format of its messages."""
 
     def __init__(self, location: Location, mode: OpenMode = OpenMode.READ) -> None:
         """Take the place, and the mode in which ``async with`` opens it; nothing is opened yet."""
@@ -288,7 +292,7 @@ class Store(ABC):
         Raises:
             MemctlError: as ``read``.
         """
-        async with aclosing(catalog(self.read(where))) as infos:
+        async with aclosing(catalog(self.read(where), self.dialect)) as infos:
             async for info in infos:
                 yield info
 

@@ -145,7 +145,8 @@ class Compressing(Changing):
         async with self._locked() as store:
             with Spool(journal.folder) as spool:
                 work = CompressionRun(
-                    spool, self._options, self._summarizer, self._report, self._stop
+                    *(spool, self._options, self._summarizer, self._report, self._stop),
+                    store.dialect,
                 )
                 try:
                     await work.run(

@@ -13,7 +13,6 @@ import typer
 from rich.text import Text
 from typer.core import TyperCommand
 
-from memctl import codec
 from memctl.commands._context import Run, choose_format, this_run
 from memctl.commands._options import (
     STORE_HELP,
@@ -27,7 +26,7 @@ from memctl.commands._options import (
 from memctl.commands._run import opened, readable, wait_for
 from memctl.location import Location, visible
 from memctl.model import MemoryInfo
-from memctl.ops.compress.transcript import said
+from memctl.ops.compress.transcript import transcribe
 from memctl.ops.context import ContextMessage, find_memory, read_context, sharing_users
 from memctl.ops.marks import COMPRESSED
 from memctl.output import conversation
@@ -192,7 +191,11 @@ class _Drawn:
 
     def add(self, part: ContextMessage) -> None:
         said = conversation.message(
-            part.entry, self._shown.messages, tokens=part.tokens, fault=part.fault
+            part.entry,
+            self._shown.messages,
+            tokens=part.tokens,
+            fault=part.fault,
+            dialect=self._shown.store.dialect,
         )
         self._console.print(said, soft_wrap=self._piped)
 
@@ -264,19 +267,20 @@ class _Cells:
     def add(self, part: ContextMessage) -> None:
         """The text is what is counted; of a huge message, without its long texts."""
         entry = part.entry
-        fields = codec.outline(entry.message)
+        dialect = self._shown.store.dialect
+        view = dialect.outline(entry.message)
         self._rows.add(
             {
                 "number": self._shown.messages,
                 "id": None if part.summary else entry.id,
-                "role": fields.get("role"),
-                "name": fields.get("name"),
-                "timestamp": fields.get("timestamp"),
+                "role": view.role,
+                "name": view.name,
+                "timestamp": view.time,
                 "summary": part.summary,
                 "marks": list(entry.marks),
                 "tokens": part.tokens,
                 "fault": part.fault or None,
-                "text": "" if part.fault else said(entry.message).turn.text,
+                "text": "" if part.fault else transcribe(entry.message, dialect).turn.text,
             }
         )
 

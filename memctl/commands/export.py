@@ -664,7 +664,7 @@ async def write_file(
                             file.write("\n" if outcome.copied.memories.written else "")
                             file.writelines(markdown.heading(page.memory))
                         for entry in page.messages:
-                            file.writelines(markdown.message(entry))
+                            file.writelines(markdown.message(entry, store.dialect))
                         _count(outcome, int(page.last), len(page.messages))
                         progress.advance(memories=int(page.last), messages=len(page.messages))
         if not outcome.dry_run:
@@ -754,7 +754,7 @@ async def _write(
             try:
                 async for page in pages:
                     if page.offset == 0:
-                        file = folder.file(page.memory)
+                        file = folder.file(page.memory, store.dialect)
                     assert file is not None
                     file.add(page)
                     outcome.copied.memories.written += page.last

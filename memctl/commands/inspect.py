@@ -180,7 +180,8 @@ async def _conversations(output: Output, store: Store, where: Selection) -> int:
                 console.print(conversation.heading(page.memory), soft_wrap=piped)
                 memories += 1
             for number, entry in enumerate(page.messages, page.offset + 1):
-                console.print(conversation.message(entry, number), soft_wrap=piped)
+                drawn = conversation.message(entry, number, dialect=store.dialect)
+                console.print(drawn, soft_wrap=piped)
     return memories
 
 

@@ -45,7 +45,7 @@ async def compress(
     await lock(store)
     with kept("compress", store, report.changes, backup=backup) as journal:
         with Spool(journal.folder) as spool:
-            work = CompressionRun(spool, options, summarizer, report, Stop())
+            work = CompressionRun(spool, options, summarizer, report, Stop(), store.dialect)
 
             async def find() -> None:
                 await plan_compression(

@@ -11,12 +11,12 @@ from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing
 from dataclasses import dataclass
 
-from memctl import codec
+from memctl.dialects.view import Dialect
 from memctl.errors import NotFound, UsageError
 from memctl.model import MemoryInfo, MemoryKey, StoredMessage
 from memctl.ops.compress.plan import PER_MESSAGE
-from memctl.ops.compress.transcript import said
-from memctl.ops.doctor.messages import examine
+from memctl.ops.compress.transcript import transcribe
+from memctl.ops.doctor.check import examine
 from memctl.ops.marks import COMPRESSED
 from memctl.selection import Selection
 from memctl.store import Store
@@ -101,23 +101,23 @@ async def read_context(
     async with aclosing(store.headers(where)) as memories:
         async for memory in memories:
             if memory.summary:
-                yield _summary(memory.summary, count)
+                yield _summary(memory.summary, count, store.dialect)
     if not everything:
         where = Selection(keys=where.keys, exclude_marks=frozenset({COMPRESSED}))
     async with aclosing(store.read(where)) as pages:
         async for page in pages:
             for entry in page.messages:
-                yield _part(entry, count)
+                yield _part(entry, count, store.dialect)
 
 
-def _summary(text: str, count: Callable[[str], int]) -> ContextMessage:
-    message = codec.dumps({"name": "user", "role": "user", "content": text})
+def _summary(text: str, count: Callable[[str], int], dialect: Dialect) -> ContextMessage:
+    message = dialect.summary_message(text)
     return ContextMessage(StoredMessage("", message), count(text), summary=True)
 
 
-def _part(entry: StoredMessage, count: Callable[[str], int]) -> ContextMessage:
-    fault = examine(entry.message).fault
+def _part(entry: StoredMessage, count: Callable[[str], int], dialect: Dialect) -> ContextMessage:
+    fault = examine(entry.message, dialect).fault
     if fault:
         return ContextMessage(entry, 0, fault)
-    turn = said(entry.message).turn
+    turn = transcribe(entry.message, dialect).turn
     return ContextMessage(entry, count(f"{turn.speaker}\n{turn.text}") + PER_MESSAGE)

@@ -7,9 +7,9 @@ from contextlib import aclosing
 from dataclasses import dataclass, field
 from enum import StrEnum
 
+from memctl.dialects.view import Dialect, ToolSide
 from memctl.model import Change, Edit, Memory, MemoryKey, Page, StoredMessage
 from memctl.ops.select import reads_all, select_with_anchors
-from memctl.ops.tools import ToolPairMatcher, ToolPairTracker, tool_blocks, tool_ids
 from memctl.selection import Selection
 from memctl.store import Store
 
@@ -28,8 +28,33 @@ class SplitToolCalls:
 
     number: int = 0
     """As far as all messages were seen."""
-    unsure: dict[MemoryKey, dict[str, str]] = field(default_factory=dict)
+    unsure: dict[MemoryKey, dict[str, ToolSide]] = field(default_factory=dict)
     """Of memories that were not seen whole: the calls of which one half is selected, and which."""
+
+
+class ToolPairTracker:
+    """The calls and results of some messages of one memory."""
+
+    def __init__(self, dialect: Dialect) -> None:
+        self._dialect = dialect
+        self._seen: dict[str, frozenset[ToolSide]] = {}
+
+    def add(self, messages: list[StoredMessage]) -> None:
+        """Take the next messages."""
+        for message in messages:
+            for side, id in self._dialect.tool_sides(message.message):
+                self._seen[id] = self._seen.get(id, frozenset()) | {side}
+
+    def clear(self) -> None:
+        """Begin another memory."""
+        self._seen.clear()
+
+    def single(self) -> dict[str, ToolSide]:
+        """Return the calls without a result among these messages, and the results without a call.
+
+        By id, with the side that is here.
+        """
+        return {id: min(sides) for id, sides in self._seen.items() if len(sides) == 1}
 
 
 async def plan_deletions(
@@ -60,7 +85,7 @@ async def plan_deletions(
 
 
 async def _removals(store: Store, where: Selection, parted: SplitToolCalls) -> AsyncGenerator[Edit]:
-    every, some = ToolPairTracker(), ToolPairTracker()
+    every, some = ToolPairTracker(store.dialect), ToolPairTracker(store.dialect)
 
     def see(page: Page) -> None:
         if page.offset == 0:
@@ -106,13 +131,15 @@ async def count_split_tool_calls(store: Store, parted: SplitToolCalls) -> int:
     if not unsure:
         return parted.number
     there: set[tuple[MemoryKey, str]] = set()
-    others = ToolPairMatcher(half for halves in unsure.values() for half in halves.items())
+    others = store.dialect.pair_matcher(
+        half for halves in unsure.values() for half in halves.items()
+    )
     found = store.find_messages(Selection(keys=frozenset(unsure)), others)
     async with aclosing(found) as entries:
         async for key, entry in entries:
             halves = unsure[key]
-            for kind, id in tool_blocks(entry.message):
-                if halves.get(id, kind) != kind:
+            for side, id in store.dialect.tool_sides(entry.message):
+                if halves.get(id, side) != side:
                     there.add((key, id))
     return parted.number + len(there)
 
@@ -128,7 +155,7 @@ async def _paired(
     async with aclosing(select_with_anchors(store, where.only(keys))) as pages:
         async for page in pages:
             selected[page.memory.key].update(entry.id for entry in page.messages)
-    groups: dict[MemoryKey, ToolPairGroups] = {key: ToolPairGroups() for key in keys}
+    groups: dict[MemoryKey, ToolPairGroups] = {key: ToolPairGroups(store.dialect) for key in keys}
     async with aclosing(store.read(Selection(keys=keys))) as pages:
         async for page in pages:
             for entry in page.messages:
@@ -139,7 +166,7 @@ async def _paired(
 async def _parting(store: Store, where: Selection) -> frozenset[MemoryKey]:
     """The memories of which calls are selected without their result, or the reverse."""
     keys = set()
-    calls = ToolPairTracker()
+    calls = ToolPairTracker(store.dialect)
     async with aclosing(select_with_anchors(store, where)) as pages:
         async for page in pages:
             if page.offset == 0:
@@ -153,13 +180,14 @@ async def _parting(store: Store, where: Selection) -> frozenset[MemoryKey]:
 class ToolPairGroups:
     """Messages of one memory that belong together: they share calls, directly or by others."""
 
-    def __init__(self) -> None:
+    def __init__(self, dialect: Dialect) -> None:
+        self._dialect = dialect
         self._group: dict[str, str] = {}
         self._of_call: dict[str, str] = {}
 
     def add(self, entry: StoredMessage) -> None:
         """Takes the next message."""
-        for id in tool_ids(entry):
+        for _, id in self._dialect.tool_sides(entry.message):
             first = self._of_call.setdefault(id, entry.id)
             self._group[self._root(entry.id)] = self._root(first)
 

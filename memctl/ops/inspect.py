@@ -7,8 +7,8 @@ from contextlib import aclosing
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-from memctl import codec
-from memctl.model import MemoryInfo
+from memctl.dialects.view import Dialect
+from memctl.model import MemoryInfo, StoredMessage
 from memctl.selection import Selection
 from memctl.store import Store
 
@@ -115,7 +115,7 @@ async def group(store: Store, where: Selection, by: GroupBy) -> list[Group]:
         async for page in pages:
             seen: set[str] = set()
             for entry in page.messages:
-                for name in _names(by, page.memory.key.user, entry.message, entry.marks):
+                for name in _names(by, page.memory.key.user, entry, store.dialect):
                     found = groups.setdefault(name, Group(name))
                     found.messages += 1
                     found.bytes += len(entry.message)
@@ -129,13 +129,13 @@ async def group(store: Store, where: Selection, by: GroupBy) -> list[Group]:
     return sorted(groups.values(), key=order)
 
 
-def _names(by: GroupBy, user: str, message: bytes, marks: tuple[str, ...]) -> Iterable[str]:
+def _names(by: GroupBy, user: str, message: StoredMessage, dialect: Dialect) -> Iterable[str]:
     match by:
         case GroupBy.USER:
             return (user,)
         case GroupBy.MARK:
-            return dict.fromkeys(marks)
+            return dict.fromkeys(message.marks)
         case GroupBy.ROLE:
-            return (codec.field(message, "role") or "",)
+            return (dialect.outline(message.message).role or "",)
         case GroupBy.DAY:
-            return ((codec.field(message, "timestamp") or "")[:10],)
+            return ((dialect.outline(message.message).time or "")[:10],)

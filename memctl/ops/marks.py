@@ -65,10 +65,10 @@ async def plan_marks(store: Store, where: Selection, remark: MarkChange) -> Asyn
 def _selected(store: Store, where: Selection, remark: MarkChange) -> AsyncGenerator[Page]:
     """The selected messages, or as many of them as the old mark is on."""
     if where.spare is not None:
-        return where.apply(store.outline(whole_memories(where)))
+        return where.apply(store.outline(whole_memories(where)), store.dialect)
     if remark.old is not None and not where.marks and where.last is None:
         return store.read(replace(where, marks=frozenset({remark.old})))
     if where.looks_inside or where.marks or where.ids:
         return store.read(where)
     # Where ids and marks tell, messages need not be read.
-    return where.apply(store.outline(whole_memories(where)))
+    return where.apply(store.outline(whole_memories(where)), store.dialect)

@@ -24,7 +24,7 @@ def select_with_anchors(
     """
     if reads_all(store, where):
         pages = store.read(whole_memories(where))
-        return where.apply(_shown(pages, see) if see else pages)
+        return where.apply(_shown(pages, see) if see else pages, store.dialect)
     return store.read(where) if where.whole else store.read_with_anchors(where)
 
 

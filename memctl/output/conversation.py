@@ -3,14 +3,22 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
-from typing import Any
 
 from rich.cells import cell_len, set_cell_size
 from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
 from rich.text import Text
 
-from memctl import codec
+from memctl.dialects.agentscope1 import AGENTSCOPE1
+from memctl.dialects.view import (
+    Block,
+    Dialect,
+    HintBlock,
+    MediaBlock,
+    TextBlock,
+    ThinkingBlock,
+    ToolCallBlock,
+    ToolResultBlock,
+)
 from memctl.location import visible
 from memctl.model import Memory, MemoryKey, StoredMessage
 from memctl.output.numbers import count, duration, size
@@ -73,15 +81,20 @@ def heading(memory: Memory) -> RenderableType:
 
 
 def message(
-    entry: StoredMessage, number: int, *, tokens: int | None = None, fault: str = ""
+    entry: StoredMessage,
+    number: int,
+    *,
+    tokens: int | None = None,
+    fault: str = "",
+    dialect: Dialect = AGENTSCOPE1,
 ) -> RenderableType:
     """A message: a line of who and when, then its blocks; ``tokens`` where they were counted."""
-    value = codec.loads(entry.message)
-    role = str(value.get("role", "?"))
+    view = dialect.parse(entry.message)
+    role = "?" if view.role is None else view.role
     text = Text()
     text.append(f"#{number} ", "dim")
-    text.append(visible(str(value.get("name", role))), _ROLE_STYLES.get(role, "bold"))
-    when = visible(str(value.get("timestamp") or ""))
+    text.append(visible(role if view.name is None else view.name), _ROLE_STYLES.get(role, "bold"))
+    when = visible(view.time or "")
     text.append(f" ({visible(role)})" + (f"  {when}" if when else ""), "dim")
     for mark in entry.marks:
         text.append("  ")
@@ -90,61 +103,47 @@ def message(
         text.append(f"  {count(tokens, 'token')}", "dim")
     if fault:
         text.append(f"  AgentScope cannot load it: {visible(fault)}", "bold red")
-    return Group(_Lines(text, ""), *(_block(block) for block in blocks(value.get("content"))))
+    return Group(_Lines(text, ""), *(_block(block) for block in view.blocks))
 
 
-def blocks(content: Any) -> Iterator[dict[str, Any]]:
-    """The blocks of a message; a plain text is one text block."""
-    if isinstance(content, str):
-        yield {"type": "text", "text": content}
-        return
-    for block in content if isinstance(content, list) else ():
-        yield block if isinstance(block, dict) else {"type": "?", "value": block}
-
-
-def _block(block: dict[str, Any]) -> _Lines:
-    match block.get("type"):
-        case "text":
-            return _body(str(block.get("text", "")))
-        case "thinking":
-            return _line("thinking", fold(str(block.get("thinking", ""))), "dim italic")
+def _block(block: Block) -> _Lines:
+    match block:
+        case TextBlock(text):
+            return _body(text)
+        case ThinkingBlock(text):
+            return _line("thinking", fold(text), "dim italic")
         case _:
             return _line(*describe(block), "cyan")
 
 
-def describe(block: dict[str, Any]) -> tuple[str, str]:
-    """A block that is no text, on one line: what it is and a glimpse of it."""
-    kind = str(block.get("type", "?"))
-    name = visible(str(block.get("name", "")))
-    match kind:
-        case "tool_use":
-            return f"→ {name}", fold(json.dumps(block.get("input"), ensure_ascii=False))
-        case "tool_result":
-            output = block.get("output")
-            said = output if isinstance(output, str) else _outline(output)
-            return f"← {name}", f"{count(len(said), 'character')}  {fold(said)}"
-        case "image" | "audio" | "video":
-            return kind, media(block.get("source"))
+def describe(block: Block) -> tuple[str, str]:
+    """Return a block that is no text on one line: what it is, and a glimpse of it."""
+    match block:
+        case TextBlock(text):
+            return "text", fold(text)
+        case ThinkingBlock(text):
+            return "thinking", fold(text)
+        case HintBlock(text):
+            return "hint", fold(text)
+        case ToolCallBlock(_, name, given):
+            return f"→ {visible(name)}", fold(json.dumps(given, ensure_ascii=False))
+        case ToolResultBlock(_, name, output):
+            said = "\n".join(
+                one.text if isinstance(one, TextBlock) else " ".join(describe(one))
+                for one in output
+            )
+            return f"← {visible(name)}", f"{count(len(said), 'character')}  {fold(said)}"
+        case MediaBlock():
+            return block.kind, media(block)
         case _:
-            return visible(kind), fold(json.dumps(block, ensure_ascii=False))
+            return visible(block.kind), fold(json.dumps(block.value, ensure_ascii=False))
 
 
-def _outline(output: Any) -> str:
-    return "\n".join(
-        block["text"] if isinstance(block.get("text"), str) else " ".join(describe(block))
-        for block in blocks(output)
-    )
-
-
-def media(source: Any) -> str:
-    """Where an image, a sound or a film is, or what it is when it came along."""
-    if not isinstance(source, dict):
-        return ""
-    if source.get("type") == "base64":
-        data = source.get("data")
-        length = len(data) * 3 // 4 if isinstance(data, str) else 0
-        return f"{visible(str(source.get('media_type', '?')))}, {size(length)}"
-    return fold(str(source.get("url", "")))
+def media(block: MediaBlock) -> str:
+    """Return where an image, a sound or a film is, or its type and size where it came along."""
+    if block.media_type is not None:
+        return f"{visible(block.media_type)}, {size(block.size)}"
+    return fold(block.url or "")
 
 
 def fold(text: str) -> str:

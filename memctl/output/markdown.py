@@ -11,17 +11,26 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
-from typing import Any
 from urllib.parse import quote
 
 from markdown_it import MarkdownIt
 
-from memctl import codec
+from memctl.dialects.agentscope1 import AGENTSCOPE1
+from memctl.dialects.view import (
+    Block,
+    Dialect,
+    HintBlock,
+    MediaBlock,
+    TextBlock,
+    ThinkingBlock,
+    ToolCallBlock,
+    ToolResultBlock,
+)
 from memctl.errors import UsageError
 from memctl.location import visible
 from memctl.model import Memory, MemoryKey, Page, StoredMessage
 from memctl.ops.compare import Fingerprint, Hasher, Precision, summary_digest
-from memctl.output.conversation import blocks, media
+from memctl.output.conversation import media
 from memctl.output.numbers import count
 from memctl.stores.files import AtomicFile, sync_folder, system_errors
 
@@ -104,44 +113,49 @@ def heading(memory: Memory) -> Iterator[str]:
         yield from _quoted(memory.summary)
 
 
-def message(entry: StoredMessage) -> Iterator[str]:
+def message(entry: StoredMessage, dialect: Dialect = AGENTSCOPE1) -> Iterator[str]:
     """A message: a heading of who and when, then its blocks, tools folded away.
 
     Its text is a quotation, out of which no markup of its own can reach.
     """
-    value = codec.loads(entry.message)
+    view = dialect.parse(entry.message)
     marks = "".join(f" {code(mark)}" for mark in entry.marks)
-    name = inline(str(value.get("name") or value.get("role") or "?"))
-    when = inline(str(value.get("timestamp") or ""))
+    name = inline(view.name or view.role or "?")
+    when = inline(view.time or "")
     yield f"\n## {name}{' — ' if when else ''}{when}{marks}\n"
-    for block in blocks(value.get("content")):
+    for block in view.blocks:
         yield "\n"
         yield from _block(block)
 
 
-def _block(block: dict[str, Any]) -> Iterator[str]:
-    match block.get("type"):
-        case "text":
-            return _quoted(str(block.get("text", "")))
-        case "thinking":
-            return _folded("thinking", [str(block.get("thinking", ""))])
-        case "tool_use":
-            body = json.dumps(block.get("input"), ensure_ascii=False, indent=2)
-            return _folded(f"→ {block.get('name', '')}", [body])
-        case "tool_result":
-            return _folded(f"← {block.get('name', '')}", list(_result(block)))
-        case "image" | "audio" | "video" as kind:
-            return iter([f"*{kind}: {inline(media(block.get('source')))}*\n"])
-        case kind:
-            return _folded(str(kind), [json.dumps(block, ensure_ascii=False, indent=2)])
+def _block(block: Block) -> Iterator[str]:
+    match block:
+        case TextBlock(text):
+            return _quoted(text)
+        case ThinkingBlock(text):
+            return _folded("thinking", [text])
+        case HintBlock(text):
+            return _folded("hint", [text])
+        case ToolCallBlock(_, name, given):
+            return _folded(f"→ {name}", [json.dumps(given, ensure_ascii=False, indent=2)])
+        case ToolResultBlock(_, name, output):
+            return _folded(f"← {name}", [_result(one) for one in output])
+        case MediaBlock():
+            return iter([f"*{block.kind}: {inline(media(block))}*\n"])
+        case _:
+            return _folded(block.kind, [json.dumps(block.value, ensure_ascii=False, indent=2)])
 
 
-def _result(block: dict[str, Any]) -> Iterator[str]:
-    for inner in blocks(block.get("output")):
-        text = inner.get("text")
-        yield (
-            text if isinstance(text, str) else f"[{inner.get('type')}] {media(inner.get('source'))}"
-        )
+def _result(block: Block) -> str:
+    match block:
+        case TextBlock(text) | ThinkingBlock(text) | HintBlock(text):
+            return text
+        case MediaBlock():
+            return f"[{block.kind}] {media(block)}"
+        case ToolCallBlock() | ToolResultBlock():
+            return f"[{block.name}]"
+        case _:
+            return f"[{block.kind}]"
 
 
 def _folded(summary: str, texts: list[str]) -> Iterator[str]:
@@ -316,8 +330,8 @@ class MarkdownFolder:
             _digest(fingerprint),
         )
 
-    def file(self, memory: Memory) -> MemoryFile:
-        """A new file for a memory.
+    def file(self, memory: Memory, dialect: Dialect = AGENTSCOPE1) -> MemoryFile:
+        """Return a new file for a memory, whose messages are of this dialect.
 
         Raises:
             MemctlError: the system refuses.
@@ -325,7 +339,7 @@ class MarkdownFolder:
         path = self.path / file_name(memory.key)
         with system_errors(path, "write"):
             path.parent.mkdir(mode=0o700, exist_ok=True)
-        return MemoryFile(path, memory)
+        return MemoryFile(path, memory, dialect)
 
     def files(self) -> Iterator[tuple[Path, Stamp]]:
         """The files of memories, in the order of their names.
@@ -399,7 +413,8 @@ def _file_digest(path: Path) -> bytes:
 class MemoryFile:
     """The file of one memory in the making; see ``AtomicFile``."""
 
-    def __init__(self, path: Path, memory: Memory) -> None:
+    def __init__(self, path: Path, memory: Memory, dialect: Dialect = AGENTSCOPE1) -> None:
+        self._dialect = dialect
         self._path = path
         self._memory = memory
         self._file = AtomicFile(path)
@@ -416,11 +431,11 @@ class MemoryFile:
             MemctlError: the system refuses.
         """
         for entry in page.messages:
-            for piece in message(entry):
+            for piece in message(entry, self._dialect):
                 self._write(piece)
         if page.messages:
-            self._first = self._first or _time(page.messages[0])
-            self._last = _time(page.messages[-1])
+            self._first = self._first or _time(page.messages[0], self._dialect)
+            self._last = _time(page.messages[-1], self._dialect)
         self._hasher.add(page.messages)
         if page.last:
             self._finish()
@@ -449,5 +464,5 @@ class MemoryFile:
         sync_folder(self._path.parent)
 
 
-def _time(entry: StoredMessage) -> str:
-    return codec.field(entry.message, "timestamp") or ""
+def _time(message: StoredMessage, dialect: Dialect) -> str:
+    return dialect.outline(message.message).time or ""

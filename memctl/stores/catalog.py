@@ -7,15 +7,18 @@ from bisect import bisect_left
 from collections.abc import AsyncGenerator, Iterable
 from contextlib import aclosing
 
-from memctl import codec
+from memctl.dialects.agentscope1 import AGENTSCOPE1
+from memctl.dialects.view import Dialect
 from memctl.model import MemoryInfo, Page, StoredMessage
 
 _EXACT = 1 << 16
 _PARTS = 256
 
 
-async def catalog(pages: AsyncGenerator[Page]) -> AsyncGenerator[MemoryInfo]:
-    """One MemoryInfo for each memory of the pages; ``repeated`` is left unknown."""
+async def catalog(
+    pages: AsyncGenerator[Page], dialect: Dialect = AGENTSCOPE1
+) -> AsyncGenerator[MemoryInfo]:
+    """Yield one MemoryInfo for each memory of the pages; ``repeated`` is left unknown."""
     info: MemoryInfo | None = None
     async with aclosing(pages):
         async for page in pages:
@@ -24,25 +27,25 @@ async def catalog(pages: AsyncGenerator[Page]) -> AsyncGenerator[MemoryInfo]:
                 has_summary = None if memory.summary is None else bool(memory.summary)
                 info = MemoryInfo(memory.key, summary=has_summary, ttl=memory.ttl)
             for entry in page.messages:
-                count(info, entry)
+                count(info, entry, dialect)
             if page.last:
                 yield info
                 info = None
 
 
-def count(info: MemoryInfo, entry: StoredMessage) -> None:
+def count(info: MemoryInfo, entry: StoredMessage, dialect: Dialect = AGENTSCOPE1) -> None:
     """Add one message to the counts of its memory."""
-    message = codec.outline(entry.message)
+    view = dialect.outline(entry.message)
     info.messages += 1
     info.bytes += len(entry.message)
     for mark in entry.marks:
         info.marks[mark] = info.marks.get(mark, 0) + 1
-    role, timestamp = message.get("role"), message.get("timestamp")
-    if isinstance(role, str):
+    role, time = view.role, view.time
+    if role is not None:
         info.roles[role] = info.roles.get(role, 0) + 1
-    if isinstance(timestamp, str):
-        info.first = min(info.first or timestamp, timestamp)
-        info.last = max(info.last or timestamp, timestamp)
+    if time is not None:
+        info.first = min(info.first or time, time)
+        info.last = max(info.last or time, time)
 
 
 class IdSet:

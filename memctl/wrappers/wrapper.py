@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Iterable
 
+from memctl.dialects.view import Dialect
 from memctl.model import (
     Edit,
     Memory,
@@ -33,6 +34,11 @@ class StoreWrapper(Store):
     def features(self) -> Features:  # type: ignore[override]
         """The features of the store inside."""
         return self._store.features
+
+    @property
+    def dialect(self) -> Dialect:  # type: ignore[override]
+        """That of the store inside."""
+        return self._store.dialect
 
     async def open(self, mode: OpenMode) -> None:
         self.mode = mode

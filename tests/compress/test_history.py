@@ -12,9 +12,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from memctl.dialects.agentscope1 import AGENTSCOPE1
 from memctl.errors import BadData
 from memctl.model import Change, Memory, MemoryKey, StoredMessage
-from memctl.ops.compress.commit import done, edits
+from memctl.ops.compress.commit import edits, summarized
 from memctl.ops.compress.plan import (
     CompressionPlan,
     CompressionPlanner,
@@ -142,7 +143,7 @@ def test_the_edit_is_what_was_decided(
     lines, case = decided(found, where, mode)
     if case is None:
         return
-    [*pages] = edits(done(case, "the summary", mode), lines)
+    [*pages] = edits(summarized(case, "the summary", mode, AGENTSCOPE1), lines)
     changes = [change for page in pages for change in page.changes]
     after = applied(found, changes)
     marked = sum(change.old is not None and change.new is not None for change in changes)

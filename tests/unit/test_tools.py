@@ -6,7 +6,8 @@ import json
 
 import pytest
 
-from memctl.ops.tools import ToolPairMatcher, tool_blocks
+from memctl.dialects.agentscope1 import AGENTSCOPE1
+from memctl.dialects.view import ToolSide
 
 CALL = {"role": "assistant", "content": [{"type": "tool_use", "id": "call_1", "name": "x"}]}
 RESULT = {"content": [{"type": "tool_result", "id": "call_1", "output": "tool_use"}]}
@@ -28,7 +29,7 @@ FOUND = {
 
 @pytest.mark.parametrize("text", FOUND.values(), ids=FOUND)
 def test_the_other_half_is_found(text: str) -> None:
-    other = ToolPairMatcher([("call_1", "tool_use"), ("call_3", "tool_use")])
+    other = AGENTSCOPE1.pair_matcher([("call_1", ToolSide.CALL), ("call_3", ToolSide.CALL)])
     assert list(other([text.encode()])) == [0]
     assert list(other([b"{}", text.encode(), json.dumps(CALL).encode()])) == [1]
 
@@ -43,16 +44,18 @@ OTHERS = {
 
 @pytest.mark.parametrize("text", OTHERS.values(), ids=OTHERS)
 def test_nothing_else_is_found(text: str) -> None:
-    assert not list(ToolPairMatcher([("call_1", "tool_use")])([text.encode(), text.encode()]))
+    assert not list(
+        AGENTSCOPE1.pair_matcher([("call_1", ToolSide.CALL)])([text.encode(), text.encode()])
+    )
 
 
 @pytest.mark.parametrize("id", ["a/b", 'say "hi"', "back\\slash", "会话", "", "tab\t", "\ud83d"])
 def test_ids_that_may_be_written_in_several_ways(id: str) -> None:
     message = {"content": [{"type": "tool_use", "id": id}]}
-    other = ToolPairMatcher([(id, "tool_result"), ("call_1", "tool_result")])
+    other = AGENTSCOPE1.pair_matcher([(id, ToolSide.RESULT), ("call_1", ToolSide.RESULT)])
     texts = [json.dumps(message), json.dumps(message).replace("/", "\\/")]
     texts += [json.dumps(message, ensure_ascii=False)]
     for text in texts:
         message_bytes = text.encode("utf-8", "surrogatepass")
-        assert list(tool_blocks(message_bytes)) == [("tool_use", id)]
+        assert list(AGENTSCOPE1.tool_sides(message_bytes)) == [(ToolSide.CALL, id)]
         assert list(other([b"{}", message_bytes])) == [1]

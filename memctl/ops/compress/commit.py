@@ -12,10 +12,10 @@ from contextlib import aclosing, suppress
 from dataclasses import dataclass, replace
 from datetime import datetime
 
+from memctl.dialects.view import Dialect
 from memctl.journal.changes import ChangesWriter
 from memctl.model import PAGE_BYTES, PAGE_ENTRIES, Change, Edit, MemoryKey, WriteResult
 from memctl.ops.apply import ChangeCounts
-from memctl.ops.authored import authored
 from memctl.ops.compress.plan import CompressionPlan, CompressMode, MessageStatus, PlannedMessage
 from memctl.ops.compress.report import CompressReport
 from memctl.ops.compress.spool import Spool
@@ -38,12 +38,14 @@ class SummarizedMemory:
     put: Change | None
 
 
-def done(case: CompressionPlan, text: str, mode: CompressMode) -> SummarizedMemory:
-    """A memory with its new summary."""
+def summarized(
+    case: CompressionPlan, text: str, mode: CompressMode, dialect: Dialect
+) -> SummarizedMemory:
+    """Return a memory with its new summary."""
     if mode is CompressMode.MARK:
         return SummarizedMemory(case, mode, text, None)
     # In front of everything, as AgentScope puts its own summary: no other message has to move.
-    id, message = authored(READER, READER, text, datetime.now())
+    id, message = dialect.author(READER, READER, text, datetime.now())
     return SummarizedMemory(case, mode, text, Change(id, None, (SUMMARY,), message))
 
 

@@ -14,9 +14,11 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import NamedTuple
 
+from memctl.dialects.agentscope1 import AGENTSCOPE1
+from memctl.dialects.view import Dialect
 from memctl.errors import BadData
 from memctl.model import Memory, StoredMessage
-from memctl.ops.compress.transcript import Said, said
+from memctl.ops.compress.transcript import TranscriptMessage, transcribe
 from memctl.ops.marks import COMPRESSED, SUMMARY
 from memctl.selection import Selection
 from memctl.summarizer import Turn
@@ -132,11 +134,13 @@ class CompressionPlanner:
         where: Selection,
         options: CompressOptions,
         count: Callable[[str], int],
+        dialect: Dialect = AGENTSCOPE1,
     ) -> None:
         self._memory = memory
         self._where = where
         self._options = options
         self._count = count
+        self._dialect = dialect
         self._tokens = array("q")
         self._candidates = bytearray()
         """For each position, whether it is SELECTED."""
@@ -162,7 +166,7 @@ class CompressionPlanner:
             return PlannedMessage(
                 MessageStatus.COMPRESSED, entry.id, entry.marks, entry.position, -1, None, kept
             )
-        found = self._said(entry)
+        found = self._transcribe(entry)
         if replacing and SUMMARY in entry.marks:
             self._earlier = "\n\n".join(filter(None, [self._earlier, found.turn.text]))
             self._gone += 1
@@ -175,7 +179,7 @@ class CompressionPlanner:
                 None,
                 entry.message,
             )
-        chosen = self._where.matches(entry)
+        chosen = self._where.matches(entry, self._dialect)
         position = self._add(found, chosen=chosen)
         if not chosen:
             return PlannedMessage(
@@ -188,16 +192,16 @@ class CompressionPlanner:
             MessageStatus.SELECTED, entry.id, entry.marks, entry.position, position, turn, kept
         )
 
-    def _said(self, entry: StoredMessage) -> Said:
+    def _transcribe(self, entry: StoredMessage) -> TranscriptMessage:
         try:
-            return said(entry.message)
+            return transcribe(entry.message, self._dialect)
         except ValueError as error:
             raise BadData(
                 f"the message {entry.id!r} of {self._memory.key} is not JSON: {error}",
                 "memctl doctor finds such messages",
             ) from error
 
-    def _add(self, found: Said, *, chosen: bool) -> int:
+    def _add(self, found: TranscriptMessage, *, chosen: bool) -> int:
         position = len(self._tokens)
         self._breaks.append(position)
         for id in set(found.results).difference(found.calls) if found.results else ():

@@ -11,10 +11,12 @@ from contextlib import aclosing
 from dataclasses import replace
 from typing import Any
 
+from memctl.dialects.agentscope1 import AGENTSCOPE1
+from memctl.dialects.view import Dialect
 from memctl.errors import Failure, Interrupted, Unavailable
 from memctl.model import Page
 from memctl.ops.compress.chunks import ChunkedSummarizer
-from memctl.ops.compress.commit import SummarizedMemory, done
+from memctl.ops.compress.commit import SummarizedMemory, summarized
 from memctl.ops.compress.plan import (
     CompressionPlan,
     CompressionPlanner,
@@ -108,7 +110,7 @@ async def plan_compression(
     async with aclosing(_pages(store, where, options.mode)) as pages:
         async for page in pages:
             if page.offset == 0 or history is None:
-                history = CompressionPlanner(page.memory, where, options, count)
+                history = CompressionPlanner(page.memory, where, options, count, store.dialect)
                 behind = None
             for place, entry in enumerate(page.messages):
                 line = history.take(entry)
@@ -176,6 +178,7 @@ class CompressionRun:
         summarizer: Summarizer,
         report: CompressReport,
         stop: Stop,
+        dialect: Dialect = AGENTSCOPE1,
     ) -> None:
         """``summarizer`` is opened by ``run``; see ``ChunkedSummarizer`` for what it may raise."""
         self._summarizer = summarizer
@@ -183,6 +186,7 @@ class CompressionRun:
         self._options = options
         self._report = report
         self._stop = stop
+        self._dialect = dialect
         self._prices = summarizer.prices
         self._parts = ChunkedSummarizer(summarizer, self._spend)
         self._budget = Budget(options.max_cost, summarizer, self._parts)
@@ -291,7 +295,9 @@ class CompressionRun:
             else:
                 self._silent = 0
                 self._summarised += 1
-                await self._ready.put(done(case, self._render(found), self._options.mode))
+                text = self._render(found)
+                mode = self._options.mode
+                await self._ready.put(summarized(case, text, mode, self._dialect))
             finally:
                 self._budget.settle(case)
 

@@ -11,10 +11,18 @@ from contextlib import aclosing
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
+from memctl.dialects.agentscope1 import AGENTSCOPE1
+from memctl.dialects.view import (
+    Dialect,
+    NotAnObject,
+    TextBlock,
+    ThinkingBlock,
+    ToolCallBlock,
+    ToolResultBlock,
+)
 from memctl.model import Finding, Memory, Page, StoredMessage
 from memctl.ops.compare import id_digest
 from memctl.ops.doctor.findings import KINDS, Severity
-from memctl.ops.doctor.messages import ExaminedMessage, ToolCall, examine
 from memctl.ops.marks import COMPRESSED, HINT, SUMMARY
 from memctl.ops.report import Progress, SilentProgress
 from memctl.selection import Selection
@@ -43,6 +51,63 @@ class Limits:
     now: datetime = field(default_factory=datetime.now)
 
 
+LARGE_BYTES = 1 << 20
+"""From here on the long texts of a message are not looked into: it may be of any size."""
+
+
+@dataclass(slots=True)
+class ExaminedMessage:
+    """What the examination needs of a message.
+
+    ``fault`` is the reason why AgentScope cannot load or send it.  ``results`` has a pair of id and
+    bytes for each tool result; ``only_tools`` is set where nothing but thinking stands next to
+    calls and results.
+    """
+
+    fault: str = ""
+    id: str | None = None
+    moment: datetime | None = None
+    calls: list[ToolCallBlock] = field(default_factory=list)
+    results: list[tuple[str, int]] = field(default_factory=list)
+    is_empty: bool = False
+    only_tools: bool = True
+
+
+def examine(text: bytes, dialect: Dialect) -> ExaminedMessage:
+    """Return what the text of a message shows."""
+    try:
+        view = dialect.outline(text)
+    except NotAnObject:
+        return ExaminedMessage(fault="no object")
+    except ValueError as error:
+        return ExaminedMessage(fault=f"not JSON: {error}")
+    fault = view.fault
+    if fault:
+        return ExaminedMessage(fault=fault)
+    large = len(text) >= LARGE_BYTES
+    found = ExaminedMessage(id=view.id, moment=view.moment)
+    blank = True
+    for block in view.blocks:
+        match block:
+            case ToolCallBlock():
+                found.calls.append(ToolCallBlock(block.id, block.name))  # without its input
+                blank = False
+            case ToolResultBlock():
+                size = len(text) if large else block.size
+                found.results.append((block.id, size))
+                blank = False
+            case TextBlock(said):
+                # The long texts of a large message come empty, whatever they say.
+                if large or said.strip():
+                    blank = found.only_tools = False
+            case ThinkingBlock():
+                blank = False
+            case _:
+                blank = found.only_tools = False
+    found.is_empty = blank and view.role == "assistant"
+    return found
+
+
 @dataclass(slots=True)
 class _Examples:
     """How many messages there are of a kind, and the first ones."""
@@ -63,7 +128,7 @@ class _OpenCall:
     """A tool call that waits for its result: its message, and how many others came up to it."""
 
     id: str
-    tool: ToolCall
+    tool: ToolCallBlock
     place: int
     moment: datetime | None
 
@@ -91,7 +156,7 @@ class MessageRepairs:
 
     gone: set[str] = field(default_factory=set)
     lone: dict[str, int] = field(default_factory=dict)
-    answers: dict[str, list[ToolCall]] = field(default_factory=dict)
+    answers: dict[str, list[ToolCallBlock]] = field(default_factory=dict)
     repeated: set[str] = field(default_factory=set)
     unmarked: bool = False
 
@@ -111,9 +176,11 @@ class MemoryExaminer:
         *,
         repeats: bool,
         treated: frozenset[str] = frozenset(),
+        dialect: Dialect = AGENTSCOPE1,
     ) -> None:
         """``repeats`` tells that an id may occur twice; ``treated`` are the codes to be mended."""
         self._memory = memory
+        self._dialect = dialect
         self._limits = limits
         self._seen: set[int] | None = set() if repeats else None
         self._found: dict[str, _Examples] = {}
@@ -138,7 +205,7 @@ class MemoryExaminer:
         self.messages += len(page.messages)
 
     def _take(self, entry: StoredMessage) -> None:
-        found = examine(entry.message)
+        found = examine(entry.message, self._dialect)
         if self._seen is not None:
             digest = id_digest(self._memory.key, entry)
             if digest in self._seen:
@@ -283,7 +350,7 @@ async def check(
     async with aclosing(store.read(where)) as pages:
         async for page in pages:
             if page.offset == 0 or memory is None:
-                memory = MemoryExaminer(page.memory, limits, repeats=repeats)
+                memory = MemoryExaminer(page.memory, limits, repeats=repeats, dialect=store.dialect)
                 found.memories += 1
             memory.take(page)
             found.messages += len(page.messages)

@@ -10,12 +10,11 @@ from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
 
+from memctl.dialects.view import Dialect, TextBlock, ToolCallBlock, ToolResultBlock
 from memctl.journal.repairs import Record, RepairsWriter, read_repairs
 from memctl.model import Change, Edit, Memory, MemoryKey, Page, StoredMessage
-from memctl.ops.authored import authored
 from memctl.ops.doctor.check import Limits, MemoryExaminer, MessageRepairs
 from memctl.ops.doctor.findings import KINDS, RepairMethod
-from memctl.ops.doctor.messages import ToolCall, examine
 from memctl.ops.marks import COMPRESSED
 from memctl.selection import Selection
 from memctl.store import Store
@@ -52,7 +51,7 @@ class RepairPlanner:
             plan: _Plan | None = None
             async for page in pages:
                 if page.offset == 0 or plan is None:
-                    plan = _Plan(page.memory, found[page.memory.key])
+                    plan = _Plan(page.memory, found[page.memory.key], store.dialect)
                 yield plan.edit(page)
                 if page.last:
                     plan = None
@@ -67,7 +66,11 @@ class RepairPlanner:
             async for page in pages:
                 if page.offset == 0 or memory is None:
                     memory = MemoryExaminer(
-                        page.memory, self._limits, repeats=repeats, treated=self._codes
+                        page.memory,
+                        self._limits,
+                        repeats=repeats,
+                        treated=self._codes,
+                        dialect=store.dialect,
                     )
                 memory.take(page)
                 if page.last:
@@ -84,7 +87,8 @@ class RepairPlanner:
 class _Plan:
     """What becomes of one memory, page by page."""
 
-    def __init__(self, memory: Memory, treatment: MessageRepairs) -> None:
+    def __init__(self, memory: Memory, treatment: MessageRepairs, dialect: Dialect) -> None:
+        self._dialect = dialect
         self._memory = replace(memory, summary=None)
         self._treatment = treatment
         self._kept: str | None = None
@@ -112,15 +116,16 @@ class _Plan:
             left = tuple(mark for mark in entry.marks if mark != COMPRESSED)
             changes.append(Change(entry.id, entry.marks, left))
         for tool in treatment.answers.get(entry.id, ()):
-            id, message = _answer(tool, entry)
+            id, message = _answer(tool, entry, self._dialect)
             changes.append(Change(id, None, (), message, entry.id))
         return changes
 
 
-def _answer(tool: ToolCall, call: StoredMessage) -> tuple[str, bytes]:
-    """The message that answers a call which was interrupted, and its id."""
-    block = {"type": "tool_result", "id": tool.id, "name": tool.name, "output": INTERRUPTED}
-    return authored("system", "system", [block], examine(call.message).moment or datetime.now())
+def _answer(tool: ToolCallBlock, call: StoredMessage, dialect: Dialect) -> tuple[str, bytes]:
+    """Return the id and the text of a message that answers an interrupted call."""
+    block = ToolResultBlock(tool.id, tool.name, [TextBlock(INTERRUPTED)])
+    moment = dialect.outline(call.message).moment or datetime.now()
+    return dialect.author("system", "system", [block], moment)
 
 
 class StoreRepairs:

@@ -1,0 +1,234 @@
+"""A message in any dialect: the views that operations see, and the contract of a dialect.
+
+Source of the block types: ``message/_message_block.py`` of agentscope 1.0.21 and 2.0.10.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from datetime import datetime
+from enum import StrEnum
+from typing import Any, ClassVar, NamedTuple
+
+
+class NotAnObject(ValueError):
+    """A message that is JSON, and not a JSON object."""
+
+
+class TextBlock(NamedTuple):
+    """Text that the speaker says."""
+
+    text: str
+    value: Any = None
+
+
+class ThinkingBlock(NamedTuple):
+    """Reasoning of a model, which is not sent back to it."""
+
+    text: str
+    value: Any = None
+
+
+class HintBlock(NamedTuple):
+    """Text for the next step of reasoning only."""
+
+    text: str
+    value: Any = None
+
+
+class ToolCallBlock(NamedTuple):
+    """A call of a tool; ``input`` is the decoded arguments."""
+
+    id: str
+    name: str
+    input: Any = None
+    value: Any = None
+
+
+class ToolResultBlock(NamedTuple):
+    """The result of a tool call that has the same id."""
+
+    id: str
+    name: str
+    output: list[Block]
+    value: Any = None
+    size: int = 0
+    """The bytes of the texts in the output, media included."""
+
+
+class MediaBlock(NamedTuple):
+    """An image, a sound or a film: at ``url``, or along with the message as base64 ``data``."""
+
+    kind: str
+    url: str | None = None
+    media_type: str | None = None
+    data: str | None = None
+    value: Any = None
+
+    @property
+    def size(self) -> int:
+        """The bytes of the decoded data."""
+        return len(self.data) * 3 // 4 if self.data else 0
+
+
+class UnknownBlock(NamedTuple):
+    """A block of a type that the dialect does not know; ``kind`` is that type, ``?`` without."""
+
+    kind: str
+    value: Any = None
+
+
+Block = (
+    TextBlock
+    | ThinkingBlock
+    | HintBlock
+    | ToolCallBlock
+    | ToolResultBlock
+    | MediaBlock
+    | UnknownBlock
+)
+"""A piece of the content of a message.  ``value`` is the block as it was stored."""
+
+
+class MessageView(ABC):
+    """What one message says, read from its stored text when it is asked for.
+
+    ``value`` is the decoded message, with all that the properties do not show.
+    """
+
+    __slots__ = ("value",)
+
+    def __init__(self, value: dict[str, Any]) -> None:
+        self.value = value
+
+    @property
+    @abstractmethod
+    def id(self) -> str | None:
+        """The message's own id; None where it has none."""
+
+    @property
+    @abstractmethod
+    def role(self) -> str | None:
+        """``user``, ``assistant`` or ``system``, as stored; None where it is not a text."""
+
+    @property
+    @abstractmethod
+    def name(self) -> str | None:
+        """The name of the speaker; None where it is not a text."""
+
+    @property
+    @abstractmethod
+    def time(self) -> str | None:
+        """The timestamp, as stored; None where it is not a text."""
+
+    @property
+    def moment(self) -> datetime | None:
+        """The timestamp as local time without a zone; None where it cannot be read."""
+        try:
+            found = datetime.fromisoformat(self.time or "")
+        except ValueError:
+            return None
+        return found.astimezone().replace(tzinfo=None) if found.tzinfo else found
+
+    @property
+    @abstractmethod
+    def blocks(self) -> list[Block]:
+        """The content; a plain text is one TextBlock."""
+
+    @property
+    @abstractmethod
+    def metadata(self) -> dict[str, Any]:
+        """What the application attached; empty where there is none."""
+
+    @property
+    @abstractmethod
+    def unknown(self) -> dict[str, Any]:
+        """The fields of the message that the dialect does not know."""
+
+    @property
+    @abstractmethod
+    def fault(self) -> str:
+        """The reason why the framework cannot load or send the message; empty where it can."""
+
+    @abstractmethod
+    def texts(self) -> Iterator[str]:
+        """Yield every readable text: what is said, thinking, and the output of tools."""
+
+
+class ToolSide(StrEnum):
+    """One half of a tool call: the call itself, or its result."""
+
+    CALL = "call"
+    RESULT = "result"
+
+    @property
+    def other(self) -> ToolSide:
+        """The other half."""
+        return ToolSide.RESULT if self is ToolSide.CALL else ToolSide.CALL
+
+
+PairMatcher = Callable[[Sequence[bytes]], Iterator[int]]
+"""Yields the indexes of the messages that match, given their texts; see ``Store.find_messages``."""
+
+
+class Dialect(ABC):
+    """The format of messages: how to read them, and how to write new ones.
+
+    ::
+
+        view = store.dialect.parse(message.message)
+        said = [block.text for block in view.blocks if isinstance(block, TextBlock)]
+    """
+
+    name: ClassVar[str]
+
+    @abstractmethod
+    def parse(self, text: bytes) -> MessageView:
+        """Return the view of a stored message, exact in every value.
+
+        Raises:
+            NotAnObject: it is not a JSON object.
+            ValueError: it is not JSON.
+        """
+
+    @abstractmethod
+    def outline(self, text: bytes) -> MessageView:
+        """Return a view for short fields, quick and of little memory.
+
+        In a message above 1 MiB, texts longer than 1,000 bytes are empty.
+
+        Raises:
+            NotAnObject, ValueError: as ``parse``.
+        """
+
+    @abstractmethod
+    def author(
+        self, role: str, name: str, content: str | Sequence[Block], moment: datetime
+    ) -> tuple[str, bytes]:
+        """Return the new id and the text of a message as the framework would have stored it.
+
+        ``moment`` is local time without a zone.
+        """
+
+    @abstractmethod
+    def summary_message(self, summary: str) -> bytes:
+        """Return the message, without an id, in which a model is sent a summary."""
+
+    @abstractmethod
+    def tool_sides(self, text: bytes) -> Iterator[tuple[ToolSide, str]]:
+        """Yield the calls and results of a message, each with its id.
+
+        Does not parse messages that cannot have any.
+
+        Raises:
+            ValueError: the message is not JSON.
+        """
+
+    @abstractmethod
+    def pair_matcher(self, halves: Iterable[tuple[str, ToolSide]]) -> PairMatcher:
+        """Return what finds messages with the other half of some calls.
+
+        ``halves`` are ids, each with the side that is known.  There may be millions of messages:
+        most of them are not parsed.  It raises ValueError where one is not JSON.
+        """
