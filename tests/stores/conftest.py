@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 import redis
 
-from tests.conftest import Servers
+from tests.support.servers.pool import Servers
 
 
 @pytest.fixture

@@ -10,7 +10,6 @@ import redis
 
 from memctl.model import MemoryKey
 from memctl.selection import Selection
-from tests.conftest import Servers
 from tests.support.redis_memories import (
     ALL,
     BASE,
@@ -22,6 +21,7 @@ from tests.support.redis_memories import (
     store_of,
     write,
 )
+from tests.support.servers.pool import Servers
 
 
 async def test_read_lists_only_memories_with_the_mark(counted: tuple[redis.Redis, str]) -> None:

@@ -21,7 +21,6 @@ from memctl.registry import parse
 from memctl.stores.redis.pipeline import Pipeline, in_thread
 from memctl.stores.redis.server import OPTIONS, RedisServer, translate_error
 from memctl.stores.redis.store import RedisMemoryStore
-from tests.conftest import Servers
 from tests.support.redis_memories import (
     BASE,
     KEY,
@@ -34,6 +33,7 @@ from tests.support.redis_memories import (
     store_of,
     write,
 )
+from tests.support.servers.pool import Servers
 
 
 # Servers
