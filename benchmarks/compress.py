@@ -22,8 +22,8 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from benchmarks.measure import Command, interleaved, machine, median, peak, run
-from tests.servers.postgresql import Postgresql
-from tests.servers.redis import Redis
+from tests.support.servers.postgresql import Postgresql
+from tests.support.servers.redis import Redis
 
 SECONDS = 0.2
 FEW = 10

@@ -10,7 +10,7 @@ from sqlalchemy.dialects import mysql
 from sqlalchemy.schema import CreateIndex, CreateTable
 
 from memctl.stores.sql.schema import METADATA
-from tests.servers.mariadb import Mariadb
+from tests.support.servers.mariadb import Mariadb
 
 DURABLE = ("--innodb-flush-log-at-trx-commit=1", "--innodb-doublewrite=1", "--sync-frm=1")
 """MariaDB as it comes."""

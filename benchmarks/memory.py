@@ -14,9 +14,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from benchmarks.measure import machine, run
-from tests.servers.mariadb import Mariadb
-from tests.servers.postgresql import Postgresql
-from tests.servers.redis import Redis
+from tests.support.servers.mariadb import Mariadb
+from tests.support.servers.postgresql import Postgresql
+from tests.support.servers.redis import Redis
 
 MESSAGES = 1_000_000
 MEMORIES = 100_000

@@ -15,8 +15,8 @@ from sqlalchemy.schema import CreateIndex, CreateTable
 
 from benchmarks import dataset, inputs
 from memctl.stores.sql.schema import METADATA, create_tables
-from tests.servers.postgresql import Postgresql
-from tests.servers.redis import Redis
+from tests.support.servers.postgresql import Postgresql
+from tests.support.servers.redis import Redis
 
 DURABLE = ("fsync=on", "full_page_writes=on", "max_wal_size=4GB")
 """PostgreSQL as it comes, but for checkpoints, which would hit one run and spare the next."""

@@ -6,59 +6,11 @@ import asyncio
 import logging
 import os
 from collections.abc import Callable, Iterator
-from functools import cached_property
-from pathlib import Path
-from typing import TypeVar
 
 import pytest
 from typer.testing import CliRunner, Result
 
-from tests.servers import Missing
-from tests.servers.mariadb import Mariadb
-from tests.servers.postgresql import Postgresql
-from tests.servers.redis import Redis
-
-ServerT = TypeVar("ServerT")
-
-
-class Servers:
-    """The real servers; each starts when first asked for.
-
-    A server that is not installed skips the test, and fails it where ``CI`` is ``true``.
-    """
-
-    def __init__(self, run: Path) -> None:
-        self.run = run
-
-    @cached_property
-    def postgresql(self) -> Postgresql:
-        return start(lambda: Postgresql(self.run))
-
-    @cached_property
-    def mariadb(self) -> Mariadb:
-        return start(lambda: Mariadb(self.run))
-
-    @cached_property
-    def redis(self) -> Redis:
-        return start(lambda: Redis(self.run))
-
-    def mariadb_with(self, name: str, *settings: str) -> Mariadb:
-        """A MariaDB server with settings of its command line, shared by all who use the name."""
-        return start(lambda: Mariadb(self.run, f"mariadb-{name}", *settings))
-
-    def redis_with(self, name: str, *settings: str, password: str = "") -> Redis:
-        """A Redis server with settings of its command line, shared by all who use the name."""
-        return start(lambda: Redis(self.run, f"redis-{name}", *settings, password=password))
-
-
-def start(make: Callable[[], ServerT]) -> ServerT:
-    """What ``make`` gives, or the end of the test where it is not installed."""
-    try:
-        return make()
-    except Missing as missing:
-        if os.environ.get("CI") == "true":
-            pytest.fail(f"{missing} (a store that is not tested fails where CI=true)")
-        pytest.skip(str(missing))
+from tests.support.servers.pool import Servers
 
 
 class Unawaited(logging.Handler):

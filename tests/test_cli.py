@@ -11,7 +11,7 @@ import pytest
 from typer.main import get_command
 
 from memctl.cli import COMMANDS, app
-from tests.commands.conftest import Run, report
+from tests.support.cli import Run, report
 
 ROOT = Path(__file__).parent.parent
 DRIVERS = {"asyncpg", "aiosqlite", "aiomysql", "redis"}
@@ -19,7 +19,7 @@ HEAVY = DRIVERS | {"sqlalchemy", "rich", "asyncio", "backports"}
 
 
 @pytest.mark.parametrize("arguments", [["--help"], ["--version"], []])
-def test_helping_loads_nothing_heavy(arguments: list[str]) -> None:
+def test_cli_helping_loads_nothing_heavy(arguments: list[str]) -> None:
     program = f"""
 import sys
 sys.argv = ["memctl", *{arguments!r}]
@@ -39,7 +39,7 @@ finally:
     ("store", "drivers"),
     [("none.db", {"aiosqlite"}), ("none.json", set()), ("none.ndjson", set())],
 )
-def test_a_store_loads_its_own_driver(store: str, drivers: set[str]) -> None:
+def test_cli_store_loads_its_own_driver(store: str, drivers: set[str]) -> None:
     program = f"""
 import sys
 sys.argv = ["memctl", "inspect", {store!r}]
@@ -56,21 +56,21 @@ finally:
 
 
 @pytest.mark.parametrize("name", COMMANDS)
-def test_the_overview_says_what_the_command_says(name: str) -> None:
+def test_cli_overview_says_what_the_command_says(name: str) -> None:
     root = get_command(app)
     context = root.make_context("memctl", [], resilient_parsing=True)
     command = root.get_command(context, name)
     assert (command.help or "").strip().splitlines()[0] == COMMANDS[name][1]
 
 
-def test_generated_files_are_up_to_date() -> None:
+def test_cli_generated_files_are_up_to_date() -> None:
     done = subprocess.run(
         [sys.executable, ROOT / "tools" / "generate.py", "--check"], capture_output=True, text=True
     )
     assert done.returncode == 0, done.stderr
 
 
-def test_the_kinds_of_store(run: Run) -> None:
+def test_cli_kinds_of_store(run: Run) -> None:
     found = {row["kind"]: row for row in report(run("stores", "--json"))["stores"]}
     assert found["sqlite"]["capabilities"] == ["empty"]
     assert "summaries" in found["archive"]["capabilities"]
@@ -79,7 +79,7 @@ def test_the_kinds_of_store(run: Run) -> None:
 
 
 @pytest.mark.parametrize("option", ["--ping", "-v"])
-def test_an_option_of_memctl_behind_the_command_is_told_its_place(run: Run, option: str) -> None:
+def test_cli_option_of_memctl_behind_the_command_is_told_its_place(run: Run, option: str) -> None:
     result = run("inspect", "agents.db", option, "x")
     assert result.exit_code == 2
     words = " ".join(result.stderr.replace("│", " ").split())

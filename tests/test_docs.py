@@ -107,19 +107,19 @@ def parse(words: list[str]) -> None:
 @pytest.mark.parametrize(
     ("place", "words"), CALLS, ids=[f"{place}:{' '.join(words)[:60]}" for place, words in CALLS]
 )
-def test_a_command_line_parses(place: str, words: list[str]) -> None:
+def test_docs_command_line_parses(place: str, words: list[str]) -> None:
     assert place
     parse(words)
 
 
-def test_enough_of_them_are_found() -> None:
+def test_docs_enough_of_them_are_found() -> None:
     assert len(CALLS) > 30
     assert {place for place, _ in CALLS} >= {"README.md", "cron.md", "compress.md", "examples"}
     with pytest.raises(Exception, match="--no-such"):
         parse(["export", "x", "--no-such"])
 
 
-def test_links_lead_somewhere() -> None:
+def test_docs_links_lead_somewhere() -> None:
     for page in PAGES:
         for link, anchor in re.findall(r"\]\(([^)#:\s]*)(?:#([^)]*))?\)", page.read_text()):
             target = page.parent / link if link else page
@@ -135,7 +135,7 @@ def anchors(page: Path) -> set[str]:
 
 
 @pytest.mark.parametrize("page", sorted((ROOT / "man").iterdir()), ids=lambda page: page.name)
-def test_a_manual_page_is_sound(page: Path) -> None:
+def test_docs_manual_page_is_sound(page: Path) -> None:
     assert page.read_text("ascii").startswith('.\\"')
     for words in (["groff", "-man", "-Tutf8", "-ww", "-z"], ["mandoc", "-Tlint", "-Werror"]):
         if shutil.which(words[0]):
@@ -143,12 +143,12 @@ def test_a_manual_page_is_sound(page: Path) -> None:
             assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
 
 
-def test_every_command_has_a_manual_page() -> None:
+def test_docs_every_command_has_a_manual_page() -> None:
     names = {f"memctl-{name}.1" for name in COMMANDS}
     assert {page.name for page in (ROOT / "man").iterdir()} == {"memctl.1", *names}
 
 
-def test_the_drawing_loads_nothing() -> None:
+def test_docs_drawing_loads_nothing() -> None:
     drawing = (ROOT / "docs" / "tour.svg").read_text("utf-8")
     assert ElementTree.fromstring(drawing).tag.endswith("svg")
     assert "@font-face" not in drawing
@@ -156,14 +156,14 @@ def test_the_drawing_loads_nothing() -> None:
 
 
 @pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="systemd is not there")
-def test_systemd_takes_the_units() -> None:
+def test_docs_systemd_takes_the_units() -> None:
     done = subprocess.run(
         ["systemd-analyze", "verify", *sorted(SYSTEMD.iterdir())], capture_output=True, text=True
     )
     assert (done.returncode, done.stderr) == (0, "")
 
 
-def test_the_manifests_are_cron_jobs() -> None:
+def test_docs_manifests_are_cron_jobs() -> None:
     for document in manifests():
         assert (document["apiVersion"], document["kind"]) == ("batch/v1", "CronJob")
         job = document["spec"]["jobTemplate"]["spec"]

@@ -55,13 +55,13 @@ def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return folder
 
 
-def test_the_readme_is_run(world: Path, run: Run, postgresql_url: str) -> None:
+def test_docs_readme_is_run(world: Path, run: Run, postgresql_url: str) -> None:
     assert world
     ran = follow((ROOT / "README.md").read_text("utf-8"), run, postgresql_url)
     assert {"inspect", "export", "migrate", "delete", "compress", "doctor", "undo"} <= set(ran)
 
 
-def test_the_migration_is_run(
+def test_docs_migration_is_run(
     world: Path, run: Run, postgresql_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     page = (ROOT / "docs" / "migration.md").read_text("utf-8")
@@ -76,7 +76,7 @@ def test_the_migration_is_run(
     assert ran.count("verify") >= 3
 
 
-def test_the_selection_is_run(world: Path, run: Run) -> None:
+def test_docs_selection_is_run(world: Path, run: Run) -> None:
     assert world
     ran = follow((ROOT / "docs" / "selection.md").read_text("utf-8"), run)
     assert {"inspect", "export"} == set(ran)

@@ -20,7 +20,7 @@ from memctl.model import MemoryKey
 from memctl.registry import make_store, parse
 from memctl.store import OpenMode
 from memctl.testing import samples
-from tests.commands.conftest import FRIDAY, fill
+from tests.support.cli import FRIDAY, fill
 
 MEMCTL = shlex.join([sys.executable, "-m", "memctl"])
 ROOT = Path(__file__).parent.parent
@@ -82,7 +82,7 @@ def shell(folder: Path, script: str) -> subprocess.CompletedProcess[str]:
 
 
 @pytest.mark.parametrize("name", SCRIPTS)
-def test_from_a_shell(folder: Path, name: str) -> None:
+def test_exit_code_from_a_shell(folder: Path, name: str) -> None:
     code, script = SCRIPTS[name]
     done = shell(folder, script)
     assert done.returncode == code, done.stdout + done.stderr
@@ -90,7 +90,7 @@ def test_from_a_shell(folder: Path, name: str) -> None:
     assert bool(done.stderr) == (code not in (0, 141)), done.stderr
 
 
-def test_a_store_that_is_locked(folder: Path) -> None:
+def test_exit_code_store_that_is_locked(folder: Path) -> None:
     target = str(folder / "locked.db")
 
     async def try_it() -> subprocess.CompletedProcess[str]:
@@ -122,7 +122,7 @@ def running(folder: Path, *arguments: str) -> Iterator[subprocess.Popen[str]]:
 
 
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
-def test_signals(folder: Path, number: signal.Signals, code: int) -> None:
+def test_exit_code_signals(folder: Path, number: signal.Signals, code: int) -> None:
     arguments = ("migrate", "long.ndjson", f"{number.name}.db", "--rate-limit", "10", "--json")
     with running(folder, *arguments) as process:
         process.send_signal(number)
@@ -132,7 +132,7 @@ def test_signals(folder: Path, number: signal.Signals, code: int) -> None:
     assert f"stopped by {number.name}" in said
 
 
-def test_the_table_names_all_that_are_reached(folder: Path) -> None:
+def test_exit_code_table_names_all_that_are_reached(folder: Path) -> None:
     reached = {code for code, _ in SCRIPTS.values()} | {75, 130, 143}
     assert {code for code, _, _ in exit_codes()} == reached
     told = shell(folder, "memctl help exit-codes").stdout

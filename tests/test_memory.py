@@ -12,8 +12,8 @@ import pytest
 from benchmarks.measure import run
 from memctl.model import MemoryKey
 from memctl.testing import samples
-from tests.commands.conftest import fill
-from tests.conftest import Servers
+from tests.support.cli import fill
+from tests.support.servers.pool import Servers
 
 SIZE = 60_000_000
 LIMIT = 200 * 1024 * 1024 + SIZE
@@ -35,7 +35,7 @@ def peak(*arguments: str) -> float:
 
 
 @pytest.mark.parametrize("name", TARGETS)
-def test_a_huge_message(servers: Servers, tmp_path: Path, name: str) -> None:
+def test_memory_huge_message(servers: Servers, tmp_path: Path, name: str) -> None:
     source = str(tmp_path / "source.ndjson")
     huge = samples.entry("huge", 1, content="h" * SIZE)
     entries = [samples.entry("before"), huge, samples.entry("after")]

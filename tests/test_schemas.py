@@ -19,8 +19,8 @@ from memctl.errors import exit_codes
 from memctl.model import MemoryKey
 from memctl.output.report import schema_names, schema_text
 from memctl.testing import samples
-from tests.commands.conftest import FRIDAY, Run, fill, report
-from tests.schemas import check_row
+from tests.support.cli import FRIDAY, Run, fill, report
+from tests.support.schemas import check_row
 
 ONE = MemoryKey("ada", "one")
 BROKEN = {"id": "bad", "name": "n", "role": "robot", "content": "x"}
@@ -47,13 +47,13 @@ def reporting() -> set[str]:
     return found
 
 
-def test_every_command_that_reports_has_a_schema(run: Run) -> None:
+def test_schema_every_command_that_reports_has_a_schema(run: Run) -> None:
     assert reporting() | {"log"} == set(schema_names())
     assert run("help", "schema").stdout.split() == schema_names()
 
 
 @pytest.mark.parametrize("name", sorted({*schema_names()} - {"log"}))
-def test_a_schema_is_one_and_strict(run: Run, name: str) -> None:
+def test_schema_is_one_and_strict(run: Run, name: str) -> None:
     text = run("help", "schema", name).stdout
     schema = json.loads(text)
     assert text == json.dumps(schema, indent=2, ensure_ascii=False) + "\n"
@@ -77,13 +77,13 @@ def loose(schema: Any, place: str = "") -> list[str]:
     return found
 
 
-def test_a_key_more_is_noticed(run: Run) -> None:
+def test_schema_key_more_is_noticed(run: Run) -> None:
     found = report(run("stores", "--json"))
     with pytest.raises(ValidationError):
         Draft202012Validator(json.loads(schema_text("stores"))).validate({**found, "more": 1})
 
 
-def test_lines_of_every_report(run: Run, tmp_path: Path, filled: str) -> None:
+def test_schema_lines_of_every_report(run: Run, tmp_path: Path, filled: str) -> None:
     other = tmp_path / "b.ndjson"
     bad = samples.entry("bad", 2)._replace(message=json.dumps(BROKEN).encode())
     asyncio.run(fill(str(other), {ONE: [bad], samples.key(0): samples.entries(3)}))
@@ -119,7 +119,7 @@ def test_lines_of_every_report(run: Run, tmp_path: Path, filled: str) -> None:
     assert seen == set(schema_names()) - {"log"}
 
 
-def test_reports_of_runs_that_fail(run: Run, tmp_path: Path, filled: str) -> None:
+def test_schema_reports_of_runs_that_fail(run: Run, tmp_path: Path, filled: str) -> None:
     none = tmp_path / "none.db"
     for code, *words in (
         (4, "inspect", none),

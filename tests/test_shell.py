@@ -9,29 +9,17 @@ import resource
 import shlex
 import signal
 import subprocess
-import sys
-import time
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from memctl.model import MemoryKey
 from memctl.testing import samples
-from tests.commands.conftest import FRIDAY, fill
-from tests.commands.test_migrate import held
-from tests.conftest import Servers
+from tests.support.cli import FRIDAY, contents, fill
+from tests.support.processes import MEMCTL, start, wait_until
+from tests.support.servers.pool import Servers
 
-MEMCTL = [sys.executable, "-m", "memctl"]
 KEYS = [samples.key(number) for number in range(30)]
-
-
-def start(*arguments: object, **settings: Any) -> subprocess.Popen[str]:
-    """Starts memctl."""
-    command = [*MEMCTL, *(str(argument) for argument in arguments)]
-    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
-    return subprocess.Popen(command, **{**pipes, **settings})
 
 
 def shell(script: str) -> subprocess.CompletedProcess[str]:
@@ -48,7 +36,7 @@ def large(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
-def test_pipes(large: Path, tmp_path: Path) -> None:
+def test_shell_pipes(large: Path, tmp_path: Path) -> None:
     target = tmp_path / "copy.db"
     done = shell(f"memctl export {large} | memctl import - {target} --json")
     assert done.returncode == 0, done.stderr
@@ -58,13 +46,13 @@ def test_pipes(large: Path, tmp_path: Path) -> None:
     assert "memctl" not in done.stderr
 
 
-def test_a_reader_that_has_enough(large: Path) -> None:
+def test_shell_reader_that_has_enough(large: Path) -> None:
     done = shell(f"memctl inspect {large} --messages --format ndjson | head -n 2")
     assert [json.loads(line)["id"] for line in done.stdout.splitlines()] == ["m0000000", "m0000001"]
     assert done.stderr == ""
 
 
-def test_a_full_device(large: Path) -> None:
+def test_shell_full_device(large: Path) -> None:
     for command in (f"export {large}", f"inspect {large} --messages"):
         done = shell(f"memctl {command} > /dev/full")
         assert done.returncode == 3, (command, done.stderr)
@@ -72,14 +60,16 @@ def test_a_full_device(large: Path) -> None:
         assert "Traceback" not in done.stderr
 
 
-def test_a_device_is_written_to_not_replaced() -> None:
+def test_shell_device_is_written_to_not_replaced() -> None:
     done = shell(f"memctl export {FRIDAY} --user a --session b -o /dev/stdout | cat")
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout) == json.loads(FRIDAY.read_text())
 
 
 @pytest.mark.parametrize("name", ["x.ndjson", "x.db", "x.json", "sessions/"])
-def test_a_full_disk_leaves_nothing_half_written(large: Path, tmp_path: Path, name: str) -> None:
+def test_shell_full_disk_leaves_nothing_half_written(
+    large: Path, tmp_path: Path, name: str
+) -> None:
     def limit() -> None:
         resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, 100_000))
 
@@ -92,19 +82,11 @@ def test_a_full_disk_leaves_nothing_half_written(large: Path, tmp_path: Path, na
     left = [path for path in tmp_path.rglob("*") if path.is_file() and path.suffix != ".db"]
     assert left == []
     if name == "x.db":
-        assert held(str(tmp_path / name)) == {}
-
-
-def wait_until(ready: Callable[[], object]) -> None:
-    """Waits for something to happen."""
-    deadline = time.monotonic() + 60
-    while not ready():
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
+        assert contents(str(tmp_path / name)) == {}
 
 
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
-def test_a_signal_stops_cleanly(
+def test_shell_signal_stops_cleanly(
     servers: Servers, postgresql_url: str, large: Path, number: signal.Signals, code: int
 ) -> None:
     process = start("migrate", large, postgresql_url, "--rate-limit", "10000")
@@ -120,17 +102,17 @@ def test_a_signal_stops_cleanly(
     assert "Traceback" not in said
     assert_whole(postgresql_url)
     assert start("migrate", large, postgresql_url).wait() == 0
-    assert len(held(postgresql_url)) == len(KEYS)
+    assert len(contents(postgresql_url)) == len(KEYS)
 
 
 def assert_whole(url: str) -> None:
     """Every memory is there with all its messages, or not at all."""
-    found = held(url)
+    found = contents(url)
     assert set(found) < set(KEYS)
     assert {len(entries) for entries in found.values()} <= {1000}
 
 
-def test_a_server_that_goes_away(servers: Servers, postgresql_url: str, large: Path) -> None:
+def test_shell_server_that_goes_away(servers: Servers, postgresql_url: str, large: Path) -> None:
     process = start("migrate", large, postgresql_url, "--json", "--retries", "0")
     name = postgresql_url.rpartition("/")[2]
     kill = (
@@ -144,22 +126,22 @@ def test_a_server_that_goes_away(servers: Servers, postgresql_url: str, large: P
     report = json.loads(output)
     assert report["error"]["code"] == "unavailable"
     assert_whole(postgresql_url)
-    assert len(held(postgresql_url)) >= report["memories"]["written"]
+    assert len(contents(postgresql_url)) >= report["memories"]["written"]
     assert start("migrate", large, postgresql_url).wait() == 0
-    assert len(held(postgresql_url)) == len(KEYS)
+    assert len(contents(postgresql_url)) == len(KEYS)
 
 
-def test_two_runs_at_once(large: Path, postgresql_url: str) -> None:
+def test_shell_two_runs_at_once(large: Path, postgresql_url: str) -> None:
     runs = [start("migrate", large, postgresql_url, "--no-verify") for _ in range(2)]
     ends = [(process.communicate()[1], process.returncode) for process in runs]
     assert sorted(code for _, code in ends) in ([0, 0], [0, 75]), ends
-    found = held(postgresql_url)
+    found = contents(postgresql_url)
     assert set(found) == set(KEYS)
     for entries in found.values():
         assert [entry.id for entry in entries] == [entry.id for entry in samples.entries(1000)]
 
 
-def test_locale_c(tmp_path: Path) -> None:
+def test_shell_locale_c(tmp_path: Path) -> None:
     environment = {"PATH": os.environ["PATH"], "LC_ALL": "C", "PYTHONUTF8": "0"}
     environment |= {name: os.environ[name] for name in ("PYTHONPATH",) if name in os.environ}
     key = MemoryKey("京都", "🍁")
@@ -184,11 +166,11 @@ def test_locale_c(tmp_path: Path) -> None:
         ("memctl mark list {db} <&- >&- 2>&-", 3, ""),
     ],
 )
-def test_streams_that_are_closed(tmp_path: Path, script: str, code: int, said: str) -> None:
+def test_shell_streams_that_are_closed(tmp_path: Path, script: str, code: int, said: str) -> None:
     database = tmp_path / "a.db"
     asyncio.run(fill(str(database), {KEYS[0]: samples.entries(10)}))
     done = shell(script.format(db=database))
     assert done.returncode == code, done.stderr
     assert "Traceback" not in done.stderr
     assert said in done.stderr
-    assert held(str(database)).keys() == {KEYS[0]}
+    assert contents(str(database)).keys() == {KEYS[0]}

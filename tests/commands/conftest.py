@@ -3,34 +3,17 @@
 from __future__ import annotations
 
 import asyncio
-import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
-from typer.testing import Result
 
-from memctl.model import MemoryKey, StoredMessage
-from memctl.registry import make_store, parse
-from memctl.store import OpenMode
 from memctl.testing import Place, samples
-from memctl.testing.drive import write_all
-from tests.commands.compressed import configure, model
-from tests.conftest import Servers
-from tests.schemas import check
 from tests.support.backends import BACKENDS, new_place
-
-Run = Callable[..., Result]
-FRIDAY = Path(__file__).parents[2] / "examples" / "friday.json"
-
-
-async def fill(text: str, memories: dict[MemoryKey, list[StoredMessage]], **about: Any) -> None:
-    """Writes memories into a store that is written as a user writes it."""
-    async with make_store(parse(text), OpenMode.CREATE) as store:
-        await write_all(
-            store, [samples.sample(key, found, **about) for key, found in memories.items()]
-        )
+from tests.support.cli import fill
+from tests.support.compressing import configure, model
+from tests.support.servers.pool import Servers
 
 
 @pytest.fixture
@@ -78,21 +61,3 @@ def one(tmp_path: Path, servers: Servers) -> Callable[[str], Place]:
         return new_place(name, tmp_path, servers)
 
     return make
-
-
-def report(result: Result, code: int = 0) -> dict[str, Any]:
-    """The JSON report of a run that ended with ``code``; it is as its schema says."""
-    assert result.exit_code == code, (result.exit_code, result.stdout, result.stderr)
-    found: dict[str, Any] = json.loads(result.stdout)
-    check(found)
-    return found
-
-
-def fails(result: Result, code: int, *said: str) -> None:
-    """The run ended with ``code``, and told why on one line and what to do on the next."""
-    assert result.exit_code == code, (result.exit_code, result.stdout, result.stderr)
-    assert "Traceback" not in result.stderr + result.stdout
-    lines = [line for line in result.stderr.splitlines() if line.startswith("memctl: error:")]
-    assert len(lines) == 1, result.stderr
-    for text in said:
-        assert text in result.stderr, (text, result.stderr)

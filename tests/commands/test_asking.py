@@ -18,10 +18,10 @@ import pytest
 
 from memctl.model import MemoryKey
 from memctl.testing import Place, samples
-from tests.commands.conftest import Run, fails, fill, report
-from tests.commands.places import held, runs_folder
-from tests.conftest import Servers
 from tests.support.backends import place_at
+from tests.support.cli import Run, fails, fill, report
+from tests.support.places import held, runs_folder
+from tests.support.servers.pool import Servers
 
 PATIENCE = 60
 """Seconds."""
@@ -109,7 +109,7 @@ ANSWERS = {
 
 
 @pytest.mark.parametrize("answer", ANSWERS)
-def test_no_changes_nothing(filled: Place, answer: str) -> None:
+def test_prompt_no_changes_nothing(filled: Place, answer: str) -> None:
     before = filled.dump()
     said, code = ANSWERS[answer]
     session = Session("delete", filled.text, "--mark", "hint")
@@ -126,7 +126,7 @@ def test_no_changes_nothing(filled: Place, answer: str) -> None:
     assert list(runs_folder().iterdir()) == []
 
 
-def test_names_are_shown_not_obeyed(filled: Place) -> None:
+def test_prompt_names_are_shown_not_obeyed(filled: Place) -> None:
     session = Session("delete", filled.text, "--mark", "hint", "--user", "\x1b[31mred\r\n")
     session.until("[y/N] ")
     session.types("n\n")
@@ -137,7 +137,7 @@ def test_names_are_shown_not_obeyed(filled: Place) -> None:
 
 
 @pytest.mark.parametrize("said", ["y\n", "YES\n", " y \n"])
-def test_yes_deletes(filled: Place, run: Run, said: str) -> None:
+def test_prompt_yes_deletes(filled: Place, run: Run, said: str) -> None:
     before = held(filled)
     session = Session("delete", filled.text, "--mark", "hint")
     session.until("[y/N] ")
@@ -149,7 +149,7 @@ def test_yes_deletes(filled: Place, run: Run, said: str) -> None:
     assert held(filled) == before
 
 
-def test_what_agents_do_while_nobody_answers(filled: Place, run: Run) -> None:
+def test_prompt_what_agents_do_while_nobody_answers(filled: Place, run: Run) -> None:
     """The store is let go of; what was planned goes, as far as it is still there."""
     key = samples.key(0)
     session = Session("delete", filled.text, "--mark", "hint")
@@ -163,21 +163,21 @@ def test_what_agents_do_while_nobody_answers(filled: Place, run: Run) -> None:
     assert sorted(row["deleted"] for row in rows) == [3, 33]
 
 
-def test_nothing_to_ask(filled: Place) -> None:
+def test_prompt_nothing_to_ask(filled: Place) -> None:
     session = Session("delete", filled.text, "--mark", "unknown")
     assert session.ends() == 0
     assert "nothing matched" in session.said
     assert "[y/N]" not in session.said
 
 
-def test_a_limit_is_looked_at_before_anybody_is_asked(filled: Place) -> None:
+def test_prompt_limit_is_looked_at_before_anybody_is_asked(filled: Place) -> None:
     session = Session("delete", filled.text, "--mark", "hint", "--max-delete", "35")
     assert session.ends() == 9
     assert "[y/N]" not in session.said
 
 
 @pytest.mark.parametrize("limit", [41, 42])
-def test_too_much_by_the_time_of_the_answer(filled: Place, run: Run, limit: int) -> None:
+def test_prompt_too_much_by_the_time_of_the_answer(filled: Place, run: Run, limit: int) -> None:
     """A memory that an agent changed is planned anew, and counts anew."""
     [key, *others] = held(filled)
     session = Session("delete", filled.text, "--mark", "hint", "--max-delete", str(limit))
@@ -195,7 +195,7 @@ def test_too_much_by_the_time_of_the_answer(filled: Place, run: Run, limit: int)
 
 
 @pytest.mark.parametrize("right", [True, False])
-def test_everything_asks_for_the_name(filled: Place, right: bool) -> None:
+def test_prompt_everything_asks_for_the_name(filled: Place, right: bool) -> None:
     session = Session("delete", filled.text, "--all")
     session.until("to go on: ")
     assert f"type {filled.text} to go on" in session.said
@@ -204,7 +204,7 @@ def test_everything_asks_for_the_name(filled: Place, right: bool) -> None:
     assert len(held(filled)) == (0 if right else 12)
 
 
-def test_a_password_is_not_asked_for(run: Run, postgresql_url: str) -> None:
+def test_prompt_password_is_not_asked_for(run: Run, postgresql_url: str) -> None:
     secret = postgresql_url.partition("://")[2].partition("@")[0].partition(":")[2]
     asyncio.run(fill(postgresql_url, {samples.key(0): samples.entries(3)}))
     name = postgresql_url.replace(secret, "***")
@@ -218,7 +218,7 @@ def test_a_password_is_not_asked_for(run: Run, postgresql_url: str) -> None:
 
 
 @pytest.mark.parametrize("said", ["n\n", "y\n", CTRL_C])
-def test_undo_without_a_run_asks(filled: Place, run: Run, said: str) -> None:
+def test_prompt_undo_without_a_run_asks(filled: Place, run: Run, said: str) -> None:
     before = held(filled)
     done = report(run("delete", filled.text, "--mark", "hint", "--yes", "--json"))["run"]
     after = filled.dump()
@@ -235,7 +235,7 @@ def test_undo_without_a_run_asks(filled: Place, run: Run, said: str) -> None:
     assert (first["undoes"] == done) == (said == "y\n")
 
 
-def test_undo_of_what_was_replaced_asks_first(
+def test_prompt_undo_of_what_was_replaced_asks_first(
     filled: Place, run: Run, tmp_path: Path, servers: Servers
 ) -> None:
     origin = place_at("sqlite", f"sqlite:///{tmp_path}/source.db", tmp_path, servers)
@@ -251,7 +251,7 @@ def test_undo_of_what_was_replaced_asks_first(
     assert len(report(run("history", "--json"))["runs"]) == 1
 
 
-def test_undo_of_a_named_run_does_not_ask(filled: Place, run: Run) -> None:
+def test_prompt_undo_of_a_named_run_does_not_ask(filled: Place, run: Run) -> None:
     before = held(filled)
     done = report(run("delete", filled.text, "--mark", "hint", "--yes", "--json"))["run"]
     session = Session("undo", done)
@@ -260,7 +260,7 @@ def test_undo_of_a_named_run_does_not_ask(filled: Place, run: Run) -> None:
     assert held(filled) == before
 
 
-def test_a_terminal_that_is_closed(filled: Place, run: Run) -> None:
+def test_prompt_terminal_that_is_closed(filled: Place, run: Run) -> None:
     """Nothing happened; neither does it get into the way of the next undo."""
     before = held(filled)
     done = report(run("delete", filled.text, "--mark", "a", "--yes", "--json"))["run"]
@@ -276,7 +276,7 @@ def test_a_terminal_that_is_closed(filled: Place, run: Run) -> None:
     assert held(filled) == before
 
 
-def test_a_run_that_waits_for_its_answer_goes_on(filled: Place, run: Run) -> None:
+def test_prompt_run_that_waits_for_its_answer_goes_on(filled: Place, run: Run) -> None:
     session = Session("delete", filled.text, "--mark", "hint")
     session.until("[y/N] ")
     [going] = report(run("history", "--json"))["runs"]
@@ -293,7 +293,7 @@ def test_a_run_that_waits_for_its_answer_goes_on(filled: Place, run: Run) -> Non
     assert report(run("undo", "--yes", "--json"))["undoes"] == done["run"]
 
 
-def test_the_answer_is_not_in_the_data(filled: Place, tmp_path: Path) -> None:
+def test_prompt_answer_is_not_in_the_data(filled: Place, tmp_path: Path) -> None:
     """Questions go to stderr: stdout holds the report alone."""
     path = tmp_path / "report"
     with path.open("wb") as out:

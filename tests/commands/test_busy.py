@@ -20,8 +20,8 @@ from memctl.registry import make_store, parse
 from memctl.selection import Selection
 from memctl.testing import samples
 from memctl.testing.lock_holder import lock_elsewhere
-from tests.commands.conftest import Run, fails, fill, report
-from tests.conftest import Servers
+from tests.support.cli import Run, fails, fill, report
+from tests.support.servers.pool import Servers
 
 KEYS = [samples.key(number) for number in range(3)]
 OTHER = samples.key(90)
@@ -80,7 +80,7 @@ def source(tmp_path: Path) -> str:
     return path
 
 
-def test_the_second_run_is_busy(run: Run, source: str, target: str) -> None:
+def test_lock_second_run_is_busy(run: Run, source: str, target: str) -> None:
     asyncio.run(fill(target, {OTHER: samples.entries(2)}))
     with locked(target):
         result = run("migrate", source, target)
@@ -118,7 +118,7 @@ def is_writing(target: str, folder: Path) -> bool:
         return False
 
 
-def test_two_processes(source: str, large: str, target: str, tmp_path: Path) -> None:
+def test_lock_two_processes(source: str, large: str, target: str, tmp_path: Path) -> None:
     """The first is stopped while it writes, and goes on when the second has given up."""
     asyncio.run(fill(source, {OTHER: samples.entries(2)}))
     first = memctl("migrate", large, target, "--no-verify")
@@ -148,7 +148,7 @@ def test_two_processes(source: str, large: str, target: str, tmp_path: Path) -> 
     assert len(keys(target)) == 40
 
 
-def test_a_run_that_was_killed_is_in_nobodys_way(
+def test_lock_run_that_was_killed_is_in_nobodys_way(
     run: Run, source: str, large: str, tmp_path: Path
 ) -> None:
     target = tmp_path / "x.ndjson"
@@ -167,7 +167,7 @@ def test_a_run_that_was_killed_is_in_nobodys_way(
 
 
 @pytest.mark.parametrize("name", ["x.ndjson", "x.json", "folder"])
-def test_an_export_over_what_another_run_writes(
+def test_lock_export_over_what_another_run_writes(
     run: Run, source: str, tmp_path: Path, name: str
 ) -> None:
     shape = ("--as", "session-dir") if name == "folder" else ()
@@ -181,7 +181,7 @@ def test_an_export_over_what_another_run_writes(
     assert [path for path in tmp_path.rglob("*") if ".memctl-" in path.name] == []
 
 
-def test_a_link_has_the_lock_of_its_file(run: Run, source: str, tmp_path: Path) -> None:
+def test_lock_link_has_the_lock_of_its_file(run: Run, source: str, tmp_path: Path) -> None:
     (tmp_path / "far").mkdir()
     real = tmp_path / "far" / "x.ndjson"
     link = tmp_path / "link.ndjson"
@@ -192,7 +192,7 @@ def test_a_link_has_the_lock_of_its_file(run: Run, source: str, tmp_path: Path) 
         fails(run("export", source, "-o", link), 75, "pid 4242")
 
 
-def test_the_longest_name_has_a_lock(run: Run, source: str, tmp_path: Path) -> None:
+def test_lock_longest_name_has_a_lock(run: Run, source: str, tmp_path: Path) -> None:
     target = tmp_path / f"{'x' * 248}.ndjson"
     assert run("migrate", source, target).exit_code == 0
     with locked(str(target)):

@@ -12,7 +12,8 @@ import pytest
 from memctl.model import MemoryKey
 from memctl.testing import Place
 from memctl.testing.samples import entry, sample
-from tests.commands.compressed import (
+from tests.support.cli import Run, fails, report
+from tests.support.compressing import (
     CODES,
     MODES,
     Words,
@@ -24,9 +25,8 @@ from tests.commands.compressed import (
     summary_of,
     talk,
 )
-from tests.commands.conftest import Run, fails, report
-from tests.commands.places import append, held, ids, put
-from tests.conftest import Servers
+from tests.support.places import append, held, ids, put
+from tests.support.servers.pool import Servers
 
 OLD = [0, 2, 3, 4, 5, 6, 7, 8]
 """What is summed up of ``fill``: not the newest, and not what was summed up before."""
@@ -44,7 +44,7 @@ def by_codes(tmp_path: Path) -> Words:
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_a_summary_takes_the_place_of_old_messages(
+def test_compress_summary_takes_the_place_of_old_messages(
     run: Run, place: Place, by_codes: Words, mode: str
 ) -> None:
     keys = fill(place)
@@ -105,7 +105,7 @@ def ids_of(numbers: Any) -> list[str]:
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_an_earlier_summary_is_folded_in_and_replaced(
+def test_compress_earlier_summary_is_folded_in_and_replaced(
     run: Run, place: Place, by_codes: Words, mode: str
 ) -> None:
     if mode == "mark" and not holds_summaries(place):
@@ -134,7 +134,7 @@ def test_an_earlier_summary_is_folded_in_and_replaced(
 
 
 @pytest.mark.parametrize("name", ["redis", "sessions", "archive", "sqlite"])
-def test_a_summary_in_the_middle_finds_its_way_back(
+def test_compress_summary_in_the_middle_finds_its_way_back(
     run: Run, one: Callable[[str], Place], by_codes: Words, name: str
 ) -> None:
     place = one(name)
@@ -152,7 +152,7 @@ def test_a_summary_in_the_middle_finds_its_way_back(
 
 
 @pytest.mark.parametrize("name", ["sqlite", "postgresql", "mysql", "redis", "redis ?state=redis"])
-def test_summaries_that_lie_beside(
+def test_compress_summaries_kept_elsewhere(
     run: Run, one: Callable[[str], Place], by_codes: Words, tmp_path: Path, name: str
 ) -> None:
     plain = one(name.split()[0])
@@ -183,7 +183,7 @@ def test_summaries_that_lie_beside(
     assert ids(place, new) == ids_of(range(9))
 
 
-def test_the_expiry_stays(run: Run, one: Callable[[str], Place], by_codes: Words) -> None:
+def test_compress_expiry_stays(run: Run, one: Callable[[str], Place], by_codes: Words) -> None:
     place = one("redis")
     fill(place)
     for mode in ("message", "replace"):
@@ -215,7 +215,7 @@ SELECTIONS: dict[str, tuple[list[str], list[int]]] = {
 
 @pytest.mark.parametrize("name", ["sqlite", "redis", "sessions", "archive"])
 @pytest.mark.parametrize("what", SELECTIONS)
-def test_only_what_is_selected(
+def test_compress_only_what_is_selected(
     run: Run, one: Callable[[str], Place], by_codes: Words, name: str, what: str
 ) -> None:
     place = one(name)
@@ -233,7 +233,9 @@ def test_only_what_is_selected(
         assert run("undo", found["run"]).exit_code == 0
 
 
-def test_names_are_no_patterns(run: Run, one: Callable[[str], Place], by_codes: Words) -> None:
+def test_compress_names_are_no_patterns(
+    run: Run, one: Callable[[str], Place], by_codes: Words
+) -> None:
     for name in ("sqlite", "redis"):
         place = one(name)
         keys = [MemoryKey(user, session) for user in ("*", "a", "%") for session in ("*", "s")]
@@ -272,7 +274,7 @@ CALLS = [
 
 @pytest.mark.parametrize("name", ["sqlite", "redis", "sessions"])
 @pytest.mark.parametrize("mode", ["message", "replace"])
-def test_a_tool_call_and_its_result_are_not_parted(
+def test_compress_tool_call_and_its_result_are_not_parted(
     run: Run, one: Callable[[str], Place], by_codes: Words, name: str, mode: str
 ) -> None:
     place = one(name)
@@ -305,7 +307,7 @@ def test_a_tool_call_and_its_result_are_not_parted(
         (["--max-memories", "2"], 2),
     ],
 )
-def test_when_it_is_worth_it(
+def test_compress_when_it_is_worth_it(
     run: Run, one: Callable[[str], Place], by_codes: Words, options: list[str], done: int
 ) -> None:
     place = one("sqlite")
@@ -318,7 +320,9 @@ def test_when_it_is_worth_it(
         assert rest["memories"]["written"] == 1, "the next run goes on"
 
 
-def test_what_is_not_understood(run: Run, filled: str, servers: Servers, by_codes: Words) -> None:
+def test_compress_what_is_not_understood(
+    run: Run, filled: str, servers: Servers, by_codes: Words
+) -> None:
     fails(run(*by_codes(filled)[:4], "--summarizer", "code"), 2, "did you mean 'codes'?")
     fails(run("compress", filled, "--summarizer", "mine"), 2, "[summarizers.NAME]")
     fails(run("compress", filled, "--mode", "mark"), 9, "?state=")

@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import redis
 
 from memctl.errors import Unavailable
 from memctl.journal.changes import ChangesWriter
@@ -27,7 +28,9 @@ from memctl.ops.compress import commit
 from memctl.ops.compress.run import AHEAD
 from memctl.testing import Place, samples
 from memctl.testing.samples import entry, sample
-from tests.commands.compressed import (
+from tests.summarizers.server import ModelServer, Reply, Request
+from tests.support.cli import Run, fails, report
+from tests.support.compressing import (
     ANSWER,
     Words,
     asked,
@@ -37,9 +40,7 @@ from tests.commands.compressed import (
     rest_of,
     talk,
 )
-from tests.commands.conftest import Run, fails, report
-from tests.commands.places import append, held, put, runs_folder
-from tests.summarizers.server import ModelServer, Reply, Request
+from tests.support.places import append, held, put, runs_folder
 
 
 def start(words: Iterable[object], **settings: Any) -> subprocess.Popen[str]:
@@ -57,7 +58,7 @@ def wait_for(server: ModelServer, requests: int, process: subprocess.Popen[str])
         time.sleep(0.002)
 
 
-def test_the_model_goes_away(run: Run, sqlite: Place, by_model: Words) -> None:
+def test_compress_model_goes_away(run: Run, sqlite: Place, by_model: Words) -> None:
     before = memories(sqlite, 40)
     gone = threading.Event()
 
@@ -99,7 +100,7 @@ def test_the_model_goes_away(run: Run, sqlite: Place, by_model: Words) -> None:
         ("archive", signal.SIGINT, 130),
     ],
 )
-def test_what_is_paid_for_is_kept(
+def test_compress_what_is_paid_for_is_kept(
     run: Run,
     one: Callable[[str], Place],
     by_model: Words,
@@ -132,7 +133,7 @@ def test_what_is_paid_for_is_kept(
     assert asked(server) == Counter(dict.fromkeys(range(16), 1))
 
 
-def test_a_second_signal_does_not_wait(run: Run, sqlite: Place, by_model: Words) -> None:
+def test_compress_second_signal_does_not_wait(run: Run, sqlite: Place, by_model: Words) -> None:
     before = memories(sqlite, 8)
     with ModelServer(ANSWER, ANSWER, delay=30) as server:
         process = start(by_model(sqlite.text, server.url, "--jobs", "2"))
@@ -152,7 +153,7 @@ def test_a_second_signal_does_not_wait(run: Run, sqlite: Place, by_model: Words)
 
 
 @pytest.mark.parametrize("name", ["sqlite", "sqlite ?state", "redis"])
-def test_killed(
+def test_compress_killed(
     run: Run, one: Callable[[str], Place], by_model: Words, tmp_path: Path, name: str
 ) -> None:
     place = one(name.split()[0])
@@ -185,7 +186,7 @@ def test_killed(
 def unlock(place: Place) -> None:
     """Removes the lock of a killed run, where that would take its time to end."""
     if place.backend.name == "redis":
-        with place.servers.redis.client(place.text.partition("?")[0]) as client:
+        with redis.Redis.from_url(place.text.partition("?")[0]) as client:
             [lock] = client.keys("*memctl:lock*")
             client.delete(lock)
 
@@ -194,7 +195,7 @@ def unlock(place: Place) -> None:
 
 
 @pytest.mark.parametrize("room", [100, 3_000, 20_000])
-def test_no_room_for_what_is_to_be_summed_up(sqlite: Place, room: int) -> None:
+def test_compress_no_room_for_what_is_to_be_summarized(sqlite: Place, room: int) -> None:
     noise = [
         entry(f"h{n} {os.urandom(30).hex()}", n, content=f"It is {os.urandom(300).hex()}.")
         for n in range(400 if room > 3_000 else 10)
@@ -216,7 +217,7 @@ def test_no_room_for_what_is_to_be_summed_up(sqlite: Place, room: int) -> None:
 
 
 @pytest.mark.parametrize("groups", [0, 3])
-def test_no_room_for_what_is_done(
+def test_compress_no_room_for_what_is_done(
     run: Run, sqlite: Place, by_model: Words, monkeypatch: pytest.MonkeyPatch, groups: int
 ) -> None:
     """What is not written down does not come into the store; what is, is whole and goes back."""
@@ -251,7 +252,7 @@ def test_no_room_for_what_is_done(
 # What cannot be read
 
 
-def test_a_message_that_is_no_json(run: Run, sqlite: Place, by_model: Words) -> None:
+def test_compress_message_that_is_no_json(run: Run, sqlite: Place, by_model: Words) -> None:
     """The model was asked by then, for a few; nothing is changed."""
     memories(sqlite, 100)
     with sqlite3.connect(sqlite.location.path) as database:
@@ -268,7 +269,7 @@ def test_a_message_that_is_no_json(run: Run, sqlite: Place, by_model: Words) -> 
 # Others at work
 
 
-def test_a_second_run(run: Run, sqlite: Place, by_model: Words) -> None:
+def test_compress_second_run(run: Run, sqlite: Place, by_model: Words) -> None:
     memories(sqlite, 4)
     seen: list[int] = []
 
@@ -284,7 +285,7 @@ def test_a_second_run(run: Run, sqlite: Place, by_model: Words) -> None:
     assert seen == [75, 0]
 
 
-def test_a_memory_that_changes_while_the_model_thinks(
+def test_compress_memory_that_changes_while_the_model_thinks(
     run: Run, sqlite: Place, by_model: Words
 ) -> None:
     before = memories(sqlite, 4)

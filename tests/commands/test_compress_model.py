@@ -12,7 +12,10 @@ import pytest
 
 from memctl.testing import Place, samples
 from memctl.testing.samples import entry, sample
-from tests.commands.compressed import (
+from tests.commands.test_terminal import STYLE, styled
+from tests.summarizers.server import SUMMARY, Answering, ModelServer, Reply, Request, says
+from tests.support.cli import Run, fails, report
+from tests.support.compressing import (
     ANSWER,
     Words,
     asked,
@@ -21,10 +24,7 @@ from tests.commands.compressed import (
     memories,
     talk,
 )
-from tests.commands.conftest import Run, fails, report
-from tests.commands.places import held, put, runs_folder
-from tests.commands.test_terminal import STYLE, styled
-from tests.summarizers.server import SUMMARY, Answering, ModelServer, Reply, Request, says
+from tests.support.places import held, put, runs_folder
 
 KEY = "sk-proj-5kT0pQ81LmXv9WzA"
 
@@ -37,7 +37,7 @@ HOSTILE = [
 ]  # fmt: skip
 
 
-def test_a_hostile_conversation_stays_behind_its_fence(
+def test_compress_hostile_conversation_stays_behind_its_fence(
     run: Run, sqlite: Place, by_model: Words
 ) -> None:
     key = samples.key(0)
@@ -69,7 +69,7 @@ TEXTS = {
 
 
 @pytest.mark.parametrize("script", TEXTS)
-def test_a_long_history_is_read_in_parts(
+def test_compress_long_history_is_read_in_parts(
     run: Run, sqlite: Place, by_model: Words, script: str
 ) -> None:
     entries = [entry(f"m{n}", n, content=f"CODE{n} {TEXTS[script]}") for n in range(60)]
@@ -93,7 +93,9 @@ def test_a_long_history_is_read_in_parts(
         assert dry["model"]["tokens_in"] == pytest.approx(told, rel=0.15)
 
 
-def test_a_window_that_is_smaller_than_was_said(run: Run, sqlite: Place, by_model: Words) -> None:
+def test_compress_window_that_is_smaller_than_was_said(
+    run: Run, sqlite: Place, by_model: Words
+) -> None:
     entries = [entry(f"m{n}", n, content=f"CODE{n} " + "so. " * 300) for n in range(20)]
     put(sqlite, [sample(samples.key(0), entries)])
 
@@ -110,7 +112,7 @@ def test_a_window_that_is_smaller_than_was_said(run: Run, sqlite: Place, by_mode
 
 
 @pytest.mark.parametrize("source", ["env", "file", "command"])
-def test_the_key_is_sent_and_shown_nowhere(
+def test_compress_key_is_sent_and_shown_nowhere(
     run: Run,
     sqlite: Place,
     by_model: Words,
@@ -144,7 +146,7 @@ def test_the_key_is_sent_and_shown_nowhere(
 # What it may answer
 
 
-def test_nobody_there(run: Run, sqlite: Place, by_model: Words) -> None:
+def test_compress_nobody_there(run: Run, sqlite: Place, by_model: Words) -> None:
     before = memories(sqlite, 5)
     with ModelServer() as server:
         pass
@@ -159,7 +161,7 @@ def test_nobody_there(run: Run, sqlite: Place, by_model: Words) -> None:
 
 
 @pytest.mark.parametrize("status", [401, 403, 404])
-def test_a_refusal_is_enough(run: Run, sqlite: Place, by_model: Words, status: int) -> None:
+def test_compress_refusal_is_enough(run: Run, sqlite: Place, by_model: Words, status: int) -> None:
     before = memories(sqlite, 200)
     with ModelServer(*[Reply({"error": {"message": "no"}}, status)] * 200) as server:
         fails(run(*by_model(sqlite.text, server.url, "--jobs", "16")), 3)
@@ -167,7 +169,7 @@ def test_a_refusal_is_enough(run: Run, sqlite: Place, by_model: Words, status: i
     assert held(sqlite) == before
 
 
-def test_nothing_but_bad_replies(run: Run, sqlite: Place, by_model: Words) -> None:
+def test_compress_nothing_but_bad_replies(run: Run, sqlite: Place, by_model: Words) -> None:
     """A model that answers nonsense is not paid for it a hundred thousand times."""
     before = memories(sqlite, 60)
     with ModelServer(*[says("I would rather not.")] * 60) as server:
@@ -177,7 +179,7 @@ def test_nothing_but_bad_replies(run: Run, sqlite: Place, by_model: Words) -> No
     assert held(sqlite) == before
 
 
-def test_a_rate_limit_is_obeyed(run: Run, sqlite: Place, by_model: Words) -> None:
+def test_compress_rate_limit_is_obeyed(run: Run, sqlite: Place, by_model: Words) -> None:
     memories(sqlite, 6)
     times: list[float] = []
 
@@ -197,7 +199,9 @@ def test_a_rate_limit_is_obeyed(run: Run, sqlite: Place, by_model: Words) -> Non
     assert times[3] - times[2] >= 1
 
 
-def test_a_memory_that_cannot_be_summarised(run: Run, sqlite: Place, by_model: Words) -> None:
+def test_compress_memory_that_cannot_be_summarised(
+    run: Run, sqlite: Place, by_model: Words
+) -> None:
     before = memories(sqlite, 8)
 
     def answer(request: Request) -> Reply:
@@ -221,7 +225,7 @@ def test_a_memory_that_cannot_be_summarised(run: Run, sqlite: Place, by_model: W
 # What is shown of it
 
 
-def test_a_line_tells_how_it_gets_on(sqlite: Place, by_model: Words) -> None:
+def test_compress_line_tells_how_it_gets_on(sqlite: Place, by_model: Words) -> None:
     memories(sqlite, 12)
     with ModelServer(delay=0.4) as server:
         *words, _ = by_model(

@@ -9,13 +9,15 @@ from collections.abc import Callable
 from pathlib import Path
 
 from memctl.testing import Place
-from tests.commands.compressed import CODES, configure, fill
-from tests.commands.conftest import Run, fails, report
+from tests.support.cli import Run, fails, report
+from tests.support.compressing import CODES, configure, fill
 
 PRICED = CODES + "input_price = 1000.0\noutput_price = 2.0\n"
 
 
-def test_no_more_than_it_may_cost(run: Run, one: Callable[[str], Place], tmp_path: Path) -> None:
+def test_compress_no_more_than_it_may_cost(
+    run: Run, one: Callable[[str], Place], tmp_path: Path
+) -> None:
     place = one("sqlite")
     fill(place, 6, messages=60)
     words = ("--config", configure(tmp_path, PRICED), "compress", place.text)
@@ -37,7 +39,7 @@ def test_no_more_than_it_may_cost(run: Run, one: Callable[[str], Place], tmp_pat
     fails(run("compress", place.text, "--max-cost", "1"), 2, "input_price")
 
 
-def test_every_form_of_the_report(run: Run, filled: str) -> None:
+def test_compress_every_form_of_the_report(run: Run, filled: str) -> None:
     table = run("compress", filled, "--dry-run")
     assert "4 memories would be compressed by extractive" in table.stdout
     assert "(estimated)" in table.stdout
@@ -69,7 +71,7 @@ def test_every_form_of_the_report(run: Run, filled: str) -> None:
     fails(run("undo", "--yes"), 4, "no run to be undone")
 
 
-def test_the_text_around_a_summary(run: Run, filled: str, tmp_path: Path) -> None:
+def test_compress_text_around_a_summary(run: Run, filled: str, tmp_path: Path) -> None:
     file = tmp_path / "template"
     file.write_text("<mine>{task_overview} | {{}} {next_steps}</mine>")
     words = ("compress", filled, "--template-file", file)
@@ -92,7 +94,7 @@ def test_the_text_around_a_summary(run: Run, filled: str, tmp_path: Path) -> Non
     fails(run("compress", filled, "--template-file", tmp_path / "none"), 2, "cannot be read")
 
 
-def test_a_prompt_of_ones_own(run: Run, filled: str, tmp_path: Path) -> None:
+def test_compress_prompt_of_ones_own(run: Run, filled: str, tmp_path: Path) -> None:
     told = tmp_path / "prompt"
     told.write_text("Write as a PIRATE would.")
     config = """

@@ -13,8 +13,8 @@ from urllib.parse import unquote, urlsplit
 
 import pytest
 
-from tests.commands.conftest import Run, fails, report
-from tests.conftest import Servers
+from tests.support.cli import Run, fails, report
+from tests.support.servers.pool import Servers
 
 
 @pytest.fixture
@@ -34,7 +34,7 @@ def without_password(url: str) -> tuple[str, str]:
 
 
 @pytest.mark.parametrize("source", ["env", "file", "command"])
-def test_an_alias_with_its_password(
+def test_config_alias_with_its_password(
     run: Run,
     write: Path,
     tmp_path: Path,
@@ -57,7 +57,7 @@ def test_an_alias_with_its_password(
     assert password not in result.stdout + result.stderr
 
 
-def test_an_alias_comes_before_a_path(
+def test_config_alias_comes_before_a_path(
     run: Run, write: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, filled: str
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -67,7 +67,7 @@ def test_an_alias_comes_before_a_path(
     assert report(run("inspect", "./prod", "--json"))["totals"]["messages"] == 0
 
 
-def test_a_named_configuration(run: Run, tmp_path: Path, filled: str) -> None:
+def test_config_named_configuration(run: Run, tmp_path: Path, filled: str) -> None:
     path = tmp_path / "other.toml"
     path.write_text(f'[stores.prod]\nurl = "{filled}"\n')
     assert report(run("--config", path, "inspect", "prod", "--json"))["totals"]["memories"] == 4
@@ -102,14 +102,14 @@ def test_a_named_configuration(run: Run, tmp_path: Path, filled: str) -> None:
         ("[defaults.inspect]\njson = true", 'format to "json"'),
     ],
 )
-def test_mistakes(run: Run, write: Path, text: str, said: str) -> None:
+def test_config_mistakes(run: Run, write: Path, text: str, said: str) -> None:
     write.write_text(text)
     fails(run("inspect", "prod"), 2, said)
     result = run("inspect", "prod", "--json")
     assert report(result, 2)["error"]["code"] == "usage"
 
 
-def test_a_file_that_is_no_text(run: Run, write: Path) -> None:
+def test_config_file_that_is_no_text(run: Run, write: Path) -> None:
     write.write_bytes(b"[stores.\xff]")
     fails(run("inspect", "prod"), 2, "is not TOML")
 
@@ -140,7 +140,7 @@ def ring(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("ring")
-def test_a_password_of_the_keyring(run: Run, write: Path, servers: Servers) -> None:
+def test_config_password_of_the_keyring(run: Run, write: Path, servers: Servers) -> None:
     guarded = servers.redis_with("keyring", password="p@ss wörd")
     url, _ = without_password(guarded.fresh())
     write.write_text(f'[stores.prod]\nurl = "{url}"\npassword_keyring = "memctl/db/prod"\n')
@@ -158,14 +158,14 @@ def test_a_password_of_the_keyring(run: Run, write: Path, servers: Servers) -> N
         ("asking/prod", "(EOFError)"),
     ],
 )
-def test_a_keyring_that_gives_nothing(run: Run, write: Path, where: str, said: str) -> None:
+def test_config_keyring_that_gives_nothing(run: Run, write: Path, where: str, said: str) -> None:
     write.write_text(f'[stores.prod]\nurl = "redis://h"\npassword_keyring = "{where}"\n')
     result = run("inspect", "prod")
     fails(result, 2, said)
     assert "sesame" not in result.stderr
 
 
-def test_without_the_library_of_keyrings(
+def test_config_without_the_library_of_keyrings(
     run: Run, write: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     find = importlib.util.find_spec
@@ -176,7 +176,7 @@ def test_without_the_library_of_keyrings(
     fails(run("inspect", "prod"), 2, "agentscope-memctl[keyring]")
 
 
-def test_a_default_of_the_file_of_the_environment_and_the_command_line(
+def test_config_default_of_the_file_of_the_environment_and_the_command_line(
     run: Run, write: Path, filled: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     write.write_text('[defaults]\nformat = "csv"\n[defaults.inspect]\nsort = "user"\nlimit = 3\n')
@@ -193,7 +193,7 @@ def test_a_default_of_the_file_of_the_environment_and_the_command_line(
     assert report(run("inspect", filled))["memories"] != found
 
 
-def test_options_that_repeat(
+def test_config_options_that_repeat(
     run: Run, write: Path, filled: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     write.write_text('[defaults.inspect]\nuser = ["user0"]\nsince = 2000-01-31\n')
@@ -206,14 +206,14 @@ def test_options_that_repeat(
     fails(run("inspect", filled), 4, "'user0 user1'")
 
 
-def test_commands_below_a_command(run: Run, write: Path, filled: str) -> None:
+def test_config_commands_below_a_command(run: Run, write: Path, filled: str) -> None:
     write.write_text('[defaults.mark.list]\nformat = "json"\n')
     assert json.loads(run("mark", "list", filled).stdout)["schema"] == "memctl/mark/1"
     write.write_text('[defaults.mark]\nformat = "json"\n')
     fails(run("mark", "list", filled), 2, "unknown key defaults.mark.format")
 
 
-def test_global_options(run: Run, write: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_config_global_options(run: Run, write: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write.write_text('[defaults]\nlog-format = "json"\n')
     assert json.loads(run("inspect", "none.db").stderr)["level"] == "error"
     assert run("--log-format", "text", "inspect", "none.db").stderr.startswith("memctl: error")
@@ -221,7 +221,7 @@ def test_global_options(run: Run, write: Path, monkeypatch: pytest.MonkeyPatch) 
     assert run("inspect", "none.db").stderr.startswith("memctl: error")
 
 
-def test_paths_of_the_file_may_be_at_home(
+def test_config_paths_of_the_file_may_be_at_home(
     run: Run, write: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, filled: str
 ) -> None:
     monkeypatch.setenv("HOME", str(tmp_path))
@@ -230,7 +230,7 @@ def test_paths_of_the_file_may_be_at_home(
 
 
 @pytest.mark.parametrize("name", ["yes", "all", "backup"])
-def test_what_must_be_said_on_the_command_line(
+def test_config_what_must_be_said_on_the_command_line(
     run: Run, write: Path, filled: str, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
     write.write_text(f"[defaults.delete]\n{name} = false\n")
@@ -240,14 +240,14 @@ def test_what_must_be_said_on_the_command_line(
     fails(run("delete", filled, "--mark", "hint", "--yes"), 2, f"MEMCTL_DELETE_{name.upper()}")
 
 
-def test_what_is_wrong_does_not_keep_from_helping(run: Run, write: Path) -> None:
+def test_config_what_is_wrong_does_not_keep_from_helping(run: Run, write: Path) -> None:
     write.write_text("[defaults]\ncolour = 1\n")
     for words in (["--help"], ["inspect", "--help"], ["mark", "list", "--help"]):
         assert run(*words).exit_code == 0
     fails(run("stores"), 2, "defaults.colour")
 
 
-def test_completion_is_silent_about_the_configuration(write: Path) -> None:
+def test_config_completion_is_silent_about_the_configuration(write: Path) -> None:
     write.write_text("[defaults]\ncolour = 1\n")
     done = subprocess.run(
         [sys.executable, "-m", "memctl", "memctl ins", "ins"],

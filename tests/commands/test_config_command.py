@@ -13,9 +13,9 @@ import pytest
 
 from memctl import config as configuration
 from memctl.commands.config import Check
-from tests.commands.conftest import FRIDAY, Run, fails, report
-from tests.conftest import Servers
 from tests.summarizers.server import ModelServer
+from tests.support.cli import FRIDAY, Run, fails, report
+from tests.support.servers.pool import Servers
 
 GUIDE = Path(__file__).parents[2] / "docs" / "configuration.md"
 SECRET = "hunter2"
@@ -40,7 +40,7 @@ def checks(run: Run, code: int, *words: object) -> dict[str, dict[str, Any]]:
     return {row["name"]: row for row in found["checks"]}
 
 
-def test_init_writes_a_file_for_its_owner(run: Run, write: Path) -> None:
+def test_config_init_writes_a_file_for_its_owner(run: Run, write: Path) -> None:
     assert str(write) in run("config", "init").stderr
     assert stat.S_IMODE(write.stat().st_mode) == 0o600
     assert tomllib.loads(write.read_text()) == {}
@@ -52,7 +52,7 @@ def test_init_writes_a_file_for_its_owner(run: Run, write: Path) -> None:
     assert [path.name for path in write.parent.iterdir()] == [write.name]
 
 
-def test_init_at_the_place_of_the_platform(run: Run, tmp_path: Path) -> None:
+def test_config_init_at_the_place_of_the_platform(run: Run, tmp_path: Path) -> None:
     assert run("config", "init").exit_code == 0
     assert configuration.default_path().exists()
     other = tmp_path / "other" / "memctl.toml"
@@ -63,7 +63,7 @@ def test_init_at_the_place_of_the_platform(run: Run, tmp_path: Path) -> None:
     fails(run("--config", tmp_path, "config", "init", "--force"), 2, "is a folder")
 
 
-def test_init_keeps_a_link(run: Run, write: Path, tmp_path: Path) -> None:
+def test_config_init_keeps_a_link(run: Run, write: Path, tmp_path: Path) -> None:
     kept = tmp_path / "dotfiles.toml"
     kept.write_text("")
     write.symlink_to(kept)
@@ -72,7 +72,7 @@ def test_init_keeps_a_link(run: Run, write: Path, tmp_path: Path) -> None:
     assert "[undo]" in kept.read_text()
 
 
-def test_all_that_init_writes_is_accepted(run: Run, write: Path) -> None:
+def test_config_all_that_init_writes_is_accepted(run: Run, write: Path) -> None:
     run("config", "init")
     write.write_text(re.sub(r"^# (?=\[|[\w-]+ = )", "", write.read_text(), flags=re.MULTILINE))
     found = settings(run)
@@ -80,7 +80,7 @@ def test_all_that_init_writes_is_accepted(run: Run, write: Path) -> None:
         assert found[key]["source"] == "file"
 
 
-def test_the_guide_shows_a_configuration_that_is_accepted(run: Run, write: Path) -> None:
+def test_config_guide_shows_a_configuration_that_is_accepted(run: Run, write: Path) -> None:
     [example] = [
         text
         for text in re.findall(r"```toml\n(.*?)```", GUIDE.read_text("utf-8"), re.DOTALL)
@@ -92,7 +92,7 @@ def test_the_guide_shows_a_configuration_that_is_accepted(run: Run, write: Path)
         assert any(row["source"] == "file" for key, row in found.items() if key.startswith(table))
 
 
-def test_show_says_where_values_come_from(
+def test_config_show_says_where_values_come_from(
     run: Run, write: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     write.write_text(
@@ -117,7 +117,7 @@ def test_show_says_where_values_come_from(
     assert re.search(r"defaults\.export\.as +archive +MEMCTL_EXPORT_AS\n", table)
 
 
-def test_show_without_a_file(run: Run) -> None:
+def test_config_show_without_a_file(run: Run) -> None:
     assert not report(run("config", "show", "--json"))["file"]["exists"]
     assert "memctl config init" in run("config", "show").stdout
     few, every = settings(run), settings(run, "--all")
@@ -126,7 +126,7 @@ def test_show_without_a_file(run: Run) -> None:
     assert "defaults.delete.yes" not in every
 
 
-def test_show_shows_no_secret(run: Run, write: Path) -> None:
+def test_config_show_shows_no_secret(run: Run, write: Path) -> None:
     write.write_text(f"""
 [stores.url]
 url = "redis://:{SECRET}@h/0"
@@ -165,13 +165,13 @@ store = "redis://:{SECRET}@h/0"
         ("[undo]\ndays = -1", "undo.days"),
     ],
 )
-def test_show_finds_every_mistake(run: Run, write: Path, text: str, said: str) -> None:
+def test_config_show_finds_every_mistake(run: Run, write: Path, text: str, said: str) -> None:
     write.write_text(text)
     fails(run("config", "show"), 2, said)
     assert run("config", "init", "--force").exit_code == 0
 
 
-def test_a_typo_in_the_name_of_a_variable(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_config_typo_in_the_name_of_a_variable(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MEMCTL_INSPECT_LIMITT", "3")
     monkeypatch.setenv("MEMCTL_SERVICE_HOST", "10.0.0.1")  # as Kubernetes sets them
     for command in ("show", "check"):
@@ -179,7 +179,7 @@ def test_a_typo_in_the_name_of_a_variable(run: Run, monkeypatch: pytest.MonkeyPa
         assert "did you mean MEMCTL_INSPECT_LIMIT?" in warning
 
 
-def test_check_goes_on_after_failures(
+def test_config_check_goes_on_after_failures(
     run: Run, write: Path, tmp_path: Path, filled: str, servers: Servers
 ) -> None:
     empty = servers.postgresql.fresh()
@@ -239,7 +239,7 @@ kind = "extractve"
     assert len(json.dumps(request.body)) < 300  # a model is paid by what it reads
 
 
-def test_check_tells_people(run: Run, write: Path, filled: str) -> None:
+def test_config_check_tells_people(run: Run, write: Path, filled: str) -> None:
     write.write_text(f'[stores.full]\nurl = "{filled}"\n[summarizers.x]\nkind = "extractive"')
     lines = run("config", "check").stdout.splitlines()
     assert [line.split()[:4] for line in lines] == [
@@ -254,7 +254,7 @@ def test_check_tells_people(run: Run, write: Path, filled: str) -> None:
     assert "no store and no summarizer is configured" in run("config", "check").stdout
 
 
-def test_check_does_not_wait_for_ever(run: Run, write: Path, filled: str) -> None:
+def test_config_check_does_not_wait_for_ever(run: Run, write: Path, filled: str) -> None:
     write.write_text(f"""
 [stores.good]
 url = "{filled}"
@@ -271,7 +271,7 @@ command = "sleep 30"
     assert max(row["seconds"] for row in found.values()) < 15
 
 
-def test_the_row_of_a_check_has_all_its_keys() -> None:
+def test_config_row_of_a_check_has_all_its_keys() -> None:
     assert list(Check("store", "x").row()) == [
         *("what", "name", "kind", "ok", "capabilities", "seconds", "note", "error")
     ]

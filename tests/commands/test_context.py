@@ -16,7 +16,7 @@ from tokenizers.pre_tokenizers import Whitespace
 
 from memctl.model import MemoryKey, StoredMessage
 from memctl.testing import samples
-from tests.commands.conftest import FRIDAY, Run, fails, fill, report
+from tests.support.cli import FRIDAY, Run, fails, fill, report
 
 ONE = MemoryKey("ada", "one")
 NAMED = ("--user", "ada", "--session", "one")
@@ -35,7 +35,7 @@ def memory(tmp_path: Path) -> str:
     return str(path)
 
 
-def test_the_summary_then_what_is_not_compressed(run: Run, memory: str) -> None:
+def test_context_summary_then_what_is_not_compressed(run: Run, memory: str) -> None:
     found = report(run("context", memory, *NAMED, "--json"))
     summary, *messages = found["messages"]
     assert summary["message"] == {
@@ -55,13 +55,13 @@ def test_the_summary_then_what_is_not_compressed(run: Run, memory: str) -> None:
     }
 
 
-def test_an_agent_without_compression(run: Run, memory: str) -> None:
+def test_context_agent_without_compression(run: Run, memory: str) -> None:
     found = report(run("context", memory, *NAMED, "--all", "--json"))
     assert [row["id"] for row in found["messages"]] == [None, *(f"m{n}" for n in range(30))]
     assert (found["all"], found["left_out"]) == (True, 0)
 
 
-def test_everything_compressed_leaves_the_summary(run: Run, tmp_path: Path) -> None:
+def test_context_everything_compressed_leaves_the_summary(run: Run, tmp_path: Path) -> None:
     path = tmp_path / "a.db"
     folder = tmp_path / "states"
     store = f"sqlite:///{path}?state={folder}"
@@ -71,13 +71,13 @@ def test_everything_compressed_leaves_the_summary(run: Run, tmp_path: Path) -> N
     assert report(run("context", path, *NAMED, "--json"))["messages"] == []
 
 
-def test_tokens_are_those_of_compress(run: Run) -> None:
+def test_context_tokens_are_those_of_compress(run: Run) -> None:
     found = report(run("context", FRIDAY, "--json"))
     dry = report(run("compress", FRIDAY, "--dry-run", "--keep-recent", "1", "--json"))
     assert found["tokens"]["total"] == dry["tokens"]["before"]
 
 
-def test_a_tokenizer_counts(run: Run, tmp_path: Path) -> None:
+def test_context_tokenizer_counts(run: Run, tmp_path: Path) -> None:
     words = Tokenizer(WordLevel({"?": 0}, unk_token="?"))
     words.pre_tokenizer = Whitespace()
     tokenizer = tmp_path / "tokenizer.json"
@@ -94,7 +94,7 @@ def test_a_tokenizer_counts(run: Run, tmp_path: Path) -> None:
     fails(run("context", FRIDAY, "--summarizer", "bug"), 2, "no summarizer named 'bug'")
 
 
-def test_lines_and_cells(run: Run, memory: str) -> None:
+def test_context_lines_and_cells(run: Run, memory: str) -> None:
     whole = report(run("context", memory, *NAMED, "--json"))["messages"]
     done = run("context", memory, *NAMED, "--format", "ndjson")
     assert [json.loads(line) for line in done.stdout.splitlines()] == whole
@@ -105,7 +105,7 @@ def test_lines_and_cells(run: Run, memory: str) -> None:
     assert rows[0]["text"] == "It was\x1b[2J long."
 
 
-def test_a_person_reads_it(run: Run, memory: str) -> None:
+def test_context_person_reads_it(run: Run, memory: str) -> None:
     lines = run("context", memory, *NAMED).stdout.splitlines()
     assert lines[0] == "── ada / one"
     assert lines[1].startswith("#0 user (user)  ")
@@ -116,14 +116,14 @@ def test_a_person_reads_it(run: Run, memory: str) -> None:
     assert lines[-1].endswith("10 compressed messages left out: --all shows them")
 
 
-def test_one_memory_must_be_selected(run: Run, memory: str) -> None:
+def test_context_one_memory_must_be_selected(run: Run, memory: str) -> None:
     fails(run("context", memory), 2, "'ada'/'one', 'bob'/'one'", "--user and --session")
     fails(run("context", memory, "--user", "eve"), 4, "has no memory of 'eve'")
     fails(run("context", Path(memory).with_name("none.db")), 4)
     assert report(run("context", memory, "--user", "bob", "--json"))["user"] == "bob"
 
 
-def test_several_memories_of_a_session(run: Run, tmp_path: Path) -> None:
+def test_context_several_memories_of_a_session(run: Run, tmp_path: Path) -> None:
     state = json.loads(FRIDAY.read_text())
     path = tmp_path / "s.json"
     path.write_text(json.dumps({"a": {"memory": state}, "b": {"memory": state}}))
@@ -132,7 +132,7 @@ def test_several_memories_of_a_session(run: Run, tmp_path: Path) -> None:
     assert len(found["messages"]) == len(report(run("context", FRIDAY, "--json"))["messages"])
 
 
-def test_what_agentscope_cannot_load_is_said(run: Run, tmp_path: Path) -> None:
+def test_context_what_agentscope_cannot_load_is_said(run: Run, tmp_path: Path) -> None:
     path = tmp_path / "a.ndjson"
     broken: list[StoredMessage] = [
         samples.entry("good", 1),
@@ -150,7 +150,7 @@ def test_what_agentscope_cannot_load_is_said(run: Run, tmp_path: Path) -> None:
     assert "AgentScope cannot load it: its role" in run("context", path).stdout
 
 
-def test_a_shared_session_is_said(run: Run, database: str) -> None:
+def test_context_shared_session_is_said(run: Run, database: str) -> None:
     memories = {ONE: samples.entries(3), MemoryKey("bob", "one"): samples.entries(2)}
     asyncio.run(fill(database, memories))
     found = report(run("context", database, *NAMED, "--json"))
@@ -158,7 +158,7 @@ def test_a_shared_session_is_said(run: Run, database: str) -> None:
     assert "its agent also reads the messages of 'bob'" in found["warnings"][0]
 
 
-def test_a_large_message_is_whole_in_json(run: Run, tmp_path: Path) -> None:
+def test_context_large_message_is_whole_in_json(run: Run, tmp_path: Path) -> None:
     path = tmp_path / "a.ndjson"
     text = '京都 \\ " \n\x1b😀é' * 100_000
     asyncio.run(

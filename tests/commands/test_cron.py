@@ -17,8 +17,8 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from memctl.output import monitoring
 from memctl.output.monitoring import exposition, report_samples
-from tests.commands.conftest import FRIDAY, Run, fails
-from tests.commands.monitor import Call, Monitor, monitored
+from tests.support.cli import FRIDAY, Run, fails
+from tests.support.monitor import Call, Monitor, monitored
 
 SECRET = "s3cret"
 
@@ -31,13 +31,13 @@ def monitor(monkeypatch: pytest.MonkeyPatch) -> Iterator[Monitor]:
         yield found
 
 
-def test_a_success_is_told(run: Run, monitor: Monitor) -> None:
+def test_cron_success_is_told(run: Run, monitor: Monitor) -> None:
     result = run("--ping", monitor.url, "inspect", FRIDAY)
     assert (result.exit_code, result.stderr) == (0, "")
     assert monitor.calls == [Call("GET", "/ping/s3cret", "")]
 
 
-def test_a_failure_is_told_with_its_error(run: Run, monitor: Monitor, tmp_path: Path) -> None:
+def test_cron_failure_is_told_with_its_error(run: Run, monitor: Monitor, tmp_path: Path) -> None:
     fails(run("--ping", monitor.url, "inspect", tmp_path / "none.db"), 4, "does not exist")
     [call] = monitor.calls
     assert (call.method, call.path) == ("POST", "/ping/s3cret/fail")
@@ -46,7 +46,7 @@ def test_a_failure_is_told_with_its_error(run: Run, monitor: Monitor, tmp_path: 
     assert "\n" not in call.body
 
 
-def test_the_body_is_short_and_holds_no_secret(run: Run, monitor: Monitor) -> None:
+def test_cron_body_is_short_and_holds_no_secret(run: Run, monitor: Monitor) -> None:
     url = "postgresql://ada:hunter2@127.0.0.1:1/agents"
     assert run("--ping", monitor.url, "inspect", url).exit_code == 3
     assert run("--ping", monitor.url, "inspect", FRIDAY, url).exit_code == 2  # one too many
@@ -57,13 +57,13 @@ def test_the_body_is_short_and_holds_no_secret(run: Run, monitor: Monitor) -> No
     assert max(map(len, bodies)) <= monitoring.BODY
 
 
-def test_a_query_stays_behind_the_path(run: Run, monitor: Monitor) -> None:
+def test_cron_query_stays_behind_the_path(run: Run, monitor: Monitor) -> None:
     run("--ping", monitor.url + "/?create=1#x", "inspect", "none.db")
     assert [call.path for call in monitor.calls] == ["/ping/s3cret/fail?create=1"]
 
 
 @pytest.mark.parametrize("code", [301, 302, 303, 307, 308])
-def test_redirects_are_followed(run: Run, monitor: Monitor, code: int) -> None:
+def test_cron_redirects_are_followed(run: Run, monitor: Monitor, code: int) -> None:
     monitor.answers, monitor.redirect = [code], "/elsewhere"
     assert run("--ping", monitor.url, "inspect", "none.db").stderr.count("--ping") == 0
     assert monitor.calls[1].path == "/elsewhere"
@@ -80,7 +80,7 @@ def test_redirects_are_followed(run: Run, monitor: Monitor, code: int) -> None:
         ([302] * 30, None, "it answered 302"),
     ],
 )
-def test_what_a_monitor_answers(
+def test_cron_what_a_monitor_answers(
     run: Run, monitor: Monitor, answers: list[int], calls: int | None, said: str
 ) -> None:
     monitor.answers, monitor.redirect = answers, "/again"
@@ -91,7 +91,7 @@ def test_what_a_monitor_answers(
     assert SECRET not in result.stderr
 
 
-def test_a_monitor_that_leads_away_or_is_not_there(run: Run, monitor: Monitor) -> None:
+def test_cron_monitor_that_leads_away_or_is_not_there(run: Run, monitor: Monitor) -> None:
     monitor.answers, monitor.redirect = [302], "file:///etc/passwd"
     result = run("--ping", monitor.url, "inspect", FRIDAY)
     assert "warning: --ping" in result.stderr
@@ -104,7 +104,7 @@ def test_a_monitor_that_leads_away_or_is_not_there(run: Run, monitor: Monitor) -
     assert SECRET not in result.stderr
 
 
-def test_a_slow_monitor_is_not_waited_for(
+def test_cron_slow_monitor_is_not_waited_for(
     run: Run, monitor: Monitor, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(monitoring, "TIMEOUT", 0.1)
@@ -122,21 +122,21 @@ def test_a_slow_monitor_is_not_waited_for(
         *(f"https://ada:{SECRET}@x/", f"http://x/{SECRET} y", f"http://x:port/{SECRET}\n"),
     ],
 )
-def test_what_cannot_be_called(run: Run, url: str, tmp_path: Path) -> None:
+def test_cron_what_cannot_be_called(run: Run, url: str, tmp_path: Path) -> None:
     result = run("--ping", url, "export", FRIDAY, "-o", tmp_path / "x.ndjson")
     fails(result, 2, "--ping")
     assert SECRET not in result.stderr
     assert list(tmp_path.iterdir()) == []
 
 
-def test_help_is_no_run(run: Run, monitor: Monitor, tmp_path: Path) -> None:
+def test_cron_help_is_no_run(run: Run, monitor: Monitor, tmp_path: Path) -> None:
     options = ("--ping", monitor.url, "--metrics-file", tmp_path / "m.prom")
     assert run(*options, "export", "--help").exit_code == 0
     assert monitor.calls == []
     assert list(tmp_path.iterdir()) == []
 
 
-def test_an_interrupted_run_has_failed(filled: str, tmp_path: Path) -> None:
+def test_cron_interrupted_run_has_failed(filled: str, tmp_path: Path) -> None:
     metrics, target = tmp_path / "m.prom", tmp_path / "x.db"
     with monitored() as monitor:
         command = ["--ping", monitor.url, "--metrics-file", metrics, "migrate", filled, target]
@@ -170,7 +170,7 @@ def values(family: Metric, label: str) -> dict[str, float]:
     return {sample.labels[label]: sample.value for sample in family.samples}
 
 
-def test_the_metrics_of_a_run(run: Run, filled: str, tmp_path: Path) -> None:
+def test_cron_metrics_of_a_run(run: Run, filled: str, tmp_path: Path) -> None:
     path, copy = tmp_path / "nightly.prom", tmp_path / "b.ndjson"
     assert run("--metrics-file", path, "export", filled, "-o", copy).exit_code == 0
     found = families(path)
@@ -190,7 +190,7 @@ def test_the_metrics_of_a_run(run: Run, filled: str, tmp_path: Path) -> None:
     assert [name for name in os.listdir(tmp_path) if name.startswith(".")] == []
 
 
-def test_the_metrics_of_each_kind_of_report(run: Run, filled: str, tmp_path: Path) -> None:
+def test_cron_metrics_of_each_kind_of_report(run: Run, filled: str, tmp_path: Path) -> None:
     path = tmp_path / "m.prom"
     assert run("--metrics-file", path, "compress", filled).exit_code == 0
     found = families(path)
@@ -206,7 +206,7 @@ def test_the_metrics_of_each_kind_of_report(run: Run, filled: str, tmp_path: Pat
     assert families(path)["memctl_findings"].samples[0].value >= 0
 
 
-def test_labels_are_escaped_and_hold_no_secret(run: Run, tmp_path: Path) -> None:
+def test_cron_labels_are_escaped_and_hold_no_secret(run: Run, tmp_path: Path) -> None:
     path = tmp_path / "m.prom"
     url = "postgresql://ada:hunter2@127.0.0.1:1/agents"
     assert run("--metrics-file", path, "inspect", url).exit_code == 3
@@ -219,7 +219,7 @@ def test_labels_are_escaped_and_hold_no_secret(run: Run, tmp_path: Path) -> None
     assert family.samples[0].labels["store"] == 'a"b\\c\nd\\udcff'
 
 
-def test_what_cannot_be_written_is_a_warning(run: Run, tmp_path: Path) -> None:
+def test_cron_what_cannot_be_written_is_a_warning(run: Run, tmp_path: Path) -> None:
     result = run("--metrics-file", tmp_path / "none" / "m.prom", "inspect", FRIDAY, "--json")
     assert result.exit_code == 0
     assert "warning: --metrics-file: the folder of" in result.stderr

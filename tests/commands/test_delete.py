@@ -10,8 +10,8 @@ import pytest
 from memctl.model import MemoryKey, StoredMessage
 from memctl.testing import Place, samples
 from memctl.testing.samples import entry, sample
-from tests.commands.conftest import Run, fails, report
-from tests.commands.places import held, ids, put
+from tests.support.cli import Run, fails, report
+from tests.support.places import held, ids, put
 
 
 def marked(place: Place) -> list[MemoryKey]:
@@ -21,7 +21,7 @@ def marked(place: Place) -> list[MemoryKey]:
     return keys
 
 
-def test_what_has_the_mark_goes_and_nothing_else(run: Run, place: Place) -> None:
+def test_delete_what_has_the_mark_goes_and_nothing_else(run: Run, place: Place) -> None:
     keys = marked(place)
     before = held(place)
     dry = report(run("delete", place.text, "--mark", "hint", "--dry-run", "--json"))
@@ -44,7 +44,7 @@ def test_what_has_the_mark_goes_and_nothing_else(run: Run, place: Place) -> None
 
 
 @pytest.mark.parametrize("name", ["*", "%", "[a]", "_", "a?", ":"])
-def test_a_name_is_no_pattern(run: Run, place: Place, name: str) -> None:
+def test_delete_name_is_no_pattern(run: Run, place: Place, name: str) -> None:
     keys = place.keys(2)
     entries = [entry("m1", 1, ("a",)), entry("m2", 2, (name,)), entry("m3", 3, ("*%", "hint"))]
     put(place, [sample(key, entries) for key in keys])
@@ -60,7 +60,7 @@ def test_a_name_is_no_pattern(run: Run, place: Place, name: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["sqlite", "redis"])
-def test_users_named_like_patterns(run: Run, one: Callable[[str], Place], name: str) -> None:
+def test_delete_users_named_like_patterns(run: Run, one: Callable[[str], Place], name: str) -> None:
     place = one(name)
     keys = [MemoryKey(user, session) for user in ("*", "%", "a", "[a]") for session in ("*", "s")]
     put(place, [sample(key, samples.entries(3)) for key in keys])
@@ -71,7 +71,7 @@ def test_users_named_like_patterns(run: Run, one: Callable[[str], Place], name: 
         assert set(held(place)) == set(keys)
 
 
-def test_the_newest_stay(run: Run, place: Place) -> None:
+def test_delete_newest_stay(run: Run, place: Place) -> None:
     [key, *_] = keys = marked(place)
     options = ("--keep-last", "10", "--yes")
     assert run("delete", place.text, *options, "--mark", "hint").exit_code == 0
@@ -83,7 +83,7 @@ def test_the_newest_stay(run: Run, place: Place) -> None:
         assert ids(place, key) == [f"m{n:07}" for n in range(30 + number, 40 + number)]
 
 
-def test_a_limit_stops_it_before_anything_goes(run: Run, place: Place) -> None:
+def test_delete_limit_stops_it_before_anything_goes(run: Run, place: Place) -> None:
     marked(place)
     before = held(place)
     total = sum(len(entries) for _, _, entries in before.values())
@@ -101,7 +101,7 @@ def test_a_limit_stops_it_before_anything_goes(run: Run, place: Place) -> None:
     assert found["messages"]["deleted"] == planned
 
 
-def test_everything_only_when_it_is_said(run: Run, place: Place) -> None:
+def test_delete_everything_only_when_it_is_said(run: Run, place: Place) -> None:
     keys = marked(place)
     fails(run("delete", place.text, "--yes"), 2, "nothing is selected", "--all")
     fails(run("delete", place.text, "--all", "--mark", "hint", "--yes"), 2, "--all")
@@ -112,12 +112,12 @@ def test_everything_only_when_it_is_said(run: Run, place: Place) -> None:
 
 
 @pytest.mark.parametrize("limit", ["many", "-1", "1.5", "%", ""])
-def test_a_limit_that_is_none(run: Run, filled: str, limit: str) -> None:
+def test_delete_limit_that_is_none(run: Run, filled: str, limit: str) -> None:
     done = run("delete", filled, "--mark", "hint", "--yes", f"--max-delete={limit}")
     fails(done, 2, "--max-delete")
 
 
-def test_nothing_matched_is_no_error(run: Run, filled: str) -> None:
+def test_delete_nothing_matched_is_no_error(run: Run, filled: str) -> None:
     for options in (
         ("--mark", "unknown"),
         ("--id", "unknown"),
@@ -153,7 +153,7 @@ CALLS = [
 
 
 @pytest.mark.parametrize("name", ["sqlite", "postgresql", "mysql", "redis", "sessions", "archive"])
-def test_a_tool_call_and_its_result(run: Run, one: Callable[[str], Place], name: str) -> None:
+def test_delete_tool_call_and_its_result(run: Run, one: Callable[[str], Place], name: str) -> None:
     place = one(name)
     key, other = place.keys(2)
     put(place, [sample(key, CALLS), sample(other, samples.entries(5))])
@@ -172,19 +172,19 @@ def test_a_tool_call_and_its_result(run: Run, one: Callable[[str], Place], name:
     fails(run(*chosen, "--keep-tool-pairs", "--with-tool-pairs"), 2, "do not go together")
 
 
-def test_pairs_that_go_together_are_not_parted(run: Run, filled: str) -> None:
+def test_delete_pairs_that_go_together_are_not_parted(run: Run, filled: str) -> None:
     found = report(run("delete", filled, "--user", "user0", "--yes", "--json"))
     assert "parted_tool_calls" not in found
 
 
-def test_without_a_record_nothing_can_be_undone(run: Run, filled: str) -> None:
+def test_delete_without_a_record_nothing_can_be_undone(run: Run, filled: str) -> None:
     found = report(run("delete", filled, "--mark", "hint", "--yes", "--no-backup", "--json"))
     assert found["messages"]["deleted"]
     assert "run" not in found
     fails(run("undo", "--yes"), 4, "no run to be undone")
 
 
-def test_a_million_reasons_to_stream(run: Run, one: Callable[[str], Place]) -> None:
+def test_delete_million_reasons_to_stream(run: Run, one: Callable[[str], Place]) -> None:
     """Many pages of one memory go, and come back."""
     place = one("sqlite")
     entries = [

@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 
 from memctl.model import MemoryKey
-from tests.commands.conftest import Run, fails, fill, report
-from tests.doctor import histories
-from tests.doctor.histories import ASK, REPLY, call, entries, said
+from tests.support import histories
+from tests.support.cli import Run, fails, fill, report
+from tests.support.histories import ASK, REPLY, call, entries, said
 
 HOSTILE = "\x1b[31mred\x1b[0m \u202eback [bold]x[/bold]\n"
 ALICE, BOB = MemoryKey("alice", "s1"), MemoryKey("bob", "s2")
@@ -28,7 +28,7 @@ def broken(database: str) -> str:
     return database
 
 
-def test_json_is_as_the_contract_has_it(run: Run, broken: str) -> None:
+def test_doctor_json_is_as_the_contract_has_it(run: Run, broken: str) -> None:
     found = report(run("doctor", broken, "--json"), 6)
     assert found["schema"] == "memctl/doctor/1"
     assert found["store"] == {"url": broken, "kind": "sqlite"}
@@ -50,7 +50,7 @@ def test_json_is_as_the_contract_has_it(run: Run, broken: str) -> None:
     assert (third["user"], third["session"], third["ids"]) == (None, None, [])
 
 
-def test_the_table_tells_the_same(run: Run, broken: str) -> None:
+def test_doctor_table_tells_the_same(run: Run, broken: str) -> None:
     result = run("doctor", broken)
     assert result.exit_code == 6
     assert "2 memories, 6 messages examined" in result.stdout
@@ -64,7 +64,7 @@ def test_the_table_tells_the_same(run: Run, broken: str) -> None:
     fails(result, 6, "1 error and 1 warning")
 
 
-def test_a_healthy_store(run: Run, database: str, tmp_path: Path) -> None:
+def test_doctor_healthy_store(run: Run, database: str, tmp_path: Path) -> None:
     asyncio.run(fill(database, {ALICE: entries(histories.HEALTHY)}))
     assert "\nhealthy: 1 notice" in run("doctor", database).stdout
     found = report(run("doctor", database, "--json"))
@@ -75,20 +75,20 @@ def test_a_healthy_store(run: Run, database: str, tmp_path: Path) -> None:
     assert run("doctor", path).stdout.splitlines()[-1] == "healthy"
 
 
-def test_only_some_memories(run: Run, broken: str) -> None:
+def test_doctor_only_some_memories(run: Run, broken: str) -> None:
     found = report(run("doctor", broken, "--json", "--user", "bob"), 6)
     assert [finding["code"] for finding in found["findings"]] == ["leftover-hint"]
     fails(run("doctor", broken, "--user", "nobody"), 4, "no memory of 'nobody'")
 
 
-def test_only_some_codes(run: Run, broken: str) -> None:
+def test_doctor_only_some_codes(run: Run, broken: str) -> None:
     found = report(run("doctor", broken, "leftover-hint", "orphan-mark", "--json"), 6)
     assert [finding["code"] for finding in found["findings"]] == ["leftover-hint"]
     assert report(run("doctor", broken, "no-session-index", "--json"))["healthy"]
     fails(run("doctor", broken, "left-over"), 2, "no finding 'left-over'", "leftover-hint")
 
 
-def test_what_is_oversized(run: Run, database: str) -> None:
+def test_doctor_what_is_oversized(run: Run, database: str) -> None:
     history = [call("c1", "t1"), histories.result("r1", "t1", "x" * 500)]
     asyncio.run(fill(database, {ALICE: entries(history)}))
     assert run("doctor", database).exit_code == 0
@@ -96,14 +96,14 @@ def test_what_is_oversized(run: Run, database: str) -> None:
     assert "500 bytes" in found["findings"][0]["message"]
 
 
-def test_rows_for_programs(run: Run, broken: str) -> None:
+def test_doctor_rows_for_programs(run: Run, broken: str) -> None:
     lines = run("doctor", broken, "--format", "ndjson").stdout.splitlines()
     assert next(json.loads(line)["code"] for line in lines) == "tool-call-without-result"
     table = list(csv.DictReader(io.StringIO(run("doctor", broken, "--format", "csv").stdout)))
     assert [row["user"] for row in table] == ["alice", "bob", ""]
 
 
-def test_names_are_shown_and_not_obeyed(run: Run, database: str) -> None:
+def test_doctor_names_are_shown_and_not_obeyed(run: Run, database: str) -> None:
     history = entries([ASK, said(HOSTILE, "")])
     asyncio.run(fill(database, {MemoryKey(HOSTILE, HOSTILE): history}))
     shown = run("doctor", database).stdout
@@ -113,7 +113,7 @@ def test_names_are_shown_and_not_obeyed(run: Run, database: str) -> None:
     assert "[bold]x[/bold]" in shown
 
 
-def test_many_memories_are_not_all_named(run: Run, database: str) -> None:
+def test_doctor_many_memories_are_not_all_named(run: Run, database: str) -> None:
     history = entries([ASK, said("bad", "")])
     asyncio.run(fill(database, {MemoryKey("u", f"s{n}"): history for n in range(8)}))
     shown = run("doctor", database).stdout
@@ -122,21 +122,21 @@ def test_many_memories_are_not_all_named(run: Run, database: str) -> None:
     assert len(report(run("doctor", database, "--json"), 6)["findings"]) == 9
 
 
-def test_the_store_is_left_as_it_was(run: Run, broken: str) -> None:
+def test_doctor_store_is_left_as_it_was(run: Run, broken: str) -> None:
     path = Path(broken.removeprefix("sqlite:///"))
     before = path.read_bytes(), path.stat().st_mtime_ns
     run("doctor", broken)
     assert (path.read_bytes(), path.stat().st_mtime_ns) == before
 
 
-def test_stdin(run: Run, tmp_path: Path) -> None:
+def test_doctor_stdin(run: Run, tmp_path: Path) -> None:
     path = tmp_path / "a.ndjson"
     asyncio.run(fill(str(path), {ALICE: entries([ASK, said("bad", "")])}))
     found = report(run("doctor", "-", "--json", input=path.read_bytes()), 6)
     assert found["findings"][0]["code"] == "empty-assistant-message"
 
 
-def test_a_damaged_state_of_a_database(run: Run, database: str, tmp_path: Path) -> None:
+def test_doctor_damaged_state_of_a_database(run: Run, database: str, tmp_path: Path) -> None:
     """It is told once, and so are the summaries that went with it."""
     compressed = [said("m1", "a", "user", ("compressed",)), REPLY]
     asyncio.run(fill(database, {ALICE: entries(compressed), BOB: entries(compressed)}))

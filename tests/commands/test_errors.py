@@ -13,8 +13,8 @@ import pytest
 
 from memctl.model import MemoryKey
 from memctl.testing import samples
-from tests.commands.conftest import FRIDAY, Run, fails, fill, report
-from tests.conftest import Servers
+from tests.support.cli import FRIDAY, Run, fails, fill, report
+from tests.support.servers.pool import Servers
 
 ONE = MemoryKey("ada", "one")
 SECRET = "s3cr3t-p4ss"
@@ -28,7 +28,7 @@ def with_password(url: str) -> str:
     return parts._replace(netloc=f"{user}:{SECRET}@{host}").geturl()
 
 
-def test_a_wrong_password(
+def test_error_wrong_password(
     run: Run, servers: Servers, postgresql_url: str, mysql_url: str, filled: str
 ) -> None:
     redis = servers.redis_with("locked", password="right").url(1, password=SECRET)
@@ -54,13 +54,13 @@ def test_a_wrong_password(
         "mysql:///d?host=/nowhere/mysqld.sock",
     ],
 )
-def test_no_server(run: Run, url: str) -> None:
+def test_error_no_server(run: Run, url: str) -> None:
     result = run("inspect", url)
     fails(result, 3, "hint:")
     assert SECRET not in result.stdout + result.stderr
 
 
-def test_no_such_database(run: Run, postgresql_url: str, mysql_url: str, filled: str) -> None:
+def test_error_no_such_database(run: Run, postgresql_url: str, mysql_url: str, filled: str) -> None:
     for url in (postgresql_url, mysql_url):
         absent = url.rpartition("/")[0] + "/absent"
         fails(run("inspect", absent), 4, "absent", "create the database")
@@ -68,11 +68,11 @@ def test_no_such_database(run: Run, postgresql_url: str, mysql_url: str, filled:
 
 
 @pytest.mark.parametrize("name", ["none.db", "none.json", "none.ndjson", "none/"])
-def test_no_such_file(run: Run, tmp_path: Path, name: str) -> None:
+def test_error_no_such_file(run: Run, tmp_path: Path, name: str) -> None:
     fails(run("inspect", f"{tmp_path}/{name}"), 4, "does not exist")
 
 
-def test_a_database_that_is_not_agentscopes(
+def test_error_database_that_is_not_agentscopes(
     run: Run, servers: Servers, postgresql_url: str, mysql_url: str, tmp_path: Path, filled: str
 ) -> None:
     import sqlite3
@@ -96,7 +96,7 @@ def test_a_database_that_is_not_agentscopes(
     assert servers.postgresql.execute(postgresql_url, tables).strip() == "2"
 
 
-def test_other_tables_and_columns_are_left_alone(
+def test_error_other_tables_and_columns_are_left_alone(
     run: Run, servers: Servers, postgresql_url: str, filled: str
 ) -> None:
     sql = servers.postgresql.execute
@@ -108,7 +108,7 @@ def test_other_tables_and_columns_are_left_alone(
     assert sql(postgresql_url, "SELECT id FROM invoices").strip() == "7"
 
 
-def test_a_file_that_is_no_database(run: Run, tmp_path: Path) -> None:
+def test_error_file_that_is_no_database(run: Run, tmp_path: Path) -> None:
     path = tmp_path / "x.db"
     path.write_text(json.dumps({"a": 1}) * 100)
     fails(run("inspect", path), 8, "not a database")
@@ -116,14 +116,16 @@ def test_a_file_that_is_no_database(run: Run, tmp_path: Path) -> None:
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root writes where nobody may")
-def test_a_read_only_file(run: Run, filled: str, tmp_path: Path) -> None:
+def test_error_read_only_file(run: Run, filled: str, tmp_path: Path) -> None:
     target = tmp_path / "target.db"
     assert run("migrate", filled, target, "--user", "user0").exit_code == 0
     target.chmod(0o400)
     fails(run("migrate", filled, target), 3, "hint:")
 
 
-def test_a_read_only_server(run: Run, servers: Servers, postgresql_url: str, filled: str) -> None:
+def test_error_read_only_server(
+    run: Run, servers: Servers, postgresql_url: str, filled: str
+) -> None:
     name = postgresql_url.rpartition("/")[2]
     sql = servers.postgresql.execute
     assert run("migrate", filled, postgresql_url, "--user", "user0").exit_code == 0
@@ -132,7 +134,7 @@ def test_a_read_only_server(run: Run, servers: Servers, postgresql_url: str, fil
     assert run("inspect", postgresql_url).exit_code == 0
 
 
-def test_redis_out_of_memory(run: Run, servers: Servers, filled: str) -> None:
+def test_error_redis_out_of_memory(run: Run, servers: Servers, filled: str) -> None:
     redis = servers.redis_with("full", "--maxmemory-policy", "noeviction")
     url = redis.fresh()
     with redis.client(url) as client:
@@ -140,7 +142,7 @@ def test_redis_out_of_memory(run: Run, servers: Servers, filled: str) -> None:
     fails(run("migrate", filled, url), 3, "refuses writes", "hint:")
 
 
-def test_a_store_that_memctl_does_not_know(run: Run, tmp_path: Path) -> None:
+def test_error_store_that_memctl_does_not_know(run: Run, tmp_path: Path) -> None:
     fails(run("inspect", "mongodb://h/d"), 2, "mongodb://", "memctl stores")
     fails(run("inspect", "prod"), 2, "no store named 'prod'", "./prod")
     (tmp_path / "notes.txt").write_text("x")
@@ -149,7 +151,7 @@ def test_a_store_that_memctl_does_not_know(run: Run, tmp_path: Path) -> None:
     fails(run("inspect", "postgresql://h/d?sslmode=maybe"), 2)
 
 
-def test_usage(run: Run) -> None:
+def test_error_usage(run: Run) -> None:
     wrong = ("frob", "inspect", "inspect --frob x", "migrate a.db", "--frob inspect", "mark ad x")
     for arguments in map(str.split, wrong):
         result = run(*arguments)
@@ -159,7 +161,7 @@ def test_usage(run: Run) -> None:
     assert "Did you mean 'migrate'" in run("migrat", "a", "b").stderr
 
 
-def test_a_bug_is_told_as_one(run: Run, filled: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_error_bug_is_told_as_one(run: Run, filled: str, monkeypatch: pytest.MonkeyPatch) -> None:
     def broken(*_: object) -> None:
         raise ZeroDivisionError("secret detail")
 
@@ -169,7 +171,7 @@ def test_a_bug_is_told_as_one(run: Run, filled: str, monkeypatch: pytest.MonkeyP
     assert "secret detail" not in result.stdout + result.stderr
 
 
-def test_messages_as_json_lines(run: Run) -> None:
+def test_error_messages_as_json_lines(run: Run) -> None:
     result = run("--log-format", "json", "inspect", "none.db")
     line = json.loads(result.stderr)
     assert (line["level"], line["code"], result.exit_code) == ("error", "not-found", 4)
@@ -177,7 +179,7 @@ def test_messages_as_json_lines(run: Run) -> None:
     assert line["hint"]
 
 
-def test_hostile_names_in_errors(run: Run, tmp_path: Path) -> None:
+def test_error_hostile_names_in_errors(run: Run, tmp_path: Path) -> None:
     asyncio.run(fill(str(tmp_path / "a.ndjson"), {ONE: samples.entries(1)}))
     result = run("inspect", tmp_path / "a.ndjson", "--user", "\x1b[31m\x07")
     fails(result, 4)

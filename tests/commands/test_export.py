@@ -10,7 +10,7 @@ import pytest
 
 from memctl.model import MemoryKey
 from memctl.testing import samples
-from tests.commands.conftest import FRIDAY, Run, fails, fill
+from tests.support.cli import FRIDAY, Run, fails, fill
 
 KYOTO = ("--user", "ada", "--session", "kyoto")
 TWO = {MemoryKey("a", "one"): samples.entries(3), MemoryKey("b", "two"): samples.entries(2)}
@@ -22,13 +22,13 @@ def mode(path: Path) -> int:
 
 
 @pytest.mark.parametrize("options", [[], ["-o", "-"], ["--as", "state-dict"]])
-def test_one_memory_is_a_state_dict(run: Run, options: list[str]) -> None:
+def test_export_one_memory_is_a_state_dict(run: Run, options: list[str]) -> None:
     result = run("export", FRIDAY, *KYOTO, *options)
     assert result.exit_code == 0
     assert json.loads(result.stdout) == json.loads(FRIDAY.read_text())
 
 
-def test_several_memories_are_an_archive(run: Run, filled: str) -> None:
+def test_export_several_memories_are_an_archive(run: Run, filled: str) -> None:
     result = run("export", filled)
     lines = [json.loads(line) for line in result.stdout.splitlines()]
     assert lines[0]["memctl"] == "archive"
@@ -39,7 +39,9 @@ def test_several_memories_are_an_archive(run: Run, filled: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["b.ndjson", "b.ndjson.gz", "b.ndjson.zst"])
-def test_the_ending_says_what_is_written(run: Run, filled: str, tmp_path: Path, name: str) -> None:
+def test_export_ending_says_what_is_written(
+    run: Run, filled: str, tmp_path: Path, name: str
+) -> None:
     path = tmp_path / name
     assert run("export", filled, "--user", "user1", "-o", path).exit_code == 0
     assert mode(path) == 0o600
@@ -49,7 +51,7 @@ def test_the_ending_says_what_is_written(run: Run, filled: str, tmp_path: Path, 
     assert run("verify", filled, path, "--user", "user1").exit_code == 0
 
 
-def test_no_secret_and_no_path_of_a_password_is_kept(
+def test_export_no_secret_and_no_path_of_a_password_is_kept(
     run: Run, postgresql_url: str, tmp_path: Path
 ) -> None:
     password = postgresql_url.split(":")[2].split("@")[0]
@@ -60,7 +62,7 @@ def test_no_secret_and_no_path_of_a_password_is_kept(
     assert "***" in text.splitlines()[0]
 
 
-def test_a_folder_for_json_session(run: Run, filled: str, tmp_path: Path) -> None:
+def test_export_folder_for_json_session(run: Run, filled: str, tmp_path: Path) -> None:
     folder = tmp_path / "sessions"
     assert run("export", filled, "--as", "session-dir", "-o", folder).exit_code == 0
     names = sorted(path.name for path in folder.iterdir())
@@ -77,7 +79,7 @@ def test_a_folder_for_json_session(run: Run, filled: str, tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize("session", ["../../x", "/etc/x", "a/../../b", "x\0y"])
-def test_no_name_leaves_the_folder(run: Run, tmp_path: Path, session: str) -> None:
+def test_export_no_name_leaves_the_folder(run: Run, tmp_path: Path, session: str) -> None:
     source, folder = tmp_path / "in" / "a.ndjson", tmp_path / "in" / "sessions"
     source.parent.mkdir()
     asyncio.run(fill(str(source), {MemoryKey("", session): samples.entries(1), **TWO}))
@@ -89,7 +91,7 @@ def test_no_name_leaves_the_folder(run: Run, tmp_path: Path, session: str) -> No
     assert sorted(path.name for path in folder.iterdir()) == ["a_one.json", "b_two.json"]
 
 
-def test_markdown_is_for_reading(run: Run, tmp_path: Path) -> None:
+def test_export_markdown_is_for_reading(run: Run, tmp_path: Path) -> None:
     path = tmp_path / "kyoto.md"
     assert run("export", FRIDAY, *KYOTO, "-o", path).exit_code == 0
     text = path.read_text()
@@ -100,7 +102,7 @@ def test_markdown_is_for_reading(run: Run, tmp_path: Path) -> None:
     assert mode(path) == 0o600
 
 
-def test_what_is_there_is_not_overwritten(run: Run, filled: str, tmp_path: Path) -> None:
+def test_export_what_is_there_is_not_overwritten(run: Run, filled: str, tmp_path: Path) -> None:
     path = tmp_path / "a.ndjson"
     path.write_text("precious")
     fails(run("export", filled, "-o", path), 2, "exists", "--force")
@@ -112,7 +114,7 @@ def test_what_is_there_is_not_overwritten(run: Run, filled: str, tmp_path: Path)
     fails(run("export", filled, "--as", "session-dir", "-o", tmp_path / "full"), 2, "exists")
 
 
-def test_a_failed_export_leaves_what_was_there(run: Run, filled: str, tmp_path: Path) -> None:
+def test_export_failed_export_leaves_what_was_there(run: Run, filled: str, tmp_path: Path) -> None:
     path = tmp_path / "a.json"
     path.write_text("precious")
     fails(run("export", filled, "--as", "state-dict", "-o", path, "--force"), 2, "one memory")
@@ -120,7 +122,7 @@ def test_a_failed_export_leaves_what_was_there(run: Run, filled: str, tmp_path: 
     assert sorted(entry.name for entry in tmp_path.iterdir()) == ["a.json", "agents.db"]
 
 
-def test_mistakes(run: Run, filled: str, tmp_path: Path) -> None:
+def test_export_mistakes(run: Run, filled: str, tmp_path: Path) -> None:
     fails(run("export", filled, "-o", tmp_path / "none" / "a.ndjson"), 2, "does not exist")
     fails(run("export", filled, "--as", "session-dir"), 2, "stdout", "-o FOLDER")
     fails(run("export", filled, "-o", tmp_path, "--as", "archive"), 2, "folder")

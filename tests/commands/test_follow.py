@@ -15,14 +15,10 @@ from pathlib import Path
 import pytest
 
 from memctl.model import MemoryKey, StoredMessage
-from memctl.registry import make_store, parse
-from memctl.store import OpenMode
 from memctl.testing import samples
-from memctl.testing.drive import write
-from tests.commands.conftest import Run, fails, fill
-from tests.commands.test_migrate import held
-from tests.conftest import Servers
-from tests.test_shell import start
+from tests.support.cli import Run, add, contents, fails, fill
+from tests.support.processes import start
+from tests.support.servers.pool import Servers
 
 ONE = MemoryKey("ada", "one")
 TWO = MemoryKey("bob", "two")
@@ -61,7 +57,7 @@ def held_if_any(target: str) -> dict[MemoryKey, list[tuple[str, tuple[str, ...]]
     if not Path(target.removeprefix("sqlite:///")).exists():
         return {}
     try:
-        return {key: ids(entries) for key, entries in held(target).items()}
+        return {key: ids(entries) for key, entries in contents(target).items()}
     except Exception as error:  # noqa: BLE001 - its tables are being made
         return {MemoryKey("", type(error).__name__): []}
 
@@ -74,22 +70,12 @@ def wait_until(ready: Callable[[], bool], process: subprocess.Popen[str]) -> Non
         time.sleep(0.05)
 
 
-def add(source: Path, key: MemoryKey, entries: list[StoredMessage], offset: int) -> None:
-    """What an agent does."""
-
-    async def work() -> None:
-        async with make_store(parse(str(source)), OpenMode.CREATE) as store:
-            await write(store, [samples.sample(key, entries)], offset=offset)
-
-    asyncio.run(work())
-
-
 def change(source: Path, sql: str, *values: str) -> None:
     with sqlite3.connect(source, timeout=30) as database:
         database.execute(sql, values)
 
 
-def test_everything_that_happens_comes_along(
+def test_follow_everything_that_happens_comes_along(
     source: Path, target: str, following: subprocess.Popen[str]
 ) -> None:
     add(source, ONE, ALL[10:15], 10)
@@ -111,7 +97,7 @@ def test_everything_that_happens_comes_along(
     assert "behind by 8 messages in 2 memories" in said or "behind by 5 messages" in said
 
 
-def test_what_came_before_the_stop_is_there_after_it(source: Path, target: str) -> None:
+def test_follow_what_came_before_the_stop_is_there_after_it(source: Path, target: str) -> None:
     process = start("migrate", source, target, "--follow", "--interval", "3600")
     wait_until(lambda: held_if_any(target) == {ONE: ids(ALL[:10])}, process)
     add(source, ONE, ALL[10:12], 10)
@@ -121,7 +107,7 @@ def test_what_came_before_the_stop_is_there_after_it(source: Path, target: str) 
     assert held_if_any(target) == {ONE: ids(ALL[:12])}
 
 
-def test_what_was_copied_is_known_after_a_lost_connection(
+def test_follow_what_was_copied_is_known_after_a_lost_connection(
     source: Path, servers: Servers, postgresql_url: str
 ) -> None:
     options = ("--follow", "--interval", "0.1", "--retries", "2", "--json")
@@ -147,7 +133,7 @@ def test_what_was_copied_is_known_after_a_lost_connection(
     assert json.loads(output)["failures"] == []
 
 
-def test_what_somebody_else_wrote_is_left_alone(
+def test_follow_what_somebody_else_wrote_is_left_alone(
     source: Path, target: str, following: subprocess.Popen[str]
 ) -> None:
     path = Path(target.removeprefix("sqlite:///"))
@@ -170,11 +156,11 @@ def test_what_somebody_else_wrote_is_left_alone(
         (("--last", "3"), "whole memories"),
     ],
 )
-def test_what_cannot_be_followed(
+def test_follow_what_cannot_be_followed(
     run: Run, source: Path, target: str, options: tuple[str, ...], said: str
 ) -> None:
     fails(run("migrate", source, target, "--follow", *options), 2, said)
 
 
-def test_a_pipe_cannot_be_followed(run: Run, source: Path) -> None:
+def test_follow_pipe_cannot_be_followed(run: Run, source: Path) -> None:
     fails(run("migrate", source, "-", "--follow"), 2, "name a file or a URL")

@@ -13,8 +13,8 @@ from memctl.stores.sql import edit as editing
 from memctl.stores.sql.database import SqlDatabase
 from memctl.testing import Place, samples
 from memctl.testing.samples import sample
-from tests.commands.conftest import Run, report
-from tests.commands.places import held, ids, put
+from tests.support.cli import Run, report
+from tests.support.places import held, ids, put
 
 ENTRIES = samples.entries(20)
 
@@ -44,7 +44,7 @@ def marking(place: Place, key: MemoryKey) -> Iterator[None]:
 
 
 @pytest.mark.parametrize("name", ["postgresql", "mysql"])
-def test_what_others_hold_is_left_alone(
+def test_edit_what_others_hold_is_left_alone(
     run: Run, one: Callable[[str], Place], monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
     monkeypatch.setattr(editing, "PAUSES", (0.01, 0.01))

@@ -13,12 +13,12 @@ from pathlib import Path
 
 from memctl.model import MemoryKey
 from memctl.testing import samples
-from tests.commands.conftest import Run, fails, report
-from tests.commands.conftest import fill as fill_text
-from tests.commands.places import runs_folder
+from tests.support.cli import Run, fails, report
+from tests.support.cli import fill as fill_text
+from tests.support.places import runs_folder
 
 
-def test_nobody_else_may_read_what_is_kept(run: Run, filled: str) -> None:
+def test_history_nobody_else_may_read_what_is_kept(run: Run, filled: str) -> None:
     old = os.umask(0)
     try:
         assert run("delete", filled, "--mark", "hint", "--yes").exit_code == 0
@@ -55,7 +55,7 @@ def test_history_lists_what_can_be_undone(run: Run, filled: str) -> None:
     fails(run("undo", "--yes"), 4, "no run to be undone")
 
 
-def test_a_password_is_kept_nowhere(run: Run, postgresql_url: str) -> None:
+def test_history_password_is_kept_nowhere(run: Run, postgresql_url: str) -> None:
     secret = postgresql_url.partition("://")[2].partition("@")[0].partition(":")[2]
     assert secret
     assert run("import", samples_file(), postgresql_url, *WHOSE, "--lossy").exit_code == 0
@@ -73,7 +73,7 @@ def samples_file() -> Path:
     return Path(__file__).parents[2] / "examples" / "friday.json"
 
 
-def test_a_run_that_is_damaged(run: Run, filled: str) -> None:
+def test_history_run_that_is_damaged(run: Run, filled: str) -> None:
     done = report(run("delete", filled, "--mark", "hint", "--yes", "--json"))["run"]
     [path] = runs_folder().rglob("changes-1.ndjson.zst")
     whole = path.read_bytes()
@@ -90,7 +90,7 @@ def test_a_run_that_is_damaged(run: Run, filled: str) -> None:
     fails(run("undo", "2000"), 4, "there is no run '2000'")
 
 
-def test_old_runs_go(run: Run, filled: str, tmp_path: Path) -> None:
+def test_history_old_runs_go(run: Run, filled: str, tmp_path: Path) -> None:
     config = tmp_path / "config.toml"
     config.write_text("[undo]\ndays = 10\nbytes = 100000\n")
     names = []
@@ -113,7 +113,7 @@ def test_old_runs_go(run: Run, filled: str, tmp_path: Path) -> None:
     fails(run("--config", config, *mark), 2, "did you mean 'days'")
 
 
-def test_the_store_has_moved(run: Run, filled: str, tmp_path: Path) -> None:
+def test_history_store_has_moved(run: Run, filled: str, tmp_path: Path) -> None:
     before = report(run("inspect", filled, "--json"))["totals"]
     assert run("delete", filled, "--mark", "hint", "--yes").exit_code == 0
     shutil.move(tmp_path / "agents.db", tmp_path / "moved.db")
@@ -124,7 +124,7 @@ def test_the_store_has_moved(run: Run, filled: str, tmp_path: Path) -> None:
     assert report(run("inspect", tmp_path / "moved.db", "--json"))["totals"] == before
 
 
-def test_the_names_of_runs(run: Run, filled: str) -> None:
+def test_history_names_of_runs(run: Run, filled: str) -> None:
     first = report(run("mark", "add", filled, "one", "--json"))["run"]
     second = report(run("mark", "add", filled, "two", "--json"))["run"]
     common = first[: min(n for n in range(len(first)) if first[n] != second[n])]
@@ -145,7 +145,7 @@ def test_the_names_of_runs(run: Run, filled: str) -> None:
     assert report(run("undo", first, "--json"))["undoes"] == first
 
 
-def test_the_run_that_is_undone_is_not_pruned(run: Run, filled: str, tmp_path: Path) -> None:
+def test_history_run_that_is_undone_is_not_pruned(run: Run, filled: str, tmp_path: Path) -> None:
     config = tmp_path / "config.toml"
     config.write_text("[undo]\ndays = 10\nbytes = 1\n")
     old = report(run("delete", filled, "--mark", "hint", "--yes", "--json"))["run"]
@@ -155,7 +155,7 @@ def test_the_run_that_is_undone_is_not_pruned(run: Run, filled: str, tmp_path: P
     assert report(run("--config", config, "undo", old, "--json"))["messages"]["restored"]
 
 
-def test_a_run_that_goes_on_is_not_pruned(run: Run, filled: str, tmp_path: Path) -> None:
+def test_history_run_that_goes_on_is_not_pruned(run: Run, filled: str, tmp_path: Path) -> None:
     config = tmp_path / "config.toml"
     config.write_text("[undo]\nbytes = 1\n")
     waiting = "print(Runs().begin(Run('', 'delete', 'elsewhere', 'elsewhere')).folder); input()"
@@ -178,7 +178,7 @@ def test_a_run_that_goes_on_is_not_pruned(run: Run, filled: str, tmp_path: Path)
     assert not going.exists()
 
 
-def test_names_are_shown_not_obeyed(run: Run, tmp_path: Path) -> None:
+def test_history_names_are_shown_not_obeyed(run: Run, tmp_path: Path) -> None:
     nasty = "\x1b[31mred\x07\n\u202e"
     folder = tmp_path / nasty.strip()
     folder.mkdir()

@@ -12,8 +12,7 @@ import pytest
 
 from memctl.model import MemoryKey
 from memctl.testing import samples
-from tests.commands.conftest import FRIDAY, Run, fails, fill, report
-from tests.commands.test_migrate import held
+from tests.support.cli import FRIDAY, Run, contents, fails, fill, report
 
 WHO = ("--user", "ada", "--session", "kyoto")
 KYOTO = MemoryKey("ada", "kyoto")
@@ -29,7 +28,7 @@ MESSAGES = [json.loads(samples.message(f"m{n}", n)) for n in range(3)]
     ],
     ids=["to 1.0.11", "to 1.0.15", "to 1.0.21"],
 )
-def test_every_shape_of_a_state_dict(
+def test_import_every_shape_of_a_state_dict(
     run: Run, database: str, tmp_path: Path, state: object
 ) -> None:
     path = tmp_path / "state.json"
@@ -37,15 +36,15 @@ def test_every_shape_of_a_state_dict(
     found = report(run("import", path, database, *WHO, "--json"))
     assert found["schema"] == "memctl/import/1"
     assert found["messages"]["written"] == 3
-    assert [json.loads(entry.message) for entry in held(database)[KYOTO]] == MESSAGES
+    assert [json.loads(entry.message) for entry in contents(database)[KYOTO]] == MESSAGES
 
 
-def test_a_state_dict_says_not_whose_it_is(run: Run, database: str) -> None:
+def test_import_state_dict_says_not_whose_it_is(run: Run, database: str) -> None:
     fails(run("import", FRIDAY, database), 2, "--user", "--session")
     fails(run("import", FRIDAY, database, "--user", "ada"), 2, "--session")
 
 
-def test_a_session_with_several_memories(run: Run, database: str, tmp_path: Path) -> None:
+def test_import_session_with_several_memories(run: Run, database: str, tmp_path: Path) -> None:
     memory = {"_compressed_summary": "", "content": [[message, []] for message in MESSAGES]}
     state = {"agent": {"name": "F", "memory": memory}, "planner": {"memory": {"content": []}}}
     folder = tmp_path / "sessions"
@@ -54,14 +53,14 @@ def test_a_session_with_several_memories(run: Run, database: str, tmp_path: Path
     fails(run("import", folder, database), 2, "several memories", "--path")
     found = report(run("import", folder, database, "--path", "agent.memory", "--json"))
     assert found["messages"]["written"] == 3
-    assert set(held(database)) == {KYOTO}
+    assert set(contents(database)) == {KYOTO}
     one = folder / "ada_kyoto.json"
     assert report(run("import", one, database, "--path", "agent.memory", "--json"))["memories"][
         "unchanged"
     ]
 
 
-def test_the_rest_of_a_state_is_untouched(run: Run, filled: str, tmp_path: Path) -> None:
+def test_import_rest_of_a_state_is_untouched(run: Run, filled: str, tmp_path: Path) -> None:
     folder = tmp_path / "sessions"
     folder.mkdir()
     path = folder / "user0_session0.json"
@@ -78,7 +77,7 @@ def test_the_rest_of_a_state_is_untouched(run: Run, filled: str, tmp_path: Path)
 
 
 @pytest.mark.parametrize("pack", [lambda data: data, gzip.compress], ids=["plain", "gzip"])
-def test_stdin(
+def test_import_stdin(
     run: Run, database: str, filled_archive: Path, pack: Callable[[bytes], bytes]
 ) -> None:
     data = pack(filled_archive.read_bytes())
@@ -97,7 +96,7 @@ def filled_archive(tmp_path: Path) -> Path:
 
 
 @pytest.mark.parametrize("keep", [0.0, 0.1, 0.5, 0.9, 0.999])
-def test_a_truncated_archive_writes_nothing(
+def test_import_truncated_archive_writes_nothing(
     run: Run, database: str, filled_archive: Path, keep: float
 ) -> None:
     data = filled_archive.read_bytes()
@@ -106,7 +105,9 @@ def test_a_truncated_archive_writes_nothing(
     assert not Path(database.removeprefix("sqlite:///")).exists()
 
 
-def test_an_altered_archive_writes_nothing(run: Run, database: str, filled_archive: Path) -> None:
+def test_import_altered_archive_writes_nothing(
+    run: Run, database: str, filled_archive: Path
+) -> None:
     filled_archive.write_bytes(filled_archive.read_bytes().replace(b"message 7", b"message 8"))
     fails(run("import", filled_archive, database), 8)
     assert not Path(database.removeprefix("sqlite:///")).exists()
@@ -125,7 +126,7 @@ BAD = {
 
 
 @pytest.mark.parametrize("data", BAD.values(), ids=BAD)
-def test_a_file_that_is_no_state_writes_nothing(
+def test_import_file_that_is_no_state_writes_nothing(
     run: Run, database: str, tmp_path: Path, data: bytes
 ) -> None:
     path = tmp_path / "bad.json"
@@ -134,7 +135,7 @@ def test_a_file_that_is_no_state_writes_nothing(
     assert not Path(database.removeprefix("sqlite:///")).exists()
 
 
-def test_mistakes(run: Run, filled: str, database: str, tmp_path: Path) -> None:
+def test_import_mistakes(run: Run, filled: str, database: str, tmp_path: Path) -> None:
     fails(run("import", tmp_path / "none.json", database, *WHO), 4, "does not exist")
     fails(run("import", filled, tmp_path / "x.ndjson"), 2, "migrate")
     fails(run("import", "-", database, input=b"hello"), 8, "stdin")

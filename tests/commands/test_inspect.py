@@ -12,12 +12,12 @@ import pytest
 
 from memctl.model import MemoryKey
 from memctl.testing import samples
-from tests.commands.conftest import FRIDAY, Run, fails, fill, report
+from tests.support.cli import FRIDAY, Run, fails, fill, report
 
 HOSTILE = "\x1b[31mred\x1b[0m \x1b]0;title\x07 \u202eback [bold]markup[/bold] :smile:\rover"
 
 
-def test_json_is_as_the_contract_has_it(run: Run, filled: str) -> None:
+def test_inspect_json_is_as_the_contract_has_it(run: Run, filled: str) -> None:
     found = report(run("inspect", filled, "--json"))
     assert found["schema"] == "memctl/inspect/1"
     assert found["store"] == {"url": filled, "kind": "sqlite", "capabilities": ["empty"]}
@@ -35,7 +35,7 @@ def test_json_is_as_the_contract_has_it(run: Run, filled: str) -> None:
     assert found["warnings"] == []
 
 
-def test_the_table_tells_the_same(run: Run, filled: str) -> None:
+def test_inspect_table_tells_the_same(run: Run, filled: str) -> None:
     text = run("inspect", filled).stdout
     assert "2 users · 4 memories · 100 messages" in text
     rows = [line.split() for line in text.splitlines() if line.startswith("user") and "█" in line]
@@ -47,7 +47,7 @@ def test_the_table_tells_the_same(run: Run, filled: str) -> None:
     ]
 
 
-def test_rows_for_programs(run: Run, filled: str) -> None:
+def test_inspect_rows_for_programs(run: Run, filled: str) -> None:
     lines = run("inspect", filled, "--format", "ndjson").stdout.splitlines()
     assert [json.loads(line)["messages"] for line in lines] == [40, 30, 20, 10]
     table = list(csv.DictReader(io.StringIO(run("inspect", filled, "--format", "csv").stdout)))
@@ -74,17 +74,17 @@ def test_rows_for_programs(run: Run, filled: str) -> None:
         (["--match", "MESSAGE"], 0),
     ],
 )
-def test_selection(run: Run, filled: str, options: list[str], messages: int) -> None:
+def test_inspect_selection(run: Run, filled: str, options: list[str], messages: int) -> None:
     assert report(run("inspect", filled, "--json", *options))["totals"]["messages"] == messages
 
 
-def test_sort_and_limit(run: Run, filled: str) -> None:
+def test_inspect_sort_and_limit(run: Run, filled: str) -> None:
     found = report(run("inspect", filled, "--json", "--sort", "user", "--limit", "2"))
     assert [memory["session"] for memory in found["memories"]] == ["session0", "session1"]
     assert found["totals"]["memories"] == 4
 
 
-def test_groups(run: Run, filled: str) -> None:
+def test_inspect_groups(run: Run, filled: str) -> None:
     by_user = report(run("inspect", filled, "--json", "--by", "user"))
     assert [(row["user"], row["memories"], row["messages"]) for row in by_user["groups"]] == [
         ("user0", 3, 60),
@@ -101,7 +101,7 @@ def test_groups(run: Run, filled: str) -> None:
     assert "assistant" in run("inspect", filled, "--by", "role").stdout
 
 
-def test_a_conversation_can_be_followed(run: Run) -> None:
+def test_inspect_conversation_can_be_followed(run: Run) -> None:
     text = run("inspect", FRIDAY, "--user", "ada", "--session", "kyoto", "--messages").stdout
     assert "── ada / kyoto" in text
     assert "Here is a summary of your previous work" in text
@@ -112,7 +112,7 @@ def test_a_conversation_can_be_followed(run: Run) -> None:
     assert "京都は初めてです 🍁" in text
 
 
-def test_messages_for_programs(run: Run) -> None:
+def test_inspect_messages_for_programs(run: Run) -> None:
     options = ("--user", "ada", "--session", "kyoto", "--messages")
     written = json.loads(FRIDAY.read_text())["content"]
     lines = run("inspect", FRIDAY, *options, "--format", "ndjson").stdout.splitlines()
@@ -121,7 +121,7 @@ def test_messages_for_programs(run: Run) -> None:
     assert [[row["message"], row["marks"]] for row in whole["messages"]] == written
 
 
-def test_nothing_in_a_message_steers_the_terminal(run: Run, database: str) -> None:
+def test_inspect_nothing_in_a_message_steers_the_terminal(run: Run, database: str) -> None:
     key = MemoryKey(HOSTILE, HOSTILE)
     blocks = [
         {"type": "text", "text": HOSTILE},
@@ -141,27 +141,27 @@ def test_nothing_in_a_message_steers_the_terminal(run: Run, database: str) -> No
         assert "[bold]markup[/bold] :smile:" in text
 
 
-def test_verbose_says_what_is_opened(run: Run, filled: str) -> None:
+def test_inspect_verbose_says_what_is_opened(run: Run, filled: str) -> None:
     assert f"opened {filled} (sqlite)" in run("-v", "inspect", filled).stderr
     assert run("inspect", filled).stderr == ""
 
 
-def test_an_empty_store(run: Run, tmp_path: Path) -> None:
+def test_inspect_empty_store(run: Run, tmp_path: Path) -> None:
     (tmp_path / "sessions").mkdir()
     assert report(run("inspect", tmp_path / "sessions", "--json"))["totals"]["memories"] == 0
     assert "0 memories" in run("inspect", tmp_path / "sessions").stdout
 
 
-def test_nothing_matched_is_no_error(run: Run, filled: str) -> None:
+def test_inspect_nothing_matched_is_no_error(run: Run, filled: str) -> None:
     assert report(run("inspect", filled, "--json", "--mark", "none"))["totals"]["messages"] == 0
 
 
-def test_a_named_memory_that_is_not_there(run: Run, filled: str) -> None:
+def test_inspect_named_memory_that_is_not_there(run: Run, filled: str) -> None:
     fails(run("inspect", filled, "--user", "nobody"), 4, "'nobody'", "hint:")
     fails(run("inspect", filled, "--session", "none", "--messages"), 4, "'none'")
 
 
-def test_options_that_exclude_each_other(run: Run, filled: str) -> None:
+def test_inspect_options_that_exclude_each_other(run: Run, filled: str) -> None:
     fails(run("inspect", filled, "--messages", "--by", "user"), 2, "--by")
     fails(run("inspect", filled, "--messages", "--format", "csv"), 2, "ndjson")
     fails(run("inspect", filled, "--since", "yesterday"), 2, "'yesterday'", "30d")

@@ -7,9 +7,9 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from tests.commands.conftest import Run, fails, report
 from tests.commands.test_config import without_password
-from tests.conftest import Servers
+from tests.support.cli import Run, fails, report
+from tests.support.servers.pool import Servers
 
 
 @pytest.fixture(autouse=True)
@@ -19,7 +19,7 @@ def no_login(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("HOME", str(tmp_path))
 
 
-def test_a_password_of_the_environment(
+def test_login_password_of_the_environment(
     run: Run,
     monkeypatch: pytest.MonkeyPatch,
     servers: Servers,
@@ -40,7 +40,7 @@ def test_a_password_of_the_environment(
         assert found["memories"]["written"] == 4
 
 
-def test_a_password_of_pgpass(
+def test_login_password_of_pgpass(
     run: Run, servers: Servers, tmp_path: Path, filled: str, postgresql_url: str
 ) -> None:
     parts = urlsplit(postgresql_url)
@@ -55,7 +55,7 @@ def test_a_password_of_pgpass(
     assert report(run("migrate", filled, url, "--json"))["memories"]["written"] == 4
 
 
-def test_what_a_login_needs_to_change_memories(
+def test_login_what_a_login_needs_to_change_memories(
     run: Run, servers: Servers, filled: str, mysql_url: str
 ) -> None:
     assert run("migrate", filled, mysql_url).exit_code == 0
@@ -72,7 +72,7 @@ def test_what_a_login_needs_to_change_memories(
     assert report(run(*delete, "--json"))["messages"]["deleted"] > 0
 
 
-def test_a_socket_and_settings_as_libpq_has_them(
+def test_login_socket_and_settings_as_libpq_has_them(
     run: Run, servers: Servers, filled: str, postgresql_url: str, mysql_url: str
 ) -> None:
     for url in (

@@ -8,8 +8,8 @@ import pytest
 
 from memctl.testing import Place, samples
 from memctl.testing.samples import entry, sample
-from tests.commands.conftest import Run, fails, report
-from tests.commands.places import Held, held, put
+from tests.support.cli import Run, fails, report
+from tests.support.places import Held, held, put
 
 Marks = set[str]
 AMONG = ("--role", "user", "--exclude-mark", "hint")
@@ -88,7 +88,7 @@ CASES: dict[str, tuple[tuple[str, ...], Callable[[str, Marks], Marks]]] = {
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_the_marks_change_and_nothing_else(run: Run, place: Place, name: str) -> None:
+def test_marks_change_and_nothing_else(run: Run, place: Place, name: str) -> None:
     before, stored = fill(place), place.dump()
     (verb, *words), change = CASES[name]
     after, count = remarked(before, change)
@@ -107,7 +107,7 @@ def test_the_marks_change_and_nothing_else(run: Run, place: Place, name: str) ->
     assert held(place) == before
 
 
-def test_the_newest_alone(run: Run, place: Place) -> None:
+def test_mark_newest_alone(run: Run, place: Place) -> None:
     before = fill(place)
     assert run("mark", "add", place.text, "new", "--last", "2").exit_code == 0
     for key, (_, _, messages) in held(place).items():
@@ -140,7 +140,7 @@ def test_marks_that_look_like_something_else(run: Run, place: Place) -> None:
     assert marks == {"m0": {"hint", "a"}, "m1": {"hint"}, "m2": set()}
 
 
-def test_what_is_listed(run: Run, place: Place) -> None:
+def test_mark_what_is_listed(run: Run, place: Place) -> None:
     before = fill(place)
     listed = report(run("mark", "list", place.text, "--json"))
     assert listed["schema"] == "memctl/mark/1"
@@ -156,7 +156,7 @@ def test_what_is_listed(run: Run, place: Place) -> None:
         }
 
 
-def test_nothing_matched(run: Run, place: Place) -> None:
+def test_mark_nothing_matched(run: Run, place: Place) -> None:
     fill(place)
     stored = place.dump()
     for words in (("remove", "unknown"), ("rename", "unknown", "new"), ("add", "new", "--id", "x")):
@@ -167,7 +167,7 @@ def test_nothing_matched(run: Run, place: Place) -> None:
     assert report(run("history", "--json"))["runs"] == []
 
 
-def test_whose_it_is(run: Run, filled: str) -> None:
+def test_mark_whose_it_is(run: Run, filled: str) -> None:
     for words in (("list",), ("add", "new"), ("remove", "hint")):
         named = ("--user", "nobody", "--session", "none")
         fails(run("mark", words[0], filled, *words[1:], *named), 4, "nobody")
@@ -189,7 +189,7 @@ def test_whose_it_is(run: Run, filled: str) -> None:
         (("add", "-", "new"), "cannot be changed"),
     ],
 )
-def test_what_is_no_mark(run: Run, filled: str, words: tuple[str, ...], said: str) -> None:
+def test_mark_what_is_no_mark(run: Run, filled: str, words: tuple[str, ...], said: str) -> None:
     fails(run("mark", *(filled if word == "STORE" else word for word in words)), 2, said)
 
 
@@ -205,7 +205,7 @@ def test_what_is_no_mark(run: Run, filled: str, words: tuple[str, ...], said: st
         ),  # to its collation that is ``hint``
     ],
 )
-def test_a_mark_that_the_store_does_not_take(
+def test_mark_that_the_store_does_not_take(
     run: Run, one: Callable[[str], Place], name: str, mark: str, code: str
 ) -> None:
     place = one(name)
@@ -217,7 +217,7 @@ def test_a_mark_that_the_store_does_not_take(
     assert held(place) == before
 
 
-def test_without_a_record(run: Run, filled: str) -> None:
+def test_mark_without_a_record(run: Run, filled: str) -> None:
     found = report(run("mark", "add", filled, "new", "--no-backup", "--json"))
     assert found["messages"]["marked"] == 100
     assert "run" not in found

@@ -16,7 +16,7 @@ from memctl.model import MemoryKey, StoredMessage
 from memctl.output import markdown
 from memctl.output.markdown import file_name
 from memctl.testing import samples
-from tests.commands.conftest import FRIDAY, Run, fails, fill, report
+from tests.support.cli import FRIDAY, Run, fails, fill, report
 
 ACTIVE = {"html_block", "html_inline", "image"}
 PIECES = [
@@ -50,16 +50,16 @@ def kinds(text: str) -> set[str]:
         "<img src=x\nonerror=y>",
     ],
 )
-def test_what_a_reader_would_obey_is_shown(text: str) -> None:
+def test_markdown_what_a_reader_would_obey_is_shown(text: str) -> None:
     assert not kinds(rendered(text)) & ACTIVE
 
 
 @given(st.lists(st.sampled_from(PIECES), max_size=60).map("".join))
-def test_no_text_is_obeyed(text: str) -> None:
+def test_markdown_no_text_is_obeyed(text: str) -> None:
     assert not kinds(rendered(text)) & ACTIVE
 
 
-def test_a_large_text_is_the_same_in_pieces() -> None:
+def test_markdown_large_text_is_the_same_in_pieces() -> None:
     text = rendered("<b>![x](y) é\r\n\t\x1b" * 50_000)
     assert text.count("> &lt;b>!\\[x](y) é\n> \t\\x1b&lt;b>") == 1
     assert text.count("&lt;b>!\\[x](y) é\n> \t\\x1b") == 50_000
@@ -69,7 +69,7 @@ def test_a_large_text_is_the_same_in_pieces() -> None:
         assert "!!\\[y](z)\n" in text
 
 
-def test_markup_stays_inside_its_message_and_code_as_it_is() -> None:
+def test_markdown_markup_stays_inside_its_message_and_code_as_it_is() -> None:
     text = rendered("Use:\n\n```c++\nvector<int> x; // ![no](image)") + rendered("next")
     assert "> vector<int> x; // ![no](image)\n" in text
     assert text.count("\n## Friday `a'b` `c`\n") == 2
@@ -78,7 +78,7 @@ def test_markup_stays_inside_its_message_and_code_as_it_is() -> None:
     assert sum(t.type == "heading_open" for t in tokens) == 2
 
 
-def test_tools_are_folded_whatever_they_say() -> None:
+def test_markdown_tools_are_folded_whatever_they_say() -> None:
     evil = "````\n</details>\x1b[31m"
     text = rendered(
         [
@@ -115,7 +115,7 @@ KEYS = [
 ]
 
 
-def test_every_memory_has_a_file_of_its_own_on_every_file_system() -> None:
+def test_markdown_every_memory_has_a_file_of_its_own_on_every_file_system() -> None:
     names = [file_name(key) for key in KEYS]
     assert len({name.casefold() for name in names}) == len(KEYS)
     for name in names:
@@ -128,7 +128,7 @@ def test_every_memory_has_a_file_of_its_own_on_every_file_system() -> None:
 
 
 @given(st.text(max_size=40), st.text(max_size=40))
-def test_two_names_are_two_files(one: str, other: str) -> None:
+def test_markdown_two_names_are_two_files(one: str, other: str) -> None:
     same = file_name(MemoryKey(one, "s")) == file_name(MemoryKey(other, "s"))
     assert same == (one == other)
 
@@ -141,7 +141,7 @@ def times(folder: Path) -> dict[str, int]:
     }
 
 
-def test_only_what_changed_is_written(run: Run, tmp_path: Path) -> None:
+def test_markdown_only_what_changed_is_written(run: Run, tmp_path: Path) -> None:
     store, folder = f"sqlite:///{tmp_path}/a.db", tmp_path / "conversations"
     asyncio.run(fill(store, {key: samples.entries(3) for key in KEYS[:1]}))
     asyncio.run(fill(store, {MemoryKey("bob", "one"): samples.entries(3)}))
@@ -163,7 +163,7 @@ def test_only_what_changed_is_written(run: Run, tmp_path: Path) -> None:
     assert "`pinned`" in (folder / "bob" / "one.md").read_text()
 
 
-def test_what_is_gone_stays_unless_pruned(run: Run, tmp_path: Path) -> None:
+def test_markdown_what_is_gone_stays_unless_pruned(run: Run, tmp_path: Path) -> None:
     store, folder = tmp_path / "a.ndjson", tmp_path / "conversations"
     asyncio.run(fill(str(store), {key: samples.entries(2) for key in KEYS if not key.part}))
     export = ("export", store, "--as", "markdown", "-o", folder, "--json")
@@ -188,7 +188,7 @@ def test_what_is_gone_stays_unless_pruned(run: Run, tmp_path: Path) -> None:
     assert set(times(folder)) == {"README.md", file_name(KEYS[1]), "notes.txt", "ada/notes.md"}
 
 
-def test_a_file_that_is_not_whole_is_written_again(run: Run, tmp_path: Path) -> None:
+def test_markdown_file_that_is_not_whole_is_written_again(run: Run, tmp_path: Path) -> None:
     folder = tmp_path / "c"
     export = ("export", FRIDAY, "--user", "ada", "--session", "kyoto", "--as", "markdown")
     report(run(*export, "-o", folder, "--json"))
@@ -200,7 +200,7 @@ def test_a_file_that_is_not_whole_is_written_again(run: Run, tmp_path: Path) -> 
         assert path.read_bytes() == whole
 
 
-def test_refusals(run: Run, filled: str, tmp_path: Path) -> None:
+def test_markdown_refusals(run: Run, filled: str, tmp_path: Path) -> None:
     taken = tmp_path / "taken"
     taken.mkdir()
     (taken / "README.md").write_text("# mine\n")

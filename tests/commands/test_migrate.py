@@ -11,21 +11,10 @@ from memctl.model import MemoryKey, StoredMessage
 from memctl.registry import make_store, parse
 from memctl.store import OpenMode
 from memctl.testing import samples
-from memctl.testing.drive import read
-from tests.commands.conftest import FRIDAY, Run, fails, fill, report
-from tests.conftest import Servers
+from tests.support.cli import FRIDAY, Run, contents, fails, fill, report
+from tests.support.servers.pool import Servers
 
 ONE = MemoryKey("ada", "one")
-
-
-def held(text: str) -> dict[MemoryKey, list[StoredMessage]]:
-    """What a store holds."""
-
-    async def look() -> dict[MemoryKey, list[StoredMessage]]:
-        async with make_store(parse(text)) as store:
-            return {key: found.entries for key, found in (await read(store)).items()}
-
-    return asyncio.run(look())
 
 
 def put(text: str, entries: list[StoredMessage], **about: object) -> None:
@@ -38,7 +27,7 @@ def target(tmp_path: Path) -> str:
     return f"sqlite:///{tmp_path}/target.db"
 
 
-def test_everything_then_nothing_then_only_what_is_new(
+def test_migrate_everything_then_nothing_then_only_what_is_new(
     run: Run, database: str, target: str
 ) -> None:
     put(database, samples.entries(1500))
@@ -50,7 +39,7 @@ def test_everything_then_nothing_then_only_what_is_new(
     assert first["messages"]["written"] == 1500
     assert first["verified"] is True
     assert (first["dry_run"], first["failures"]) == (False, [])
-    assert held(target) == held(database)
+    assert contents(target) == contents(database)
     again = report(run("migrate", database, target, "--json"))
     assert (again["memories"]["written"], again["memories"]["unchanged"]) == (0, 1)
     assert (again["messages"]["written"], again["messages"]["skipped"]) == (0, 1500)
@@ -65,10 +54,10 @@ def test_everything_then_nothing_then_only_what_is_new(
     asyncio.run(add())
     third = report(run("migrate", database, target, "--json"))
     assert (third["messages"]["written"], third["messages"]["skipped"]) == (7, 1500)
-    assert held(target) == held(database)
+    assert contents(target) == contents(database)
 
 
-def test_a_dry_run_writes_nothing_and_reports_the_same(
+def test_migrate_dry_run_writes_nothing_and_reports_the_same(
     run: Run, filled: str, target: str, tmp_path: Path
 ) -> None:
     dry = report(run("migrate", filled, target, "--json", "--dry-run"))
@@ -90,28 +79,28 @@ CONFLICTS = {
 
 
 @pytest.mark.parametrize("there", CONFLICTS.values(), ids=CONFLICTS)
-def test_what_is_in_the_way_is_left_alone(
+def test_migrate_what_is_in_the_way_is_left_alone(
     run: Run, database: str, target: str, there: list[StoredMessage]
 ) -> None:
     put(database, samples.entries(5))
     asyncio.run(fill(database, {MemoryKey("bob", "two"): samples.entries(3)}))
     put(target, there)
-    before = held(target)[ONE]
+    before = contents(target)[ONE]
     found = report(run("migrate", database, target, "--json", "--checksum"), 5)
     assert found["error"]["code"] == "conflict"
     assert [(row["user"], row["session"], row["code"]) for row in found["failures"]] == [
         ("ada", "one", "conflict")
     ]
     assert found["memories"]["written"] == 1, "the others were done"
-    assert held(target)[ONE] == before
+    assert contents(target)[ONE] == before
     options = ("--checksum", "--on-conflict", "skip")
     skipped = report(run("migrate", database, target, "--json", *options))
     assert skipped["memories"]["skipped"] == 1
-    assert held(target)[ONE] == before
+    assert contents(target)[ONE] == before
 
 
 @pytest.mark.parametrize("there", list(CONFLICTS.values())[1:], ids=list(CONFLICTS)[1:])
-def test_ids_order_and_marks_are_enough_to_see_it(
+def test_migrate_ids_order_and_marks_are_enough_to_see_it(
     run: Run, database: str, target: str, there: list[StoredMessage]
 ) -> None:
     put(database, samples.entries(5))
@@ -119,7 +108,7 @@ def test_ids_order_and_marks_are_enough_to_see_it(
     assert report(run("migrate", database, target, "--json"), 5)["memories"]["failed"] == 1
 
 
-def test_content_is_compared_when_asked_for(run: Run, database: str, target: str) -> None:
+def test_migrate_content_is_compared_when_asked_for(run: Run, database: str, target: str) -> None:
     put(database, samples.entries(5))
     put(target, CONFLICTS["another content"])
     quick = report(run("migrate", database, target, "--json"))
@@ -132,7 +121,7 @@ def test_content_is_compared_when_asked_for(run: Run, database: str, target: str
     assert run("verify", database, target).exit_code == 0
 
 
-def test_an_import_mends_what_was_edited(run: Run, database: str, tmp_path: Path) -> None:
+def test_migrate_import_mends_what_was_edited(run: Run, database: str, tmp_path: Path) -> None:
     put(database, samples.entries(5))
     backup = tmp_path / "backup.ndjson"
     assert run("export", database, "-o", backup).exit_code == 0
@@ -142,30 +131,30 @@ def test_an_import_mends_what_was_edited(run: Run, database: str, tmp_path: Path
     assert run("verify", database, target).exit_code == 0
 
 
-def test_append_brings_the_ids_that_lack(run: Run, database: str, target: str) -> None:
+def test_migrate_append_brings_the_ids_that_lack(run: Run, database: str, target: str) -> None:
     put(database, samples.entries(5))
     put(target, [samples.entry("m0000001", 42), samples.entry("own", 43)])
     found = report(run("migrate", database, target, "--json", "--on-conflict", "append"))
     assert (found["messages"]["written"], found["messages"]["skipped"]) == (4, 1)
-    ids = [entry.id for entry in held(target)[ONE]]
+    ids = [entry.id for entry in contents(target)[ONE]]
     assert ids == ["m0000001", "own", "m0000000", "m0000002", "m0000003", "m0000004"]
     again = report(run("migrate", database, target, "--json", "--on-conflict", "append"))
     assert again["messages"]["written"] == 0
 
 
-def test_replace_makes_the_target_the_source(run: Run, database: str, target: str) -> None:
+def test_migrate_replace_makes_the_target_the_source(run: Run, database: str, target: str) -> None:
     put(database, samples.entries(5))
     put(target, [samples.entry("m0000001", 42), samples.entry("own", 43)])
     words = ("migrate", database, target, "--json", "--on-conflict", "replace", "--no-backup")
     found = report(run(*words))
     assert (found["messages"]["written"], found["messages"]["deleted"]) == (5, 2)
     assert any("cannot be taken back" in text for text in found["warnings"])
-    assert [(e.id, e.message, e.marks) for e in held(target)[ONE]] == [
+    assert [(e.id, e.message, e.marks) for e in contents(target)[ONE]] == [
         (e.id, e.message, tuple(sorted(e.marks))) for e in samples.entries(5)
     ]
 
 
-def test_the_same_messages_written_otherwise_are_no_conflict(
+def test_migrate_same_messages_written_otherwise_are_no_conflict(
     run: Run, database: str, target: str
 ) -> None:
     put(database, [StoredMessage("m", b'{"id": "m", "a": [1, 2.0], "b": "\\u00e9"}')])
@@ -174,7 +163,7 @@ def test_the_same_messages_written_otherwise_are_no_conflict(
     assert found["memories"]["unchanged"] == 1
 
 
-def test_a_summary_needs_a_place(run: Run, database: str, tmp_path: Path) -> None:
+def test_migrate_summary_needs_a_place(run: Run, database: str, tmp_path: Path) -> None:
     who = ("--user", "ada", "--session", "kyoto")
     fails(
         run("import", FRIDAY, database, *who), 9, "a summary", "'ada'/'kyoto'", "?state=", "--lossy"
@@ -189,7 +178,7 @@ def test_a_summary_needs_a_place(run: Run, database: str, tmp_path: Path) -> Non
     assert "Here is a summary" in state
 
 
-def test_a_summary_reaches_what_came_from_a_store_without_them(
+def test_migrate_summary_reaches_what_came_from_a_store_without_them(
     run: Run, database: str, tmp_path: Path
 ) -> None:
     full, part = tmp_path / "full.ndjson", tmp_path / "part.ndjson"
@@ -203,43 +192,45 @@ def test_a_summary_reaches_what_came_from_a_store_without_them(
     assert run("verify", full, part).exit_code == 0
 
 
-def test_an_expiry_needs_a_place(run: Run, redis_url: str, target: str) -> None:
+def test_migrate_expiry_needs_a_place(run: Run, redis_url: str, target: str) -> None:
     asyncio.run(fill(redis_url, {ONE: samples.entries(3)}, ttl=1000.0))
     fails(run("migrate", redis_url, target), 9, "an expiry", "--lossy")
     assert report(run("migrate", redis_url, target, "--lossy", "--json"))["verified"] is True
 
 
-def test_repeated_ids_need_a_place(run: Run, target: str, tmp_path: Path) -> None:
+def test_migrate_repeated_ids_need_a_place(run: Run, target: str, tmp_path: Path) -> None:
     twice = tmp_path / "twice.ndjson"
     put(str(twice), [samples.entry("a", 1), samples.entry("b", 2), samples.entry("a", 1)])
     fails(run("migrate", twice, target), 9, "occurs twice", "--lossy")
     assert report(run("migrate", twice, target, "--lossy", "--json"))["messages"]["written"] == 2
-    assert [entry.id for entry in held(target)[ONE]] == ["a", "b"]
+    assert [entry.id for entry in contents(target)[ONE]] == ["a", "b"]
 
 
-def test_what_the_target_refuses_fails_alone(run: Run, database: str, postgresql_url: str) -> None:
+def test_migrate_what_the_target_refuses_fails_alone(
+    run: Run, database: str, postgresql_url: str
+) -> None:
     bad = [samples.entry("n", 1, metadata={"score": float("nan")})]
     asyncio.run(fill(database, {ONE: bad, MemoryKey("bob", "two"): samples.entries(3)}))
     found = report(run("migrate", database, postgresql_url, "--json"), 7)
     assert found["error"]["code"] == "partial"
     assert [(row["user"], row["code"]) for row in found["failures"]] == [("ada", "refused")]
     assert (found["memories"]["written"], found["messages"]["failed"]) == (1, 1)
-    assert set(held(postgresql_url)) == {MemoryKey("bob", "two")}
+    assert set(contents(postgresql_url)) == {MemoryKey("bob", "two")}
 
 
-def test_memories_without_messages_come_too(run: Run, database: str, target: str) -> None:
+def test_migrate_memories_without_messages_come_too(run: Run, database: str, target: str) -> None:
     put(database, [])
     assert report(run("migrate", database, target, "--json"))["memories"]["written"] == 1
-    assert held(target) == {ONE: []}
+    assert contents(target) == {ONE: []}
 
 
-def test_the_same_store_twice(run: Run, filled: str, tmp_path: Path) -> None:
+def test_migrate_same_store_twice(run: Run, filled: str, tmp_path: Path) -> None:
     (tmp_path / "link.db").symlink_to(tmp_path / "agents.db")
     fails(run("migrate", filled, f"sqlite:///{tmp_path}/link.db"), 2, "the same store")
 
 
 @pytest.mark.parametrize("layout", ["", "?layout=session"])
-def test_a_later_expiry_comes_along(run: Run, servers: Servers, layout: str) -> None:
+def test_migrate_later_expiry_comes_along(run: Run, servers: Servers, layout: str) -> None:
     source, target = (servers.redis.fresh() + layout for _ in range(2))
     asyncio.run(fill(source, {ONE: samples.entries(3)}, ttl=1000.0))
     assert report(run("migrate", source, target, "--json"))["verified"] is True
@@ -253,19 +244,19 @@ def test_a_later_expiry_comes_along(run: Run, servers: Servers, layout: str) -> 
         assert all(client.ttl(key) > 8000 for key in client.scan_iter())
 
 
-def test_several_writers_write_the_same(run: Run, filled: str, postgresql_url: str) -> None:
+def test_migrate_several_writers_write_the_same(run: Run, filled: str, postgresql_url: str) -> None:
     found = report(run("migrate", filled, postgresql_url, "--jobs", "3", "--json"))
     assert (found["memories"]["written"], found["verified"]) == (4, True)
 
 
-def test_the_source_is_not_changed(run: Run, filled: str, target: str, tmp_path: Path) -> None:
+def test_migrate_source_is_not_changed(run: Run, filled: str, target: str, tmp_path: Path) -> None:
     before = (tmp_path / "agents.db").read_bytes()
     assert run("migrate", filled, target).exit_code == 0
     assert (tmp_path / "agents.db").read_bytes() == before
 
 
 @pytest.mark.parametrize("name", ["new.db", "new.ndjson", "new.ndjson.zst", "new.json", "./new/"])
-def test_nothing_is_made_for_who_is_not_there(
+def test_migrate_nothing_is_made_for_who_is_not_there(
     run: Run, filled: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
     monkeypatch.chdir(tmp_path)

@@ -13,10 +13,10 @@ import pytest
 import redis
 
 from memctl.model import MemoryKey, StoredMessage
-from tests.commands.conftest import Run, fails, fill, report
-from tests.conftest import Servers
-from tests.doctor import histories
-from tests.doctor.histories import ASK, REPLY, call, entries, recent, result, said
+from tests.support import histories
+from tests.support.cli import Run, fails, fill, report
+from tests.support.histories import ASK, REPLY, call, entries, recent, result, said
+from tests.support.servers.pool import Servers
 
 COMPRESSED = ("compressed",)
 HISTORIES: dict[MemoryKey, list[histories.Marked]] = {
@@ -95,7 +95,7 @@ def codes(found: dict[str, Any]) -> dict[str, int]:
     return counts
 
 
-def test_histories_are_mended_and_unmended(run: Run, place: str) -> None:
+def test_repair_histories_are_mended_and_unmended(run: Run, place: str) -> None:
     asyncio.run(fill(place, {key: entries(history) for key, history in HISTORIES.items()}))
     before = histories_of(run, place)
     sick = codes(report(run("doctor", place, "--json"), 6))
@@ -130,7 +130,7 @@ def test_histories_are_mended_and_unmended(run: Run, place: str) -> None:
     assert codes(report(run("doctor", place, "--json"), 6)) == sick
 
 
-def test_what_was_forgotten_is_remembered(run: Run, tmp_path: Path) -> None:
+def test_repair_what_was_forgotten_is_remembered(run: Run, tmp_path: Path) -> None:
     place = str(tmp_path / "sessions")
     key = MemoryKey("u", "s")
     asyncio.run(fill(place, {key: entries(FORGOTTEN)}, summary=""))
@@ -144,7 +144,7 @@ def test_what_was_forgotten_is_remembered(run: Run, tmp_path: Path) -> None:
     assert histories_of(run, place) == before
 
 
-def test_only_what_is_named(run: Run, place: str) -> None:
+def test_repair_only_what_is_named(run: Run, place: str) -> None:
     asyncio.run(fill(place, {key: entries(history) for key, history in HISTORIES.items()}))
     result = run("doctor", place, "leftover-hint", "--repair", "--yes", "--json", "--user", "u")
     found = report(result)
@@ -159,7 +159,7 @@ def messages(count: int, *marks: str) -> list[StoredMessage]:
     return entries([said(f"m{n}", "a", "user", marks) for n in range(count)])
 
 
-def test_a_database_is_mended_and_unmended(run: Run, tmp_path: Path) -> None:
+def test_repair_database_is_mended_and_unmended(run: Run, tmp_path: Path) -> None:
     path = tmp_path / "m.db"
     keys = {MemoryKey("u", "s"): messages(5, "a"), MemoryKey("v", "t"): messages(3)}
     asyncio.run(fill(str(path), keys))
@@ -184,7 +184,7 @@ def test_a_database_is_mended_and_unmended(run: Run, tmp_path: Path) -> None:
     connection.close()
 
 
-def test_redis_is_mended_and_unmended(run: Run, client: redis.Redis, redis_url: str) -> None:
+def test_repair_redis_is_mended_and_unmended(run: Run, client: redis.Redis, redis_url: str) -> None:
     base = "user_id:u:session:s"
     key = MemoryKey("u", "s")
     asyncio.run(fill(redis_url, {key: [*messages(3, "a"), *entries([said("empty", "")])]}))
@@ -203,7 +203,7 @@ def test_redis_is_mended_and_unmended(run: Run, client: redis.Redis, redis_url: 
     assert {name: client.dump(name) for name in client.scan_iter()} == before
 
 
-def test_nothing_is_repaired_without_being_asked(run: Run, tmp_path: Path) -> None:
+def test_repair_nothing_is_repaired_without_being_asked(run: Run, tmp_path: Path) -> None:
     path = tmp_path / "m.db"
     asyncio.run(fill(str(path), {MemoryKey("u", "s"): messages(2, "hint")}))
     before = path.read_bytes()
@@ -212,7 +212,7 @@ def test_nothing_is_repaired_without_being_asked(run: Run, tmp_path: Path) -> No
     assert path.read_bytes() == before
 
 
-def test_the_table_tells_what_was_repaired(run: Run, tmp_path: Path) -> None:
+def test_repair_table_tells_what_was_repaired(run: Run, tmp_path: Path) -> None:
     path = tmp_path / "m.db"
     asyncio.run(fill(str(path), {MemoryKey("u", "s"): messages(2, "hint")}))
     shown = run("doctor", path, "--repair", "--yes")
@@ -224,7 +224,9 @@ def test_the_table_tells_what_was_repaired(run: Run, tmp_path: Path) -> None:
     assert "doctor" in run("history").stdout
 
 
-def test_no_room_for_the_undo(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_repair_no_room_for_the_undo(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     path = tmp_path / "m.db"
     asyncio.run(fill(str(path), {MemoryKey("u", "s"): messages(2)}))
     before = path.read_bytes()

@@ -10,7 +10,7 @@ import pytest
 from memctl.commands import export as exporting
 from memctl.commands.export import Series, parse_rotation
 from memctl.errors import UsageError
-from tests.commands.conftest import Run, fails, report
+from tests.support.cli import Run, fails, report
 
 NOON = datetime(2026, 11, 21, 12)
 
@@ -42,7 +42,7 @@ def every(step: timedelta, number: int) -> list[datetime]:
     return sorted(NOON - step * n for n in range(number))
 
 
-def test_the_newest_of_each_period_is_kept() -> None:
+def test_rotate_newest_of_each_period_is_kept() -> None:
     hours = every(timedelta(hours=6), 4 * 40)
     assert kept("last:3", hours) == hours[-3:]
     days = kept("daily:7", hours)
@@ -55,7 +55,9 @@ def test_the_newest_of_each_period_is_kept() -> None:
     assert kept("daily:7,weekly:4", hours) == sorted({*days, *weeks})
 
 
-def test_periods_without_a_file_do_not_count_and_the_oldest_stays_while_there_is_room() -> None:
+def test_rotate_periods_without_a_file_do_not_count_and_the_oldest_stays_while_there_is_room() -> (
+    None
+):
     gaps = [NOON - timedelta(days=30), NOON - timedelta(days=3), NOON]
     assert kept("daily:3", gaps) == gaps
     assert kept("daily:2", gaps) == gaps[1:]
@@ -71,7 +73,7 @@ def test_periods_without_a_file_do_not_count_and_the_oldest_stays_while_there_is
 @pytest.mark.parametrize(
     "text", ["", "daily", "daily:0", "daily:-1", "dayly:7", "daily:7,", "daily:7,daily:8", "7"]
 )
-def test_what_means_nothing(run: Run, filled: str, tmp_path: Path, text: str) -> None:
+def test_rotate_what_means_nothing(run: Run, filled: str, tmp_path: Path, text: str) -> None:
     with pytest.raises(UsageError):
         parse_rotation(text)
     result = run("export", filled, "-o", tmp_path / "a.ndjson", "--rotate", text)
@@ -83,7 +85,7 @@ def backups(folder: Path) -> list[str]:
     return sorted(path.name for path in folder.iterdir() if not path.name.startswith("agents.db"))
 
 
-def test_a_month_of_nights(run: Run, filled: str, tmp_path: Path, clock: Clock) -> None:
+def test_rotate_month_of_nights(run: Run, filled: str, tmp_path: Path, clock: Clock) -> None:
     options = ("-o", tmp_path / "b.ndjson.zst", "--rotate", "daily:2,weekly:2", "--user", "user1")
     reports = []
     for day in range(8):
@@ -99,7 +101,7 @@ def test_a_month_of_nights(run: Run, filled: str, tmp_path: Path, clock: Clock) 
 
 
 @pytest.mark.usefixtures("clock")
-def test_only_names_of_exactly_this_form_go(run: Run, filled: str, tmp_path: Path) -> None:
+def test_rotate_only_names_of_exactly_this_form_go(run: Run, filled: str, tmp_path: Path) -> None:
     strangers = [
         *("b.ndjson", "b-20260101T000000.ndjson.gz", "bb-20260101T000000.ndjson"),
         *(
@@ -125,7 +127,7 @@ def test_only_names_of_exactly_this_form_go(run: Run, filled: str, tmp_path: Pat
     assert set(after) - set(before) == {"b-20261121T120000.ndjson"}
 
 
-def test_a_clock_that_goes_back_or_stands_still(
+def test_rotate_clock_that_goes_back_or_stands_still(
     run: Run, filled: str, tmp_path: Path, clock: Clock
 ) -> None:
     options = ("-o", tmp_path / "b.ndjson", "--rotate", "last:2", "--json")
@@ -140,7 +142,7 @@ def test_a_clock_that_goes_back_or_stands_still(
 
 
 @pytest.mark.usefixtures("clock")
-def test_a_dry_run_tells_and_does_nothing(run: Run, filled: str, tmp_path: Path) -> None:
+def test_rotate_dry_run_tells_and_does_nothing(run: Run, filled: str, tmp_path: Path) -> None:
     for day in (1, 2):
         (tmp_path / f"b-2026010{day}T000000.ndjson").touch()
     before = backups(tmp_path)
@@ -154,7 +156,9 @@ def test_a_dry_run_tells_and_does_nothing(run: Run, filled: str, tmp_path: Path)
     assert backups(tmp_path) == before
 
 
-def test_what_fails_or_finds_nothing_removes_nothing(run: Run, filled: str, tmp_path: Path) -> None:
+def test_rotate_what_fails_or_finds_nothing_removes_nothing(
+    run: Run, filled: str, tmp_path: Path
+) -> None:
     for day in (1, 2, 3):
         (tmp_path / f"b-2026010{day}T000000.ndjson").touch()
     before = backups(tmp_path)
@@ -168,7 +172,7 @@ def test_what_fails_or_finds_nothing_removes_nothing(run: Run, filled: str, tmp_
     assert set(backups(tmp_path)) > set(before)
 
 
-def test_what_it_does_not_go_with(run: Run, filled: str, tmp_path: Path) -> None:
+def test_rotate_what_it_does_not_go_with(run: Run, filled: str, tmp_path: Path) -> None:
     for output in ("-", "/dev/null", f"{tmp_path}/sessions/"):
         fails(run("export", filled, "-o", output, "--rotate", "last:1"), 2, "--rotate is for files")
     conversations = ("--as", "markdown", "-o", tmp_path / "c")
@@ -176,7 +180,7 @@ def test_what_it_does_not_go_with(run: Run, filled: str, tmp_path: Path) -> None
     fails(run("export", filled, "--json"), 2, "stdout")
 
 
-def test_what_cannot_be_removed_is_said(tmp_path: Path) -> None:
+def test_rotate_what_cannot_be_removed_is_said(tmp_path: Path) -> None:
     series = Series(str(tmp_path / "b.json"), ".json")
     (tmp_path / "b-20260101T000000.json").mkdir()
     with pytest.raises(Exception, match="b-20260101T000000"):

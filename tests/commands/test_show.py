@@ -13,8 +13,8 @@ import pytest
 from memctl.model import MemoryKey, StoredMessage
 from memctl.ops import diff
 from memctl.testing import samples
-from tests.commands.conftest import Run, fill, report
-from tests.schemas import check_row
+from tests.support.cli import Run, fill, report
+from tests.support.schemas import check_row
 
 ONE = MemoryKey("ada", "one")
 TEXT = [f"line {number}" for number in range(40)]
@@ -47,7 +47,7 @@ def shown(run: Run, sides: Sides, *options: str) -> list[str]:
     return lines[2 : lines.index("")]
 
 
-def test_a_line_of_a_text(run: Run, sides: Any) -> None:
+def test_show_line_of_a_text(run: Run, sides: Any) -> None:
     changed = [*TEXT[:20], "another\x1b[2J \u202e", *TEXT[21:]]
     left = samples.entry("m", 1, content=[{"type": "text", "text": "\n".join(TEXT)}])
     right = samples.entry("m", 1, content=[{"type": "text", "text": "\n".join(changed)}])
@@ -63,7 +63,7 @@ def test_a_line_of_a_text(run: Run, sides: Any) -> None:
     ]
 
 
-def test_everything_that_can_differ(run: Run, sides: Any) -> None:
+def test_show_everything_that_can_differ(run: Run, sides: Any) -> None:
     def entry(id: str, number: int, *marks: str) -> StoredMessage:
         return samples.entry(id, number, marks, metadata={})
 
@@ -102,7 +102,7 @@ def test_everything_that_can_differ(run: Run, sides: Any) -> None:
     ]
 
 
-def test_totals_come_behind(run: Run, sides: Any) -> None:
+def test_show_totals_come_behind(run: Run, sides: Any) -> None:
     pair = sides([samples.entry("m", 1)], [samples.entry("m", 2)])
     lines = run("verify", *pair, "--show").stdout.splitlines()
     assert lines[lines.index("") + 1 :] == [
@@ -112,7 +112,7 @@ def test_totals_come_behind(run: Run, sides: Any) -> None:
     ]
 
 
-def test_what_is_the_same_has_no_lines(run: Run, sides: Any) -> None:
+def test_show_what_is_the_same_has_no_lines(run: Run, sides: Any) -> None:
     pair = sides([samples.entry("m", 1)], [samples.entry("m", 1)])
     done = run("verify", *pair, "--show")
     assert done.exit_code == 0
@@ -120,7 +120,7 @@ def test_what_is_the_same_has_no_lines(run: Run, sides: Any) -> None:
     assert report(run("verify", *pair, "--show", "--json"))["differences"] == []
 
 
-def test_programs_get_the_lines(run: Run, sides: Any) -> None:
+def test_show_programs_get_the_lines(run: Run, sides: Any) -> None:
     pair = sides([samples.entry("m", 1, ("x",))], [samples.entry("m", 2)])
     found = report(run("verify", *pair, "--show", "--json"), 6)
     assert [row["code"] for row in found["differences"]] == ["content", "marks"]
@@ -133,7 +133,7 @@ def test_programs_get_the_lines(run: Run, sides: Any) -> None:
         check_row("verify", row)
 
 
-def test_colours_where_they_are_asked_for(run: Run, sides: Any) -> None:
+def test_show_colours_where_they_are_asked_for(run: Run, sides: Any) -> None:
     pair = sides([samples.entry("m", 1)], [samples.entry("m", 2)])
     plain = run("verify", *pair, "--show").stdout
     coloured = run("--color", "always", "verify", *pair, "--show").stdout
@@ -143,7 +143,7 @@ def test_colours_where_they_are_asked_for(run: Run, sides: Any) -> None:
     assert re.sub(r"\x1b\[[0-9;]*m", "", coloured) == plain
 
 
-def test_many_differences_take_few_passes(run: Run, sides: Any) -> None:
+def test_show_many_differences_take_few_passes(run: Run, sides: Any) -> None:
     def entries(offset: int) -> list[StoredMessage]:
         return [samples.entry(f"m{number}", number + offset) for number in range(1200)]
 
@@ -152,7 +152,7 @@ def test_many_differences_take_few_passes(run: Run, sides: Any) -> None:
     assert sum(line.startswith("-content") for line in lines) == 1200
 
 
-def test_one_id_several_times(run: Run, sides: Any) -> None:
+def test_show_one_id_several_times(run: Run, sides: Any) -> None:
     left = [samples.entry("m", 1), samples.entry("m", 2), samples.entry("m", 3)]
     right = [samples.entry("m", 1), samples.entry("m", 5)]
     lines = shown(run, sides(left, right))
@@ -163,7 +163,7 @@ def test_one_id_several_times(run: Run, sides: Any) -> None:
     ]
 
 
-def test_a_huge_message_is_shown_where_it_differs(run: Run, sides: Any) -> None:
+def test_show_huge_message_is_shown_where_it_differs(run: Run, sides: Any) -> None:
     text = "x" * 3_000_000
     left = samples.entry("m", 1, content=text + "here" + text)
     right = samples.entry("m", 1, content=text + "there" + text)
@@ -175,7 +175,7 @@ def test_a_huge_message_is_shown_where_it_differs(run: Run, sides: Any) -> None:
     assert all(len(line) < 600 for line in lines)
 
 
-def test_long_lines_are_shown_where_they_differ() -> None:
+def test_show_long_lines_are_shown_where_they_differ() -> None:
     before, after = ("a" * 9000 + middle + "b" * 9000 for middle in ("one", "two"))
     lines = diff.diff_texts(before, after)
     assert [line[0] for line in lines] == ["-", "+"]
@@ -184,13 +184,13 @@ def test_long_lines_are_shown_where_they_differ() -> None:
     assert all(len(line) <= diff.WIDEST_LINE + 3 for line in lines)
 
 
-def test_many_lines_are_counted() -> None:
+def test_show_many_lines_are_counted() -> None:
     lines = diff.diff_lines([f"one {n}" for n in range(9000)], [f"two {n}" for n in range(9000)])
     assert len(lines) == diff.LINES + 1
     assert lines[-1] == " … 9,140 more lines"
 
 
-def test_deeply_nested_messages_are_shown() -> None:
+def test_show_deeply_nested_messages_are_shown() -> None:
     def nested(bottom: str) -> bytes:
         return b'{"metadata": ' + b"[" * 900 + bottom.encode() + b"]" * 900 + b"}"
 

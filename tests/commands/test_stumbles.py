@@ -10,8 +10,7 @@ import pytest
 
 from memctl.model import MemoryKey
 from memctl.testing import samples
-from tests.commands.conftest import FRIDAY, Run, fails, fill, report
-from tests.commands.test_migrate import held
+from tests.support.cli import FRIDAY, Run, contents, fails, fill, report
 
 ONE = MemoryKey("ada", "kyoto")
 WHO = ("--user", "ada", "--session", "kyoto")
@@ -34,7 +33,7 @@ def two(tmp_path: Path) -> Path:
     return path
 
 
-def test_an_export_never_replaces_a_database(run: Run, filled: str, tmp_path: Path) -> None:
+def test_usage_export_never_replaces_a_database(run: Run, filled: str, tmp_path: Path) -> None:
     path = Path(filled.removeprefix("sqlite:///"))
     other = tmp_path / "other.db"
     asyncio.run(fill(str(other), {ONE: samples.entries(1)}))
@@ -50,12 +49,12 @@ def test_an_export_never_replaces_a_database(run: Run, filled: str, tmp_path: Pa
     assert archive.read_bytes() == before
 
 
-def test_an_export_can_be_read_back(run: Run, filled: str, tmp_path: Path) -> None:
+def test_usage_export_can_be_read_back(run: Run, filled: str, tmp_path: Path) -> None:
     for name, shape in (("a.txt", "archive"), ("a.json", "archive"), ("a.ndjson", "state-dict")):
         fails(run("export", filled, "-o", tmp_path / name, "--as", shape), 2, "does not end as")
 
 
-def test_a_forced_export_into_a_folder_replaces_its_sessions(
+def test_usage_forced_export_into_a_folder_replaces_its_sessions(
     run: Run, filled: str, tmp_path: Path
 ) -> None:
     folder = tmp_path / "sessions"
@@ -65,7 +64,7 @@ def test_a_forced_export_into_a_folder_replaces_its_sessions(
     fails(run("export", filled, *options), 2, "exists")
     assert run("export", filled, *options, "--force").exit_code == 0
     assert (folder / "other.json").exists()
-    assert len(held(f"{folder}/")[samples.key(0)]) == 10
+    assert len(contents(f"{folder}/")[samples.key(0)]) == 10
 
 
 @pytest.mark.parametrize(
@@ -81,14 +80,14 @@ def test_a_forced_export_into_a_folder_replaces_its_sessions(
         "postgresql://[::1/hunter2",
     ],
 )
-def test_no_piece_of_a_password_is_shown(run: Run, url: str) -> None:
+def test_usage_no_piece_of_a_password_is_shown(run: Run, url: str) -> None:
     result = run("inspect", url)
     fails(result, result.exit_code, "hint:")
     assert result.exit_code in (2, 3)
     assert "hunter2" not in result.stdout + result.stderr
 
 
-def test_an_empty_name_is_no_folder(
+def test_usage_empty_name_is_no_folder(
     run: Run, filled: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -102,11 +101,11 @@ def test_an_empty_name_is_no_folder(
 @pytest.mark.parametrize(
     "url", ["redis://h?layout=sesion", "sqlite:///r.db?stat=F", "redis://h?prefx=x"]
 )
-def test_a_misspelt_option_of_a_url(run: Run, url: str) -> None:
+def test_usage_misspelt_option_of_a_url(run: Run, url: str) -> None:
     fails(run("inspect", url), 2, "hint:")
 
 
-def test_a_folder_keeps_the_place_of_a_memory(run: Run, tmp_path: Path) -> None:
+def test_usage_folder_keeps_the_place_of_a_memory(run: Run, tmp_path: Path) -> None:
     """What an application saved as ``agent.memory`` it finds there again."""
     folder = tmp_path / "in"
     folder.mkdir()
@@ -119,7 +118,7 @@ def test_a_folder_keeps_the_place_of_a_memory(run: Run, tmp_path: Path) -> None:
     assert found == {"agent": {"memory": state(3)}}
 
 
-def test_verify_says_what_it_cannot_compare(run: Run, database: str, tmp_path: Path) -> None:
+def test_usage_verify_says_what_it_cannot_compare(run: Run, database: str, tmp_path: Path) -> None:
     source = tmp_path / "a.ndjson"
     asyncio.run(fill(str(source), {ONE: samples.entries(3)}, summary="s", ttl=60.0))
     assert run("migrate", source, database, "--lossy").exit_code == 0
@@ -128,7 +127,7 @@ def test_verify_says_what_it_cannot_compare(run: Run, database: str, tmp_path: P
     assert "expiries" in warnings
 
 
-def test_one_of_several_memories_is_written(run: Run, two: Path, tmp_path: Path) -> None:
+def test_usage_one_of_several_memories_is_written(run: Run, two: Path, tmp_path: Path) -> None:
     fails(run("import", FRIDAY, two, *WHO), 7, "--path")
     more = tmp_path / "more.json"
     more.write_text(json.dumps(state(5)))
@@ -139,17 +138,21 @@ def test_one_of_several_memories_is_written(run: Run, two: Path, tmp_path: Path)
     assert after["planner"]["memory"] == state(2)
 
 
-def test_many_memories_do_not_fit_into_one_file(run: Run, filled: str, tmp_path: Path) -> None:
+def test_usage_many_memories_do_not_fit_into_one_file(
+    run: Run, filled: str, tmp_path: Path
+) -> None:
     fails(run("migrate", filled, tmp_path / "new.json"), 2, "one session", "several")
     assert not (tmp_path / "new.json").exists()
 
 
-def test_a_path_that_is_not_there(run: Run, two: Path) -> None:
+def test_usage_path_that_is_not_there(run: Run, two: Path) -> None:
     for command in (["inspect"], ["export"]):
         fails(run(*command, two.parent, "--path", "planer.memory"), 4, "planer.memory")
 
 
-def test_what_append_leaves_different_is_said(run: Run, database: str, tmp_path: Path) -> None:
+def test_usage_what_append_leaves_different_is_said(
+    run: Run, database: str, tmp_path: Path
+) -> None:
     target = f"sqlite:///{tmp_path}/target.db"
     asyncio.run(fill(database, {ONE: samples.entries(3)}))
     asyncio.run(fill(target, {ONE: [samples.entry("m0000000", 9), *samples.entries(2, start=1)]}))
@@ -161,7 +164,7 @@ def test_what_append_leaves_different_is_said(run: Run, database: str, tmp_path:
 
 
 @pytest.mark.parametrize("options", [(), ("--as", "state-dict")])
-def test_every_command_reads_stdin(run: Run, options: tuple[str, ...]) -> None:
+def test_usage_every_command_reads_stdin(run: Run, options: tuple[str, ...]) -> None:
     data = FRIDAY.read_bytes()
     found = report(run("inspect", "-", *WHO, "--json", input=data))
     assert found["totals"]["messages"] == 11
@@ -170,7 +173,7 @@ def test_every_command_reads_stdin(run: Run, options: tuple[str, ...]) -> None:
     assert run("verify", "-", FRIDAY, *WHO, input=data).exit_code == 0
 
 
-def test_every_error_has_the_schema_of_its_command(run: Run, filled: str) -> None:
+def test_usage_every_error_has_the_schema_of_its_command(run: Run, filled: str) -> None:
     for command in (["inspect", filled], ["verify", filled, filled]):
         found = report(run(*command, "--user", "nobody", "--json"), 4)
         assert found["schema"] == f"memctl/{command[0]}/1"

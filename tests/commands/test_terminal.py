@@ -19,7 +19,7 @@ from rich.cells import cell_len
 from memctl.model import MemoryKey
 from memctl.registry import kinds
 from memctl.testing import samples
-from tests.commands.conftest import FRIDAY, Run, fill
+from tests.support.cli import FRIDAY, Run, fill
 
 WIDTHS = (40, 60, 80, 200)
 UUID = "8f14e45f-ceea-467f-a8d3-0c2b6f4f{:04d}"
@@ -67,14 +67,14 @@ def table(lines: list[str]) -> list[str]:
 
 
 @pytest.mark.parametrize("width", WIDTHS)
-def test_a_memory_is_a_line_that_names_it_at_any_width(width: int) -> None:
+def test_terminal_memory_is_a_line_that_names_it_at_any_width(width: int) -> None:
     header, *rows = table(terminal(width, "inspect", FRIDAY, *KYOTO))
     assert header.split()[:4] == ["user", "session", "messages", "size"]
     assert len(rows) == 1
     assert rows[0].split()[:4] == ["ada", "kyoto", "11", "3.2"]
 
 
-def test_columns_leave_in_their_order() -> None:
+def test_terminal_columns_leave_in_their_order() -> None:
     order = ["█", "roles", "marks", "last", "summary"]
     seen = set()
     for width in range(36, 140, 8):
@@ -86,7 +86,7 @@ def test_columns_leave_in_their_order() -> None:
 
 
 @pytest.mark.parametrize("width", WIDTHS)
-async def test_long_ids_are_cut_on_a_terminal(database: str, width: int) -> None:
+async def test_terminal_long_ids_are_cut_on_a_terminal(database: str, width: int) -> None:
     await fill(
         database,
         {
@@ -105,7 +105,7 @@ async def test_long_ids_are_cut_on_a_terminal(database: str, width: int) -> None
         assert messages == "3"
 
 
-def test_nothing_is_cut_in_a_pipe(database: str, run: Run) -> None:
+def test_terminal_nothing_is_cut_in_a_pipe(database: str, run: Run) -> None:
     user = "u" * 250
     asyncio.run(fill(database, {MemoryKey(user, "s"): samples.entries(3)}))
     lines = run("inspect", database).stdout.splitlines()
@@ -114,7 +114,9 @@ def test_nothing_is_cut_in_a_pipe(database: str, run: Run) -> None:
 
 
 @pytest.mark.parametrize("width", WIDTHS)
-async def test_wide_characters_keep_the_columns_straight(database: str, width: int) -> None:
+async def test_terminal_wide_characters_keep_the_columns_straight(
+    database: str, width: int
+) -> None:
     await fill(
         database,
         {
@@ -131,40 +133,40 @@ async def test_wide_characters_keep_the_columns_straight(database: str, width: i
 
 
 @pytest.mark.parametrize("width", WIDTHS)
-def test_groups_fit(filled: str, width: int) -> None:
+def test_terminal_groups_fit(filled: str, width: int) -> None:
     header, *rows = terminal(width, "inspect", "--by", "user", filled)
     assert header.split()[:4] == ["user", "memories", "messages", "size"]
     assert len(rows) == 2
 
 
-def test_a_conversation_keeps_its_indentation() -> None:
+def test_terminal_conversation_keeps_its_indentation() -> None:
     lines = terminal(40, "inspect", "--messages", FRIDAY, *KYOTO)
     starts = [line for line in lines if line and not line.startswith("   ")]
     assert all(line.startswith(("#", "──")) for line in starts), starts
     assert len(starts) == 12
 
 
-def test_only_who_and_when_is_dim() -> None:
+def test_terminal_only_who_and_when_is_dim() -> None:
     lines = styled(80, "inspect", "--messages", FRIDAY, *KYOTO)
     assert "   Lovely. Shall I look at the weather and at trains from Tokyo?" in lines
     dim = [line for line in lines if re.search(r"\x1b\[(\d+;)*2[;m]", line)]
     assert all(STYLE.sub("", line).startswith(("#", "   thinking")) for line in dim), dim
 
 
-def test_lines_are_not_wrapped_in_a_pipe(run: Run) -> None:
+def test_terminal_lines_are_not_wrapped_in_a_pipe(run: Run) -> None:
     said = run("inspect", "--messages", FRIDAY, *KYOTO).stdout
     assert "   Come after the 15th, with a light coat. The maples will be at their best.\n" in said
 
 
 @pytest.mark.parametrize("width", WIDTHS)
-def test_the_kinds_of_store_are_readable(width: int) -> None:
+def test_terminal_kinds_of_store_are_readable(width: int) -> None:
     lines = terminal(width, "stores")
     begun = [line.split()[0] for line in lines if line and not line.startswith(" ")]
     assert [name for name in begun if name != "kind"] == kinds()
     assert any("SQL memory in" in line for line in lines)
 
 
-def test_the_kinds_of_store_are_a_table_in_a_pipe(run: Run) -> None:
+def test_terminal_kinds_of_store_are_a_table_in_a_pipe(run: Run) -> None:
     header, first, *_ = run("stores").stdout.splitlines()
     names = ("kind", "written as", "what it is", "capabilities")
     starts = [header.index(name) for name in names]

@@ -18,10 +18,9 @@ from memctl.ops.compare import CompareReport, compare
 from memctl.registry import make_store, parse
 from memctl.selection import Selection
 from memctl.testing import samples
-from tests.commands.conftest import Run, fails, fill, report
-from tests.commands.test_migrate import held
-from tests.conftest import Servers
-from tests.test_shell import start, wait_until
+from tests.support.cli import Run, add, contents, fails, fill, report
+from tests.support.processes import start, wait_until
+from tests.support.servers.pool import Servers
 
 KEYS = [samples.key(number) for number in range(20)]
 ONE = MemoryKey("ada", "one")
@@ -36,7 +35,7 @@ def source(tmp_path: Path) -> Path:
 
 
 @pytest.mark.parametrize("rate", ["1000", "1000/s", "{size}B", "{kilo}kB"])
-def test_a_rate_is_kept(run: Run, source: Path, tmp_path: Path, rate: str) -> None:
+def test_transfer_rate_is_kept(run: Run, source: Path, tmp_path: Path, rate: str) -> None:
     size = sum(len(entry.message) for entry in samples.entries(100)) * 10
     limit = rate.format(size=size, kilo=size / 1000)
     began = time.monotonic()
@@ -47,13 +46,13 @@ def test_a_rate_is_kept(run: Run, source: Path, tmp_path: Path, rate: str) -> No
 
 
 @pytest.mark.parametrize("rate", ["fast", "0", "-5", "5 apples", "1e9", ""])
-def test_what_is_no_rate(run: Run, source: Path, tmp_path: Path, rate: str) -> None:
+def test_transfer_what_is_no_rate(run: Run, source: Path, tmp_path: Path, rate: str) -> None:
     fails(run("migrate", source, tmp_path / "t.db", "--rate-limit", rate), 2, "messages a second")
     assert not (tmp_path / "t.db").exists()
 
 
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
-def test_the_memory_at_hand_is_finished(
+def test_transfer_memory_at_hand_is_finished(
     source: Path, tmp_path: Path, number: signal.Signals, code: int
 ) -> None:
     target = tmp_path / "t.db"
@@ -64,13 +63,13 @@ def test_the_memory_at_hand_is_finished(
     assert process.returncode == code, said
     found = json.loads(output)
     assert found["error"]["code"] == "interrupted"
-    there = held(f"sqlite:///{target}")
+    there = contents(f"sqlite:///{target}")
     assert 0 < len(there) < len(KEYS)
     assert found["memories"]["written"] == found["memories"]["selected"] == len(there)
     assert {len(entries) for entries in there.values()} == {100}
 
 
-def test_a_second_signal_does_not_wait(tmp_path: Path) -> None:
+def test_transfer_second_signal_does_not_wait(tmp_path: Path) -> None:
     source = tmp_path / "large.db"
     asyncio.run(fill(str(source), {ONE: samples.entries(5000)}))
     process = start("migrate", source, tmp_path / "t.db", "--rate-limit", "100")
@@ -81,10 +80,12 @@ def test_a_second_signal_does_not_wait(tmp_path: Path) -> None:
     process.send_signal(signal.SIGINT)
     _, said = process.communicate(timeout=10)
     assert process.returncode == 130, said
-    assert held(f"sqlite:///{tmp_path}/t.db") == {}
+    assert contents(f"sqlite:///{tmp_path}/t.db") == {}
 
 
-def test_an_archive_in_the_making_is_thrown_away_at_once(source: Path, tmp_path: Path) -> None:
+def test_transfer_archive_in_the_making_is_thrown_away_at_once(
+    source: Path, tmp_path: Path
+) -> None:
     process = start("migrate", source, tmp_path / "t.ndjson", "--rate-limit", "300")
     time.sleep(2)
     process.send_signal(signal.SIGINT)
@@ -93,7 +94,7 @@ def test_an_archive_in_the_making_is_thrown_away_at_once(source: Path, tmp_path:
     assert [path.name for path in tmp_path.iterdir()] == ["source.db"]
 
 
-def test_a_connection_that_is_cut_is_made_again(
+def test_transfer_connection_that_is_cut_is_made_again(
     servers: Servers, postgresql_url: str, source: Path
 ) -> None:
     process = start("migrate", source, postgresql_url, "--rate-limit", "500", "--json")
@@ -112,7 +113,7 @@ def test_a_connection_that_is_cut_is_made_again(
     assert found["verified"] is True
 
 
-def test_a_redis_that_is_cut_is_connected_again(
+def test_transfer_redis_that_is_cut_is_connected_again(
     servers: Servers, redis_url: str, source: Path
 ) -> None:
     process = start("migrate", source, redis_url, "--rate-limit", "500", "--json")
@@ -125,7 +126,7 @@ def test_a_redis_that_is_cut_is_connected_again(
     assert json.loads(output)["verified"] is True
 
 
-def test_a_server_that_was_never_there_is_not_waited_for(source: Path) -> None:
+def test_transfer_server_that_was_never_there_is_not_waited_for(source: Path) -> None:
     began = time.monotonic()
     process = start("migrate", source, "postgresql://u@127.0.0.1:1/x")
     _, said = process.communicate(timeout=30)
@@ -134,8 +135,8 @@ def test_a_server_that_was_never_there_is_not_waited_for(source: Path) -> None:
     assert time.monotonic() - began < 10
 
 
-def test_a_server_that_hangs_is_given_up(tmp_path: Path) -> None:
-    from tests.servers.redis import Redis
+def test_transfer_server_that_hangs_is_given_up(tmp_path: Path) -> None:
+    from tests.support.servers.redis import Redis
 
     server = Redis(tmp_path, "redis-hangs")
     url = server.fresh()
@@ -156,13 +157,12 @@ def test_a_server_that_hangs_is_given_up(tmp_path: Path) -> None:
     again = start("migrate", url, tmp_path / "t.db", "--json")
     output, said = again.communicate(timeout=60)
     assert again.returncode == 0, said
-    assert len(held(f"sqlite:///{tmp_path}/t.db")) == len(KEYS)
+    assert len(contents(f"sqlite:///{tmp_path}/t.db")) == len(KEYS)
 
 
-def test_a_source_that_grows_meanwhile_is_no_difference(
+def test_transfer_source_that_grows_meanwhile_is_no_difference(
     run: Run, source: Path, tmp_path: Path
 ) -> None:
-    from tests.commands.test_follow import add
 
     with sqlite3.connect(source) as database:
         database.execute("PRAGMA journal_mode = WAL")  # else the agent waits for the end
@@ -179,7 +179,9 @@ def test_a_source_that_grows_meanwhile_is_no_difference(
     assert again["messages"]["written"] == 10
 
 
-def test_an_agent_can_write_to_a_file_that_is_read_for_long(source: Path, tmp_path: Path) -> None:
+def test_transfer_agent_can_write_to_a_file_that_is_read_for_long(
+    source: Path, tmp_path: Path
+) -> None:
     options = ("--rate-limit", "200", "--no-verify", "--json")
     process = start("migrate", source, tmp_path / "t.db", *options)
     wait_until(lambda: (tmp_path / "t.db").exists())
@@ -195,7 +197,7 @@ def test_an_agent_can_write_to_a_file_that_is_read_for_long(source: Path, tmp_pa
 
 
 @pytest.mark.parametrize(("copied", "missing"), [(0, 0), (2, 1)])
-def test_a_memory_that_was_empty_may_have_grown(
+def test_transfer_memory_that_was_empty_may_have_grown(
     redis_url: str, tmp_path: Path, copied: int, missing: int
 ) -> None:
     """Redis holds no memory without messages: it was not given one that was empty."""

@@ -20,11 +20,11 @@ from memctl.model import MemoryKey
 from memctl.registry import parse
 from memctl.testing import Place, samples
 from memctl.testing.samples import entry, sample
-from tests.commands.conftest import Run, fails, report
-from tests.commands.conftest import fill as fill_text
-from tests.commands.places import append, held, ids, put, runs_folder
-from tests.conftest import Servers
 from tests.support.backends import new_place, place_at
+from tests.support.cli import Run, fails, report
+from tests.support.cli import fill as fill_text
+from tests.support.places import append, held, ids, put, runs_folder
+from tests.support.servers.pool import Servers
 
 ACTIONS = {
     "delete": ("delete", "--mark", "hint", "--yes"),
@@ -60,7 +60,7 @@ def fill(place: Place) -> list[MemoryKey]:
 
 
 @pytest.mark.parametrize("action", ACTIONS)
-def test_it_is_as_it_was_and_back_again(run: Run, place: Place, action: str) -> None:
+def test_undo_it_is_as_it_was_and_back_again(run: Run, place: Place, action: str) -> None:
     fill(place)
     before = held(place)
     done = act(run, place, action)
@@ -79,7 +79,7 @@ def test_it_is_as_it_was_and_back_again(run: Run, place: Place, action: str) -> 
 
 
 @pytest.mark.parametrize("action", ["delete", "delete the oldest", "delete everything"])
-def test_what_came_since_stays(run: Run, place: Place, action: str) -> None:
+def test_undo_what_came_since_stays(run: Run, place: Place, action: str) -> None:
     keys = fill(place)
     before = {key: ids(place, key) for key in keys}
     done = act(run, place, action)
@@ -90,7 +90,7 @@ def test_what_came_since_stays(run: Run, place: Place, action: str) -> None:
         assert ids(place, key) == before[key] + [f"m{n:07}" for n in range(900, 904)]
 
 
-def test_runs_are_undone_in_reverse(run: Run, place: Place) -> None:
+def test_undo_runs_are_undone_in_reverse(run: Run, place: Place) -> None:
     [key, *_] = fill(place)
     before = held(place)
     first = report(run("delete", place.text, "--id", "m0000006", "--yes", "--json"))["run"]
@@ -104,7 +104,7 @@ def test_runs_are_undone_in_reverse(run: Run, place: Place) -> None:
     assert held(place) == before
 
 
-def test_what_has_changed_is_left_alone(run: Run, place: Place) -> None:
+def test_undo_what_has_changed_is_left_alone(run: Run, place: Place) -> None:
     keys = fill(place)
     done = report(run("mark", "add", place.text, "seen", "--json"))["run"]
     key = keys[0]
@@ -116,7 +116,7 @@ def test_what_has_changed_is_left_alone(run: Run, place: Place) -> None:
     assert ("other" in marks["m0000003"], "seen" in marks["m0000002"]) == (True, True)
 
 
-def test_one_of_the_memories_alone(run: Run, tmp_path: Path, servers: Servers) -> None:
+def test_undo_one_of_the_memories_alone(run: Run, tmp_path: Path, servers: Servers) -> None:
     place = new_place("sqlite", tmp_path, servers)
     keys = fill(place)
     before = held(place)
@@ -134,7 +134,7 @@ def test_one_of_the_memories_alone(run: Run, tmp_path: Path, servers: Servers) -
 
 
 @pytest.mark.parametrize("name", ["sqlite", "postgresql", "mysql"])
-def test_a_copy_into_memories_without_messages(
+def test_undo_copy_into_memories_without_messages(
     run: Run, filled: str, one: Callable[[str], Place], name: str
 ) -> None:
     place = one(name)
@@ -149,7 +149,7 @@ def test_a_copy_into_memories_without_messages(
     assert held(place) == before
 
 
-def test_what_a_migrate_added_goes_again(run: Run, place: Place, tmp_path: Path) -> None:
+def test_undo_what_a_migrate_added_goes_again(run: Run, place: Place, tmp_path: Path) -> None:
     [key, *_] = keys = fill(place)
     before = held(place)
     source = f"sqlite:///{tmp_path}/source.db"
@@ -165,7 +165,9 @@ def test_what_a_migrate_added_goes_again(run: Run, place: Place, tmp_path: Path)
 
 
 @pytest.mark.parametrize("since", [False, True])
-def test_what_was_replaced_comes_back(run: Run, place: Place, tmp_path: Path, since: bool) -> None:
+def test_undo_what_was_replaced_comes_back(
+    run: Run, place: Place, tmp_path: Path, since: bool
+) -> None:
     [key, *_] = keys = fill(place)
     before = held(place)
     origin = Place(place.backend, f"sqlite:///{tmp_path}/source.db", tmp_path)
@@ -190,7 +192,7 @@ def test_what_was_replaced_comes_back(run: Run, place: Place, tmp_path: Path, si
     assert held(place) == after
 
 
-def test_a_record_says_what_went(run: Run, filled: str) -> None:
+def test_undo_record_says_what_went(run: Run, filled: str) -> None:
     """The file of changes is what its module says: readable without memctl."""
     assert run("delete", filled, "--mark", "hint", "--yes").exit_code == 0
     [path] = runs_folder().rglob("changes-1.ndjson.zst")
@@ -208,7 +210,7 @@ def test_a_record_says_what_went(run: Run, filled: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["state", "sessions", "redis-session", "archive"])
-def test_ids_that_repeat(run: Run, one: Callable[[str], Place], name: str) -> None:
+def test_undo_ids_that_repeat(run: Run, one: Callable[[str], Place], name: str) -> None:
     """Marks of twins change and come back one by one; so do twins that went together."""
     place = one(name)
     [key] = place.keys(1)
@@ -235,7 +237,9 @@ def test_ids_that_repeat(run: Run, one: Callable[[str], Place], name: str) -> No
 
 
 @pytest.mark.parametrize("state", ["redis", "folder"])
-def test_summaries_that_lie_beside(run: Run, servers: Servers, tmp_path: Path, state: str) -> None:
+def test_undo_summaries_kept_elsewhere(
+    run: Run, servers: Servers, tmp_path: Path, state: str
+) -> None:
     beside = state if state == "redis" else f"{tmp_path}/states"
     place = place_at("redis", f"{servers.redis.fresh()}?state={beside}", tmp_path, servers)
     keys = fill(place)
@@ -251,7 +255,7 @@ def test_summaries_that_lie_beside(run: Run, servers: Servers, tmp_path: Path, s
     assert held(place) == before
 
 
-def test_a_state_folder_is_found_from_anywhere(
+def test_undo_state_folder_is_found_from_anywhere(
     run: Run, servers: Servers, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "here").mkdir()
@@ -269,7 +273,7 @@ def test_a_state_folder_is_found_from_anywhere(
     assert list((tmp_path / "there").iterdir()) == []
 
 
-def test_no_password_of_the_states_is_kept(redis_url: str) -> None:
+def test_undo_no_password_of_the_states_is_kept(redis_url: str) -> None:
     states = quote(redis_url.replace("redis://", "redis://me:pa%25ss@") + "?layout=session")
     text = f"{redis_url}?state={states}"
     kept = record(ThisRun(), "delete", text, parse(text))
@@ -280,7 +284,7 @@ def test_no_password_of_the_states_is_kept(redis_url: str) -> None:
     assert found.options["state"] == unquote(states).replace("me:pa%25ss@", "me@")
 
 
-def test_part_by_part(run: Run, one: Callable[[str], Place]) -> None:
+def test_undo_part_by_part(run: Run, one: Callable[[str], Place]) -> None:
     """A run that is undone in part is not undone; when all is back it is no longer asked for."""
     place = one("sqlite")
     keys = [MemoryKey(user, "s") for user in ("a", "b", "c")]
@@ -300,7 +304,7 @@ def test_part_by_part(run: Run, one: Callable[[str], Place]) -> None:
     fails(run("undo", "--yes"), 4, "no run to be undone")
 
 
-def test_the_store_is_another_one(run: Run, filled: str, tmp_path: Path) -> None:
+def test_undo_store_is_another_one(run: Run, filled: str, tmp_path: Path) -> None:
     """A store that was made anew takes back whole memories, and nothing into strange places."""
     everything = report(run("delete", filled, "--all", "--yes", "--json"))["run"]
     assert run("undo", everything).exit_code == 0
@@ -319,7 +323,7 @@ def test_the_store_is_another_one(run: Run, filled: str, tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize("action", ["delete", "unmark"])
-def test_what_agents_took_away_is_no_failure(
+def test_undo_what_agents_took_away_is_no_failure(
     run: Run, one: Callable[[str], Place], monkeypatch: pytest.MonkeyPatch, action: str
 ) -> None:
     """What is planned, and then gone before its memory is changed, is not counted as failed."""

@@ -13,8 +13,8 @@ import pytest
 
 from memctl.testing import samples
 from memctl.testing.samples import entry
-from tests.commands.conftest import Run, fails, report
-from tests.commands.conftest import fill as fill_text
+from tests.support.cli import Run, fails, report
+from tests.support.cli import fill as fill_text
 
 CUTS = 12
 
@@ -43,7 +43,7 @@ def counts(run: Run, store: str) -> dict[tuple[str, str], int]:
     return {(memory["user"], memory["session"]): memory["messages"] for memory in found}
 
 
-def test_an_import_that_was_killed(run: Run, filled: str, tmp_path: Path) -> None:
+def test_undo_import_that_was_killed(run: Run, filled: str, tmp_path: Path) -> None:
     file = str(tmp_path / "more.ndjson")
     keys = [samples.key(number) for number in range(2, 30)]
     asyncio.run(fill_text(file, {key: [entry(f"new-{n}", n) for n in range(60)] for key in keys}))
@@ -55,7 +55,7 @@ def test_an_import_that_was_killed(run: Run, filled: str, tmp_path: Path) -> Non
     assert {key: number for key, number in counts(run, filled).items() if number} == before
 
 
-def test_what_was_not_written_down_was_not_done(run: Run, filled: str, tmp_path: Path) -> None:
+def test_undo_what_was_not_written_down_was_not_done(run: Run, filled: str, tmp_path: Path) -> None:
     """Wherever the file ends, what can be read of it goes back, and the rest is left alone."""
     path = filled.removeprefix("sqlite:///")
     before = counts(run, filled)
@@ -79,7 +79,7 @@ def test_what_was_not_written_down_was_not_done(run: Run, filled: str, tmp_path:
     assert len(before) in seen
 
 
-def test_a_plan_that_was_not_finished_is_no_record(run: Run, filled: str) -> None:
+def test_undo_plan_that_was_not_finished_is_no_record(run: Run, filled: str) -> None:
     done = report(run("delete", filled, "--mark", "hint", "--yes", "--json"))["run"]
     left = counts(run, filled)
     kill(done)
@@ -88,7 +88,7 @@ def test_a_plan_that_was_not_finished_is_no_record(run: Run, filled: str) -> Non
 
 
 @pytest.mark.parametrize("mode", ["mark", "message"])
-def test_killed_between_the_summary_and_the_messages(
+def test_undo_killed_between_the_summary_and_the_messages(
     run: Run, database: str, tmp_path: Path, mode: str
 ) -> None:
     """The summary lies in the state of the session, the messages in the database."""

@@ -10,8 +10,8 @@ import pytest
 
 from memctl.model import MemoryKey, StoredMessage
 from memctl.testing import samples
-from tests.commands.conftest import Run, fails, fill, report
-from tests.conftest import Servers
+from tests.support.cli import Run, fails, fill, report
+from tests.support.servers.pool import Servers
 
 ONE = MemoryKey("ada", "one")
 COUNT = 1200
@@ -46,7 +46,7 @@ BREAKS: dict[str, Callable[[list[StoredMessage]], list[StoredMessage]]] = {
 
 
 @pytest.mark.parametrize("code", BREAKS)
-def test_a_broken_message_is_named(run: Run, tmp_path: Path, code: str) -> None:
+def test_verify_broken_message_is_named(run: Run, tmp_path: Path, code: str) -> None:
     left, right = tmp_path / "a.ndjson", tmp_path / "b.db"
     asyncio.run(fill(str(left), {ONE: samples.entries(COUNT)}))
     asyncio.run(fill(str(right), {ONE: BREAKS[code](samples.entries(COUNT))}))
@@ -59,7 +59,7 @@ def test_a_broken_message_is_named(run: Run, tmp_path: Path, code: str) -> None:
     assert [row["code"] for row in back["differences"]] == [expected]
 
 
-def test_memories_that_one_side_lacks(run: Run, tmp_path: Path) -> None:
+def test_verify_memories_that_one_side_lacks(run: Run, tmp_path: Path) -> None:
     left, right = tmp_path / "a.ndjson", tmp_path / "b.ndjson"
     asyncio.run(fill(str(left), {ONE: samples.entries(3), MemoryKey("l", "l"): []}))
     asyncio.run(
@@ -72,7 +72,7 @@ def test_memories_that_one_side_lacks(run: Run, tmp_path: Path) -> None:
     ]
 
 
-def test_summaries_and_expiry(run: Run, tmp_path: Path) -> None:
+def test_verify_summaries_and_expiry(run: Run, tmp_path: Path) -> None:
     left, right = tmp_path / "a.ndjson", tmp_path / "b.ndjson"
     asyncio.run(fill(str(left), {ONE: samples.entries(3)}, summary="one", ttl=100.0))
     asyncio.run(fill(str(right), {ONE: samples.entries(3)}, summary="two"))
@@ -80,7 +80,7 @@ def test_summaries_and_expiry(run: Run, tmp_path: Path) -> None:
     assert [row["code"] for row in found["differences"]] == ["summary", "expiry"]
 
 
-def test_when_a_memory_expires(run: Run, servers: Servers) -> None:
+def test_verify_when_a_memory_expires(run: Run, servers: Servers) -> None:
     left, right, later = (servers.redis.fresh() for _ in range(3))
     for url, ttl in ((left, 5000.0), (right, 4990.0), (later, 9000.0)):
         asyncio.run(fill(url, {ONE: samples.entries(3)}, ttl=ttl))
@@ -89,7 +89,7 @@ def test_when_a_memory_expires(run: Run, servers: Servers) -> None:
     assert [(row["code"], row["id"]) for row in found["differences"]] == [("expiry", "")]
 
 
-def test_the_time_that_an_archive_keeps_is_no_moment(
+def test_verify_time_that_an_archive_keeps_is_no_moment(
     run: Run, servers: Servers, tmp_path: Path
 ) -> None:
     url, archive = servers.redis.fresh(), tmp_path / "a.ndjson"
@@ -105,7 +105,7 @@ def test_the_time_that_an_archive_keeps_is_no_moment(
     assert report(run("verify", archive, url, "--json"), 6)["differences"][0]["code"] == "expiry"
 
 
-def test_a_memory_whose_parts_changed_places(run: Run, tmp_path: Path) -> None:
+def test_verify_memory_whose_parts_changed_places(run: Run, tmp_path: Path) -> None:
     left, right = tmp_path / "a.ndjson", tmp_path / "b.ndjson"
     entries = samples.entries(3000)
     asyncio.run(fill(str(left), {ONE: entries}))
@@ -116,7 +116,7 @@ def test_a_memory_whose_parts_changed_places(run: Run, tmp_path: Path) -> None:
     ]
 
 
-def test_the_same_value_written_otherwise_is_the_same(run: Run, tmp_path: Path) -> None:
+def test_verify_same_value_written_otherwise_is_the_same(run: Run, tmp_path: Path) -> None:
     left, right = tmp_path / "a.ndjson", tmp_path / "b.ndjson"
     one = StoredMessage(
         "m", b'{"id": "m", "n": NaN, "big": 1000000000000000000000, "s": "\\ud800\\u00e9"}'
@@ -139,12 +139,12 @@ def replace_text(entry: StoredMessage, old: bytes, new: bytes) -> StoredMessage:
     return entry._replace(message=entry.message.replace(old, new))
 
 
-def test_a_selection_is_compared_alone(run: Run, filled: str, tmp_path: Path) -> None:
+def test_verify_selection_is_compared_alone(run: Run, filled: str, tmp_path: Path) -> None:
     part = tmp_path / "part.ndjson"
     assert run("migrate", filled, part, "--mark", "hint").exit_code == 0
     assert run("verify", filled, part).exit_code == 6
     assert run("verify", filled, part, "--mark", "hint").exit_code == 0
 
 
-def test_a_name_on_neither_side(run: Run, filled: str) -> None:
+def test_verify_name_on_neither_side(run: Run, filled: str) -> None:
     fails(run("verify", filled, filled, "--user", "nobody"), 4, "'nobody'")

@@ -13,8 +13,8 @@ from memctl.cli import app
 from memctl.completion import complete
 from memctl.model import MemoryKey
 from memctl.testing import samples
-from tests.commands.conftest import fill
 from tests.completion.shells import STARTS, Shell
+from tests.support.cli import fill
 
 # Each begins with another letter, which is what is typed of it.
 NAMES = (

@@ -18,9 +18,9 @@ from memctl.journal.runs import Runs
 from memctl.model import MemoryKey
 from memctl.registry import store_class
 from memctl.testing import samples
-from tests.commands.conftest import Run, fill
 from tests.completion.conftest import ALONE, NAMES, Ask
 from tests.completion.shells import ROOT
+from tests.support.cli import Run, fill
 
 ALIASES = ["prod-one", "asks"]
 USERS = [*NAMES, "zed"]
@@ -68,18 +68,18 @@ MARKS = ["a", "compressed", "hint", "to check"]
         ("inspect -- --", ["FILES"]),
     ],
 )
-def test_candidates(ask: Ask, folder: Path, typed: str, expected: list[str]) -> None:
+def test_completion_candidates(ask: Ask, folder: Path, typed: str, expected: list[str]) -> None:
     found = ask(*typed.split(" "))
     assert sorted(found) == sorted(expected)
     assert not (folder / "asked").exists()
 
 
-def test_runs_the_newest_first(ask: Ask) -> None:
+def test_completion_runs_the_newest_first(ask: Ask) -> None:
     kept = [Runs().begin(KeptRun("", "delete", "agents.db", "agents.db")).run.id for _ in range(3)]
     assert ask("undo", "") == sorted(kept, reverse=True)
 
 
-def test_what_would_not_stay_on_its_line_is_left_out(
+def test_completion_what_would_not_stay_on_its_line_is_left_out(
     ask: Ask, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     names = ("fine", "two\nlines", "\x1b[31mred", "\u202eright", "")
@@ -90,14 +90,16 @@ def test_what_would_not_stay_on_its_line_is_left_out(
 
 
 @pytest.mark.parametrize("broken", ["[defaults]\ncolour = 1\n[stores", "[stores]\nprod = 1\n"])
-def test_a_broken_configuration_has_no_aliases(ask: Ask, tmp_path: Path, broken: str) -> None:
+def test_completion_broken_configuration_has_no_aliases(
+    ask: Ask, tmp_path: Path, broken: str
+) -> None:
     path = tmp_path / "broken.toml"
     path.write_text(broken)
     assert ask("--config", str(path), "inspect", "") == ["FILES"]
     assert ask("--config", str(path), "inspect", "agents.db", "--user", "z") == ["zed"]
 
 
-def test_a_server_that_does_not_answer_is_not_waited_for(ask: Ask, tmp_path: Path) -> None:
+def test_completion_server_that_does_not_answer_is_not_waited_for(ask: Ask, tmp_path: Path) -> None:
     path = tmp_path / "config.toml"
     ask("inspect", "prod-one", "--user", "")  # what is imported once takes its time
     with socket.create_server(("127.0.0.1", 0)) as silent:
@@ -109,13 +111,13 @@ def test_a_server_that_does_not_answer_is_not_waited_for(ask: Ask, tmp_path: Pat
         assert time.monotonic() - start < 2
 
 
-def test_a_pipe_is_not_read(ask: Ask, tmp_path: Path) -> None:
+def test_completion_pipe_is_not_read(ask: Ask, tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe.json")
     assert ask("inspect", str(tmp_path / "pipe.json"), "--user", "") == []
 
 
 @pytest.mark.parametrize("words", [["ins"], ["export", "--as="], ["inspect", "sqlite:///x.db", ""]])
-def test_no_driver_is_imported(words: list[str], folder: Path) -> None:
+def test_completion_no_driver_is_imported(words: list[str], folder: Path) -> None:
     """Not for commands, options and arguments: a shell waits for them."""
     program = (
         "import os, sys; from memctl.cli import app\n"
@@ -137,14 +139,14 @@ def test_no_driver_is_imported(words: list[str], folder: Path) -> None:
 
 @pytest.mark.parametrize("quote", ["", "'", '"'])
 @pytest.mark.parametrize("name", [*NAMES, ALONE])
-def test_bash_reads_what_is_written_for_it(name: str, quote: str) -> None:
+def test_completion_bash_reads_what_is_written_for_it(name: str, quote: str) -> None:
     found = split(f"memctl x {quote}{quoted(name, quote)}{quote}")
     assert (found.words, found.last) == (["memctl", "x"], name)
     echo = f"printf %s {quote}{quoted(name, quote)}{quote}"
     assert subprocess.run(["bash", "-c", echo], capture_output=True).stdout.decode() == name
 
 
-def test_the_scripts_are_shown(run: Run) -> None:
+def test_completion_scripts_are_shown(run: Run) -> None:
     for shell in ("bash", "zsh", "fish"):
         shown = run("--show-completion", shell)
         assert shown.exit_code == 0

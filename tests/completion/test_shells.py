@@ -24,18 +24,18 @@ TYPED = {
 
 
 @pytest.mark.parametrize("typed", TYPED)
-def test_a_word_is_completed(shell: Shell, typed: str) -> None:
+def test_completion_word_is_completed(shell: Shell, typed: str) -> None:
     assert shell.run(typed) == TYPED[typed]
 
 
-def test_names_arrive_as_they_are(shell: Shell) -> None:
+def test_completion_names_arrive_as_they_are(shell: Shell) -> None:
     words = " ".join(f"--user {name[0]}\t" for name in NAMES)
     expected = [word for name in NAMES for word in ("--user", name)]
     assert shell.run(f"memctl inspect my\\ store.ndjson {words}") == ["inspect", STORE, *expected]
 
 
 @pytest.mark.parametrize(("ci", "how"), [("true", pytest.fail), ("", pytest.skip)])
-def test_a_shell_that_is_not_installed_is_told(
+def test_completion_shell_that_is_not_installed_is_told(
     monkeypatch: pytest.MonkeyPatch, ci: str, how: Any
 ) -> None:
     monkeypatch.setenv("PATH", "/nonexistent")

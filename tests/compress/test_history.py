@@ -95,7 +95,7 @@ def pairs(spoken: list[Spoken], read: list[int]) -> Iterable[tuple[int, int]]:
 
 @LOOK
 @given(conversations(), selections, MODES, st.integers(1, 5))
-def test_pairs_are_never_split_and_the_newest_stay(
+def test_compress_history_pairs_are_never_split_and_the_newest_stay(
     spoken: list[Spoken], where: Selection, mode: CompressMode, keep: int
 ) -> None:
     found = [one.entry(number) for number, one in enumerate(spoken)]
@@ -122,7 +122,9 @@ def test_pairs_are_never_split_and_the_newest_stay(
 
 @LOOK
 @given(conversations(), st.integers(1, 5))
-def test_no_more_is_kept_than_agentscope_keeps(spoken: list[Spoken], keep: int) -> None:
+def test_compress_history_no_more_is_kept_than_agentscope_keeps(
+    spoken: list[Spoken], keep: int
+) -> None:
     """A call and its results count as one of the newest, as in AgentScope."""
     bare = [Spoken(one.calls, one.results) for one in spoken]
     every = list(range(len(bare)))
@@ -135,7 +137,7 @@ def test_no_more_is_kept_than_agentscope_keeps(spoken: list[Spoken], keep: int) 
 
 @LOOK
 @given(conversations(), selections, MODES)
-def test_the_edit_is_what_was_decided(
+def test_compress_history_edit_is_what_was_decided(
     spoken: list[Spoken], where: Selection, mode: CompressMode
 ) -> None:
     """Applied to the memory, it leaves what is counted; a second decision finds nothing."""
@@ -188,7 +190,7 @@ def restored(after: list[StoredMessage], gone: list[Change], order: list[str]) -
     return ids == order
 
 
-def test_a_long_chain_of_calls_is_followed_at_once() -> None:
+def test_compress_history_long_chain_of_calls_is_followed_at_once() -> None:
     """Each message answers the one before and calls the next: one that stays keeps all."""
     count = 8_000
     spoken = [
@@ -216,7 +218,7 @@ def test_a_long_chain_of_calls_is_followed_at_once() -> None:
     assert case.messages == 1
 
 
-def test_what_is_no_message_is_named() -> None:
+def test_compress_history_what_is_no_message_is_named() -> None:
     with pytest.raises(BadData, match=r"'broken'.* is not JSON"):
         decided([StoredMessage("broken", b"{")])
 
@@ -225,7 +227,9 @@ def test_what_is_no_message_is_named() -> None:
     ("tokens", "messages", "expected"),
     [(None, None, True), (10**6, None, False), (10**6, 2, True), (None, 7, False), (1, 7, True)],
 )
-def test_when_it_is_worth_it(tokens: int | None, messages: int | None, expected: bool) -> None:
+def test_compress_history_when_it_is_worth_it(
+    tokens: int | None, messages: int | None, expected: bool
+) -> None:
     found = [entry(f"m{n}", n) for n in range(10)]
     case = decided(found, trigger_tokens=tokens, trigger_messages=messages)[1]
     assert (case is not None) == expected

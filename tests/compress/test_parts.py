@@ -79,7 +79,7 @@ def first_read(model: Model) -> str:
     st.integers(1500, 9000),
     st.sampled_from(["", "before", "b" * 4000, "前" * 4000]),
 )
-def test_every_turn_is_read_once_in_requests_that_fit(
+def test_compress_parts_every_turn_is_read_once_in_requests_that_fit(
     sizes: list[int], letter: str, window: int, earlier: str
 ) -> None:
     model = Model(window, letter=letter)
@@ -103,7 +103,9 @@ def test_every_turn_is_read_once_in_requests_that_fit(
     st.integers(1600, 8000),
     st.sampled_from("a去"),
 )
-def test_a_window_that_is_less_than_was_said(sizes: list[int], limit: int, letter: str) -> None:
+def test_compress_parts_window_that_is_less_than_was_said(
+    sizes: list[int], limit: int, letter: str
+) -> None:
     model = Model(32_000, limit, letter)
     asyncio.run(
         ChunkedSummarizer(model, lambda _: None).summarise(turns(*sizes, letter=letter), "")
@@ -111,7 +113,7 @@ def test_a_window_that_is_less_than_was_said(sizes: list[int], limit: int, lette
     assert first_read(model) == "".join(turn.text for turn in turns(*sizes, letter=letter))
 
 
-async def test_what_is_learnt_of_the_window_serves_the_next_memory() -> None:
+async def test_compress_parts_what_is_learnt_of_the_window_serves_the_next_memory() -> None:
     model = Model(32_000, 8_000)
     parts = ChunkedSummarizer(model, lambda _: None)
     await parts.summarise(turns(*[2000] * 40), "")
@@ -121,7 +123,7 @@ async def test_what_is_learnt_of_the_window_serves_the_next_memory() -> None:
     assert model.refused <= refused + 1
 
 
-async def test_scripts_that_are_mixed_fit_as_well() -> None:
+async def test_compress_parts_scripts_that_are_mixed_fit_as_well() -> None:
     """A turn most of whose tokens are at its end."""
     model = Model(2500)
     turn = Turn("user", "user", "a" * 30_000 + "去" * 5_000)
@@ -130,7 +132,7 @@ async def test_scripts_that_are_mixed_fit_as_well() -> None:
     assert model.refused == 0
 
 
-async def test_a_model_that_takes_nothing_is_given_up() -> None:
+async def test_compress_parts_model_that_takes_nothing_is_given_up() -> None:
     model = Model(32_000, 1)
     spent: list[Usage] = []
     with pytest.raises(TooLong):
@@ -138,7 +140,7 @@ async def test_a_model_that_takes_nothing_is_given_up() -> None:
     assert len(spent) == model.refused < 20
 
 
-async def test_what_fails_is_paid_for_as_well() -> None:
+async def test_compress_parts_what_fails_is_paid_for_as_well() -> None:
     class Bad(Model):
         async def summarize(self, _: Excerpt) -> Answer:
             raise SummaryError("bad-reply", "no", usage=Usage(7))
@@ -149,7 +151,7 @@ async def test_what_fails_is_paid_for_as_well() -> None:
     assert spent == [Usage(7)]
 
 
-def test_a_window_without_room() -> None:
+def test_compress_parts_window_without_room() -> None:
     with pytest.raises(UsageError, match="no room"):
         ChunkedSummarizer(Model(OVERHEAD + 999), lambda _: None)
 
@@ -161,7 +163,7 @@ def case(tokens: int, start: int = 0, earlier: str = "") -> CompressionPlan:
     return CompressionPlan(Memory(MemoryKey("u", "s")), earlier, 3, 3, tokens, tokens, start=start)
 
 
-def test_what_goes_on_counts_as_spent() -> None:
+def test_compress_parts_what_goes_on_counts_as_spent() -> None:
     model = Model(10_000)
     budget = Budget(5_000.0, model, ChunkedSummarizer(model, lambda _: None))
     first, second, third = (case(1000, start) for start in range(3))
@@ -176,7 +178,7 @@ def test_what_goes_on_counts_as_spent() -> None:
     assert not budget.allows(case(1000, 5), 2_000.1)
 
 
-def test_estimates_count_parts_and_what_stood_before() -> None:
+def test_compress_parts_estimates_count_parts_and_what_stood_before() -> None:
     model = Model(10_000)
     budget = Budget(None, model, ChunkedSummarizer(model, lambda _: None))
     assert budget.estimate(case(1000, earlier="x")).tokens_in == 2000

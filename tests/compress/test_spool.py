@@ -62,7 +62,9 @@ def taken(spool: Spool) -> Iterator[CompressionPlan]:
 
 @LOOK
 @given(st.lists(st.tuples(st.booleans(), st.lists(lines, max_size=6)), max_size=8))
-def test_what_comes_out_is_what_went_in(memories: list[tuple[bool, list[PlannedMessage]]]) -> None:
+def test_compress_spool_what_comes_out_is_what_went_in(
+    memories: list[tuple[bool, list[PlannedMessage]]],
+) -> None:
     with TemporaryDirectory() as folder, Spool(Path(folder)) as spool:
         for number, (kept, found) in enumerate(memories):
             for line in found:
@@ -79,7 +81,7 @@ def test_what_comes_out_is_what_went_in(memories: list[tuple[bool, list[PlannedM
         assert os.listdir(folder) == [], "it has no name"
 
 
-def test_what_is_dropped_leaves_nothing(tmp_path: Path) -> None:
+def test_compress_spool_what_is_dropped_leaves_nothing(tmp_path: Path) -> None:
     with Spool(tmp_path) as spool:
         sizes = []
         for number in range(20):
@@ -97,7 +99,7 @@ def test_what_is_dropped_leaves_nothing(tmp_path: Path) -> None:
         assert [line.id for line in spool.lines(kept)] == [f"7/{n}" for n in range(50)]
 
 
-def test_many_may_read_at_once(tmp_path: Path) -> None:
+def test_compress_spool_many_may_read_at_once(tmp_path: Path) -> None:
     with Spool(tmp_path) as spool, ThreadPoolExecutor(8) as pool:
         put = {str(number): some(number, 200, 2_000) for number in range(16)}
         for name, found in put.items():
@@ -110,7 +112,7 @@ def test_many_may_read_at_once(tmp_path: Path) -> None:
             assert found == put[one.memory.key.session]
 
 
-def test_it_is_read_while_it_is_written(tmp_path: Path) -> None:
+def test_compress_spool_it_is_read_while_it_is_written(tmp_path: Path) -> None:
     """Also between the pieces of a memory that is kept, and of one that is not."""
     put = {name: some(ord(name), 200, 20_000) for name in "abcd"}
     with Spool(tmp_path) as spool:
@@ -133,7 +135,7 @@ def test_it_is_read_while_it_is_written(tmp_path: Path) -> None:
     assert read == [put[name] for name in "acd"]
 
 
-def test_two_readers_take_turns(tmp_path: Path) -> None:
+def test_compress_spool_two_readers_take_turns(tmp_path: Path) -> None:
     with Spool(tmp_path) as spool:
         for name in "ab":
             for line in some(ord(name), 500, 2_000):
@@ -144,7 +146,7 @@ def test_two_readers_take_turns(tmp_path: Path) -> None:
             assert (one.id[:2], other.id[:2]) == ("97", "98")
 
 
-def test_a_disk_that_is_full(tmp_path: Path) -> None:
+def test_compress_spool_disk_that_is_full(tmp_path: Path) -> None:
     with Spool(tmp_path) as spool:
         os.close(spool._lines.fileno())
         full = os.open("/dev/full", os.O_RDWR)
@@ -154,6 +156,6 @@ def test_a_disk_that_is_full(tmp_path: Path) -> None:
             spool.add(whole)
 
 
-def test_a_folder_that_is_none(tmp_path: Path) -> None:
+def test_compress_spool_folder_that_is_none(tmp_path: Path) -> None:
     with pytest.raises(Unavailable, match="cannot be used"):
         Spool(tmp_path / "none")

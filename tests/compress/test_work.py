@@ -89,7 +89,9 @@ async def until_idle() -> None:
 
 
 @pytest.mark.parametrize("memories", [1, JOBS, 3 * AHEAD * JOBS])
-async def test_some_are_asked_for_before_all_are_found(bench: Bench, memories: int) -> None:
+async def test_compress_some_are_asked_for_before_all_are_found(
+    bench: Bench, memories: int
+) -> None:
     names = [f"s{n}" for n in range(memories)]
 
     async def find() -> None:
@@ -105,7 +107,7 @@ async def test_some_are_asked_for_before_all_are_found(bench: Bench, memories: i
     assert bench.report.calls == memories
 
 
-async def test_each_is_begun_when_it_is_found(bench: Bench) -> None:
+async def test_compress_each_is_begun_when_it_is_found(bench: Bench) -> None:
     async def find() -> None:
         for number in range(1, 5):
             bench.find(f"s{number}")
@@ -116,13 +118,13 @@ async def test_each_is_begun_when_it_is_found(bench: Bench) -> None:
         await bench.work.run(find, bench.commit)
 
 
-async def test_there_is_nothing(bench: Bench) -> None:
+async def test_compress_there_is_nothing(bench: Bench) -> None:
     async with asyncio.timeout(PATIENCE):
         await bench.work.run(until_idle, bench.commit)
     assert bench.committed is None
 
 
-async def test_a_model_that_is_not_there_ends_the_search(bench: Bench) -> None:
+async def test_compress_model_that_is_not_there_ends_the_search(bench: Bench) -> None:
     bench.model.gone = True
     ended = False
 
@@ -142,7 +144,7 @@ async def test_a_model_that_is_not_there_ends_the_search(bench: Bench) -> None:
     assert bench.report.changes.left == 1
 
 
-async def test_a_store_that_cannot_be_read_stays_as_it_is(bench: Bench) -> None:
+async def test_compress_store_that_cannot_be_read_stays_as_it_is(bench: Bench) -> None:
     async def find() -> None:
         bench.find("s0", "s1", "s2")
         await until_idle()
@@ -155,7 +157,7 @@ async def test_a_store_that_cannot_be_read_stays_as_it_is(bench: Bench) -> None:
     assert bench.committed is None
 
 
-async def test_a_stop_while_searching_keeps_what_is_paid_for(bench: Bench) -> None:
+async def test_compress_stop_while_searching_keeps_what_is_paid_for(bench: Bench) -> None:
     async def find() -> None:
         bench.find("s0", "s1", "s2")
         await until_idle()

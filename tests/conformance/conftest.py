@@ -6,8 +6,8 @@ import pytest
 
 from memctl.stores.redis import lock
 from memctl.testing import Backend
-from tests.conftest import Servers
 from tests.support.backends import BACKENDS, LEASE
+from tests.support.servers.pool import Servers
 
 
 @pytest.fixture(params=BACKENDS)

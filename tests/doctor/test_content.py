@@ -10,8 +10,8 @@ import pytest
 from memctl.model import Finding, Memory, MemoryKey, Page, StoredMessage
 from memctl.ops.doctor.check import Limits, MemoryExaminer
 from memctl.ops.doctor.findings import KINDS
-from tests.doctor import histories
-from tests.doctor.histories import ASK, REPLY, call, entries, recent, result, said
+from tests.support import histories
+from tests.support.histories import ASK, REPLY, call, entries, recent, result, said
 
 KEY = MemoryKey("u", "s")
 CASES = [
@@ -37,18 +37,18 @@ def examined(
     return list(examination.faults())
 
 
-def test_a_history_with_tools_is_healthy() -> None:
+def test_doctor_history_with_tools_is_healthy() -> None:
     assert examined(entries(histories.HEALTHY)) == []
 
 
 @pytest.mark.parametrize(("code", "history", "ids"), CASES)
-def test_a_broken_history(code: str, history: list[histories.Marked], ids: list[str]) -> None:
+def test_doctor_broken_history(code: str, history: list[histories.Marked], ids: list[str]) -> None:
     [fault] = examined(entries(history))
     assert (fault.code, fault.key, list(fault.examples)) == (code, KEY, ids)
     assert fault.count == 1
 
 
-def test_what_is_compressed_is_not_sent() -> None:
+def test_doctor_what_is_compressed_is_not_sent() -> None:
     compressed = ("compressed",)
     history = [
         call("c1", "t1", marks=compressed),
@@ -59,14 +59,14 @@ def test_what_is_compressed_is_not_sent() -> None:
     assert examined(entries(history)) == []
 
 
-def test_a_hint_is_no_part_of_the_conversation() -> None:
+def test_doctor_hint_is_no_part_of_the_conversation() -> None:
     """It stands between a call and its result for one step only."""
     now = recent(1)
     history = [call("c1", "t1"), result("r1", "t1"), said("h", "go on", "user", ("hint",), at=now)]
     assert examined(entries(history)) == []
 
 
-def test_an_agent_may_be_at_work() -> None:
+def test_doctor_agent_may_be_at_work() -> None:
     history = [ASK, call("c1", "t1", "t2", at=recent(5)), result("r1", "t2", at=recent(4))]
     [fault] = examined(entries(history))
     assert fault.code == "tool-call-pending"
@@ -77,18 +77,18 @@ def test_an_agent_may_be_at_work() -> None:
 
 
 @pytest.mark.parametrize("name", histories.MISSHAPEN)
-def test_what_is_no_message(name: str) -> None:
+def test_doctor_what_is_no_message(name: str) -> None:
     [fault] = examined(entries([ASK, (histories.MISSHAPEN[name], []), REPLY]))
     assert (fault.code, fault.examples, bool(fault.detail)) == ("invalid-message", ("bad",), True)
 
 
 @pytest.mark.parametrize("text", [b"[]", b"null", b'{"id": "bad', b"", b"7"])
-def test_what_is_no_object(text: bytes) -> None:
+def test_doctor_what_is_no_object(text: bytes) -> None:
     [fault] = examined([StoredMessage("bad", text)])
     assert (fault.code, fault.examples) == ("invalid-message", ("bad",))
 
 
-def test_ids() -> None:
+def test_doctor_ids() -> None:
     message, _ = said("", "a", "user")
     del message["id"]
     [fault] = examined([histories.entry((message, []))])
@@ -104,37 +104,37 @@ def test_ids() -> None:
     ("summary", "code"),
     [("", "compressed-without-summary"), (None, "summary-elsewhere"), ("it was", None)],
 )
-def test_a_summary_that_is_nowhere(summary: str | None, code: str | None) -> None:
+def test_doctor_summary_that_is_nowhere(summary: str | None, code: str | None) -> None:
     history = [said(f"m{n}", "a", "user", ("compressed",)) for n in range(5)]
     found = examined(entries([*history, ASK]), summary=summary)
     assert [(fault.code, fault.count) for fault in found] == ([(code, 5)] if code else [])
 
 
 @pytest.mark.parametrize("summary", ["", None])
-def test_a_message_that_is_the_summary(summary: str | None) -> None:
+def test_doctor_message_that_is_the_summary(summary: str | None) -> None:
     told = said("told", "<system-info>...</system-info>", "user", ("summary",))
     history = [told, *(said(f"m{n}", "a", "user", ("compressed",)) for n in range(5)), ASK]
     assert examined(entries(history), summary=summary) == []
 
 
-def test_how_large_a_result_may_be() -> None:
+def test_doctor_how_large_a_result_may_be() -> None:
     history = entries([call("c1", "t1"), result("r1", "t1", "x" * 100)])
     assert examined(history, max_result=100) == []
     [fault] = examined(history, max_result=99)
     assert fault.code == "oversized-tool-result"
 
 
-def test_media_count_as_a_part_of_a_result() -> None:
+def test_doctor_media_count_as_a_part_of_a_result() -> None:
     image = {"type": "image", "source": {"type": "base64", "data": "x" * 200_000}}
     [fault] = examined(entries([call("c1", "t1"), result("r1", "t1", [image])]))
     assert fault.code == "oversized-tool-result"
 
 
-def test_a_large_reply_is_not_taken_for_empty() -> None:
+def test_doctor_large_reply_is_not_taken_for_empty() -> None:
     assert examined(entries([ASK, said("long", "x" * 2_000_000)])) == []
 
 
-def test_a_hundred_thousand_messages_take_little_room() -> None:
+def test_doctor_hundred_thousand_messages_take_little_room() -> None:
     memory = Memory(KEY, "")
     examination = MemoryExaminer(memory, Limits(), repeats=False)
     tracemalloc.start()
@@ -149,7 +149,7 @@ def test_a_hundred_thousand_messages_take_little_room() -> None:
     assert peak < 32 * 1024 * 1024
 
 
-def test_every_kind_is_explained() -> None:
+def test_doctor_every_kind_is_explained() -> None:
     for code, kind in KINDS.items():
         assert code == kind.code
         assert kind.what

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.conftest import start
-from tests.interop.client import AgentScope
+from tests.support.agentscope import AgentScope
+from tests.support.servers.pool import start
 
 
 @pytest.fixture(scope="session")

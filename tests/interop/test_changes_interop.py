@@ -9,9 +9,9 @@ from typing import Any, NamedTuple
 import pytest
 
 from memctl.testing import samples
-from tests.conftest import Servers
-from tests.interop.client import AgentScope
 from tests.interop.test_migrate import ALONE, KEYS, PLACES, Run
+from tests.support.agentscope import AgentScope
+from tests.support.servers.pool import Servers
 
 MARKS = ["hint", "compressed", "a:b*?[c]", "it's 😀", "%", "new", "unknown"]
 SQL = ("sqlite", "postgresql", "mysql")
@@ -105,7 +105,7 @@ def in_any_order(read: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 @pytest.mark.parametrize("kind", PLACES)
 @pytest.mark.parametrize("name", CASES)
-def test_agents_see_no_difference(
+def test_interop_agents_see_no_difference(
     agentscope: AgentScope, run: Run, servers: Servers, tmp_path: Path, name: str, kind: str
 ) -> None:
     """AgentScope changes one copy of the first memory, memctl the other; then memctl undoes it."""

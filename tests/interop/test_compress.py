@@ -10,9 +10,9 @@ from typing import Any, NamedTuple
 import pytest
 from typer.testing import Result
 
-from tests.commands.conftest import report
-from tests.conftest import Servers
-from tests.interop.client import AgentScope
+from tests.support.agentscope import AgentScope
+from tests.support.cli import report
+from tests.support.servers.pool import Servers
 
 Run = Callable[..., Result]
 Message = dict[str, Any]
@@ -203,7 +203,7 @@ STATED += ["redis+redis nested", "redis+redis", "sqlite+folder"]
         *[("replace", kind) for kind in BARE + FILES + STATED],
     ],
 )
-def test_an_agent_goes_on(
+def test_compress_agent_goes_on(
     agentscope: AgentScope, run: Run, place: Callable[[str], Place], mode: str, kind: str
 ) -> None:
     """Its model reads the summary, then what was kept; undo gives it all again."""
@@ -248,7 +248,7 @@ OWN = {name: f"own {name}" for name in FIELDS}
     ],
 )
 @pytest.mark.usefixtures("configured")
-def test_an_agent_compresses_what_was_compressed(
+def test_compress_agent_compresses_what_was_compressed(
     agentscope: AgentScope, run: Run, place: Callable[[str], Place], mode: str, kind: str
 ) -> None:
     """Its summary takes the place of memctl's, and then memctl's that of its summary."""

@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from tests.commands.conftest import report
-from tests.interop.client import AgentScope
 from tests.interop.test_compress import FIELDS, Message, Run, calls, results, text
+from tests.support.agentscope import AgentScope
+from tests.support.cli import report
 
 History = list[Message]
 HINT = {"hint-2", "hint-5", "hint-9"}
@@ -112,7 +112,7 @@ def memories(keep_recent: int) -> list[dict[str, Any]]:
 
 
 @pytest.mark.parametrize("keep_recent", range(1, 6))
-def test_the_same_choice(
+def test_interop_compress_same_choice(
     agentscope: AgentScope, run: Run, tmp_path: Path, keep_recent: int
 ) -> None:
     """Only a memory that has no more than what stays is left alone by memctl alone."""
@@ -136,7 +136,9 @@ def test_the_same_choice(
     assert len(few) < len(ALL) / 2, "hardly any history was chosen from"
 
 
-def test_a_result_without_its_call(agentscope: AgentScope, run: Run, tmp_path: Path) -> None:
+def test_interop_compress_result_without_its_call(
+    agentscope: AgentScope, run: Run, tmp_path: Path
+) -> None:
     """An agent sums up all, and so forgets what it is about; memctl keeps the newest."""
     [one] = [one for one in memories(2) if one["session"] == "words"]
     history = [text("m0"), results("r1", "x"), text("m2"), text("m3"), results("r4", "y")]

@@ -15,9 +15,6 @@ from typing import Any, TypeVar
 import pytest
 from typer.testing import Result
 
-from tests.commands.conftest import report
-from tests.conftest import Servers
-from tests.interop.client import AgentScope
 from tests.interop.test_compress import (
     KEEP,
     KEPT,
@@ -37,6 +34,9 @@ from tests.interop.test_compress import (
     text,
 )
 from tests.interop.words import exchanges, told
+from tests.support.agentscope import AgentScope
+from tests.support.cli import report
+from tests.support.servers.pool import Servers
 
 GivenT = TypeVar("GivenT")
 
@@ -139,7 +139,7 @@ def snapshots(servers: Servers, at: Place) -> Iterator[list[list[str]]]:
     ],
 )
 @pytest.mark.usefixtures("configured")
-def test_nothing_is_lost_of_a_talk(
+def test_interop_compress_nothing_is_lost_of_a_talk(
     agentscope: AgentScope, run: Run, servers: Servers, tmp_path: Path, mode: str, kind: str
 ) -> None:
     """At every moment each message is either there or told of in the summary, and only once."""
@@ -218,7 +218,7 @@ MEANWHILE = [
 
 @pytest.mark.parametrize(("mode", "kind"), MEANWHILE)
 @pytest.mark.usefixtures("configured")
-def test_an_agent_compresses_itself_meanwhile(
+def test_interop_compress_agent_compresses_itself_meanwhile(
     agentscope: AgentScope, run: Run, servers: Servers, tmp_path: Path, mode: str, kind: str
 ) -> None:
     """What the agent has done stays, as it is."""
@@ -240,7 +240,7 @@ def test_an_agent_compresses_itself_meanwhile(
 
 @pytest.mark.parametrize(("mode", "kind"), MEANWHILE)
 @pytest.mark.usefixtures("configured")
-def test_an_agent_goes_on_meanwhile(
+def test_interop_compress_agent_goes_on_meanwhile(
     agentscope: AgentScope, run: Run, servers: Servers, tmp_path: Path, mode: str, kind: str
 ) -> None:
     """What it adds is kept beside what was to be kept."""

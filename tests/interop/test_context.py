@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 from typer.testing import Result
 
-from tests.conftest import Servers
-from tests.doctor.histories import said
-from tests.interop.client import AgentScope
 from tests.interop.test_migrate import PLACES
+from tests.support.agentscope import AgentScope
+from tests.support.histories import said
+from tests.support.servers.pool import Servers
 
 Run = Callable[..., Result]
 
@@ -51,7 +51,7 @@ def sent(run: Run, place: str, *options: str) -> list[dict[str, Any]]:
 
 
 @pytest.mark.parametrize("kind", WITH_STATES)
-def test_it_is_what_the_model_is_sent(
+def test_context_it_is_what_the_model_is_sent(
     agentscope: AgentScope, run: Run, servers: Servers, tmp_path: Path, kind: str
 ) -> None:
     place = WITH_STATES[kind](tmp_path, servers)

@@ -11,11 +11,11 @@ from typing import Any
 import pytest
 from typer.testing import Result
 
-from tests.conftest import Servers
-from tests.doctor import histories
-from tests.doctor.histories import ASK, REPLY, said
-from tests.interop.client import AgentScope
 from tests.interop.test_migrate import ALONE, PLACES, SUMMARISED
+from tests.support import histories
+from tests.support.agentscope import AgentScope
+from tests.support.histories import ASK, REPLY, said
+from tests.support.servers.pool import Servers
 
 Run = Callable[..., Result]
 UNINDEXED = ["sqlite", "postgresql"]
@@ -52,7 +52,7 @@ def codes(report: dict[str, Any]) -> dict[str, list[str]]:
 
 
 @pytest.mark.parametrize("kind", PLACES)
-def test_what_agentscope_wrote_is_healthy(
+def test_doctor_what_agentscope_wrote_is_healthy(
     agentscope: AgentScope, run: Run, place: Callable[[str], str], kind: str
 ) -> None:
     where = place(kind)
@@ -72,7 +72,7 @@ def test_what_agentscope_wrote_is_healthy(
 
 
 @pytest.mark.parametrize("kind", [kind for kind in PLACES if kind != ALONE])
-def test_broken_histories(
+def test_doctor_broken_histories(
     agentscope: AgentScope, run: Run, place: Callable[[str], str], kind: str
 ) -> None:
     """Each in a session of its own, everywhere the same."""
@@ -103,7 +103,7 @@ def test_broken_histories(
 
 
 @pytest.mark.parametrize("kind", PLACES)
-def test_a_lost_summary(
+def test_doctor_lost_summary(
     agentscope: AgentScope, run: Run, place: Callable[[str], str], kind: str
 ) -> None:
     where = place(kind)
@@ -115,7 +115,7 @@ def test_a_lost_summary(
 
 
 @pytest.mark.parametrize("kind", ["sqlite", "redis"])
-def test_a_summary_in_the_states(
+def test_doctor_summary_in_the_states(
     agentscope: AgentScope, run: Run, place: Callable[[str], str], tmp_path: Path, kind: str
 ) -> None:
     """``?state=`` tells what is missing."""
@@ -131,7 +131,7 @@ def test_a_summary_in_the_states(
 
 
 @pytest.mark.parametrize("kind", ["sqlite", "postgresql", "mysql"])
-def test_users_who_share_a_session(
+def test_doctor_users_who_share_a_session(
     agentscope: AgentScope, run: Run, place: Callable[[str], str], kind: str
 ) -> None:
     """How many messages of others each sees is what AgentScope shows it."""
@@ -155,7 +155,7 @@ def test_users_who_share_a_session(
     assert only["user"] == "bob"
 
 
-def test_keys_that_never_expire(
+def test_doctor_keys_that_never_expire(
     agentscope: AgentScope, run: Run, redis_url: str, tmp_path: Path
 ) -> None:
     """RedisMemory gives what it adds no expiry; the next access does."""
@@ -172,7 +172,7 @@ def test_keys_that_never_expire(
     assert found(run, where, *lives)["findings"] == []
 
 
-def test_truncated_session_files(agentscope: AgentScope, run: Run, tmp_path: Path) -> None:
+def test_doctor_truncated_session_files(agentscope: AgentScope, run: Run, tmp_path: Path) -> None:
     """Each is told, and the others are looked at."""
     folder = tmp_path / "sessions"
     written = [memory(histories.HEALTHY, f"s{n}", "bob") for n in range(5)]
@@ -190,7 +190,7 @@ def test_truncated_session_files(agentscope: AgentScope, run: Run, tmp_path: Pat
 
 
 @pytest.mark.parametrize("kind", [kind for kind in PLACES if kind != ALONE])
-def test_agentscope_goes_on_where_a_history_was_repaired(
+def test_doctor_agentscope_goes_on_where_a_history_was_repaired(
     agentscope: AgentScope, run: Run, place: Callable[[str], str], kind: str
 ) -> None:
     """What was put in is a result that it loads, in its place."""

@@ -14,9 +14,9 @@ from memctl.model import Change, Edit, Memory, StoredMessage, WriteResult
 from memctl.registry import make_store, parse
 from memctl.selection import Selection
 from memctl.store import OpenMode
-from tests.conftest import Servers
-from tests.interop.client import AgentScope
 from tests.interop.test_migrate import MARKS, PLACES, asked, memories
+from tests.support.agentscope import AgentScope
+from tests.support.servers.pool import Servers
 
 Plan = Callable[[StoredMessage], tuple[str, ...] | None]
 """The marks that a message is to have; None where it is to go."""
@@ -101,7 +101,7 @@ def content_of(place: str, servers: Servers, folder: Path) -> Any:
 @pytest.mark.parametrize("nested", [False, True])
 @pytest.mark.parametrize("kind", ["state_dict", "json_session", "redis_session"])
 @pytest.mark.parametrize("case", CASES)
-def test_the_same_as_agentscope(
+def test_interop_edit_same_as_agentscope(
     agentscope: AgentScope, servers: Servers, tmp_path: Path, kind: str, case: str, nested: bool
 ) -> None:
     """One copy is changed by memctl, the other by AgentScope: the same is stored, and seen."""

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 from typer.testing import Result
 
-from tests.interop.client import AgentScope
 from tests.interop.test_migrate import asked, memories
+from tests.support.agentscope import AgentScope
 
 Run = Callable[..., Result]
 
@@ -21,7 +21,7 @@ def database(tmp_path: Path) -> str:
     return f"sqlite:///{tmp_path}/m.db"
 
 
-def test_an_exported_state_dict_loads(
+def test_files_exported_state_dict_loads(
     agentscope: AgentScope, run: Run, tmp_path: Path, database: str
 ) -> None:
     written = memories(3)
@@ -37,7 +37,7 @@ def test_an_exported_state_dict_loads(
         assert agentscope.read(str(path), asked([one])) == [before]
 
 
-def test_a_state_dict_is_imported(
+def test_files_state_dict_is_imported(
     agentscope: AgentScope, run: Run, tmp_path: Path, database: str
 ) -> None:
     [written] = memories(1)
@@ -50,7 +50,7 @@ def test_a_state_dict_is_imported(
 
 
 @pytest.mark.parametrize("shape", ["bare messages", "no summary"])
-def test_a_state_dict_of_an_older_version_is_imported(
+def test_files_state_dict_of_an_older_version_is_imported(
     agentscope: AgentScope, run: Run, tmp_path: Path, database: str, shape: str
 ) -> None:
     """Up to 1.0.11 there were no marks, up to 1.0.15 no summary; 1.0.21 still loads both."""
@@ -67,7 +67,7 @@ def test_a_state_dict_of_an_older_version_is_imported(
     assert agentscope.read(database, asked([written])) == expected
 
 
-def test_an_exported_folder_loads(
+def test_files_exported_folder_loads(
     agentscope: AgentScope, run: Run, tmp_path: Path, database: str
 ) -> None:
     written = memories(4)
@@ -79,7 +79,7 @@ def test_an_exported_folder_loads(
     assert agentscope.read(str(folder), asked(written)) == expected
 
 
-def test_a_memory_inside_an_agent(
+def test_files_memory_inside_an_agent(
     agentscope: AgentScope, run: Run, tmp_path: Path, database: str
 ) -> None:
     """It is found by its shape, and what is around it stays when it gets more messages."""

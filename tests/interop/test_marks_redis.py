@@ -12,10 +12,10 @@ from typing import Any
 
 import pytest
 
-from tests.commands.conftest import report
-from tests.conftest import Servers
-from tests.interop.client import PYTHON, AgentScope
 from tests.interop.test_compress import NAMED, NAMES, Message, Run, text
+from tests.support.agentscope import PYTHON, AgentScope
+from tests.support.cli import report
+from tests.support.servers.pool import Servers
 
 PROGRAM = """
 import asyncio, json, os, sys
@@ -78,7 +78,7 @@ def marks_in(servers: Servers, url: str) -> list[str]:
     return [key.decode() for key in found]
 
 
-def test_what_an_agent_has_marked(
+def test_interop_redis_what_an_agent_has_marked(
     agentscope: AgentScope, run: Run, servers: Servers, url: str, tmp_path: Path
 ) -> None:
     """It is seen, deleted, put back and migrated under its plain name."""
@@ -120,7 +120,7 @@ def test_what_an_agent_has_marked(
         (["delete_by_mark", {"mark": [HINT, COMPRESSED]}], ["marks_index"]),
     ],
 )
-def test_what_memctl_has_written(
+def test_interop_redis_what_memctl_has_written(
     agentscope: AgentScope,
     run: Run,
     servers: Servers,

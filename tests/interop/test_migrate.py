@@ -12,8 +12,8 @@ import pytest
 from typer.testing import Result
 
 from memctl.testing import samples
-from tests.conftest import Servers
-from tests.interop.client import AgentScope
+from tests.support.agentscope import AgentScope
+from tests.support.servers.pool import Servers
 
 Run = Callable[..., Result]
 Make = Callable[[Path, Servers], str]
@@ -86,7 +86,7 @@ def place(tmp_path: Path, servers: Servers) -> Callable[[str], str]:
 
 
 @pytest.mark.parametrize(("source", "target"), list(product(PLACES, PLACES)))
-def test_agentscope_reads_what_it_wrote(
+def test_migrate_agentscope_reads_what_it_wrote(
     agentscope: AgentScope, run: Run, place: Callable[[str], str], source: str, target: str
 ) -> None:
     alone = ALONE in (source, target)
@@ -108,7 +108,7 @@ def test_agentscope_reads_what_it_wrote(
 
 
 @pytest.mark.parametrize("target", PLACES)
-def test_agentscope_goes_on_where_memctl_wrote(
+def test_migrate_agentscope_goes_on_where_memctl_wrote(
     agentscope: AgentScope, run: Run, place: Callable[[str], str], target: str
 ) -> None:
     """New messages come behind the copied ones, and then pass to a third place."""
@@ -128,7 +128,7 @@ def test_agentscope_goes_on_where_memctl_wrote(
 
 
 @pytest.mark.parametrize(("source", "target"), list(product(SUMMARISED, ["sqlite", "redis"])))
-def test_a_summary_is_not_lost_in_silence(
+def test_migrate_summary_is_not_lost_in_silence(
     agentscope: AgentScope, run: Run, place: Callable[[str], str], source: str, target: str
 ) -> None:
     [written] = memories(1, summary=True)
@@ -145,7 +145,7 @@ SHARED = ["sqlite", "postgresql", "mysql", "redis"]
 
 
 @pytest.mark.parametrize(("source", "target"), list(product(SHARED, SHARED)))
-def test_two_users_with_one_session_id(
+def test_migrate_two_users_with_one_session_id(
     agentscope: AgentScope, run: Run, place: Callable[[str], str], source: str, target: str
 ) -> None:
     """On SQL AgentScope shows each user the messages of both, in the order they came."""

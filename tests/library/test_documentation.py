@@ -15,7 +15,7 @@ PAGE = ROOT / "docs" / "library.md"
 EXAMPLE = re.compile(r"^```python\n(.*?)^```", re.MULTILINE | re.DOTALL)
 
 
-def test_the_examples_run(tmp_path: Path) -> None:
+def test_library_examples_run(tmp_path: Path) -> None:
     program = tmp_path / "examples.py"
     program.write_text("\n".join(EXAMPLE.findall(PAGE.read_text("utf-8"))), "utf-8")
     done = subprocess.run(
@@ -30,19 +30,19 @@ def test_the_examples_run(tmp_path: Path) -> None:
     assert run[1] in undone.stdout
 
 
-def test_importing_loads_nothing_but_names() -> None:
+def test_library_importing_loads_nothing_but_names() -> None:
     program = "import sys, memctl; print(sorted(name for name in sys.modules if 'memctl' in name))"
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
     assert ast.literal_eval(done.stdout) == ["memctl"]
 
 
-def test_what_is_named_is_there() -> None:
+def test_library_what_is_named_is_there() -> None:
     for name in memctl.__all__:
         assert getattr(memctl, name) is not None
     assert set(memctl.__all__) <= set(dir(memctl))
 
 
-def test_what_is_named_is_typed() -> None:
+def test_library_what_is_named_is_typed() -> None:
     """A type checker sees the same names, from the same modules, as a program gets."""
     source = ast.parse(Path(memctl.__file__).read_text("utf-8"))
     [checked] = [node for node in source.body if isinstance(node, ast.If)]

@@ -24,7 +24,7 @@ from memctl.summarizers.registry import make_summarizer
 from memctl.testing import samples
 from memctl.testing.drive import read, write_all
 from memctl.testing.samples import sample
-from tests.commands.conftest import Run
+from tests.support.cli import Run
 
 IMPORT_ALL = """
 import sys

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from memctl.testing import samples
-from tests.commands.conftest import Run, fails, fill, report
 from tests.plugin.conftest import install
+from tests.support.cli import Run, fails, fill, report
 
 
 @pytest.fixture
@@ -21,14 +21,14 @@ def lines(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     return text
 
 
-def test_a_store_by_its_ending_and_by_its_scheme(run: Run, lines: str) -> None:
+def test_plugin_store_by_its_ending_and_by_its_scheme(run: Run, lines: str) -> None:
     for text in (lines, f"lines://{lines}"):
         found = report(run("inspect", text, "--json"))
         assert found["store"]["kind"] == "lines"
         assert found["totals"]["messages"] == 10
 
 
-def test_commands_work_on_a_store_of_a_plugin(run: Run, lines: str, tmp_path: Path) -> None:
+def test_plugin_commands_work_on_a_store_of_a_plugin(run: Run, lines: str, tmp_path: Path) -> None:
     database = f"sqlite:///{tmp_path}/m.db"
     assert report(run("migrate", lines, database, "--json"))["messages"]["written"] == 10
     assert run("verify", lines, database).exit_code == 0
@@ -41,14 +41,14 @@ def test_commands_work_on_a_store_of_a_plugin(run: Run, lines: str, tmp_path: Pa
 
 
 @pytest.mark.usefixtures("plugin")
-def test_a_store_of_a_plugin_is_listed(run: Run) -> None:
+def test_plugin_store_of_a_plugin_is_listed(run: Run) -> None:
     [row] = [row for row in report(run("stores", "--json"))["stores"] if row["kind"] == "lines"]
     assert row["what"] == "memories as lines of JSON"
     assert row["written_as"] == "lines://PATH, PATH.lines"
     assert row["capabilities"] == ["summaries", "empty", "mark-order"]
 
 
-def test_a_command(run: Run, lines: str) -> None:
+def test_plugin_command(run: Run, lines: str) -> None:
     listed = run("--help").stdout
     assert "List who has memories in a store." in listed
     done = run("users", lines)
@@ -58,7 +58,7 @@ def test_a_command(run: Run, lines: str) -> None:
     assert "A name on each line" in run("users", "--help").stdout
 
 
-def test_a_broken_plugin_breaks_nothing_else(run: Run, site: Path, tmp_path: Path) -> None:
+def test_plugin_broken_plugin_breaks_nothing_else(run: Run, site: Path, tmp_path: Path) -> None:
     (site / "broken.py").write_text("raise RuntimeError('out of order')\n", "utf-8")
     broken = {"torn": "broken:Torn"}
     install(site, "torn", {"memctl.stores": broken, "memctl.commands": broken})
@@ -83,20 +83,20 @@ def test_a_broken_plugin_breaks_nothing_else(run: Run, site: Path, tmp_path: Pat
         assert done.stderr.count("the plugin 'torn' of torn cannot be loaded") == 1
 
 
-def test_what_is_no_store_and_no_command(run: Run, site: Path) -> None:
+def test_plugin_what_is_no_store_and_no_command(run: Run, site: Path) -> None:
     install(site, "odd", {"memctl.stores": {"odd": "json:loads"}})
     install(site, "even", {"memctl.commands": {"even": "json:__name__"}})
     fails(run("inspect", "odd://x"), 2, "is not a store")
     fails(run("even"), 2, "is not a command")
 
 
-def test_a_name_that_two_offer(run: Run, site: Path) -> None:
+def test_plugin_name_that_two_offer(run: Run, site: Path) -> None:
     install(site, "one", {"memctl.stores": {"twice": "a:A"}})
     install(site, "two", {"memctl.stores": {"twice": "b:B"}})
     fails(run("inspect", "twice://x"), 2, "is offered by one and two")
 
 
-def test_the_names_of_memctl_are_its_own(run: Run, site: Path, tmp_path: Path) -> None:
+def test_plugin_names_of_memctl_are_its_own(run: Run, site: Path, tmp_path: Path) -> None:
     (site / "broken.py").write_text("raise RuntimeError\n", "utf-8")
     install(
         *(site, "greedy"),

@@ -24,8 +24,9 @@ from memctl.store import OpenMode, Store
 from memctl.testing import samples
 from memctl.testing.drive import ALL, marked, pages, read, stream
 from memctl.testing.samples import sample
-from tests.commands.conftest import fails, fill, report
 from tests.plugin.conftest import DISTRIBUTION
+from tests.support.cli import fails, fill, report
+from tests.support.processes import wait_until
 
 Run = Callable[..., Result]
 KEYS = [samples.key(number) for number in range(40)]
@@ -184,13 +185,6 @@ def start(plugin: Path) -> Iterator[Callable[..., subprocess.Popen[str]]]:
     for process in started:
         process.kill()
         process.communicate()
-
-
-def wait_until(ready: Callable[[], object]) -> None:
-    end = time.monotonic() + 30
-    while not ready():
-        assert time.monotonic() < end, "it took too long"
-        time.sleep(0.005)
 
 
 def test_plugin_migrate_follows_the_source(

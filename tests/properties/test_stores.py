@@ -18,9 +18,9 @@ from memctl.selection import Selection
 from memctl.testing import Backend, new_place
 from memctl.testing.drive import assert_same, infos, picked, read, write, write_all
 from memctl.testing.samples import Sample
-from tests.conftest import Servers
 from tests.properties.strategies import memories, selections
 from tests.support.backends import BACKENDS
+from tests.support.servers.pool import Servers
 
 TAKE_ANYTHING = ["sqlite", "redis", "redis-session", "archive", "sessions", "state"]
 """Stores that take every JSON; the others check it in their own way."""
@@ -33,7 +33,9 @@ def backend(request: pytest.FixtureRequest, servers: Servers) -> Backend:
 
 
 @given(data=st.data())
-def test_any_memory_comes_back(backend: Backend, tmp_path: Path, data: st.DataObject) -> None:
+def test_property_any_memory_comes_back(
+    backend: Backend, tmp_path: Path, data: st.DataObject
+) -> None:
     place = new_place(backend, tmp_path)
     written = data.draw(memories(backend.only))
     size = data.draw(st.integers(1, 9))
@@ -51,7 +53,7 @@ def test_any_memory_comes_back(backend: Backend, tmp_path: Path, data: st.DataOb
 
 
 @given(data=st.data())
-def test_any_way_through_the_stores_brings_back_what_went_in(
+def test_property_any_way_through_the_stores_brings_back_what_went_in(
     tmp_path: Path, servers: Servers, data: st.DataObject
 ) -> None:
     way = data.draw(st.lists(st.sampled_from(TAKE_ANYTHING[:-1]), min_size=2, max_size=5))
@@ -81,7 +83,7 @@ def in_any_order(memory: Sample) -> Sample:
 
 
 @given(data=st.data())
-def test_any_selection_means_the_same(
+def test_property_any_selection_means_the_same(
     backend: Backend, tmp_path: Path, data: st.DataObject
 ) -> None:
     place = new_place(backend, tmp_path)

@@ -1,4 +1,4 @@
-"""What the tests of the stores share."""
+"""Fixtures of the tests of stores."""
 
 from __future__ import annotations
 
@@ -7,10 +7,19 @@ from collections.abc import Iterator
 import pytest
 import redis
 
-from tests.conftest import Servers
+from tests.support.servers.pool import Servers
 
 
 @pytest.fixture
 def client(servers: Servers, redis_url: str) -> Iterator[redis.Redis]:
     with servers.redis.client(redis_url) as found:
         yield found
+
+
+@pytest.fixture
+def counted(servers: Servers, request: pytest.FixtureRequest) -> Iterator[tuple[redis.Redis, str]]:
+    """A database of a server that counts the commands of this test alone."""
+    server = servers.redis_with(request.function.__name__)
+    url = server.fresh()
+    with server.client(url) as client:
+        yield client, url

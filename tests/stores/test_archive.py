@@ -35,7 +35,7 @@ from tests.stores.archives import (
 
 
 @pytest.mark.parametrize("ending", ENDINGS)
-async def test_what_is_in_the_file(tmp_path: Path, ending: str) -> None:
+async def test_archive_what_is_in_the_file(tmp_path: Path, ending: str) -> None:
     path = tmp_path / f"a.{ending}"
     message = b'{"id":"m", "n":NaN,"s":"\\ud800\\u0000","big":18446744073709551616,"f":1.10}'
     async with store_of(path) as store:
@@ -75,7 +75,7 @@ async def test_what_is_in_the_file(tmp_path: Path, ending: str) -> None:
     ]
 
 
-def test_an_archive_on_a_stream() -> None:
+def test_archive_on_a_stream() -> None:
     stream = io.BytesIO()
     writer = ArchiveWriter(stream, created=WHEN)
     writer.memory(Memory(KEY))
@@ -88,7 +88,7 @@ def test_an_archive_on_a_stream() -> None:
     ]
 
 
-async def test_messages_of_several_lines(tmp_path: Path) -> None:
+async def test_archive_messages_of_several_lines(tmp_path: Path) -> None:
     """White space between the tokens of JSON; in its texts a new line is an escape."""
     message = b'{\r\n  "id": "m",\n  "content": "a\\nb"\r}\n'
     await write(tmp_path / "a.ndjson", page([StoredMessage("m", message)]))
@@ -98,7 +98,7 @@ async def test_messages_of_several_lines(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("ending", ENDINGS)
-async def test_the_same_memories_make_the_same_file(tmp_path: Path, ending: str) -> None:
+async def test_archive_same_memories_make_the_same_file(tmp_path: Path, ending: str) -> None:
     paths = [tmp_path / f"{name}.{ending}" for name in "ab"]
     for path in paths:
         await write(path, page(entries(2000)))
@@ -106,7 +106,7 @@ async def test_the_same_memories_make_the_same_file(tmp_path: Path, ending: str)
 
 
 @pytest.mark.parametrize("ending", ENDINGS)
-async def test_lines_longer_than_a_block(
+async def test_archive_lines_longer_than_a_block(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ending: str
 ) -> None:
     path = tmp_path / f"a.{ending}"
@@ -121,7 +121,7 @@ async def test_lines_longer_than_a_block(
         ]
 
 
-async def test_the_catalogue(tmp_path: Path) -> None:
+async def test_archive_catalog(tmp_path: Path) -> None:
     path = tmp_path / "a.ndjson"
     same = [entry("m", "hint"), entry("n"), entry("m"), entry("m")]
     await write(path, page(same, summary="x"), page([], MemoryKey("u", "empty"), ttl=5))
@@ -140,7 +140,7 @@ async def test_the_catalogue(tmp_path: Path) -> None:
 # What others wrote
 
 
-async def test_lines_in_another_order(tmp_path: Path) -> None:
+async def test_archive_lines_in_another_order(tmp_path: Path) -> None:
     path = tmp_path / "a.ndjson"
     path.write_bytes(
         sealed(
@@ -193,7 +193,7 @@ async def test_archives_of_before(tmp_path: Path) -> None:
     ]
 
 
-async def test_lines_that_would_swallow_others(tmp_path: Path) -> None:
+async def test_archive_lines_that_would_swallow_others(tmp_path: Path) -> None:
     """Three lines that make JSON together, and none alone."""
     path = tmp_path / "a.ndjson"
     lines = [
@@ -232,7 +232,7 @@ async def test_lines_that_would_swallow_others(tmp_path: Path) -> None:
         [b'{"memory":{"user":"u","session":"s"}}', b"\xff\xfe"],
     ],
 )
-async def test_lines_that_are_no_records(tmp_path: Path, lines: list[bytes]) -> None:
+async def test_archive_lines_that_are_no_records(tmp_path: Path, lines: list[bytes]) -> None:
     path = tmp_path / "a.ndjson"
     memories = sum(line.startswith(b'{"memory') for line in lines)
     path.write_bytes(sealed(*lines, memories=memories, messages=len(lines) - memories))
@@ -241,7 +241,7 @@ async def test_lines_that_are_no_records(tmp_path: Path, lines: list[bytes]) -> 
 
 
 @pytest.mark.parametrize("message", [b"[]", b'"text"', b"{}", b'{"id":1}', b'{"id":"1",}', b"{"])
-async def test_messages_that_are_none(tmp_path: Path, message: bytes) -> None:
+async def test_archive_messages_that_are_none(tmp_path: Path, message: bytes) -> None:
     path = tmp_path / "a.ndjson"
     memory = b'{"memory":{"user":"u","session":"s"}}'
     path.write_bytes(sealed(memory, b'{"message":' + message + b',"marks":[]}'))

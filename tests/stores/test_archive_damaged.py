@@ -41,7 +41,7 @@ async def test_archives_that_are_cut_off(tmp_path: Path, ending: str) -> None:
     assert len(await read(path)) == 2
 
 
-async def test_how_far_a_cut_archive_goes(tmp_path: Path) -> None:
+async def test_archive_how_far_a_cut_archive_goes(tmp_path: Path) -> None:
     path = tmp_path / "a.ndjson"
     await write(path, page(entries(3)), page(entries(3), MemoryKey("u", "t")))
     lines = path.read_bytes().splitlines(keepends=True)
@@ -72,7 +72,7 @@ async def test_archives_that_were_changed(tmp_path: Path, ending: str) -> None:
 
 
 @pytest.mark.parametrize("ending", ["ndjson.gz", "ndjson.zst"])
-async def test_compressed_data_that_is_damaged(tmp_path: Path, ending: str) -> None:
+async def test_archive_compressed_data_that_is_damaged(tmp_path: Path, ending: str) -> None:
     path = tmp_path / f"a.{ending}"
     await write(path, page(entries(500)))
     whole = path.read_bytes()
@@ -119,19 +119,19 @@ async def test_zstd_archive_with_a_large_window_is_refused(tmp_path: Path) -> No
     ],
 )
 @pytest.mark.parametrize("ending", ENDINGS)
-async def test_what_is_no_archive(tmp_path: Path, ending: str, content: bytes) -> None:
+async def test_archive_what_is_no_archive(tmp_path: Path, ending: str, content: bytes) -> None:
     path = tmp_path / f"a.{ending}"
     path.write_bytes(content)
     await refusal(path)
 
 
-async def test_an_archive_of_the_future(tmp_path: Path) -> None:
+async def test_archive_of_the_future(tmp_path: Path) -> None:
     path = tmp_path / "a.ndjson"
     path.write_bytes(b'{"memctl":"archive","version":2,"new":true}\n{"whatever":1}\n')
     assert "version 2" in (await refusal(path)).message
 
 
-async def test_places_that_hold_no_file(tmp_path: Path) -> None:
+async def test_archive_places_that_hold_no_file(tmp_path: Path) -> None:
     with pytest.raises(NotFound):
         await read(tmp_path / "a.ndjson")
     (tmp_path / "folder.ndjson").mkdir()
@@ -145,7 +145,7 @@ async def test_places_that_hold_no_file(tmp_path: Path) -> None:
         await write(tmp_path / "missing" / "a.ndjson", page(entries(1)))
 
 
-async def test_compression_under_another_name(tmp_path: Path) -> None:
+async def test_archive_compression_under_another_name(tmp_path: Path) -> None:
     """As an archive that was renamed, or came through a pipe."""
     for ending in ENDINGS:
         path = tmp_path / f"a.{ending}"

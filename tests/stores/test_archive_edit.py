@@ -75,7 +75,7 @@ def passes(monkeypatch: pytest.MonkeyPatch) -> list[EditedArchive]:
 
 
 @pytest.mark.parametrize("ending", ENDINGS)
-async def test_one_pass_for_all_memories(
+async def test_archive_edit_one_pass_for_all_memories(
     tmp_path: Path, passes: list[EditedArchive], ending: str
 ) -> None:
     path = tmp_path / f"a.{ending}"
@@ -91,7 +91,7 @@ async def test_one_pass_for_all_memories(
     assert all(found[key] == ["m2", "m3", "m4"] for key in KEYS[1:5])
 
 
-async def test_edits_in_any_order(tmp_path: Path, passes: list[EditedArchive]) -> None:
+async def test_archive_edit_edits_in_any_order(tmp_path: Path, passes: list[EditedArchive]) -> None:
     """Each that comes too late for a pass begins another; what was tallied is in the file."""
     path = tmp_path / "a.ndjson"
     await write(path, *(page(entries(3), key) for key in KEYS))
@@ -114,7 +114,7 @@ async def test_edits_in_any_order(tmp_path: Path, passes: list[EditedArchive]) -
     assert left == {key: 3 - order.count(number) for number, key in enumerate(KEYS)}
 
 
-async def test_what_is_not_edited_is_copied_as_lines(tmp_path: Path) -> None:
+async def test_archive_edit_what_is_not_edited_is_copied_as_lines(tmp_path: Path) -> None:
     """What this memctl would write otherwise, and what it does not know, stays."""
     path = tmp_path / "a.ndjson"
     await write(path, *(page(entries(3), key, summary="s") for key in KEYS[:2]))
@@ -147,7 +147,7 @@ def rewritten(path: Path, lines: list[bytes]) -> None:
     path.write_bytes(b"".join(lines))
 
 
-async def test_lines_of_other_forms_are_edited(tmp_path: Path) -> None:
+async def test_archive_edit_lines_of_other_forms_are_edited(tmp_path: Path) -> None:
     """Without ids, as memctl 0.1 wrote them, and with the fields in another order."""
     path = tmp_path / "a.ndjson"
     await write(path, page([entry("a"), entry("b", "x"), entry("c"), entry("d", "y")], KEYS[0]))
@@ -169,7 +169,7 @@ async def test_lines_of_other_forms_are_edited(tmp_path: Path) -> None:
     assert path.read_bytes().splitlines(keepends=True)[2] == lines[2]
 
 
-async def test_a_memory_stays_when_its_messages_go(tmp_path: Path) -> None:
+async def test_archive_edit_memory_stays_when_its_messages_go(tmp_path: Path) -> None:
     path = tmp_path / "a.ndjson"
     about: dict[str, Any] = {"summary": "s", "ttl": 9.5, "place": "agent.memory"}
     part = MemoryKey("u", "s", "agent.memory")
@@ -184,7 +184,7 @@ async def test_a_memory_stays_when_its_messages_go(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("large", [False, True])
-async def test_failures_harm_no_other_memory(tmp_path: Path, large: bool) -> None:
+async def test_archive_edit_failures_harm_no_other_memory(tmp_path: Path, large: bool) -> None:
     """Large ones wait on the disk until it is sure that all changes fit."""
     path = tmp_path / "a.ndjson.zst"
     content = "l" * (PAGE_BYTES // 20 if large else 1)
@@ -209,7 +209,7 @@ async def test_failures_harm_no_other_memory(tmp_path: Path, large: bool) -> Non
     assert os.listdir(tmp_path) == ["a.ndjson.zst"]
 
 
-async def test_where_nothing_changes_the_file_stays(tmp_path: Path) -> None:
+async def test_archive_edit_where_nothing_changes_the_file_stays(tmp_path: Path) -> None:
     path = tmp_path / "a.ndjson"
     await write(path, page(entries(3), KEYS[0], summary="s"))
     before = path.stat()
@@ -224,7 +224,7 @@ async def test_where_nothing_changes_the_file_stays(tmp_path: Path) -> None:
     assert path.stat() == before
 
 
-async def test_memories_made_anew_come_last(tmp_path: Path) -> None:
+async def test_archive_edit_memories_made_anew_come_last(tmp_path: Path) -> None:
     path = tmp_path / "a.ndjson"
     await write(path, page(entries(2), KEYS[0]), page(entries(2), KEYS[1]))
     async with store_of(path) as store:
@@ -236,7 +236,7 @@ async def test_memories_made_anew_come_last(tmp_path: Path) -> None:
     assert found[KEYS[2]] == (Memory(KEYS[2], "s", 5.0), [entry("a", "x"), entry("b")])
 
 
-async def test_another_program_that_writes_meanwhile_wins(tmp_path: Path) -> None:
+async def test_archive_edit_another_program_that_writes_meanwhile_wins(tmp_path: Path) -> None:
     path = tmp_path / "a.ndjson"
     await write(path, page(entries(3), KEYS[0]))
     async with store_of(path) as store:

@@ -25,7 +25,7 @@ from tests.stores.archives import (
 
 
 @pytest.mark.parametrize("ending", ENDINGS)
-async def test_memories_keep_their_places(tmp_path: Path, ending: str) -> None:
+async def test_archive_memories_keep_their_places(tmp_path: Path, ending: str) -> None:
     path = tmp_path / f"a.{ending}"
     one, two, three, four, five = (MemoryKey("u", str(number)) for number in range(5))
     await write(
@@ -69,7 +69,7 @@ async def test_memories_keep_their_places(tmp_path: Path, ending: str) -> None:
     assert os.listdir(tmp_path) == [path.name]
 
 
-async def test_lines_of_others_survive_a_merge(tmp_path: Path) -> None:
+async def test_archive_lines_of_others_survive_a_merge(tmp_path: Path) -> None:
     path = tmp_path / "a.ndjson"
     path.write_bytes(
         sealed(
@@ -82,7 +82,7 @@ async def test_lines_of_others_survive_a_merge(tmp_path: Path) -> None:
     assert [one.id for one in (await read(path))[0][1]] == ["1", "m0"]
 
 
-async def test_a_file_is_not_touched_for_nothing(tmp_path: Path) -> None:
+async def test_archive_file_is_not_touched_for_nothing(tmp_path: Path) -> None:
     path = tmp_path / "a.ndjson"
     [tally] = await write(path, page(entries(1), offset=4))
     assert tally.failure
@@ -98,7 +98,7 @@ async def test_a_file_is_not_touched_for_nothing(tmp_path: Path) -> None:
     assert os.listdir(tmp_path) == [path.name]
 
 
-async def test_a_memory_that_comes_twice(tmp_path: Path) -> None:
+async def test_archive_memory_that_comes_twice(tmp_path: Path) -> None:
     path = tmp_path / "a.ndjson"
     for there in (0, 1):
         tallies = await write(path, page(entries(1), offset=there), page(entries(1), offset=there))
@@ -106,7 +106,7 @@ async def test_a_memory_that_comes_twice(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("there", [False, True])
-async def test_a_message_that_is_no_json(tmp_path: Path, there: bool) -> None:
+async def test_archive_message_that_is_no_json(tmp_path: Path, there: bool) -> None:
     path = tmp_path / "a.ndjson.gz"
     if there:
         await write(path, page(entries(1)))
@@ -117,7 +117,7 @@ async def test_a_message_that_is_no_json(tmp_path: Path, there: bool) -> None:
 
 
 @pytest.mark.parametrize("there", [False, True])
-async def test_another_program_was_faster(tmp_path: Path, there: bool) -> None:
+async def test_archive_another_program_was_faster(tmp_path: Path, there: bool) -> None:
     path = tmp_path / "a.ndjson"
     if there:
         await write(path, page(entries(1)))
@@ -129,7 +129,7 @@ async def test_another_program_was_faster(tmp_path: Path, there: bool) -> None:
     assert os.listdir(tmp_path) == [path.name]
 
 
-async def test_reading_on_while_the_file_is_replaced(tmp_path: Path) -> None:
+async def test_archive_reading_on_while_the_file_is_replaced(tmp_path: Path) -> None:
     path = tmp_path / "a.ndjson.zst"
     await write(path, page(entries(1500)), page(entries(1500), MemoryKey("u", "t")))
     async with store_of(path) as store:
@@ -141,7 +141,7 @@ async def test_reading_on_while_the_file_is_replaced(tmp_path: Path) -> None:
         assert sum(len(found) for _, found in await read_from(store)) == 1501
 
 
-async def test_an_archive_behind_a_link(tmp_path: Path) -> None:
+async def test_archive_behind_a_link(tmp_path: Path) -> None:
     folder = tmp_path / "real"
     folder.mkdir()
     path, link = folder / "a.ndjson", tmp_path / "link.ndjson"

@@ -17,12 +17,12 @@ from memctl.store import OpenMode, Store
 from memctl.testing import samples
 from memctl.testing.drive import assert_same, pages, read, write, write_all
 from memctl.testing.samples import Sample, sample
-from tests.conftest import Servers
-from tests.servers import free_port
-from tests.servers.mariadb import Mariadb
-from tests.servers.postgresql import Postgresql
-from tests.servers.redis import Redis
-from tests.servers.tls import Tls
+from tests.support.servers import free_port
+from tests.support.servers.mariadb import Mariadb
+from tests.support.servers.pool import Servers
+from tests.support.servers.postgresql import Postgresql
+from tests.support.servers.redis import Redis
+from tests.support.servers.tls import Tls
 
 SECRET = "sesame-0pen"
 
@@ -60,7 +60,7 @@ async def refusal(url: str) -> MemctlError:
     return refused.value
 
 
-async def test_a_wrong_password(servers: Servers) -> None:
+async def test_store_wrong_password(servers: Servers) -> None:
     urls = [
         servers.postgresql.url(
             servers.postgresql.fresh().rpartition("/")[2], user="memctl", password=SECRET
@@ -72,37 +72,37 @@ async def test_a_wrong_password(servers: Servers) -> None:
         assert isinstance(await refusal(url), Unavailable)
 
 
-async def test_a_password_that_is_missing(servers: Servers) -> None:
+async def test_store_password_that_is_missing(servers: Servers) -> None:
     protected = servers.redis_with("password", password="a:b@/%")
     assert isinstance(await refusal(protected.url(1, password="")), Unavailable)
 
 
 @pytest.mark.parametrize("scheme", ["postgresql", "mysql", "redis"])
-async def test_nobody_is_listening(scheme: str) -> None:
+async def test_store_nobody_is_listening(scheme: str) -> None:
     url = f"{scheme}://u:{SECRET}@127.0.0.1:{free_port()}/1"
     assert isinstance(await refusal(url), Unavailable)
 
 
 @pytest.mark.parametrize("scheme", ["postgresql", "mysql", "redis"])
-async def test_a_host_that_has_no_address(scheme: str) -> None:
+async def test_store_host_that_has_no_address(scheme: str) -> None:
     assert isinstance(await refusal(f"{scheme}://u:{SECRET}@no.such.invalid/1"), Unavailable)
 
 
-async def test_a_database_that_does_not_exist(servers: Servers) -> None:
+async def test_store_database_that_does_not_exist(servers: Servers) -> None:
     for url in (servers.postgresql.url("nothing"), servers.mariadb.url("nothing")):
         assert isinstance(await refusal(url), NotFound)
 
 
 @pytest.mark.parametrize("name", ["a.db", "a.ndjson", "a.ndjson.gz", "a.ndjson.zst", "a.json"])
 @pytest.mark.parametrize("content", [b"", b"\0\xff\xfe garbage" * 1000, b'{"a": [1, 2', b"[1]\n"])
-async def test_files_of_another_kind(tmp_path: Path, name: str, content: bytes) -> None:
+async def test_store_files_of_another_kind(tmp_path: Path, name: str, content: bytes) -> None:
     path = tmp_path / name
     path.write_bytes(content)
     assert isinstance(await refusal(str(path)), BadData)
     assert path.read_bytes() == content
 
 
-async def test_redis_over_tls(servers: Servers, tmp_path: Path) -> None:
+async def test_store_redis_over_tls(servers: Servers, tmp_path: Path) -> None:
     written = sample(samples.key(0), samples.entries(1500))
     server = servers.redis
     number = server.fresh().rpartition("/")[2]
@@ -118,7 +118,7 @@ async def test_redis_over_tls(servers: Servers, tmp_path: Path) -> None:
         assert isinstance(await refusal(without), Unavailable), "the server wants TLS"
 
 
-async def test_tables_of_an_application(servers: Servers) -> None:
+async def test_store_tables_of_an_application(servers: Servers) -> None:
     """Their names are common: what is somebody else's is not touched."""
     table = "CREATE TABLE users (id INT PRIMARY KEY, email VARCHAR(9))"
     postgresql, mariadb = servers.postgresql.fresh(), servers.mariadb.fresh()
@@ -132,7 +132,7 @@ async def test_tables_of_an_application(servers: Servers) -> None:
                 pass
 
 
-async def test_a_connection_lost_while_writing(served: Served) -> None:
+async def test_store_connection_lost_while_writing(served: Served) -> None:
     done, broken, later = (samples.key(number) for number in range(3))
     before = samples.entries(4)
     async with served.store() as store:
@@ -163,7 +163,7 @@ async def test_a_connection_lost_while_writing(served: Served) -> None:
         assert_same(store, found[key], sample(key, samples.entries(10)))
 
 
-async def test_a_connection_lost_while_reading(served: Served) -> None:
+async def test_store_connection_lost_while_reading(served: Served) -> None:
     key = samples.key(0)
     async with served.store() as store:
         await write_all(store, [sample(key, samples.entries(20_000))])
@@ -177,7 +177,7 @@ async def test_a_connection_lost_while_reading(served: Served) -> None:
     assert count
 
 
-async def test_a_message_larger_than_a_packet(servers: Servers) -> None:
+async def test_store_message_larger_than_a_packet(servers: Servers) -> None:
     """MySQL and MariaDB take 16 MiB in one piece by default; what is larger harms no other."""
     server = servers.mariadb_with("packet", "--max-allowed-packet=1M")
     large = samples.entry("large", 2, content="l" * 3_000_000)
@@ -192,7 +192,7 @@ async def test_a_message_larger_than_a_packet(servers: Servers) -> None:
         await _assert_holds(store, [written[0], written[3]])
 
 
-async def test_redis_is_full(servers: Servers) -> None:
+async def test_store_redis_is_full(servers: Servers) -> None:
     server = servers.redis_with("full", "--maxmemory", "12mb")
     url = server.fresh()
     before = sample(samples.key(0), samples.entries(20))

@@ -12,7 +12,7 @@ from memctl.errors import MemctlError, NotFound, Unavailable
 from memctl.stores.files import AtomicFile, system_errors
 
 
-def test_a_file_appears_when_it_is_whole(tmp_path: Path) -> None:
+def test_file_appears_when_it_is_whole(tmp_path: Path) -> None:
     path = tmp_path / "a"
     with AtomicFile(path) as file:
         file.write(b"one ")
@@ -25,7 +25,7 @@ def test_a_file_appears_when_it_is_whole(tmp_path: Path) -> None:
     assert os.listdir(tmp_path) == ["a"]
 
 
-def test_what_was_there_stays_until_then(tmp_path: Path) -> None:
+def test_files_what_was_there_stays_until_then(tmp_path: Path) -> None:
     path = tmp_path / "a"
     path.write_bytes(b"old")
     path.chmod(0o644)
@@ -39,7 +39,7 @@ def test_what_was_there_stays_until_then(tmp_path: Path) -> None:
     assert os.listdir(tmp_path) == ["a"]
 
 
-def test_what_is_no_file_is_not_replaced(tmp_path: Path) -> None:
+def test_files_what_is_no_file_is_not_replaced(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")
     for path in (tmp_path / "pipe", tmp_path, Path("/dev/null")):
         with pytest.raises(Unavailable, match="not a regular file"):
@@ -48,7 +48,7 @@ def test_what_is_no_file_is_not_replaced(tmp_path: Path) -> None:
         AtomicFile(tmp_path / "none" / "a")
 
 
-def test_a_full_disk_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_files_full_disk_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def full(_: int) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
 
@@ -63,7 +63,7 @@ def test_a_full_disk_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPa
 
 
 @pytest.mark.parametrize("number", sorted(errno.errorcode))
-def test_every_refusal_of_the_system_has_words(number: int) -> None:
+def test_files_every_refusal_of_the_system_has_words(number: int) -> None:
     with pytest.raises(MemctlError) as found, system_errors(Path("a\x1b[1mb"), "write"):
         raise OSError(number, os.strerror(number))
     assert "\x1b" not in found.value.message

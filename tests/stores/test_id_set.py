@@ -8,7 +8,7 @@ from memctl.stores.catalog import IdSet
 
 
 @pytest.mark.parametrize("count", [0, 3, 65_536, 65_537, 200_000])
-def test_a_set_of_ids(count: int) -> None:
+def test_id_set_set_of_ids(count: int) -> None:
     ids = IdSet()
     for start in range(0, count, 1000):
         ids.add(b"%d" % number for number in range(start, min(start + 1000, count)))
@@ -21,7 +21,7 @@ def test_a_set_of_ids(count: int) -> None:
     assert b"y" not in ids
 
 
-def test_texts() -> None:
+def test_id_set_texts() -> None:
     ids = IdSet()
     ids.add(["a", "\ud800", "会", "a"])
     assert ids.duplicates == 1

@@ -22,7 +22,7 @@ from memctl.stores.redis import lock
 from memctl.stores.sql.mysql import MysqlLock
 from memctl.stores.sql.postgresql import PostgresqlLock
 from memctl.testing.lock_holder import lock_elsewhere
-from tests.conftest import Servers
+from tests.support.servers.pool import Servers
 
 FIRST = "pid 4242 since 2026-11-21T02:17:53Z on web-1"
 SECOND = "pid 4243 since 2026-11-21T02:18:00Z on web-2"
@@ -60,7 +60,7 @@ async def held_by(url: str) -> str | None:
     return None
 
 
-async def test_a_lock_that_was_lost_is_taken_again(server: Any) -> None:
+async def test_lock_that_was_lost_is_taken_again(server: Any) -> None:
     url = server.fresh()
     async with target(url) as store:
         await store.lock(FIRST)
@@ -74,7 +74,7 @@ async def test_a_lock_that_was_lost_is_taken_again(server: Any) -> None:
     assert await held_by(url) is None
 
 
-async def test_a_run_that_comes_back_is_not_kept_out_by_itself(server: Any) -> None:
+async def test_lock_run_that_comes_back_is_not_kept_out_by_itself(server: Any) -> None:
     """As after a lost connection of which the server has not noticed the end."""
     url = server.fresh()
     with lock_elsewhere(url, FIRST) as lost:
@@ -90,7 +90,7 @@ async def test_a_run_that_comes_back_is_not_kept_out_by_itself(server: Any) -> N
             lost.kill()
 
 
-async def test_a_key_that_was_deleted_is_set_again(servers: Servers) -> None:
+async def test_lock_key_that_was_deleted_is_set_again(servers: Servers) -> None:
     url = servers.redis.fresh()
     async with target(url) as store:
         await store.lock(FIRST)
@@ -102,7 +102,7 @@ async def test_a_key_that_was_deleted_is_set_again(servers: Servers) -> None:
     assert servers.redis.dump(url) == {}
 
 
-async def test_another_run_may_have_the_lock_by_then(servers: Servers) -> None:
+async def test_lock_another_run_may_have_the_lock_by_then(servers: Servers) -> None:
     """The first goes on, says so at its end, and leaves the lock of the other alone."""
     url = servers.redis.fresh()
     async with target(url) as first, target(url) as second:
@@ -119,7 +119,7 @@ async def test_another_run_may_have_the_lock_by_then(servers: Servers) -> None:
     assert await held_by(url) is None
 
 
-async def test_a_server_that_is_gone_holds_nobody_up(servers: Servers) -> None:
+async def test_lock_server_that_is_gone_holds_nobody_up(servers: Servers) -> None:
     server = servers.redis_with("gone")
     url = server.fresh()
     async with target(url) as store:
@@ -129,7 +129,7 @@ async def test_a_server_that_is_gone_holds_nobody_up(servers: Servers) -> None:
         await asyncio.sleep(2 * PERIOD)
 
 
-async def test_both_redis_stores_of_a_prefix_have_locks(servers: Servers) -> None:
+async def test_lock_both_redis_stores_of_a_prefix_have_locks(servers: Servers) -> None:
     url = servers.redis.fresh()
     async with target(f"{url}?prefix=app:&state=redis") as store:
         await store.lock(FIRST)
@@ -143,7 +143,7 @@ async def test_both_redis_stores_of_a_prefix_have_locks(servers: Servers) -> Non
     assert servers.redis.dump(url) == {}
 
 
-async def test_schemas_have_locks_of_their_own(servers: Servers) -> None:
+async def test_lock_schemas_have_locks_of_their_own(servers: Servers) -> None:
     url = servers.postgresql.fresh()
     servers.postgresql.execute(url, "CREATE SCHEMA other")
     other = f"{url}?options=-csearch_path%3Dother"
@@ -154,7 +154,7 @@ async def test_schemas_have_locks_of_their_own(servers: Servers) -> None:
         assert SECOND in str(await held_by(other))
 
 
-async def test_another_login_sees_the_connection_at_least(servers: Servers) -> None:
+async def test_lock_another_login_sees_the_connection_at_least(servers: Servers) -> None:
     url = servers.mariadb.fresh()
     name = url.rpartition("/")[2]
     with pymysql.connect(unix_socket=servers.mariadb.socket, user="root") as root:
@@ -169,7 +169,7 @@ async def test_another_login_sees_the_connection_at_least(servers: Servers) -> N
     assert await held_by(plain) is None
 
 
-async def test_the_end_of_a_run_waits_for_no_period(
+async def test_lock_end_of_a_run_waits_for_no_period(
     servers: Servers, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Although MySQL looks after the lock by statements that sleep."""
@@ -183,7 +183,7 @@ async def test_the_end_of_a_run_waits_for_no_period(
             assert await held_by(url) is None
 
 
-async def test_two_logins_of_postgresql(servers: Servers) -> None:
+async def test_lock_two_logins_of_postgresql(servers: Servers) -> None:
     """Also the one that may not see what the other does."""
     url = servers.postgresql.fresh()
     async with target(url) as store:
@@ -197,7 +197,7 @@ async def test_two_logins_of_postgresql(servers: Servers) -> None:
 # Files
 
 
-def test_a_file_that_a_killed_run_left(tmp_path: Path) -> None:
+def test_lock_file_that_a_killed_run_left(tmp_path: Path) -> None:
     left = tmp_path / ".x.db.memctl-lock"
     left.write_text("pid 1 since ever on a-machine-with-a-long-name\n")
     held = FileLock(tmp_path / "x.db", "x.db")
@@ -212,7 +212,7 @@ def test_a_file_that_a_killed_run_left(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_folder_that_is_removed_meanwhile(tmp_path: Path) -> None:
+def test_lock_folder_that_is_removed_meanwhile(tmp_path: Path) -> None:
     folder = tmp_path / "sessions"
     folder.mkdir()
     held = FileLock(folder, "sessions")
@@ -224,7 +224,7 @@ def test_a_folder_that_is_removed_meanwhile(tmp_path: Path) -> None:
     assert list(folder.iterdir()) == []
 
 
-def test_a_holder_that_never_signs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_lock_holder_that_never_signs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(locks, "_PAUSES", (0.001, 0.001))
     with open(tmp_path / ".x.db.memctl-lock", "w") as other:
         fcntl.flock(other, fcntl.LOCK_EX)
@@ -232,7 +232,7 @@ def test_a_holder_that_never_signs(tmp_path: Path, monkeypatch: pytest.MonkeyPat
             FileLock(tmp_path / "x.db", "x").take(SECOND)
 
 
-def test_a_place_that_cannot_be_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_lock_place_that_cannot_be_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     opened = os.open
 
     def refuse(path: Any, flags: int, *mode: int) -> int:
@@ -245,7 +245,7 @@ def test_a_place_that_cannot_be_written(tmp_path: Path, monkeypatch: pytest.Monk
         FileLock(tmp_path / "x.db", "x").take(FIRST)
 
 
-def test_a_file_system_without_locks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_lock_file_system_without_locks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(*_: Any) -> None:
         raise OSError(errno.ENOLCK, "no locks")
 
@@ -257,7 +257,7 @@ def test_a_file_system_without_locks(tmp_path: Path, monkeypatch: pytest.MonkeyP
     assert list(tmp_path.iterdir()) == []
 
 
-def test_no_text_of_another_program_reaches_the_terminal(tmp_path: Path) -> None:
+def test_lock_no_text_of_another_program_reaches_the_terminal(tmp_path: Path) -> None:
     with open(tmp_path / ".x.db.memctl-lock", "wb") as other:
         fcntl.flock(other, fcntl.LOCK_EX)
         other.write(b"\x1b[31m\xff\nsecond line")

@@ -14,7 +14,7 @@ from memctl.store import OpenMode
 from memctl.testing import samples
 from memctl.testing.drive import assert_same, infos, read, write
 from memctl.testing.samples import sample
-from tests.conftest import Servers
+from tests.support.servers.pool import Servers
 
 SAME = [("Alice", "alice"), ("é", "e"), ("😀", "😁"), ("a", "a ")]
 
@@ -27,7 +27,9 @@ def url(request: pytest.FixtureRequest, servers: Servers) -> str:
 
 @pytest.mark.parametrize(("one", "other"), SAME)
 @pytest.mark.parametrize("role", ["user", "session", "id", "mark"])
-async def test_names_are_kept_apart_or_refused(url: str, role: str, one: str, other: str) -> None:
+async def test_mysql_names_are_kept_apart_or_refused(
+    url: str, role: str, one: str, other: str
+) -> None:
     def named(name: str, number: int) -> samples.Sample:
         key = MemoryKey(
             name if role == "user" else "u", name if role == "session" else f"s{number}"

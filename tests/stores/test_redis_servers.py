@@ -21,12 +21,11 @@ from memctl.registry import parse
 from memctl.stores.redis.pipeline import Pipeline, in_thread
 from memctl.stores.redis.server import OPTIONS, RedisServer, translate_error
 from memctl.stores.redis.store import RedisMemoryStore
-from tests.conftest import Servers
-from tests.stores.redis_memories import (
+from tests.support.redis_memories import (
     BASE,
     KEY,
-    entries,
     large,
+    make_messages,
     marks,
     page,
     put,
@@ -34,11 +33,11 @@ from tests.stores.redis_memories import (
     store_of,
     write,
 )
+from tests.support.servers.pool import Servers
+
 
 # Servers
-
-
-async def test_a_server_that_hangs_can_be_left(client: redis.Redis, redis_url: str) -> None:
+async def test_cancelling_leaves_a_server_that_hangs(client: redis.Redis, redis_url: str) -> None:
     """Ctrl-C while Redis is busy: the waiting thread ends at once."""
     put(client, BASE, ["a"])
     async with store_of(redis_url) as store:
@@ -84,7 +83,7 @@ def silent() -> Iterator[int]:
 
 
 @pytest.mark.parametrize("scheme", ["redis", "rediss"])
-async def test_what_never_answers(silent: int, scheme: str) -> None:
+async def test_connecting_times_out(silent: int, scheme: str) -> None:
     start = time.monotonic()
     with pytest.raises(Unavailable, match="Timeout") as late:
         async with store_of(f"{scheme}://127.0.0.1:{silent}", "socket_connect_timeout=0.5"):
@@ -93,7 +92,7 @@ async def test_what_never_answers(silent: int, scheme: str) -> None:
     assert "rediss:// is with TLS" in str(late.value.hint)
 
 
-def test_how_long_memctl_waits_for_an_answer(silent: int) -> None:
+def test_connecting_times_out_after_ten_seconds(silent: int) -> None:
     start = time.monotonic()
     runs = [inspect(f"{scheme}://127.0.0.1:{silent}") for scheme in ("redis", "rediss")]
     for process in runs:
@@ -109,7 +108,7 @@ def inspect(url: str) -> subprocess.Popen[str]:
 
 @pytest.mark.parametrize("scheme", ["redis", "rediss"])
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
-def test_a_signal_stops_connecting(
+def test_connecting_stops_at_a_signal(
     silent: int, scheme: str, number: signal.Signals, code: int
 ) -> None:
     process = inspect(f"{scheme}://127.0.0.1:{silent}")
@@ -122,7 +121,7 @@ def test_a_signal_stops_connecting(
     assert "Traceback" not in said
 
 
-async def test_a_connection_that_comes_too_late_is_closed(
+async def test_connecting_closes_a_connection_that_comes_too_late(
     client: redis.Redis, redis_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     server = RedisServer(parse(f"{redis_url}?client_name=late"))
@@ -151,7 +150,9 @@ async def test_a_connection_that_comes_too_late_is_closed(
     await server.close()
 
 
-async def test_only_connecting_is_limited_in_time(client: redis.Redis, redis_url: str) -> None:
+async def test_replies_are_not_limited_by_the_connect_timeout(
+    client: redis.Redis, redis_url: str
+) -> None:
     server = RedisServer(parse(f"{redis_url}?socket_connect_timeout=0.5"))
     slow = (b"EVAL", b"while redis.call('TIME')[1] < ARGV[1] do end", b"0")
     async with server.pipeline() as pipeline:
@@ -160,7 +161,7 @@ async def test_only_connecting_is_limited_in_time(client: redis.Redis, redis_url
     await server.close()
 
 
-async def test_the_password_of_the_environment(
+async def test_password_comes_from_the_environment(
     servers: Servers, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     server = servers.redis_with("password", password="a:b@/%")
@@ -176,19 +177,19 @@ async def test_the_password_of_the_environment(
         assert await read(store) == {}
 
 
-async def test_writes_that_the_server_refuses(servers: Servers) -> None:
+async def test_errors_name_why_writes_are_refused(servers: Servers) -> None:
     """A server without the replicas that it wants; and it is said before anything is half done."""
     server = servers.redis_with("no-replicas", "--min-replicas-to-write", "1")
     async with store_of(server.url(1)) as store:
         assert await read(store) == {}
-        for pages in ([page(entries(2))], large(entries(2))):
+        for pages in ([page(make_messages(2))], large(make_messages(2))):
             with pytest.raises(Unavailable, match="redis refuses writes") as refused:
                 await write(store, *pages)
             assert refused.value.hint
         assert await read(store) == {}
 
 
-async def test_a_user_who_may_not(servers: Servers) -> None:
+async def test_errors_name_what_an_acl_forbids(servers: Servers) -> None:
     """Reading without the right to read is no empty store."""
     server = servers.redis_with("acl")
     with server.client(server.url(0)) as client:
@@ -202,7 +203,7 @@ async def test_a_user_who_may_not(servers: Servers) -> None:
             await read(store)
     async with store_of(url, "prefix=other:") as store:
         with pytest.raises(Unavailable, match="forbids a command"):
-            await write(store, page(entries(1)))
+            await write(store, page(make_messages(1)))
 
 
 @pytest.mark.parametrize(
@@ -221,7 +222,7 @@ async def test_a_user_who_may_not(servers: Servers) -> None:
         "redis://localhost?ttl=inf",
     ],
 )
-def test_urls_that_cannot_be(url: str) -> None:
+def test_url_that_is_not_valid_is_refused(url: str) -> None:
     with pytest.raises(UsageError) as wrong:
         RedisMemoryStore(parse(url))
     assert "pa" not in wrong.value.message.replace("has an option that", "")
@@ -237,7 +238,7 @@ def test_urls_that_cannot_be(url: str) -> None:
         ("unix:///socket?socket_keepalive=1", "prefix"),
     ],
 )
-def test_options_that_there_are_not(url: str, hint: str) -> None:
+def test_url_with_an_unknown_option_is_refused(url: str, hint: str) -> None:
     with pytest.raises(UsageError) as wrong:
         RedisMemoryStore(parse(url))
     assert url.partition("?")[2].partition("=")[0] in wrong.value.message
@@ -246,7 +247,7 @@ def test_options_that_there_are_not(url: str, hint: str) -> None:
 
 
 @pytest.mark.parametrize("scheme", list(OPTIONS))
-def test_options_that_there_are(scheme: str) -> None:
+def test_url_takes_every_listed_option(scheme: str) -> None:
     values = {
         "db": "1",
         "max_connections": "5",
@@ -268,21 +269,21 @@ def test_options_that_there_are(scheme: str) -> None:
         "redis://localhost?socket_connect_timeout=inf",
     ],
 )
-async def test_what_python_refuses(url: str) -> None:
+async def test_url_that_python_refuses_is_refused(url: str) -> None:
     with pytest.raises(UsageError, match="is not valid"):
         async with RedisMemoryStore(parse(url)):
             pass
 
 
 @pytest.mark.parametrize("number", [1 << 20, -1, 1 << 40])
-async def test_databases_that_there_are_not(servers: Servers, number: int) -> None:
+async def test_database_that_does_not_exist_is_not_found(servers: Servers, number: int) -> None:
     with pytest.raises(NotFound, match="does not exist") as wrong:
         async with store_of(servers.redis.url(0), f"db={number}"):
             pass
     assert "0 to 15" in str(wrong.value.hint)
 
 
-async def test_ways_to_write_a_socket(servers: Servers) -> None:
+async def test_url_of_a_socket_has_several_spellings(servers: Servers) -> None:
     path = servers.redis.socket
     places = [f"unix://{path}?db=7", f"unix:{path}?db=7", f"redis+unix://{path}?db=7"]
     identities = set()
@@ -294,14 +295,14 @@ async def test_ways_to_write_a_socket(servers: Servers) -> None:
     assert len(identities) == 1
 
 
-async def test_options_do_not_change_what_is_read(client: redis.Redis, redis_url: str) -> None:
+async def test_url_options_do_not_change_what_is_read(client: redis.Redis, redis_url: str) -> None:
     put(client, BASE, ["a"], hint=["a"])
     options = "decode_responses=true&protocol=3&socket_timeout=20&health_check_interval=1"
     async with store_of(redis_url, options) as store:
         assert marks((await read(store))[KEY]) == {"a": ("hint",)}
 
 
-async def test_no_more_commands_wait_than_asked(servers: Servers) -> None:
+async def test_pipeline_sends_no_more_commands_than_asked(servers: Servers) -> None:
     server = RedisServer(parse(servers.redis.fresh()))
     async with server.pipeline() as pipeline:
 
@@ -323,7 +324,7 @@ async def test_no_more_commands_wait_than_asked(servers: Servers) -> None:
 
 
 @pytest.mark.parametrize("abort", [True, False])
-async def test_a_broken_connection_does_not_come_back(
+async def test_pipeline_that_broke_does_not_reconnect(
     client: redis.Redis, redis_url: str, abort: bool
 ) -> None:
     """The rest of a transaction would run outside of it."""
@@ -375,13 +376,15 @@ async def test_a_broken_connection_does_not_come_back(
         (exceptions.ResponseError("EXECABORT Transaction discarded"), Unavailable),
     ],
 )
-def test_what_another_try_may_help(error: exceptions.RedisError, kind: type[Unavailable]) -> None:
+def test_errors_tell_what_another_try_may_help(
+    error: exceptions.RedisError, kind: type[Unavailable]
+) -> None:
     found = translate_error(error, "redis://host/0")
     assert type(found) is kind
     assert found.hint
 
 
-async def test_a_host_that_there_is_not() -> None:
+async def test_host_that_does_not_exist_is_unavailable() -> None:
     with pytest.raises(Unavailable) as wrong:
         async with store_of("redis://no-such-host.invalid"):
             pass

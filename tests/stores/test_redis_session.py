@@ -16,7 +16,7 @@ from memctl.registry import parse
 from memctl.selection import Selection
 from memctl.store import OpenMode
 from memctl.stores.state.redis import RedisSessionStore
-from tests.conftest import Servers
+from tests.support.servers.pool import Servers
 
 ALL = Selection()
 KEY = MemoryKey("u", "s")

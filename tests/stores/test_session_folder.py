@@ -79,14 +79,14 @@ def code(tally: WriteResult) -> str | None:
         ("a_b_c", {"bob"}, set(), ("a", "b_c")),
     ],
 )
-def test_names_are_taken_apart(
+def test_sessions_names_are_taken_apart(
     stem: str, users: set[str], sessions: set[str], owner: tuple[str, str]
 ) -> None:
     assert split_stem(stem, frozenset(users), frozenset(sessions)) == owner
     assert stem_of(*owner) == stem
 
 
-async def test_a_selection_settles_whose_file_it_is(tmp_path: Path) -> None:
+async def test_sessions_selection_settles_whose_file_it_is(tmp_path: Path) -> None:
     for name in ("a_b_s.json", "a_x.json", "plain.json", "deep/a_b_y.json"):
         put(tmp_path, name)
     put(tmp_path, "notes.txt")
@@ -108,7 +108,7 @@ async def test_a_selection_settles_whose_file_it_is(tmp_path: Path) -> None:
         assert await keys(store, Selection(keys=named)) == {("", "a_b_s", ""), ("a", "x", "")}
 
 
-async def test_what_was_written_keeps_its_names(tmp_path: Path) -> None:
+async def test_sessions_what_was_written_keeps_its_names(tmp_path: Path) -> None:
     names = [MemoryKey("a_b", "c"), MemoryKey("", "x_y"), MemoryKey("a/b", "c/d"), KEY]
     async with store_of(tmp_path / "new", create=True) as store:
         tallies = await write(store, names)
@@ -119,7 +119,7 @@ async def test_what_was_written_keeps_its_names(tmp_path: Path) -> None:
     assert list(stems(tmp_path / "new")) == ["a/b_c/d", "a_b_c", "u_s", "x_y"]
 
 
-async def test_names_that_lead_elsewhere_are_refused(tmp_path: Path) -> None:
+async def test_sessions_names_that_lead_elsewhere_are_refused(tmp_path: Path) -> None:
     folder = tmp_path / "sessions"
     put(folder, "file.json")
     (tmp_path / "outside").mkdir()
@@ -153,7 +153,7 @@ async def test_names_that_lead_elsewhere_are_refused(tmp_path: Path) -> None:
     assert set(os.listdir(tmp_path)) == {"sessions", "outside"}
 
 
-async def test_a_linked_file_is_read(tmp_path: Path) -> None:
+async def test_sessions_linked_file_is_read(tmp_path: Path) -> None:
     put(tmp_path, "elsewhere.txt")
     (tmp_path / "sessions").mkdir()
     (tmp_path / "sessions" / "u_s.json").symlink_to(tmp_path / "elsewhere.txt")
@@ -162,7 +162,7 @@ async def test_a_linked_file_is_read(tmp_path: Path) -> None:
         assert await keys(store, Selection(keys=frozenset({KEY}))) == {("u", "s", "")}
 
 
-async def test_two_sessions_of_one_name(tmp_path: Path) -> None:
+async def test_sessions_two_sessions_of_one_name(tmp_path: Path) -> None:
     names = [MemoryKey("a", "b_c"), MemoryKey("a_b", "c"), MemoryKey("", "a_b_c")]
     async with store_of(tmp_path, create=True) as store:
         tallies = await write(store, names)
@@ -173,7 +173,7 @@ async def test_two_sessions_of_one_name(tmp_path: Path) -> None:
 # What is in the files
 
 
-async def test_a_new_session_holds_its_memory_by_the_usual_name(tmp_path: Path) -> None:
+async def test_sessions_new_session_holds_its_memory_by_the_usual_name(tmp_path: Path) -> None:
     async with store_of(tmp_path, create=True) as store:
         await write(store, [KEY, KEY._replace(session="t", part="planner.memory")])
     memory = {"_compressed_summary": "", "content": [[MESSAGE, []]]}
@@ -186,7 +186,7 @@ async def test_a_new_session_holds_its_memory_by_the_usual_name(tmp_path: Path) 
     assert set(json.loads((tmp_path / "u_s.json").read_text())) == {"memory", "agent"}
 
 
-async def test_summaries_alone(tmp_path: Path) -> None:
+async def test_sessions_summaries_alone(tmp_path: Path) -> None:
     """What ``?state=`` asks of the folder."""
     path = put(tmp_path, "u_s.json", {"memory": {"_compressed_summary": "x"}, "toolkit": {}})
     where = Selection(keys=frozenset({KEY}))
@@ -203,7 +203,7 @@ async def test_summaries_alone(tmp_path: Path) -> None:
     assert new == {"memory": {"_compressed_summary": "new", "content": []}}
 
 
-async def test_several_memories_of_a_session(tmp_path: Path) -> None:
+async def test_sessions_several_memories_of_a_session(tmp_path: Path) -> None:
     memory = STATE["memory"]
     put(tmp_path, "u_s.json", {"planner": {"memory": memory}, "writer": {"memory": memory}})
     put(tmp_path, "u_t.json")
@@ -216,7 +216,9 @@ async def test_several_memories_of_a_session(tmp_path: Path) -> None:
         assert await keys(store) == {("u", "s", "")}
 
 
-async def test_one_broken_file_is_found_before_anything_is_handed_out(tmp_path: Path) -> None:
+async def test_sessions_one_broken_file_is_found_before_anything_is_handed_out(
+    tmp_path: Path,
+) -> None:
     put(tmp_path, "a_1.json")
     path = put(tmp_path, "b_1.json")
     path.write_bytes(path.read_bytes()[:-5])
@@ -230,7 +232,7 @@ async def test_one_broken_file_is_found_before_anything_is_handed_out(tmp_path: 
         assert [code(tally) for tally in tallies.values()] == ["refused", None]
 
 
-async def test_what_is_no_folder(tmp_path: Path) -> None:
+async def test_sessions_what_is_no_folder(tmp_path: Path) -> None:
     with pytest.raises(NotFound, match="does not exist"):
         async with store_of(tmp_path / "none"):
             pass
@@ -240,7 +242,7 @@ async def test_what_is_no_folder(tmp_path: Path) -> None:
         await store.open(OpenMode.READ)
 
 
-async def test_no_file_stays_open(tmp_path: Path) -> None:
+async def test_sessions_no_file_stays_open(tmp_path: Path) -> None:
     for number in range(3):
         put(tmp_path, f"u_{number}.json")
     before = os.listdir("/proc/self/fd")

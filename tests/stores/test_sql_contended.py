@@ -18,8 +18,8 @@ from memctl.stores.sql.database import SqlDatabase
 from memctl.testing import samples
 from memctl.testing.drive import assert_changed, edit, edits, gone, put, read, write_all
 from memctl.testing.samples import sample
-from tests.conftest import Servers
-from tests.stores.test_sql_row_ids import PLACES
+from tests.support.backends import SQL_PLACES
+from tests.support.servers.pool import Servers
 
 ALICE = MemoryKey("alice", "of alice")
 BOB = MemoryKey("bob", "of bob")
@@ -34,7 +34,7 @@ A_WHILE = 0.3
 @pytest.fixture(params=["postgresql", "mysql"])
 def url(request: pytest.FixtureRequest, tmp_path: Path, servers: Servers) -> str:
     """A server, for SQLite lets but one write at a time."""
-    return str(PLACES[request.param](tmp_path, servers))
+    return str(SQL_PLACES[request.param](tmp_path, servers))
 
 
 @asynccontextmanager
@@ -78,7 +78,7 @@ async def delete(store: Store, *keys: MemoryKey) -> dict[MemoryKey, WriteResult]
 
 @pytest.mark.parametrize("pieces", [False, True])
 @pytest.mark.parametrize("order", [[FIRST, LAST], [LAST, FIRST], [MIDDLE, LAST]])
-async def test_an_agent_marks_what_is_being_deleted(
+async def test_sql_agent_marks_what_is_being_deleted(
     url: str, monkeypatch: pytest.MonkeyPatch, pieces: bool, order: list[StoredMessage]
 ) -> None:
     if pieces:
@@ -101,7 +101,7 @@ async def test_an_agent_marks_what_is_being_deleted(
     assert len(found[ALICE].entries) == len(ENTRIES)
 
 
-async def test_an_agent_thinks_better_of_it(url: str) -> None:
+async def test_sql_agent_thinks_better_of_it(url: str) -> None:
     async with filled(url) as store:
         async with asyncio.TaskGroup() as tasks, agent(store) as connection:
             await mark(connection, LAST.id)
@@ -113,7 +113,7 @@ async def test_an_agent_thinks_better_of_it(url: str) -> None:
 
 
 @pytest.mark.parametrize("pieces", [False, True])
-async def test_an_agent_deletes_what_is_being_deleted(
+async def test_sql_agent_deletes_what_is_being_deleted(
     url: str, monkeypatch: pytest.MonkeyPatch, pieces: bool
 ) -> None:
     """AgentScope deletes the marks of a message first, then the message."""
@@ -137,7 +137,7 @@ async def test_an_agent_deletes_what_is_being_deleted(
     ]
 
 
-async def test_an_agent_adds_where_messages_are_put_back(url: str) -> None:
+async def test_sql_agent_adds_where_messages_are_put_back(url: str) -> None:
     """Each that adds holds the row of its session; two of them are waited for by nobody."""
     new = samples.entry("new")
     memories = [one for key in (ALICE, BOB) for one in edits(key, [put(new, MIDDLE)])]
@@ -151,7 +151,7 @@ async def test_an_agent_adds_where_messages_are_put_back(url: str) -> None:
         assert putting.result() == {key: WriteResult(key, 1, 0) for key in (ALICE, BOB)}
 
 
-async def test_rows_that_move_up_are_held(url: str) -> None:
+async def test_sql_rows_that_move_up_are_held(url: str) -> None:
     """To put a message back, those behind it need another index."""
     new = [samples.entry(f"new{n}") for n in range(3)]
     async with filled(url) as store:
@@ -168,7 +168,7 @@ async def test_rows_that_move_up_are_held(url: str) -> None:
     assert [entry.id for entry in found.entries] == [*ids[:5], "new0", "new1", "new2", *ids[5:]]
 
 
-async def test_rows_move_up_beside_those_that_are_held(url: str) -> None:
+async def test_sql_rows_move_up_beside_those_that_are_held(url: str) -> None:
     """Nobody waits for the agent of another session, though there is no index on sessions."""
     new = [samples.entry(f"new{n}") for n in range(3)]
     async with filled(url) as store, agent(store) as connection:
@@ -180,7 +180,9 @@ async def test_rows_move_up_beside_those_that_are_held(url: str) -> None:
 
 
 @pytest.mark.parametrize("pieces", [False, True])
-async def test_who_never_lets_go(url: str, monkeypatch: pytest.MonkeyPatch, pieces: bool) -> None:
+async def test_sql_who_never_lets_go(
+    url: str, monkeypatch: pytest.MonkeyPatch, pieces: bool
+) -> None:
     monkeypatch.setattr(editing, "PAUSES", (0.01, 0.01))
     if pieces:
         monkeypatch.setattr(editing, "BATCH_CHANGES", 3)

@@ -30,8 +30,9 @@ from memctl.testing.drive import (
     write_all,
 )
 from memctl.testing.samples import sample
-from tests.conftest import Servers
-from tests.stores.test_sql_row_ids import FOREIGN, NAMES, PLACES
+from tests.stores.test_sql_row_ids import FOREIGN, NAMES
+from tests.support.backends import SQL_PLACES
+from tests.support.servers.pool import Servers
 
 ALICE = MemoryKey("alice", "s")
 BOB = MemoryKey("bob", "s")
@@ -40,10 +41,10 @@ AWAY = MemoryKey("alice", "another")
 Rows = list[tuple[int | None, str]]
 
 
-@pytest.fixture(params=PLACES)
+@pytest.fixture(params=SQL_PLACES)
 def url(request: pytest.FixtureRequest, tmp_path: Path, servers: Servers) -> str:
     """A new and empty database of each kind."""
-    return str(PLACES[request.param](tmp_path, servers))
+    return str(SQL_PLACES[request.param](tmp_path, servers))
 
 
 def at(index: int, name: str = "m") -> StoredMessage:
@@ -86,7 +87,7 @@ async def count(url: str, table: str) -> int:
 # Positions
 
 
-async def test_positions_come_back(url: str) -> None:
+async def test_sql_edit_positions_come_back(url: str) -> None:
     entries = [at(n) for n in (0, 3, 4, 10, 11)]
     await fill(url, (ALICE, entries), (BOB, [at(n) for n in (1, 2, 5, 12)]))
     before = await rows(url)
@@ -104,7 +105,7 @@ async def test_positions_come_back(url: str) -> None:
         assert await rows(url) == before
 
 
-async def test_what_came_meanwhile_moves_up(url: str) -> None:
+async def test_sql_edit_what_came_meanwhile_moves_up(url: str) -> None:
     """AgentScope gives the index of a last message that went to the next one."""
     old = [at(n) for n in range(4)]
     await fill(url, (ALICE, old), (AWAY, old))
@@ -119,7 +120,7 @@ async def test_what_came_meanwhile_moves_up(url: str) -> None:
     }
 
 
-async def test_all_went_and_the_agent_began_anew(url: str) -> None:
+async def test_sql_edit_all_went_and_the_agent_began_anew(url: str) -> None:
     old = [at(n) for n in (5, 7, 8)]
     await fill(url, (ALICE, old))
     async with changing(url) as store:
@@ -129,7 +130,7 @@ async def test_all_went_and_the_agent_began_anew(url: str) -> None:
     assert [id for _, id in (await rows(url))[ALICE]] == ["m5", "m7", "m8", "x", "y"]
 
 
-async def test_rows_behind_make_room(url: str) -> None:
+async def test_sql_edit_rows_behind_make_room(url: str) -> None:
     """By as many as needed, in this session alone, and other users' messages stay in order."""
     await fill(
         url,
@@ -150,7 +151,7 @@ async def test_rows_behind_make_room(url: str) -> None:
     assert found[AWAY] == [(n, f"m{n}") for n in range(9)]
 
 
-async def test_room_in_many_sessions_at_once(url: str) -> None:
+async def test_sql_edit_room_in_many_sessions_at_once(url: str) -> None:
     keys = [MemoryKey(f"u{n % 3}", f"session {n}") for n in range(40)]
     entries = [at(n) for n in range(30)]
     await fill(url, *((key, entries) for key in keys))
@@ -168,7 +169,7 @@ async def test_room_in_many_sessions_at_once(url: str) -> None:
 
 
 @pytest.mark.parametrize("indexes", [True, False])
-async def test_more_than_a_step_is_put_in(url: str, indexes: bool) -> None:
+async def test_sql_edit_more_than_a_step_is_put_in(url: str, indexes: bool) -> None:
     """Into a large memory, in several steps of one transaction, at one place and at many."""
     entries = [at(n) for n in range(3000)]
     await fill(url, (ALICE, entries), (BOB, [at(n, "b") for n in (7, 4000)]))
@@ -206,7 +207,7 @@ def layouts(draw: st.DrawFn) -> tuple[list[int], list[int], list[Run]]:
 
 
 @given(layouts())
-def test_places(layout: tuple[list[int], list[int], list[Run]]) -> None:
+def test_sql_edit_places(layout: tuple[list[int], list[int], list[Run]]) -> None:
     """Everything comes where it belongs, and what was there stays in order."""
     own, others, runs = layout
     places = Places(array("q", own), array("q", others))
@@ -230,7 +231,7 @@ def test_places(layout: tuple[list[int], list[int], list[Run]]) -> None:
 # Rows
 
 
-async def test_the_rows_of_users_and_sessions_stay(url: str) -> None:
+async def test_sql_edit_rows_of_users_and_sessions_stay(url: str) -> None:
     entries = [at(n) for n in range(3)]
     await fill(url, (ALICE, entries))
     async with changing(url) as store:
@@ -239,7 +240,9 @@ async def test_the_rows_of_users_and_sessions_stay(url: str) -> None:
     assert [await count(url, name) for name in ("message", "message_mark")] == [0, 0]
 
 
-async def test_rows_of_users_and_sessions_are_made_only_where_something_is_put_in(url: str) -> None:
+async def test_sql_edit_rows_of_users_and_sessions_are_made_only_where_something_is_put_in(
+    url: str,
+) -> None:
     await fill(url, (ALICE, [at(0)]))
     bob, carol = MemoryKey("bob", "b"), MemoryKey("carol", "c")
     async with changing(url) as store:
@@ -256,7 +259,7 @@ async def test_rows_of_users_and_sessions_are_made_only_where_something_is_put_i
 
 @pytest.mark.parametrize("first", [True, False])
 @pytest.mark.parametrize("size", [10, 5_000_000])
-async def test_a_message_takes_the_place_of_another_with_its_id(
+async def test_sql_edit_message_takes_the_place_of_another_with_its_id(
     url: str, size: int, first: bool
 ) -> None:
     """As a repair does it: one edit, whether the old one goes before or after that.
@@ -278,7 +281,7 @@ async def test_a_message_takes_the_place_of_another_with_its_id(
     assert found[2].marks == ("hint", "x")
 
 
-async def test_users_who_share_a_session(url: str) -> None:
+async def test_sql_edit_users_who_share_a_session(url: str) -> None:
     """With names of which row ids could be taken apart in several ways."""
     keys = [MemoryKey(user, "s") for user in ("u", "u-s", "v", "", "-s-", "u-s-v")]
     memories = [(key, [at(n, f"{n}-s-")._replace(position=None) for n in range(3)]) for key in keys]
@@ -313,7 +316,7 @@ async def foreign(url: str) -> None:
 
 
 @pytest.mark.parametrize("name", NAMES)
-async def test_row_ids_of_another_form(url: str, name: str) -> None:
+async def test_sql_edit_row_ids_of_another_form(url: str, name: str) -> None:
     """Each can be marked, taken away and put back by the name that reading gives it."""
     await foreign(url)
     user, id = NAMES[name]
@@ -339,7 +342,7 @@ async def test_row_ids_of_another_form(url: str, name: str) -> None:
         assert found == [(e.id, json.loads(e.message), e.marks) for e in before[one].entries]
 
 
-async def test_a_database_that_does_not_tell_case_apart(servers: Servers) -> None:
+async def test_sql_edit_database_that_does_not_tell_case_apart(servers: Servers) -> None:
     url = servers.mariadb.fresh("utf8mb4_general_ci")
     entries = [at(n) for n in range(3)]
     await fill(url, (ALICE, entries))
@@ -359,7 +362,7 @@ async def test_a_database_that_does_not_tell_case_apart(servers: Servers) -> Non
     ]
 
 
-async def test_a_value_that_is_refused_harms_no_other(servers: Servers) -> None:
+async def test_sql_edit_value_that_is_refused_harms_no_other(servers: Servers) -> None:
     url = servers.postgresql.fresh()
     keys = [MemoryKey("u", f"s{n}") for n in range(5)]
     await fill(url, *((key, [at(0)]) for key in keys))

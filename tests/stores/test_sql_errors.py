@@ -33,38 +33,38 @@ def told(kind: str, error: BaseException) -> MemctlError | None:
     "state",
     ["08000", "08006", "53300", "57P01", "57P02", "57P03"],
 )
-def test_what_passes_in_postgresql(state: str) -> None:
+def test_sql_what_passes_in_postgresql(state: str) -> None:
     assert type(told("postgresql", asyncpg.PostgresError.new({"C": state, "M": "no"}))) is Lost
 
 
 @pytest.mark.parametrize("state", ["40001", "40P01", "55P03"])
-def test_others_are_in_the_way_in_postgresql(state: str) -> None:
+def test_sql_others_are_in_the_way_in_postgresql(state: str) -> None:
     error = told("postgresql", asyncpg.PostgresError.new({"C": state, "M": "no"}))
     assert type(error) is Contended
 
 
 @pytest.mark.parametrize("state", ["28P01", "53100", "25006", "42501", "XX000"])
-def test_what_stays_in_postgresql(state: str) -> None:
+def test_sql_what_stays_in_postgresql(state: str) -> None:
     error = told("postgresql", asyncpg.PostgresError.new({"C": state, "M": "no"}))
     assert type(error) is Unavailable
 
 
 @pytest.mark.parametrize("code", [1040, 1053, 2003, 2006, 2013])
-def test_what_passes_in_mysql(code: int) -> None:
+def test_sql_what_passes_in_mysql(code: int) -> None:
     assert type(told("mysql", pymysql.err.OperationalError(code, "no"))) is Lost
 
 
 @pytest.mark.parametrize("code", [1205, 1213, 3572])
-def test_others_are_in_the_way_in_mysql(code: int) -> None:
+def test_sql_others_are_in_the_way_in_mysql(code: int) -> None:
     assert type(told("mysql", pymysql.err.OperationalError(code, "no"))) is Contended
 
 
 @pytest.mark.parametrize("code", [1021, 1044, 1045, 1290, 1698])
-def test_what_stays_in_mysql(code: int) -> None:
+def test_sql_what_stays_in_mysql(code: int) -> None:
     assert type(told("mysql", pymysql.err.OperationalError(code, "no"))) is Unavailable
 
 
-async def test_a_locked_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_sql_locked_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sqlite, "LOCK_TIMEOUT", 0.1)
     one = sample(samples.key(1), samples.entries(2))
     async with make_store(parse(f"{tmp_path}/m.db"), OpenMode.CREATE) as store:
@@ -78,7 +78,7 @@ async def test_a_locked_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
 
 
 @pytest.mark.parametrize("kind", ["postgresql", "mysql"])
-async def test_a_server_that_never_answers(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_sql_server_that_never_answers(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr({"postgresql": postgresql, "mysql": mysql}[kind], "CONNECT_TIMEOUT", 0.5)
     with socket.create_server(("127.0.0.1", 0)) as silent:
         start = time.monotonic()

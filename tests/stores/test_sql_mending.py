@@ -17,8 +17,8 @@ from memctl.store import OpenMode, Record, Store
 from memctl.stores.sql.maintenance import REPAIRS
 from memctl.testing import samples
 from memctl.testing.drive import read, write_all
-from tests.conftest import Servers
 from tests.stores.test_sql_faults import ALICE, ALL, BOB, Database, database, fill, messages
+from tests.support.servers.pool import Servers
 
 __all__ = ["database"]
 
@@ -74,7 +74,7 @@ async def codes(database: Database) -> dict[str, int]:
 
 
 @pytest.mark.parametrize("code", sorted(REPAIRS))
-async def test_mended_and_taken_back(database: Database, code: str) -> None:
+async def test_sql_repair_mended_and_taken_back(database: Database, code: str) -> None:
     await fill(database)
     broken(database, code)
     before, found = await dump(database), await codes(database)
@@ -103,7 +103,7 @@ async def test_mended_and_taken_back(database: Database, code: str) -> None:
 
 
 @pytest.mark.parametrize("code", sorted(REPAIRS))
-async def test_what_cannot_be_noted_is_not_mended(database: Database, code: str) -> None:
+async def test_sql_repair_what_cannot_be_noted_is_not_mended(database: Database, code: str) -> None:
     async def full(_: Record) -> None:
         raise OSError("no space left")
 
@@ -116,7 +116,7 @@ async def test_what_cannot_be_noted_is_not_mended(database: Database, code: str)
     assert await codes(database) == found
 
 
-async def test_only_the_selected_sessions(database: Database) -> None:
+async def test_sql_repair_only_the_selected_sessions(database: Database) -> None:
     await fill(database)
     broken(database, "duplicate-index")
     notes = Notes()
@@ -129,7 +129,7 @@ async def test_only_the_selected_sessions(database: Database) -> None:
     assert [one.key for one in found.faults if one.code == "duplicate-index"] == [BOB]
 
 
-async def test_an_order_that_many_share(database: Database) -> None:
+async def test_sql_repair_order_that_many_share(database: Database) -> None:
     """Half of the positions are taken twice: the order stays, and gaps are used up first."""
     await fill(database, {MemoryKey("u", "s"): messages(60)})
     database.execute('UPDATE message SET "index" = "index" - 1 WHERE "index" IN (3, 7, 8, 20)')
@@ -143,7 +143,7 @@ async def test_an_order_that_many_share(database: Database) -> None:
     assert sum(len(record["rows"]) for record in notes.records) == 4
 
 
-async def test_agents_write_while_the_index_is_made(database: Database) -> None:
+async def test_sql_repair_agents_write_while_the_index_is_made(database: Database) -> None:
     await fill(database)
     broken(database, "no-session-index")
     keys = [MemoryKey("w", f"w{n}") for n in range(20)]
@@ -162,7 +162,9 @@ async def test_agents_write_while_the_index_is_made(database: Database) -> None:
     assert "no-session-index" not in await codes(database)
 
 
-async def test_an_index_that_was_left_unfinished(servers: Servers, postgresql_url: str) -> None:
+async def test_sql_repair_index_that_was_left_unfinished(
+    servers: Servers, postgresql_url: str
+) -> None:
     """PostgreSQL keeps what it had when it was stopped, and never uses it."""
     database = Database("postgresql", postgresql_url, lambda _: None)
     await fill(database)

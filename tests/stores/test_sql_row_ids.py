@@ -13,7 +13,8 @@ from memctl.store import OpenMode
 from memctl.stores.sql.database import SqlDatabase
 from memctl.testing import samples
 from memctl.testing.drive import outline
-from tests.conftest import Servers
+from tests.support.backends import SQL_PLACES
+from tests.support.servers.pool import Servers
 
 FOREIGN = {
     "another message id": ("u-s-x", {"id": "y"}),
@@ -42,21 +43,14 @@ NAMES = {
 """What user and message each is taken for."""
 
 
-PLACES = {
-    "sqlite": lambda folder, _: f"sqlite:///{folder}/m.db",
-    "postgresql": lambda _, servers: servers.postgresql.fresh(),
-    "mysql": lambda _, servers: servers.mariadb.fresh(),
-}
-
-
-@pytest.mark.parametrize("kind", PLACES)
-async def test_row_ids_of_another_form(kind: str, tmp_path: Path, servers: Servers) -> None:
+@pytest.mark.parametrize("kind", SQL_PLACES)
+async def test_sql_row_ids_of_another_form(kind: str, tmp_path: Path, servers: Servers) -> None:
     whole = json.loads(samples.message("", 1))
     rows = [
         (row_id, json.dumps(whole | fields).encode(), "s", number)
         for number, (row_id, fields) in enumerate(FOREIGN.values())
     ]
-    async with make_store(parse(PLACES[kind](tmp_path, servers)), OpenMode.CREATE) as store:
+    async with make_store(parse(SQL_PLACES[kind](tmp_path, servers)), OpenMode.CREATE) as store:
         assert isinstance(store, SqlDatabase)
         async with store.connected() as connection, store.transaction(connection):
             await store.insert_missing(connection, "users", ["id"], [("u",)])

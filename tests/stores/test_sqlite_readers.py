@@ -77,14 +77,14 @@ def add(path: Path) -> None:
         )
 
 
-async def test_a_small_file_is_read_itself(path: Path, copies: list[Path]) -> None:
+async def test_sqlite_small_file_is_read_itself(path: Path, copies: list[Path]) -> None:
     async with opened(path) as store:
         pages = [page async for page in store.read(Selection())]
     assert sum(len(page.messages) for page in pages) == 2 * MESSAGES
     assert not copies
 
 
-async def test_a_large_file_is_read_from_a_copy(
+async def test_sqlite_large_file_is_read_from_a_copy(
     path: Path, copies: list[Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(sqlite, "LARGE_BYTES", 1000)
@@ -103,7 +103,7 @@ async def test_a_large_file_is_read_from_a_copy(
     assert not any(copy.exists() for copy in copies)
 
 
-async def test_a_part_of_a_large_file_is_not_copied(
+async def test_sqlite_part_of_a_large_file_is_not_copied(
     path: Path, copies: list[Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(sqlite, "LARGE_BYTES", 1000)
@@ -113,7 +113,7 @@ async def test_a_part_of_a_large_file_is_not_copied(
     assert not copies
 
 
-async def test_nobody_waits_for_readers_in_wal_mode(
+async def test_sqlite_nobody_waits_for_readers_in_wal_mode(
     path: Path, copies: list[Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(sqlite, "LARGE_BYTES", 1000)
@@ -129,7 +129,7 @@ async def test_nobody_waits_for_readers_in_wal_mode(
     assert not copies
 
 
-async def test_who_picks_hinders_nobody(path: Path, copies: list[Path]) -> None:
+async def test_sqlite_who_picks_hinders_nobody(path: Path, copies: list[Path]) -> None:
     """Which messages there are is of one moment; one that goes before its text is read has gone.
 
     Another that gets the number of its row is not taken for it.
@@ -158,7 +158,9 @@ async def _picked(path: Path) -> list[str]:
         return [entry.id async for page in store.read_with_anchors(OLD) for entry in page.messages]
 
 
-async def test_who_searches_hinders_nobody(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_sqlite_who_searches_hinders_nobody(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """For longer than it takes to look through some messages."""
     monkeypatch.setattr(sqlite, "LOOSE_ROWS", 700)
     seen = 0
@@ -181,7 +183,7 @@ async def test_who_searches_hinders_nobody(path: Path, monkeypatch: pytest.Monke
 
 
 @pytest.mark.parametrize("mode", ["delete", "wal"])
-async def test_the_transactions_of_a_run_share_a_journal(path: Path, mode: str) -> None:
+async def test_sqlite_transactions_of_a_run_share_a_journal(path: Path, mode: str) -> None:
     """Which goes with the run; how the file is written otherwise is its owner's business."""
     with agent(path) as database:
         database.execute(f"PRAGMA journal_mode = {mode}")

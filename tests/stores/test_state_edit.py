@@ -75,7 +75,7 @@ def planned(pairs: list[Any], fates: list[str], *, first: bool) -> tuple[list[Ch
     st.integers(300, 400) | st.just(1 << 22),
     st.integers(1, 4),
 )
-def test_any_messages_are_edited(
+def test_state_edit_any_messages_are_edited(
     tmp_path: Path,
     pairs: list[Any],
     fates: list[str],
@@ -144,7 +144,7 @@ ODD = b'[ {"id":"%b" ,\t"name": "n", "role":"user","x":NaN, "y":1e9, "z":"\\u00e
         ("abc", b""),
     ],
 )
-async def test_what_stays_keeps_every_byte(
+async def test_state_edit_what_stays_keeps_every_byte(
     tmp_path: Path, form: bytes, going: str, left: bytes
 ) -> None:
     path = tmp_path / "u_s.json"
@@ -166,7 +166,7 @@ async def test_what_stays_keeps_every_byte(
     assert path.read_bytes() in (filled(left), filled(left + b" "))
 
 
-async def test_a_mark_leaves_the_message_as_it_stands(tmp_path: Path) -> None:
+async def test_state_edit_mark_leaves_the_message_as_it_stands(tmp_path: Path) -> None:
     path = tmp_path / "u_s.json"
     text = b'{"memory":{"_compressed_summary":"","content":[[ {"id" : "a", "n":NaN} , %b ]]}}'
     path.write_bytes(text % b'[ "x" ]')
@@ -175,7 +175,7 @@ async def test_a_mark_leaves_the_message_as_it_stands(tmp_path: Path) -> None:
     assert path.read_bytes() == text % b'["x","\\u00e9"]'
 
 
-async def test_bare_messages_stay_bare(tmp_path: Path) -> None:
+async def test_state_edit_bare_messages_stay_bare(tmp_path: Path) -> None:
     """AgentScope before 1.0.12 reads nothing else; a mark needs a pair."""
     path = tmp_path / "s.json"
     path.write_bytes(dump({"content": [message("a"), message("b"), message("c"), message("d")]}))
@@ -186,7 +186,7 @@ async def test_bare_messages_stay_bare(tmp_path: Path) -> None:
     assert load(path) == {"content": [message("a"), [message("c"), ["x"]], message("d")]}
 
 
-async def test_several_memories_of_a_document(tmp_path: Path) -> None:
+async def test_state_edit_several_memories_of_a_document(tmp_path: Path) -> None:
     path = tmp_path / "u_s.json"
     pairs = [[message(id), []] for id in "abc"]
     parts = [f"{name}.memory" for name in ("one", "two", "three")]
@@ -211,7 +211,7 @@ async def test_several_memories_of_a_document(tmp_path: Path) -> None:
     assert tally.failure.code == "bad-name"
 
 
-async def test_a_state_dict_has_no_paths(tmp_path: Path) -> None:
+async def test_state_edit_state_dict_has_no_paths(tmp_path: Path) -> None:
     """Whoever names a path reads it, and so changes it."""
     path = tmp_path / "s.json"
     path.write_bytes(dump({"_compressed_summary": "", "content": [[message("a"), []]]}))
@@ -225,7 +225,7 @@ async def test_a_state_dict_has_no_paths(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("content", [True, False])
-async def test_the_summary_changes(tmp_path: Path, content: bool) -> None:
+async def test_state_edit_summary_changes(tmp_path: Path, content: bool) -> None:
     """Beside SQL and Redis memory, the state holds a summary and no messages."""
     path = tmp_path / "u_s.json"
     memory: dict[str, Any] = {"_compressed_summary": "old"}
@@ -245,7 +245,7 @@ async def test_the_summary_changes(tmp_path: Path, content: bool) -> None:
     assert ids == ["b", *(["a"] if content else [])]
 
 
-async def test_a_summary_that_is_missing_is_empty(tmp_path: Path) -> None:
+async def test_state_edit_summary_that_is_missing_is_empty(tmp_path: Path) -> None:
     path = tmp_path / "s.json"
     path.write_bytes(dump({"content": [[message("a"), []]]}))
     key = MemoryKey("", "s")
@@ -254,7 +254,7 @@ async def test_a_summary_that_is_missing_is_empty(tmp_path: Path) -> None:
     assert load(path) == {"_compressed_summary": "new", "content": []}
 
 
-async def test_nothing_to_change_changes_nothing(tmp_path: Path) -> None:
+async def test_state_edit_nothing_to_change_changes_nothing(tmp_path: Path) -> None:
     path = tmp_path / "u_s.json"
     path.write_bytes(dump({"memory": {"_compressed_summary": "s", "content": []}}))
     before = path.stat()

@@ -43,7 +43,7 @@ def saved(path: Path, value: Any) -> None:
         file.write(dump(value))
 
 
-async def test_an_agent_that_saves_during_an_edit_wins(tmp_path: Path) -> None:
+async def test_state_edit_agent_that_saves_during_an_edit_wins(tmp_path: Path) -> None:
     path = tmp_path / "u_s.json"
     saved(path, state("a", "b", "c"))
 
@@ -60,7 +60,7 @@ async def test_an_agent_that_saves_during_an_edit_wins(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("linked", [True, False])
-async def test_an_agent_that_saves_at_the_last_moment_wins(
+async def test_state_edit_agent_that_saves_at_the_last_moment_wins(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, linked: bool
 ) -> None:
     """The file that it opened gets its name back, and what it writes later is in it."""
@@ -89,7 +89,7 @@ async def test_an_agent_that_saves_at_the_last_moment_wins(
     assert names(tmp_path) == ["u_s.json"]
 
 
-async def test_where_files_have_one_name_only(
+async def test_state_edit_where_files_have_one_name_only(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = tmp_path / "u_s.json"
@@ -104,7 +104,7 @@ async def test_where_files_have_one_name_only(
     assert load(path) == state("b")
 
 
-async def test_a_file_that_is_cut_off_is_refused(tmp_path: Path) -> None:
+async def test_state_edit_file_that_is_cut_off_is_refused(tmp_path: Path) -> None:
     """As a program leaves it that was killed while it saved; the others are edited."""
     for name in ("a", "b", "c"):
         saved(tmp_path / f"{name}_s.json", state("a", "b"))
@@ -133,7 +133,7 @@ NAME = "user_id:u:session:s:state"
 
 @pytest.mark.parametrize("count", [3, 40_000], ids=["in hand", "staged"])
 @pytest.mark.parametrize("option", ["", "&ttl=50"])
-async def test_a_state_in_redis_keeps_its_expiry(
+async def test_state_edit_state_in_redis_keeps_its_expiry(
     client: redis.Redis, url: str, count: int, option: str
 ) -> None:
     """Also where the location says how long what is written shall live."""
@@ -150,7 +150,7 @@ async def test_a_state_in_redis_keeps_its_expiry(
 
 
 @pytest.mark.parametrize("count", [3, 40_000], ids=["in hand", "staged"])
-async def test_an_agent_that_saves_to_redis_meanwhile_wins(
+async def test_state_edit_agent_that_saves_to_redis_meanwhile_wins(
     client: redis.Redis, url: str, count: int
 ) -> None:
     ids = [f"m{number:06}" for number in range(count)]
@@ -170,7 +170,7 @@ async def test_an_agent_that_saves_to_redis_meanwhile_wins(
         assert tally == WriteResult(KEY, deleted=1)
 
 
-async def test_a_state_made_anew_in_redis_expires(client: redis.Redis, url: str) -> None:
+async def test_state_edit_state_made_anew_in_redis_expires(client: redis.Redis, url: str) -> None:
     async with store_of(url) as store:
         [tally] = await edited(store, edit_of([put(entry("a"))], summary="s", ttl=1000.0))
     assert tally == WriteResult(KEY, written=1)

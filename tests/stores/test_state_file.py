@@ -38,7 +38,7 @@ from tests.stores.states import (
     st.integers(300, 400) | st.just(1 << 22),
     st.sampled_from([0, 1 << 21]),
 )
-def test_any_messages_are_read(
+def test_state_any_messages_are_read(
     tmp_path: Path, pairs: list[Any], indent: int | None, window: int, large: int, page: int
 ) -> None:
     """At once or streamed, through windows of any size, with nearly everything too large or not."""
@@ -87,7 +87,7 @@ def test_any_messages_are_read(
         ),
     ],
 )
-async def test_memories_are_found_by_their_shape(
+async def test_state_memories_are_found_by_their_shape(
     tmp_path: Path, state: Any, paths: list[str]
 ) -> None:
     path = tmp_path / "u_s.json"
@@ -103,7 +103,7 @@ async def test_memories_are_found_by_their_shape(
         assert set(found) == {asked}
 
 
-async def test_bare_messages_have_no_marks(tmp_path: Path) -> None:
+async def test_state_bare_messages_have_no_marks(tmp_path: Path) -> None:
     path = tmp_path / "m.json"
     path.write_bytes(
         b'\xef\xbb\xbf {"content": [%s , %s]}' % (dump(message("a")), dump({"role": 1}))
@@ -114,7 +114,7 @@ async def test_bare_messages_have_no_marks(tmp_path: Path) -> None:
     assert entries[0].message == dump(message("a"))
 
 
-async def test_the_catalogue_counts(tmp_path: Path) -> None:
+async def test_state_catalog_counts(tmp_path: Path) -> None:
     path = tmp_path / "m.json"
     pairs = [
         [message("a", timestamp="2"), ["x", "y"]],
@@ -152,7 +152,7 @@ async def test_the_catalogue_counts(tmp_path: Path) -> None:
         (b"\xff\xfe{\x00}\x00", "byte 0"),
     ],
 )
-async def test_what_is_no_memory_says_where(tmp_path: Path, text: bytes, error: str) -> None:
+async def test_state_what_is_no_memory_says_where(tmp_path: Path, text: bytes, error: str) -> None:
     path = tmp_path / "state.json"
     path.write_bytes(text)
     with pytest.raises(BadData, match=error) as found:
@@ -161,7 +161,7 @@ async def test_what_is_no_memory_says_where(tmp_path: Path, text: bytes, error: 
     assert found.value.hint
 
 
-async def test_what_is_missing_is_not_found(tmp_path: Path) -> None:
+async def test_state_what_is_missing_is_not_found(tmp_path: Path) -> None:
     path = tmp_path / "state.json"
     with pytest.raises(NotFound, match=r"state\.json does not exist"):
         await read(path)
@@ -172,14 +172,14 @@ async def test_what_is_missing_is_not_found(tmp_path: Path) -> None:
         await read(path, path="agent")
 
 
-async def test_a_pipe_is_no_file(tmp_path: Path) -> None:
+async def test_state_pipe_is_no_file(tmp_path: Path) -> None:
     path = tmp_path / "state.json"
     os.mkfifo(path)
     with pytest.raises(BadData, match="is not a file"):
         await read(path)
 
 
-async def test_a_change_while_reading_is_noticed(tmp_path: Path) -> None:
+async def test_state_change_while_reading_is_noticed(tmp_path: Path) -> None:
     path = tmp_path / "state.json"
     pairs = [[message(str(n), content="c" * 1000), []] for n in range(4000)]
     path.write_bytes(dump({"content": pairs}))
@@ -204,7 +204,7 @@ async def test_a_change_while_reading_is_noticed(tmp_path: Path) -> None:
         ("x.json", True, {"user": "u", "session": "s"}, ("u", "s")),
     ],
 )
-async def test_whose_session_it_is(
+async def test_state_whose_session_it_is(
     tmp_path: Path, name: str, bare: bool, options: dict[str, str], owner: tuple[str, str]
 ) -> None:
     path = tmp_path / name

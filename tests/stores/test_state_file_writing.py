@@ -25,7 +25,7 @@ from tests.stores.states import (
 )
 
 
-async def test_a_new_file_is_a_state_dict(tmp_path: Path) -> None:
+async def test_state_new_file_is_a_state_dict(tmp_path: Path) -> None:
     path = tmp_path / "m.json"
     tally = await write(path, [entry("a", "x", "y"), entry("b")], summary="é")
     assert tally == WriteResult(KEY, 2)
@@ -36,7 +36,7 @@ async def test_a_new_file_is_a_state_dict(tmp_path: Path) -> None:
     assert path.stat().st_mode & 0o777 == 0o600
 
 
-async def test_a_new_file_may_hold_its_memory_inside(tmp_path: Path) -> None:
+async def test_state_new_file_may_hold_its_memory_inside(tmp_path: Path) -> None:
     path = tmp_path / "m.json"
     await write(path, [entry("a")], path="agent.memory")
     await write(path, [entry("b")], key=KEY._replace(part="agent.other"))
@@ -62,7 +62,7 @@ STATES = [
 
 @pytest.mark.parametrize(("state", "summary"), STATES)
 @pytest.mark.parametrize("held", [1, 3])
-async def test_the_rest_of_a_document_stays(
+async def test_state_rest_of_a_document_stays(
     tmp_path: Path, state: str, summary: str, held: int
 ) -> None:
     path = tmp_path / "m.json"
@@ -95,7 +95,7 @@ async def test_the_rest_of_a_document_stays(
     assert await only(path) == ("other", [])
 
 
-async def test_a_summary_alone_gets_no_content(tmp_path: Path) -> None:
+async def test_state_summary_alone_gets_no_content(tmp_path: Path) -> None:
     """Beside SQL or Redis memory: see ``memctl.wrappers.summaries``."""
     path = tmp_path / "m.json"
     path.write_bytes(b'{"memory": {"_compressed_summary": "old"}, "x": 1}')
@@ -122,7 +122,7 @@ async def test_a_summary_alone_gets_no_content(tmp_path: Path) -> None:
         (None, {}, "refused"),
     ],
 )
-async def test_what_cannot_be_written_is_left_alone(
+async def test_state_what_cannot_be_written_is_left_alone(
     tmp_path: Path, state: Any, options: dict[str, str], code: str
 ) -> None:
     path = tmp_path / "m.json"
@@ -135,14 +135,14 @@ async def test_what_cannot_be_written_is_left_alone(
     assert os.listdir(tmp_path) == ["m.json"]
 
 
-async def test_an_empty_list_is_filled(tmp_path: Path) -> None:
+async def test_state_empty_list_is_filled(tmp_path: Path) -> None:
     path = tmp_path / "m.json"
     path.write_bytes(b'{"x": {"_compressed_summary": "", "content": [ ]}}')
     await write(path, [entry("a"), entry("b")])
     assert [one.id for one in (await only(path))[1]] == ["a", "b"]
 
 
-async def test_one_session_alone(tmp_path: Path) -> None:
+async def test_state_one_session_alone(tmp_path: Path) -> None:
     path = tmp_path / "m.json"
 
     async def pages() -> AsyncGenerator[Page]:
@@ -158,7 +158,7 @@ async def test_one_session_alone(tmp_path: Path) -> None:
     assert [one.id for one in (await only(path))[1]] == ["a", "c"]
 
 
-async def test_an_interrupted_write_leaves_nothing(tmp_path: Path) -> None:
+async def test_state_interrupted_write_leaves_nothing(tmp_path: Path) -> None:
     path = tmp_path / "m.json"
     await write(path, [entry("a")])
     before = path.read_bytes()
@@ -177,7 +177,7 @@ async def test_an_interrupted_write_leaves_nothing(tmp_path: Path) -> None:
         assert path.read_bytes() == before
 
 
-async def test_who_writes_meanwhile_wins(tmp_path: Path) -> None:
+async def test_state_who_writes_meanwhile_wins(tmp_path: Path) -> None:
     path = tmp_path / "m.json"
     await write(path, [entry("a")])
 
@@ -193,7 +193,7 @@ async def test_who_writes_meanwhile_wins(tmp_path: Path) -> None:
     assert path.read_bytes() == b'{"content": []}'
 
 
-async def test_a_link_stays_a_link(tmp_path: Path) -> None:
+async def test_state_link_stays_a_link(tmp_path: Path) -> None:
     target = tmp_path / "target.json"
     target.write_bytes(b'{"content": []}')
     link = tmp_path / "m.json"

@@ -74,7 +74,7 @@ def code(tally: WriteResult) -> str:
     return tally.failure.code if tally.failure else ""
 
 
-async def test_both_change(place: str) -> None:
+async def test_summary_both_change(place: str) -> None:
     async with store_of(place) as store:
         tallies = await edited(
             store,
@@ -95,7 +95,7 @@ async def test_both_change(place: str) -> None:
     }
 
 
-async def test_neither_changes_where_one_is_otherwise(place: str) -> None:
+async def test_summary_neither_changes_where_one_is_otherwise(place: str) -> None:
     before = await held(place)
     async with store_of(place) as store:
         tallies = await edited(
@@ -108,7 +108,7 @@ async def test_neither_changes_where_one_is_otherwise(place: str) -> None:
     assert await held(place) == before
 
 
-async def test_the_order(place: str, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_summary_order(place: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Before any message changes, the new summary is there."""
     edit = RedisMemoryStore.edit
     seen = []
@@ -131,7 +131,7 @@ async def test_the_order(place: str, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("error", [Lost("the server went away"), OSError("a bug")])
-async def test_a_store_of_messages_that_fails(
+async def test_summary_store_of_messages_that_fails(
     place: str, monkeypatch: pytest.MonkeyPatch, error: Exception
 ) -> None:
     before = await held(place)
@@ -154,7 +154,7 @@ async def test_a_store_of_messages_that_fails(
 
 
 @pytest.mark.parametrize("fails", [False, True])
-async def test_a_summary_that_an_agent_has_changed_meanwhile_stays(
+async def test_summary_that_an_agent_has_changed_meanwhile_stays(
     place: str, monkeypatch: pytest.MonkeyPatch, fails: bool
 ) -> None:
     """It is newer than the one that would be put back."""
@@ -181,7 +181,7 @@ async def test_a_summary_that_an_agent_has_changed_meanwhile_stays(
     assert (await held(place))[KEY] == ("newer", entries(4))
 
 
-async def test_a_session_saved_without_a_user(redis_url: str, tmp_path: Path) -> None:
+async def test_summary_session_saved_without_a_user(redis_url: str, tmp_path: Path) -> None:
     """Then the state of the default user is that of nobody."""
     key = MemoryKey("default_user", "s")
     state = tmp_path / "s.json"
@@ -199,7 +199,7 @@ async def test_a_session_saved_without_a_user(redis_url: str, tmp_path: Path) ->
     assert json.loads(state.read_text()) == {"memory": {"_compressed_summary": "new"}, "x": 1}
 
 
-async def test_an_edit_that_hangs(place: str, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_summary_edit_that_hangs(place: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """The clock runs while the store works, and stands still while the next edit is awaited."""
 
     async def slow() -> AsyncGenerator[Edit]:

@@ -8,7 +8,7 @@ from pathlib import Path
 from memctl import testing
 from memctl.model import MemoryKey
 from memctl.testing import Backend, Place
-from tests.conftest import Servers
+from tests.support.servers.pool import Servers
 
 MANY = 2500
 LEASE = 0.6
@@ -82,3 +82,11 @@ def place_at(name: str, text: str, folder: Path, servers: Servers) -> Place:
 def new_place(name: str, folder: Path, servers: Servers) -> Place:
     """Return a new and empty place of the store of this name."""
     return testing.new_place(BACKENDS[name](servers), folder)
+
+
+SQL_PLACES: dict[str, Callable[[Path, Servers], str]] = {
+    "sqlite": lambda folder, _: f"sqlite:///{folder}/m.db",
+    "postgresql": lambda _, servers: servers.postgresql.fresh(),
+    "mysql": lambda _, servers: servers.mariadb.fresh(),
+}
+"""A new and empty database of each kind."""

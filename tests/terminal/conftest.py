@@ -16,7 +16,7 @@ import pytest
 
 from memctl.model import MemoryKey
 from memctl.testing import samples
-from tests.commands.conftest import fill
+from tests.support.cli import fill
 
 ROOT = Path(__file__).parents[2]
 MEMCTL = [sys.executable, "-m", "memctl"]

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from tests.commands.conftest import FRIDAY, Run
-from tests.schemas import check_log
+from tests.support.cli import FRIDAY, Run
+from tests.support.schemas import check_log
 
 
 def logged(run: Run, code: int, *words: object) -> list[dict[str, Any]]:
@@ -34,32 +34,32 @@ def state(tmp_path: Path) -> Path:
     return path
 
 
-def test_a_run_that_ends_well(run: Run, state: Path) -> None:
+def test_log_run_that_ends_well(run: Run, state: Path) -> None:
     opened, done = logged(run, 0, "-v", "inspect", state)
     assert (opened["event"], opened["store"]) == ("opened", str(state))
     assert (done["event"], done["command"], done["level"]) == ("done", "inspect", "info")
     assert logged(run, 0, "--quiet", "inspect", state) == []
 
 
-def test_a_run_that_can_be_undone(run: Run, state: Path) -> None:
+def test_log_run_that_can_be_undone(run: Run, state: Path) -> None:
     [done] = logged(run, 0, "delete", state, "--mark", "hint", "--yes")
     assert run("undo", done["run"]).exit_code == 0
     assert run("verify", state, FRIDAY).exit_code == 0
 
 
-def test_an_error(run: Run, tmp_path: Path) -> None:
+def test_log_error(run: Run, tmp_path: Path) -> None:
     [error] = logged(run, 4, "inspect", tmp_path / "none.db")
     assert (error["event"], error["code"], error["level"]) == ("error", "not-found", "error")
     assert error["hint"]
 
 
-def test_a_wrong_option_is_an_object_too(run: Run) -> None:
+def test_log_wrong_option_is_an_object_too(run: Run) -> None:
     [error] = logged(run, 2, "inspect", "--unknown")
     assert (error["event"], error["code"]) == ("error", "usage")
     assert "--unknown" in error["message"]
 
 
-def test_each_memory_that_failed(run: Run, state: Path, tmp_path: Path) -> None:
+def test_log_each_memory_that_failed(run: Run, state: Path, tmp_path: Path) -> None:
     target = tmp_path / "a.ndjson"
     named = ("--user", "ada", "--session", "one")
     assert run("migrate", state, target, *named, "--role", "user").exit_code == 0
@@ -69,7 +69,7 @@ def test_each_memory_that_failed(run: Run, state: Path, tmp_path: Path) -> None:
     assert error["code"] == "conflict"
 
 
-def test_a_warning(run: Run, state: Path, tmp_path: Path) -> None:
+def test_log_warning(run: Run, state: Path, tmp_path: Path) -> None:
     target = tmp_path / "new.db"
     named = ("--user", "ada", "--session", "one")
     found = logged(run, 0, "migrate", state, target, *named, "--lossy")

@@ -9,25 +9,25 @@ from pathlib import Path
 
 import pytest
 
-from tests.schemas import check_log
+from tests.support.schemas import check_log
 from tests.terminal.conftest import Shell
 
 
 @pytest.mark.parametrize("format", ["table", "json", "ndjson", "csv"])
-def test_a_reader_that_has_enough(shell: Shell, large: str, format: str) -> None:
+def test_pipe_reader_that_has_enough(shell: Shell, large: str, format: str) -> None:
     done = shell(f"memctl context {large} --user user0 --session session0 --format {format} | true")
     assert done.returncode in (0, 141), done.stderr
     assert done.stderr == ""
 
 
-def test_a_loop_of_the_shell_reads_lines(shell: Shell, large: str) -> None:
+def test_pipe_loop_of_the_shell_reads_lines(shell: Shell, large: str) -> None:
     done = shell(
         f"memctl inspect {large} --format ndjson | while read -r line; do echo $((++n)); done"
     )
     assert done.stdout.split() == [str(number) for number in range(1, 13)]
 
 
-def test_a_query(shell: Shell, large: str) -> None:
+def test_pipe_query(shell: Shell, large: str) -> None:
     query = "jq -r .totals.messages"
     if shutil.which("jq") is None:
         query = f'{sys.executable} -c \'import json,sys; print(json.load(sys.stdin)["totals"]'
@@ -35,7 +35,7 @@ def test_a_query(shell: Shell, large: str) -> None:
     assert shell(f"memctl inspect {large} --json | {query}").stdout == "6000\n"
 
 
-def test_an_empty_environment(large: str, shell: Shell, tmp_path: Path) -> None:
+def test_pipe_empty_environment(large: str, shell: Shell, tmp_path: Path) -> None:
     environment = "env -i PYTHONPATH=$PYTHONPATH"
     program = f"{sys.executable} -m memctl"
     # As cron has it: nothing but a home.
@@ -47,14 +47,14 @@ def test_an_empty_environment(large: str, shell: Shell, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("format", ["table", "csv"])
-def test_locale_c(shell: Shell, large: str, format: str) -> None:
+def test_pipe_locale_c(shell: Shell, large: str, format: str) -> None:
     ascii_only = {"LC_ALL": "C", "PYTHONIOENCODING": "ascii", "PYTHONUTF8": "0"}
     done = shell(f"memctl inspect {large} --format {format}", **ascii_only)
     assert done.returncode == 0, done.stderr
     assert "\\u4eac\\u90fd" in done.stdout
 
 
-def test_data_is_all_that_is_on_stdout(shell: Shell, large: str) -> None:
+def test_pipe_data_is_all_that_is_on_stdout(shell: Shell, large: str) -> None:
     done = shell(f"memctl -v --log-format json --progress-interval 0.1 inspect {large} --json")
     assert json.loads(done.stdout)["totals"]["memories"] == 12
     events = []

@@ -24,7 +24,7 @@ def drawn(process: pexpect.spawn[str], code: int = 0) -> str:
 
 @pytest.mark.parametrize("columns", [40, 200])
 @pytest.mark.parametrize("words", ["inspect", "context", "help"])
-def test_widths(terminal: Terminal, large: str, columns: int, words: str) -> None:
+def test_terminal_widths(terminal: Terminal, large: str, columns: int, words: str) -> None:
     arguments = {
         "inspect": ("inspect", large),
         "context": ("context", large, "--user", "user0", "--session", "session0"),
@@ -35,7 +35,7 @@ def test_widths(terminal: Terminal, large: str, columns: int, words: str) -> Non
     assert max(cell_len(line) for line in lines) > 30
 
 
-def test_wide_characters_keep_columns_straight(terminal: Terminal, large: str) -> None:
+def test_terminal_wide_characters_keep_columns_straight(terminal: Terminal, large: str) -> None:
     lines = STYLE.sub("", drawn(terminal(200, "--quiet", "inspect", large))).splitlines()
     rows = [line for line in lines if " 500 " in line]
     assert len(rows) == 12
@@ -51,14 +51,16 @@ def test_wide_characters_keep_columns_straight(terminal: Terminal, large: str) -
         ({}, "never", False),
     ],
 )
-def test_colours(
+def test_terminal_colours(
     terminal: Terminal, large: str, more: dict[str, str], option: str, coloured: bool
 ) -> None:
     text = drawn(terminal(200, "--quiet", "--color", option, "inspect", large, **more))
     assert bool(re.search(r"\x1b\[[0-9;]*3[0-9]m", text)) == coloured
 
 
-def test_a_line_that_is_gone_at_the_end(terminal: Terminal, large: str, tmp_path: Path) -> None:
+def test_terminal_line_that_is_gone_at_the_end(
+    terminal: Terminal, large: str, tmp_path: Path
+) -> None:
     process = terminal(100, "migrate", large, tmp_path / "a.db", "--rate-limit", "6000")
     process.expect(r"copying +[\d,]+ messages")
     text = drawn(process)
@@ -67,12 +69,14 @@ def test_a_line_that_is_gone_at_the_end(terminal: Terminal, large: str, tmp_path
     assert "12 memories selected, 12 written" in text
 
 
-def test_a_dumb_terminal_is_left_in_peace(terminal: Terminal, large: str, tmp_path: Path) -> None:
+def test_terminal_dumb_terminal_is_left_in_peace(
+    terminal: Terminal, large: str, tmp_path: Path
+) -> None:
     text = drawn(terminal(100, "migrate", large, tmp_path / "a.db", TERM="dumb"))
     assert text.startswith(f"{large} → ")
 
 
-def test_ctrl_c(terminal: Terminal, large: str, tmp_path: Path) -> None:
+def test_terminal_ctrl_c(terminal: Terminal, large: str, tmp_path: Path) -> None:
     process = terminal(100, "migrate", large, tmp_path / "a.db", "--rate-limit", "500")
     process.expect("copying")
     process.sendintr()
@@ -82,7 +86,9 @@ def test_ctrl_c(terminal: Terminal, large: str, tmp_path: Path) -> None:
     assert "Traceback" not in text
 
 
-def test_lines_where_there_is_no_terminal(shell: Shell, large: str, tmp_path: Path) -> None:
+def test_terminal_lines_where_there_is_no_terminal(
+    shell: Shell, large: str, tmp_path: Path
+) -> None:
     work = f"migrate {large} {tmp_path}/a.db --rate-limit 6000"
     said = shell(f"memctl --progress-interval 0.2 {work}").stderr.splitlines()
     copying = [line for line in said if line.startswith("memctl: copying: ")]

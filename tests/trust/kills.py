@@ -21,7 +21,7 @@ from memctl.errors import MemctlError
 from memctl.model import MemoryKey
 from memctl.store import Features
 from memctl.testing.samples import Sample
-from tests.conftest import Servers
+from tests.support.servers.pool import Servers
 from tests.trust.places import KINDS, LOCK_SECONDS, Place, held_by
 from tests.trust.process import Migration, Timeline
 from tests.trust.worlds import beginnings, world

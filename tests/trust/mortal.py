@@ -8,10 +8,10 @@ import time
 from functools import cached_property
 from pathlib import Path
 
-from tests.conftest import Servers, start
-from tests.servers.mariadb import Mariadb
-from tests.servers.postgresql import Postgresql
-from tests.servers.redis import Redis
+from tests.support.servers.mariadb import Mariadb
+from tests.support.servers.pool import Servers, start
+from tests.support.servers.postgresql import Postgresql
+from tests.support.servers.redis import Redis
 
 Server = Postgresql | Mariadb | Redis
 

@@ -15,7 +15,7 @@ from memctl.registry import make_store, parse, store_class
 from memctl.store import Features, OpenMode
 from memctl.testing import drive
 from memctl.testing.samples import Sample
-from tests.conftest import Servers
+from tests.support.servers.pool import Servers
 
 LOCK = b"app:memctl:lock:"
 LOCK_SECONDS = 30

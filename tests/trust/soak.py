@@ -14,7 +14,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from tests.conftest import Servers
+from tests.support.servers.pool import Servers
 from tests.trust.kills import PHASES, Broken, Trial, WriteResult, Yard
 from tests.trust.places import KINDS, PAIRS
 

@@ -11,7 +11,6 @@ import json
 import os
 import resource
 import signal
-import subprocess
 import sys
 import time
 from collections.abc import Callable
@@ -19,16 +18,18 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import redis
 from typer.testing import Result
 
 from memctl.model import MemoryKey
 from memctl.stores.redis.edit import Editor
 from memctl.testing import Place, samples
 from memctl.testing.samples import entry
-from tests.commands.conftest import fails, fill, report
-from tests.commands.places import Held, held, runs_folder
-from tests.conftest import Servers
 from tests.support.backends import place_at
+from tests.support.cli import fails, fill, report
+from tests.support.places import Held, held, runs_folder
+from tests.support.processes import start, wait_until
+from tests.support.servers.pool import Servers
 
 Run = Callable[..., Result]
 MEMCTL = [sys.executable, "-m", "memctl"]
@@ -44,12 +45,6 @@ def fill_place(name: str, text: str, servers: Servers, folder: Path, hints: int 
     entries.append(entry("last", 1, ("a",)))
     asyncio.run(fill(text, dict.fromkeys(KEYS, entries)))
     return place_at(name, text, folder, servers)
-
-
-def start(*words: object, **settings: Any) -> subprocess.Popen[str]:
-    """Starts memctl."""
-    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
-    return subprocess.Popen([*MEMCTL, *map(str, words)], **{**pipes, **settings})
 
 
 def done_in(place: Place, before: Held) -> set[MemoryKey]:
@@ -93,7 +88,7 @@ def partly(run: Run, place: Place, before: Held) -> tuple[str, set[MemoryKey]]:
     return found["run"], done
 
 
-def test_postgresql_ends_a_connection(
+def test_change_postgresql_ends_a_connection(
     run: Run, servers: Servers, postgresql_url: str, tmp_path: Path
 ) -> None:
     place = fill_place("postgresql", postgresql_url, servers, tmp_path)
@@ -112,7 +107,7 @@ def test_postgresql_ends_a_connection(
     finishes_and_goes_back(run, place, before, cut)
 
 
-def test_mariadb_ends_a_connection(
+def test_change_mariadb_ends_a_connection(
     run: Run, servers: Servers, mysql_url: str, tmp_path: Path
 ) -> None:
     place = fill_place("mysql", mysql_url, servers, tmp_path)
@@ -128,7 +123,7 @@ def test_mariadb_ends_a_connection(
     finishes_and_goes_back(run, place, before, cut)
 
 
-def test_redis_ends_the_connections(
+def test_change_redis_ends_the_connections(
     run: Run, servers: Servers, redis_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Every memory has a transaction of its own here; before the third the server cuts the line."""
@@ -167,7 +162,7 @@ def test_redis_ends_the_connections(
         ("mark", 20_000),
     ],
 )
-def test_no_room_for_what_is_to_be_changed(tmp_path: Path, command: str, room: int) -> None:
+def test_change_no_room_for_what_is_to_be_changed(tmp_path: Path, command: str, room: int) -> None:
     path = tmp_path / "m.db"
     noise = [
         entry(f"h{n} {os.urandom(30).hex()}", n, ("hint",), content=os.urandom(300).hex())
@@ -196,7 +191,7 @@ def test_no_room_for_what_is_to_be_changed(tmp_path: Path, command: str, room: i
 
 
 @pytest.mark.parametrize("what", ["a file", "below a file", "no folder of the system"])
-def test_a_state_folder_that_is_none(
+def test_change_state_folder_that_is_none(
     run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, what: str
 ) -> None:
     path = tmp_path / "m.db"
@@ -223,17 +218,10 @@ def test_a_state_folder_that_is_none(
 # The process
 
 
-def wait_until(ready: Callable[[], object]) -> None:
-    deadline = time.monotonic() + 60
-    while not ready():
-        assert time.monotonic() < deadline
-        time.sleep(0.002)
-
-
 def unlock(place: Place) -> None:
     """Removes the lock of a killed run, where that would take its time to end."""
     if place.backend.name == "redis":
-        with place.servers.redis.client(place.text) as client:
+        with redis.Redis.from_url(place.text.partition("?")[0]) as client:
             [lock] = client.keys("*memctl:lock*")
             assert 0 < client.pttl(lock) <= 30_000
             client.delete(lock)
@@ -248,7 +236,7 @@ def plan_is_begun() -> bool:
 
 
 @pytest.mark.parametrize("name", ["sqlite", "redis"])
-def test_killed_while_planning(
+def test_change_killed_while_planning(
     run: Run, servers: Servers, redis_url: str, tmp_path: Path, name: str
 ) -> None:
     text = f"sqlite:///{tmp_path}/m.db" if name == "sqlite" else redis_url
@@ -273,7 +261,7 @@ def test_killed_while_planning(
 
 @pytest.mark.parametrize("delay", [0.0, 0.03])
 @pytest.mark.parametrize("name", ["sqlite", "redis"])
-def test_killed_while_changing(
+def test_change_killed_while_changing(
     run: Run, servers: Servers, redis_url: str, tmp_path: Path, name: str, delay: float
 ) -> None:
     text = f"sqlite:///{tmp_path}/m.db" if name == "sqlite" else redis_url
@@ -299,7 +287,7 @@ def test_killed_while_changing(
 
 
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
-def test_a_signal_while_changing(
+def test_change_signal_while_changing(
     run: Run,
     servers: Servers,
     postgresql_url: str,
@@ -334,7 +322,7 @@ def test_a_signal_while_changing(
     finishes_and_goes_back(run, place, before, found["run"])
 
 
-def test_a_second_run(run: Run, servers: Servers, postgresql_url: str, tmp_path: Path) -> None:
+def test_change_second_run(run: Run, servers: Servers, postgresql_url: str, tmp_path: Path) -> None:
     """One at a time may change a store; who only looks need not wait."""
     place = fill_place("postgresql", postgresql_url, servers, tmp_path, hints=20)
     servers.postgresql.execute(

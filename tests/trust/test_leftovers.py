@@ -16,8 +16,8 @@ import pytest
 from typer.testing import Result
 
 from memctl.testing import samples
-from tests.commands.conftest import fill, report
-from tests.conftest import Servers
+from tests.support.cli import fill, report
+from tests.support.servers.pool import Servers
 
 Run = Callable[..., Result]
 WRITER = """
@@ -41,7 +41,9 @@ def filled(tmp_path: Path) -> Path:
 
 
 @pytest.mark.parametrize("target", ["copy/a.ndjson", "copy/state.json", "copy/sessions", "copy"])
-def test_temporary_files_of_dead_runs(run: Run, filled: Path, tmp_path: Path, target: str) -> None:
+def test_leftovers_temporary_files_of_dead_runs(
+    run: Run, filled: Path, tmp_path: Path, target: str
+) -> None:
     place = tmp_path / target
     folder = place if place.suffix == "" else place.parent
     folder.mkdir(parents=True)
@@ -54,7 +56,9 @@ def test_temporary_files_of_dead_runs(run: Run, filled: Path, tmp_path: Path, ta
         assert [path for path in folder.iterdir() if path.name.startswith(".memctl-")] == [alive]
 
 
-def test_a_sqlite_file_whose_writer_was_killed(run: Run, filled: Path, tmp_path: Path) -> None:
+def test_leftovers_sqlite_file_whose_writer_was_killed(
+    run: Run, filled: Path, tmp_path: Path
+) -> None:
     whole = report(run("inspect", filled, "--json"))
     subprocess.run([sys.executable, "-c", WRITER, str(filled)], check=False)
     assert Path(f"{filled}-journal").stat().st_size
@@ -67,7 +71,7 @@ def test_a_sqlite_file_whose_writer_was_killed(run: Run, filled: Path, tmp_path:
     assert found["totals"] == whole["totals"]
 
 
-def test_the_journal_of_a_run_that_was_killed_when_all_was_written(
+def test_leftovers_journal_of_a_run_that_was_killed_when_all_was_written(
     run: Run, filled: Path, tmp_path: Path
 ) -> None:
     copy = tmp_path / "copy.db"
@@ -83,7 +87,7 @@ def test_the_journal_of_a_run_that_was_killed_when_all_was_written(
     assert not journal.exists()
 
 
-def test_what_is_staged_expires_until_it_is_published(
+def test_leftovers_what_is_staged_expires_until_it_is_published(
     run: Run, servers: Servers, redis_url: str, tmp_path: Path
 ) -> None:
     source = str(tmp_path / "large.ndjson")

@@ -11,10 +11,10 @@ import pytest
 from typer.testing import Result
 
 from memctl.testing import samples
-from tests.commands.conftest import report
-from tests.conftest import Servers
-from tests.interop.client import AgentScope
 from tests.interop.test_migrate import PLACES
+from tests.support.agentscope import AgentScope
+from tests.support.cli import report
+from tests.support.servers.pool import Servers
 
 ROUNDS = 12
 MARKS = ["hint", "compressed"]
@@ -52,7 +52,7 @@ def assert_said(one: dict[str, Any], wanted: list[str], *, order: bool) -> None:
 
 
 @pytest.mark.parametrize("kind", ["sqlite", "postgresql", "mysql", "redis"])
-def test_nothing_is_lost(
+def test_live_nothing_is_lost(
     agentscope: AgentScope,
     run: Callable[..., Result],
     servers: Servers,

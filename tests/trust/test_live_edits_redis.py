@@ -19,8 +19,8 @@ from memctl.selection import Selection
 from memctl.store import OpenMode
 from memctl.stores.redis.edit import Editor
 from memctl.stores.redis.store import RedisMemoryStore
-from tests.conftest import Servers, start
-from tests.interop.client import PYTHON, AgentScope
+from tests.support.agentscope import PYTHON, AgentScope
+from tests.support.servers.pool import Servers, start
 from tests.trust.operator import Operator
 
 EDITS = 2500
@@ -109,7 +109,7 @@ def back(page: Page) -> list[Change]:
     ]
 
 
-async def test_an_agent_writes_while_messages_are_deleted(
+async def test_live_redis_agent_writes_while_messages_are_deleted(
     servers: Servers, redis_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     refused = 0

@@ -18,9 +18,9 @@ from memctl.selection import Selection
 from memctl.store import OpenMode
 from memctl.stores.sql.database import SqlDatabase
 from memctl.testing.drive import read
-from tests.conftest import Servers, start
-from tests.interop.client import PYTHON, AgentScope, place_of
-from tests.stores.test_sql_row_ids import PLACES
+from tests.support.agentscope import PYTHON, AgentScope, place_of
+from tests.support.backends import SQL_PLACES
+from tests.support.servers.pool import Servers, start
 from tests.trust.operator import Operator
 
 EDITS = 700
@@ -141,11 +141,11 @@ def back(page: Page) -> list[Change]:
     ]
 
 
-@pytest.mark.parametrize("kind", PLACES)
-async def test_an_agent_writes_while_messages_are_deleted(
+@pytest.mark.parametrize("kind", SQL_PLACES)
+async def test_live_sql_agent_writes_while_messages_are_deleted(
     servers: Servers, tmp_path: Path, kind: str
 ) -> None:
-    url = str(PLACES[kind](tmp_path, servers))
+    url = str(SQL_PLACES[kind](tmp_path, servers))
     async with make_store(parse(url), OpenMode.CREATE):
         pass
     async with make_store(parse(url), OpenMode.CHANGE) as store:

@@ -12,8 +12,8 @@ from typer.testing import Result
 from memctl.model import MemoryKey
 from memctl.testing import samples
 from memctl.testing.samples import Sample
-from tests.conftest import Servers
-from tests.interop.client import AgentScope
+from tests.support.agentscope import AgentScope
+from tests.support.servers.pool import Servers
 from tests.trust.kills import State, states
 from tests.trust.places import KINDS, Place
 
@@ -30,7 +30,7 @@ BEFORE = {KEYS[0]: 1501, KEYS[1]: 3}
 
 
 @pytest.mark.parametrize(("source", "target"), PAIRS)
-def test_an_agent_keeps_writing(
+def test_live_source_agent_keeps_writing(
     agentscope: AgentScope,
     run: Callable[..., Result],
     servers: Servers,

@@ -74,7 +74,7 @@ class Case:
 
 
 @pytest.mark.parametrize(("kind", "role"), CASES)
-def test_a_run_goes_on_by_itself(
+def test_server_run_goes_on_by_itself(
     mortals: Mortals, make: MakePlace, kind: str, role: str, tmp_path: Path
 ) -> None:
     case = Case(make, kind, role, tmp_path / "home")
@@ -90,7 +90,7 @@ def test_a_run_goes_on_by_itself(
 
 
 @pytest.mark.parametrize(("kind", "role"), CASES)
-def test_a_run_that_gives_up_can_be_run_again(
+def test_server_run_that_gives_up_can_be_run_again(
     mortals: Mortals, make: MakePlace, kind: str, role: str, tmp_path: Path
 ) -> None:
     case = Case(make, kind, role, tmp_path / "home")
@@ -113,7 +113,9 @@ def test_a_run_that_gives_up_can_be_run_again(
     assert case.target.left_behind() == []
 
 
-def test_one_process_of_postgresql_dies(mortals: Mortals, make: MakePlace, tmp_path: Path) -> None:
+def test_server_one_process_of_postgresql_dies(
+    mortals: Mortals, make: MakePlace, tmp_path: Path
+) -> None:
     """The server ends all its connections, recovers, and refuses new ones meanwhile."""
     case = Case(make, "postgresql", "target", tmp_path / "home")
     run = case.start(*SLOWLY)

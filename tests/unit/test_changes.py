@@ -86,7 +86,7 @@ def two_memories(draw: st.DrawFn) -> tuple[list[StoredMessage], list[StoredMessa
 
 
 @given(two_memories(), SIZES, SIZES)
-def test_changes_and_their_inverse(
+def test_journal_changes_and_their_inverse(
     memories: tuple[list[StoredMessage], list[StoredMessage]], batch: int, page: int
 ) -> None:
     before, after = memories
@@ -95,7 +95,7 @@ def test_changes_and_their_inverse(
 
 
 @given(two_memories(), SIZES, SIZES, st.lists(MARKS, max_size=4))
-def test_what_came_meanwhile_stays(
+def test_journal_what_came_meanwhile_stays(
     memories: tuple[list[StoredMessage], list[StoredMessage]],
     batch: int,
     page: int,
@@ -108,7 +108,7 @@ def test_what_came_meanwhile_stays(
 
 
 @given(two_memories(), SIZES, SIZES)
-def test_what_was_done_cannot_be_done_again(
+def test_journal_what_was_done_cannot_be_done_again(
     memories: tuple[list[StoredMessage], list[StoredMessage]], batch: int, page: int
 ) -> None:
     before, after = memories
@@ -159,13 +159,13 @@ def one_by_one(entries: list[StoredMessage], changes: list[Change]) -> list[Stor
 
 
 @given(REPEATED, st.lists(ANY_CHANGE, max_size=5), SIZES, SIZES)
-def test_any_changes_of_any_messages(
+def test_journal_any_changes_of_any_messages(
     entries: list[StoredMessage], changes: list[Change], batch: int, page: int
 ) -> None:
     assert applied(entries, changes, batch, page) == one_by_one(entries, changes)
 
 
-def test_a_removal_and_a_message_in_its_place_come_in_either_order() -> None:
+def test_journal_removal_and_a_message_in_its_place_come_in_either_order() -> None:
     entries = [entry("a"), entry("b"), entry("c")]
     goes = Change("b", ())
     comes = Change("new", None, (), entry("new").message, "a")
@@ -173,7 +173,7 @@ def test_a_removal_and_a_message_in_its_place_come_in_either_order() -> None:
         assert applied(entries, changes) == [entry("a"), entry("new"), entry("c")]
 
 
-def test_a_message_is_replaced() -> None:
+def test_journal_message_is_replaced() -> None:
     """One that is put in may have the id of one that goes."""
     other = StoredMessage("b", b'{"id": "b", "x": 1}', ("y",))
     changes = [Change("b", ("hint",)), Change("b", None, ("y",), other.message, "a")]
@@ -181,13 +181,13 @@ def test_a_message_is_replaced() -> None:
 
 
 @pytest.mark.parametrize("place", [0, 1, 2])
-def test_a_message_that_is_there_is_not_put_in(place: int) -> None:
+def test_journal_message_that_is_there_is_not_put_in(place: int) -> None:
     entries = [entry("a"), entry("b")]
     entries.insert(place, entry("new"))
     assert applied(entries, [Change("new", None, (), b"{}", "a")]) is None
 
 
-def test_marks_that_stay_keep_the_order_into_which_they_came() -> None:
+def test_journal_marks_that_stay_keep_the_order_into_which_they_came() -> None:
     there = entry("a", "x", "y", "z")
     assert applied([there], [Change("a", ("x", "y", "z"), ("z", "new", "x"))]) == [
         entry("a", "z", "new", "x")
@@ -197,7 +197,7 @@ def test_marks_that_stay_keep_the_order_into_which_they_came() -> None:
     ]
 
 
-def test_what_does_not_fit_is_named() -> None:
+def test_journal_what_does_not_fit_is_named() -> None:
     for change, words in (
         (Change("b", ("hint", "x")), ["'b'", "'hint'", "'x'"]),
         (Change("b", (), ("x",)), ["'b'", "no marks"]),

@@ -81,7 +81,9 @@ async def skip_all(cursor: Cursor) -> int:
 
 
 @given(st.lists(VALUES, max_size=6), st.sampled_from([None, 1]), PIECES)
-def test_values_are_cut_out_as_they_are(values: list[Any], indent: int | None, piece: int) -> None:
+def test_json_stream_values_are_cut_out_as_they_are(
+    values: list[Any], indent: int | None, piece: int
+) -> None:
     async def take(cursor: Cursor) -> list[bytes | None]:
         return [await cursor.take() async for _ in cursor.items()]
 
@@ -92,7 +94,7 @@ def test_values_are_cut_out_as_they_are(values: list[Any], indent: int | None, p
 
 
 @given(st.dictionaries(TEXTS, VALUES, max_size=6), PIECES, LARGE)
-def test_members_are_found(members: dict[str, Any], piece: int, large: int) -> None:
+def test_json_stream_members_are_found(members: dict[str, Any], piece: int, large: int) -> None:
     async def take(cursor: Cursor) -> list[str]:
         found = []
         async for key in cursor.members():
@@ -104,13 +106,13 @@ def test_members_are_found(members: dict[str, Any], piece: int, large: int) -> N
 
 
 @given(VALUES, PIECES, LARGE)
-def test_every_value_is_right(value: Any, piece: int, large: int) -> None:
+def test_json_stream_every_value_is_right(value: Any, piece: int, large: int) -> None:
     data = dump(value)
     assert run(data, skip_all, piece=piece, large=large) == len(data)
 
 
 @given(VALUES, st.data(), PIECES, LARGE)
-def test_what_json_refuses_is_refused(
+def test_json_stream_what_json_refuses_is_refused(
     value: Any, data: st.DataObject, piece: int, large: int
 ) -> None:
     """A text with a few wrong bytes is taken exactly when ``json.loads`` takes it."""
@@ -142,7 +144,7 @@ def _json_takes(text: bytes) -> bool:
 
 
 @given(st.dictionaries(TEXTS, VALUES, min_size=1, max_size=4), st.data(), PIECES, LARGE)
-def test_a_cut_is_called_a_cut(
+def test_json_stream_cut_is_called_a_cut(
     members: dict[str, Any], data: st.DataObject, piece: int, large: int
 ) -> None:
     text = dump(members)
@@ -151,7 +153,7 @@ def test_a_cut_is_called_a_cut(
         run(text[:end], skip_all, piece=piece, large=large)
 
 
-def test_an_empty_document_says_so() -> None:
+def test_json_stream_empty_document_says_so() -> None:
     with pytest.raises(BadData, match="is empty"):
         run(b"", skip_all)
 
@@ -167,19 +169,19 @@ def test_an_empty_document_says_so() -> None:
         ("{} {}", 3),
     ],
 )
-def test_errors_name_the_byte(text: str, byte: int) -> None:
+def test_json_stream_errors_name_the_byte(text: str, byte: int) -> None:
     with pytest.raises(BadData, match=rf"\(byte {byte}\)"):
         run(text.encode(), skip_all)
 
 
-def test_nesting_beyond_reason_is_an_error() -> None:
+def test_json_stream_nesting_beyond_reason_is_an_error() -> None:
     for large in (json_stream.LARGE, 50):
         with pytest.raises(BadData, match="too deep"):
             run(b"[" * 100_000 + b"]" * 100_000, skip_all, large=large)
 
 
 @pytest.mark.parametrize("inside", [b"a", b"\\n", b"\\\\", "é".encode(), b'\\"]}'])
-def test_a_large_text_is_read_once(inside: bytes) -> None:
+def test_json_stream_large_text_is_read_once(inside: bytes) -> None:
     text = b'{"a": ["' + inside * (20_000_000 // len(inside)) + b'"]}'
     source = Bytes(text)
     assert asyncio.run(skip_all(Cursor(source))) == len(text)

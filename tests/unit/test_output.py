@@ -30,7 +30,7 @@ def entry(content: object) -> StoredMessage:
 
 
 @pytest.mark.parametrize("width", [20, 40, 60, 80, 200])
-def test_parts_and_lives_fit_too(width: int) -> None:
+def test_output_parts_and_lives_fit_too(width: int) -> None:
     info = MemoryInfo(
         MemoryKey("a" * 50, "s", "planner.memory"), 1_000_000, 10**9, ttl=90_000, summary=True
     )
@@ -44,7 +44,7 @@ def test_parts_and_lives_fit_too(width: int) -> None:
         assert len(lines[lines.index("") + 1 :]) == 2
 
 
-def test_an_indented_line_wraps_under_itself() -> None:
+def test_output_indented_line_wraps_under_itself() -> None:
     lines = drawn(conversation.message(entry("if so:\n    one two three four five"), 1), 22)
     assert [line.rstrip() for line in lines[1:]] == [
         "   if so:",
@@ -53,24 +53,24 @@ def test_an_indented_line_wraps_under_itself() -> None:
     ]
 
 
-def test_a_line_stays_whole_where_nothing_wraps() -> None:
+def test_output_line_stays_whole_where_nothing_wraps() -> None:
     console = Console(file=io.StringIO(), width=80)
     with console.capture() as capture:
         console.print(conversation.message(entry("word " * 9999 + "end"), 1), soft_wrap=True)
     assert capture.get().splitlines()[1:] == ["   " + "word " * 9999 + "end"]
 
 
-def test_blank_lines_stay_blank() -> None:
+def test_output_blank_lines_stay_blank() -> None:
     lines = drawn(conversation.message(entry("one\n\ntwo\n"), 1), 40)
     assert lines[1:] == ["   one", "", "   two", ""]
 
 
-def test_control_characters_are_shown() -> None:
+def test_output_control_characters_are_shown() -> None:
     lines = drawn(conversation.message(entry("a\x1b[2Jb\tc\u202ed"), 1), 40)
     assert lines[1] == r"   a\x1b[2Jb\tc\u202ed"
 
 
-def test_what_is_folded_is_counted_in_columns() -> None:
+def test_output_what_is_folded_is_counted_in_columns() -> None:
     folded = conversation.fold("京" * 100)
     assert cell_len(folded) <= conversation.FOLDED
     assert folded.endswith("京…")
@@ -78,7 +78,7 @@ def test_what_is_folded_is_counted_in_columns() -> None:
     assert conversation.fold("京" * 60) == "京" * 60
 
 
-def test_a_dry_run_tells_what_would_be() -> None:
+def test_output_dry_run_tells_what_would_be() -> None:
     report = CopyReport()
     report.memories.selected = report.memories.written = report.memories.skipped = 2
     report.messages.deleted = report.messages.skipped = 3
@@ -93,7 +93,7 @@ def test_a_dry_run_tells_what_would_be() -> None:
     assert "would" not in done
 
 
-def test_a_copy_that_selected_nothing_speaks_only_when_it_ended() -> None:
+def test_output_copy_that_selected_nothing_speaks_only_when_it_ended() -> None:
     report = CopyReport()
     assert tables.copy(report, "a", "b", dry_run=False, ended=False) is None
     table = tables.copy(report, "a", "b", dry_run=False)

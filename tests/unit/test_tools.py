@@ -28,7 +28,7 @@ FOUND = {
 
 
 @pytest.mark.parametrize("text", FOUND.values(), ids=FOUND)
-def test_the_other_half_is_found(text: str) -> None:
+def test_tool_other_half_is_found(text: str) -> None:
     other = AGENTSCOPE1.pair_matcher([("call_1", ToolSide.CALL), ("call_3", ToolSide.CALL)])
     assert list(other([text.encode()])) == [0]
     assert list(other([b"{}", text.encode(), json.dumps(CALL).encode()])) == [1]
@@ -43,14 +43,14 @@ OTHERS = {
 
 
 @pytest.mark.parametrize("text", OTHERS.values(), ids=OTHERS)
-def test_nothing_else_is_found(text: str) -> None:
+def test_tool_nothing_else_is_found(text: str) -> None:
     assert not list(
         AGENTSCOPE1.pair_matcher([("call_1", ToolSide.CALL)])([text.encode(), text.encode()])
     )
 
 
 @pytest.mark.parametrize("id", ["a/b", 'say "hi"', "back\\slash", "会话", "", "tab\t", "\ud83d"])
-def test_ids_that_may_be_written_in_several_ways(id: str) -> None:
+def test_tool_ids_that_may_be_written_in_several_ways(id: str) -> None:
     message = {"content": [{"type": "tool_use", "id": id}]}
     other = AGENTSCOPE1.pair_matcher([(id, ToolSide.RESULT), ("call_1", ToolSide.RESULT)])
     texts = [json.dumps(message), json.dumps(message).replace("/", "\\/")]

@@ -14,7 +14,7 @@ TEXTS = st.text(st.characters(exclude_categories=()) | st.sampled_from("aé会�
 
 
 @given(TEXTS, st.integers(1, 9))
-def test_pieces_end_between_characters(text: str, piece: int) -> None:
+def test_utf8_pieces_end_between_characters(text: str, piece: int) -> None:
     raw = json.dumps(text, ensure_ascii=False).encode("utf-8", "surrogatepass")
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(codec, "_PIECE", piece)
@@ -23,6 +23,6 @@ def test_pieces_end_between_characters(text: str, piece: int) -> None:
     assert json.loads(found.decode()) == json.loads(json.dumps(text))
 
 
-def test_another_encoding_is_an_error() -> None:
+def test_utf8_another_encoding_is_an_error() -> None:
     with pytest.raises(ValueError):
         codec.utf8(b'"\xff"')

@@ -11,11 +11,11 @@ from types import TracebackType
 from typing import Any, Self
 from urllib.parse import parse_qsl, urlsplit
 
-from tests.servers import Missing
+from tests.support.servers import Missing
 
 ROOT = Path(__file__).parents[2]
 PYTHON = ROOT / ".interop" / "bin" / "python"
-WORKER = Path(__file__).with_name("worker.py")
+WORKER = ROOT / "tests" / "interop" / "worker.py"
 
 DRIVERS = {
     "sqlite": "sqlite+aiosqlite",

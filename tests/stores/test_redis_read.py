@@ -1,33 +1,45 @@
-"""Redis memory as the field has it: old, ambiguous, half expired."""
+"""Reading Redis memories as the field has them: old, ambiguous, half expired."""
 
 from __future__ import annotations
+
+import asyncio
+from typing import Any
 
 import pytest
 import redis
 
-from memctl.errors import Unavailable
-from memctl.model import MemoryKey, StoredMessage
+from memctl.model import MemoryKey
 from memctl.selection import Selection
-from tests.conftest import Servers
-from tests.stores.redis_memories import (
+from tests.support.redis_memories import (
     ALL,
     BASE,
     KEY,
-    entries,
-    entry,
-    large,
+    make_message,
     marks,
-    page,
     put,
     read,
     store_of,
     write,
 )
+from tests.support.servers.pool import Servers
 
-# What is there
+
+async def test_read_lists_only_memories_with_the_mark(counted: tuple[redis.Redis, str]) -> None:
+    client, url = counted
+    for number in range(50):
+        put(client, f"user_id:u:session:s{number}", ["a", "b"], x=["a"])
+    put(client, BASE, ["a", "b", "c"], hint=["b"])
+    async with store_of(url) as store:
+        await read(store, Selection(users=frozenset({"nobody"})))
+        for where in (Selection(marks=frozenset({"hint"})), Selection(ids=frozenset({"c"}))):
+            await read(store, where)  # scans once
+            client.config_resetstat()
+            assert set(await read(store, where)) == {KEY}
+            stats: Any = client.info("commandstats")
+            assert stats["cmdstat_lrange"]["calls"] <= 4
 
 
-async def test_marks_that_no_index_names(client: redis.Redis, redis_url: str) -> None:
+async def test_read_finds_marks_without_index(client: redis.Redis, redis_url: str) -> None:
     put(client, BASE, ["a", "b"], compressed=["a"], hint=["a", "b"])
     async with store_of(redis_url) as store:
         expected = {"a": ("compressed", "hint"), "b": ("hint",)}
@@ -35,9 +47,7 @@ async def test_marks_that_no_index_names(client: redis.Redis, redis_url: str) ->
         assert marks((await read(store, Selection(keys=frozenset({KEY}))))[KEY]) == expected
 
 
-async def test_an_index_that_began_with_the_first_new_mark(
-    client: redis.Redis, redis_url: str
-) -> None:
+async def test_read_finds_marks_that_the_index_lacks(client: redis.Redis, redis_url: str) -> None:
     """AgentScope 1.0.15 and later add a mark to the index, and leave out those of before."""
     put(client, BASE, ["a", "b"], compressed=["a"], hint=["b"])
     client.sadd(f"{BASE}:marks_index", "hint", "gone")
@@ -47,7 +57,7 @@ async def test_an_index_that_began_with_the_first_new_mark(
             assert marks(found) == {"a": ("compressed",), "b": ("hint",)}
 
 
-async def test_marks_of_a_large_memory(client: redis.Redis, redis_url: str) -> None:
+async def test_read_gives_the_marks_of_a_large_memory(client: redis.Redis, redis_url: str) -> None:
     ids = [f"m{number}" for number in range(150_000)]
     base = "user_id:u:session:large"
     for start in range(0, len(ids), 10_000):
@@ -62,7 +72,7 @@ async def test_marks_of_a_large_memory(client: redis.Redis, redis_url: str) -> N
     assert [one.marks for one in found] == [("all", "even"), ("all",)] * 75_000
 
 
-async def test_ids_without_payload_are_left_out(client: redis.Redis, redis_url: str) -> None:
+async def test_read_skips_ids_without_payload(client: redis.Redis, redis_url: str) -> None:
     put(client, BASE, ["a", "b", "c"])
     client.delete(f"{BASE}:msg:b")
     put(client, "user_id:u:session:gone", [f"x{number}" for number in range(200)])
@@ -76,7 +86,9 @@ async def test_ids_without_payload_are_left_out(client: redis.Redis, redis_url: 
         assert "201 message ids" in warning
 
 
-async def test_payloads_that_are_no_messages(client: redis.Redis, redis_url: str) -> None:
+async def test_read_skips_payloads_that_are_not_messages(
+    client: redis.Redis, redis_url: str
+) -> None:
     put(client, BASE, ["a", "list", "cut", "latin", "raw", "hash"])
     client.set(f"{BASE}:msg:list", b"[1]")
     client.set(f"{BASE}:msg:cut", b'{"id": "cut')
@@ -94,13 +106,13 @@ async def test_payloads_that_are_no_messages(client: redis.Redis, redis_url: str
         ]
 
 
-async def test_an_id_that_is_listed_twice(client: redis.Redis, redis_url: str) -> None:
+async def test_read_gives_a_repeated_id_twice(client: redis.Redis, redis_url: str) -> None:
     put(client, BASE, ["a", "b", "a"])
     async with store_of(redis_url) as store:
         assert [one.id for one in (await read(store))[KEY]] == ["a", "b", "a"]
 
 
-async def test_names_that_are_no_utf8(servers: Servers, client: redis.Redis) -> None:
+async def test_read_keeps_names_that_are_not_utf8(servers: Servers, client: redis.Redis) -> None:
     base = b"user_id:\xff\xfe:session:\xe9"
     client.rpush(base + b":messages", b"\xc0id")
     client.set(base + b":msg:\xc0id", b'{"id": "other"}')
@@ -114,7 +126,7 @@ async def test_names_that_are_no_utf8(servers: Servers, client: redis.Redis) -> 
     assert servers.redis.dump(target) == servers.redis.dump(url)
 
 
-async def test_what_is_no_memory(client: redis.Redis, redis_url: str) -> None:
+async def test_read_ignores_other_keys(client: redis.Redis, redis_url: str) -> None:
     put(client, BASE, ["a"])
     client.set("user_id:u:session:string:messages", "x")
     client.rpush("user_id:u:session:s:message", "a")
@@ -129,10 +141,7 @@ async def test_what_is_no_memory(client: redis.Redis, redis_url: str) -> None:
         assert set(await read(store, Selection(keys=keys))) == {KEY}
 
 
-# Names that can be taken apart in several ways
-
-
-async def test_the_selection_settles_what_a_key_means(client: redis.Redis, redis_url: str) -> None:
+async def test_read_parses_a_key_by_the_selection(client: redis.Redis, redis_url: str) -> None:
     put(client, "user_id:a:session:b:session:c", ["x"])
     default, other = MemoryKey("a", "b:session:c"), MemoryKey("a:session:b", "c")
     async with store_of(redis_url) as store:
@@ -147,7 +156,7 @@ async def test_the_selection_settles_what_a_key_means(client: redis.Redis, redis
             assert set(await read(store, where)) == {key}
 
 
-async def test_marks_that_look_like_memories(client: redis.Redis, redis_url: str) -> None:
+async def test_read_tells_marks_from_memories(client: redis.Redis, redis_url: str) -> None:
     put(client, BASE, ["a", "b"], **{"x:messages": ["a"], "messages": ["b"]})
     real = "user_id:u:session:s:mark:y"
     put(client, real, ["a"], hint=["a"])
@@ -158,7 +167,7 @@ async def test_marks_that_look_like_memories(client: redis.Redis, redis_url: str
         assert marks(found[MemoryKey("u", "s:mark:y")]) == {"a": ("hint",)}
 
 
-async def test_the_library_s_patterns_in_names(client: redis.Redis, redis_url: str) -> None:
+async def test_read_takes_patterns_in_names_literally(client: redis.Redis, redis_url: str) -> None:
     names = ["*", "?", "[s]", "s", "\\s", "s*"]
     for name in names:
         put(client, f"user_id:u:session:{name}", [f"of {name}"])
@@ -170,45 +179,37 @@ async def test_the_library_s_patterns_in_names(client: redis.Redis, redis_url: s
             }
 
 
-async def test_one_key_is_not_written_under_two_names(redis_url: str) -> None:
-    first, second = MemoryKey("a:session:b", "c"), MemoryKey("a", "b:session:c")
-    async with store_of(redis_url) as store:
-        tallies = await write(store, page(entries(1), first), page(entries(1), second))
-        codes = {tally.key: tally.failure and tally.failure.code for tally in tallies}
-        assert codes == {first: None, second: "bad-name"}
-        assert set(await read(store)) == {first}
-
-
-@pytest.mark.parametrize("key", [MemoryKey("u", "s", "agent.memory"), MemoryKey("\ud800", "s")])
-async def test_names_that_cannot_be_written(redis_url: str, key: MemoryKey) -> None:
-    async with store_of(redis_url) as store:
-        for pages in ([page(entries(2), key)], large(entries(2), key)):
-            [tally] = await write(store, *pages)
-            assert tally.failure
-            assert tally.failure.code == "bad-name"
-
-
-@pytest.mark.parametrize("bad", [entry("\ud800"), entry("m9", "\udbff")])
-async def test_ids_and_marks_that_cannot_be_written(
-    client: redis.Redis, redis_url: str, bad: StoredMessage
-) -> None:
-    async with store_of(redis_url) as store:
-        for pages in ([page([*entries(2), bad])], large([*entries(2), bad])):
-            [tally] = await write(store, *pages)
-            assert tally.failure
-            assert tally.failure.code == "refused"
-    assert client.dbsize() == 0
-
-
-async def test_a_memory_that_is_deleted_while_it_is_read(
+async def test_read_skips_a_missing_payload_of_a_large_memory(
     client: redis.Redis, redis_url: str
 ) -> None:
-    """A part of a memory is never handed out as the whole."""
+    """In a large memory, too: what is still listed when its payload was missing has none."""
+    put(client, BASE, [f"m{number}" for number in range(3000)])
+    client.delete(f"{BASE}:msg:m5", f"{BASE}:msg:m2999")
     async with store_of(redis_url) as store:
-        await write(store, *large(entries(8000)))
-        pages = store.read(ALL)
-        first = await anext(pages)
-        assert not first.last
-        client.flushdb()
-        with pytest.raises(Unavailable, match="deleted while they were read"):
-            [page async for page in pages]
+        found = (await read(store))[KEY]
+        assert len(found) == 2998
+        assert store.warnings == [
+            f"left out 2 message ids without payload (the first: 'm5' of '{BASE}')"
+        ]
+        outlines = [one async for page in store.outline(ALL) for one in page.messages]
+        assert [one.id for one in outlines] == [one.id for one in found]
+
+
+@pytest.mark.parametrize("large", [False, True])
+async def test_read_keeps_pages_small_for_messages_of_any_size(
+    client: redis.Redis, redis_url: str, large: bool
+) -> None:
+    """No page holds much more than its size, whatever comes after small messages."""
+    small = [f"s{number}" for number in range(1500 if large else 300)]
+    put(client, BASE, [*small, *(f"h{number}" for number in range(40))])
+    for number in range(40):
+        client.set(
+            f"{BASE}:msg:h{number}", make_message(f"h{number}", content="h" * 3_000_000).message
+        )
+    async with store_of(redis_url) as store:
+        sizes = []
+        async for page in store.read(ALL):
+            sizes.append(sum(len(one.message) for one in page.messages))
+            await asyncio.sleep(0)
+    assert sum(sizes) > 120_000_000
+    assert max(sizes) < 8_000_000

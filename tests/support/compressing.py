@@ -11,8 +11,8 @@ from typing import Any
 from memctl.model import MemoryKey, StoredMessage
 from memctl.testing import Place
 from memctl.testing.samples import entry, sample
-from tests.commands.places import Held, held, put
 from tests.summarizers.server import SUMMARY, ModelServer, says
+from tests.support.places import Held, held, put
 
 MODES = ["mark", "message", "replace"]
 

@@ -11,7 +11,7 @@ from urllib.parse import quote, unquote, urlsplit
 
 import pymysql
 
-from tests.servers import (
+from tests.support.servers import (
     Missing,
     free_port,
     give,

@@ -8,18 +8,27 @@ from typing import Any
 import pytest
 import redis
 
-from memctl.model import MemoryKey, WriteMode, WriteResult
+from memctl.model import Finding, MemoryKey, WriteMode, WriteResult
 from memctl.selection import Selection
 from memctl.stores.redis.keys import canonical_mark, is_indexed, mark_aliases, with_aliases
 from memctl.stores.redis.pipeline import Pipeline
-from tests.stores.redis_edits import back, edit, expiries, gone, ids, index, marked
-from tests.stores.redis_memories import (
+from tests.support.redis_memories import (
     ALL,
     BASE,
     KEY,
     MEMBER,
-    entry,
+    Notes,
+    back,
+    contents,
+    edit,
+    expiries,
+    findings_of,
+    gone,
+    ids,
+    index,
     large,
+    make_message,
+    marked,
     marks,
     page,
     put,
@@ -51,7 +60,7 @@ def by_agent(client: redis.Redis) -> None:
     client.sadd(f"{BASE}:marks_index", "hint", "compressed")
 
 
-def test_names() -> None:
+def test_aliases_of_a_mark() -> None:
     assert mark_aliases(b"hint") == (b"hint", MEMBER.encode())
     assert mark_aliases(b"vip") == (b"vip",)
     assert with_aliases([b"vip", MEMBER.encode()]) == {b"vip", b"hint", MEMBER.encode()}
@@ -60,10 +69,7 @@ def test_names() -> None:
     assert not is_indexed(b"hint", {MEMBER.encode()})
 
 
-# Reading
-
-
-async def test_what_an_agent_has_marked(client: redis.Redis, redis_url: str) -> None:
+async def test_read_finds_what_an_agent_has_marked(client: redis.Redis, redis_url: str) -> None:
     by_agent(client)
     async with store_of(redis_url) as store:
         found = marks((await read(store))[KEY])
@@ -73,7 +79,9 @@ async def test_what_an_agent_has_marked(client: redis.Redis, redis_url: str) -> 
 
 
 @COUNTS
-async def test_two_lists_are_one_mark(client: redis.Redis, redis_url: str, count: int) -> None:
+async def test_read_merges_the_lists_of_two_aliases(
+    client: redis.Redis, redis_url: str, count: int
+) -> None:
     found = mixed(client, count)
     async with store_of(redis_url) as store:
         assert marks((await read(store))[KEY]) == dict.fromkeys(found, ("hint",))
@@ -85,7 +93,9 @@ async def test_two_lists_are_one_mark(client: redis.Redis, redis_url: str, count
 
 
 @pytest.mark.parametrize("lists", [[PLAIN], [AGENT], [PLAIN, AGENT]])
-async def test_selected_by_mark(client: redis.Redis, redis_url: str, lists: list[str]) -> None:
+async def test_selection_by_mark_reads_every_alias(
+    client: redis.Redis, redis_url: str, lists: list[str]
+) -> None:
     put(client, BASE, ["m0", "m1", "m2"])
     put(client, "user_id:u:session:other", ["m0"])
     for name in lists:
@@ -99,7 +109,9 @@ async def test_selected_by_mark(client: redis.Redis, redis_url: str, lists: list
         assert await read(store, Selection(marks=frozenset([MEMBER]))) == {}
 
 
-async def test_a_list_that_comes_after_the_scan(client: redis.Redis, redis_url: str) -> None:
+async def test_read_finds_a_list_that_comes_after_the_scan(
+    client: redis.Redis, redis_url: str
+) -> None:
     """The index names it under the value of the member."""
     put(client, BASE, ["m0"])
     async with store_of(redis_url) as store:
@@ -109,12 +121,16 @@ async def test_a_list_that_comes_after_the_scan(client: redis.Redis, redis_url: 
         assert marks((await read(store))[KEY]) == {"m0": ("hint",)}
 
 
-# Writing
-
-
 @pytest.mark.parametrize("staged", [False, True])
-async def test_written_to_all_lists(client: redis.Redis, redis_url: str, staged: bool) -> None:
-    found = [entry("m0", "hint", "a"), entry("m1", "compressed"), entry("m2"), entry("m3", "hint")]
+async def test_write_fills_the_lists_of_all_aliases(
+    client: redis.Redis, redis_url: str, staged: bool
+) -> None:
+    found = [
+        make_message("m0", "hint", "a"),
+        make_message("m1", "compressed"),
+        make_message("m2"),
+        make_message("m3", "hint"),
+    ]
     async with store_of(redis_url, "ttl=50") as store:
         await write(store, *(large(found) if staged else [page(found)]))
         again = await read(store)
@@ -130,11 +146,11 @@ async def test_written_to_all_lists(client: redis.Redis, redis_url: str, staged:
     }
 
 
-async def test_added_behind_an_agent_s_own(client: redis.Redis, redis_url: str) -> None:
+async def test_write_appends_to_the_lists_of_an_agent(client: redis.Redis, redis_url: str) -> None:
     by_agent(client)
     client.rpush(f"{BASE}:{AGENT}", "m3")  # of a message of the past
     async with store_of(redis_url) as store:
-        await write(store, page([entry("m3"), entry("m4", "hint")], offset=3))
+        await write(store, page([make_message("m3"), make_message("m4", "hint")], offset=3))
         found = marks((await read(store))[KEY])
     assert ids(client, AGENT) == ["m0", "m2", "m4"]
     assert ids(client, PLAIN) == ["m4"]
@@ -142,7 +158,7 @@ async def test_added_behind_an_agent_s_own(client: redis.Redis, redis_url: str) 
 
 
 @pytest.mark.parametrize("mode", WriteMode)
-async def test_what_an_agent_left_is_cleared(
+async def test_write_clears_what_an_agent_left(
     client: redis.Redis, redis_url: str, mode: WriteMode
 ) -> None:
     """Found by no scan, for it came later: by what the index names."""
@@ -151,32 +167,33 @@ async def test_what_an_agent_left_is_cleared(
         by_agent(client)
         if mode is WriteMode.ADD:
             client.delete(f"{BASE}:messages")
-        await write(store, page([entry("m0")]), mode=mode)
+        await write(store, page([make_message("m0")]), mode=mode)
     assert set(expiries(client)) >= {"messages", "msg:m0"}
     assert not [name for name in expiries(client) if name.startswith("mark")]
 
 
-async def test_a_mark_that_is_called_like_a_list(client: redis.Redis, redis_url: str) -> None:
+async def test_write_refuses_a_mark_named_like_an_alias(
+    client: redis.Redis, redis_url: str
+) -> None:
     by_agent(client)
     async with store_of(redis_url) as store:
-        [tally] = await write(store, page([entry("x", MEMBER)], MemoryKey("v", "s")))
+        [result] = await write(store, page([make_message("x", MEMBER)], MemoryKey("v", "s")))
         changed = await edit(store, marked("m1", MEMBER, was=["compressed"]))
-    for one in (tally, changed):
+    for one in (result, changed):
         assert one.failure is not None
         assert one.failure.code == "refused"
         assert "lists the mark 'hint' under the name" in one.failure.message
 
 
-# Changing
-
-
 @COUNTS
-async def test_taken_away_from_all_lists(client: redis.Redis, redis_url: str, count: int) -> None:
+async def test_edit_removes_a_mark_from_all_aliases(
+    client: redis.Redis, redis_url: str, count: int
+) -> None:
     found = mixed(client, count)
     half = found[: count // 2]
     async with store_of(redis_url) as store:
-        tally = await edit(store, *(marked(id, was=["hint"]) for id in half))
-        assert tally == WriteResult(KEY, written=count // 2)
+        result = await edit(store, *(marked(id, was=["hint"]) for id in half))
+        assert result == WriteResult(KEY, written=count // 2)
         assert marks((await read(store))[KEY]) == {
             id: () if id in set(half) else ("hint",) for id in found
         }
@@ -186,7 +203,9 @@ async def test_taken_away_from_all_lists(client: redis.Redis, redis_url: str, co
 
 
 @COUNTS
-async def test_deleted_and_put_back(client: redis.Redis, redis_url: str, count: int) -> None:
+async def test_edit_restores_a_message_in_all_aliases(
+    client: redis.Redis, redis_url: str, count: int
+) -> None:
     """All messages are in all lists then, in the order of the memory where they were so before."""
     found = [f"m:{number}" for number in range(count)]
     put(client, BASE, found)
@@ -205,7 +224,7 @@ async def test_deleted_and_put_back(client: redis.Redis, redis_url: str, count: 
     assert index(client) == {"hint", MEMBER}
 
 
-async def test_renamed(client: redis.Redis, redis_url: str) -> None:
+async def test_edit_renames_a_mark_in_all_aliases(client: redis.Redis, redis_url: str) -> None:
     found = mixed(client)
     async with store_of(redis_url) as store:
         await edit(store, *(marked(id, "compressed", was=["hint"]) for id in found))
@@ -216,7 +235,7 @@ async def test_renamed(client: redis.Redis, redis_url: str) -> None:
     assert index(client) == {"vip"}
 
 
-async def test_a_mark_that_stays_is_not_rewritten(client: redis.Redis, redis_url: str) -> None:
+async def test_edit_does_not_rewrite_a_mark_that_stays(client: redis.Redis, redis_url: str) -> None:
     by_agent(client)
     async with store_of(redis_url) as store:
         await edit(store, marked("m0", "hint", "vip", was=["hint", "compressed"]))
@@ -229,18 +248,18 @@ async def test_a_mark_that_stays_is_not_rewritten(client: redis.Redis, redis_url
 
 @pytest.mark.parametrize("id", ["m:0", "m:1", "m:2"])
 @pytest.mark.parametrize("was", [["hint"], []])
-async def test_seen_with_the_mark(
+async def test_edit_compares_marks_under_any_alias(
     client: redis.Redis, redis_url: str, id: str, was: list[str]
 ) -> None:
     """In whichever list it is."""
     mixed(client)
     async with store_of(redis_url) as store:
-        tally = await edit(store, marked(id, "new", was=was))
-    assert (tally.failure is None) is bool(was)
-    assert tally.failure is None or "is marked 'hint'" in tally.failure.message
+        result = await edit(store, marked(id, "new", was=was))
+    assert (result.failure is None) is bool(was)
+    assert result.failure is None or "is marked 'hint'" in result.failure.message
 
 
-async def test_an_agent_marks_meanwhile(
+async def test_edit_notices_an_alias_that_comes_meanwhile(
     client: redis.Redis, redis_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its list is watched, though there was none when the edit looked."""
@@ -248,15 +267,15 @@ async def test_an_agent_marks_meanwhile(
     client.sadd(f"{BASE}:marks_index", "hint")
     async with store_of(redis_url) as store:
         await read(store)
-        commit = _committing_after(client)
+        commit = committing_after(client)
         monkeypatch.setattr("memctl.stores.redis.pipeline.Pipeline.commit", commit)
-        tally = await edit(store, gone("m1"))
-    assert tally.failure is not None
-    assert tally.failure.message == "the message 'm1' is marked 'hint'"
+        result = await edit(store, gone("m1"))
+    assert result.failure is not None
+    assert result.failure.message == "the message 'm1' is marked 'hint'"
     assert ids(client, "messages") == ["m0", "m1"]
 
 
-def _committing_after(client: redis.Redis) -> Any:
+def committing_after(client: redis.Redis) -> Any:
     """A commit before which an agent marks a message."""
     plain_commit = Pipeline.commit
 
@@ -266,3 +285,73 @@ def _committing_after(client: redis.Redis) -> Any:
         return plain_commit(pipeline, commands)
 
     return commit
+
+
+async def keys_wrong(url: str) -> list[Finding]:
+    """Return what doctor finds, but for the meaning of marks."""
+    meant = "leftover-hint", "summary-elsewhere"
+    return [finding for finding in await findings_of(url) if finding.code not in meant]
+
+
+async def test_check_accepts_what_an_agent_leaves(client: redis.Redis, redis_url: str) -> None:
+    by_agent(client)
+    assert await keys_wrong(redis_url) == []
+    async with store_of(redis_url) as store:
+        await edit(store, marked("m1", "hint", "compressed", was=["compressed"]))
+    assert await keys_wrong(redis_url) == []
+
+
+async def test_check_finds_an_unindexed_plain_list(client: redis.Redis, redis_url: str) -> None:
+    """RedisMemory would not clean it up."""
+    put(client, BASE, ["m0"], hint=["m0"])
+    client.rpush(f"{BASE}:{AGENT}", "m0")
+    client.rpush(f"{BASE}:mark:{COMPRESSED}", "m0")
+    client.sadd(f"{BASE}:marks_index", MEMBER, "compressed")
+    assert await keys_wrong(redis_url) == [Finding("marks-index-stale", KEY, 1, ("hint",))]
+    async with store_of(redis_url) as store:
+        assert await store.maintenance().repair("marks-index-stale", ALL, Notes()) == 1
+    assert index(client) == {"hint", MEMBER, "compressed"}
+
+
+async def test_check_finds_a_missing_index_of_an_agent(client: redis.Redis, redis_url: str) -> None:
+    by_agent(client)
+    client.delete(f"{BASE}:marks_index")
+    [finding] = await keys_wrong(redis_url)
+    assert (finding.code, finding.count) == ("marks-index-missing", 2)
+    async with store_of(redis_url) as store:
+        assert await store.maintenance().repair(finding.code, ALL, Notes()) == 2
+    assert await keys_wrong(redis_url) == []
+
+
+async def test_check_counts_orphan_marks_of_two_aliases_once(
+    client: redis.Redis, redis_url: str
+) -> None:
+    """One that is in two lists is one."""
+    mixed(client)
+    for base in (BASE, "user_id:v:session:gone"):
+        client.rpush(f"{base}:{PLAIN}", "x0", "x1")
+        client.rpush(f"{base}:{AGENT}", "x1", "x2")
+    before = contents(client)
+    one, two = await keys_wrong(redis_url)
+    assert (one.code, one.key, one.count) == ("orphan-mark", KEY, 3)
+    assert set(one.examples) == {"x0", "x1", "x2"}
+    assert two == Finding(
+        "orphan-mark", MemoryKey("v", "gone"), 3, (), "'hint': the memory is gone"
+    )
+    notes = Notes()
+    async with store_of(redis_url) as store:
+        assert await store.maintenance().repair("orphan-mark", ALL, notes) == 6
+        assert await keys_wrong(redis_url) == []
+        await store.maintenance().revert(notes.reversed())
+    assert contents(client) == before
+
+
+async def test_check_finds_aliases_that_expire_apart(client: redis.Redis, redis_url: str) -> None:
+    mixed(client)
+    for name in expiries(client):
+        client.expire(f"{BASE}:{name}", 1000)
+    client.expire(f"{BASE}:{AGENT}", 500)
+    client.persist(f"{BASE}:{PLAIN}")
+    early, never = await keys_wrong(redis_url)
+    assert early == Finding("expires-early", KEY, 1, (AGENT,))
+    assert never == Finding("never-expires", KEY, 1, (PLAIN,))

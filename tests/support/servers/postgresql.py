@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote, urlencode
 
-from tests.servers import (
+from tests.support.servers import (
     Missing,
     free_port,
     give,

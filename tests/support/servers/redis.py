@@ -10,7 +10,7 @@ from urllib.parse import quote
 
 import redis
 
-from tests.servers import Missing, free_port, keep, kill, shared, start_again, variant
+from tests.support.servers import Missing, free_port, keep, kill, shared, start_again, variant
 
 DATABASES = 10_000
 

@@ -1,0 +1,67 @@
+"""The command line as tests run it: stores to run it on, and what a run reported."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from typer.testing import Result
+
+from memctl.model import MemoryKey, StoredMessage
+from memctl.registry import make_store, parse
+from memctl.store import OpenMode
+from memctl.testing import samples
+from memctl.testing.drive import read, write, write_all
+from tests.support.schemas import check
+
+Run = Callable[..., Result]
+FRIDAY = Path(__file__).parents[2] / "examples" / "friday.json"
+
+
+async def fill(text: str, memories: dict[MemoryKey, list[StoredMessage]], **about: Any) -> None:
+    """Writes memories into a store that is written as a user writes it."""
+    async with make_store(parse(text), OpenMode.CREATE) as store:
+        await write_all(
+            store, [samples.sample(key, found, **about) for key, found in memories.items()]
+        )
+
+
+def report(result: Result, code: int = 0) -> dict[str, Any]:
+    """The JSON report of a run that ended with ``code``; it is as its schema says."""
+    assert result.exit_code == code, (result.exit_code, result.stdout, result.stderr)
+    found: dict[str, Any] = json.loads(result.stdout)
+    check(found)
+    return found
+
+
+def fails(result: Result, code: int, *said: str) -> None:
+    """The run ended with ``code``, and told why on one line and what to do on the next."""
+    assert result.exit_code == code, (result.exit_code, result.stdout, result.stderr)
+    assert "Traceback" not in result.stderr + result.stdout
+    lines = [line for line in result.stderr.splitlines() if line.startswith("memctl: error:")]
+    assert len(lines) == 1, result.stderr
+    for text in said:
+        assert text in result.stderr, (text, result.stderr)
+
+
+def contents(text: str) -> dict[MemoryKey, list[StoredMessage]]:
+    """What a store holds."""
+
+    async def look() -> dict[MemoryKey, list[StoredMessage]]:
+        async with make_store(parse(text)) as store:
+            return {key: found.entries for key, found in (await read(store)).items()}
+
+    return asyncio.run(look())
+
+
+def add(source: Path, key: MemoryKey, entries: list[StoredMessage], offset: int) -> None:
+    """Add messages to a memory, as an agent does."""
+
+    async def work() -> None:
+        async with make_store(parse(str(source)), OpenMode.CREATE) as store:
+            await write(store, [samples.sample(key, entries)], offset=offset)
+
+    asyncio.run(work())

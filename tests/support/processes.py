@@ -1,0 +1,26 @@
+"""memctl as a process, and waiting for what it does."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from typing import Any
+
+MEMCTL = [sys.executable, "-m", "memctl"]
+
+
+def start(*arguments: object, **settings: Any) -> subprocess.Popen[str]:
+    """Starts memctl."""
+    command = [*MEMCTL, *(str(argument) for argument in arguments)]
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    return subprocess.Popen(command, **{**pipes, **settings})
+
+
+def wait_until(ready: Callable[[], object]) -> None:
+    """Waits for something to happen."""
+    deadline = time.monotonic() + 60
+    while not ready():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
