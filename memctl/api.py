@@ -265,7 +265,7 @@ async def compress(
     from memctl.ops.compress.plan import CompressMode, CompressOptions
     from memctl.runs.change import RunOptions
     from memctl.runs.compress import CompressRun
-    from memctl.summarizers.make import EXTRACTIVE, make_summarizer
+    from memctl.summarizers.registry import EXTRACTIVE, make_summarizer
 
     run = CompressRun(
         _record("compress", store),
