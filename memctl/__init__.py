@@ -10,6 +10,16 @@ from typing import TYPE_CHECKING, Any
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:
+    from memctl.api import Changed as Changed
+    from memctl.api import Compressed as Compressed
+    from memctl.api import Copied as Copied
+    from memctl.api import compare as compare
+    from memctl.api import compress as compress
+    from memctl.api import copy as copy
+    from memctl.api import delete as delete
+    from memctl.api import inspect as inspect
+    from memctl.api import mark as mark
+    from memctl.api import open_store as open_store
     from memctl.errors import BadData as BadData
     from memctl.errors import Busy as Busy
     from memctl.errors import Failure as Failure
@@ -20,16 +30,6 @@ if TYPE_CHECKING:
     from memctl.errors import NotFound as NotFound
     from memctl.errors import Unavailable as Unavailable
     from memctl.errors import UsageError as UsageError
-    from memctl.library.changing import delete as delete
-    from memctl.library.changing import mark as mark
-    from memctl.library.compressing import compress as compress
-    from memctl.library.copying import copy as copy
-    from memctl.library.places import open_store as open_store
-    from memctl.library.reading import compare as compare
-    from memctl.library.reading import inspect as inspect
-    from memctl.library.results import Changed as Changed
-    from memctl.library.results import Compressed as Compressed
-    from memctl.library.results import Copied as Copied
     from memctl.location import Location as Location
     from memctl.model import Change as Change
     from memctl.model import Edit as Edit
@@ -63,14 +63,9 @@ if TYPE_CHECKING:
     from memctl.summarizers.registry import make_summarizer as make_summarizer
 
 _HOMES = {
+    "api": "Changed Compressed Copied compare compress copy delete inspect mark open_store",
     "errors": "BadData Busy Failure Interrupted Loss Lost MemctlError NotFound Unavailable "
     "UsageError",
-    "library.changing": "delete mark",
-    "library.compressing": "compress",
-    "library.copying": "copy",
-    "library.places": "open_store",
-    "library.reading": "compare inspect",
-    "library.results": "Changed Compressed Copied",
     "location": "Location",
     "model": "Change Edit Finding Memory MemoryInfo MemoryKey OnConflict Page StoredMessage "
     "WriteMode WriteResult",

@@ -7,13 +7,13 @@ from typing import Any
 from rich.console import RenderableType
 
 from memctl.errors import Conflict, MemctlError, Partial
-from memctl.ops.apply import ChangeReport
 from memctl.ops.compare import CompareReport
 from memctl.ops.report import CopyReport
 from memctl.output import tables
 from memctl.output.numbers import count
 from memctl.output.report import Report
 from memctl.output.terminal import Output
+from memctl.runs.change import ChangeRun
 
 
 class CopyOutcome:
@@ -118,19 +118,29 @@ def expected(found: CompareReport, copied: CopyReport) -> CompareReport:
 
 
 class ChangeOutcome:
-    """What the commands report that change a store: delete, mark, undo and repair."""
+    """The report of a command that changes a store: delete, mark, undo, compress and repair."""
 
-    def __init__(self, command: str, target: str, *, dry_run: bool) -> None:
-        self.command = command
+    def __init__(self, change: ChangeRun, target: str) -> None:
+        self.change = change
+        self.command = change.record.command
         self.target = target
-        self.dry_run = dry_run
-        self.changes = ChangeReport()
-        self.run: str | None = None
-        self.begun = False
-        """Whether it came to the changing."""
+        self.dry_run = change.dry_run
+        self.changes = change.report
         self.ended = False
         self.more: dict[str, Any] = {}
-        """What one of the commands has to say beside."""
+        """What the report has besides, of one command."""
+        self.earlier: str | None = None
+        """The id of a run before this one that did a part of the work."""
+
+    @property
+    def run(self) -> str | None:
+        """The id of the run for ``memctl undo``; None where there is nothing to undo."""
+        return self.change.id or self.earlier
+
+    @property
+    def begun(self) -> bool:
+        """Whether the store may have been changed."""
+        return self.change.begun
 
     def report_to(self, output: Output) -> None:
         """Has this reported when the run ends, well or not."""
@@ -161,7 +171,7 @@ class ChangeOutcome:
             data["messages"]["deleted"] = data["messages"]["marked"] = 0
         if self.run is not None:
             data["run"] = self.run
-        return data | self.more
+        return data | self.more | self.change.details()
 
     def _rows(self) -> list[dict[str, Any]]:
         data = self._data()

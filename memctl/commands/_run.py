@@ -17,12 +17,13 @@ from typing import Any, BinaryIO, TypeVar
 
 from memctl import system
 from memctl.commands._context import Run
-from memctl.errors import BadData, Interrupted, NotFound, Unavailable
+from memctl.errors import BadData, Interrupted, Unavailable, UsageError
 from memctl.journal import runs
 from memctl.location import Location
 from memctl.ops.stop import Stop
 from memctl.output.terminal import Output
-from memctl.recording import Recording
+from memctl.runs.change import RunOptions
+from memctl.runs.copy import Recording
 from memctl.selection import Selection
 from memctl.store import OpenMode, Store
 from memctl.wrappers.dry_run import DryRun
@@ -82,21 +83,6 @@ async def opened(store: Store, output: Output) -> AsyncGenerator[Store]:
                 output.warn(text)
 
 
-def refuse_absent(where: Selection, found: int, label: str, path: str | None = None) -> None:
-    """Naming a memory that is not there is an error; an empty selection is not.
-
-    Raises:
-        NotFound: nothing was found under the names.
-    """
-    if path is not None and not found:
-        raise NotFound(
-            f"{label} has no memory at the path {path!r}", "memctl inspect lists what there is"
-        )
-    if where.named and not found:
-        names = ", ".join(repr(name) for name in sorted(where.users | where.sessions))
-        raise NotFound(f"{label} has no memory of {names}", "memctl inspect lists what there is")
-
-
 SNIFFED = 64
 
 
@@ -113,6 +99,18 @@ def narrowed(location: Location, where: Selection, path: str | None) -> Location
             if len(values) == 1:
                 options[name] = next(iter(values))
     return replace(location, options=options)
+
+
+def changeable(run: Run, store: str, where: Selection, path: str | None) -> Location:
+    """Return the location of a store that is to be changed.
+
+    Raises:
+        UsageError: it is stdin.
+    """
+    location = narrowed(run.locate(store), where, path)
+    if location.kind == "stdio":
+        raise UsageError("- cannot be changed", "name a file or a URL")
+    return location
 
 
 @contextmanager
@@ -188,6 +186,11 @@ def make_target(location: Location, *, dry_run: bool) -> Store:
     if dry_run:
         return DryRun(make_store(location))
     return make_store(location, OpenMode.CREATE)
+
+
+def run_options(run: Run, *, backup: bool = True, dry_run: bool) -> RunOptions:
+    """Return the options of a run that changes a store, with the output as its observer."""
+    return RunOptions(backup, dry_run, run.configuration().undo, True, run.output)
 
 
 def record(run: Run, command: str, argument: str, location: Location) -> runs.Run:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
+from rich.console import RenderableType
 from typer.core import TyperCommand
 
-from memctl.commands._compressing import Compressing, CompressOutcome
+from memctl.commands._change import change
 from memctl.commands._context import Run, choose_format, this_run
 from memctl.commands._options import (
     STORE_HELP,
@@ -20,11 +21,14 @@ from memctl.commands._options import (
     build,
     selecting,
 )
-from memctl.commands._run import narrowed
+from memctl.commands._reports import ChangeOutcome
+from memctl.commands._run import changeable, record, run_options
 from memctl.errors import Loss, UsageError
 from memctl.ops.compress.plan import CompressMode, CompressOptions
+from memctl.output import tables
 from memctl.output.terminal import Format
 from memctl.registry import make_store
+from memctl.runs.compress import CompressRun
 from memctl.selection import Selection
 from memctl.summarizer import Summarizer
 from memctl.summary import TEMPLATE, check_template
@@ -119,16 +123,14 @@ def compress(
             f"--max-cost needs to know what {summarizer!r} costs",
             f"set input_price and output_price in [summarizers.{summarizer}]",
         )
-    location = narrowed(run.locate(store), where, path)
-    if location.kind == "stdio":
-        raise UsageError("- cannot be changed", "name a file or a URL")
+    location = changeable(run, store, where, path)
     can_hold = make_store(location).features.summaries
     if mode is CompressMode.MARK and not can_hold:
         raise Loss(
             f"{location.label} has no place for summaries",
             "name it with ?state=FOLDER (or ?state=redis), or take --mode message",
         )
-    options = CompressOptions(
+    wanted = CompressOptions(
         mode or (CompressMode.MARK if can_hold else CompressMode.MESSAGE),
         keep_recent,
         trigger_tokens,
@@ -138,8 +140,15 @@ def compress(
         jobs or made.concurrency,
         TEMPLATE if template_file is None else check_template(_text(template_file)),
     )
-    outcome = CompressOutcome(location.label, made, options.mode, dry_run=dry_run)
-    Compressing(run, outcome, store, location, where, options, made, backup=backup).compress()
+    compression = CompressRun(
+        record(run, "compress", store, location),
+        where,
+        wanted,
+        made,
+        run_options(run, backup=backup, dry_run=dry_run),
+    )
+    outcome = CompressOutcome(compression, location.label)
+    change(run.output, compression, location, outcome)
 
 
 def _summarizer(run: Run, name: str, prompt_file: Path | None) -> Summarizer:
@@ -159,6 +168,58 @@ def _text(path: Path) -> str:
     if not text.strip():
         raise UsageError(f"{path} is empty")
     return text
+
+
+class CompressOutcome(ChangeOutcome):
+    """The report of compress."""
+
+    def __init__(self, run: CompressRun, target: str) -> None:
+        super().__init__(run, target)
+        self.summarizer = run.summarizer
+        self.mode = run.wanted.mode
+        self.compressed = run.compressed
+
+    def _data(self) -> dict[str, Any]:
+        data = super()._data()
+        found, messages = self.compressed, data["messages"]
+        data["memories"]["left"] = self.changes.left + found.over_budget
+        data["messages"] = {
+            "selected": found.selected,
+            "marked": messages["marked"],
+            "deleted": messages["deleted"],
+            "failed": found.selected - found.messages if self.begun else 0,
+        }
+        data["summarizer"] = {"name": self.summarizer.name, "kind": self.summarizer.kind}
+        data["mode"] = self.mode.value
+        data["tokens"] = {
+            "summarised": found.summarised,
+            "before": found.before,
+            "after": None if self.dry_run else found.after,
+            "ratio": found.ratio,
+            "counted_by": found.counted_by,
+        }
+        data["model"] = {
+            "calls": found.calls,
+            "tokens_in": found.usage.tokens_in,
+            "tokens_out": found.usage.tokens_out,
+            "exact": found.usage.exact,
+            "cost": None if found.cost is None else round(found.cost, 6),
+        }
+        return data
+
+    def _rows(self) -> list[dict[str, Any]]:
+        [row] = super()._rows()
+        data = self._data()
+        for what in ("tokens", "model"):
+            row |= {f"{what}_{name}": value for name, value in data[what].items()}
+        return [row | {"mode": data["mode"], "summarizer": self.summarizer.name}]
+
+    def _table(self) -> RenderableType | None:
+        if not (self.ended or self.begun):
+            return None
+        return tables.compress_outcome(
+            self.compressed, self.summarizer, self.target, self.run, dry_run=self.dry_run
+        )
 
 
 def command() -> TyperCommand:

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import re
-from contextlib import aclosing
 from dataclasses import replace
 from typing import Annotated
 
 import typer
 from typer.core import TyperCommand
 
-from memctl.commands._changing import Changing, at_terminal, confirmed, refuse_unasked
+from memctl.commands._change import at_terminal, change, confirmed, refuse_unasked
 from memctl.commands._context import choose_format, this_run
 from memctl.commands._options import (
     STORE_HELP,
@@ -24,16 +23,16 @@ from memctl.commands._options import (
     selecting,
 )
 from memctl.commands._reports import ChangeOutcome
-from memctl.commands._run import narrowed
+from memctl.commands._run import changeable, record, run_options
 from memctl.errors import Loss, UsageError
 from memctl.location import redact, visible
-from memctl.ops.delete import SplitToolCalls, ToolPairPolicy, count_split_tool_calls, plan_deletions
-from memctl.ops.select import whole_memories
+from memctl.ops.apply import ChangeReport
+from memctl.ops.delete import ToolPairPolicy
 from memctl.output import tables
 from memctl.output.numbers import count
 from memctl.output.terminal import Format, Output
+from memctl.runs.change import DeleteRun
 from memctl.selection import Selection
-from memctl.store import Store
 
 _LIMIT = re.compile(r"(\d+(?:\.\d+)?)(%?)")
 
@@ -89,44 +88,31 @@ def delete(
     limit = _limit(max_delete)
     if not dry_run:
         refuse_unasked(yes)
-    location = narrowed(run.locate(store), where, path)
-    if location.kind == "stdio":
-        raise UsageError("- cannot be changed", "name a file or a URL")
-    outcome = ChangeOutcome("delete", location.label, dry_run=dry_run)
-    chosen = where if keep_last is None else replace(where, spare=keep_last)
-    parted = SplitToolCalls()
-    changing = Changing(run, outcome, store, location, chosen, backup=backup)
+    location = changeable(run, store, where, path)
+    deletion = DeleteRun(
+        record(run, "delete", store, location),
+        where if keep_last is None else replace(where, spare=keep_last),
+        pairs,
+        options=run_options(run, backup=backup, dry_run=dry_run),
+        limit=limit,
+        warn_parted=True,
+    )
 
-    async def check(opened: Store) -> None:
-        if limit is not None:
-            changing.most = await _allowed(opened, where, *limit)
-
-    async def after_plan(opened: Store) -> None:
-        if number := await count_split_tool_calls(opened, parted):
-            outcome.more["parted_tool_calls"] = number
-            output.warn(
-                f"the selection parts {count(number, 'tool call')} from the result, or the "
-                "reverse: --keep-tool-pairs leaves them, --with-tool-pairs takes both"
-            )
-
-    def approve(planned: ChangeOutcome) -> bool:
-        number = planned.changes.planned.deleted
-        if number > changing.most:
+    def approve() -> bool:
+        number = deletion.report.planned.deleted
+        if number > deletion.most:
             raise Loss(
                 f"{count(number, 'message')} would be deleted, more than --max-delete {max_delete}",
                 "nothing was deleted; --dry-run shows what it would be",
             )
-        if yes or planned.dry_run or not number:
+        if yes or dry_run or not number:
             return True
-        return _asked(output, planned, redact(store), whole=all_)
+        expected = redact(store) if all_ else None
+        return _asked(output, deletion.report, location.label, expected)
 
-    changing.run(
-        lambda opened, some: plan_deletions(opened, some, pairs, parted),
-        approve,
-        check,
-        after_plan,
-        asks=not yes and at_terminal(),
-    )
+    deletion.approve = approve
+    outcome = ChangeOutcome(deletion, location.label)
+    change(output, deletion, location, outcome, asks=not yes and at_terminal())
 
 
 def _refuse_unclear(where: Selection, *, all_: bool, keep_last: int | None) -> None:
@@ -163,27 +149,15 @@ def _limit(text: str | None) -> tuple[float, bool] | None:
     return float(found[1]), bool(found[2])
 
 
-async def _allowed(store: Store, where: Selection, number: float, share: bool) -> float:
-    """How many messages may go: of the selected users and sessions, where it is a share."""
-    if not share:
-        return number
-    total = 0
-    async with aclosing(store.list_memories(whole_memories(where))) as infos:
-        async for info in infos:
-            total += info.messages
-    return total * number / 100
-
-
-def _asked(output: Output, planned: ChangeOutcome, store: str, *, whole: bool) -> bool:
-    found = planned.changes
+def _asked(output: Output, found: ChangeReport, target: str, expected: str | None) -> bool:
     output.show(tables.change_plan(found))
     hidden = found.planned.memories - len(found.planned_by_memory)
     more = f" (and {count(hidden, 'memory')} more)" if hidden else ""
     where = (
         f"{count(found.planned.deleted, 'message')} in {count(found.planned.memories, 'memory')}"
     )
-    question = f"delete {where}{more} of {visible(planned.target)}?"
-    return confirmed(output, question, expected=store if whole else None)
+    question = f"delete {where}{more} of {visible(target)}?"
+    return confirmed(output, question, expected=expected)
 
 
 def command() -> TyperCommand:

@@ -8,7 +8,7 @@ import typer
 from rich.console import RenderableType
 from typer.core import TyperCommand
 
-from memctl.commands._changing import refuse_unasked
+from memctl.commands._change import at_terminal, change, confirmed, refuse_unasked
 from memctl.commands._context import choose_format, this_run
 from memctl.commands._options import (
     STORE_HELP,
@@ -22,8 +22,8 @@ from memctl.commands._options import (
     YesOption,
     build,
 )
-from memctl.commands._repair import Repairing, RepairOutcome
-from memctl.commands._run import narrowed, opened, readable, refuse_absent, wait_for
+from memctl.commands._reports import ChangeOutcome
+from memctl.commands._run import changeable, opened, readable, record, run_options, wait_for
 from memctl.errors import MemctlError, Unhealthy, UsageError
 from memctl.location import Location, visible
 from memctl.ops.doctor.check import MAX_RESULT, Diagnosis, Limits, check
@@ -33,6 +33,8 @@ from memctl.output.numbers import count
 from memctl.output.report import Report
 from memctl.output.terminal import Format, Output
 from memctl.registry import make_store
+from memctl.runs.change import refuse_absent
+from memctl.runs.repair import RepairRun
 from memctl.selection import Selection
 
 
@@ -77,12 +79,25 @@ def doctor(
     if repair:
         if not dry_run:
             refuse_unasked(yes)
-        location = narrowed(run.locate(store), where, path)
-        if location.kind == "stdio":
-            raise UsageError("- cannot be changed", "name a file or a URL")
-        outcome = RepairOutcome(location.label, dry_run=dry_run)
-        repairing = Repairing(run, outcome, store, location, where, wanted, limits, backup=backup)
-        _repair(output, location, outcome, repairing, yes=yes)
+        location = changeable(run, store, where, path)
+        options = run_options(run, backup=backup, dry_run=dry_run)
+        repairing = RepairRun(
+            record(run, "doctor", store, location), where, wanted, limits, options
+        )
+        outcome = RepairOutcome(repairing, location.label)
+
+        def approve() -> bool:
+            if yes or dry_run or not repairing.planned:
+                return True
+            asked = f"repair {count(repairing.planned, 'fault')} of {visible(location.label)}?"
+            return confirmed(output, asked)
+
+        repairing.approve = approve
+        try:
+            change(output, repairing, location, outcome, asks=not yes and at_terminal())
+        except MemctlError:
+            output.report = _report(location, None, outcome)  # as far as it came
+            raise
         found = wait_for(_examine(output, location, where, limits))
         _finish(output, location, found, wanted, outcome)
         return
@@ -91,20 +106,20 @@ def doctor(
     _finish(output, location, found, wanted, None)
 
 
-def _repair(
-    output: Output,
-    location: Location,
-    outcome: RepairOutcome,
-    repairing: Repairing,
-    *,
-    yes: bool,
-) -> None:
-    """Repairs; where that fails, the report is of what was repaired up to there."""
-    try:
-        repairing.repair(yes=yes)
-    except MemctlError:
-        output.report = _report(location, None, outcome)
-        raise
+class RepairOutcome(ChangeOutcome):
+    """The outcome of a repair, which is a part of the report of ``doctor``."""
+
+    def __init__(self, run: RepairRun, target: str) -> None:
+        super().__init__(run, target)
+        self.repaired = run.repaired
+
+    def report_to(self, output: Output) -> None:
+        """Report nothing yet: the store is examined once more."""
+
+    def failures(self) -> list[dict[str, Any]]:
+        """Return the memories that were left as they were, as programs get them."""
+        found: list[dict[str, Any]] = self._data()["failures"]
+        return found
 
 
 def _finish(

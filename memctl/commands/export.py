@@ -30,17 +30,19 @@ from memctl.commands._options import (
     selecting,
 )
 from memctl.commands._reports import CopyOutcome
-from memctl.commands._run import make_target, opened, pour, readable, refuse_absent, wait_for
+from memctl.commands._run import make_target, opened, pour, readable, wait_for
 from memctl.errors import NotFound, Unavailable, UsageError
 from memctl.location import Location, same_file, visible
 from memctl.model import Memory, MemoryKey, OnConflict
 from memctl.ops.compare import fingerprints
-from memctl.ops.copy import CopyOptions, copy, refuse_losses
+from memctl.ops.copy import CopyOptions
 from memctl.output import markdown
 from memctl.output.markdown import FORM, MarkdownFolder
 from memctl.output.numbers import count
 from memctl.output.terminal import Format, Output
 from memctl.registry import make_store, spec_of
+from memctl.runs.change import refuse_absent
+from memctl.runs.copy import CopyRun
 from memctl.selection import Selection
 from memctl.store import Store
 from memctl.stores.files import sync_folder, system_errors
@@ -288,15 +290,14 @@ class Exporting:
         async with opened(make_store(self._location), self._output) as source:
             if target.kind == "state":
                 await _refuse_several(source.headers(where))
-            await source.check_integrity(where)
             file = make_target(target, dry_run=outcome.dry_run)
-            outcome.copied.warnings += await refuse_losses(source, file, where, lossy=self._lossy)
+            # In a folder that is there already, --force was given.
+            options = CopyOptions(OnConflict.REPLACE, lossy=self._lossy)
+            copying = CopyRun(where, options, observer=self._output, report=outcome.copied)
+            await copying.examine(source, file)
             async with opened(file, self._output):
-                await file.lock(lock_owner())
-                with self._output.progress("exporting") as progress:
-                    # In a folder that is there already, --force was given.
-                    options = CopyOptions(OnConflict.REPLACE, lossy=self._lossy)
-                    await copy(source, file, where, options, outcome.copied, progress)
+                await copying.begin(file)
+                await copying.copy(source, file, "exporting")
         for text in outcome.copied.warnings:
             self._output.warn(text)
         refuse_absent(

@@ -20,7 +20,7 @@ from memctl.commands._options import (
     build,
     selecting,
 )
-from memctl.commands._run import opened, readable, refuse_absent, wait_for
+from memctl.commands._run import opened, readable, wait_for
 from memctl.errors import UsageError
 from memctl.location import Location
 from memctl.model import Memory, StoredMessage
@@ -30,6 +30,7 @@ from memctl.output import tables
 from memctl.output.report import Listing, Report, memory_row, message_json
 from memctl.output.terminal import Format, Output
 from memctl.registry import make_store
+from memctl.runs.change import refuse_absent
 from memctl.selection import Selection
 from memctl.store import Store
 

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperCommand, TyperGroup
 
-from memctl.commands._changing import Changing
+from memctl.commands._change import change
 from memctl.commands._context import choose_format, this_run
 from memctl.commands._options import (
     STORE_HELP,
@@ -19,7 +19,7 @@ from memctl.commands._options import (
     selecting,
 )
 from memctl.commands._reports import ChangeOutcome
-from memctl.commands._run import narrowed, opened, readable, refuse_absent, wait_for
+from memctl.commands._run import changeable, opened, readable, record, run_options, wait_for
 from memctl.errors import UsageError
 from memctl.location import Location
 from memctl.ops import inspect as operation
@@ -29,6 +29,7 @@ from memctl.output import tables
 from memctl.output.report import Report
 from memctl.output.terminal import Format, Output
 from memctl.registry import make_store
+from memctl.runs.change import ChangeRun, refuse_absent
 from memctl.selection import Selection
 
 app = typer.Typer(
@@ -167,13 +168,14 @@ def _change(
 ) -> None:
     run = this_run(context)
     choose_format(run.output, format_, json=json)
-    location = narrowed(run.locate(store), where, path)
-    if location.kind == "stdio":
-        raise UsageError("- cannot be changed", "name a file or a URL")
-    outcome = ChangeOutcome("mark", location.label, dry_run=dry_run)
-    Changing(run, outcome, store, location, where, backup=backup).run(
-        lambda opened, some: plan_marks(opened, some, remark), lambda _: True
+    location = changeable(run, store, where, path)
+    marking = ChangeRun(
+        record(run, "mark", store, location),
+        where,
+        lambda opened, some: plan_marks(opened, some, remark),
+        run_options(run, backup=backup, dry_run=dry_run),
     )
+    change(run.output, marking, location, ChangeOutcome(marking, location.label))
 
 
 def command() -> TyperCommand:

@@ -37,26 +37,24 @@ from memctl.commands._run import (
     opened,
     readable,
     recorded,
-    refuse_absent,
     wait_for,
     writable,
 )
-from memctl.errors import Different, MemctlError, UsageError
+from memctl.errors import Different, UsageError
 from memctl.location import Location
-from memctl.model import MemoryKey, OnConflict
-from memctl.ops.compare import Precision, compare
-from memctl.ops.copy import CopyOptions, copy, refuse_losses
-from memctl.ops.follow import Lag, follow
+from memctl.model import OnConflict
+from memctl.ops.compare import compare
+from memctl.ops.copy import CopyOptions
+from memctl.ops.follow import Lag
 from memctl.ops.report import Total
 from memctl.ops.retry import Retries
-from memctl.ops.stop import Stop
 from memctl.output.numbers import count
 from memctl.output.terminal import Format
-from memctl.recording import Recording
 from memctl.registry import make_store
+from memctl.runs.change import refuse_absent
+from memctl.runs.copy import CopyRun, Recording
 from memctl.selection import Selection
 from memctl.store import Store
-from memctl.stores.locks import lock_owner
 from memctl.wrappers.rate_limit import RateLimit
 from memctl.wrappers.timeout import Timeout
 
@@ -136,7 +134,7 @@ FILES = ("state", "sessions", "archive")
 
 
 class Migration:
-    """A copy from one location to another, again and again where a connection is lost."""
+    """A copy from one location to another, resumed where a connection is lost, then verified."""
 
     def __init__(
         self,
@@ -148,41 +146,35 @@ class Migration:
         transfer: Transfer,
         recording: Recording | None = None,
     ) -> None:
-        """``recording`` is None where nothing is to be written down for undo."""
+        """``recording`` is None where nothing is to be recorded for undo."""
         self._output = run.output
         self._outcome = outcome
         self._origin = origin
         self._where = where
-        self._options = options
         self._transfer = transfer
-        self._stop = Stop()
+        self._copy = CopyRun(
+            *(where, options, recording),
+            dry_run=outcome.dry_run,
+            observer=run.output,
+            report=outcome.copied,
+        )
         self._retries = Retries(transfer.retries, run.output.retry)
-        self._mirror: dict[MemoryKey, bytes] = {}
         self._passes = 0
-        self._examined = False
-        self._copied = False
-        self._recording = recording
 
     def run(
         self, destination: Location, *, verify: bool = False, interval: float | None = None
     ) -> None:
-        """Copies, verifies and reports; with an ``interval`` in seconds it follows the source.
+        """Copy, verify and report; with an ``interval`` in seconds follow the source.
 
         Raises:
-            MemctlError: see ``copy``; Conflict, Partial or Different when that is how it ended.
+            MemctlError: as ``CopyRun``; Conflict, Partial or Different when that is how it ended.
         """
         if destination.kind != "stdio":  # there stdout is the archive, which a report would spoil
             self._output.report = self._outcome.report()
-        try:
-            with writable(destination) as place:
-                wait_for(self._run(place, verify=verify, interval=interval), self._stop)
-        except MemctlError:
-            if self._recording is not None:
-                self._recording.end_after_error(self._outcome.copied)
-            raise
-        if self._recording is not None:
-            self._recording.end(self._outcome.copied)
-            self._outcome.run = self._recording.run.id
+        with self._copy.recorded(), writable(destination) as place:
+            work = self._run(place, verify=verify, interval=interval)
+            wait_for(work, self._copy.stop)
+        self._outcome.run = self._copy.id or ""
         self._outcome.ended = True
         error = self._outcome.error()
         if error:
@@ -199,71 +191,27 @@ class Migration:
             self._output.warn(text)
         self._refuse_absent()
 
-    def _refuse_absent(self) -> None:
-        selected, path = self._outcome.copied.memories.selected, self._origin.options.get("path")
-        refuse_absent(self._where, selected, self._origin.label, path)
-
     async def _attempt(
         self, destination: Location, *, verify: bool, interval: float | None
     ) -> None:
-        """One attempt, which goes on where the one before ended."""
+        """Make one attempt, which resumes where the one before ended."""
         dry_run = self._outcome.dry_run
         async with self._source() as source:
             target = self._timed(make_target(destination, dry_run=dry_run))
-            if not self._examined:
-                await self._examine(source, target)
+            if not self._copy.examined:
+                if self._origin.kind == "state" and target.location.kind not in FILES:
+                    await _refuse_nameless(source, self._where)
+                await self._copy.examine(source, target)
                 if interval is None and not destination.path.exists():
                     await self._refuse_new(source)
             async with opened(target, self._output):
-                if not dry_run:
-                    await target.lock(lock_owner())
-                    await self._record(target)
+                await self._copy.begin(target)
                 self._retries.reached = True
-                await self._copy(source, target, following=interval is not None)
+                await self._copy.copy(source, target, following=interval is not None)
                 if interval is not None:
-                    await self._follow(source, target, interval)
+                    await self._copy.follow(source, target, interval, self._tell)
                 if verify and not dry_run and self._outcome.copied.memories.written:
                     await self._verify(destination)
-
-    @property
-    def _recorded(self) -> bool:
-        """Whether what is changed is being written down."""
-        return self._recording is not None and self._recording.begun
-
-    async def _record(self, target: Store) -> None:
-        """Begins to write down what is changed, unless there is nothing in the target to lose."""
-        if self._recording is None or self._recorded:
-            return  # an attempt before this one did
-        if await target.is_empty():
-            self._recording = None
-        else:
-            self._recording.begin()
-
-    async def _copy(self, source: Store, target: Store, *, following: bool) -> None:
-        """Copies what is not settled yet; once, for what follows is for ``follow``."""
-        if self._copied:
-            return
-        report = self._outcome.copied
-        rest = self._where.without(frozenset(report.settled))
-        with self._output.progress("copying", lambda: report.total) as progress:
-            await copy(
-                *(source, target, rest, self._options, report, progress, self._stop),
-                # What is compared by content leaves no outlines for ``follow`` to start from.
-                mirror=self._mirror
-                if following and self._options.form is Precision.OUTLINE
-                else None,
-                recorder=self._recording if self._recorded else None,
-            )
-        self._copied = True
-
-    async def _follow(self, source: Store, target: Store, interval: float) -> None:
-        report = self._outcome.copied
-        await follow(
-            *(source, target, self._where, self._options, report, self._stop),
-            interval,
-            self._tell,
-            self._mirror,
-        )
 
     @asynccontextmanager
     async def _source(self) -> AsyncGenerator[Store]:
@@ -276,19 +224,12 @@ class Migration:
     def _timed(self, store: Store) -> Store:
         return Timeout(store, self._transfer.timeout)
 
-    async def _examine(self, source: Store, target: Store) -> None:
-        """Objects to what cannot be copied, before the target is even made."""
-        await source.check_integrity(self._where)
-        if self._origin.kind == "state" and target.location.kind not in FILES:
-            await _refuse_nameless(source, self._where)
-        lossy = self._options.lossy
-        self._outcome.copied.warnings += await refuse_losses(
-            source, target, self._where, lossy=lossy
-        )
-        self._examined = True
+    def _refuse_absent(self) -> None:
+        selected, path = self._outcome.copied.memories.selected, self._origin.options.get("path")
+        refuse_absent(self._where, selected, self._origin.label, path)
 
     async def _refuse_new(self, source: Store) -> None:
-        """Objects to making a file for a memory that is not there."""
+        """Refuse to create a file for a memory that does not exist."""
         named = Selection(self._where.users, self._where.sessions)
         if named.named:
             async with aclosing(source.headers(named)) as found:
@@ -297,7 +238,7 @@ class Migration:
             self._refuse_absent()
 
     def _tell(self, lag: Lag) -> None:
-        """Says how far behind the target was."""
+        """Show how far behind the target was."""
         self._passes += 1
         text = f"the target is as the source was {lag.seconds:.1f} s ago"
         if lag.messages or lag.memories:
@@ -307,7 +248,7 @@ class Migration:
             self._output.detail(text)
 
     async def _verify(self, destination: Location) -> None:
-        """Compares both sides by fresh reads, while the target is still locked."""
+        """Compare both sides by fresh reads, while the target is still locked."""
         outcome, report = self._outcome, self._outcome.copied
         async with (
             self._source() as source,

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 from typer.core import TyperCommand
 
-from memctl.commands._changing import confirmed, refuse_unasked
+from memctl.commands._change import change, confirmed, refuse_unasked
 from memctl.commands._context import Run as ThisRun
 from memctl.commands._context import choose_format, this_run
 from memctl.commands._options import (
@@ -21,17 +21,19 @@ from memctl.commands._options import (
     YesOption,
     build,
 )
-from memctl.commands._putting_back import PuttingBack
-from memctl.commands._repair import TakingBack
 from memctl.commands._reports import ChangeOutcome
-from memctl.commands._run import record
+from memctl.commands._run import opened, record, run_options, wait_for
 from memctl.errors import Busy, NotFound, Unavailable
 from memctl.journal.runs import Run, Runs
 from memctl.location import Location, visible
-from memctl.ops.undo import plan_undo
+from memctl.model import MemoryKey
+from memctl.ops.apply import ChangeReport
 from memctl.output import tables
 from memctl.output.terminal import Format
+from memctl.registry import make_store
+from memctl.runs.undo import RestoreRun, UndoRun
 from memctl.selection import Selection
+from memctl.store import OpenMode
 
 
 def undo(
@@ -75,30 +77,45 @@ def undo(
         refuse_unasked(yes)
     location, argument = _location(this, undone, store)
     where = Selection(users=frozenset(user or ()), sessions=frozenset(session or ()))
-    outcome = ChangeOutcome("undo", location.label, dry_run=dry_run)
+    options, report = run_options(this, dry_run=dry_run), ChangeReport()
+
+    def new_record() -> Run:
+        found = record(this, "undo", argument, location)
+        found.undoes = undone.id
+        return found
+
+    folder = runs.folder / undone.id
+    undoing = UndoRun(new_record(), where, parts, folder, options, report)
+    outcome = ChangeOutcome(undoing, location.label)
     outcome.more["undoes"] = undone.id
     asks = run_id is None and not yes and not dry_run
     if asks and not confirmed(this.output, _question(undone)):
         outcome.report_to(this.output)
         this.output.emit()
         return
-    whole = not where.named
     archive = runs.replaced(undone)
     try:
         if archive is not None:
-            back = PuttingBack(this, outcome, archive, parts, undone.id)
-            where = where.without(back.run(location, argument, where))
-        changing = TakingBack(this, outcome, argument, location, where, runs.folder / undone.id)
-        changing.record.undoes = undone.id
-        refused = outcome.changes.failures
-        changing.run(lambda opened, some: plan_undo(opened, parts, some, refused), lambda _: True)
+            restoring = RestoreRun(new_record(), archive, parts, options, report)
+            keys = wait_for(_restore(this, restoring, location, where))
+            outcome.earlier = restoring.id
+            undoing.where = where.without(keys)
+        change(this.output, undoing, location, outcome)
     except Unavailable as error:
         if undone.secret and store is None:
             error.hint = "the password is not kept: name the store, undo RUN --store URL"
         raise
     finally:
-        if outcome.ended and whole and not dry_run and not outcome.changes.failures:
+        if outcome.ended and not where.named and not dry_run and not outcome.changes.failures:
             _note(runs, undone, outcome.run)
+
+
+async def _restore(
+    this: ThisRun, restoring: RestoreRun, location: Location, where: Selection
+) -> frozenset[MemoryKey]:
+    mode = OpenMode.READ if restoring.dry_run else OpenMode.CHANGE
+    async with opened(make_store(location, mode), this.output) as store:
+        return await restoring.execute(store, where)
 
 
 def _question(undone: Run) -> str:

@@ -20,7 +20,7 @@ from memctl.commands._options import (
     build,
     selecting,
 )
-from memctl.commands._run import opened, readable, refuse_absent, wait_for
+from memctl.commands._run import opened, readable, wait_for
 from memctl.errors import Different, UsageError
 from memctl.location import Location, visible
 from memctl.model import MemoryKey
@@ -31,6 +31,7 @@ from memctl.output.numbers import count
 from memctl.output.report import CsvRows, Listing, Report
 from memctl.output.terminal import Format, Output
 from memctl.registry import make_store
+from memctl.runs.change import refuse_absent
 from memctl.selection import Selection
 from memctl.store import Store
 

@@ -13,11 +13,11 @@ from urllib.parse import quote, unquote
 import pytest
 
 from memctl import zstd
-from memctl.commands._changing import Changing
 from memctl.commands._context import Run as ThisRun
 from memctl.commands._run import record
 from memctl.model import MemoryKey
 from memctl.registry import parse
+from memctl.runs.change import ChangeRun
 from memctl.testing import Place, samples
 from memctl.testing.samples import entry, sample
 from tests.support.backends import new_place, place_at
@@ -329,7 +329,7 @@ def test_undo_what_agents_took_away_is_no_failure(
     """What is planned, and then gone before its memory is changed, is not counted as failed."""
     place = one("sqlite")
     keys = fill(place)
-    told = Changing._apply
+    told = ChangeRun.carry_out
 
     async def later(self: Any, *arguments: Any) -> None:
         with sqlite3.connect(place.location.path) as connection:
@@ -339,7 +339,7 @@ def test_undo_what_agents_took_away_is_no_failure(
         await told(self, *arguments)
 
     with monkeypatch.context() as patched:
-        patched.setattr(Changing, "_apply", later)
+        patched.setattr(ChangeRun, "carry_out", later)
         first, *rest = ACTIONS[action]
         words = [first, place.text, *rest] if first == "delete" else [first, rest[0], place.text]
         found = report(run(*words, *rest[1:] if first == "mark" else (), "--json"))

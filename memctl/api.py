@@ -1,0 +1,299 @@
+"""memctl for programs: open a store, and do what the commands do, as coroutines.
+
+``memctl`` exports these names.  Each operation is imported when it is called, so that a program
+loads only what it uses.  Every error is one of ``memctl.errors``.  A memory that fails is not an
+error: the others are done, and the result names it in ``failures``.
+
+The commands run the same operations, from ``memctl.runs`` and ``memctl.ops``, with an observer that
+writes to the terminal.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+from urllib.parse import urlencode
+
+from memctl.errors import Failure, UsageError
+from memctl.location import Location
+from memctl.model import MemoryKey, OnConflict
+from memctl.ops.delete import ToolPairPolicy
+from memctl.ops.inspect import Catalogue, Sort
+from memctl.registry import URL_OPTIONS, make_store, parse
+from memctl.selection import Selection
+from memctl.store import OpenMode, Store
+
+if TYPE_CHECKING:
+    from memctl.journal.runs import Run
+    from memctl.ops.compare import CompareReport
+    from memctl.ops.compress.plan import CompressOptions
+    from memctl.ops.report import Progress
+    from memctl.runs.change import ChangeRun
+    from memctl.summarizer import Summarizer
+
+EVERYTHING = Selection()
+
+Failures = list[tuple[MemoryKey, Failure]]
+"""Memories that were left as they were, and why."""
+
+
+@dataclass(frozen=True, slots=True)
+class Copied:
+    """The result of a copy.
+
+    ``memories`` were written, whole or the rest of them, with ``messages`` in all; ``unchanged``
+    memories were in the target already.  ``run`` is for ``memctl undo``, None where there is
+    nothing to undo.
+    """
+
+    memories: int
+    messages: int
+    unchanged: int
+    failures: Failures = field(default_factory=list)
+    warnings: list[str] = field(default_factory=list)
+    run: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Changed:
+    """The result of a change, or of its dry run: memories, messages in them, failures.
+
+    ``run`` is for ``memctl undo``, None where there is nothing to undo.
+    """
+
+    memories: int
+    messages: int
+    failures: Failures = field(default_factory=list)
+    run: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Compressed:
+    """The result of a compression.
+
+    ``messages`` of so many ``memories`` were summarized.  ``before`` and ``after`` are the tokens
+    that agents read of these memories.  ``cost`` is None where no prices are known.
+    """
+
+    memories: int
+    messages: int
+    before: int
+    after: int
+    cost: float | None = None
+    failures: Failures = field(default_factory=list)
+    run: str | None = None
+
+
+def open_store(
+    where: str | Location,
+    *,
+    create: bool = False,
+    change: bool = False,
+    user: str | None = None,
+    session: str | None = None,
+    path: str | None = None,
+) -> Store:
+    """Return the store that a URL or a path names, to be entered by ``async with``, once.
+
+    It is read, unless ``create`` makes what is missing (the target of a copy), or ``change`` lets
+    what exists be changed.  ``user`` and ``session`` say whose memory a state_dict is, ``path``
+    which memory of a session state is meant.  Aliases belong to the configuration, which programs
+    do not read.
+
+    Raises:
+        UsageError: memctl knows no store that is written so, or its driver is not installed.
+    """
+    location = parse(where) if isinstance(where, str) else where
+    if location.kind == "stdio":
+        raise UsageError("- is for the command line", "name a file or a URL")
+    given = {"user": user, "session": session, "path": path}
+    options = {name: value for name, value in given.items() if value is not None}
+    located = replace(location, options=location.options | options)
+    mode = OpenMode.CREATE if create else OpenMode.CHANGE if change else OpenMode.READ
+    return make_store(located, mode)
+
+
+async def inspect(
+    store: Store, where: Selection = EVERYTHING, *, sort: Sort = Sort.MESSAGES
+) -> Catalogue:
+    """Return the catalogue of the selected memories, with totals; all of it is held.
+
+    Raises:
+        MemctlError: as ``Store.memories``.
+    """
+    from memctl.ops import inspect as operation
+
+    return await operation.inspect(store, where, sort)
+
+
+async def compare(left: Store, right: Store, where: Selection = EVERYTHING) -> CompareReport:
+    """Compare the selected memories of two stores: ids, order, marks, content, summaries, expiry.
+
+    Raises:
+        MemctlError: as ``Store.read``.
+    """
+    from memctl.ops import compare as operation
+
+    await left.check_integrity(where)
+    await right.check_integrity(where)
+    return await operation.compare(left, right, where)
+
+
+async def copy(
+    source: Store,
+    target: Store,
+    where: Selection = EVERYTHING,
+    *,
+    on_conflict: OnConflict = OnConflict.FAIL,
+    lossy: bool = False,
+    checksum: bool = False,
+    jobs: int = 1,
+    backup: bool = True,
+    progress: Progress | None = None,
+) -> Copied:
+    """Copy the selected memories, as ``memctl migrate`` does; again, only what is new.
+
+    The target is opened with ``create``, and stays locked against other runs until it is closed.
+
+    Raises:
+        UsageError: source and target are the same.
+        Loss: the target has no place for something, and ``lossy`` is not set; nothing was written.
+        Busy: another run writes to the target.
+        MemctlError: as ``Store.read`` and ``Store.write``.
+    """
+    from memctl.ops.copy import CopyOptions
+    from memctl.runs.change import Unobserved
+    from memctl.runs.copy import CopyRun, Recording
+
+    options = CopyOptions(on_conflict, lossy, jobs, checksum)
+    recording = Recording(_record("migrate", target), None) if backup else None
+    run = CopyRun(where, options, recording, observer=Unobserved(progress))
+    with run.recorded():
+        await run.examine(source, target)
+        await run.begin(target)
+        await run.copy(source, target)
+    report = run.report
+    return Copied(
+        report.memories.written,
+        report.messages.written,
+        report.memories.unchanged,
+        report.failures,
+        report.warnings,
+        run.id,
+    )
+
+
+async def delete(
+    store: Store,
+    where: Selection,
+    *,
+    pairs: ToolPairPolicy = ToolPairPolicy.SPLIT,
+    backup: bool = True,
+    dry_run: bool = False,
+) -> Changed:
+    """Delete the selected messages; of each memory all of them or none.
+
+    The store is opened with ``change``.  With ``dry_run`` nothing is deleted, and the result says
+    what would be.
+
+    Raises:
+        Busy: another run writes to the store.
+        MemctlError: as ``Store.read`` and ``Store.edit``; or there is no room for the backup.
+    """
+    from memctl.runs.change import DeleteRun, RunOptions
+
+    options = RunOptions(backup, dry_run)
+    record = _record("delete", store)
+    return await _change(store, DeleteRun(record, where, pairs, options=options))
+
+
+async def mark(
+    store: Store,
+    where: Selection,
+    *,
+    add: str | None = None,
+    remove: str | None = None,
+    backup: bool = True,
+    dry_run: bool = False,
+) -> Changed:
+    """Add a mark to the selected messages, remove one, or replace one by another.
+
+    Raises:
+        UsageError: neither is named.
+        MemctlError: as ``delete``.
+    """
+    if add is None and remove is None:
+        raise UsageError("no mark is named", "name one to add, to remove, or both")
+    from memctl.ops.marks import MarkChange, plan_marks
+    from memctl.runs.change import ChangeRun, RunOptions
+
+    remark = MarkChange(add, remove)
+    run = ChangeRun(
+        _record("mark", store),
+        where,
+        lambda one, some: plan_marks(one, some, remark),
+        RunOptions(backup, dry_run),
+    )
+    return await _change(store, run)
+
+
+async def _change(store: Store, run: ChangeRun) -> Changed:
+    with run.recorded():
+        await run.execute(store)
+    found = run.report.planned if run.dry_run else run.report.done
+    return Changed(found.memories, found.messages, run.report.failures, run.id)
+
+
+async def compress(
+    store: Store,
+    where: Selection = EVERYTHING,
+    *,
+    options: CompressOptions | None = None,
+    summarizer: Summarizer | None = None,
+    backup: bool = True,
+) -> Compressed:
+    """Summarize what is old in the selected memories; without a summarizer, by ``extractive``.
+
+    ``make_summarizer`` makes one for a model or a program.  Each memory is committed as soon as its
+    summary is there.
+
+    Raises:
+        Unavailable: the model or the store went away; what was committed is whole.
+        MemctlError: as ``delete``.
+    """
+    from memctl.ops.compress.plan import CompressMode, CompressOptions
+    from memctl.runs.change import RunOptions
+    from memctl.runs.compress import CompressRun
+    from memctl.summarizers.registry import EXTRACTIVE, make_summarizer
+
+    run = CompressRun(
+        _record("compress", store),
+        where,
+        options or CompressOptions(CompressMode.MARK),
+        summarizer or make_summarizer(EXTRACTIVE),
+        RunOptions(backup),
+    )
+    with run.recorded():
+        await run.execute(store)
+    done, report = run.report.done, run.compressed
+    return Compressed(
+        *(done.memories, report.messages, report.before, report.after),
+        cost=report.cost,
+        failures=run.report.failures,
+        run=run.id,
+    )
+
+
+def _record(command: str, store: Store) -> Run:
+    """Return the record of a run on the store, by which ``undo`` finds the store again."""
+    from memctl.journal.runs import describe_run
+
+    location = store.location
+    kept = {name: text for name, text in location.options.items() if name in URL_OPTIONS - {"path"}}
+    if location.path != Path():
+        address = f"sqlite:///{location.path}" if kept else str(location.path)
+    else:
+        mark = "&" if "?" in location.url else "?"
+        address = location.url + (mark + urlencode(kept) if kept else "")
+    return describe_run(command, address, location)

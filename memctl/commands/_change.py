@@ -1,0 +1,121 @@
+"""A change from the command line: the question, the run, the report."""
+
+from __future__ import annotations
+
+import sys
+
+from memctl.commands._reports import ChangeOutcome
+from memctl.commands._run import opened, wait_for
+from memctl.errors import Interrupted, MemctlError, Partial, Unavailable, UsageError
+from memctl.location import Location
+from memctl.output.numbers import count
+from memctl.output.terminal import Output
+from memctl.registry import make_store
+from memctl.runs.change import ChangeRun, lock
+from memctl.store import OpenMode
+
+
+def change(
+    output: Output,
+    run: ChangeRun,
+    location: Location,
+    outcome: ChangeOutcome,
+    *,
+    asks: bool = False,
+) -> None:
+    """Plan, ask ``run.approve``, carry out, report.
+
+    A person who is asked may take long: with ``asks`` the store is released meanwhile.
+
+    Raises:
+        MemctlError: as ``ChangeRun``; Conflict or Partial where memories were left alone.
+    """
+    outcome.report_to(output)
+    with run.recorded():
+        if run.dry_run or not asks:
+            wait_for(_execute(output, run, location), run.stop)
+        elif wait_for(_plan(output, run, location)) and run.approve():
+            wait_for(_carry_out(output, run, location), run.stop)
+    outcome.ended = True
+    if error := outcome.error():
+        raise error
+    output.emit()
+
+
+async def _execute(output: Output, run: ChangeRun, location: Location) -> None:
+    mode = OpenMode.READ if run.dry_run else OpenMode.CHANGE
+    async with opened(make_store(location, mode), output) as store:
+        try:
+            await run.execute(store)
+        except Unavailable as error:
+            raise _cut_short(run, error) from error
+
+
+async def _plan(output: Output, run: ChangeRun, location: Location) -> bool:
+    async with opened(make_store(location, OpenMode.CHANGE), output) as store:
+        something = await run.plan(store)
+        await run.after_plan(store)
+        return something
+
+
+async def _carry_out(output: Output, run: ChangeRun, location: Location) -> None:
+    async with opened(make_store(location, OpenMode.CHANGE), output) as store:
+        await lock(store)
+        try:
+            await run.carry_out(store)
+        except Unavailable as error:
+            raise _cut_short(run, error) from error
+
+
+def _cut_short(run: ChangeRun, error: Unavailable) -> MemctlError:
+    """Return the error of a run whose store or model went away in the middle."""
+    done = run.report.done.memories
+    if not done:
+        return error
+    return Partial(
+        f"{error.message}; done: {count(done, 'memory')}, not done: {run.report.left}",
+        "what was done is whole; run again for the rest",
+    )
+
+
+def confirmed(output: Output, question: str, *, expected: str | None = None) -> bool:
+    """Ask at the terminal; True for y, or for the ``expected`` text.
+
+    Anything else, or the end of the input, is a no; as with dropdb, that is no error.
+
+    Raises:
+        Interrupted: Ctrl-C.
+    """
+    hint = f"type {expected} to go on: " if expected else "[y/N] "
+    try:
+        sys.stderr.write(f"{question} {hint}")
+        sys.stderr.flush()
+        answer = sys.stdin.buffer.readline().decode(errors="replace")
+    except KeyboardInterrupt:
+        sys.stderr.write("\n")
+        raise Interrupted("stopped at the question", "nothing was changed") from None
+    if not answer.endswith("\n"):
+        sys.stderr.write("\n")
+    said = answer.strip()
+    agreed = said == expected.strip() if expected else said.lower() in ("y", "yes")
+    if not agreed:
+        output.note("nothing was changed")
+    return agreed
+
+
+def at_terminal() -> bool:
+    """Return whether there is somebody to ask."""
+    return sys.stdin.isatty() and sys.stderr.isatty()
+
+
+def refuse_unasked(yes: bool) -> None:
+    """Refuse to go on without a terminal and without ``--yes``.
+
+    Raises:
+        UsageError: neither is given.
+    """
+    if not yes and not at_terminal():
+        raise UsageError(
+            "nobody can be asked whether to go on: this is no terminal",
+            "--yes goes on, --dry-run shows what would be done",
+        )

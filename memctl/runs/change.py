@@ -1,0 +1,369 @@
+"""A run that changes what is in a store: planned into the journal, approved, carried out."""
+
+from __future__ import annotations
+
+import logging
+import math
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import (
+    AbstractContextManager,
+    ExitStack,
+    aclosing,
+    contextmanager,
+    nullcontext,
+)
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Protocol
+from weakref import WeakSet
+
+from memctl.concurrency import together
+from memctl.errors import NotFound, Unavailable
+from memctl.journal import runs
+from memctl.journal.files import refusals
+from memctl.journal.runs import Journal, Retention, Runs
+from memctl.ops.apply import ChangeReport, Planner, apply_plan, plan, preview
+from memctl.ops.delete import SplitToolCalls, ToolPairPolicy, count_split_tool_calls, plan_deletions
+from memctl.ops.report import (
+    Progress,
+    SilentProgress,
+    SilentSummaryProgress,
+    SummaryProgress,
+    Total,
+)
+from memctl.ops.select import whole_memories
+from memctl.ops.stop import Stop
+from memctl.selection import Selection
+from memctl.store import Store
+from memctl.stores.locks import lock_owner
+
+_locked: WeakSet[Store] = WeakSet()
+"""Stores whose lock is held: it is taken once, and released when they are closed."""
+
+
+async def lock(store: Store) -> None:
+    """Keep other runs from writing to the store until it is closed.
+
+    Raises:
+        Busy: another run holds the lock.
+        Unavailable: the store cannot be locked.
+    """
+    if store not in _locked:
+        await store.lock(lock_owner())
+        _locked.add(store)
+
+
+def refuse_absent(where: Selection, found: int, label: str, path: str | None = None) -> None:
+    """Refuse a memory that was named and is not there; an empty selection is not an error.
+
+    Raises:
+        NotFound: nothing was found under the names.
+    """
+    if path is not None and not found:
+        raise NotFound(
+            f"{label} has no memory at the path {path!r}", "memctl inspect lists what there is"
+        )
+    if where.named and not found:
+        names = ", ".join(repr(name) for name in sorted(where.users | where.sessions))
+        raise NotFound(f"{label} has no memory of {names}", "memctl inspect lists what there is")
+
+
+class Observer(Protocol):
+    """The side of a caller that a run reports to; the output of a command is one."""
+
+    def progress(
+        self, description: str, total: Callable[[], Total | None] = ..., /
+    ) -> AbstractContextManager[Progress]:
+        """Show the progress of one phase; ``total`` returns its size once that is known."""
+
+    def summarising(self, memories: int, /) -> AbstractContextManager[SummaryProgress]:
+        """Show the progress of so many summaries."""
+
+    def warn(self, text: str, /) -> None:
+        """Show a warning."""
+
+    def note(self, text: str, /) -> None:
+        """Show a note."""
+
+    def detail(self, text: str, /) -> None:
+        """Show a detail."""
+
+
+class Unobserved:
+    """The observer of a program: warnings go to the logger ``memctl``, progress to its caller."""
+
+    def __init__(self, progress: Progress | None = None) -> None:
+        self._progress = progress or SilentProgress()
+        self._logger = logging.getLogger("memctl")
+
+    def progress(
+        self, _description: str, _total: Callable[[], Total | None] = lambda: None, /
+    ) -> AbstractContextManager[Progress]:
+        """Return the progress that the caller watches."""
+        return nullcontext(self._progress)
+
+    def summarising(self, _memories: int, /) -> AbstractContextManager[SummaryProgress]:
+        """Return a progress that nobody watches."""
+        return nullcontext(SilentSummaryProgress())
+
+    def warn(self, text: str, /) -> None:
+        """Log a warning."""
+        self._logger.warning(text)
+
+    def note(self, text: str, /) -> None:
+        """Log a note."""
+        self._logger.info(text)
+
+    def detail(self, text: str, /) -> None:
+        """Log a detail."""
+        self._logger.debug(text)
+
+
+@dataclass(frozen=True, slots=True)
+class RunOptions:
+    """The options that all runs have.
+
+    Without ``backup`` nothing can be undone.  ``keep`` limits how long older runs are kept, None
+    leaves them alone.  With ``must_exist`` a session that is named and not there is an error.
+    """
+
+    backup: bool = True
+    dry_run: bool = False
+    keep: Retention | None = None
+    must_exist: bool = False
+    observer: Observer = field(default_factory=Unobserved)
+
+
+class ChangeRun:
+    """A run that changes a store; of each memory everything is done or nothing.
+
+    A program plans and carries out at once::
+
+        run = ChangeRun(record, where, planner)
+        with run.recorded():
+            await run.execute(store)
+
+    A command that asks calls ``plan`` and ``carry_out`` apart, so that the store is released while
+    a person thinks.
+    """
+
+    def __init__(
+        self,
+        record: runs.Run,
+        where: Selection,
+        planner: Planner,
+        options: RunOptions,
+        report: ChangeReport | None = None,
+    ) -> None:
+        """``record`` names the store for undo; ``report`` may have counts of another run."""
+        self.record = record
+        self.where = where
+        self.planner = planner
+        self.dry_run = options.dry_run
+        self.report = report or ChangeReport()
+        self.stop = Stop()
+        self.begun = False
+        """Whether the store may have been changed."""
+        self.most = math.inf
+        """How many messages may be deleted, including those that agents add meanwhile."""
+        self.approve: Callable[[], bool] = lambda: True
+        """Decides whether to carry out the plan; may raise instead."""
+        self._options = options
+        self._observer = options.observer
+        self._journal: Journal | None = None
+
+    @property
+    def id(self) -> str | None:
+        """The id of the run for ``memctl undo``; None where there is nothing to undo."""
+        return self.record.id if self.changed and self._options.backup else None
+
+    @property
+    def changed(self) -> bool:
+        """Whether the journal has anything to undo."""
+        return self.begun
+
+    @property
+    def journal(self) -> Journal:
+        """The journal, within ``recorded``."""
+        assert self._journal is not None
+        return self._journal
+
+    @contextmanager
+    def recorded(self) -> Iterator[None]:
+        """Keep the journal open; at the end complete it, or discard that of an unchanged store.
+
+        Raises:
+            Unavailable: the journal cannot be written.
+        """
+        if self.dry_run:
+            yield
+            return
+        with ExitStack() as stack:
+            self._journal = self._begin(stack)
+            try:
+                yield
+            finally:
+                self._end(self._journal)
+
+    def _begin(self, stack: ExitStack) -> Journal:
+        folder = None
+        if not self._options.backup:
+            temporary = Path(tempfile.gettempdir())
+            with refusals(temporary):
+                made = tempfile.TemporaryDirectory(prefix="memctl-", dir=temporary)
+            folder = Path(stack.enter_context(made))
+        kept = Runs(folder)
+        if self._options.keep is not None:
+            removed = kept.prune(self._options.keep, self.record.undoes)
+            if removed:
+                self._observer.detail(f"runs no longer kept for undo: {', '.join(removed)}")
+        return kept.begin(self.record)
+
+    def _end(self, journal: Journal) -> None:
+        if not self.changed:
+            journal.discard()
+            return
+        self.record.memories = self.report.done.memories
+        self.record.counts = self.counts()
+        finished = not self.report.failures and not self.report.left
+        try:
+            journal.end("done" if finished else "partial")
+        except Unavailable as error:
+            self._observer.warn(f"the end of the run is not recorded: {error.message}")
+
+    def counts(self) -> dict[str, int]:
+        """Return the numbers of changed messages that the history shows."""
+        done = self.report.done
+        return {"deleted": done.deleted, "marked": done.marked, "restored": done.restored}
+
+    def details(self) -> dict[str, Any]:
+        """Return what the report has besides the counts."""
+        return {}
+
+    async def check(self, store: Store) -> None:
+        """Check the store against the plan, right after planning; may raise."""
+
+    async def after_plan(self, store: Store) -> None:
+        """Read what is only reported, once the plan stands; may go on beside the change."""
+
+    async def plan(self, store: Store) -> bool:
+        """Plan the change, into the journal unless it is a dry run; False for nothing to do.
+
+        Raises:
+            NotFound: a named session does not exist, with ``must_exist``.
+            MemctlError: as ``Store.read``; or there is no room for the journal.
+        """
+        await store.check_integrity(whole_memories(self.where))
+        with self._observer.progress("planning") as progress:
+            edits = self.planner(store, self.where)
+            if self._journal is None:
+                something = await preview(edits, self.report, progress)
+            else:
+                something = await plan(edits, self._journal, self.report, progress)
+        if not something and self.where.sessions:  # a user who has no memory matches nothing
+            await self._refuse_absent(store)
+        await self.check(store)
+        return something
+
+    async def _refuse_absent(self, store: Store) -> None:
+        if not (self._options.must_exist and self.where.named):
+            return
+        async with aclosing(store.headers(whole_memories(self.where))) as memories:
+            found = await anext(memories, None)
+        path = store.location.options.get("path")
+        refuse_absent(self.where, int(found is not None), store.label, path)
+
+    async def carry_out(self, store: Store) -> None:
+        """Carry out the plan of the journal on a locked store.
+
+        Raises:
+            Unavailable: the store went away; ``report`` has what was done.
+            Interrupted: ``stop`` was asked for; the memory at hand is whole.
+        """
+        self.begun = True
+        total = Total(self.report.planned.memories, self.report.planned.messages)
+        with self._observer.progress("changing", lambda: total) as progress:
+            await apply_plan(
+                *(store, self.where, self.planner, self.journal, self.report),
+                *(progress, self.stop, self.most),
+            )
+
+    async def execute(self, store: Store) -> None:
+        """Lock, plan, and carry out what ``approve`` does not stop; a dry run only plans.
+
+        Raises:
+            Busy: another run writes to the store.
+            MemctlError: as ``plan`` and ``carry_out``.
+        """
+        if self.dry_run:
+            await self.plan(store)
+            await self.after_plan(store)
+            self.approve()
+            return
+        await lock(store)
+        something = await self.plan(store)
+        parallel = store.features.parallel
+        if not parallel:
+            await self.after_plan(store)
+        if something and self.approve():
+            work = self.carry_out(store)
+            await (together(work, self.after_plan(store)) if parallel else work)
+
+
+class DeleteRun(ChangeRun):
+    """A run that deletes the selected messages."""
+
+    def __init__(
+        self,
+        record: runs.Run,
+        where: Selection,
+        pairs: ToolPairPolicy = ToolPairPolicy.SPLIT,
+        *,
+        options: RunOptions,
+        limit: tuple[float, bool] | None = None,
+        warn_parted: bool = False,
+    ) -> None:
+        """``limit`` is a number of messages, or with True a percentage of the selected memories.
+
+        With ``warn_parted`` tool calls that lose their result, or the reverse, are counted and
+        warned of.
+        """
+        self._limit = limit
+        self._warn_parted = warn_parted
+        self._parted = SplitToolCalls()
+        self._parted_tool_calls = 0
+        super().__init__(
+            record,
+            where,
+            lambda store, some: plan_deletions(store, some, pairs, self._parted),
+            options,
+        )
+
+    def details(self) -> dict[str, Any]:
+        """Return the number of parted tool calls, if there are any."""
+        parted = self._parted_tool_calls
+        return {"parted_tool_calls": parted} if parted else {}
+
+    async def check(self, store: Store) -> None:
+        """Compute how many messages may be deleted."""
+        if self._limit is None:
+            return
+        number, percentage = self._limit
+        self.most = number
+        if percentage:
+            total = 0
+            async with aclosing(store.list_memories(whole_memories(self.where))) as infos:
+                async for info in infos:
+                    total += info.messages
+            self.most = total * number / 100
+
+    async def after_plan(self, store: Store) -> None:
+        """Count the tool calls that lose their result, or the reverse."""
+        if self._warn_parted and (number := await count_split_tool_calls(store, self._parted)):
+            self._parted_tool_calls = number
+            calls = f"{number:,} tool call" + ("s" if number != 1 else "")
+            self._observer.warn(
+                f"the selection parts {calls} from the result, or the "
+                "reverse: --keep-tool-pairs leaves them, --with-tool-pairs takes both"
+            )

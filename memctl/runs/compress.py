@@ -1,0 +1,131 @@
+"""A run that compresses: found and spooled, summarized, committed memory by memory."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, Callable
+
+from memctl.errors import Unavailable
+from memctl.journal import runs
+from memctl.journal.changes import ChangesWriter
+from memctl.model import Edit
+from memctl.ops.compress.chunks import ChunkedSummarizer
+from memctl.ops.compress.commit import SummarizedMemory, SummaryCommitter
+from memctl.ops.compress.plan import CompressionPlan, CompressOptions
+from memctl.ops.compress.report import CompressReport
+from memctl.ops.compress.run import Budget, CompressionRun, plan_compression
+from memctl.ops.compress.spool import Spool
+from memctl.runs.change import ChangeRun, RunOptions, lock
+from memctl.selection import Selection
+from memctl.store import Store
+from memctl.summarizer import Summarizer
+
+
+async def _no_edits(_store: Store, _where: Selection) -> AsyncGenerator[Edit]:
+    """Plan nothing: memories are planned one by one, while others are summarized."""
+    return
+    yield
+
+
+class CompressRun(ChangeRun):
+    """A run that summarizes old messages; each memory is committed as soon as it is summarized."""
+
+    def __init__(
+        self,
+        record: runs.Run,
+        where: Selection,
+        wanted: CompressOptions,
+        summarizer: Summarizer,
+        options: RunOptions,
+    ) -> None:
+        super().__init__(
+            record,
+            where,
+            _no_edits,
+            options,
+        )
+        self.wanted = wanted
+        self.summarizer = summarizer
+        self.compressed = CompressReport(self.report, summarizer.counted_by)
+        if summarizer.prices is not None:
+            self.compressed.cost = 0.0
+        self._parts = ChunkedSummarizer(summarizer, lambda _: None)
+        self._written = False
+
+    @property
+    def changed(self) -> bool:
+        """Whether any memory was committed."""
+        return self._written
+
+    def counts(self) -> dict[str, int]:
+        """Return the numbers of changed memories and messages that the history shows."""
+        done = self.report.done
+        return {"summarised": done.memories, "deleted": done.deleted, "marked": done.marked}
+
+    async def plan(self, store: Store) -> bool:
+        """Estimate the work, for a dry run; False where there is nothing to do."""
+        budget = Budget(None, self.summarizer, self._parts)
+
+        def seen(case: CompressionPlan) -> None:
+            self.compressed.estimate(case, budget.estimate(case), self._parts.calls(case.tokens))
+
+        await self._scan(store, None, seen)
+        if self.summarizer.prices is not None:
+            self.compressed.cost = self.summarizer.prices.of(self.compressed.usage)
+        return bool(self.report.planned.memories)
+
+    async def execute(self, store: Store) -> None:
+        """Lock the store, summarize while memories are still found, commit.
+
+        Raises:
+            Unavailable: the model or the store went away; what was committed is whole.
+            MemctlError: as ``ChangeRun.execute``.
+        """
+        if self.dry_run:
+            await self.plan(store)
+            return
+        await lock(store)
+        with Spool(self.journal.folder) as spool:
+            work = CompressionRun(
+                *(spool, self.wanted, self.summarizer, self.compressed, self.stop), store.dialect
+            )
+            await work.run(
+                lambda: self._scan(store, spool, lambda _: work.found()),
+                lambda ready: self._commit(store, spool, ready),
+            )
+
+    async def _scan(
+        self, store: Store, spool: Spool | None, then: Callable[[CompressionPlan], None]
+    ) -> None:
+        with self._observer.progress("reading") as progress:
+            await plan_compression(
+                *(store, self.where, self.wanted, self.summarizer.count, spool),
+                *(self.compressed, then, progress),
+            )
+        if not self.report.planned.memories:
+            await self._refuse_absent(store)
+
+    async def _commit(
+        self, store: Store, spool: Spool, ready: asyncio.Queue[SummarizedMemory | None]
+    ) -> None:
+        self.begun = True
+        with (
+            self.journal.writer(growing=True) as writer,
+            self._observer.summarising(self.report.planned.memories) as watching,
+        ):
+            commits = SummaryCommitter(
+                store, spool, self.summarizer, writer, self.compressed, watching
+            )
+            try:
+                await commits.run(ready)
+            finally:
+                self._written = commits.begun
+                if commits.begun:
+                    self._finish(writer)
+
+    def _finish(self, writer: ChangesWriter) -> None:
+        try:
+            writer.finish()
+        except Unavailable as error:
+            # What was committed is synced, and can be undone from what there is of the file.
+            self._observer.warn(f"the record of the run has no end: {error.message}")

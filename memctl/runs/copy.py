@@ -1,0 +1,232 @@
+"""A copy into a store, recorded for undo where the store already holds something."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Callable, Iterator
+from contextlib import ExitStack, aclosing, contextmanager, suppress
+
+from memctl.errors import MemctlError
+from memctl.journal.changes import ChangesWriter
+from memctl.journal.runs import REPLACED, Journal, Retention, Run, Runs
+from memctl.location import Location
+from memctl.model import Change, Edit, Memory, MemoryKey, Page
+from memctl.ops.compare import Precision
+from memctl.ops.copy import CopyOptions, copy, refuse_losses
+from memctl.ops.follow import Lag, follow
+from memctl.ops.report import CopyReport
+from memctl.ops.stop import Stop
+from memctl.registry import make_store
+from memctl.runs.change import Observer, Unobserved, lock
+from memctl.selection import Selection
+from memctl.store import OpenMode, Store
+
+
+class Recording:
+    """The record of one copy: the messages it adds, and the memories before it replaces them."""
+
+    def __init__(self, run: Run, keep: Retention | None) -> None:
+        """``keep`` limits how long older runs are kept; None leaves them alone."""
+        self.run = run
+        self._keep = keep
+        self._journal: Journal | None = None
+        self._writer: ChangesWriter | None = None
+        self._stack = ExitStack()
+        self._count = 0
+        self._open = False
+
+    @property
+    def begun(self) -> bool:
+        """Whether changes are being recorded."""
+        return self._journal is not None
+
+    def begin(self) -> None:
+        """Create the folder of the run, once.
+
+        Raises:
+            Unavailable: the system refuses.
+        """
+        if self._journal is None:
+            kept = Runs()
+            if self._keep is not None:
+                kept.prune(self._keep, self.run.undoes)
+            self._journal = kept.begin(self.run)
+            self._writer = self._stack.enter_context(self._journal.writer(growing=True))
+
+    def adds(self, page: Page, *, summary: bool) -> None:
+        """See ``Recorder``."""
+        assert self._writer is not None
+        key = page.memory.key
+        begins = not self._open
+        if begins:
+            self._count = 0
+        changes = [
+            Change(message.id, None, message.marks, b"", None, message.position)
+            for message in page.messages
+        ]
+        new = page.memory.summary if summary else None
+        edit = Edit(Memory(key, new or None), changes, self._count, page.last, "")
+        self._writer.add(edit)
+        self._writer.flush()
+        self._count += len(changes)
+        self._open = not page.last
+
+    async def replaces(self, pages: AsyncGenerator[Page]) -> None:
+        """See ``Recorder``."""
+        assert self._journal is not None
+        path = self._journal.folder / REPLACED
+        store = make_store(Location("archive", str(path), path=path), OpenMode.CREATE)
+        async with store, aclosing(store.write(pages)) as results:
+            async for _ in results:
+                continue
+
+    def end(self, report: CopyReport) -> None:
+        """Complete the record; that of a run that changed nothing is discarded.
+
+        Raises:
+            Unavailable: the system refuses.
+        """
+        if self._journal is None or self._writer is None:
+            return
+        written = self._writer.memories
+        if not written:
+            self._stack.close()
+            self._journal.discard()
+            self.run.id = ""
+            return
+        self._writer.finish()
+        self._stack.close()
+        self.run.memories = report.memories.written
+        self.run.counts = {"added": report.messages.written, "replaced": report.messages.deleted}
+        self._journal.end("partial" if report.failures else "done")
+
+    @contextmanager
+    def ended(self, report: CopyReport) -> Iterator[None]:
+        """Complete the record at the end of the block; an error of the block itself comes first.
+
+        Raises:
+            Unavailable: the system refuses.
+        """
+        try:
+            yield
+        except BaseException:
+            with suppress(MemctlError):
+                self.end(report)
+            raise
+        self.end(report)
+
+
+class CopyRun:
+    """A copy that goes on where it was when a connection was lost; used once, in this order::
+
+    run = CopyRun(where, options, recording)
+    with run.recorded():
+        await run.examine(source, target)  # before the target is opened
+        async with target:
+            await run.begin(target)
+            await run.copy(source, target)
+    """
+
+    def __init__(
+        self,
+        where: Selection,
+        options: CopyOptions,
+        recording: Recording | None = None,
+        *,
+        dry_run: bool = False,
+        observer: Observer | None = None,
+        report: CopyReport | None = None,
+    ) -> None:
+        """``recording`` is None where nothing is to be recorded for undo."""
+        self.where = where
+        self.options = options
+        self.report = report or CopyReport()
+        self.stop = Stop()
+        self.examined = False
+        """Whether the source was checked: an attempt after the first one does not do it again."""
+        self._dry_run = dry_run
+        self._recording = recording
+        self._observer: Observer = observer or Unobserved()
+        self._copied = False
+        self._mirror: dict[MemoryKey, bytes] = {}
+
+    @property
+    def id(self) -> str | None:
+        """The id of the run for ``memctl undo``; None where there is nothing to undo."""
+        return (self._recording.run.id or None) if self._recording is not None else None
+
+    @contextmanager
+    def recorded(self) -> Iterator[None]:
+        """Complete the record of the run at the end of the block.
+
+        Raises:
+            Unavailable: the journal cannot be written.
+        """
+        if self._recording is None:
+            yield
+            return
+        with self._recording.ended(self.report):
+            yield
+
+    async def examine(self, source: Store, target: Store) -> None:
+        """Check the source, and refuse what the target cannot hold; the target may be closed.
+
+        Raises:
+            BadData: the source is damaged.
+            Loss: the target has no place for something, and ``lossy`` is not set.
+        """
+        await source.check_integrity(self.where)
+        self.report.warnings += await refuse_losses(
+            source, target, self.where, lossy=self.options.lossy
+        )
+        self.examined = True
+
+    async def begin(self, target: Store) -> None:
+        """Lock the target, and begin to record unless it holds nothing that could be lost.
+
+        Raises:
+            Busy: another run writes to the target.
+        """
+        if self._dry_run:
+            return
+        await lock(target)
+        if self._recording is None or self._recording.begun:
+            return  # an attempt before this one began to
+        if await target.is_empty():
+            self._recording = None
+        else:
+            self._recording.begin()
+
+    async def copy(
+        self, source: Store, target: Store, phase: str = "copying", *, following: bool = False
+    ) -> None:
+        """Copy what is not settled yet; once, as ``follow`` copies what comes after.
+
+        Raises:
+            MemctlError: as ``Store.read`` and ``Store.write``.
+        """
+        if self._copied:
+            return
+        rest = self.where.without(frozenset(self.report.settled))
+        with self._observer.progress(phase, lambda: self.report.total) as progress:
+            await copy(
+                *(source, target, rest, self.options, self.report, progress, self.stop),
+                # A comparison by content leaves no outlines for ``follow`` to start from.
+                mirror=self._mirror
+                if following and self.options.form is Precision.OUTLINE
+                else None,
+                recorder=self._recording if self._is_recording else None,
+            )
+        self._copied = True
+
+    async def follow(
+        self, source: Store, target: Store, interval: float, tell: Callable[[Lag], None]
+    ) -> None:
+        """Copy what is new every ``interval`` seconds until ``stop`` is asked for."""
+        await follow(
+            *(source, target, self.where, self.options, self.report, self.stop),
+            *(interval, tell, self._mirror),
+        )
+
+    @property
+    def _is_recording(self) -> bool:
+        return self._recording is not None and self._recording.begun

@@ -1,0 +1,69 @@
+"""A run that repairs: edits of messages, and what the store itself repairs, undone together."""
+
+from __future__ import annotations
+
+from memctl.journal import runs
+from memctl.model import Finding
+from memctl.ops.doctor.check import Limits
+from memctl.ops.doctor.findings import KINDS
+from memctl.ops.doctor.repair import RepairPlanner, StoreRepairs
+from memctl.runs.change import ChangeRun, RunOptions
+from memctl.selection import Selection
+from memctl.store import Store
+
+
+class RepairRun(ChangeRun):
+    """A run that repairs the findings of some codes."""
+
+    def __init__(
+        self,
+        record: runs.Run,
+        where: Selection,
+        codes: frozenset[str],
+        limits: Limits,
+        options: RunOptions,
+    ) -> None:
+        self._treating = RepairPlanner(codes, limits)
+        self._mends = StoreRepairs(codes)
+        super().__init__(
+            record,
+            where,
+            self._treating,
+            options,
+        )
+
+    @property
+    def planned(self) -> int:
+        """The number of findings to be repaired."""
+        return self.report.planned.messages + self._mends.planned.total()
+
+    def repaired(self) -> list[Finding]:
+        """Return what was repaired, or would be, by memory where messages were edited."""
+        failed = {key for key, _ in self.report.failures}
+        found: list[Finding] = []
+        if self.begun or self.dry_run:
+            for key, codes in self._treating.mended.items():
+                if key not in failed:
+                    found += [Finding(code, key, number) for code, number in codes.items()]
+        mends = self._mends.planned if self.dry_run else self._mends.done
+        found += [Finding(code, None, number) for code, number in mends.items() if number]
+        order = {code: position for position, code in enumerate(KINDS)}
+        return sorted(found, key=lambda one: (order[one.code], one.key or ("", "", "")))
+
+    async def plan(self, store: Store) -> bool:
+        """Plan the edits, and ask the store what it can repair."""
+        something = await super().plan(store)
+        return await self._mends.plan(store, self.where) or something
+
+    async def carry_out(self, store: Store) -> None:
+        """Edit the messages, then have the store repair the rest."""
+        if self.report.planned.memories:
+            await super().carry_out(store)
+        self.begun = True
+        with self._observer.progress("repairing"):
+            await self._mends.carry_out(store, self.where, self.journal.folder)
+
+    def counts(self) -> dict[str, int]:
+        """Return the numbers of changes that the history shows."""
+        mended = self._mends.done.total()
+        return super().counts() | ({"mended": mended} if mended else {})

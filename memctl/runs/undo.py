@@ -1,0 +1,142 @@
+"""Runs that undo another: its edits reversed, and the memories that it replaced restored."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import aclosing
+from pathlib import Path
+from typing import Any
+
+from memctl.errors import Failure
+from memctl.journal import runs
+from memctl.journal.repairs import FILE_NAME
+from memctl.location import Location
+from memctl.model import MemoryKey, OnConflict
+from memctl.ops.apply import ChangeReport
+from memctl.ops.copy import CopyOptions, copy
+from memctl.ops.doctor.repair import revert_repairs
+from memctl.ops.report import CopyReport
+from memctl.ops.undo import plan_undo, unchanged_since_run
+from memctl.registry import make_store
+from memctl.runs.change import ChangeRun, RunOptions, lock
+from memctl.runs.copy import Recording
+from memctl.selection import Selection
+from memctl.store import Store
+
+
+class UndoRun(ChangeRun):
+    """A run that reverses the edits of another, and what the store itself repaired in it."""
+
+    def __init__(
+        self,
+        record: runs.Run,
+        where: Selection,
+        parts: Sequence[Path],
+        folder: Path,
+        options: RunOptions,
+        report: ChangeReport | None = None,
+    ) -> None:
+        """``parts`` are the files of changes of the run to be undone, ``folder`` is its folder."""
+        report = report or ChangeReport()
+        super().__init__(
+            record,
+            where,
+            lambda store, some: plan_undo(store, parts, some, report.failures),
+            options,
+            report,
+        )
+        self._folder = folder
+        self._repaired = (folder / FILE_NAME).exists()
+        self._reverted: int | None = None
+
+    def details(self) -> dict[str, Any]:
+        """Return how many repairs of the store itself were undone, if there were any."""
+        return {} if self._reverted is None else {"unmended": self._reverted}
+
+    async def plan(self, store: Store) -> bool:
+        """Plan the reverse of the edits."""
+        if self._repaired and self.where.named:
+            self._observer.warn(
+                "what the run repaired besides the messages belongs to no single user: it stays"
+            )
+            self._repaired = False
+        something = await super().plan(store)
+        return something or self._repaired
+
+    async def carry_out(self, store: Store) -> None:
+        """Undo the repairs of the store itself, then the edits."""
+        if self._repaired:
+            self.begun = True
+            self._reverted = await revert_repairs(store, self._folder)
+            self._observer.note(f"undone besides the messages: {self._reverted:,}")
+        if self.report.planned.memories:
+            await super().carry_out(store)
+
+
+class RestoreRun:
+    """A run that restores memories which another replaced, from the archive that it kept."""
+
+    def __init__(
+        self,
+        record: runs.Run,
+        archive: Path,
+        parts: Sequence[Path],
+        options: RunOptions,
+        report: ChangeReport | None = None,
+    ) -> None:
+        """``parts`` are the files of changes of the run that replaced the memories."""
+        self.record = record
+        self.dry_run = options.dry_run
+        self.report = report or ChangeReport()
+        self._parts = parts
+        self._archive = Location("archive", str(archive), path=archive)
+        self._recording = Recording(record, options.keep)
+
+    @property
+    def id(self) -> str | None:
+        """The id of the run for ``memctl undo``; None where there is nothing to undo."""
+        return self.record.id or None
+
+    async def execute(self, store: Store, where: Selection) -> frozenset[MemoryKey]:
+        """Restore the selected memories that are as the run left them; return all it replaced.
+
+        Raises:
+            MemctlError: as ``copy``.
+        """
+        copied = CopyReport()
+        with self._recording.ended(copied):
+            return await self._restore(store, where, copied)
+
+    async def _restore(
+        self, store: Store, where: Selection, copied: CopyReport
+    ) -> frozenset[MemoryKey]:
+        async with make_store(self._archive) as source:
+            if not self.dry_run:
+                await lock(store)
+            async with aclosing(source.headers(where)) as memories:
+                keys = frozenset([memory.key async for memory in memories])
+            good = await unchanged_since_run(store, self._parts, keys)
+            self.report.failures += [
+                (key, Failure("conflict", "it has changed since it was replaced"))
+                for key in sorted(keys - good)
+            ]
+            if self.dry_run:
+                await self._count(source, good)
+            elif good:
+                self._recording.begin()
+                options = CopyOptions(OnConflict.REPLACE, checksum=True)
+                chosen = Selection(keys=good)
+                await copy(source, store, chosen, options, copied, recorder=self._recording)
+                for counted in (self.report.planned, self.report.done):
+                    counted.memories += copied.memories.written
+                    counted.restored += copied.messages.written
+                    counted.deleted += copied.messages.deleted
+                self.report.failures += copied.failures
+            return keys
+
+    async def _count(self, source: Store, keys: frozenset[MemoryKey]) -> None:
+        planned = self.report.planned
+        async with aclosing(source.list_memories(Selection(keys=keys))) as infos:
+            async for info in infos:
+                planned.memories += 1
+                planned.restored += info.messages
