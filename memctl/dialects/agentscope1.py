@@ -12,6 +12,7 @@ import secrets
 import string
 from collections.abc import Iterable, Iterator, Sequence
 from datetime import datetime
+from functools import partial
 from typing import Any
 
 from memctl import codec
@@ -51,22 +52,22 @@ class AgentScope1View(MessageView):
 
     @property
     def id(self) -> str | None:
-        return self._text(ID)
+        found = self.value.get(ID)
+        return found if isinstance(found, str) else None
 
     @property
     def role(self) -> str | None:
-        return self._text(ROLE)
+        found = self.value.get(ROLE)
+        return found if isinstance(found, str) else None
 
     @property
     def name(self) -> str | None:
-        return self._text(NAME)
+        found = self.value.get(NAME)
+        return found if isinstance(found, str) else None
 
     @property
     def time(self) -> str | None:
-        return self._text(TIMESTAMP)
-
-    def _text(self, field: str) -> str | None:
-        found = self.value.get(field)
+        found = self.value.get(TIMESTAMP)
         return found if isinstance(found, str) else None
 
     @property
@@ -142,8 +143,8 @@ def _block(block: Any) -> Block:
             return ToolCallBlock(_block_id(block), name, block.get("input"), block)
         case "tool_result":
             name = _string(block.get("name"))
-            output = block.get("output")
-            return ToolResultBlock(_block_id(block), name, _blocks(output), block, _bytes(output))
+            output = partial(_blocks, block.get("output"))
+            return ToolResultBlock(_block_id(block), name, output, block)
         case "image" | "audio" | "video":
             return _media(kind, block)
         case _:
@@ -213,10 +214,16 @@ class AgentScope1(Dialect):
     name = "agentscope1"
 
     def parse(self, text: bytes) -> AgentScope1View:
-        return _view(codec.loads(text))
+        value = codec.loads(text)
+        if not isinstance(value, dict):
+            raise NotAnObject("a message is not a JSON object")
+        return AgentScope1View(value)
 
     def outline(self, text: bytes) -> AgentScope1View:
-        return _view(codec.outline(text))
+        value = codec.outline(text)
+        if not isinstance(value, dict):
+            raise NotAnObject("a message is not a JSON object")
+        return AgentScope1View(value)
 
     def author(
         self, role: str, name: str, content: str | Sequence[Block], moment: datetime
@@ -231,6 +238,9 @@ class AgentScope1(Dialect):
             TIMESTAMP: moment.isoformat(" ", "milliseconds"),
         }
         return id, codec.dumps(message)
+
+    def output_bytes(self, result: ToolResultBlock) -> int:
+        return _bytes(result.value.get("output")) if isinstance(result.value, dict) else 0
 
     def summary_message(self, summary: str) -> bytes:
         return codec.dumps({NAME: "user", ROLE: "user", CONTENT: summary})
@@ -248,12 +258,6 @@ class AgentScope1(Dialect):
 
     def pair_matcher(self, halves: Iterable[tuple[str, ToolSide]]) -> PairMatcher:
         return _PairMatcher(self, halves)
-
-
-def _view(value: Any) -> AgentScope1View:
-    if not isinstance(value, dict):
-        raise NotAnObject("a message is not a JSON object")
-    return AgentScope1View(value)
 
 
 AGENTSCOPE1 = AgentScope1()

@@ -46,15 +46,30 @@ class ToolCallBlock(NamedTuple):
     value: Any = None
 
 
-class ToolResultBlock(NamedTuple):
-    """The result of a tool call that has the same id."""
+class ToolResultBlock:
+    """The result of a tool call that has the same id.
 
-    id: str
-    name: str
-    output: list[Block]
-    value: Any = None
-    size: int = 0
-    """The bytes of the texts in the output, media included."""
+    ``output`` is taken apart when it is first asked for: most readers need the id alone.
+    """
+
+    __match_args__ = ("id", "name", "output")
+    __slots__ = ("_output", "_parse", "id", "name", "value")
+
+    def __init__(
+        self, id: str, name: str, output: Callable[[], list[Block]], value: Any = None
+    ) -> None:
+        self.id = id
+        self.name = name
+        self.value = value
+        self._parse = output
+        self._output: list[Block] | None = None
+
+    @property
+    def output(self) -> list[Block]:
+        """The blocks that the tool returned; a plain text is one TextBlock."""
+        if self._output is None:
+            self._output = self._parse()
+        return self._output
 
 
 class MediaBlock(NamedTuple):
@@ -210,6 +225,10 @@ class Dialect(ABC):
 
         ``moment`` is local time without a zone.
         """
+
+    @abstractmethod
+    def output_bytes(self, result: ToolResultBlock) -> int:
+        """Return the bytes of the texts in a stored result, media included."""
 
     @abstractmethod
     def summary_message(self, summary: str) -> bytes:

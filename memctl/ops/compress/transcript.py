@@ -6,7 +6,6 @@ Thinking is left out, as AgentScope's formatters leave it out of what a model ge
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from dataclasses import dataclass
 
 from memctl.dialects.view import (
@@ -47,7 +46,7 @@ def transcribe(text: bytes, dialect: Dialect) -> TranscriptMessage:
     blocks = view.blocks
     if len(blocks) == 1 and isinstance(blocks[0], TextBlock) and not huge:
         return TranscriptMessage(Turn(_role(view), _speaker(view), blocks[0].text), (), ())
-    lines = [line for block in blocks for line in _lines(block)]
+    lines = _lines(blocks)
     if huge:
         lines.append(f"[a message of {len(text):,} bytes, its long texts left out]")
     calls = tuple(block.id for block in blocks if isinstance(block, ToolCallBlock))
@@ -67,21 +66,21 @@ def _speaker(view: MessageView) -> str:
     return " ".join(line[:_LONGEST_SPEAKER].split())
 
 
-def _lines(block: Block) -> Iterator[str]:
-    match block:
-        case TextBlock(text) | HintBlock(text):
-            yield text
-        case ThinkingBlock():
-            pass
-        case ToolCallBlock(_, name, given):
-            yield f"[calls {name}] {json.dumps(given, ensure_ascii=False)}"
-        case ToolResultBlock(_, name, output):
-            lines = [line for inner in output for line in _lines(inner)]
-            yield f"[result of {name}] " + "\n".join(lines)
-        case MediaBlock():
-            yield f"[{block.kind}{_media(block)}]"
-        case _:
-            yield f"[{block.kind}]"
+def _lines(blocks: list[Block]) -> list[str]:
+    lines: list[str] = []
+    for block in blocks:
+        if isinstance(block, (TextBlock, HintBlock)):
+            lines.append(block.text)
+        elif isinstance(block, ToolResultBlock):
+            lines.append(f"[result of {block.name}] " + "\n".join(_lines(block.output)))
+        elif isinstance(block, ToolCallBlock):
+            given = json.dumps(block.input, ensure_ascii=False)
+            lines.append(f"[calls {block.name}] {given}")
+        elif isinstance(block, MediaBlock):
+            lines.append(f"[{block.kind}{_media(block)}]")
+        elif not isinstance(block, ThinkingBlock):
+            lines.append(f"[{block.kind}]")
+    return lines
 
 
 def _media(block: MediaBlock) -> str:

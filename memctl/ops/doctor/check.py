@@ -88,22 +88,21 @@ def examine(text: bytes, dialect: Dialect) -> ExaminedMessage:
     found = ExaminedMessage(id=view.id, moment=view.moment)
     blank = True
     for block in view.blocks:
-        match block:
-            case ToolCallBlock():
-                found.calls.append(ToolCallBlock(block.id, block.name))  # without its input
-                blank = False
-            case ToolResultBlock():
-                size = len(text) if large else block.size
-                found.results.append((block.id, size))
-                blank = False
-            case TextBlock(said):
-                # The long texts of a large message come empty, whatever they say.
-                if large or said.strip():
-                    blank = found.only_tools = False
-            case ThinkingBlock():
-                blank = False
-            case _:
+        if isinstance(block, TextBlock):
+            # The long texts of a large message come empty, whatever they say.
+            if large or block.text.strip():
                 blank = found.only_tools = False
+        elif isinstance(block, ToolResultBlock):
+            size = len(text) if large else dialect.output_bytes(block)
+            found.results.append((block.id, size))
+            blank = False
+        elif isinstance(block, ToolCallBlock):
+            found.calls.append(ToolCallBlock(block.id, block.name))  # without its input
+            blank = False
+        elif isinstance(block, ThinkingBlock):
+            blank = False
+        else:
+            blank = found.only_tools = False
     found.is_empty = blank and view.role == "assistant"
     return found
 

@@ -123,7 +123,7 @@ class _Plan:
 
 def _answer(tool: ToolCallBlock, call: StoredMessage, dialect: Dialect) -> tuple[str, bytes]:
     """Return the id and the text of a message that answers an interrupted call."""
-    block = ToolResultBlock(tool.id, tool.name, [TextBlock(INTERRUPTED)])
+    block = ToolResultBlock(tool.id, tool.name, lambda: [TextBlock(INTERRUPTED)])
     moment = dialect.outline(call.message).moment or datetime.now()
     return dialect.author("system", "system", [block], moment)
 
