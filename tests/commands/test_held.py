@@ -10,7 +10,7 @@ import pytest
 
 from memctl.model import MemoryKey
 from memctl.stores.sql import edit as editing
-from memctl.stores.sql.database import SqlDatabase
+from memctl.stores.sql.store import SqlStore
 from memctl.testing import Place, samples
 from memctl.testing.samples import sample
 from tests.support.cli import Run, report
@@ -22,9 +22,9 @@ ENTRIES = samples.entries(20)
 async def take(stack: AsyncExitStack, place: Place, key: MemoryKey) -> None:
     """Marks a message as AgentScope does, in a transaction that ends with the stack."""
     store = await stack.enter_async_context(place.store())
-    assert isinstance(store, SqlDatabase)
-    connection = await stack.enter_async_context(store.connected())
-    await stack.enter_async_context(store.transaction(connection))
+    assert isinstance(store, SqlStore)
+    connection = await stack.enter_async_context(store.database.connect())
+    await stack.enter_async_context(store.database.transaction(connection))
     hint = next(one.id for one in ENTRIES if "hint" in one.marks)
     row = f"{key.user}-{key.session}-{hint}"
     sql = f"INSERT INTO message_mark (msg_id, mark) VALUES ('{row}', 'mine')"

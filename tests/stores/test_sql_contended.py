@@ -14,7 +14,7 @@ from memctl.model import MemoryKey, StoredMessage, WriteResult
 from memctl.registry import make_store, parse
 from memctl.store import OpenMode, Store
 from memctl.stores.sql import edit as editing
-from memctl.stores.sql.database import SqlDatabase
+from memctl.stores.sql.store import SqlStore
 from memctl.testing import samples
 from memctl.testing.drive import assert_changed, edit, edits, gone, put, read, write_all
 from memctl.testing.samples import sample
@@ -49,8 +49,8 @@ async def filled(url: str) -> AsyncGenerator[Store]:
 @asynccontextmanager
 async def agent(store: Store) -> AsyncGenerator[AsyncConnection]:
     """A transaction of somebody else."""
-    assert isinstance(store, SqlDatabase)
-    async with store.connected() as connection, store.transaction(connection):
+    assert isinstance(store, SqlStore)
+    async with store.database.connect() as connection, store.database.transaction(connection):
         yield connection
 
 

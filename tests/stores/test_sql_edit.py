@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 from memctl.model import Change, MemoryKey, StoredMessage
 from memctl.registry import make_store, parse
 from memctl.store import OpenMode, Store
-from memctl.stores.sql.database import SqlDatabase
-from memctl.stores.sql.positions import Places, Run
+from memctl.stores.sql.positions import InsertRun, PositionAllocator
+from memctl.stores.sql.store import SqlStore
 from memctl.testing import samples
 from memctl.testing.drive import (
     assert_changed,
@@ -78,8 +78,8 @@ async def rows(url: str) -> dict[MemoryKey, Rows]:
 
 async def count(url: str, table: str) -> int:
     async with make_store(parse(url)) as store:
-        assert isinstance(store, SqlDatabase)
-        async with store.snapshot(opened=False) as connection:
+        assert isinstance(store, SqlStore)
+        async with store.database.snapshot(find_huge=False) as connection:
             result = await connection.exec_driver_sql(f"SELECT COUNT(*) FROM {table}")
             return int(result.scalar_one())
 
@@ -197,27 +197,27 @@ async def test_sql_edit_more_than_a_step_is_put_in(url: str, indexes: bool) -> N
 
 
 @st.composite
-def layouts(draw: st.DrawFn) -> tuple[list[int], list[int], list[Run]]:
+def layouts(draw: st.DrawFn) -> tuple[list[int], list[int], list[InsertRun]]:
     numbers = st.integers(0, 30)
     own = sorted(draw(st.sets(numbers)))
     others = sorted(draw(st.lists(numbers, max_size=10)))
     places = sorted(draw(st.sets(st.sampled_from([-1, *own]))))
     wanted = st.lists(st.none() | numbers, min_size=1, max_size=4)
-    return own, others, [Run(None if n < 0 else n, None, draw(wanted)) for n in places]
+    return own, others, [InsertRun(None if n < 0 else n, None, draw(wanted)) for n in places]
 
 
 @given(layouts())
-def test_sql_edit_places(layout: tuple[list[int], list[int], list[Run]]) -> None:
+def test_sql_edit_places(layout: tuple[list[int], list[int], list[InsertRun]]) -> None:
     """Everything comes where it belongs, and what was there stays in order."""
     own, others, runs = layout
-    places = Places(array("q", own), array("q", others))
-    numbers, moves = places.put(runs)
+    allocator = PositionAllocator(array("q", own), array("q", others))
+    numbers, moves = allocator.insert(runs)
 
     def moved(index: int) -> int:
         return index + max([(one.low, one.by) for one in moves if one.low <= index] or [(0, 0)])[1]
 
-    assert list(places.own) == [moved(index) for index in own]
-    assert list(places.others) == [moved(index) for index in others]
+    assert list(allocator.own) == [moved(index) for index in own]
+    assert list(allocator.others) == [moved(index) for index in others]
     expected = [moved(index) for index in own]
     for run, found in zip(reversed(runs), reversed(numbers), strict=True):
         assert len(found) == len(run.wanted)
@@ -306,13 +306,17 @@ async def foreign(url: str) -> None:
         for number, (row_id, fields) in enumerate(FOREIGN.values())
     ]
     async with make_store(parse(url), OpenMode.CREATE) as store:
-        assert isinstance(store, SqlDatabase)
-        async with store.connected() as connection, store.transaction(connection):
-            await store.insert_missing(connection, "users", ["id"], [("u",)])
-            await store.insert_missing(connection, "session", ["id", "user_id"], [("s", "u")])
-            await store.insert(connection, "message", ["id", "msg", "session_id", "index"], found)
+        assert isinstance(store, SqlStore)
+        async with store.database.connect() as connection, store.database.transaction(connection):
+            await store.database.insert_missing(connection, "users", ["id"], [("u",)])
+            await store.database.insert_missing(
+                connection, "session", ["id", "user_id"], [("s", "u")]
+            )
+            await store.database.insert(
+                connection, "message", ["id", "msg", "session_id", "index"], found
+            )
             marks = [("u-s-x", "hint"), ("big", "b"), ("big", "a"), ("just-a-name", "hint")]
-            await store.insert(connection, "message_mark", ["msg_id", "mark"], marks)
+            await store.database.insert(connection, "message_mark", ["msg_id", "mark"], marks)
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -15,7 +15,8 @@ from memctl.errors import Lost, MemctlError, Unavailable
 from memctl.registry import make_store, parse
 from memctl.store import OpenMode
 from memctl.stores.sql import mysql, postgresql, sqlite
-from memctl.stores.sql.database import Contended, SqlDatabase
+from memctl.stores.sql.database import Contended
+from memctl.stores.sql.store import SqlStore
 from memctl.testing import samples
 from memctl.testing.drive import write, write_all
 from memctl.testing.samples import sample
@@ -25,8 +26,8 @@ def told(kind: str, error: BaseException) -> MemctlError | None:
     """What a store of the kind makes of an error of its driver."""
     places = {"sqlite": "m.db", "postgresql": "postgresql://h/d", "mysql": "mysql://h/d"}
     store = make_store(parse(places[kind]))
-    assert isinstance(store, SqlDatabase)
-    return store.translate(error)
+    assert isinstance(store, SqlStore)
+    return store.database.translate(error)
 
 
 @pytest.mark.parametrize(

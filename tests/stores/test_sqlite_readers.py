@@ -16,7 +16,7 @@ from memctl.registry import make_store, parse
 from memctl.selection import Selection
 from memctl.store import OpenMode, Store
 from memctl.stores.sql import sqlite
-from memctl.stores.sql.sqlite_files import Aside
+from memctl.stores.sql.sqlite_files import SnapshotCopy
 from memctl.testing import samples
 from memctl.testing.drive import write_all
 from memctl.testing.samples import sample
@@ -44,15 +44,15 @@ def path(tmp_path: Path) -> Path:
 def copies(monkeypatch: pytest.MonkeyPatch) -> list[Path]:
     """The copies that are made."""
     found: list[Path] = []
-    copy = Aside.copy
+    make = SnapshotCopy.make
 
-    async def noted(aside: Aside) -> Path | None:
-        path = await copy(aside)
+    async def noted(snapshot: SnapshotCopy) -> Path | None:
+        path = await make(snapshot)
         if path is not None:
             found.append(path)
         return path
 
-    monkeypatch.setattr(Aside, "copy", noted)
+    monkeypatch.setattr(SnapshotCopy, "make", noted)
     return found
 
 
@@ -162,7 +162,7 @@ async def test_sqlite_who_searches_hinders_nobody(
     path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """For longer than it takes to look through some messages."""
-    monkeypatch.setattr(sqlite, "LOOSE_ROWS", 700)
+    monkeypatch.setattr(sqlite, "SEARCH_ROWS", 700)
     seen = 0
 
     def matches(texts: Sequence[bytes]) -> Iterator[int]:
@@ -189,9 +189,9 @@ async def test_sqlite_transactions_of_a_run_share_a_journal(path: Path, mode: st
         database.execute(f"PRAGMA journal_mode = {mode}")
     async with make_store(parse(str(path)), OpenMode.CHANGE) as store:
         assert isinstance(store, sqlite.SqliteStore)
-        async with store.connected() as connection:
+        async with store.database.connect() as connection:
             for _ in range(2):
-                async with store.transaction(connection):
+                async with store.database.transaction(connection):
                     await connection.exec_driver_sql('UPDATE message SET "index" = "index" + 1')
                 assert has_journal(path) == (mode == "delete")
     assert not has_journal(path)

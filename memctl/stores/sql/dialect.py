@@ -1,30 +1,29 @@
-"""The SQL that reads AgentScope's tables, put together of what each database says its own way.
+"""The SQL for AgentScope's tables, composed from what each database spells its own way.
 
 Source: ``memory/_working_memory/_sqlalchemy_memory.py`` of agentscope 1.0.21.
 """
 
 from __future__ import annotations
 
-from abc import abstractmethod
-from collections.abc import Collection, Mapping
+from abc import ABC, abstractmethod
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any, ClassVar, NamedTuple
 
 from sqlalchemy import TextClause, bindparam, text
 
-from memctl.location import Location
 from memctl.selection import Selection
-from memctl.store import OpenMode, Store
 from memctl.stores.sql.huge_messages import HUGE_BYTES, HugeMessages
 
 MAX_PUSHED_VALUES = 1000
-"""Longer lists of names are compared here: databases bound the parameters of a statement."""
+"""The longest list of names in a statement: databases limit its parameters.
+
+Longer lists are compared by memctl.
+"""
 
 SMALL_BYTES = 64 * 1024
 """Larger messages are fetched one by one: drivers fetch rows by number, whatever their size."""
 
-
 ALWAYS, NEVER = "1 = 1", "1 = 0"
-
 
 _COLUMNS = "session_id, owner, id, position, payload, marks"
 
@@ -36,166 +35,186 @@ class Condition(NamedTuple):
     values: dict[str, list[str]]
 
 
-class SqlDialect(Store):
-    """How a database is asked about messages.
+class Dialect(ABC):
+    """The SQL of one database: expressions that it spells its own way, and the statements of them.
+
+    In every statement ``m`` is a row of ``message`` and ``s`` its row of ``session``.
 
     The user of a message is what is left of the row id ``{user}-{session}-{message id}`` without
     ``-{session}-{message id}``; where the row id disagrees with the message, the owner of the
     session row.
 
     To find the message id the message is parsed, so that is the last resort: where ``-{session}-``
-    stands in a row id once, behind the owner of the session, there is but one way to take it
+    occurs in a row id once, after the owner of the session, there is but one way to take it
     apart, and whether it agrees with the message or not, the user is the owner.
     """
 
     quote: ClassVar[str] = '"'
-    mark_list: ClassVar[str]
+    mark_array: ClassVar[str]
     """An aggregate that gives the marks of a message as a JSON array."""
     payload: ClassVar[str] = "m.msg"
     """The message as text or bytes."""
     row_columns: ClassVar[str] = "id"
-    """What identifies a row of ``message``."""
+    """The columns that identify a row of ``message``."""
+    session_table: ClassVar[str] = "session"
+    """The sessions that ``source`` joins, as a table or a subquery."""
     row_lock: ClassVar[str] = ""
-    """SQL at the end of a SELECT that locks its rows until the transaction ends."""
+    """The end of a SELECT that locks its rows until the transaction ends."""
     no_wait: ClassVar[str] = ""
-    """SQL behind these by which the database refuses rows that others hold."""
-    locks_what_it_reads: ClassVar[bool] = False
-    """Whether rows are locked, or waited for, that are read to find those that are meant."""
-    seeks_huge: ClassVar[bool] = True
-    """Whether to go through the table for huge messages before a pass that looks into few."""
-    batch_changes: ClassVar[int] = 10_000
-    """How many changes of small memories share a transaction."""
-    moves_key: ClassVar[str] = ""
-    """The key of the temporary table of moves, where it must be made with the table."""
-    apart: ClassVar[str] = ""
-    """SQL at the end of an inner SELECT that keeps the database from mixing it with the outer."""
-    beforehand: ClassVar[str] = ""
-    """SQL at the end of an inner SELECT whose columns are worked out before they are sorted."""
+    """The end of ``row_lock`` with which the database refuses rows that others hold."""
+    locks_scanned_rows: ClassVar[bool] = False
+    """Whether rows that are read to find the selected ones are locked, or waited for."""
+    scans_for_huge: ClassVar[bool] = True
+    """Whether to look for huge messages before a statement that parses few messages."""
+    in_row_ids: ClassVar[str] = "IN :rows"
+    """The end of a condition that compares a column with the row ids of ``Database.for_rows``."""
+    shifts_key: ClassVar[str] = ""
+    """The key of the temporary table of shifts, where it must be created with the table."""
+    subquery_barrier: ClassVar[str] = ""
+    """The end of an inner SELECT that keeps the database from merging it with the outer one."""
+    materialize_hint: ClassVar[str] = ""
+    """The end of an inner SELECT whose columns are computed before they are sorted."""
     stub_cast: ClassVar[str] = "{}"
-    """SQL that makes a value of the type of ``message.msg`` of a text."""
+    """SQL that converts a text to the type of ``message.msg``."""
+    big_integer: ClassVar[str] = "BIGINT"
+    """The type of an integer of 64 bits in a CAST."""
+    unusable_indexes: ClassVar[str] = ""
+    """A statement that lists indexes which exist and are not used, where there can be any."""
 
-    def __init__(self, location: Location, mode: OpenMode = OpenMode.READ) -> None:
-        super().__init__(location, mode)
+    def __init__(self) -> None:
         self.huge = HugeMessages({})
+
+    # Expressions
+
+    @property
+    def index_column(self) -> str:
+        """The name of the column ``index``, a reserved word."""
+        return f"{self.quote}index{self.quote}"
+
+    @property
+    def index(self) -> str:
+        """SQL for the position of the row ``m``."""
+        return f"m.{self.index_column}"
 
     @abstractmethod
     def field(self, name: str) -> str:
-        """SQL that gives a top-level text field of ``m.msg``, NULL where it is missing."""
+        """Return SQL for a top-level text field of ``m.msg``, NULL where it is missing."""
 
-    def opened(self) -> str:
-        """SQL to join to ``source`` where ``short`` is asked for."""
+    def fields_join(self) -> str:
+        """Return SQL to join to ``source`` for ``short_field``."""
         return ""
 
-    def short(self, name: str) -> str:
-        """SQL that gives the role or the timestamp of every message, as ``field`` does."""
+    def short_field(self, name: str) -> str:
+        """Return SQL for the role or the timestamp of a message, as ``field`` does."""
         return self.field(name)
 
-    def take_care(self) -> bool:
-        """Expects messages from now on that the database cannot look into as they are.
+    def enable_lenient_json(self) -> bool:
+        """Accept messages from now on that the database cannot parse as they are.
 
-        To make them readable costs more than to read them.  Gives whether that is something new.
+        To make them readable costs more than to read them.  Returns whether this is new.
         """
         return False
 
-    def keyed(self, table: str, column: str) -> str:
-        """SQL behind FROM for the rows ``t`` that ``for_rows`` names, by their key's first column.
-
-        It locks no others.
-        """
-        return f"{table} t WHERE t.{column} IN :rows"
-
-    def delete(self, table: str, column: str) -> str:
-        """A statement that deletes the same rows."""
-        return f"DELETE FROM {table} WHERE {column} IN :rows"
+    @abstractmethod
+    def message_size(self) -> str:
+        """Return SQL for the bytes of ``m.msg``."""
 
     @abstractmethod
-    def size(self) -> str:
-        """SQL that gives the bytes of ``m.msg``."""
-
-    @abstractmethod
-    def splits(self) -> str:
-        """SQL that tells whether there is one way to take the row id apart: at its owner's name.
+    def is_plain_id(self) -> str:
+        """Return SQL that tests whether the row id splits in one way only: after the owner's name.
 
         It looks at ``m.id``, ``m.session_id`` and ``s.user_id`` alone, byte by byte.
         """
 
     @abstractmethod
-    def rest(self) -> str:
-        """SQL that gives the message id of a row that ``splits``."""
+    def message_id(self) -> str:
+        """Return SQL for the message id in a plain row id."""
 
     @abstractmethod
-    def suffix(self) -> str:
-        """SQL that gives the user of a row ``m``, or NULL where the row id does not fit."""
-
-    def exact(self, text: str) -> str:
-        """SQL for a text that equals only itself, whatever the collation."""
-        return text
-
-    def sortable(self, text: str) -> str:
-        """SQL for a text that is to be ordered by its bytes, as a column of an inner SELECT."""
-        return text
+    def parsed_user(self) -> str:
+        """Return SQL for the user of a row ``m``, from the id in its message; NULL without one."""
 
     @property
     def user(self) -> str:
-        """SQL that gives the user of the row ``m`` joined with its session ``s``."""
-        return f"CASE WHEN {self.splits()} THEN s.user_id ELSE {self.parsed_user} END"
+        """SQL for the user of the row ``m`` joined with its session ``s``."""
+        parsed = f"COALESCE({self.parsed_user()}, s.user_id, '')"
+        return f"CASE WHEN {self.is_plain_id()} THEN s.user_id ELSE {parsed} END"
 
-    @property
-    def parsed_user(self) -> str:
-        """SQL that gives the same, whatever the row id, by looking into the message."""
-        return f"COALESCE({self.suffix()}, s.user_id, '')"
+    def exact(self, text: str) -> str:
+        """Return SQL for a text that equals only itself, whatever the collation."""
+        return text
 
-    @property
-    def index(self) -> str:
-        """The name of the index column, a reserved word."""
-        return f"m.{self.quote}index{self.quote}"
+    def sortable(self, text: str) -> str:
+        """Return SQL for a text that is to be ordered by its bytes, a column of an inner SELECT."""
+        return text
+
+    def marks(self, more: str = "") -> tuple[str, str]:
+        """Return SQL for the marks of a message as a JSON array, and what is joined for it.
+
+        ``more`` is another column of what is joined.
+        """
+        columns = ", ".join(filter(None, ("k.msg_id", f"{self.mark_array} AS marks", more)))
+        marks = f"SELECT {columns} FROM message_mark k GROUP BY k.msg_id"
+        return "k.marks", f"LEFT JOIN ({marks}) k ON k.msg_id = m.id"
+
+    def small_payload(self) -> str:
+        """Return SQL for the message, NULL for a large one, which is fetched by itself."""
+        small = f"CASE WHEN {self.message_size()} <= {SMALL_BYTES} THEN {self.payload} END"
+        return self.huge.hidden(small)
+
+    def is_huge(self) -> str:
+        """Return SQL that tests whether ``m.msg`` is a huge message."""
+        return f"{self.message_size()} > {HUGE_BYTES}"
 
     def source(self) -> str:
-        """The tables behind every question about messages, stubs in the place of huge ones."""
+        """Return the tables of every statement about messages, with stubs for huge ones."""
         message = "message"
         if self.huge:
-            index = f"{self.quote}index{self.quote}"
             stubbed = self.huge.stubbed("msg", self.stub_cast)
-            columns = f"{self.row_columns}, session_id, {index}, {stubbed} AS msg"
+            columns = f"{self.row_columns}, session_id, {self.index_column}, {stubbed} AS msg"
             message = f"(SELECT {columns} FROM message)"
-        return f"{message} m LEFT JOIN session s ON s.id = m.session_id"
+        return f"{message} m LEFT JOIN {self.session_table} s ON s.id = m.session_id"
 
-    def conditions(self, where: Selection) -> Condition:
-        """A WHERE clause that lets through at least what is selected."""
-        return _both(self.of_memories(where), self.of_messages(where))
+    # A selection as a condition
 
-    def of_memories(self, where: Selection) -> Condition:
-        """The part of ``conditions`` that all messages of a memory share."""
+    def condition(self, where: Selection) -> Condition:
+        """Return a condition that lets through at least what is selected."""
+        return _both(self.memory_condition(where), self.message_condition(where))
+
+    def memory_condition(self, where: Selection) -> Condition:
+        """Return the part of ``condition`` that all messages of a memory share."""
         users = _pushed({("users", f"{self.user} IN :users"): where.users})
-        return _both(users, self.of_sessions(where))
+        return _both(users, self.session_condition(where))
 
-    def of_sessions(self, where: Selection) -> Condition:
-        """The part of ``of_memories`` that looks at ``m`` alone."""
+    def session_condition(self, where: Selection) -> Condition:
+        """Return the part of ``memory_condition`` that looks at ``m`` alone."""
         sessions = where.sessions
         if where.keys is not None:
             sessions = sessions or frozenset(key.session for key in where.keys)
         return _pushed({("sessions", "m.session_id IN :sessions"): sessions})
 
-    def of_messages(self, where: Selection) -> Condition:
-        """The part of ``conditions`` that is about the messages themselves."""
-        return _pushed({("ids", self.of_ids): where.ids, ("marks", self.of_marks): where.marks})
+    def message_condition(self, where: Selection) -> Condition:
+        """Return the part of ``condition`` that is about the messages themselves."""
+        return _pushed({("ids", self.has_id): where.ids, ("marks", self.has_mark): where.marks})
 
     @property
-    def of_ids(self) -> str:
-        """SQL that tells whether the row ``m`` may have one of the message ids ``:ids``."""
-        return f"CASE WHEN {self.splits()} THEN {self.rest()} IN :ids ELSE 1 = 1 END"
+    def has_id(self) -> str:
+        """SQL that tests whether the row ``m`` may have one of the message ids ``:ids``."""
+        return f"CASE WHEN {self.is_plain_id()} THEN {self.message_id()} IN :ids ELSE 1 = 1 END"
 
-    of_marks: ClassVar[str] = (
+    has_mark: ClassVar[str] = (
         "EXISTS (SELECT 1 FROM message_mark k WHERE k.msg_id = m.id AND k.mark IN :marks)"
     )
-    """SQL that tells whether the row ``m`` has one of ``:marks``."""
+    """SQL that tests whether the row ``m`` has one of ``:marks``."""
 
-    def told(self, messages: Condition) -> tuple[str, str]:
-        """SQL that tells whether ``of_messages`` holds for a row; what ``marks`` adds for that."""
+    def match_sql(self, messages: Condition) -> tuple[str, str]:
+        """Return SQL that tests ``message_condition``, and a column that ``marks`` needs for it."""
         return messages.sql, ""
 
-    def ordered(self, condition: str, *, outline: bool = False) -> str:
-        """The statement that reads messages, memory after memory, in order.
+    # Statements that read
+
+    def select_ordered(self, condition: str, *, outline: bool = False) -> str:
+        """Return the statement that reads messages, memory after memory, in order.
 
         Its columns are the session, the user, the row id, the index, the message and its marks as a
         JSON array.  An ``outline`` has NULL for every message.
@@ -209,22 +228,29 @@ class SqlDialect(Store):
             f"ORDER BY {self._memory()}, position, {self.exact('id')}"
         )
 
-    def ordered_among(self, condition: str, messages: Condition) -> str:
-        """What ``ordered`` reads, ``messages`` alone.
+    def select_matching(self, condition: str, messages: Condition) -> str:
+        """Return the statement that reads ``messages`` of what ``select_ordered`` reads.
 
-        One more column is the row id of the message before, whether that is one of them or not.
+        One more column is the row id of the message before, selected or not.
         """
-        wanted, more = self.told(messages)
+        matches, more = self.match_sql(messages)
         marks, joined = self.marks(more)
-        payload = f"CASE WHEN {wanted} THEN {self.small_payload()} END"
+        payload = f"CASE WHEN {matches} THEN {self.small_payload()} END"
         order = f"position, {self.exact('id')}"
         return (
-            f"SELECT {_COLUMNS}, behind FROM (SELECT {_COLUMNS}, wanted, "
-            f"LAG(id) OVER (PARTITION BY {self._memory()} ORDER BY {order}) AS behind FROM ("
-            f"SELECT {self._keys()}, {payload} AS payload, {marks} AS marks, {wanted} AS wanted "
-            f"FROM {self.source()} {joined} WHERE {condition} {self.beforehand}) AS found"
-            f") AS placed WHERE wanted ORDER BY {self._memory()}, {order}"
+            f"SELECT {_COLUMNS}, before_ FROM (SELECT {_COLUMNS}, matches, "
+            f"LAG(id) OVER (PARTITION BY {self._memory()} ORDER BY {order}) AS before_ FROM ("
+            f"SELECT {self._keys()}, {payload} AS payload, {marks} AS marks, {matches} AS matches "
+            f"FROM {self.source()} {joined} WHERE {condition} {self.materialize_hint}) AS found"
+            f") AS placed WHERE matches ORDER BY {self._memory()}, {order}"
         )
+
+    def select_unordered(self, condition: str, more: str = "NULL") -> str:
+        """Return the statement that reads messages in any order, by a condition on ``m`` alone.
+
+        Its columns are the row id, the message and ``more``.
+        """
+        return f"SELECT m.id, {self.small_payload()}, {more} FROM message m WHERE {condition}"
 
     def _keys(self) -> str:
         return (
@@ -235,33 +261,47 @@ class SqlDialect(Store):
     def _memory(self) -> str:
         return ", ".join(self.exact(name) for name in ("session_id", "owner"))
 
-    def loose(self, condition: str, more: str = "NULL") -> str:
-        """The statement that reads messages in any order, by a condition on ``m`` alone.
+    # Statements that change
 
-        Its columns are the row id, the message and what ``more`` says.
+    def keyed_rows(self, table: str, column: str) -> str:
+        """Return the end of a SELECT from FROM on: the rows ``t`` that ``for_rows`` names.
+
+        ``column`` is the first of their key.  No other rows are locked.
         """
-        return f"SELECT m.id, {self.small_payload()}, {more} FROM message m WHERE {condition}"
+        return f"{table} t WHERE t.{column} {self.in_row_ids}"
 
-    def marks(self, more: str = "") -> tuple[str, str]:
-        """The marks of a message as a JSON array, and what is joined for that.
+    def delete_keyed(self, table: str, column: str) -> str:
+        """Return a statement that deletes the same rows."""
+        return f"DELETE FROM {table} WHERE {column} {self.in_row_ids}"
 
-        ``more`` is another column of what is joined.
+    def temporary(self, table: str) -> str:
+        """Return the name of a temporary table that no other table can have."""
+        return table
+
+    def drop_temporary(self, table: str) -> str:
+        """Return a statement that drops a temporary table, if it exists."""
+        return f"DROP TABLE IF EXISTS {self.temporary(table)}"
+
+    def update_index(self, table: str, old: str, new: str) -> str:
+        """Return a statement that sets the index of messages from a table of ids ``id``.
+
+        The index of a message becomes the column ``new``, where it is the column ``old``.
         """
-        columns = ", ".join(filter(None, ("k.msg_id", f"{self.mark_list} AS marks", more)))
-        marks = f"SELECT {columns} FROM message_mark k GROUP BY k.msg_id"
-        return "k.marks", f"LEFT JOIN ({marks}) k ON k.msg_id = m.id"
+        return (
+            f"UPDATE message SET {self.index_column} = t.{new} FROM {table} t "
+            f"WHERE message.id = t.id AND message.{self.index_column} = t.{old}"
+        )
 
-    def small_payload(self) -> str:
-        """The message, or NULL for a large one, which is fetched by itself."""
-        small = f"CASE WHEN {self.size()} <= {SMALL_BYTES} THEN {self.payload} END"
-        return self.huge.hidden(small)
+    def create_session_index(self, name: str) -> Sequence[str]:
+        """Return the statements that create an index on ``message.session_id``."""
+        return [f"CREATE INDEX {name} ON message (session_id)"]
 
-    def is_huge(self) -> str:
-        """SQL that tells whether ``m.msg`` is a huge message."""
-        return f"{self.size()} > {HUGE_BYTES}"
+    def drop_session_index(self, name: str) -> str:
+        """Return the statement that drops it, while agents are at work."""
+        return f"DROP INDEX {name}"
 
     def bind(self, sql: str, values: Mapping[str, Any]) -> tuple[TextClause, dict[str, Any]]:
-        """A statement and all its values; lists become the values of an IN."""
+        """Return a statement with all its values; lists become the values of an IN."""
         known = self.huge.values() if ":huge_" in sql else {}
         used = {name: value for name, value in known.items() if f":{name}" in sql}
         lists = (name for name, value in values.items() if isinstance(value, list))
@@ -277,7 +317,7 @@ def _both(*conditions: Condition) -> Condition:
 
 
 def _pushed(conditions: Mapping[tuple[str, str], Collection[str]]) -> Condition:
-    """Conditions by the names of their values, without those that have none or too many."""
+    """Return conditions by the names of their values, but those with none or too many values."""
     used = {
         key: values for key, values in conditions.items() if 0 < len(values) <= MAX_PUSHED_VALUES
     }

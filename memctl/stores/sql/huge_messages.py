@@ -16,7 +16,7 @@ from memctl import codec
 HUGE_BYTES = 8 * 1024 * 1024
 """Messages above this size are huge."""
 
-MOST = 500
+MAX_HUGE = 500
 """Beyond so many huge messages none is treated so: databases bound the parameters."""
 
 CHUNK_BYTES = 4 * 1024 * 1024
@@ -46,7 +46,7 @@ class HugeMessages:
     """The huge messages of a database, by row id."""
 
     def __init__(self, found: dict[str, Huge]) -> None:
-        self._found = found if len(found) <= MOST else {}
+        self._found = found if len(found) <= MAX_HUGE else {}
 
     def __contains__(self, row_id: str) -> bool:
         return row_id in self._found

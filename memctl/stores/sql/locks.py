@@ -1,4 +1,4 @@
-"""Locks on the rows that change, and the lock of a run on a database server."""
+"""Locks on sessions and rows that change, and the lock of a run on a database server."""
 
 from __future__ import annotations
 
@@ -14,64 +14,94 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from memctl.errors import MemctlError
 from memctl.model import MemoryKey
 from memctl.stores.locks import ServerLock
-from memctl.stores.sql.database import SqlDatabase
+from memctl.stores.sql.database import Database
 
 PAGE_ROWS = 1000
+ANSWER_SECONDS = 15
+
+
+# Sessions and rows, until a transaction ends.  ``lock`` is the SQL that locks, empty where the
+# database locks as a whole.
+
+
+async def lock_sessions(
+    database: Database, connection: AsyncConnection, keys: Sequence[MemoryKey], lock: str
+) -> set[str]:
+    """Lock the sessions, creating those that are missing; return those that existed.
+
+    A session that is created here is empty.  Into one that existed, an agent or another run may
+    have written up to now; from now on they wait.
+    """
+    owners: dict[str, str] = {}
+    for key in keys:
+        owners.setdefault(key.session, key.user)
+    existing = f"SELECT t.id FROM {database.dialect.keyed_rows('session', 'id')} ORDER BY t.id"
+    found = await database.for_rows(connection, f"{existing} {lock}", sorted(owners))
+    known = {row[0] for row in found}
+    users = sorted({(key.user,) for key in keys})
+    await database.insert_missing(connection, "users", ["id"], users)
+    new = sorted((name, user) for name, user in owners.items() if name not in known)
+    if new:
+        created = await database.insert_missing(connection, "session", ["id", "user_id"], new)
+        if created < len(new):
+            known |= {name for name, _ in new}
+    return known
 
 
 async def lock_rows(
-    store: SqlDatabase,
+    database: Database,
     connection: AsyncConnection,
     row_ids: list[str],
     lock: str,
     table: str = "message",
     column: str = "id",
 ) -> None:
-    """Locks rows by their keys, those of messages if not said otherwise.
+    """Lock rows of a table by the first column of their key."""
+    await database.for_rows(
+        connection,
+        _counted(f"SELECT 1 FROM {database.dialect.keyed_rows(table, column)} {lock}"),
+        row_ids,
+    )
 
-    ``lock`` is the SQL that does it.
-    """
-    locked = f"SELECT 1 FROM {store.keyed(table, column)} {lock}"
-    await store.for_rows(connection, f"SELECT COUNT(*) FROM ({locked}) AS locked", row_ids)
 
-
-class Row(NamedTuple):
-    """Whose message a row holds, and where it stands."""
+class MessageRow(NamedTuple):
+    """The memory that a row belongs to, and its position."""
 
     session: str
     user: str
-    index: int  # type: ignore[assignment]
+    position: int
 
 
-async def locked_rows(
-    store: SqlDatabase, connection: AsyncConnection, row_ids: list[str], lock: str
-) -> dict[str, Row]:
-    """The messages of these keys that are there, by their keys; ``lock`` as for ``lock_rows``.
+async def lock_messages(
+    database: Database, connection: AsyncConnection, row_ids: list[str], lock: str
+) -> dict[str, MessageRow]:
+    """Lock messages by their row ids; return those that exist.
 
-    Whose they are is asked of few: of most the key tells, as ``SqlDialect.splits`` has it.
+    Few messages are parsed: of most the row id tells the user, see ``Dialect.is_plain_id``.
     """
+    dialect = database.dialect
     # What a subquery reads is not locked.
     owner = "(SELECT s.user_id FROM session s WHERE s.id = t.session_id)"
-    columns = f"t.id, t.session_id, {owner}, t.{store.quote}index{store.quote}"
-    sql = f"SELECT {columns} FROM {store.keyed('message', 'id')} {lock}"
-    rows: dict[str, Row] = {}
+    columns = f"t.id, t.session_id, {owner}, t.{dialect.index_column}"
+    sql = f"SELECT {columns} FROM {dialect.keyed_rows('message', 'id')} {lock}"
+    rows: dict[str, MessageRow] = {}
     rest: list[str] = []
-    for row_id, session, user, position in await store.for_rows(connection, sql, row_ids):
-        if user is not None and _splits(row_id, user, session):
-            rows[row_id] = Row(session, user, position)
+    for row_id, session, user, position in await database.for_rows(connection, sql, row_ids):
+        if user is not None and _is_plain_id(row_id, user, session):
+            rows[row_id] = MessageRow(session, user, position)
         else:
             rest.append(row_id)
     if rest:
         sql = (
-            f"SELECT m.id, m.session_id, {store.user}, {store.index} "
-            f"FROM {store.source()} WHERE m.id IN :rows"
+            f"SELECT m.id, m.session_id, {dialect.user}, {dialect.index} "
+            f"FROM {dialect.source()} WHERE m.id {dialect.in_row_ids}"
         )
-        for row_id, *row in await store.for_rows(connection, sql, rest):
-            rows[row_id] = Row(*row)
+        for row_id, *row in await database.select_rows(connection, sql, rest):
+            rows[row_id] = MessageRow(*row)
     return rows
 
 
-def _splits(row_id: str, owner: str, session: str) -> bool:
+def _is_plain_id(row_id: str, owner: str, session: str) -> bool:
     between = f"-{session}-"
     return (
         row_id.startswith(owner)
@@ -80,79 +110,68 @@ def _splits(row_id: str, owner: str, session: str) -> bool:
     )
 
 
-async def lock_session(
-    store: SqlDatabase, connection: AsyncConnection, session: str, lock: str
+async def lock_session_content(
+    database: Database, connection: AsyncConnection, session: str, lock: str
 ) -> None:
-    """Locks all messages of a session and their marks."""
-    values = {"sessions": [session]}
-    condition = "m.session_id IN :sessions"
-    if store.locks_what_it_reads:
-        async for row_ids in row_pages(store, connection, condition, values):
-            await lock_rows(store, connection, row_ids, lock)
-            await lock_rows(store, connection, row_ids, lock, "message_mark", "msg_id")
+    """Lock all messages of a session and their marks."""
+    condition, values = "m.session_id IN :sessions", {"sessions": [session]}
+    if database.dialect.locks_scanned_rows:
+        async for row_ids in row_pages(database, connection, condition, values):
+            await lock_rows(database, connection, row_ids, lock)
+            await lock_rows(database, connection, row_ids, lock, "message_mark", "msg_id")
         return
     rows = f"SELECT m.id FROM message m WHERE {condition}"
     for sql in f"SELECT 1 FROM message_mark WHERE msg_id IN ({rows})", rows:
-        counted = f"SELECT COUNT(*) FROM ({sql} {lock}) AS locked"
-        await connection.execute(*store.bind(counted, values))
+        await lock_selected(database, connection, sql, values, lock)
+
+
+async def lock_selected(
+    database: Database, connection: AsyncConnection, sql: str, values: Mapping[str, Any], lock: str
+) -> None:
+    """Lock the rows of a SELECT, which stay in the database."""
+    await connection.execute(*database.dialect.bind(_counted(f"{sql} {lock}"), values))
+
+
+def _counted(sql: str) -> str:
+    return f"SELECT COUNT(*) FROM ({sql}) AS locked"
 
 
 async def row_pages(
-    store: SqlDatabase, connection: AsyncConnection, condition: str, values: Mapping[str, Any]
+    database: Database, connection: AsyncConnection, condition: str, values: Mapping[str, Any]
 ) -> AsyncGenerator[list[str]]:
-    """The ids of the rows ``m`` for which the condition holds, some at a time; none is locked."""
+    """Yield the ids of the rows ``m`` for which the condition holds, in pages; none is locked."""
     more = ""
-    known = dict(values)
+    bound = dict(values)
     while True:
         sql = f"SELECT m.id FROM message m WHERE {condition} {more} ORDER BY m.id LIMIT {PAGE_ROWS}"
-        row_ids = [row_id for (row_id,) in await connection.execute(*store.bind(sql, known))]
+        found = await connection.execute(*database.dialect.bind(sql, bound))
+        row_ids = [row_id for (row_id,) in found]
         if not row_ids:
             return
         yield row_ids
         more = "AND m.id > :last"
-        known["last"] = row_ids[-1]
+        bound["last"] = row_ids[-1]
 
 
-async def claim(
-    store: SqlDatabase, connection: AsyncConnection, keys: Sequence[MemoryKey], lock: str
-) -> set[str]:
-    """Makes the sessions ours until the transaction ends; gives those that it did not create.
-
-    A session that is created here is empty.  Into one that was there, an agent or another run may
-    have written up to now; from now on they wait.  ``lock`` is the SQL that locks its row.
-    """
-    owners: dict[str, str] = {}
-    for key in keys:
-        owners.setdefault(key.session, key.user)
-    there = f"SELECT t.id FROM {store.keyed('session', 'id')} ORDER BY t.id {lock}"
-    known = {row[0] for row in await store.for_rows(connection, there, sorted(owners))}
-    users = sorted({(key.user,) for key in keys})
-    await store.insert_missing(connection, "users", ["id"], users)
-    new = sorted((name, user) for name, user in owners.items() if name not in known)
-    if new and len(new) > await store.insert_missing(connection, "session", ["id", "user_id"], new):
-        known |= {name for name, _ in new}
-    return known
+# The lock of a run
 
 
-ANSWER_SECONDS = 15
+class ConnectionLock(ServerLock):
+    """A lock that belongs to a connection of its own, and ends with it."""
 
-
-class SqlLock(ServerLock):
-    """A lock that belongs to a connection."""
-
-    def __init__(self, store: SqlDatabase) -> None:
-        super().__init__(store.label, store.warnings)
-        self._store = store
+    def __init__(self, database: Database, warnings: list[str]) -> None:
+        super().__init__(database.label, warnings)
+        self._database = database
         self._connection: AsyncConnection | None = None
 
     async def attempt(self) -> str | None:
         await self._drop()
-        with self._store.errors():
-            self._connection = await self._store.connect_alone()
+        with self._database.errors():
+            self._connection = await self._database.connect_autocommit()
             try:
-                if await self.try_to_take():
+                if await self.acquire():
                     return None
-                other = await self.who_holds()
+                other = await self.find_owner()
             except BaseException:
                 await self._drop()
                 raise
@@ -164,7 +183,7 @@ class SqlLock(ServerLock):
             await asyncio.sleep(self.period)
             return False
         try:
-            with self._store.errors():
+            with self._database.errors():
                 await self.wait()
         except MemctlError:  # the lock has gone with the connection
             await self._drop()
@@ -176,14 +195,14 @@ class SqlLock(ServerLock):
             return
         try:
             # The server frees it in any case; asked to, it does so before the next run may ask.
-            with suppress(MemctlError), self._store.errors():
+            with suppress(MemctlError), self._database.errors():
                 async with asyncio.timeout(ANSWER_SECONDS):
                     await self.free()
         finally:
             await self._drop()
 
     async def ask(self, sql: str, **values: Any) -> Any:
-        """The first row of an answer on the lock's connection, None where there is none."""
+        """Return the first row of an answer on the lock's connection, None where there is none."""
         assert self._connection is not None
         async with asyncio.timeout(self.period + ANSWER_SECONDS):
             return (await self._connection.execute(text(sql), values)).first()
@@ -191,21 +210,21 @@ class SqlLock(ServerLock):
     async def _drop(self) -> None:
         connection, self._connection = self._connection, None
         if connection is not None:
-            with suppress(MemctlError), self._store.errors():  # it broke before
+            with suppress(MemctlError), self._database.errors():  # it broke before
                 await connection.close()
 
     @abstractmethod
-    async def try_to_take(self) -> bool:
-        """Whether the lock is ours now."""
+    async def acquire(self) -> bool:
+        """Try to acquire the lock; return whether it is ours now."""
 
     @abstractmethod
-    async def who_holds(self) -> str:
-        """The text of who holds the lock, if there is one."""
+    async def find_owner(self) -> str:
+        """Return the text of the run that holds the lock, empty where there is none."""
 
     @abstractmethod
     async def wait(self) -> None:
-        """Waits for a period; raises what the driver does when the connection has gone."""
+        """Wait for a period; raise what the driver raises when the connection is lost."""
 
     @abstractmethod
     async def free(self) -> None:
-        """Frees the lock."""
+        """Free the lock."""

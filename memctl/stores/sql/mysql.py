@@ -20,17 +20,19 @@ from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_en
 from sqlalchemy.pool import NullPool
 
 from memctl.errors import BadData, Lost, MemctlError, NotFound, Unavailable, UsageError
-from memctl.stores.sql.database import FETCH_ROWS, Contended, Refused, first_line
+from memctl.stores.sql.database import FETCH_ROWS, Contended, Database, RejectedValue, first_line
+from memctl.stores.sql.dialect import Dialect
 from memctl.stores.sql.huge_messages import CHUNK_BYTES
-from memctl.stores.sql.locks import ANSWER_SECONDS, SqlLock
-from memctl.stores.sql.server import SqlServerStore
+from memctl.stores.sql.locks import ANSWER_SECONDS, ConnectionLock
+from memctl.stores.sql.store import SqlStore
 
 CONNECT_TIMEOUT = 15
 """Seconds until an attempt to connect is given up."""
 
-_NAMED = "memctl_named"
-ROW_IDS = 1000
-"""What a statement names of rows: it must fit into a packet."""
+_STAGED_KEYS = "memctl_keys"
+"""The temporary table of the row ids that statements name, and the key of those in it."""
+MAX_ROW_IDS = 1000
+"""The row ids in one statement that may not stage them: it must fit into a packet."""
 
 _SSL_MODES = ("disable", "prefer", "require", "verify-ca", "verify-full")
 
@@ -59,7 +61,7 @@ _PAUSES = (0.01, 0.05, 0.2)
 _HOLDER = re.compile(r"/\* memctl: (.*?) \*/")
 
 
-class MysqlLock(SqlLock):
+class MysqlLock(ConnectionLock):
     """A named lock, for the database.
 
     The one text that a login may see of its other connections is the statement that they run.  So
@@ -72,7 +74,7 @@ class MysqlLock(SqlLock):
     """Also how long the server takes to see that the run has ended: it looks when it wakes."""
     _number: int | None = None
 
-    async def try_to_take(self) -> bool:
+    async def acquire(self) -> bool:
         self._number = None
         await self._run(f"SET SESSION wait_timeout = {_WAIT_SECONDS}")
         name = await self._name()
@@ -81,7 +83,7 @@ class MysqlLock(SqlLock):
             self._number = number
         return bool(done)
 
-    async def who_holds(self) -> str:
+    async def find_owner(self) -> str:
         name = await self._name()
         number = None
         for pause in _PAUSES:
@@ -107,7 +109,7 @@ class MysqlLock(SqlLock):
         """Ends the connection, which may be asleep, and waits until the lock is free."""
         number, self._number = self._number, None
         await self._drop()
-        self._connection = await self._store.connect_alone()
+        self._connection = await self._database.connect_autocommit()
         name = await self._name()
         [owner] = await self.ask("SELECT IS_USED_LOCK(:name)", name=name)
         if number is not None and owner == number:
@@ -126,24 +128,87 @@ class MysqlLock(SqlLock):
         return f"memctl {sha256(str(database).encode()).hexdigest()[:32]}"
 
 
-class MysqlStore(SqlServerStore):
+class MysqlDialect(Dialect):
+    """The SQL of MySQL and MariaDB."""
+
+    quote = "`"
+    mark_array = "JSON_ARRAYAGG(k.mark)"
+    row_lock = "FOR UPDATE"
+    no_wait = "NOWAIT"
+    locks_scanned_rows = True
+    # InnoDB reads a message to find its size, and these functions need little besides it.
+    scans_for_huge = False
+    shifts_key = "(KEY (session_id, low))"
+    big_integer = "SIGNED"
+
+    def field(self, name: str) -> str:
+        value = f"JSON_EXTRACT(m.msg, '$.{name}')"
+        return f"CASE WHEN JSON_TYPE({value}) = 'STRING' THEN JSON_UNQUOTE({value}) END"
+
+    def exact(self, text: str) -> str:
+        # Collations take texts for the same that differ in case, accents or spaces at the end.
+        return f"CAST({text} AS BINARY)"
+
+    def is_plain_id(self) -> str:
+        row_id, owner = self.exact("m.id"), self.exact("s.user_id")
+        between = self.exact("CONCAT('-', m.session_id, '-')")
+        return (
+            f"LOCATE({between}, {row_id}) = LENGTH({owner}) + 1 "
+            f"AND LEFT({row_id}, LENGTH({owner})) = {owner} "
+            f"AND LOCATE({between}, {row_id}, LENGTH({owner}) + 2) = 0"
+        )
+
+    def message_id(self) -> str:
+        return "SUBSTRING(m.id, CHAR_LENGTH(s.user_id) + CHAR_LENGTH(m.session_id) + 3)"
+
+    def parsed_user(self) -> str:
+        end = f"CONCAT('-', m.session_id, '-', {self.field('id')})"
+        return (
+            f"CASE WHEN RIGHT(m.id, CHAR_LENGTH({end})) = {end} "
+            f"THEN LEFT(m.id, CHAR_LENGTH(m.id) - CHAR_LENGTH({end})) END"
+        )
+
+    def marks(self, more: str = "") -> tuple[str, str]:  # noqa: ARG002 - nothing is joined
+        # MariaDB cannot index what it groups: ids are longer than the keys of its temporary tables,
+        # and it would compare every message with every mark.
+        return f"(SELECT {self.mark_array} FROM message_mark k WHERE k.msg_id = m.id)", ""
+
+    def keyed_rows(self, table: str, column: str) -> str:
+        # Of a small table the server would read all, whatever index it is told to use, and wait for
+        # rows that others hold.
+        return (
+            f"{_STAGED_KEYS} n STRAIGHT_JOIN {table} t FORCE INDEX (PRIMARY) ON t.{column} = n.id"
+        )
+
+    def delete_keyed(self, table: str, column: str) -> str:
+        return f"DELETE t FROM {self.keyed_rows(table, column)}"
+
+    def message_size(self) -> str:
+        return "LENGTH(m.msg)"
+
+    def drop_temporary(self, table: str) -> str:
+        return f"DROP TEMPORARY TABLE IF EXISTS {table}"
+
+    def update_index(self, table: str, old: str, new: str) -> str:
+        return (
+            f"UPDATE message m JOIN {table} t ON t.id = m.id "
+            f"SET {self.index} = t.{new} WHERE {self.index} = t.{old}"
+        )
+
+    def drop_session_index(self, name: str) -> str:
+        return f"DROP INDEX {name} ON message"
+
+
+class MysqlDatabase(Database):
     """A MySQL or MariaDB database."""
 
-    kind = "mysql"
-    features = replace(SqlServerStore.features, parallel=True)
-    quote = "`"
-    locks_what_it_reads = True
-    # To tell the size of a message InnoDB reads it, and these functions need little beside it.
-    seeks_huge = False
+    dialect_class = MysqlDialect
+    lock_class = MysqlLock
+    driver_errors = (aiomysql.Error, UnicodeEncodeError, RuntimeError)
     # The pages of the messages are needed several times, and InnoDB's buffers are small by default.
     batch_changes = 2_000
+
     _packet = 0
-    _named: list[str] | None = None
-    """The row ids that are in the temporary table of that name."""
-    moves_key = "(KEY (session_id, low))"
-    mark_list = "JSON_ARRAYAGG(k.mark)"
-    driver_errors = (aiomysql.Error, UnicodeEncodeError, RuntimeError)
-    lock_class = MysqlLock
 
     def make_engine(self) -> AsyncEngine:
         settings = connect_settings(self.location.url)
@@ -169,181 +234,6 @@ class MysqlStore(SqlServerStore):
                     "SELECT @@hostname, @@port, @@datadir, DATABASE()"
                 )
                 return "mysql:" + "/".join(str(part) for part in result.one())
-
-    def field(self, name: str) -> str:
-        value = f"JSON_EXTRACT(m.msg, '$.{name}')"
-        return f"CASE WHEN JSON_TYPE({value}) = 'STRING' THEN JSON_UNQUOTE({value}) END"
-
-    async def fetch(self, connection: AsyncConnection, row_id: str) -> bytes:
-        # In pieces: the driver would collect a large value three times.
-        piece = text(
-            f"SELECT SUBSTRING(CAST(msg AS BINARY), :at, {CHUNK_BYTES}) FROM message WHERE id = :id"
-        )
-        pieces = []
-        at = 1
-        while found := (await connection.execute(piece, {"at": at, "id": row_id})).scalar():
-            pieces.append(found)
-            at += len(found)
-        return b"".join(pieces)
-
-    def exact(self, text: str) -> str:
-        # Collations take texts for the same that differ in case, accents or spaces at the end.
-        return f"CAST({text} AS BINARY)"
-
-    def splits(self) -> str:
-        row_id, owner = self.exact("m.id"), self.exact("s.user_id")
-        between = self.exact("CONCAT('-', m.session_id, '-')")
-        return (
-            f"LOCATE({between}, {row_id}) = LENGTH({owner}) + 1 "
-            f"AND LEFT({row_id}, LENGTH({owner})) = {owner} "
-            f"AND LOCATE({between}, {row_id}, LENGTH({owner}) + 2) = 0"
-        )
-
-    def rest(self) -> str:
-        return "SUBSTRING(m.id, CHAR_LENGTH(s.user_id) + CHAR_LENGTH(m.session_id) + 3)"
-
-    def suffix(self) -> str:
-        end = f"CONCAT('-', m.session_id, '-', {self.field('id')})"
-        return (
-            f"CASE WHEN RIGHT(m.id, CHAR_LENGTH({end})) = {end} "
-            f"THEN LEFT(m.id, CHAR_LENGTH(m.id) - CHAR_LENGTH({end})) END"
-        )
-
-    def marks(self, more: str = "") -> tuple[str, str]:  # noqa: ARG002 - nothing is joined
-        # MariaDB cannot index what it groups: ids are longer than the keys of its temporary tables,
-        # and it would compare every message with every mark.
-        return f"(SELECT {self.mark_list} FROM message_mark k WHERE k.msg_id = m.id)", ""
-
-    def keyed(self, table: str, column: str) -> str:
-        # Of a small table the server would read all, whatever index it is told to use, and wait for
-        # rows that others hold.
-        return f"{_NAMED} n STRAIGHT_JOIN {table} t FORCE INDEX (PRIMARY) ON t.{column} = n.id"
-
-    def delete(self, table: str, column: str) -> str:
-        return f"DELETE t FROM {self.keyed(table, column)}"
-
-    def size(self) -> str:
-        return "LENGTH(m.msg)"
-
-    def is_repeat(self, error: BaseException) -> bool:
-        return bool(error.args) and error.args[0] == _REPEAT
-
-    @asynccontextmanager
-    async def aside(
-        self,
-        connection: AsyncConnection,  # noqa: ARG002 - busy with its result
-    ) -> AsyncGenerator[AsyncConnection]:
-        async with self._engine.connect() as other:
-            await self.begin_read(other)
-            yield other
-
-    async def rows(
-        self,
-        connection: AsyncConnection,
-        sql: str,
-        values: Mapping[str, Any],
-        size: int = FETCH_ROWS,
-    ) -> AsyncGenerator[Sequence[Any]]:
-        statement, bound = self.plain(sql, values)
-        driver = (await connection.get_raw_connection()).driver_connection
-        assert isinstance(driver, aiomysql.Connection)
-        cursor = await driver.cursor(aiomysql.SSCursor)
-        try:
-            await cursor.execute(statement, tuple(bound))
-            while rows := await cursor.fetchmany(size):
-                yield rows
-        finally:
-            await cursor.close()
-
-    async def begin_read(self, connection: AsyncConnection) -> None:
-        await connection.exec_driver_sql("START TRANSACTION WITH CONSISTENT SNAPSHOT, READ ONLY")
-
-    async def begin_write(self, connection: AsyncConnection) -> None:
-        self._named = None  # what is in a temporary table goes with a transaction
-        # Without gap locks: two runs that create sessions side by side would deadlock on them.
-        await connection.exec_driver_sql("SET TRANSACTION ISOLATION LEVEL READ COMMITTED")
-        await connection.exec_driver_sql("START TRANSACTION")
-
-    async def insert(
-        self, connection: AsyncConnection, table: str, columns: Sequence[str], rows: list[Any]
-    ) -> None:
-        if "msg" in columns:
-            limit = await self._piece_limit(connection)
-            for row in [row for row in rows if len(row[1]) > limit]:
-                await self._insert_huge(connection, *row)
-            rows = [
-                (row_id, message.decode(), *rest)
-                for row_id, message, *rest in rows
-                if len(message) <= limit
-            ]
-        if rows:
-            await connection.exec_driver_sql(_insert_sql("INSERT", table, columns), rows)
-
-    async def _piece_limit(self, connection: AsyncConnection) -> int:
-        """The bytes of text that a statement can hold: escaped, it may be twice as long."""
-        if not self._packet:
-            result = await connection.exec_driver_sql("SELECT @@max_allowed_packet")
-            self._packet = int(result.scalar_one())
-        return min(CHUNK_BYTES, self._packet // 4)
-
-    async def _insert_huge(
-        self, connection: AsyncConnection, row_id: str, message: bytes, session: str, index: int
-    ) -> None:
-        """Puts a message together on the server: a statement holds little of it."""
-        if len(message) > self._packet:
-            raise Refused(
-                f"{self.label}: a message of {len(message)} bytes exceeds the server's "
-                f"max_allowed_packet of {self._packet}",
-                "refused",
-            )
-        run = connection.exec_driver_sql
-        await run("SET @memctl_text = ''")
-        decoder = codecs.getincrementaldecoder("utf-8")()
-        size = await self._piece_limit(connection)
-        for start in range(0, len(message), size):
-            piece = decoder.decode(message[start : start + size])
-            await run("SET @memctl_text = CONCAT(@memctl_text, %s)", (piece,))
-        await run(
-            "INSERT INTO message (id, msg, session_id, `index`) VALUES (%s, @memctl_text, %s, %s)",
-            (row_id, session, index),
-        )
-        await run("SET @memctl_text = NULL")
-
-    async def insert_missing(
-        self, connection: AsyncConnection, table: str, columns: Sequence[str], rows: list[Any]
-    ) -> int:
-        sql = _insert_sql("INSERT", table, columns) + " ON DUPLICATE KEY UPDATE id = id"
-        return (await connection.exec_driver_sql(sql, rows)).rowcount
-
-    async def for_rows(
-        self, connection: AsyncConnection, sql: str, row_ids: list[str]
-    ) -> Sequence[Any]:
-        if _NAMED in sql:
-            await self._name(connection, row_ids)
-            result = await connection.exec_driver_sql(sql)
-            return result.all() if result.returns_rows else []
-        found: list[Any] = []
-        for start in range(0, len(row_ids), ROW_IDS):
-            statement = self.bind(sql, {"rows": row_ids[start : start + ROW_IDS]})
-            result = await connection.execute(*statement)
-            if result.returns_rows:
-                found += result.all()
-        return found
-
-    async def _name(self, connection: AsyncConnection, row_ids: list[str]) -> None:
-        """Puts ids of rows into the temporary table."""
-        if row_ids is self._named:
-            return
-        self._named = None
-        # Like a session's: who has looked at messages before it writes to them would be in the way
-        # of an index that is being made, and that in its.
-        await connection.exec_driver_sql(
-            f"CREATE TEMPORARY TABLE IF NOT EXISTS {_NAMED} AS SELECT id FROM session WHERE 1 = 0"
-        )
-        await connection.exec_driver_sql(f"DELETE FROM {_NAMED}")
-        rows = [(row_id,) for row_id in row_ids]
-        await connection.exec_driver_sql(_insert_sql("INSERT", _NAMED, ["id"]), rows)
-        self._named = row_ids
 
     def translate(self, error: BaseException) -> MemctlError | None:
         code = error.args[0] if error.args and isinstance(error.args[0], int) else 0
@@ -374,6 +264,149 @@ class MysqlStore(SqlServerStore):
         if isinstance(error, _PASSING):
             return Lost(said, "is the server running, and are host and port right?")
         return Unavailable(said)
+
+    def is_duplicate_key(self, error: BaseException) -> bool:
+        return bool(error.args) and error.args[0] == _REPEAT
+
+    @asynccontextmanager
+    async def second_connection(
+        self,
+        connection: AsyncConnection,  # noqa: ARG002 - busy with its result
+    ) -> AsyncGenerator[AsyncConnection]:
+        async with self._engine.connect() as other:
+            await self.begin_read(other)
+            yield other
+
+    async def begin_read(self, connection: AsyncConnection) -> None:
+        await connection.exec_driver_sql("START TRANSACTION WITH CONSISTENT SNAPSHOT, READ ONLY")
+
+    async def begin_write(self, connection: AsyncConnection) -> None:
+        connection.info.pop(_STAGED_KEYS, None)  # a rollback empties the table
+        # Without gap locks: two runs that create sessions side by side would deadlock on them.
+        await connection.exec_driver_sql("SET TRANSACTION ISOLATION LEVEL READ COMMITTED")
+        await connection.exec_driver_sql("START TRANSACTION")
+
+    async def rows(
+        self,
+        connection: AsyncConnection,
+        sql: str,
+        values: Mapping[str, Any],
+        size: int = FETCH_ROWS,
+    ) -> AsyncGenerator[Sequence[Any]]:
+        statement, bound = self.compile(sql, values)
+        driver = (await connection.get_raw_connection()).driver_connection
+        assert isinstance(driver, aiomysql.Connection)
+        cursor = await driver.cursor(aiomysql.SSCursor)
+        try:
+            await cursor.execute(statement, tuple(bound))
+            while rows := await cursor.fetchmany(size):
+                yield rows
+        finally:
+            await cursor.close()
+
+    async def fetch_message(self, connection: AsyncConnection, row_id: str) -> bytes:
+        # In pieces: the driver would collect a large value three times.
+        piece = text(
+            f"SELECT SUBSTRING(CAST(msg AS BINARY), :at, {CHUNK_BYTES}) FROM message WHERE id = :id"
+        )
+        pieces = []
+        at = 1
+        while found := (await connection.execute(piece, {"at": at, "id": row_id})).scalar():
+            pieces.append(found)
+            at += len(found)
+        return b"".join(pieces)
+
+    async def for_rows(
+        self, connection: AsyncConnection, sql: str, row_ids: Sequence[str]
+    ) -> Sequence[Any]:
+        await self._stage_keys(connection, tuple(row_ids))
+        result = await connection.exec_driver_sql(sql)
+        return result.all() if result.returns_rows else []
+
+    async def _stage_keys(self, connection: AsyncConnection, row_ids: tuple[str, ...]) -> None:
+        """Put the row ids into the temporary table, unless it holds them already."""
+        if connection.info.get(_STAGED_KEYS) == row_ids:
+            return
+        connection.info.pop(_STAGED_KEYS, None)
+        # Its type is that of sessions' ids: to read ``message`` before it is written to would block
+        # the creation of an index on it, and be blocked by that.
+        await connection.exec_driver_sql(
+            f"CREATE TEMPORARY TABLE IF NOT EXISTS {_STAGED_KEYS} "
+            "AS SELECT id FROM session WHERE 1 = 0"
+        )
+        await connection.exec_driver_sql(f"DELETE FROM {_STAGED_KEYS}")
+        rows = [(row_id,) for row_id in row_ids]
+        await connection.exec_driver_sql(_insert_sql("INSERT", _STAGED_KEYS, ["id"]), rows)
+        connection.info[_STAGED_KEYS] = row_ids
+
+    async def select_rows(
+        self, connection: AsyncConnection, sql: str, row_ids: Sequence[str]
+    ) -> Sequence[Any]:
+        found: list[Any] = []
+        for start in range(0, len(row_ids), MAX_ROW_IDS):
+            values = {"rows": list(row_ids[start : start + MAX_ROW_IDS])}
+            result = await connection.execute(*self.dialect.bind(sql, values))
+            found += result.all()
+        return found
+
+    async def insert(
+        self, connection: AsyncConnection, table: str, columns: Sequence[str], rows: list[Any]
+    ) -> None:
+        if "msg" in columns:
+            limit = await self._piece_limit(connection)
+            for row in [row for row in rows if len(row[1]) > limit]:
+                await self._insert_huge(connection, *row)
+            rows = [
+                (row_id, message.decode(), *rest)
+                for row_id, message, *rest in rows
+                if len(message) <= limit
+            ]
+        if rows:
+            await connection.exec_driver_sql(_insert_sql("INSERT", table, columns), rows)
+
+    async def _piece_limit(self, connection: AsyncConnection) -> int:
+        """The bytes of text that a statement can hold: escaped, it may be twice as long."""
+        if not self._packet:
+            result = await connection.exec_driver_sql("SELECT @@max_allowed_packet")
+            self._packet = int(result.scalar_one())
+        return min(CHUNK_BYTES, self._packet // 4)
+
+    async def _insert_huge(
+        self, connection: AsyncConnection, row_id: str, message: bytes, session: str, index: int
+    ) -> None:
+        """Puts a message together on the server: a statement holds little of it."""
+        if len(message) > self._packet:
+            raise RejectedValue(
+                f"{self.label}: a message of {len(message)} bytes exceeds the server's "
+                f"max_allowed_packet of {self._packet}",
+                "refused",
+            )
+        run = connection.exec_driver_sql
+        await run("SET @memctl_text = ''")
+        decoder = codecs.getincrementaldecoder("utf-8")()
+        size = await self._piece_limit(connection)
+        for start in range(0, len(message), size):
+            piece = decoder.decode(message[start : start + size])
+            await run("SET @memctl_text = CONCAT(@memctl_text, %s)", (piece,))
+        await run(
+            "INSERT INTO message (id, msg, session_id, `index`) VALUES (%s, @memctl_text, %s, %s)",
+            (row_id, session, index),
+        )
+        await run("SET @memctl_text = NULL")
+
+    async def insert_missing(
+        self, connection: AsyncConnection, table: str, columns: Sequence[str], rows: list[Any]
+    ) -> int:
+        sql = _insert_sql("INSERT", table, columns) + " ON DUPLICATE KEY UPDATE id = id"
+        return (await connection.exec_driver_sql(sql, rows)).rowcount
+
+
+class MysqlStore(SqlStore):
+    """A MySQL or MariaDB database."""
+
+    kind = "mysql"
+    features = replace(SqlStore.features, parallel=True)
+    database_class = MysqlDatabase
 
 
 def connect_settings(url: str) -> dict[str, Any]:

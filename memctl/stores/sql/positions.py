@@ -1,4 +1,4 @@
-"""Where messages can be put in among those of a session: the arithmetic of positions.  No I/O."""
+"""Positions for messages that are inserted among those of a session: arithmetic, no I/O."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 
-class Run(NamedTuple):
-    """Messages to be put in next to each other.
+class InsertRun(NamedTuple):
+    """Messages to be inserted next to each other.
 
     ``after`` is the index of the message that they follow, None at the beginning.  ``low`` is the
-    last index that was given away behind it.  ``wanted`` are the indexes that they had.
+    last index that was allocated after it.  ``wanted`` are the indexes that the messages had.
     """
 
     after: int | None
@@ -21,50 +21,57 @@ class Run(NamedTuple):
     wanted: Sequence[int | None]
 
 
-class Move(NamedTuple):
-    """Rows with an index of ``low`` or above move up by ``by``, up to the next move."""
+class Shift(NamedTuple):
+    """Rows with an index of ``low`` or above move up by ``by``, up to the next shift."""
 
     low: int
     by: int
 
 
 @dataclass
-class Places:
-    """The indexes of a session in order: those of one memory, and those of other users."""
+class PositionAllocator:
+    """The indexes of a session in order: those of one memory, and those of other users.
+
+    Example::
+
+        allocator = PositionAllocator(array("q", [0, 1]), array("q"))
+        allocator.insert([InsertRun(0, None, [None])])  # ([[1]], [Shift(low=1, by=1)])
+    """
 
     own: array[int] = field(default_factory=lambda: array("q"))
     others: array[int] = field(default_factory=lambda: array("q"))
 
     def sort(self) -> None:
-        """Brings them in order, after they were collected in any."""
+        """Sort the indexes, after they were collected in any order."""
         self.own = array("q", sorted(self.own))
         self.others = array("q", sorted(self.others))
 
-    def forget(self, gone: set[int]) -> None:
-        """Messages of the memory with these indexes were deleted."""
-        self.own = array("q", [index for index in self.own if index not in gone])
+    def remove(self, deleted: set[int]) -> None:
+        """Remove the indexes of messages of the memory that were deleted."""
+        self.own = array("q", [index for index in self.own if index not in deleted])
 
-    def put(self, runs: Sequence[Run]) -> tuple[list[list[int]], list[Move]]:
-        """An index for each message of the runs, which are in order, and what must move for them.
+    def insert(self, runs: Sequence[InsertRun]) -> tuple[list[list[int]], list[Shift]]:
+        """Return an index for each message of the runs, which are in order, and the shifts.
 
-        A message keeps the index that it had where its place still is there.
+        A message keeps the index that it had where its place still exists.
         """
         shift = 0
-        moves: list[Move] = []
-        given = []
+        shifts: list[Shift] = []
+        allocated = []
         for run in runs:
-            at = _behind(self.own, run)
+            at = _count_before(self.own, run)
             high = self.own[at] + shift if at < len(self.own) else None
-            numbers = _numbers(run.wanted, self._low(run, shift), high, self._taken(run, at, shift))
-            given.append(numbers)
-            if high is not None and numbers[-1] >= high:
-                shift += numbers[-1] + 1 - high
-                moves.append(Move(self.own[at], shift))
-        self._move(moves)
-        return given, moves
+            taken = self._taken(run, at, shift)
+            indexes = _allocate(run.wanted, self._low(run, shift), high, taken)
+            allocated.append(indexes)
+            if high is not None and indexes[-1] >= high:
+                shift += indexes[-1] + 1 - high
+                shifts.append(Shift(self.own[at], shift))
+        self._apply(shifts)
+        return allocated, shifts
 
-    def _low(self, run: Run, shift: int) -> int:
-        """The index that the messages of a run come behind."""
+    def _low(self, run: InsertRun, shift: int) -> int:
+        """Return the index that the messages of a run follow."""
         if run.low is not None:
             return run.low
         if run.after is not None:
@@ -80,40 +87,40 @@ class Places:
             return min([self.own[0], *self.others[:1]]) - number - 1
         return -1
 
-    def _taken(self, run: Run, at: int, shift: int) -> set[int]:
-        """The indexes of other users that are in the way."""
-        begin = _behind(self.others, run)
+    def _taken(self, run: InsertRun, at: int, shift: int) -> set[int]:
+        """Return the indexes of other users that are in the way."""
+        begin = _count_before(self.others, run)
         end = bisect_left(self.others, self.own[at]) if at < len(self.own) else len(self.others)
         return {index + shift for index in self.others[begin:end]}
 
-    def _move(self, moves: list[Move]) -> None:
-        for indexes in (self.own, self.others) if moves else ():
-            ends = [bisect_left(indexes, move.low) for move in moves] + [len(indexes)]
-            for move, start, end in zip(moves, ends[:-1], ends[1:], strict=True):
-                indexes[start:end] = array("q", [index + move.by for index in indexes[start:end]])
+    def _apply(self, shifts: list[Shift]) -> None:
+        for indexes in (self.own, self.others) if shifts else ():
+            ends = [bisect_left(indexes, shift.low) for shift in shifts] + [len(indexes)]
+            for shift, start, end in zip(shifts, ends[:-1], ends[1:], strict=True):
+                indexes[start:end] = array("q", [index + shift.by for index in indexes[start:end]])
 
 
-def _behind(indexes: array[int], run: Run) -> int:
-    """How many of the indexes come before the place of a run."""
+def _count_before(indexes: array[int], run: InsertRun) -> int:
+    """Return how many of the indexes precede the place of a run."""
     before = run.after if run.low is None else run.low
     return 0 if before is None else bisect_right(indexes, before)
 
 
-def _numbers(
+def _allocate(
     wanted: Sequence[int | None], low: int, high: int | None, taken: Container[int]
 ) -> list[int]:
-    """Rising numbers above ``low``, below ``high`` where that is possible."""
+    """Return rising indexes above ``low``, below ``high`` where that is possible."""
     if None not in wanted:
-        kept = [number for number in wanted if number is not None]
+        kept = [index for index in wanted if index is not None]
         if all(one < other for one, other in zip([low, *kept], kept, strict=False)):
             return kept
-    numbers: list[int] = []
-    for place, number in enumerate(wanted):
+    indexes: list[int] = []
+    for place, index in enumerate(wanted):
         rest = len(wanted) - place - 1
-        if number is None or number <= low or (high is not None and number + rest >= high):
-            number = low + 1
-            while number in taken:
-                number += 1
-        low = number
-        numbers.append(low)
-    return numbers
+        if index is None or index <= low or (high is not None and index + rest >= high):
+            index = low + 1
+            while index in taken:
+                index += 1
+        low = index
+        indexes.append(low)
+    return indexes

@@ -17,12 +17,11 @@ from sqlalchemy.pool import NullPool
 
 from memctl.errors import BadData, Lost, MemctlError, NotFound, Unavailable, UsageError
 from memctl.location import Location
-from memctl.store import OpenMode
-from memctl.stores.sql.database import FETCH_ROWS, Contended, ahead, first_line
-from memctl.stores.sql.dialect import SMALL_BYTES, Condition
+from memctl.stores.sql.database import FETCH_ROWS, Contended, Database, first_line, prefetch
+from memctl.stores.sql.dialect import SMALL_BYTES, Condition, Dialect
 from memctl.stores.sql.huge_messages import CHUNK_BYTES, HUGE_BYTES
-from memctl.stores.sql.locks import SqlLock
-from memctl.stores.sql.server import SqlServerStore
+from memctl.stores.sql.locks import ConnectionLock
+from memctl.stores.sql.store import SqlStore
 
 CONNECT_TIMEOUT = 15
 """Seconds until an attempt to connect is given up."""
@@ -61,13 +60,13 @@ _NAME_BYTES = 63
 """What PostgreSQL keeps of an ``application_name``."""
 
 
-class PostgresqlLock(SqlLock):
+class PostgresqlLock(ConnectionLock):
     """An advisory lock of the session, for the schema that the tables are in.
 
     The owner's text is the ``application_name`` of its connection, which every login may see.
     """
 
-    async def try_to_take(self) -> bool:
+    async def acquire(self) -> bool:
         # Keep-alives end the session of a machine that is gone within a minute.
         settings = {
             "application_name": self._signature,
@@ -92,7 +91,7 @@ class PostgresqlLock(SqlLock):
     def _signature(self) -> str:
         return f"memctl {self.owner}"[:_NAME_BYTES]
 
-    async def who_holds(self) -> str:
+    async def find_owner(self) -> str:
         row = await self.ask(
             "SELECT a.application_name, a.pid "
             "FROM pg_locks l JOIN pg_stat_activity a ON a.pid = l.pid "
@@ -114,26 +113,116 @@ class PostgresqlLock(SqlLock):
         await self.ask("SELECT pg_advisory_unlock_all()")
 
 
-class PostgresqlStore(SqlServerStore):
+class PostgresqlDialect(Dialect):
+    """The SQL of PostgreSQL."""
+
+    mark_array = "CAST(json_agg(k.mark) AS TEXT)"
+    row_lock = "FOR UPDATE"
+    no_wait = "NOWAIT"
+    in_row_ids = "= ANY(CAST(:rows AS varchar[]))"
+    # It would sort all messages with their texts, and leave out most of them afterwards.
+    materialize_hint = "OFFSET 0"
+    stub_cast = "CAST(CAST({} AS TEXT) AS json)"
+    # An index whose creation was interrupted stays, and is not used.
+    unusable_indexes = (
+        "SELECT c.relname FROM pg_index i JOIN pg_class c ON c.oid = i.indexrelid "
+        "WHERE NOT i.indisvalid"
+    )
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._lenient = False
+
+    def field(self, name: str) -> str:
+        return f"CASE WHEN json_typeof(j.msg -> '{name}') = 'string' THEN j.msg ->> '{name}' END"
+
+    def source(self) -> str:
+        # Only a text that has such an escape pays for being cleaned.
+        return (
+            super().source() + " CROSS JOIN LATERAL (SELECT CASE "
+            "WHEN strpos(t.msg, '\\u0000') = 0 AND strpos(t.msg, '\\ud') = 0 "
+            "AND strpos(t.msg, '\\uD') = 0 THEN m.msg "
+            f"ELSE CAST(regexp_replace(t.msg, '{_UNREADABLE}', '\\u0001', 'g') AS json) END AS msg "
+            "FROM (SELECT CAST(m.msg AS TEXT) AS msg) t) j"
+        )
+
+    def fields_join(self) -> str:
+        # All fields at once: each look into a message parses it.
+        sound = "CASE WHEN json_typeof(j.msg) = 'object' THEN j.msg ELSE '{}' END"
+        message = sound if self._lenient else "m.msg"
+        return f'CROSS JOIN LATERAL json_to_record({message}) AS f(role json, "timestamp" json)'
+
+    def short_field(self, name: str) -> str:
+        return f"CASE WHEN json_typeof(f.{name}) = 'string' THEN f.{name} #>> '{{}}' END"
+
+    def enable_lenient_json(self) -> bool:
+        was, self._lenient = self._lenient, True
+        return not was
+
+    def is_huge(self) -> str:
+        # Texts that are stored small, compressed or not, need not be unpacked to be ruled out.
+        return f"pg_column_size(m.msg) > {SMALL_BYTES} AND {super().is_huge()}"
+
+    def match_sql(self, messages: Condition) -> tuple[str, str]:
+        # A join is computed before rows are sorted; a subquery would be computed afterwards, and
+        # all messages would be sorted with their texts.
+        if "marks" not in messages.values:
+            return super().match_sql(messages)
+        tests = [self.has_id] if "ids" in messages.values else []
+        tests.append("COALESCE(k.named, FALSE)")
+        return " AND ".join(tests), "bool_or(k.mark IN :marks) AS named"
+
+    def sortable(self, text: str) -> str:
+        return f'({text}) COLLATE "C"'
+
+    def is_plain_id(self) -> str:
+        between = "'-' || m.session_id || '-'"
+        return (
+            f"strpos(m.id, {between}) = length(s.user_id) + 1 "
+            "AND left(m.id, length(s.user_id)) = s.user_id "
+            f"AND strpos(substr(m.id, length(s.user_id) + 2), {between}) = 0"
+        )
+
+    def message_id(self) -> str:
+        return "substr(m.id, length(s.user_id) + length(m.session_id) + 3)"
+
+    def parsed_user(self) -> str:
+        end = f"'-' || m.session_id || '-' || ({self.field('id')})"
+        return (
+            f"CASE WHEN right(m.id, length({end})) = {end} "
+            f"THEN left(m.id, length(m.id) - length({end})) END"
+        )
+
+    def message_size(self) -> str:
+        return "octet_length(CAST(m.msg AS TEXT))"
+
+    def temporary(self, table: str) -> str:
+        return f"pg_temp.{table}"
+
+    def create_session_index(self, name: str) -> Sequence[str]:
+        # Outside of a transaction and without a lock: agents need not wait.  An attempt that was
+        # interrupted leaves an index that is of no use.
+        create = f"CREATE INDEX CONCURRENTLY {name} ON message (session_id)"
+        return [self.drop_session_index(name), create]
+
+    def drop_session_index(self, name: str) -> str:
+        return f"DROP INDEX CONCURRENTLY IF EXISTS {name}"
+
+
+class PostgresqlDatabase(Database):
     """A PostgreSQL database, addressed as libpq would (service, passfile and environment too)."""
 
-    kind = "postgresql"
-    features = replace(SqlServerStore.features, parallel=True)
-    mark_list = "CAST(json_agg(k.mark) AS TEXT)"
-    # It would sort all messages with their texts, and leave out most of them afterwards.
-    beforehand = "OFFSET 0"
-    stub_cast = "CAST(CAST({} AS TEXT) AS json)"
+    dialect_class = PostgresqlDialect
+    lock_class = PostgresqlLock
     driver_errors = (
         *(asyncpg.PostgresError, asyncpg.InterfaceError, asyncpg.InternalClientError),
         UnicodeEncodeError,
     )
-    lock_class = PostgresqlLock
 
-    def __init__(self, location: Location, mode: OpenMode = OpenMode.READ) -> None:
-        super().__init__(location, mode)
-        self._careful = False
+    def __init__(self, location: Location, label: str) -> None:
+        super().__init__(location, label)
         self._turn = asyncio.Lock()
-        """The driver does one thing at a time, and rows are fetched ahead."""
+        """The driver does one thing at a time, and rows are prefetched."""
 
     def make_engine(self) -> AsyncEngine:
         parts = urlsplit(self.location.url)
@@ -171,159 +260,6 @@ class PostgresqlStore(SqlServerStore):
                 )
                 return "postgresql:" + "/".join(str(part) for part in result.one())
 
-    def field(self, name: str) -> str:
-        return f"CASE WHEN json_typeof(j.msg -> '{name}') = 'string' THEN j.msg ->> '{name}' END"
-
-    def source(self) -> str:
-        # Only a text that has such an escape pays for being cleaned.
-        return (
-            super().source() + " CROSS JOIN LATERAL (SELECT CASE "
-            "WHEN strpos(t.msg, '\\u0000') = 0 AND strpos(t.msg, '\\ud') = 0 "
-            "AND strpos(t.msg, '\\uD') = 0 THEN m.msg "
-            f"ELSE CAST(regexp_replace(t.msg, '{_UNREADABLE}', '\\u0001', 'g') AS json) END AS msg "
-            "FROM (SELECT CAST(m.msg AS TEXT) AS msg) t) j"
-        )
-
-    def opened(self) -> str:
-        # All fields at once: each look into a message parses it.
-        sound = "CASE WHEN json_typeof(j.msg) = 'object' THEN j.msg ELSE '{}' END"
-        message = sound if self._careful else "m.msg"
-        return f'CROSS JOIN LATERAL json_to_record({message}) AS f(role json, "timestamp" json)'
-
-    def short(self, name: str) -> str:
-        return f"CASE WHEN json_typeof(f.{name}) = 'string' THEN f.{name} #>> '{{}}' END"
-
-    def take_care(self) -> bool:
-        was, self._careful = self._careful, True
-        return not was
-
-    def is_huge(self) -> str:
-        # Texts that are stored small, compressed or not, need not be unpacked to be ruled out.
-        return f"pg_column_size(m.msg) > {SMALL_BYTES} AND {super().is_huge()}"
-
-    async def fetch(self, connection: AsyncConnection, row_id: str) -> bytes:
-        # In pieces: the driver would collect a large value twice.
-        sql = (
-            "WITH whole AS MATERIALIZED (SELECT convert_to(CAST(msg AS TEXT), 'UTF8') AS text "
-            "FROM message WHERE id = $1) "
-            f"SELECT substring(text FROM at FOR {CHUNK_BYTES}) FROM whole, "
-            f"generate_series(1, octet_length(text), {CHUNK_BYTES}) AS at ORDER BY at"
-        )
-        async with self._turn:
-            cursor = (await _driver(connection)).cursor(sql, row_id, prefetch=1)
-            return b"".join([piece async for (piece,) in cursor])
-
-    async def rows(
-        self,
-        connection: AsyncConnection,
-        sql: str,
-        values: Mapping[str, Any],
-        size: int = FETCH_ROWS,
-    ) -> AsyncGenerator[Sequence[Any]]:
-        statement, bound = self.plain(sql, values)
-        async with self._turn:
-            cursor = await (await _driver(connection)).cursor(statement, *bound)
-
-        async def fetch() -> Sequence[Any]:
-            async with self._turn:
-                found: Sequence[Any] = await cursor.fetch(size)
-                return found
-
-        async with aclosing(ahead(fetch)) as partitions:
-            async for rows in partitions:
-                yield rows
-
-    async def few(
-        self, connection: AsyncConnection, sql: str, values: Mapping[str, Any]
-    ) -> Sequence[Any]:
-        statement, bound = self.plain(sql, values)
-        async with self._turn:
-            driver = await _driver(connection)
-            found: Sequence[Any] = await driver.fetch(statement, *bound)
-            # The server ends a statement when the next one comes.  One that did not come to the end
-            # of its table holds buffers until then, and a cursor opened now would read less ahead.
-            await driver.execute("SELECT 1")
-        return found
-
-    def told(self, messages: Condition) -> tuple[str, str]:
-        # What is joined is known before rows are sorted; of a subquery that is only known
-        # afterwards, and all messages would be sorted with their texts.
-        if "marks" not in messages.values:
-            return super().told(messages)
-        known = messages.sql.replace(self.of_marks, "COALESCE(k.named, FALSE)")
-        return known, "bool_or(k.mark IN :marks) AS named"
-
-    def sortable(self, text: str) -> str:
-        return f'({text}) COLLATE "C"'
-
-    def splits(self) -> str:
-        between = "'-' || m.session_id || '-'"
-        return (
-            f"strpos(m.id, {between}) = length(s.user_id) + 1 "
-            "AND left(m.id, length(s.user_id)) = s.user_id "
-            f"AND strpos(substr(m.id, length(s.user_id) + 2), {between}) = 0"
-        )
-
-    def rest(self) -> str:
-        return "substr(m.id, length(s.user_id) + length(m.session_id) + 3)"
-
-    def suffix(self) -> str:
-        end = f"'-' || m.session_id || '-' || ({self.field('id')})"
-        return (
-            f"CASE WHEN right(m.id, length({end})) = {end} "
-            f"THEN left(m.id, length(m.id) - length({end})) END"
-        )
-
-    def size(self) -> str:
-        return "octet_length(CAST(m.msg AS TEXT))"
-
-    def is_repeat(self, error: BaseException) -> bool:
-        return getattr(error, "sqlstate", None) == UNIQUE_VIOLATION
-
-    async def begin_read(self, connection: AsyncConnection) -> None:
-        await connection.execution_options(
-            isolation_level="REPEATABLE READ", postgresql_readonly=True
-        )
-        # Millions of rows are sorted and joined, for which the usual 4 MB are little.
-        await connection.exec_driver_sql(
-            f"SELECT set_config('work_mem', '{WORK_KILOBYTES}', true) FROM pg_settings "
-            f"WHERE name = 'work_mem' AND setting::bigint < {WORK_KILOBYTES}"
-        )
-
-    async def begin_write(self, connection: AsyncConnection) -> None:
-        await connection.exec_driver_sql("SELECT 1")
-
-    async def insert(
-        self, connection: AsyncConnection, table: str, columns: Sequence[str], rows: list[Any]
-    ) -> None:
-        driver = await _driver(connection)
-        if "msg" in columns and any(len(row[1]) > HUGE_BYTES for row in rows):
-            await driver.copy_to_table(
-                table, columns=columns, source=_copied(rows), format="binary"
-            )
-        else:
-            await driver.copy_records_to_table(table, columns=columns, records=rows)
-
-    async def insert_missing(
-        self, connection: AsyncConnection, table: str, columns: Sequence[str], rows: list[Any]
-    ) -> int:
-        driver = await _driver(connection)
-        names = ", ".join(columns)
-        values = ", ".join(f"${number}::varchar[]" for number in range(1, len(columns) + 1))
-        status = await driver.execute(
-            f"INSERT INTO {table} ({names}) SELECT * FROM unnest({values}) ON CONFLICT DO NOTHING",
-            *(list(column) for column in zip(*rows, strict=True)),
-        )
-        return int(status.rpartition(" ")[2])
-
-    async def for_rows(
-        self, connection: AsyncConnection, sql: str, row_ids: list[str]
-    ) -> Sequence[Any]:
-        any_of = sql.replace("IN :rows", "= ANY(CAST(:rows AS varchar[]))")
-        statement, bound = self.plain(any_of, {"rows": tuple(row_ids)})
-        found: Sequence[Any] = await (await _driver(connection)).fetch(statement, *bound)
-        return found
-
     def translate(self, error: BaseException) -> MemctlError | None:
         said = f"{self.label}: {first_line(error)}"
         state = getattr(error, "sqlstate", None) or ""
@@ -358,6 +294,104 @@ class PostgresqlStore(SqlServerStore):
         if isinstance(error, OSError):
             return Lost(said, _GONE)
         return Unavailable(said)
+
+    def is_duplicate_key(self, error: BaseException) -> bool:
+        return getattr(error, "sqlstate", None) == UNIQUE_VIOLATION
+
+    async def begin_read(self, connection: AsyncConnection) -> None:
+        await connection.execution_options(
+            isolation_level="REPEATABLE READ", postgresql_readonly=True
+        )
+        # Millions of rows are sorted and joined, for which the usual 4 MB are little.
+        await connection.exec_driver_sql(
+            f"SELECT set_config('work_mem', '{WORK_KILOBYTES}', true) FROM pg_settings "
+            f"WHERE name = 'work_mem' AND setting::bigint < {WORK_KILOBYTES}"
+        )
+
+    async def begin_write(self, connection: AsyncConnection) -> None:
+        await connection.exec_driver_sql("SELECT 1")
+
+    async def rows(
+        self,
+        connection: AsyncConnection,
+        sql: str,
+        values: Mapping[str, Any],
+        size: int = FETCH_ROWS,
+    ) -> AsyncGenerator[Sequence[Any]]:
+        statement, bound = self.compile(sql, values)
+        async with self._turn:
+            cursor = await (await _driver(connection)).cursor(statement, *bound)
+
+        async def fetch() -> Sequence[Any]:
+            async with self._turn:
+                found: Sequence[Any] = await cursor.fetch(size)
+                return found
+
+        async with aclosing(prefetch(fetch)) as partitions:
+            async for rows in partitions:
+                yield rows
+
+    async def fetch_message(self, connection: AsyncConnection, row_id: str) -> bytes:
+        # In pieces: the driver would collect a large value twice.
+        sql = (
+            "WITH whole AS MATERIALIZED (SELECT convert_to(CAST(msg AS TEXT), 'UTF8') AS text "
+            "FROM message WHERE id = $1) "
+            f"SELECT substring(text FROM at FOR {CHUNK_BYTES}) FROM whole, "
+            f"generate_series(1, octet_length(text), {CHUNK_BYTES}) AS at ORDER BY at"
+        )
+        async with self._turn:
+            cursor = (await _driver(connection)).cursor(sql, row_id, prefetch=1)
+            return b"".join([piece async for (piece,) in cursor])
+
+    async def fetch_all(
+        self, connection: AsyncConnection, sql: str, values: Mapping[str, Any]
+    ) -> Sequence[Any]:
+        statement, bound = self.compile(sql, values)
+        async with self._turn:
+            driver = await _driver(connection)
+            found: Sequence[Any] = await driver.fetch(statement, *bound)
+            # The server ends a statement when the next one comes.  One that did not come to the end
+            # of its table holds buffers until then, and a cursor opened now would read less ahead.
+            await driver.execute("SELECT 1")
+        return found
+
+    async def for_rows(
+        self, connection: AsyncConnection, sql: str, row_ids: Sequence[str]
+    ) -> Sequence[Any]:
+        statement, bound = self.compile(sql, {"rows": tuple(row_ids)})
+        found: Sequence[Any] = await (await _driver(connection)).fetch(statement, *bound)
+        return found
+
+    async def insert(
+        self, connection: AsyncConnection, table: str, columns: Sequence[str], rows: list[Any]
+    ) -> None:
+        driver = await _driver(connection)
+        if "msg" in columns and any(len(row[1]) > HUGE_BYTES for row in rows):
+            await driver.copy_to_table(
+                table, columns=columns, source=_copied(rows), format="binary"
+            )
+        else:
+            await driver.copy_records_to_table(table, columns=columns, records=rows)
+
+    async def insert_missing(
+        self, connection: AsyncConnection, table: str, columns: Sequence[str], rows: list[Any]
+    ) -> int:
+        driver = await _driver(connection)
+        names = ", ".join(columns)
+        values = ", ".join(f"${number}::varchar[]" for number in range(1, len(columns) + 1))
+        status = await driver.execute(
+            f"INSERT INTO {table} ({names}) SELECT * FROM unnest({values}) ON CONFLICT DO NOTHING",
+            *(list(column) for column in zip(*rows, strict=True)),
+        )
+        return int(status.rpartition(" ")[2])
+
+
+class PostgresqlStore(SqlStore):
+    """A PostgreSQL database."""
+
+    kind = "postgresql"
+    features = replace(SqlStore.features, parallel=True)
+    database_class = PostgresqlDatabase
 
 
 async def _driver(connection: AsyncConnection) -> Any:

@@ -1,4 +1,4 @@
-"""Reading messages: pages of memories in order, searches in any order, and counts."""
+"""Reading messages: pages of memories in order, a search in any order, and the catalogue."""
 
 from __future__ import annotations
 
@@ -28,70 +28,77 @@ from memctl.model import (
 )
 from memctl.selection import Selection
 from memctl.store import Matches
-from memctl.stores.sql.database import Refused, SqlDatabase
+from memctl.stores.sql.database import Database, RejectedValue
 from memctl.stores.sql.dialect import MAX_PUSHED_VALUES, NEVER, Condition
 
 _SESSION_AND_USER = itemgetter(0, 1)
 _PAYLOAD = itemgetter(4)
-_OF_MESSAGE = itemgetter(2, 3, 4, 5)
+_MESSAGE_COLUMNS = itemgetter(2, 3, 4, 5)
 _BEFORE = itemgetter(6)
 _FEW = 10_000
-"""More messages than these may be of any memory: all are gone through at once."""
+"""With more selected messages than these all memories are gone through at once."""
 
 
-class Reading(Enum):
+class ReadMode(Enum):
     """What is read of the messages."""
 
-    WHOLE = auto()
+    FULL = auto()
     """All of those that may be selected."""
-    PLACED = auto()
-    """The same, and what each of them stands behind."""
+    ANCHORED = auto()
+    """The same, and the message that each of them follows."""
     OUTLINE = auto()
-    """Of all messages of the memories all but the texts."""
+    """All messages of the memories, without their texts."""
 
 
 class SqlReader:
-    """One pass over a store: at least what is selected.
+    """One pass over a database, which reads at least what is selected.
 
     What is done for each message is done in C, for some hundred of them at a time: there may be
     millions.
     """
 
     def __init__(
-        self, store: SqlDatabase, where: Selection, reading: Reading = Reading.WHOLE
+        self, database: Database, where: Selection, mode: ReadMode, *, skip_damage: bool
     ) -> None:
-        self._store = store
+        self._database = database
+        self._dialect = database.dialect
         self._where = where
-        self._reading = reading
-        self._outline = reading is Reading.OUTLINE
+        self._mode = mode
+        self._outline = mode is ReadMode.OUTLINE
+        self._skip_damage = skip_damage
 
     async def pages(self) -> AsyncGenerator[Page]:
-        """Pages of the memories, those without messages at the end."""
-        store, where = self._store, self._where
+        """Yield pages of the memories, those without messages at the end.
+
+        Raises:
+            BadData: a message is not JSON, and ``skip_damage`` is not set.
+        """
+        database, where = self._database, self._where
+        find_huge = self._dialect.scans_for_huge and not self._outline
         seen: set[MemoryKey] = set()
         async with (
-            store.snapshot(opened=store.seeks_huge and not self._outline) as connection,
-            store.aside(connection) as aside,
+            database.snapshot(find_huge=find_huge) as connection,
+            database.second_connection(connection) as second,
         ):
-            async with aclosing(self._with_messages(connection, aside)) as pages:
+            async with aclosing(self._with_messages(connection, second)) as pages:
                 async for page in pages:
                     if page.last:
                         seen.add(page.memory.key)
                     yield page
             if where.whole:
-                async with aclosing(store.sessions(connection)) as keys:
+                async with aclosing(database.sessions(connection)) as keys:
                     async for key in keys:
                         if key not in seen and where.has_key(key):
                             yield Page(Memory(key), [])
 
     async def _with_messages(
-        self, connection: AsyncConnection, aside: AsyncConnection
+        self, connection: AsyncConnection, second: AsyncConnection
     ) -> AsyncGenerator[Page]:
-        """Pages of the memories that have messages.
+        """Yield pages of the memories that have messages.
 
-        The newest message always waits: only the next row tells whether it closes its memory.
+        The newest message always waits: only the next row shows whether it closes its memory.
         """
-        cutter: _Cutter | None = None
+        cutter: _PageCutter | None = None
         async with aclosing(await self._rows(connection)) as partitions:
             async for rows in partitions:
                 # Large messages come one by one, and a page of them is not to be waited for.
@@ -100,185 +107,185 @@ class SqlReader:
                     for (session, user), found in groupby(some, _SESSION_AND_USER):
                         key = MemoryKey(user, session)
                         if cutter is None or cutter.key != key:
-                            if cutter and cutter.entries:
+                            if cutter and cutter.messages:
                                 yield cutter.last()
-                            cutter = _Cutter(key, placed=self._reading is Reading.PLACED)
+                            cutter = _PageCutter(key, anchored=self._mode is ReadMode.ANCHORED)
                         elif alone:
-                            while cutter.full(going_on=True):
+                            while cutter.full(more=True):
                                 yield cutter.next()
                         if self._where.has_key(key):
-                            cutter.add(*await self._placed(aside, key, list(found)))
+                            cutter.add(*await self._with_anchors(second, key, list(found)))
                             while cutter.full():
                                 yield cutter.next()
-        if cutter and cutter.entries:
+        if cutter and cutter.messages:
             yield cutter.last()
 
     async def _rows(self, connection: AsyncConnection) -> AsyncGenerator[Sequence[Any]]:
-        store, where = self._store, self._where
-        match self._reading:
-            case Reading.WHOLE:
-                return store.sorted(connection, store.conditions(where))
-            case Reading.PLACED:
-                memories = await self._few(connection) or store.of_memories(where)
-                return store.picked(connection, memories, store.of_messages(where))
-            case Reading.OUTLINE:
-                condition, values = store.of_memories(where)
-                statement = store.ordered(condition, outline=True)
-                return store.rows(connection, statement, values, PAGE_ENTRIES)
+        database, dialect, where = self._database, self._dialect, self._where
+        match self._mode:
+            case ReadMode.FULL:
+                return database.read_ordered(connection, dialect.condition(where))
+            case ReadMode.ANCHORED:
+                memories = await self._few_memories(connection) or dialect.memory_condition(where)
+                messages = dialect.message_condition(where)
+                return database.read_matching(connection, memories, messages)
+            case ReadMode.OUTLINE:
+                condition, values = dialect.memory_condition(where)
+                statement = dialect.select_ordered(condition, outline=True)
+                return database.rows(connection, statement, values, PAGE_ENTRIES)
 
-    async def _few(self, connection: AsyncConnection) -> Condition | None:
-        """The memories of the messages that may be selected, where these are few."""
-        store, where = self._store, self._where
-        wanted = store.conditions(where)
-        if not store.of_messages(where).values or "sessions" in wanted.values:
+    async def _few_memories(self, connection: AsyncConnection) -> Condition | None:
+        """Return the memories of the messages that may be selected, where these are few."""
+        dialect, where = self._dialect, self._where
+        selected = dialect.condition(where)
+        if not dialect.message_condition(where).values or "sessions" in selected.values:
             return None
-        sql = f"SELECT m.session_id FROM {store.source()} WHERE {wanted.sql} LIMIT {_FEW}"
-        found = await store.few(connection, sql, wanted.values)
+        sql = f"SELECT m.session_id FROM {dialect.source()} WHERE {selected.sql} LIMIT {_FEW}"
+        found = await self._database.fetch_all(connection, sql, selected.values)
         sessions = frozenset(session for (session,) in found)
         if not found:
             return Condition(NEVER, {})
         if len(found) == _FEW or len(sessions) > MAX_PUSHED_VALUES:
             return None
-        return store.of_memories(replace(where, sessions=sessions))
+        return dialect.memory_condition(replace(where, sessions=sessions))
 
-    async def _placed(
-        self, aside: AsyncConnection, key: MemoryKey, rows: Sequence[Any]
+    async def _with_anchors(
+        self, second: AsyncConnection, key: MemoryKey, rows: Sequence[Any]
     ) -> tuple[list[StoredMessage], list[str | None]]:
-        """Rows of one memory as entries, with the ids of the messages before them if asked for."""
-        entries = await self._entries(aside, key, rows)
-        if self._reading is not Reading.PLACED or not entries:
-            return entries, []
+        """Return the messages of rows of one memory, and the ids of those before if asked for."""
+        messages = await self._messages(second, key, rows)
+        if self._mode is not ReadMode.ANCHORED or not messages:
+            return messages, []
         start = f"{key.user}-{key.session}-"
         before = map(_BEFORE, rows)
-        return entries, [row_id and await self._name(aside, start, row_id) for row_id in before]
+        return messages, [row_id and await self._id(second, start, row_id) for row_id in before]
 
-    async def _entries(
-        self, aside: AsyncConnection, key: MemoryKey, rows: Sequence[Any]
+    async def _messages(
+        self, second: AsyncConnection, key: MemoryKey, rows: Sequence[Any]
     ) -> list[StoredMessage]:
-        """Rows of one memory as entries; a large message comes alone, if it is still there."""
-        row_ids, indexes, messages, marks = zip(*map(_OF_MESSAGE, rows), strict=True)
+        """Return the messages of rows of one memory; a large one comes alone, or was deleted."""
+        row_ids, indexes, texts, marks = zip(*map(_MESSAGE_COLUMNS, rows), strict=True)
         if self._outline:
-            messages = (b"",) * len(rows)
-        elif messages[0] is None:
-            messages = (await self._store.fetch(aside, row_ids[0]),)
-            if not messages[0]:
+            texts = (b"",) * len(rows)
+        elif texts[0] is None:
+            texts = (await self._database.fetch_message(second, row_ids[0]),)
+            if not texts[0]:
                 return []
-        if isinstance(messages[0], str):
-            messages = tuple(text.encode("utf-8", "surrogatepass") for text in messages)
-        if not all(map(bytes.isascii, messages)):
-            messages = tuple(map(codec.utf8, messages))
+        if isinstance(texts[0], str):
+            texts = tuple(text.encode("utf-8", "surrogatepass") for text in texts)
+        if not all(map(bytes.isascii, texts)):
+            texts = tuple(map(codec.utf8, texts))
         start = f"{key.user}-{key.session}-"
         if all(map(str.startswith, row_ids, repeat(start))):
             skipped = len(start)
-            names = [row_id[skipped:] for row_id in row_ids]
+            ids = [row_id[skipped:] for row_id in row_ids]
         else:
-            pairs = zip(row_ids, messages, strict=True)
-            names = [await self._name(aside, start, *pair) for pair in pairs]
-        labels = [_labels(found) if found else () for found in marks]
-        return list(map(StoredMessage, names, messages, labels, indexes))
+            pairs = zip(row_ids, texts, strict=True)
+            ids = [await self._id(second, start, *pair) for pair in pairs]
+        labels = [_marks(found) if found else () for found in marks]
+        return list(map(StoredMessage, ids, texts, labels, indexes))
 
-    async def _name(
-        self, aside: AsyncConnection, start: str, row_id: str, message: bytes = b""
+    async def _id(
+        self, second: AsyncConnection, start: str, row_id: str, message: bytes = b""
     ) -> str:
-        """The message id, which only the message tells where the row id is of another form."""
+        """Return the message id; where the row id has another form, it is in the message alone."""
         if row_id.startswith(start):
             return row_id.removeprefix(start)
         if not message:
-            message = codec.utf8(await self._store.fetch(aside, row_id))
+            message = codec.utf8(await self._database.fetch_message(second, row_id))
         if not message:  # deleted meanwhile
             return row_id
         try:
             return codec.field(message, "id") or row_id
         except ValueError as error:
-            if self._store.skips_damage:
+            if self._skip_damage:
                 return row_id
-            label = self._store.label
+            label = self._database.label
             raise BadData(f"{label}: the message {row_id!r} is not JSON: {error}") from error
 
 
 @lru_cache(maxsize=1000)
-def _labels(marks: str | bytes) -> tuple[str, ...]:
-    """The marks of a message in order, from a JSON array; most messages have the same few."""
+def _marks(marks: str | bytes) -> tuple[str, ...]:
+    """Return the marks of a message in order, from JSON; most messages have the same few."""
     return tuple(sorted(orjson.loads(marks)))
 
 
-class _Cutter:
+class _PageCutter:
     """Cuts the messages of one memory into pages."""
 
-    def __init__(self, key: MemoryKey, *, placed: bool) -> None:
+    def __init__(self, key: MemoryKey, *, anchored: bool) -> None:
         self.key = key
-        self.entries: list[StoredMessage] = []
+        self.messages: list[StoredMessage] = []
         self._memory = Memory(key)
         self._offset = 0
         self._sizes: list[int] = []
         self._count = PAGE_ENTRIES
-        self._after: list[str | None] | None = [] if placed else None
+        self._anchors: list[str | None] | None = [] if anchored else None
         self._newest: tuple[str | None, str | None] = None, None
-        """The id of the last message, and what it stands behind."""
+        """The id of the last message, and its anchor."""
 
-    def add(self, entries: list[StoredMessage], before: Sequence[str | None]) -> None:
-        """The memory goes on; ``before`` are the messages before the entries, if asked for."""
-        self.entries += entries
-        self._sizes += [len(entry.message) for entry in entries]
-        if self._after is not None:
-            for entry, id in zip(entries, before, strict=True):
-                newest, behind = self._newest
-                behind = behind if id == newest else id
-                self._after.append(behind)
-                self._newest = entry.id, behind
+    def add(self, messages: list[StoredMessage], before: Sequence[str | None]) -> None:
+        """Take more messages; ``before`` are the ids of those before them, if asked for."""
+        self.messages += messages
+        self._sizes += [len(message.message) for message in messages]
+        if self._anchors is not None:
+            for message, id in zip(messages, before, strict=True):
+                newest, anchor = self._newest
+                anchor = anchor if id == newest else id
+                self._anchors.append(anchor)
+                self._newest = message.id, anchor
 
-    def full(self, *, going_on: bool = False) -> bool:
-        """Whether a page is ready that is not the last; ``going_on`` when more is to be added."""
-        if len(self.entries) <= PAGE_ENTRIES and sum(self._sizes) < PAGE_BYTES:
-            return going_on and len(self.entries) == PAGE_ENTRIES
+    def full(self, *, more: bool = False) -> bool:
+        """Return whether a page is ready that is not the last; ``more`` when more will be added."""
+        if len(self.messages) <= PAGE_ENTRIES and sum(self._sizes) < PAGE_BYTES:
+            return more and len(self.messages) == PAGE_ENTRIES
         reached = bisect_left(list(accumulate(self._sizes)), PAGE_BYTES) + 1
         self._count = min(reached, PAGE_ENTRIES)
-        return going_on or self._count < len(self.entries)
+        return more or self._count < len(self.messages)
 
     def next(self) -> Page:
-        """The page that is ready."""
+        """Return the page that is ready."""
         count = self._count
-        after = None if self._after is None else self._after[:count]
-        page = Page(self._memory, self.entries[:count], self._offset, last=False, anchors=after)
-        del self.entries[:count], self._sizes[:count]
-        if self._after is not None:
-            del self._after[:count]
+        anchors = None if self._anchors is None else self._anchors[:count]
+        page = Page(self._memory, self.messages[:count], self._offset, last=False, anchors=anchors)
+        del self.messages[:count], self._sizes[:count]
+        if self._anchors is not None:
+            del self._anchors[:count]
         self._offset += count
         return page
 
     def last(self) -> Page:
-        """The end of the memory."""
-        return Page(self._memory, self.entries, self._offset, last=True, anchors=self._after)
+        """Return the end of the memory."""
+        return Page(self._memory, self.messages, self._offset, last=True, anchors=self._anchors)
 
 
-Found = tuple[str, bytes]
-"""A row id and a text."""
+# Search
 
 
-async def search(
-    store: SqlDatabase, where: Selection, matches: Matches
+async def find_messages(
+    database: Database, where: Selection, matches: Matches
 ) -> AsyncGenerator[tuple[MemoryKey, StoredMessage]]:
-    """See ``Store.search``; the entries have the ids of the rows.
+    """Yield messages whose texts match, with the ids of their rows; see ``Store.find_messages``.
 
-    Whose a message is takes a look at its session, so that is asked of those alone that match.
+    To find the user of a message its session is looked up, so that is done for matches alone.
     """
     async with (
-        store.snapshot(opened=store.seeks_huge) as connection,
-        store.aside(connection) as aside,
+        database.snapshot(find_huge=database.dialect.scans_for_huge) as connection,
+        database.second_connection(connection) as second,
     ):
-        condition = store.of_sessions(where)
-        async with aclosing(store.unsorted(connection, condition)) as partitions:
+        condition = database.dialect.session_condition(where)
+        async with aclosing(database.read_unordered(connection, condition)) as partitions:
             async for rows in partitions:
                 small = [row for row in rows if row[1] is not None]
                 texts = _utf8([message for _, message, _ in small])
-                found = [(small[place][0], texts[place]) for place in matches(texts)]
+                found = [(small[index][0], texts[index]) for index in matches(texts)]
                 for row_id, message, _ in rows if len(small) < len(rows) else ():
                     if message is None:
-                        text = codec.utf8(await store.fetch(aside, row_id))
+                        text = codec.utf8(await database.fetch_message(second, row_id))
                         found += [(row_id, text) for _ in matches([text])]
-                for key, entry in await _owned(store, found) if found else ():
+                for key, stored in await _with_keys(database, found) if found else ():
                     if where.has_key(key):
-                        yield key, entry
+                        yield key, stored
 
 
 def _utf8(texts: list[str | bytes]) -> list[bytes]:
@@ -288,71 +295,88 @@ def _utf8(texts: list[str | bytes]) -> list[bytes]:
     return found if all(map(bytes.isascii, found)) else list(map(codec.utf8, found))
 
 
-async def _owned(store: SqlDatabase, found: list[Found]) -> list[tuple[MemoryKey, StoredMessage]]:
+async def _with_keys(
+    database: Database, found: list[tuple[str, bytes]]
+) -> list[tuple[MemoryKey, StoredMessage]]:
+    """Return messages with their memories, from pairs of a row id and a text."""
+    dialect = database.dialect
     texts = dict(found)
-    sql = f"SELECT m.session_id, {store.user}, m.id FROM {store.source()} WHERE m.id IN :rows"
-    async with store.snapshot(opened=False) as connection:
-        rows = await store.for_rows(connection, sql, list(texts))
+    sql = (
+        f"SELECT m.session_id, {dialect.user}, m.id FROM {dialect.source()} "
+        f"WHERE m.id {dialect.in_row_ids}"
+    )
+    async with database.snapshot(find_huge=False) as connection:
+        rows = await database.select_rows(connection, sql, list(texts))
     return [(MemoryKey(user, session), StoredMessage(id, texts[id])) for session, user, id in rows]
 
 
-async def count(store: SqlDatabase, where: Selection) -> AsyncGenerator[MemoryInfo]:
-    """The selected memories with all their messages."""
+# The catalogue
+
+
+async def count_messages(database: Database, where: Selection) -> AsyncGenerator[MemoryInfo]:
+    """Yield the catalogue of whole memories, counted by the database.
+
+    One statement gives a row per memory and role, another a row per memory and mark.
+    """
     try:
-        infos = await _count(store, where)
-    except Refused:
-        if not store.take_care():
+        infos = await _count(database, where)
+    except RejectedValue:
+        if not database.dialect.enable_lenient_json():
             raise
-        infos = await _count(store, where)
+        infos = await _count(database, where)
     for info in infos.values():
         yield info
 
 
-async def _count(store: SqlDatabase, where: Selection) -> dict[MemoryKey, MemoryInfo]:
+async def _count(database: Database, where: Selection) -> dict[MemoryKey, MemoryInfo]:
     infos: dict[MemoryKey, MemoryInfo] = {}
-    async with store.snapshot() as connection:
-        condition, values = store.conditions(where)
-        by_role = store.rows(connection, _by_role(store, condition), values)
+    async with database.snapshot() as connection:
+        condition, values = database.dialect.condition(where)
+        by_role = database.rows(connection, _by_role(database, condition), values)
         async with aclosing(by_role) as partitions:
             async for rows in partitions:
                 for row in rows:
                     _add_role(infos, where, row)
-        by_mark = store.rows(connection, _by_mark(store, condition), values)
+        by_mark = database.rows(connection, _by_mark(database, condition), values)
         async with aclosing(by_mark) as partitions:
             async for rows in partitions:
                 for user, session, mark, number in rows:
                     if info := infos.get(MemoryKey(user, session)):
                         info.marks[mark] = number
-        async with aclosing(store.sessions(connection)) as keys:
+        async with aclosing(database.sessions(connection)) as keys:
             async for key in keys:
                 if key not in infos and where.has_key(key):
                     infos[key] = MemoryInfo(key, repeated=0)
     return infos
 
 
-def _by_role(store: SqlDatabase, condition: str) -> str:
+def _by_role(database: Database, condition: str) -> str:
+    dialect = database.dialect
     return (
         f"SELECT user_id, session_id, role, COUNT(*), SUM(size), MIN(at), MAX(at) FROM ("
-        f"SELECT {store.user} AS user_id, m.session_id AS session_id, "
-        f"{store.short('role')} AS role, {store.huge.sized(store.size())} AS size, "
-        f"{store.short('timestamp')} AS at "
-        f"FROM {store.source()} {store.opened()} WHERE {condition} {store.apart}) AS found "
-        f"GROUP BY {_exactly(store, 'user_id', 'session_id', 'role')}"
+        f"SELECT {dialect.user} AS user_id, m.session_id AS session_id, "
+        f"{dialect.short_field('role')} AS role, "
+        f"{dialect.huge.sized(dialect.message_size())} AS size, "
+        f"{dialect.short_field('timestamp')} AS at "
+        f"FROM {dialect.source()} {dialect.fields_join()} "
+        f"WHERE {condition} {dialect.subquery_barrier}) AS found "
+        f"GROUP BY {_exactly(database, 'user_id', 'session_id', 'role')}"
     )
 
 
-def _by_mark(store: SqlDatabase, condition: str) -> str:
+def _by_mark(database: Database, condition: str) -> str:
+    dialect = database.dialect
     return (
         f"SELECT user_id, session_id, mark, COUNT(*) FROM ("
-        f"SELECT {store.user} AS user_id, m.session_id AS session_id, marked.mark AS mark "
-        f"FROM {store.source()} JOIN message_mark marked ON marked.msg_id = m.id "
-        f"WHERE {condition} {store.apart}) AS found "
-        f"GROUP BY {_exactly(store, 'user_id', 'session_id', 'mark')}"
+        f"SELECT {dialect.user} AS user_id, m.session_id AS session_id, marked.mark AS mark "
+        f"FROM {dialect.source()} JOIN message_mark marked ON marked.msg_id = m.id "
+        f"WHERE {condition} {dialect.subquery_barrier}) AS found "
+        f"GROUP BY {_exactly(database, 'user_id', 'session_id', 'mark')}"
     )
 
 
-def _exactly(store: SqlDatabase, *columns: str) -> str:
-    return ", ".join(store.exact(column) for column in columns)
+def _exactly(database: Database, *columns: str) -> str:
+    return ", ".join(database.dialect.exact(column) for column in columns)
 
 
 def _add_role(infos: dict[MemoryKey, MemoryInfo], where: Selection, row: Any) -> None:

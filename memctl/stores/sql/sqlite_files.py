@@ -16,15 +16,17 @@ from memctl.location import same_file
 HELD_SECONDS = 4.0
 """How long a file may be kept from being written, the copying included."""
 LARGE_BYTES = 500_000_000
-"""Of a larger file all that is read is read from a copy: it is sorted first, and that holds it."""
+"""A larger file is copied before all of it is read: it is sorted first, and that takes long."""
 COPIED_A_SECOND = 500_000_000
 """Bytes; slow disks take longer, and fast ones less."""
 
 
-class Aside:
+class SnapshotCopy:
     """The copy of a file that is being read, made when that takes too long.
 
-    Copied within the transaction that reads, it holds what that transaction sees.
+    Outside of WAL mode, a reader keeps others from writing, and AgentScope's writes give up after
+    the five seconds that Python's ``sqlite3`` waits.  Copied within the
+    transaction that reads, it holds what that transaction sees.
     """
 
     def __init__(self) -> None:
@@ -32,10 +34,10 @@ class Aside:
         self._driver: aiosqlite.Connection | None = None
         self._due = 0.0
 
-    async def begin(self, driver: aiosqlite.Connection, size: int) -> None:
-        """A transaction begins that may last, on a file of ``size`` bytes.
+    async def watch(self, driver: aiosqlite.Connection, size: int) -> None:
+        """Watch a transaction that begins now and may last, on a file of ``size`` bytes.
 
-        In WAL mode nobody minds.
+        In WAL mode it keeps nobody from writing, and is not watched.
         """
         self._driver = None
         async with driver.execute("PRAGMA journal_mode") as cursor:
@@ -45,17 +47,17 @@ class Aside:
                 self._due = time.monotonic() + held
 
     @property
-    def watched(self) -> bool:
+    def is_watching(self) -> bool:
         """Whether the transaction keeps others from writing."""
         return self._driver is not None
 
     @property
-    def due(self) -> bool:
+    def is_due(self) -> bool:
         """Whether the transaction has lasted too long."""
         return self._driver is not None and time.monotonic() > self._due
 
-    async def copy(self) -> Path | None:
-        """The copy, readable by this user alone; None where there is no room for it."""
+    async def make(self) -> Path | None:
+        """Copy the file, readable by this user alone; return None where there is no room for it."""
         driver, self._driver = self._driver, None
         assert driver is not None
         self._folder = tempfile.TemporaryDirectory(prefix="memctl-")
@@ -74,7 +76,7 @@ class Aside:
         return None
 
     def remove(self) -> None:
-        """Removes the copy, if there is one."""
+        """Remove the copy, if there is one."""
         if self._folder is not None:
             self._folder.cleanup()
             self._folder = None
@@ -84,13 +86,13 @@ HINT = "a program was killed while it wrote to it: make the file and its folder 
 
 
 def recover(path: Path, timeout: float) -> None:
-    """Takes back what was left half done, as the next AgentScope would.
+    """Roll back what was left half done, as the next AgentScope would.
 
     Until then SQLite refuses a connection that may only read: SQLITE_READONLY_ROLLBACK.
     ``timeout`` is in seconds, to wait for another process that writes.
 
     Raises:
-        sqlite3.Error: the file is no database, or this login may not write it.
+        sqlite3.Error: the file is not a database, or this login may not write it.
     """
     if not _journal(path).exists():
         return
@@ -100,13 +102,13 @@ def recover(path: Path, timeout: float) -> None:
 
 
 def remove_journal(driver: sqlite3.Connection, path: Path) -> None:
-    """Has SQLite remove the journal of a run that was killed after its last transaction.
+    """Have SQLite remove the journal of a run that was killed after its last transaction.
 
     It is over and harms nobody, and the next transaction of anybody would remove it; but a run
     that finds everything done makes none.  One that is in use stays.
 
     Raises:
-        sqlite3.Error: the file is no database.
+        sqlite3.Error: the file is not a database.
     """
     if not _journal(path).exists():
         return

@@ -1,10 +1,12 @@
-"""AgentScope's SQL memory as a store: what the databases have in common."""
+"""AgentScope's SQL memory as a store: the contract, on a database of any kind."""
 
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
+from typing import ClassVar
 
+from memctl.location import Location
 from memctl.model import (
     Edit,
     Memory,
@@ -16,22 +18,48 @@ from memctl.model import (
     WriteResult,
 )
 from memctl.selection import Selection
-from memctl.store import Features, Matches
+from memctl.store import Features, Matches, OpenMode, Store
 from memctl.stores.catalog import catalog
-from memctl.stores.sql.database import SqlDatabase
+from memctl.stores.sql.database import Database
 from memctl.stores.sql.edit import SqlEditor
 from memctl.stores.sql.maintenance import REPAIRS, SqlMaintenance
-from memctl.stores.sql.read import Reading, SqlReader, count, search
+from memctl.stores.sql.read import ReadMode, SqlReader, count_messages, find_messages
 from memctl.stores.sql.write import SqlWriter
 
 
-class SqlStore(SqlDatabase):
-    """Reading, counting and writing the memories of a database."""
+class SqlStore(Store):
+    """The memories in AgentScope's tables; a subclass names its database.
+
+    Example::
+
+        class PostgresqlStore(SqlStore):
+            kind = "postgresql"
+            features = replace(SqlStore.features, parallel=True)
+            database_class = PostgresqlDatabase
+    """
 
     features = Features(empty=True, cheap_outline=True, cheap_positions=True, repairs=REPAIRS)
+    database_class: ClassVar[type[Database]]
+
+    def __init__(self, location: Location, mode: OpenMode = OpenMode.READ) -> None:
+        super().__init__(location, mode)
+        self.database = self.database_class(location, self.label)
+
+    async def open(self, mode: OpenMode) -> None:
+        self.mode = mode
+        await self.database.open(mode)
+
+    async def close(self) -> None:
+        await self.database.close()
+
+    async def lock(self, owner: str) -> None:
+        await self.database.lock(owner, self.warnings)
+
+    async def identity(self) -> str:
+        return await self.database.identity()
 
     async def is_empty(self) -> bool:
-        async with self.snapshot(opened=False) as connection:
+        async with self.database.snapshot(find_huge=False) as connection:
             for table in "message", "session":  # of a memory without messages
                 found = await connection.exec_driver_sql(f"SELECT 1 FROM {table} LIMIT 1")
                 if found.first() is not None:
@@ -39,29 +67,29 @@ class SqlStore(SqlDatabase):
         return True
 
     async def read(self, where: Selection) -> AsyncGenerator[Page]:
-        async with aclosing(where.apply(SqlReader(self, where).pages())) as pages:
+        async with aclosing(where.apply(self._pages(where, ReadMode.FULL))) as pages:
             async for page in pages:
                 yield page
 
     async def read_with_anchors(self, where: Selection) -> AsyncGenerator[Page]:
-        async with aclosing(where.apply(SqlReader(self, where, Reading.PLACED).pages())) as pages:
+        async with aclosing(where.apply(self._pages(where, ReadMode.ANCHORED))) as pages:
             async for page in pages:
                 yield page
+
+    async def outline(self, where: Selection) -> AsyncGenerator[Page]:
+        async with aclosing(self._pages(where, ReadMode.OUTLINE)) as pages:
+            async for page in pages:
+                yield page
+
+    def _pages(self, where: Selection, mode: ReadMode) -> AsyncGenerator[Page]:
+        return SqlReader(self.database, where, mode, skip_damage=self.skips_damage).pages()
 
     async def find_messages(
         self, where: Selection, matches: Matches
     ) -> AsyncGenerator[tuple[MemoryKey, StoredMessage]]:
-        async with aclosing(search(self, where, matches)) as found:
+        async with aclosing(find_messages(self.database, where, matches)) as found:
             async for one in found:
                 yield one
-
-    async def outline(self, where: Selection) -> AsyncGenerator[Page]:
-        async with aclosing(SqlReader(self, where, Reading.OUTLINE).pages()) as pages:
-            async for page in pages:
-                yield page
-
-    def maintenance(self) -> SqlMaintenance:
-        return SqlMaintenance(self)
 
     async def headers(self, where: Selection) -> AsyncGenerator[Memory]:
         if not where.whole:
@@ -69,15 +97,16 @@ class SqlStore(SqlDatabase):
                 async for memory in memories:
                     yield memory
             return
-        async with self.snapshot(opened=False) as connection:
-            keys = dict.fromkeys(await self.count_positions(connection, {}))
-            async with aclosing(self.sessions(connection)) as sessions:
+        async with self.database.snapshot(find_huge=False) as connection:
+            keys = dict.fromkeys(await self.database.extents(connection, {}))
+            async with aclosing(self.database.sessions(connection)) as sessions:
                 keys |= dict.fromkeys([key async for key in sessions])
         for key in filter(where.has_key, keys):
             yield Memory(key)
 
     async def list_memories(self, where: Selection) -> AsyncGenerator[MemoryInfo]:
-        counted = count(self, where) if where.whole else catalog(self.read(where))
+        whole = where.whole
+        counted = count_messages(self.database, where) if whole else catalog(self.read(where))
         async with aclosing(counted) as infos:
             async for info in infos:
                 yield info
@@ -85,11 +114,14 @@ class SqlStore(SqlDatabase):
     async def write(
         self, pages: AsyncGenerator[Page], mode: WriteMode = WriteMode.ADD
     ) -> AsyncGenerator[WriteResult]:
-        async with aclosing(SqlWriter(self, mode).write(pages)) as tallies:
-            async for tally in tallies:
-                yield tally
+        async with aclosing(SqlWriter(self.database, mode).write(pages)) as results:
+            async for result in results:
+                yield result
 
     async def edit(self, edits: AsyncGenerator[Edit]) -> AsyncGenerator[WriteResult]:
-        async with aclosing(SqlEditor(self).edit(edits)) as tallies:
-            async for tally in tallies:
-                yield tally
+        async with aclosing(SqlEditor(self.database).edit(edits)) as results:
+            async for result in results:
+                yield result
+
+    def maintenance(self) -> SqlMaintenance:
+        return SqlMaintenance(self, self.database)

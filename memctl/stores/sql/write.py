@@ -1,4 +1,4 @@
-"""Writing AgentScope's SQL memory: transactions, row ids and positions."""
+"""Writing whole memories: transactions, row ids and positions."""
 
 from __future__ import annotations
 
@@ -14,114 +14,118 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from memctl.errors import Failure
 from memctl.model import PAGE_BYTES, MemoryKey, Page, StoredMessage, WriteMode, WriteResult
 from memctl.stores.batching import Large, Small, gather
-from memctl.stores.sql.database import Position, Refused, SqlDatabase
-from memctl.stores.sql.locks import claim
+from memctl.stores.sql.database import Database, Extent, RejectedValue
+from memctl.stores.sql.locks import lock_sessions
 
 BATCH_BYTES = 2 * PAGE_BYTES
 BATCH_MESSAGES = 10_000
-"""What small memories share a transaction: a commit waits for the disk."""
+"""Small memories share a transaction up to this size: a commit waits for the disk."""
 
 
 class SqlWriter:
     """One ``write`` of a store.
 
     The sizes of the memories are counted once, before the first write: without an index on
-    ``session_id`` each question about one session scans the table.  What is written to is counted
+    ``session_id`` each statement about one session scans the table.  What is written to is counted
     again within its own transaction.
     """
 
-    def __init__(self, store: SqlDatabase, mode: WriteMode) -> None:
-        self._store = store
+    def __init__(self, database: Database, mode: WriteMode) -> None:
+        self._database = database
         self._mode = mode
         self._messages: dict[MemoryKey, int] = {}
-        self._tops: dict[str, int] = {}
+        self._last_indexes: dict[str, int] = {}
 
     async def write(self, pages: AsyncGenerator[Page]) -> AsyncGenerator[WriteResult]:
-        """See ``Store.write``."""
+        """Write memories; see ``Store.write``."""
         async with AsyncExitStack() as stack:
             connection: AsyncConnection | None = None
             async for batch in gather(pages, BATCH_BYTES, BATCH_MESSAGES):
                 if connection is None:
-                    connection = await stack.enter_async_context(self._store.connected())
+                    connection = await stack.enter_async_context(self._database.connect())
                     await self._count(connection)
                 if isinstance(batch, Large):
                     yield await self._write_large(connection, batch)
                 else:
-                    for tally in await self._write_small(connection, batch):
-                        yield tally
+                    for result in await self._write_small(connection, batch):
+                        yield result
                 del batch  # the next one needs its room
 
     async def _count(self, connection: AsyncConnection) -> None:
-        async with self._store.reading(connection):
-            self._learn((await self._store.count_positions(connection, {})).items())
+        async with self._database.read_transaction(connection):
+            self._learn((await self._database.extents(connection, {})).items())
 
-    def _learn(self, positions: Iterable[tuple[MemoryKey, Position]]) -> None:
-        for key, position in positions:
-            self._messages[key] = position.messages
-            self._tops[key.session] = max(self._tops.get(key.session, -1), position.top)
+    def _learn(self, extents: Iterable[tuple[MemoryKey, Extent]]) -> None:
+        for key, extent in extents:
+            self._messages[key] = extent.messages
+            self._last_indexes[key.session] = max(
+                self._last_indexes.get(key.session, -1), extent.last_index
+            )
 
     # Small memories share a transaction
 
     async def _write_small(
         self, connection: AsyncConnection, batch: list[Small]
     ) -> list[WriteResult]:
-        tallies = []
+        results = []
         good = []
         for small in batch:
-            failure = self._objection(small.memory.key, small.offset) or _repeats(small.entries)
+            failure = self._failure(small.memory.key, small.offset) or _repeated_id(small.entries)
             if failure:
-                tallies.append(WriteResult(small.memory.key, failure=failure))
+                results.append(WriteResult(small.memory.key, failure=failure))
             else:
                 good.append(small)
         if not good:
-            return tallies
+            return results
         try:
-            return tallies + await self._commit_small(connection, good)
-        except Refused as refused:
+            return results + await self._commit_small(connection, good)
+        except RejectedValue as refused:
             if len(good) == 1:
-                return [*tallies, WriteResult(good[0].memory.key, failure=refused.failure)]
+                return [*results, WriteResult(good[0].memory.key, failure=refused.failure)]
         # One of them was refused, and the database does not say which.
         half = len(good) // 2
-        tallies += await self._write_small(connection, good[:half])
-        return tallies + await self._write_small(connection, good[half:])
+        results += await self._write_small(connection, good[:half])
+        return results + await self._write_small(connection, good[half:])
 
     async def _commit_small(
         self, connection: AsyncConnection, batch: list[Small]
     ) -> list[WriteResult]:
-        tallies = []
-        async with self._store.transaction(connection):
+        results = []
+        async with self._database.transaction(connection):
             keys = [small.memory.key for small in batch]
-            await self._claim(connection, keys)
-            stale = [self._objection(small.memory.key, small.offset) for small in batch]
+            await self._lock_sessions(connection, keys)
+            stale = [self._failure(small.memory.key, small.offset) for small in batch]
             deleted = await self._clear(connection, keys)
-            tops = {key.session: self._tops.get(key.session, -1) for key in keys}
+            last_indexes = {key.session: self._last_indexes.get(key.session, -1) for key in keys}
             rows = Rows()
             for small, failure in zip(batch, stale, strict=True):
                 key = small.memory.key
                 if failure:
-                    tallies.append(WriteResult(key, failure=failure))
+                    results.append(WriteResult(key, failure=failure))
                     continue
-                start = _start(small.entries, small.offset, tops[key.session])
-                tops[key.session] = max(tops[key.session], rows.add(key, small.entries, start))
-                tallies.append(WriteResult(key, len(small.entries), deleted.get(key, 0)))
-            await rows.insert(self._store, connection)
-        for tally, small in zip(tallies, batch, strict=True):
-            if not tally.failure:
-                self._messages[tally.key] = small.offset + tally.written
-        self._tops |= tops
-        return tallies
+                start = _start(small.entries, small.offset, last_indexes[key.session])
+                last_indexes[key.session] = max(
+                    last_indexes[key.session], rows.add(key, small.entries, start)
+                )
+                results.append(WriteResult(key, len(small.entries), deleted.get(key, 0)))
+            await rows.insert(self._database, connection)
+        for result, small in zip(results, batch, strict=True):
+            if not result.failure:
+                self._messages[result.key] = small.offset + result.written
+        self._last_indexes |= last_indexes
+        return results
 
     # A large memory has a transaction of its own
 
     async def _write_large(self, connection: AsyncConnection, large: Large) -> WriteResult:
         key = large.memory.key
-        failure = self._objection(key, large.offset)
+        failure = self._failure(key, large.offset)
         if failure:
             await _drain(large.pages)
             return WriteResult(key, failure=failure)
         try:
             return await self._commit_large(connection, key, large)
-        except Refused as refused:
+        except RejectedValue as refused:
             await _drain(large.pages)
             return WriteResult(key, failure=refused.failure)
 
@@ -129,9 +133,9 @@ class SqlWriter:
         self, connection: AsyncConnection, key: MemoryKey, large: Large
     ) -> WriteResult:
         written = 0
-        async with self._store.transaction(connection):
-            await self._claim(connection, [key])
-            failure = self._objection(key, large.offset)
+        async with self._database.transaction(connection):
+            await self._lock_sessions(connection, [key])
+            failure = self._failure(key, large.offset)
             if failure:
                 await _drain(large.pages)
                 return WriteResult(key, failure=failure)
@@ -139,68 +143,67 @@ class SqlWriter:
             last: int | None = None
             async for page in large.pages:
                 if last is None:
-                    last = _start(page.messages, large.offset, self._tops.get(key.session, -1))
+                    last = _start(
+                        page.messages, large.offset, self._last_indexes.get(key.session, -1)
+                    )
                 rows = Rows()
                 last = rows.add(key, page.messages, last)
                 written += len(page.messages)
                 del page  # a huge message must be gone before the next step of its transaction
-                await rows.insert(self._store, connection)
+                await rows.insert(self._database, connection)
         self._messages[key] = large.offset + written
-        self._tops[key.session] = max(self._tops.get(key.session, -1), last or 0)
+        self._last_indexes[key.session] = max(self._last_indexes.get(key.session, -1), last or 0)
         return WriteResult(key, written, deleted.get(key, 0))
 
     # Steps of a transaction
 
-    def _objection(self, key: MemoryKey, offset: int) -> Failure | None:
-        """Why the memory cannot be written: its name, or that it is not as long as expected."""
-        if key.part:
-            return Failure(
-                "bad-name", f"SQL memory holds one memory a session, not a part like {key.part!r}"
-            )
+    def _failure(self, key: MemoryKey, offset: int) -> Failure | None:
+        """Return why the memory cannot be written: its name, or that its length differs."""
         held = self._messages.get(key, 0)
         if self._mode is WriteMode.ADD and held != offset:
-            return Failure("changed", f"the target holds {held} messages, not {offset}")
-        return None
+            changed = Failure("changed", f"the target holds {held} messages, not {offset}")
+        else:
+            changed = None
+        return name_failure(key) or changed
 
-    async def _claim(self, connection: AsyncConnection, keys: list[MemoryKey]) -> None:
-        """Makes the sessions ours until the transaction ends, and sure of what they hold.
+    async def _lock_sessions(self, connection: AsyncConnection, keys: list[MemoryKey]) -> None:
+        """Lock the sessions until the transaction ends, and learn what they hold.
 
-        A session that is created here is empty.  One that was there is locked and counted again:
+        A session that is created here is empty.  One that existed is counted again:
         an agent, or another run, may have written meanwhile.
         """
-        known = await claim(self._store, connection, keys, self._store.row_lock)
+        lock = self._database.dialect.row_lock
+        known = await lock_sessions(self._database, connection, keys, lock)
         if known:
             for key in keys:
                 if key.session in known:
                     self._messages[key] = 0
-            found = await self._store.count_positions(connection, {"sessions": sorted(known)})
+            found = await self._database.extents(connection, {"sessions": sorted(known)})
             self._learn(found.items())
 
     async def _clear(
         self, connection: AsyncConnection, keys: list[MemoryKey]
     ) -> dict[MemoryKey, int]:
-        """Deletes what REPLACE replaces; the number of messages of each memory."""
+        """Delete what REPLACE replaces; return the number of messages of each memory."""
         deleted: dict[MemoryKey, int] = {}
         if self._mode is not WriteMode.REPLACE:
             return deleted
-        store = self._store
+        dialect = self._database.dialect
         for key in keys:
             if not self._messages.get(key):
                 continue
             # The inner SELECT is wrapped once more for MySQL, which cannot delete from a table
             # that it reads in the same statement unless the rows are collected first.
-            doomed = (
-                f"(SELECT id FROM (SELECT m.id AS id FROM {store.source()} "
-                f"WHERE {store.exact('m.session_id')} = {store.exact(':session')} "
-                f"AND {store.exact(store.user)} = {store.exact(':user')}) AS doomed)"
+            replaced = (
+                f"(SELECT id FROM (SELECT m.id AS id FROM {dialect.source()} "
+                f"WHERE {dialect.exact('m.session_id')} = {dialect.exact(':session')} "
+                f"AND {dialect.exact(dialect.user)} = {dialect.exact(':user')}) AS replaced)"
             )
             values = {"session": key.session, "user": key.user}
-            await connection.execute(
-                *store.bind(f"DELETE FROM message_mark WHERE msg_id IN {doomed}", values)
-            )
-            result = await connection.execute(
-                *store.bind(f"DELETE FROM message WHERE id IN {doomed}", values)
-            )
+            marks = f"DELETE FROM message_mark WHERE msg_id IN {replaced}"
+            await connection.execute(*dialect.bind(marks, values))
+            messages = f"DELETE FROM message WHERE id IN {replaced}"
+            result = await connection.execute(*dialect.bind(messages, values))
             deleted[key] = result.rowcount
         return deleted
 
@@ -212,65 +215,74 @@ class Rows:
         self._messages: list[tuple[str, bytes, str, int]] = []
         self._marks: list[tuple[str, str]] = []
 
-    def add(self, key: MemoryKey, entries: list[StoredMessage], last: int) -> int:
-        """Takes messages of a memory, their index above ``last``; the last index given."""
-        if not entries:
+    def add(self, key: MemoryKey, messages: list[StoredMessage], last: int) -> int:
+        """Take messages of a memory, their index above ``last``; return the last index."""
+        if not messages:
             return last
-        ids, messages, marks, positions = zip(*entries, strict=True)
-        numbers = _numbers(positions, last)
+        ids, texts, marks, positions = zip(*messages, strict=True)
+        indexes = _indexes(positions, last)
         start = f"{key.user}-{key.session}-"
         row_ids = [start + id for id in ids]
-        self._messages += zip(row_ids, messages, repeat(key.session), numbers)
+        self._messages += zip(row_ids, texts, repeat(key.session), indexes)
         self._marks += [
             (row_id, mark)
             for row_id, labels in zip(row_ids, marks, strict=True)
             if labels
             for mark in dict.fromkeys(labels)
         ]
-        return numbers[-1]
+        return indexes[-1]
 
-    async def insert(self, store: SqlDatabase, connection: AsyncConnection) -> None:
-        """Inserts them, and holds them no more."""
+    async def insert(self, database: Database, connection: AsyncConnection) -> None:
+        """Insert the rows, and hold them no more."""
         messages, marks = self._messages, self._marks
         self._messages, self._marks = [], []
         if messages:
             columns = ["id", "msg", "session_id", "index"]
-            await store.insert(connection, "message", columns, messages)
+            await database.insert(connection, "message", columns, messages)
         if marks:
-            await store.insert(connection, "message_mark", ["msg_id", "mark"], marks)
+            await database.insert(connection, "message_mark", ["msg_id", "mark"], marks)
 
 
-def _start(entries: list[StoredMessage], offset: int, top: int) -> int:
-    """The index that a memory's new messages follow.
+def _start(messages: list[StoredMessage], offset: int, last_index: int) -> int:
+    """Return the index that a memory's new messages follow.
 
     A memory that is new here keeps the positions it had in another SQL store, because they also
     order the messages of users who share a session; otherwise it follows what the session holds,
     as AgentScope's ``_get_next_index`` has it.
     """
-    kept = offset == 0 and entries and entries[0].position is not None
-    return -1 if kept else top
+    kept = offset == 0 and messages and messages[0].position is not None
+    return -1 if kept else last_index
 
 
-def _numbers(positions: Sequence[int | None], last: int) -> Sequence[int]:
-    """An index for each message, above the one before; its own where that can be kept."""
+def _indexes(positions: Sequence[int | None], last: int) -> Sequence[int]:
+    """Return an index for each message, above the one before; its own where it can be kept."""
     first = positions[0]
     if first is not None and first > last and None not in positions:
         kept = cast("Sequence[int]", positions)
         if all(map(lt, kept, islice(kept, 1, None))):
             return kept
-    numbers = []
+    indexes = []
     for position in positions:
         last = max(last + 1, position or 0)
-        numbers.append(last)
-    return numbers
+        indexes.append(last)
+    return indexes
 
 
-def _repeats(entries: list[StoredMessage]) -> Failure | None:
-    ids = [entry.id for entry in entries]
+def _repeated_id(messages: list[StoredMessage]) -> Failure | None:
+    ids = [message.id for message in messages]
     if len(set(ids)) == len(ids):
         return None
     [(id, _)] = Counter(ids).most_common(1)
     return Failure("repeated-id", f"the message id {id!r} occurs twice")
+
+
+def name_failure(key: MemoryKey) -> Failure | None:
+    """Return why there can be no memory of this name."""
+    if not key.part:
+        return None
+    return Failure(
+        "bad-name", f"SQL memory holds one memory a session, not a part like {key.part!r}"
+    )
 
 
 async def _drain(pages: AsyncGenerator[Page]) -> None:
