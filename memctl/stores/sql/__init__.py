@@ -1,1 +1,1 @@
-"""AgentScope's SQL memory: one layout, one file a database."""
+"""AgentScope's SQL memory: a store and the database that it uses, a module per kind."""

@@ -34,7 +34,7 @@ CREATE_PAUSE = 0.2
 """Seconds until the slower of two runs that create tables at once looks for them again."""
 
 FETCH_ROWS = 256
-"""Rows that a driver is asked for at a time: together at most 16 MiB."""
+"""Rows that are fetched from a driver at a time: together at most 16 MiB."""
 
 
 class Extent(NamedTuple):
@@ -53,7 +53,7 @@ class RejectedValue(BadData):
 
 
 class Contended(Lost):
-    """Others hold rows that are asked for, or the database ended this transaction for theirs."""
+    """Others hold rows that are needed, or the database ended this transaction for theirs."""
 
     def __init__(self, message: str) -> None:
         super().__init__(message, "others write to the same rows")
@@ -69,7 +69,7 @@ class Database(ABC):
     lock_class: ClassVar[type[ConnectionLock]]
     """The lock of a run that the server keeps."""
     batch_changes: ClassVar[int] = 10_000
-    """How many changes of small memories share a transaction."""
+    """Number of changes of small memories that share a transaction."""
 
     _engine: AsyncEngine
 
@@ -383,7 +383,7 @@ async def prefetch(
     try:
         while rows := await coming:
             coming = asyncio.create_task(fetch())
-            # The database is asked now, not when the consumer of these rows waits for the next.
+            # The statement is sent now, not when the consumer of these rows waits for the next.
             await asyncio.sleep(0)
             yield rows
             del rows

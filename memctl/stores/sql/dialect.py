@@ -63,9 +63,9 @@ class Dialect(ABC):
     no_wait: ClassVar[str] = ""
     """The end of ``row_lock`` with which the database refuses rows that others hold."""
     locks_scanned_rows: ClassVar[bool] = False
-    """Whether rows that are read to find the selected ones are locked, or waited for."""
+    """True where rows that are read to find the selected ones are locked, or waited for."""
     scans_for_huge: ClassVar[bool] = True
-    """Whether to look for huge messages before a statement that parses few messages."""
+    """True where huge messages are looked for even before a statement that parses few."""
     in_row_ids: ClassVar[str] = "IN :rows"
     """The end of a condition that compares a column with the row ids of ``Database.for_rows``."""
     shifts_key: ClassVar[str] = ""

@@ -105,7 +105,7 @@ class SqlEditor:
                 connection, [memory for memory in good if memory.key not in failures]
             )
         except (RejectedValue, Contended) as error:
-            if len(good) > 1:  # It is one of them, and the database does not say which.
+            if len(good) > 1:  # It is one of them, and the database does not tell which.
                 half = len(good) // 2
                 done = await self._edit_small(connection, good[:half])
                 done += await self._edit_small(connection, good[half:])
@@ -276,7 +276,7 @@ class _PendingEdits:
 
     @property
     def full(self) -> bool:
-        """Whether these are enough for a step."""
+        """True when these are enough for a step."""
         return _is_full(self.size, self.count, BATCH_CHANGES)
 
     def take(self) -> list[Change]:
@@ -294,7 +294,7 @@ def _is_full(size: int, count: int, max_changes: int) -> bool:
 
 
 class EditTransaction:
-    """Changes memories within one transaction, piece by piece: look, compare, delete, mark, insert.
+    """One transaction that changes memories, piece by piece: look, compare, delete, mark, insert.
 
     The rows of messages and marks are locked before they are compared with what the edit says.  An
     agent that adds a mark needs a lock on the message's row, by the foreign key, and one that
@@ -527,7 +527,7 @@ class Insertion(NamedTuple):
 
 @dataclass
 class ResolvedChanges:
-    """What is to be done with the rows of one memory."""
+    """The changes of one memory as work on its rows."""
 
     deleted: list[str] = field(default_factory=list)
     freed: set[int] = field(default_factory=set)
@@ -536,7 +536,7 @@ class ResolvedChanges:
     """Rows that lose a mark: all of theirs are deleted, and those that stay are inserted again."""
     marks: list[tuple[str, str]] = field(default_factory=list)
     insertions: dict[str | None, list[Change]] = field(default_factory=dict)
-    """What is to be inserted, by the message that it follows."""
+    """Messages to be inserted, by the message that they follow."""
     blocked: dict[str, str] = field(default_factory=dict)
     """Messages to be inserted that exist, with their rows: those must be deleted first."""
 
@@ -597,10 +597,10 @@ def _check_insertions(resolved: ResolvedChanges, stored: Mapping[str, StoredRow]
     ids: set[str] = set()
     for after, changes in resolved.insertions.items():
         if after is not None and (after not in stored or stored[after].row_id in deleted):
-            return Failure("changed", f"there is no message {after!r} to put others behind")
+            return Failure("changed", f"there is no message {after!r} to insert others after")
         for change in changes:
             if change.id in ids:
-                return Failure("changed", f"the message {change.id!r} is to be put in twice")
+                return Failure("changed", f"the message {change.id!r} is to be inserted twice")
             ids.add(change.id)
             row = stored.get(change.id)
             if row and row.row_id not in deleted:

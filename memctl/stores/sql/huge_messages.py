@@ -1,8 +1,8 @@
 """Messages so large that each copy of one counts.
 
-To look into a message a database loads it, once for every time that a statement names it, and
-SQLite does so within this process.  So huge messages are found first; in the statements a stub,
-their short fields alone, stands for each, and their text is fetched by itself.
+To parse a message a database loads it, once for every time that a statement names it, and SQLite
+does so within this process.  So huge messages are found first.  In the statements a stub with their
+short fields replaces each, and their text is fetched by itself.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ HUGE_BYTES = 8 * 1024 * 1024
 """Messages above this size are huge."""
 
 MAX_HUGE = 500
-"""Beyond so many huge messages none is treated so: databases bound the parameters."""
+"""With more huge messages none is replaced: databases limit the parameters of a statement."""
 
 CHUNK_BYTES = 4 * 1024 * 1024
 """Huge messages travel in pieces of this size where the driver would copy them whole."""
@@ -33,7 +33,7 @@ class Huge(NamedTuple):
 
 
 def describe(message: bytes) -> Huge:
-    """What statements are told of a huge message."""
+    """Return the size and the stub of a huge message."""
     try:
         outline = codec.outline(message)
     except ValueError:
@@ -55,29 +55,29 @@ class HugeMessages:
         return bool(self._found)
 
     def hidden(self, payload: str) -> str:
-        """``payload`` of a row ``m``, NULL where it is huge."""
+        """Return SQL for ``payload`` of a row ``m``, NULL where it is huge."""
         if not self._found:
             return payload
         ids = ", ".join(f":huge_id_{number}" for number in range(len(self._found)))
         return f"CASE WHEN m.id NOT IN ({ids}) THEN {payload} END"
 
     def stubbed(self, message: str, cast: str) -> str:
-        """``message`` of a row, or its stub; ``cast`` is SQL with ``{}`` for the text of a stub."""
+        """Return SQL for ``message`` of a row, or its stub; ``cast`` has ``{}`` for the stub."""
         stubs = (cast.format(f":huge_stub_{number}") for number in range(len(self._found)))
         return self._case("id", stubs, message)
 
     def sized(self, size: str) -> str:
-        """The size of the message of a row ``m``, whose stub has ``size``."""
+        """Return SQL for the size of the message of a row ``m``, whose stub has ``size``."""
         return self._case("m.id", (f":huge_size_{n}" for n in range(len(self._found))), size)
 
-    def _case(self, row_id: str, values: Iterable[str], otherwise: str) -> str:
+    def _case(self, row_id: str, values: Iterable[str], default: str) -> str:
         if not self._found:
-            return otherwise
+            return default
         cases = (f"WHEN :huge_id_{number} THEN {value}" for number, value in enumerate(values))
-        return f"CASE {row_id} {' '.join(cases)} ELSE {otherwise} END"
+        return f"CASE {row_id} {' '.join(cases)} ELSE {default} END"
 
     def values(self) -> dict[str, Any]:
-        """What the SQL of ``hidden`` and ``stubbed`` is bound to."""
+        """Return the parameters of ``hidden``, ``stubbed`` and ``sized``."""
         found: dict[str, Any] = {}
         for number, (row_id, huge) in enumerate(self._found.items()):
             found[f"huge_id_{number}"] = row_id

@@ -194,7 +194,7 @@ class ConnectionLock(ServerLock):
         if self._connection is None:
             return
         try:
-            # The server frees it in any case; asked to, it does so before the next run may ask.
+            # The server frees it in any case; told to, it does so before the next run tries.
             with suppress(MemctlError), self._database.errors():
                 async with asyncio.timeout(ANSWER_SECONDS):
                     await self.free()

@@ -36,10 +36,10 @@ MAX_ROW_IDS = 1000
 
 _SSL_MODES = ("disable", "prefer", "require", "verify-ca", "verify-full")
 
-# Values that the server does not take: too long, no valid JSON, wrong encoding, a key twice,
+# Values that the server rejects: too long, not valid JSON, wrong encoding, a key twice,
 # a packet beyond max_allowed_packet.
-_REFUSED = frozenset({1048, 1062, 1153, 1264, 1366, 1406, 1452, 3140, 3141, 3144, 4025, 22032})
-_REPEAT = 1062
+_REJECTED = frozenset({1048, 1062, 1153, 1264, 1366, 1406, 1452, 3140, 3141, 3144, 4025, 22032})
+_DUPLICATE_KEY = 1062
 _DENIED = frozenset({1045, 1698})
 _NO_RIGHT = 1044
 _READ_ONLY = frozenset({1142, 1227, 1290, 1792, 1836})
@@ -51,8 +51,8 @@ _BUSY = {
     1203: "this login has too many connections",
 }
 _CONTENDED = frozenset({1205, 1213, 3572})
-_PASSING = (aiomysql.OperationalError, aiomysql.InterfaceError, OSError, RuntimeError)
-"""What another try may not meet, codes above aside: no connection, a shutdown."""
+_TRANSIENT = (aiomysql.OperationalError, aiomysql.InterfaceError, OSError, RuntimeError)
+"""Errors that another try may not meet, where no code above applies: no connection, a shutdown."""
 
 
 _WAIT_SECONDS = 60
@@ -77,14 +77,14 @@ class MysqlLock(ConnectionLock):
     async def acquire(self) -> bool:
         self._number = None
         await self._run(f"SET SESSION wait_timeout = {_WAIT_SECONDS}")
-        name = await self._name()
+        name = await self._lock_name()
         number, done = await self.ask("SELECT CONNECTION_ID(), GET_LOCK(:name, 0)", name=name)
         if done:
             self._number = number
         return bool(done)
 
     async def find_owner(self) -> str:
-        name = await self._name()
+        name = await self._lock_name()
         number = None
         for pause in _PAUSES:
             [number] = await self.ask("SELECT IS_USED_LOCK(:name)", name=name)
@@ -106,11 +106,11 @@ class MysqlLock(ConnectionLock):
         await self._run(f"SELECT SLEEP({self.period}) /* memctl: {self.owner} */")
 
     async def free(self) -> None:
-        """Ends the connection, which may be asleep, and waits until the lock is free."""
+        """End the connection, which may be asleep, and wait until the lock is free."""
         number, self._number = self._number, None
         await self._drop()
         self._connection = await self._database.connect_autocommit()
-        name = await self._name()
+        name = await self._lock_name()
         [owner] = await self.ask("SELECT IS_USED_LOCK(:name)", name=name)
         if number is not None and owner == number:
             await self._run(f"KILL CONNECTION {number}")
@@ -122,8 +122,8 @@ class MysqlLock(ConnectionLock):
         async with asyncio.timeout(self.period + ANSWER_SECONDS):
             await self._connection.exec_driver_sql(sql)
 
-    async def _name(self) -> str:
-        """A name within 64 characters, of which case does not count."""
+    async def _lock_name(self) -> str:
+        """Return a name of at most 64 characters, whose case does not count."""
         [database] = await self.ask("SELECT DATABASE()")
         return f"memctl {sha256(str(database).encode()).hexdigest()[:32]}"
 
@@ -238,35 +238,35 @@ class MysqlDatabase(Database):
     def translate(self, error: BaseException) -> MemctlError | None:
         code = error.args[0] if error.args and isinstance(error.args[0], int) else 0
         reason = str(error.args[1]) if len(error.args) > 1 else first_line(error)
-        said = f"{self.label}: {reason}"
-        if code in _REFUSED or isinstance(error, UnicodeEncodeError):
+        message = f"{self.label}: {reason}"
+        if code in _REJECTED or isinstance(error, UnicodeEncodeError):
             return None
         if code in _DENIED:
-            return Unavailable(said, "check user and password")
+            return Unavailable(message, "check user and password")
         if code == _NO_RIGHT:
             return Unavailable(
-                said, "it needs rights there, to change something temporary tables too"
+                message, "it needs rights there, for changes CREATE TEMPORARY TABLES too"
             )
         if code in _READ_ONLY:
-            return Unavailable(said, "this login or server does not take writes")
+            return Unavailable(message, "this login or server does not take writes")
         if code in _FULL:
-            return Unavailable(said, "the server is out of disk")
+            return Unavailable(message, "the server is out of disk")
         if code == _UNKNOWN_DATABASE:
-            return NotFound(said, "create the database first")
+            return NotFound(message, "create the database first")
         if code in _FOREIGN_TABLE:
-            return BadData(said, "are these AgentScope's tables?")
+            return BadData(message, "are these AgentScope's tables?")
         if code in _CONTENDED:
-            return Contended(said)
+            return Contended(message)
         if code in _BUSY:
-            return Lost(said, _BUSY[code])
+            return Lost(message, _BUSY[code])
         if isinstance(error, TimeoutError):
-            said = f"{self.label}: no answer in {CONNECT_TIMEOUT} seconds"
-        if isinstance(error, _PASSING):
-            return Lost(said, "is the server running, and are host and port right?")
-        return Unavailable(said)
+            message = f"{self.label}: no answer in {CONNECT_TIMEOUT} seconds"
+        if isinstance(error, _TRANSIENT):
+            return Lost(message, "is the server running, and are host and port right?")
+        return Unavailable(message)
 
     def is_duplicate_key(self, error: BaseException) -> bool:
-        return bool(error.args) and error.args[0] == _REPEAT
+        return bool(error.args) and error.args[0] == _DUPLICATE_KEY
 
     @asynccontextmanager
     async def second_connection(
@@ -365,7 +365,7 @@ class MysqlDatabase(Database):
             await connection.exec_driver_sql(_insert_sql("INSERT", table, columns), rows)
 
     async def _piece_limit(self, connection: AsyncConnection) -> int:
-        """The bytes of text that a statement can hold: escaped, it may be twice as long."""
+        """Return the bytes of text that a statement can hold: escaped, it may be twice as long."""
         if not self._packet:
             result = await connection.exec_driver_sql("SELECT @@max_allowed_packet")
             self._packet = int(result.scalar_one())
@@ -374,7 +374,7 @@ class MysqlDatabase(Database):
     async def _insert_huge(
         self, connection: AsyncConnection, row_id: str, message: bytes, session: str, index: int
     ) -> None:
-        """Puts a message together on the server: a statement holds little of it."""
+        """Put a message together on the server: a statement holds little of it."""
         if len(message) > self._packet:
             raise RejectedValue(
                 f"{self.label}: a message of {len(message)} bytes exceeds the server's "
@@ -410,7 +410,7 @@ class MysqlStore(SqlStore):
 
 
 def connect_settings(url: str) -> dict[str, Any]:
-    """What aiomysql takes, from a URL with libpq's manners.
+    """Return the settings of aiomysql from a URL with libpq's conventions.
 
     ``?host=/path`` is a Unix socket, ``?sslmode=`` means what it means to libpq, and the password
     may come from ``MYSQL_PWD``.

@@ -27,13 +27,13 @@ CONNECT_TIMEOUT = 15
 """Seconds until an attempt to connect is given up."""
 
 WORK_KILOBYTES = 32 * 1024
-"""What the server may use to sort and to join what is read."""
+"""Memory that the server may use to sort and to join what is read."""
 
 UNIQUE_VIOLATION = "23505"
 UNKNOWN_SETTING = "42704"
 _GONE = "is the server running, and are host and port right?"
 _CONTENDED = ("40", "55P03")
-_PASSING = {
+_TRANSIENT = {
     "08": _GONE,  # no connection
     "25P03": "the server ends transactions that wait for long",
     "25P04": "the server ends transactions that take long",
@@ -44,7 +44,7 @@ _PASSING = {
     "57P03": _GONE,  # starting, or recovering
     "57P05": "the server ends sessions that are idle",
 }
-"""How the states begin that another try may not meet, each with a hint."""
+"""Prefixes of the states that another try may not meet, each with a hint."""
 
 _BROKEN = ("connection is closed", "cannot switch to state")
 """The driver's own complaints about a connection that was cut, which have no state."""
@@ -57,7 +57,7 @@ _UNREADABLE = r"\\u(0000|[dD][89abAB]..(?!\\u[dD][c-fC-F])|(?<!\\u[dD][89abAB]..
 _SPACE = 0x6D656D63
 """The upper half of memctl's advisory locks in PostgreSQL: ``memc`` in ASCII."""
 _NAME_BYTES = 63
-"""What PostgreSQL keeps of an ``application_name``."""
+"""The longest ``application_name`` that PostgreSQL keeps."""
 
 
 class PostgresqlLock(ConnectionLock):
@@ -147,7 +147,7 @@ class PostgresqlDialect(Dialect):
         )
 
     def fields_join(self) -> str:
-        # All fields at once: each look into a message parses it.
+        # All fields at once: each access to a message parses it.
         sound = "CASE WHEN json_typeof(j.msg) = 'object' THEN j.msg ELSE '{}' END"
         message = sound if self._lenient else "m.msg"
         return f'CROSS JOIN LATERAL json_to_record({message}) AS f(role json, "timestamp" json)'
@@ -242,7 +242,7 @@ class PostgresqlDatabase(Database):
             except ValueError:
                 # Its text may hold a part of the password.
                 raise UsageError(
-                    f"{self.label} is no address of PostgreSQL", "write it as for psql"
+                    f"{self.label} is not a valid address of PostgreSQL", "write it as for psql"
                 ) from None
 
         engine = create_async_engine(
@@ -261,39 +261,39 @@ class PostgresqlDatabase(Database):
                 return "postgresql:" + "/".join(str(part) for part in result.one())
 
     def translate(self, error: BaseException) -> MemctlError | None:
-        said = f"{self.label}: {first_line(error)}"
+        message = f"{self.label}: {first_line(error)}"
         state = getattr(error, "sqlstate", None) or ""
         if state.startswith(_CONTENDED):
-            return Contended(said)
-        for beginning, hint in _PASSING.items():
+            return Contended(message)
+        for beginning, hint in _TRANSIENT.items():
             if state.startswith(beginning):
-                return Lost(said, hint)
-        if any(words in said for words in _BROKEN):
-            return Lost(said, _GONE)
+                return Lost(message, hint)
+        if any(words in message for words in _BROKEN):
+            return Lost(message, _GONE)
         match state[:2]:
             case "22" | "23" | "54":
                 return None
             case "28":
-                return Unavailable(said, "check user, password and pg_hba.conf")
+                return Unavailable(message, "check user, password and pg_hba.conf")
             case "3D":
-                return NotFound(said, "create the database first")
+                return NotFound(message, "create the database first")
             case "25" | "42" if state in ("25006", "42501"):
-                return Unavailable(said, "this login may not write here")
+                return Unavailable(message, "this login may not write here")
             case "42" if state == UNKNOWN_SETTING:
-                return UsageError(said, "is the option in the URL written right?")
+                return UsageError(message, "is the option in the URL written right?")
             case "42":
-                return BadData(said, "are these AgentScope's tables?")
+                return BadData(message, "are these AgentScope's tables?")
             case "53":
-                return Unavailable(said, "the server is out of disk, memory or connections")
+                return Unavailable(message, "the server is out of disk, memory or connections")
         if isinstance(error, asyncpg.DataError | UnicodeEncodeError):
             return None
         if isinstance(error, TimeoutError):
             return Lost(f"{self.label}: no answer in {CONNECT_TIMEOUT} seconds", _GONE)
-        if isinstance(error, OSError) and "SSL" in said:
-            return Unavailable(said, "a server without TLS takes sslmode=prefer or disable")
+        if isinstance(error, OSError) and "SSL" in message:
+            return Unavailable(message, "a server without TLS takes sslmode=prefer or disable")
         if isinstance(error, OSError):
-            return Lost(said, _GONE)
-        return Unavailable(said)
+            return Lost(message, _GONE)
+        return Unavailable(message)
 
     def is_duplicate_key(self, error: BaseException) -> bool:
         return getattr(error, "sqlstate", None) == UNIQUE_VIOLATION
@@ -368,7 +368,7 @@ class PostgresqlDatabase(Database):
         driver = await _driver(connection)
         if "msg" in columns and any(len(row[1]) > HUGE_BYTES for row in rows):
             await driver.copy_to_table(
-                table, columns=columns, source=_copied(rows), format="binary"
+                table, columns=columns, source=_copy_format(rows), format="binary"
             )
         else:
             await driver.copy_records_to_table(table, columns=columns, records=rows)
@@ -395,12 +395,12 @@ class PostgresqlStore(SqlStore):
 
 
 async def _driver(connection: AsyncConnection) -> Any:
-    """asyncpg's own connection, for COPY, within SQLAlchemy's transaction."""
+    """Return asyncpg's own connection, within SQLAlchemy's transaction."""
     return (await connection.get_raw_connection()).driver_connection
 
 
-async def _copied(rows: list[Any]) -> AsyncGenerator[bytes]:
-    """Rows of ``message`` in the binary format of COPY, in pieces that the driver need not join."""
+async def _copy_format(rows: list[Any]) -> AsyncGenerator[bytes]:
+    """Yield rows of ``message`` in the binary format of COPY, in pieces of a bounded size."""
     yield b"PGCOPY\n\xff\r\n\0" + struct.pack("!ii", 0, 0)
     for row_id, message, session, index in rows:
         name, owner = row_id.encode(), session.encode()
@@ -412,7 +412,7 @@ async def _copied(rows: list[Any]) -> AsyncGenerator[bytes]:
 
 
 def _pass_json_through(connection: Any, _record: Any) -> None:
-    """Lets JSON pass as the UTF-8 bytes that travel, neither parsed nor decoded."""
+    """Set the driver to pass JSON as UTF-8 bytes, neither parsed nor decoded."""
 
     async def set_codec(driver: Any) -> None:
         await driver.set_type_codec(

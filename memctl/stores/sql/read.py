@@ -40,7 +40,7 @@ _FEW = 10_000
 
 
 class ReadMode(Enum):
-    """What is read of the messages."""
+    """The parts of the messages that are read."""
 
     FULL = auto()
     """All of those that may be selected."""
@@ -152,7 +152,7 @@ class SqlReader:
     async def _with_anchors(
         self, second: AsyncConnection, key: MemoryKey, rows: Sequence[Any]
     ) -> tuple[list[StoredMessage], list[str | None]]:
-        """Return the messages of rows of one memory, and the ids of those before if asked for."""
+        """Return the messages of rows of one memory, and the ids of those before if anchored."""
         messages = await self._messages(second, key, rows)
         if self._mode is not ReadMode.ANCHORED or not messages:
             return messages, []
@@ -211,7 +211,7 @@ def _marks(marks: str | bytes) -> tuple[str, ...]:
 
 
 class _PageCutter:
-    """Cuts the messages of one memory into pages."""
+    """The messages of one memory on their way into pages."""
 
     def __init__(self, key: MemoryKey, *, anchored: bool) -> None:
         self.key = key
@@ -225,7 +225,7 @@ class _PageCutter:
         """The id of the last message, and its anchor."""
 
     def add(self, messages: list[StoredMessage], before: Sequence[str | None]) -> None:
-        """Take more messages; ``before`` are the ids of those before them, if asked for."""
+        """Take more messages; ``before`` are the ids of those before them, if anchored."""
         self.messages += messages
         self._sizes += [len(message.message) for message in messages]
         if self._anchors is not None:

@@ -45,7 +45,7 @@ Table(
 
 
 def missing_tables(connection: Connection) -> list[str]:
-    """AgentScope's tables that the database lacks.
+    """Return the names of AgentScope's tables that the database lacks.
 
     Raises:
         BadData: a table of one of these names is somebody else's (a column is missing).
@@ -60,7 +60,7 @@ def missing_tables(connection: Connection) -> list[str]:
         lacking = [column.name for column in table.columns if column.name not in types]
         if "id" in types and not isinstance(types["id"], String):
             raise BadData(
-                f"the table {name!r} is not AgentScope's: its column 'id' is no text",
+                f"the table {name!r} is not AgentScope's: its column 'id' is not a text",
                 "give AgentScope's memory a database (or a schema) of its own",
             )
         if lacking:
@@ -72,5 +72,5 @@ def missing_tables(connection: Connection) -> list[str]:
 
 
 def create_tables(connection: Connection) -> None:
-    """Creates what is missing, exactly as AgentScope does."""
+    """Create what is missing, exactly as AgentScope does."""
     METADATA.create_all(connection)

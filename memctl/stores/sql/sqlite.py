@@ -34,7 +34,7 @@ from memctl.stores.sql.store import SqlStore
 LOCK_TIMEOUT = 30
 """Seconds to wait for another process that writes to the file."""
 SEARCH_ROWS = 50_000
-"""How many messages are searched before others may write."""
+"""Number of messages that are searched before others may write."""
 FIRST_ROW = -(2**63)
 
 _STAGED_KEYS = "memctl.staged_keys"

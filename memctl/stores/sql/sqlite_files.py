@@ -13,20 +13,20 @@ import aiosqlite
 
 from memctl.location import same_file
 
-HELD_SECONDS = 4.0
-"""How long a file may be kept from being written, the copying included."""
+MAX_WAIT = 4.0
+"""Seconds for which writers may have to wait, the copying included."""
 LARGE_BYTES = 500_000_000
 """A larger file is copied before all of it is read: it is sorted first, and that takes long."""
-COPIED_A_SECOND = 500_000_000
-"""Bytes; slow disks take longer, and fast ones less."""
+COPIED_PER_SECOND = 500_000_000
+"""Bytes; slow disks copy less, and fast ones more."""
 
 
 class SnapshotCopy:
     """The copy of a file that is being read, made when that takes too long.
 
     Outside of WAL mode, a reader keeps others from writing, and AgentScope's writes give up after
-    the five seconds that Python's ``sqlite3`` waits.  Copied within the
-    transaction that reads, it holds what that transaction sees.
+    the five seconds that Python's ``sqlite3`` waits.  The copy is made within the transaction that
+    reads, and holds what that transaction sees.
     """
 
     def __init__(self) -> None:
@@ -43,17 +43,17 @@ class SnapshotCopy:
         async with driver.execute("PRAGMA journal_mode") as cursor:
             if await cursor.fetchone() != ("wal",):
                 self._driver = driver
-                held = max(HELD_SECONDS / 4, HELD_SECONDS - size / COPIED_A_SECOND)
+                held = max(MAX_WAIT / 4, MAX_WAIT - size / COPIED_PER_SECOND)
                 self._due = time.monotonic() + held
 
     @property
     def is_watching(self) -> bool:
-        """Whether the transaction keeps others from writing."""
+        """True while the transaction keeps others from writing."""
         return self._driver is not None
 
     @property
     def is_due(self) -> bool:
-        """Whether the transaction has lasted too long."""
+        """True when the transaction has lasted too long."""
         return self._driver is not None and time.monotonic() > self._due
 
     async def make(self) -> Path | None:

@@ -79,10 +79,10 @@ class SqlWriter:
             return results
         try:
             return results + await self._commit_small(connection, good)
-        except RejectedValue as refused:
+        except RejectedValue as rejected:
             if len(good) == 1:
-                return [*results, WriteResult(good[0].memory.key, failure=refused.failure)]
-        # One of them was refused, and the database does not say which.
+                return [*results, WriteResult(good[0].memory.key, failure=rejected.failure)]
+        # One of them was rejected, and the database does not tell which.
         half = len(good) // 2
         results += await self._write_small(connection, good[:half])
         return results + await self._write_small(connection, good[half:])
@@ -125,9 +125,9 @@ class SqlWriter:
             return WriteResult(key, failure=failure)
         try:
             return await self._commit_large(connection, key, large)
-        except RejectedValue as refused:
+        except RejectedValue as rejected:
             await _drain(large.pages)
-            return WriteResult(key, failure=refused.failure)
+            return WriteResult(key, failure=rejected.failure)
 
     async def _commit_large(
         self, connection: AsyncConnection, key: MemoryKey, large: Large
@@ -159,18 +159,18 @@ class SqlWriter:
 
     def _failure(self, key: MemoryKey, offset: int) -> Failure | None:
         """Return why the memory cannot be written: its name, or that its length differs."""
+        if failure := name_failure(key):
+            return failure
         held = self._messages.get(key, 0)
         if self._mode is WriteMode.ADD and held != offset:
-            changed = Failure("changed", f"the target holds {held} messages, not {offset}")
-        else:
-            changed = None
-        return name_failure(key) or changed
+            return Failure("changed", f"the target holds {held} messages, not {offset}")
+        return None
 
     async def _lock_sessions(self, connection: AsyncConnection, keys: list[MemoryKey]) -> None:
         """Lock the sessions until the transaction ends, and learn what they hold.
 
-        A session that is created here is empty.  One that existed is counted again:
-        an agent, or another run, may have written meanwhile.
+        A session that is created here is empty.  One that existed is counted again: an agent, or
+        another run, may have written meanwhile.
         """
         lock = self._database.dialect.row_lock
         known = await lock_sessions(self._database, connection, keys, lock)
@@ -247,7 +247,7 @@ def _start(messages: list[StoredMessage], offset: int, last_index: int) -> int:
     """Return the index that a memory's new messages follow.
 
     A memory that is new here keeps the positions it had in another SQL store, because they also
-    order the messages of users who share a session; otherwise it follows what the session holds,
+    order the messages of users who share a session; if not, it follows what the session holds,
     as AgentScope's ``_get_next_index`` has it.
     """
     kept = offset == 0 and messages and messages[0].position is not None
