@@ -1,1 +1,1 @@
-"""AgentScope's Redis memory."""
+"""AgentScope's Redis memory: ``store`` has the store, the other modules its parts."""

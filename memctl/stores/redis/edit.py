@@ -162,7 +162,7 @@ class WatchedState(NamedTuple):
 
     snapshot: MemorySnapshot
     present: int
-    """How many of the messages that the changes presume have a payload."""
+    """The number of messages that the changes presume and that have a payload."""
 
 
 class ChangeApplier:
@@ -384,7 +384,7 @@ class MemoryChanges(ABC):
         self.ttl = ttl
         self.published = False
         self.written = self.deleted = self.new = self.presumed = 0
-        """How many messages are changed or inserted, deleted, inserted, and presumed to exist."""
+        """The numbers of messages changed or inserted, deleted, inserted, and presumed to exist."""
         self.put = IdSet()
         self.gone = IdSet()
         self.marked: dict[bytes, IdSet] = {}

@@ -74,16 +74,16 @@ _APART = 5000
 _EXAMPLES = 3
 _KEYS = 10_000
 _SUSPECTS = 1000
-"""How many payloads of a memory are looked up again: more were not added within a moment."""
+"""So many payloads of a memory are looked up again: more were not added within a moment."""
 _COUNT = b"2000"
 _STRAYS = 20_000
-"""How many payloads are deleted in one transaction."""
+"""Payloads that are deleted in one transaction."""
 _TRIES = 20
-"""How often a repair is planned, of a memory that an agent keeps changing."""
+"""Attempts to plan the repair of a memory that an agent keeps changing."""
 _NOTED = 1000
-"""How many keys one record names."""
+"""Keys that one record names."""
 _LISTED = 20_000
-"""How many ids of a list one record names: to restore them, all of the list is read."""
+"""Ids of a list that one record names: to restore them, all of the list is read."""
 
 
 class RedisMaintenance(Maintenance):
@@ -344,7 +344,7 @@ def _marks(snapshot: MemorySnapshot) -> Iterator[Finding]:
 
 
 class Repairer:
-    """Repairs the memories of one database."""
+    """Repair of the memories of one database."""
 
     def __init__(self, pipeline: Pipeline, keys: Keys, catalogue: Catalogue) -> None:
         self._pipeline = pipeline
@@ -627,7 +627,7 @@ def _inserted(
 
 
 class RepairPlan:
-    """What repairs the lists of a memory: to be noted, then done."""
+    """The repair of the lists of a memory: to be noted, then done."""
 
     def __init__(self, memory: MemoryRepair, code: str, ends: dict[bytes, int | None]) -> None:
         """Take when each list expires, by its key."""

@@ -28,7 +28,7 @@ T = TypeVar("T")
 Command = tuple[bytes, ...]
 
 AHEAD = 256
-"""How many commands may wait for their replies, unless the caller sets another limit."""
+"""Commands that may wait for their replies, unless the caller sets another limit."""
 WRONG_TYPE = "WRONGTYPE"
 """The first word of the error reply where a key holds another kind of value."""
 
@@ -61,9 +61,9 @@ class Connections(Protocol):
 
 
 class Pacer:
-    """Chooses how many rows to ask a server for, so that a page stays near PAGE_BYTES.
+    """The number of rows to request from a server, so that a page stays near PAGE_BYTES.
 
-    Rows are requested by number, whatever their size; the size of the last rows tells how many of
+    Rows are requested by number, whatever their size; the size of the last rows shows how many of
     the next ones fit.
     """
 

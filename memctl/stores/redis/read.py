@@ -1,8 +1,8 @@
 """Reading AgentScope's Redis memory: a snapshot of each memory, then the payloads of its messages.
 
 A payload never changes under its id, so it may be read after the moment at which its id was listed.
-One that has gone since tells that its message was deleted meanwhile: then another snapshot of the
-memory is taken.
+One that has gone since belonged to a message that was deleted meanwhile: then another snapshot of
+the memory is taken.
 """
 
 from __future__ import annotations
@@ -335,7 +335,7 @@ class SkippedMessages:
         self._count = 0
         self._first = ""
         self.by_memory: dict[MemoryKey, tuple[int, list[str]]] = {}
-        """How many each memory has, and some of their ids."""
+        """Their number in each memory, and some of their ids."""
 
     def add(self, id: str, ref: MemoryRef, count: int = 1) -> None:
         """Count some; ``id`` is that of the first."""
@@ -352,7 +352,7 @@ class SkippedMessages:
 
 
 class SelectionFilter:
-    """The messages that a selection may take, as far as ids and marks tell.
+    """The messages that a selection may take, as far as ids and marks show.
 
     No payload of any other is read.
     """

@@ -8,7 +8,7 @@ Keys are parsed by these rules:
 
 - A user ends at the first ``:session:``, unless the selection names a user, session or key that
   another split gives, or this store wrote the memory under another name.
-- A list named ``...:mark:...:messages`` is a memory if it owns a payload, otherwise a mark.
+- A list named ``...:mark:...:messages`` is a memory if it owns a payload, else a mark.
 - A mark list that fits several memories belongs to the one with the longest name.
 """
 

@@ -300,7 +300,7 @@ _FOR_NOW = {
 }
 """Error replies that another try may not get: after a failover, after a while."""
 _NO_DATABASE = ("DB index", "value is out of range, value must")
-"""How Redis refuses the number of a database: too large for its configuration, or for an int."""
+"""Texts by which Redis refuses a database number: too large as configured, or for an int."""
 _CLUSTER = ("MOVED", "ASK", "CROSSSLOT", "CLUSTERDOWN")
 _LOGIN = ("NOAUTH", "WRONGPASS")
 _LOGIN_ERRORS = (exceptions.AuthenticationError, exceptions.AuthorizationError)

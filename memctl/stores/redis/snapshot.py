@@ -13,7 +13,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import chain, islice
 from typing import Any
@@ -111,20 +111,21 @@ class MemorySnapshot:
     """The lists of marks, by alias and sorted by mark; some may be empty."""
     wrong: ResponseError | None = None
     """The error reply of a key that holds another kind of value, which counts as empty."""
+    _merged: dict[str, IdSet] = field(default_factory=dict, repr=False)
 
     @property
     def exists(self) -> bool:
-        """Whether there is a memory."""
+        """Return whether there is a memory."""
         return bool(self.messages.count)
 
     @property
     def small(self) -> bool:
-        """Whether one chunk holds the ids of all messages."""
+        """Return whether one chunk holds the ids of all messages."""
         return self.messages.count < _SMALL
 
     @property
     def memory(self) -> Memory:
-        """What it has besides messages."""
+        """Return what it has besides messages."""
         return Memory(self.ref.key, ttl=self.ttl / 1000 if self.ttl >= 0 else None)
 
     @cached_property
@@ -137,15 +138,23 @@ class MemorySnapshot:
                 for id in dict.fromkeys(chain.from_iterable(lists)):
                     found[id] = found.get(id, ()) + one
             return found.get
-        sets = [(mark, [one.ids for one in lists]) for mark, lists in self._by_mark.items()]
-        return lambda id: tuple([mark for mark, some in sets if any(id in ids for ids in some)])
+        pairs = [(mark, self._ids_with(mark)) for mark in self._by_mark]
+        return lambda id: tuple([mark for mark, ids in pairs if id in ids])
 
     def has_mark(self, mark: str) -> Callable[[bytes], bool]:
-        """Return a function that tells whether an id has the mark."""
-        sets = [one.ids for one in self._by_mark.get(mark, ())]
-        if len(sets) == 1:
-            return sets[0].__contains__
-        return lambda id: any(id in ids for ids in sets)
+        """Return a predicate: whether an id has the mark."""
+        return self._ids_with(mark).__contains__
+
+    def _ids_with(self, mark: str) -> IdSet:
+        """Return the ids on the lists of all aliases of a mark."""
+        lists = self._by_mark.get(mark, [])
+        if len(lists) == 1:
+            return lists[0].ids
+        if mark not in self._merged:
+            merged = self._merged[mark] = IdSet()
+            for chunk in chain.from_iterable(one.chunks() for one in lists):
+                merged.add(chunk)
+        return self._merged[mark]
 
     @cached_property
     def _by_mark(self) -> dict[str, list[IdList]]:
@@ -162,7 +171,7 @@ class MemorySnapshot:
 
 
 class SnapshotReader:
-    """Takes snapshots of memories, in a thread."""
+    """A reader of snapshots of memories, to be used in a thread."""
 
     def __init__(self, pipeline: Pipeline, marks: dict[bytes, tuple[bytes, ...]]) -> None:
         """Take the names of the mark lists that were found, by base; they may be in no index."""

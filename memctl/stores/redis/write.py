@@ -45,9 +45,9 @@ _TRIES = 5
 _HEAD = 100
 """So many ids of a list are read along with others; the rest only if there are more."""
 _LARGEST = 512 * 1024 * 1024
-"""What a Redis string can hold, in bytes."""
+"""The maximum size of a Redis string, in bytes."""
 _LEASE = b"%d" % (6 * 3600 * 1000)
-"""How long staged payloads live, in milliseconds, if the run that staged them is killed."""
+"""TTL of staged payloads in milliseconds, in case the run that staged them is killed."""
 _LARGE_BYTES = 64 * 1024
 _KEYS = 500
 
@@ -68,7 +68,7 @@ class TargetState(NamedTuple):
     ids: list[bytes]
     """The first ids of those that are held."""
     known: int
-    """How many of the messages to be added have a payload already."""
+    """The number of messages to be added that have a payload already."""
     indexed: bool
     marks: dict[bytes, list[bytes]]
     """The first ids of each mark list, those that are to come included."""
