@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
-# A sample agent's memory goes from a state_dict into SQLite, is looked at, exported, moved and compared.
+# Import a sample agent's memory from a state_dict into SQLite; inspect, export, migrate, compare and compress it.
 set -euo pipefail
 cd "$(dirname "$0")"
 demo=$(mktemp -d)
 trap 'rm -rf "$demo"' EXIT
-export XDG_STATE_HOME=$demo/state  # what can be taken back of a demo is nobody's concern
+export XDG_STATE_HOME=$demo/state  # keep the demo's undo records out of yours
 
 run() {
     printf '\n\033[1m$ memctl %s\033[0m\n' "${*//$demo/DEMO}"

@@ -25,9 +25,9 @@ SHELLS = ("bash", "zsh", "fish")
 COLUMNS = 96
 _HELD = {
     "summaries": "the compressed summary",
-    "ttl": "when a memory expires",
+    "ttl": "the TTL of a memory",
     "empty": "memories without messages",
-    "duplicate_ids": "an id that comes twice",
+    "duplicate_ids": "duplicate ids",
     "mark_order": "the order of the marks of a message",
     "parts": "several memories in a session",
 }
@@ -37,10 +37,9 @@ def reference() -> str:
     """Every command with its help, as the parser prints it."""
     parts = [
         "# Reference",
-        "Made from the parser by `make docs`, as are the manual pages (`man memctl`). What "
-        "holds for all commands has pages of its own: [stores](stores.md), "
-        "[selection](selection.md), [output and exit codes](output.md), [defaults of "
-        "options](configuration.md).",
+        "Generated from the parser by `make docs`, as are the manual pages (`man memctl`). Other "
+        "pages cover what all commands share: [stores](stores.md), [selection](selection.md), "
+        "[output and exit codes](output.md), [defaults of options](configuration.md).",
         f"## memctl\n\n```text\n{_help([])}\n```",
     ]
     for name in COMMANDS:
@@ -104,10 +103,10 @@ def findings_page() -> str:
     """Return the table of findings of doctor."""
     parts = [
         "# What doctor finds",
-        "Made from the catalogue of `memctl doctor` by `make docs`. Codes are stable: scripts may "
-        "test them. An *error* breaks an agent, or shows it what is not its own; a *warning* loses "
-        "or repeats something, or will; a *notice* costs time or room, or will go by itself. A "
-        "store with notices alone is healthy.",
+        "Generated from the catalogue of `memctl doctor` by `make docs`. Codes are stable: scripts "
+        "can test them. An *error* breaks an agent, or shows it data that is not its own. A "
+        "*warning* loses or repeats something, now or later. A *notice* costs time or space, or "
+        "will disappear by itself. A store with only notices is healthy.",
     ]
     for severity in Severity:
         kinds = [kind for kind in FINDINGS.values() if kind.severity is severity]
@@ -117,7 +116,7 @@ def findings_page() -> str:
             f"| {_sentence(kind.remedy)} |"
             for kind in kinds
         ]
-        head = ["| code | what it is | what it means for the agent | how to mend it |"]
+        head = ["| code | what it is | what it means for the agent | how to fix it |"]
         parts.append("\n".join([*head, "|---|---|---|---|", *rows]))
     return "\n\n".join(parts) + "\n"
 
