@@ -1,7 +1,7 @@
 """JSON documents larger than memory, read through a moving window.
 
 Values are found, checked or skipped one after another.  What fits the window is checked by
-``memctl.codec`` in one go; what does not is taken apart, so that no value is ever held because of
+``memctl.jsonio`` in one go; what does not is taken apart, so that no value is ever held because of
 its size.  Takes what AgentScope writes: ``NaN``, huge integers, surrogates written raw
 (``json.dumps(..., ensure_ascii=False)`` with ``errors="surrogatepass"``).
 """
@@ -14,7 +14,7 @@ from typing import Any, Protocol
 
 import orjson
 
-from memctl import codec
+from memctl import jsonio
 from memctl.errors import BadData
 from memctl.json_scan import SPACE, TEXT, Scan, before_last_character, match_end
 
@@ -46,7 +46,7 @@ def parse(text: bytes) -> Any:
     try:
         return orjson.loads(text)
     except orjson.JSONDecodeError:
-        return codec.loads(text)
+        return jsonio.loads(text)
 
 
 class Cursor:

@@ -15,7 +15,7 @@ from datetime import datetime
 from functools import partial
 from typing import Any
 
-from memctl import codec
+from memctl import jsonio
 from memctl.dialects.view import (
     Block,
     Dialect,
@@ -214,13 +214,13 @@ class AgentScope1(Dialect):
     name = "agentscope1"
 
     def parse(self, text: bytes) -> AgentScope1View:
-        value = codec.loads(text)
+        value = jsonio.loads(text)
         if not isinstance(value, dict):
             raise NotAnObject("a message is not a JSON object")
         return AgentScope1View(value)
 
     def outline(self, text: bytes) -> AgentScope1View:
-        value = codec.outline(text)
+        value = jsonio.outline(text)
         if not isinstance(value, dict):
             raise NotAnObject("a message is not a JSON object")
         return AgentScope1View(value)
@@ -237,18 +237,18 @@ class AgentScope1(Dialect):
             "metadata": {},
             TIMESTAMP: moment.isoformat(" ", "milliseconds"),
         }
-        return id, codec.dumps(message)
+        return id, jsonio.dumps(message)
 
     def output_bytes(self, result: ToolResultBlock) -> int:
         return _bytes(result.value.get("output")) if isinstance(result.value, dict) else 0
 
     def summary_message(self, summary: str) -> bytes:
-        return codec.dumps({NAME: "user", ROLE: "user", CONTENT: summary})
+        return jsonio.dumps({NAME: "user", ROLE: "user", CONTENT: summary})
 
     def tool_sides(self, text: bytes) -> Iterator[tuple[ToolSide, str]]:
         if _TOOL not in text and not (_ESCAPED in text and _ESCAPED_ASCII.search(text)):
             return
-        message = codec.outline(text)
+        message = jsonio.outline(text)
         content = message.get(CONTENT) if isinstance(message, dict) else None
         for block in content if isinstance(content, list) else ():
             if isinstance(block, dict) and block.get("type") in (_CALL, _RESULT):

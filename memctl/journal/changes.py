@@ -25,7 +25,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import IO, Any, Self
 
-from memctl import codec, zstd
+from memctl import jsonio, zstd
 from memctl.errors import BadData
 from memctl.journal.files import new_file, refusals, sync_folder
 from memctl.model import Change, Edit, Memory, MemoryKey
@@ -65,16 +65,16 @@ class ChangesWriter:
         with refusals(self._part):
             self._file = new_file(self._part)
             self._frame = zstd.ZstdCompressor(options=_OPTIONS)
-            self._write([codec.dumps(header | ({"growing": True} if growing else {}))])
+            self._write([jsonio.dumps(header | ({"growing": True} if growing else {}))])
 
     def add(self, edit: Edit) -> None:
         """Takes the next edit."""
         lines: list[bytes] = []
         if edit.offset == 0:
-            lines.append(codec.dumps({"memory": _memory_record(edit)}))
+            lines.append(jsonio.dumps({"memory": _memory_record(edit)}))
             self.memories += 1
         for change in edit.changes:
-            lines.append(codec.compact({"change": _change_record(change)}))
+            lines.append(jsonio.compact({"change": _change_record(change)}))
             if change.message:
                 lines.append(_in_one_line(change.message))
         self.changes += len(edit.changes)
@@ -98,7 +98,7 @@ class ChangesWriter:
         """Makes the file whole, durable, and known by its name."""
         end = {"memories": self.memories, "changes": self.changes}
         with refusals(self._part):
-            self._write([codec.dumps({"end": end})])
+            self._write([jsonio.dumps({"end": end})])
             self._file.write(self._frame.flush())
             self._file.flush()
             os.fsync(self._file.fileno())
@@ -177,14 +177,14 @@ def is_growing(path: Path) -> bool:
     """
     with refusals(path), path.open("rb") as file:
         try:
-            header = codec.loads(next(_lines(file, unfinished=True), b"null"))
+            header = jsonio.loads(next(_lines(file, unfinished=True), b"null"))
         except (ValueError, zstd.ZstdError):
             return False
     return isinstance(header, dict) and bool(header.get("growing"))
 
 
 def _edits(lines: Iterator[bytes], make: _Make, *, unfinished: bool) -> Iterator[Edit]:
-    header = codec.loads(next(lines, b"null"))
+    header = jsonio.loads(next(lines, b"null"))
     if not isinstance(header, dict) or header.get("memctl") != "changes":
         raise ValueError("it is no file of changes")
     if header.get("version") != VERSION:
@@ -192,7 +192,7 @@ def _edits(lines: Iterator[bytes], make: _Make, *, unfinished: bool) -> Iterator
     page: _Page | None = None
     memories = changes = 0
     for line in lines:
-        record = codec.outline(line)
+        record = jsonio.outline(line)
         change = record.get("change")
         if change is not None and page is not None:
             text = next(lines, None) if change.get("message") else b""

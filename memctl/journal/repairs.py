@@ -13,7 +13,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, BinaryIO, Self
 
-from memctl import codec
+from memctl import jsonio
 from memctl.errors import BadData
 from memctl.journal.files import new_file, refusals, sync_folder
 
@@ -41,7 +41,7 @@ class RepairsWriter:
             if self._file is None:
                 self._file = new_file(self._path)
                 sync_folder(self._path.parent)
-            self._file.write(codec.dumps(record) + b"\n")
+            self._file.write(jsonio.dumps(record) + b"\n")
             self._file.flush()
             os.fsync(self._file.fileno())
         self.records += 1
@@ -90,7 +90,7 @@ def _starts(file: BinaryIO) -> array[int]:
 
 def _record(path: Path, line: bytes) -> Record:
     try:
-        record = codec.loads(line)
+        record = jsonio.loads(line)
     except ValueError as error:
         raise BadData(f"{path} is damaged: {error}", "what it was to take back is lost") from error
     if not isinstance(record, dict) or "code" not in record:

@@ -18,7 +18,7 @@ from functools import partial
 from hashlib import blake2b, sha256
 from typing import NamedTuple
 
-from memctl import codec
+from memctl import jsonio
 from memctl.concurrency import together
 from memctl.errors import BadData
 from memctl.model import PAGE_BYTES, Memory, MemoryKey, Page, StoredMessage
@@ -133,7 +133,7 @@ def content(entry: StoredMessage, form: Precision) -> bytes:
     if form is Precision.TEXT:
         return entry.message
     try:
-        return codec.canonical(entry.message)
+        return jsonio.canonical(entry.message)
     except ValueError as error:
         raise BadData(f"the message {entry.id!r} is not JSON: {error}") from error
 

@@ -15,7 +15,7 @@ from difflib import SequenceMatcher
 from itertools import islice, takewhile, zip_longest
 from typing import Any, BinaryIO, NamedTuple
 
-from memctl import codec
+from memctl import jsonio
 from memctl.errors import Unavailable
 from memctl.model import Memory, MemoryKey, StoredMessage
 from memctl.ops.compare import Difference
@@ -123,7 +123,7 @@ def _surroundings(before: bytes, after: bytes) -> list[str]:
 
 
 def _fields(text: bytes) -> Iterator[str]:
-    message = codec.loads(text)
+    message = jsonio.loads(text)
     for name in sorted(message) if isinstance(message, dict) else ():
         yield from _tree(name, message[name], "")
 
@@ -192,7 +192,7 @@ class _Side:
     def _keep(self, key: MemoryKey, entry: StoredMessage) -> None:
         text = entry.message
         if len(text) > LARGEST_BYTES:
-            text = codec.canonical(text)  # by value, as it is compared
+            text = jsonio.canonical(text)  # by value, as it is compared
         try:
             start = self._file.seek(0, os.SEEK_END)
             self._file.write(text)

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from importlib.resources import files
 from typing import TYPE_CHECKING, Any
 
-from memctl import codec
+from memctl import jsonio
 from memctl.errors import MemctlError, UsageError
 from memctl.model import MemoryInfo
 
@@ -91,7 +91,7 @@ def message_json(message: bytes) -> Iterator[str]:
     elif message.isascii() and b"\n" not in message and b"\r" not in message:
         yield message.decode("ascii")
     else:
-        yield json.dumps(codec.loads(message))
+        yield json.dumps(jsonio.loads(message))
 
 
 def _pieces(message: bytes) -> Iterator[str]:

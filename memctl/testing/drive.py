@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import AsyncGenerator, Iterable
 
-from memctl import codec
+from memctl import jsonio
 from memctl.model import (
     PAGE_ENTRIES,
     Change,
@@ -115,7 +115,7 @@ def plain(entry: StoredMessage, store: Store) -> tuple[str, str, tuple[str, ...]
     """What must come back of a message: its id, its value with the order of keys, its marks."""
     in_order = store.features.mark_order
     marks = entry.marks if in_order else tuple(sorted(entry.marks))
-    return entry.id, json.dumps(codec.loads(entry.message)), marks
+    return entry.id, json.dumps(jsonio.loads(entry.message)), marks
 
 
 def assert_same(store: Store, found: Sample | None, expected: Sample) -> None:

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from memctl import codec
+from memctl import jsonio
 from memctl.errors import Unavailable
 from memctl.model import PAGE_BYTES, Change, Edit, Memory, MemoryKey, StoredMessage, WriteResult
 from memctl.registry import make_store, parse
@@ -163,8 +163,8 @@ async def test_archive_edit_lines_of_other_forms_are_edited(tmp_path: Path) -> N
         assert tally == WriteResult(KEYS[0], 2, 1)
     [(_, found)] = (await read(path)).values()
     expected = [entry("a"), entry("b", "z", "x"), entry("c", "z")]
-    assert [one._replace(message=codec.canonical(one.message)) for one in found] == [
-        one._replace(message=codec.canonical(one.message)) for one in expected
+    assert [one._replace(message=jsonio.canonical(one.message)) for one in found] == [
+        one._replace(message=jsonio.canonical(one.message)) for one in expected
     ]
     assert path.read_bytes().splitlines(keepends=True)[2] == lines[2]
 

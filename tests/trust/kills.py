@@ -16,7 +16,7 @@ from pathlib import Path
 from random import Random
 from typing import NoReturn
 
-from memctl import codec
+from memctl import jsonio
 from memctl.errors import MemctlError
 from memctl.model import MemoryKey
 from memctl.store import Features
@@ -231,7 +231,7 @@ def states(found: dict[MemoryKey, Sample], *, order: bool) -> dict[MemoryKey, St
 
 
 def _value(message: bytes) -> str:
-    return json.dumps(codec.loads(message))
+    return json.dumps(jsonio.loads(message))
 
 
 def _brief(state: State | None) -> str:

@@ -1,4 +1,4 @@
-"""``codec.utf8`` gives valid UTF-8 of the same JSON, whatever its size."""
+"""``jsonio.utf8`` gives valid UTF-8 of the same JSON, whatever its size."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from memctl import codec
+from memctl import jsonio
 
 TEXTS = st.text(st.characters(exclude_categories=()) | st.sampled_from("aé会😀\ud83d\udc00"))
 
@@ -17,12 +17,12 @@ TEXTS = st.text(st.characters(exclude_categories=()) | st.sampled_from("aé会�
 def test_utf8_pieces_end_between_characters(text: str, piece: int) -> None:
     raw = json.dumps(text, ensure_ascii=False).encode("utf-8", "surrogatepass")
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(codec, "_PIECE", piece)
-        found = codec.utf8(raw)
-    assert found == codec.utf8(raw)
+        patch.setattr(jsonio, "_PIECE", piece)
+        found = jsonio.utf8(raw)
+    assert found == jsonio.utf8(raw)
     assert json.loads(found.decode()) == json.loads(json.dumps(text))
 
 
 def test_utf8_another_encoding_is_an_error() -> None:
     with pytest.raises(ValueError):
-        codec.utf8(b'"\xff"')
+        jsonio.utf8(b'"\xff"')

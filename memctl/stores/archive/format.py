@@ -24,7 +24,7 @@ from typing import Any, NamedTuple
 
 import orjson
 
-from memctl import codec
+from memctl import jsonio
 from memctl.errors import BadData
 from memctl.model import Memory, MemoryKey, StoredMessage
 from memctl.stores.archive.compression import Sink
@@ -71,7 +71,7 @@ class ArchiveWriter:
         self._stream = stream
         self._hash = hashlib.sha256()
         header = {"memctl": "archive", "version": VERSION, "created": created, "source": source}
-        self._write(codec.dumps(header) + b"\n")
+        self._write(jsonio.dumps(header) + b"\n")
 
     def memory(self, memory: Memory) -> None:
         """Open a memory."""
@@ -100,7 +100,7 @@ class ArchiveWriter:
         """Write the last record."""
         digest = digest_text(self._hash.hexdigest())
         end = {"memories": self.memories, "messages": self.messages, "digest": digest}
-        self._stream.write(codec.dumps({"end": end}) + b"\n")
+        self._stream.write(jsonio.dumps({"end": end}) + b"\n")
         self._stream.flush()
 
     def _write(self, data: bytes | memoryview) -> None:
@@ -122,14 +122,14 @@ def memory_line(memory: Memory) -> bytes:
     record["summary"] = memory.summary
     attributes = {"ttl": memory.ttl, "place": memory.place}
     record["attributes"] = {name: value for name, value in attributes.items() if value is not None}
-    return codec.dumps({"memory": record}) + b"\n"
+    return jsonio.dumps({"memory": record}) + b"\n"
 
 
 def with_summary(line: Line, summary: str) -> bytes:
     """The record that opens a memory, with another summary; the rest of it stays."""
-    record = codec.loads(bytes(line))
+    record = jsonio.loads(bytes(line))
     record["memory"]["summary"] = summary
-    return codec.dumps(record) + b"\n"
+    return jsonio.dumps(record) + b"\n"
 
 
 def message_lines(entries: Sequence[StoredMessage]) -> Iterator[tuple[bytes, int]]:
@@ -160,7 +160,7 @@ def message_lines(entries: Sequence[StoredMessage]) -> Iterator[tuple[bytes, int
 def _check(entries: Sequence[StoredMessage]) -> None:
     for entry in entries:
         try:
-            codec.field(entry.message, "id")
+            jsonio.field(entry.message, "id")
         except ValueError as error:
             raise BadData(f"the message {entry.id!r} is not a JSON object: {error}") from error
 
@@ -174,7 +174,9 @@ def _in_one_line(message: bytes) -> bytes:
 
 def _tails(entries: Sequence[StoredMessage]) -> list[bytes]:
     """The rests of the lines, behind the messages."""
-    marks = {some: codec.dumps({"marks": some}).decode() for some in {one.marks for one in entries}}
+    marks = {
+        some: jsonio.dumps({"marks": some}).decode() for some in {one.marks for one in entries}
+    }
     marks = {some: f',{text[1:-1]},"id":' for some, text in marks.items()}
     # In pure ASCII, with a new line where there is none in a JSON text, to be cut again there.
     ids = json.dumps([one.id for one in entries], separators=("\n", ":"))[1:-1].split("\n")
@@ -190,7 +192,7 @@ def kind_of(line: Line) -> LineKind:
     for kind, prefix in _PREFIXES.items():
         if line.startswith(prefix):
             return kind
-    record = _object(codec.loads(bytes(line)))
+    record = _object(jsonio.loads(bytes(line)))
     for kind in LineKind:
         if kind.value in record:
             return kind
@@ -200,7 +202,7 @@ def kind_of(line: Line) -> LineKind:
 def read_header(line: Line) -> dict[str, Any] | None:
     """The first line; None if this is no archive."""
     try:
-        record = codec.loads(bytes(line))
+        record = jsonio.loads(bytes(line))
     except ValueError:
         return None
     if not isinstance(record, dict) or record.get("memctl") != "archive":
@@ -210,7 +212,7 @@ def read_header(line: Line) -> dict[str, Any] | None:
 
 def read_memory(line: Line) -> Memory:
     """The memory that a line opens; raises ValueError if it is not written so."""
-    record = _object(_object(codec.loads(bytes(line))).get("memory"))
+    record = _object(_object(jsonio.loads(bytes(line))).get("memory"))
     user, session, part = record.get("user"), record.get("session"), record.get("part", "")
     attributes = _object(record.get("attributes", {}))
     summary, ttl, place = record.get("summary"), attributes.get("ttl"), attributes.get("place")
@@ -225,7 +227,7 @@ def read_memory(line: Line) -> Memory:
 
 def read_end(line: Line) -> EndRecord:
     """Return the contents of the last line; raise ValueError if it is malformed."""
-    record = _object(_object(codec.loads(bytes(line))).get("end"))
+    record = _object(_object(jsonio.loads(bytes(line))).get("end"))
     return EndRecord(
         record.get("memories", -1), record.get("messages", -1), record.get("digest", "")
     )
@@ -246,8 +248,8 @@ def split(line: Line) -> tuple[bytes, dict[str, Any]]:
     fields = _tail(line)
     if fields is not None:
         return bytes(memoryview(line)[len(MESSAGE) : line.rindex(MARKS)]), fields
-    record = _object(codec.loads(bytes(line)))
-    return codec.dumps(_object(record.get("message"))), _checked(record)
+    record = _object(jsonio.loads(bytes(line)))
+    return jsonio.dumps(_object(record.get("message"))), _checked(record)
 
 
 def outline(line: Line) -> StoredMessage:
@@ -265,7 +267,7 @@ def _tail(line: Line) -> dict[str, Any] | None:
         return None
     try:
         # It is JSON only if nothing but the line itself is open before these marks.
-        fields = codec.loads(b"{" + bytes(line[at + 1 :]))
+        fields = jsonio.loads(b"{" + bytes(line[at + 1 :]))
     except ValueError:
         return None
     return _checked(fields)
@@ -273,14 +275,14 @@ def _tail(line: Line) -> dict[str, Any] | None:
 
 def entry(message: bytes, fields: dict[str, Any]) -> StoredMessage:
     """The message of a split line; raises ValueError if it is not a JSON object with an id."""
-    message = codec.utf8(message)
+    message = jsonio.utf8(message)
     try:
-        value = codec.outline(message)
+        value = jsonio.outline(message)
     except ValueError:
         # Somebody else's line, with more fields between the message and its marks
-        fields = codec.loads(MESSAGE + message + b"}") | fields
+        fields = jsonio.loads(MESSAGE + message + b"}") | fields
         value = fields["message"]
-        message = codec.dumps(value)
+        message = jsonio.dumps(value)
     id = fields.get("id", _object(value).get("id"))
     if not isinstance(id, str):
         raise ValueError("the message has no id")

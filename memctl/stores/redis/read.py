@@ -15,7 +15,7 @@ from typing import Any
 
 from redis.exceptions import ResponseError
 
-from memctl import codec
+from memctl import jsonio
 from memctl.errors import Lost
 from memctl.model import PAGE_ENTRIES, Finding, Memory, MemoryKey, Page, StoredMessage
 from memctl.selection import Selection
@@ -266,8 +266,8 @@ class Reader:
 def _message(payload: bytes) -> bytes | None:
     """Return the payload as a message; None where it is not a JSON object."""
     try:
-        message = codec.utf8(payload)
-        return message if isinstance(codec.outline(message), dict) else None
+        message = jsonio.utf8(payload)
+        return message if isinstance(jsonio.outline(message), dict) else None
     except ValueError:
         return None
 

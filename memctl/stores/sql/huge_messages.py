@@ -11,7 +11,7 @@ import json
 from collections.abc import Iterable
 from typing import Any, NamedTuple
 
-from memctl import codec
+from memctl import jsonio
 
 HUGE_BYTES = 8 * 1024 * 1024
 """Messages above this size are huge."""
@@ -35,7 +35,7 @@ class Huge(NamedTuple):
 def describe(message: bytes) -> Huge:
     """Return the size and the stub of a huge message."""
     try:
-        outline = codec.outline(message)
+        outline = jsonio.outline(message)
     except ValueError:
         outline = None
     fields = outline if isinstance(outline, dict) else {}

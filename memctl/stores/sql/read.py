@@ -15,7 +15,7 @@ from typing import Any
 import orjson
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from memctl import codec
+from memctl import jsonio
 from memctl.errors import BadData
 from memctl.model import (
     PAGE_BYTES,
@@ -174,7 +174,7 @@ class SqlReader:
         if isinstance(texts[0], str):
             texts = tuple(text.encode("utf-8", "surrogatepass") for text in texts)
         if not all(map(bytes.isascii, texts)):
-            texts = tuple(map(codec.utf8, texts))
+            texts = tuple(map(jsonio.utf8, texts))
         start = f"{key.user}-{key.session}-"
         if all(map(str.startswith, row_ids, repeat(start))):
             skipped = len(start)
@@ -192,11 +192,11 @@ class SqlReader:
         if row_id.startswith(start):
             return row_id.removeprefix(start)
         if not message:
-            message = codec.utf8(await self._database.fetch_message(second, row_id))
+            message = jsonio.utf8(await self._database.fetch_message(second, row_id))
         if not message:  # deleted meanwhile
             return row_id
         try:
-            return codec.field(message, "id") or row_id
+            return jsonio.field(message, "id") or row_id
         except ValueError as error:
             if self._skip_damage:
                 return row_id
@@ -281,7 +281,7 @@ async def find_messages(
                 found = [(small[index][0], texts[index]) for index in matches(texts)]
                 for row_id, message, _ in rows if len(small) < len(rows) else ():
                     if message is None:
-                        text = codec.utf8(await database.fetch_message(second, row_id))
+                        text = jsonio.utf8(await database.fetch_message(second, row_id))
                         found += [(row_id, text) for _ in matches([text])]
                 for key, stored in await _with_keys(database, found) if found else ():
                     if where.has_key(key):
@@ -292,7 +292,7 @@ def _utf8(texts: list[str | bytes]) -> list[bytes]:
     found = [
         text.encode("utf-8", "surrogatepass") if isinstance(text, str) else text for text in texts
     ]
-    return found if all(map(bytes.isascii, found)) else list(map(codec.utf8, found))
+    return found if all(map(bytes.isascii, found)) else list(map(jsonio.utf8, found))
 
 
 async def _with_keys(

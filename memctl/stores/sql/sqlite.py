@@ -17,7 +17,7 @@ import aiosqlite
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_engine
 from sqlalchemy.pool import NullPool
 
-from memctl import codec
+from memctl import jsonio
 from memctl.errors import BadData, Lost, MemctlError, NotFound, Unavailable, UsageError
 from memctl.location import Location, same_file
 from memctl.model import PAGE_ENTRIES, MemoryKey, Page
@@ -481,7 +481,7 @@ def add_functions(driver: sqlite3.Connection) -> None:
 def _field(message: str | bytes, name: str) -> str | None:
     text = message if isinstance(message, bytes) else message.encode("utf-8", "surrogatepass")
     try:
-        return codec.field(text, name)
+        return jsonio.field(text, name)
     except ValueError:
         return None
 

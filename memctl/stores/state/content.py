@@ -16,7 +16,7 @@ from typing import Any
 
 import orjson
 
-from memctl import codec
+from memctl import jsonio
 from memctl.json_stream import LARGE, Cursor
 from memctl.model import MemoryInfo, MemoryKey, StoredMessage
 
@@ -177,7 +177,7 @@ class Content:
 
     def _learn(self, text: bytes) -> tuple[str, ...]:
         """The marks of a message, which soon come again."""
-        marks = _marks(codec.loads(text))
+        marks = _marks(jsonio.loads(text))
         if b"}" in text:
             self.plain = False  # a guess within a window might find its end there
         if len(self._marks) >= _KNOWN_MARKS:
@@ -236,7 +236,7 @@ class Content:
         if text is not None:
             value = cursor.parsed(text)
             size = len(text)
-            message = codec.utf8(text)
+            message = jsonio.utf8(text)
         else:
             value = {}
             async for key in cursor.members():
@@ -248,7 +248,7 @@ class Content:
             size = cursor.position - start
             message = b""
             if self._keep:
-                message = codec.utf8(await cursor.source.read_at(start, size))
+                message = jsonio.utf8(await cursor.source.read_at(start, size))
         self.keys = self.keys or frozenset(value)
         batch.ids.append(_text(value.get("id")))
         batch.texts.append(message)

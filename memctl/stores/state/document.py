@@ -13,7 +13,7 @@ from abc import abstractmethod
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from memctl import codec
+from memctl import jsonio
 from memctl.errors import BadData, Unavailable
 from memctl.json_stream import DEPTH, Cursor, Source
 from memctl.model import Finding, MemoryInfo, MemoryKey, StoredMessage
@@ -260,7 +260,7 @@ class _MemoryFinder:
         if text is None:
             await cursor.skip()
             text = await cursor.source.read_at(start, cursor.position - start)
-            value: Any = codec.loads(text)
+            value: Any = jsonio.loads(text)
         else:
             value = cursor.parsed(text)
         here.summary = Span(start, cursor.position)

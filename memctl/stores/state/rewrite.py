@@ -7,7 +7,7 @@ from abc import ABC, abstractmethod
 from collections.abc import AsyncGenerator
 from dataclasses import dataclass
 
-from memctl import codec
+from memctl import jsonio
 from memctl.errors import BadData, Failure
 from memctl.json_stream import WINDOW, Cursor, Source
 from memctl.model import Edit, Memory, StoredMessage, WriteMode
@@ -106,7 +106,7 @@ class Rewrite:
                 pieces.clear()
             else:
                 pieces.append(entry.message)
-            marks = codec.dumps(entry.marks) if entry.marks else b"[]"
+            marks = jsonio.dumps(entry.marks) if entry.marks else b"[]"
             pieces.append(BETWEEN + marks + b"]")
         await self.draft.write(b"".join(pieces))
         self.written += len(entries)
@@ -207,7 +207,7 @@ def revision(part: MemoryPart, memory: Memory, *, messages: bool) -> RewritePlan
 def _summary(part: MemoryPart, memory: Memory) -> list[Splice]:
     if memory.summary is None or (part.summary and part.text == memory.summary):
         return []
-    text = codec.dumps(memory.summary)
+    text = jsonio.dumps(memory.summary)
     if part.summary:
         return [Splice(*part.summary, text)]
     start = part.span.start + 1
@@ -244,7 +244,7 @@ def _insertion(
 def _nested(steps: tuple[str, ...], memory: Memory, *, content: bool) -> tuple[bytes, bytes]:
     """A new memory within objects of these names: what is before its messages, and behind."""
     head = b"{" + b"".join(_key(step) + b"{" for step in steps)
-    head += _key(SUMMARY) + codec.dumps(memory.summary or "")
+    head += _key(SUMMARY) + jsonio.dumps(memory.summary or "")
     tail = b"}" * (len(steps) + 1)
     if content:
         return head + BETWEEN + _key(CONTENT) + b"[", b"]" + tail
@@ -252,7 +252,7 @@ def _nested(steps: tuple[str, ...], memory: Memory, *, content: bool) -> tuple[b
 
 
 def _key(name: str) -> bytes:
-    return codec.dumps(name) + b": "
+    return jsonio.dumps(name) + b": "
 
 
 class EditFeed:
@@ -384,7 +384,7 @@ class EditRewrite(Rewrite):
         places = self._places
         marked, unmarked = places.marked[at], places.unmarked[at]
         if marks != places.marks[at]:
-            text = codec.dumps(marks)
+            text = jsonio.dumps(marks)
             if marked is None or unmarked is None:  # a bare message, of AgentScope before 1.0.12
                 await self._copy_to(places.starts[at])
                 await self.draft.write(b"[")

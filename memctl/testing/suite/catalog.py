@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from memctl import codec
+from memctl import jsonio
 from memctl.model import MemoryInfo
 from memctl.selection import Selection
 from memctl.testing import samples
@@ -26,7 +26,7 @@ SELECTIONS = {
 
 
 def _assert_agrees(info: MemoryInfo, found: Sample) -> None:
-    messages = [codec.loads(entry.message) for entry in found.entries]
+    messages = [jsonio.loads(entry.message) for entry in found.entries]
     roles = [message["role"] for message in messages if isinstance(message.get("role"), str)]
     times = [m["timestamp"] for m in messages if isinstance(m.get("timestamp"), str)]
     assert info.messages == len(messages)
