@@ -25,7 +25,7 @@ _ENTRY: Callable[[tuple[Any, ...]], StoredMessage] = partial(tuple.__new__, Stor
 def are_objects(texts: Sequence[Any]) -> bool:
     """Return whether all are texts that hold a JSON object each, in UTF-8.
 
-    At the speed of C.  It may say no of what ``jsonio`` takes, and of large texts, which need memory
+    At the speed of C.  It may reject what ``jsonio`` takes, and large texts, which need memory
     to be parsed: such texts are looked at one by one.
     """
     try:
