@@ -30,9 +30,9 @@ COMMANDS = {
     "doctor": ("doctor", "Find what is broken or risky in a store, before its agents do."),
     "delete": ("delete", "Delete messages by mark, age or any other selection."),
     "mark": ("mark", "Add, remove, rename or list marks."),
-    "compress": ("compress", "Sum up old messages with a configured summarizer."),
-    "undo": ("undo", "Take back what a run changed."),
-    "history": ("history", "List the runs that can be taken back."),
+    "compress": ("compress", "Summarize old messages with a configured summarizer."),
+    "undo": ("undo", "Undo what a run changed."),
+    "history": ("history", "List the runs that can be undone."),
     "help": ("help", "Explain a command, the exit codes, or the JSON of a report."),
     "stores": ("stores", "List the kinds of store and what each can hold."),
     "config": ("config", "Write, show or check the configuration."),
@@ -227,7 +227,7 @@ def _usage(error: Any, root: Any = None) -> UsageError | None:
     while context is not None and context.parent is not None:
         words.insert(0, context.info_name)
         context = context.parent
-    hint = f"{' '.join(['memctl', *words])} --help tells what it takes"
+    hint = f"{' '.join(['memctl', *words])} --help shows its options"
     name = getattr(error, "option_name", None)
     if root is not None and any(name in option.opts for option in root.params):
         error.possibilities = None
@@ -247,7 +247,7 @@ def _unforeseen(error: Exception) -> MemctlError:
 app = typer.Typer(
     cls=Memctl,
     name="memctl",
-    help="Looks after the memory of AgentScope agents.",
+    help="Administer the memory of AgentScope agents.",
     no_args_is_help=True,
     add_completion=False,
     rich_markup_mode=None,
@@ -289,7 +289,7 @@ def _globals(
         ),
     ] = None,
     quiet: Annotated[bool, typer.Option("-q", "--quiet", help="No progress, no notes.")] = False,
-    verbose: Annotated[bool, typer.Option("-v", "--verbose", help="Say more.")] = False,
+    verbose: Annotated[bool, typer.Option("-v", "--verbose", help="Verbose output.")] = False,
     color: Annotated[Color, typer.Option("--color", help="When to colour.")] = Color.AUTO,
     log_format: Annotated[
         LogFormat, typer.Option("--log-format", help="How to write messages on stderr.")
@@ -300,7 +300,7 @@ def _globals(
             "--progress-interval",
             metavar="SECONDS",
             min=0.1,
-            help="Say on stderr how far it is, a line every so often, terminal or not.",
+            help="Show progress on stderr, one line per interval, terminal or not.",
             show_default=False,
         ),
     ] = None,

@@ -161,7 +161,7 @@ def test_shell_locale_c(tmp_path: Path) -> None:
         ("memctl export {db} >&-", 3, "cannot be written"),
         ("memctl inspect {db} 2>&- | head -1", 0, ""),
         ("memctl inspect nothing.db 2>&-", 4, ""),
-        ("memctl delete {db} --mark hint <&-", 2, "nobody can be asked"),
+        ("memctl delete {db} --mark hint <&-", 2, "cannot ask whether to go on"),
         ("memctl import - {db}.copy.db <&-", 8, "stdin holds neither"),
         ("memctl mark list {db} <&- >&- 2>&-", 3, ""),
     ],

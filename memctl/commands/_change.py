@@ -116,6 +116,6 @@ def refuse_unasked(yes: bool) -> None:
     """
     if not yes and not at_terminal():
         raise UsageError(
-            "nobody can be asked whether to go on: this is no terminal",
+            "cannot ask whether to go on: not a terminal",
             "--yes goes on, --dry-run shows what would be done",
         )

@@ -23,9 +23,11 @@ STORE_HELP = "A URL, a path, an alias of the configuration, or -."
 
 FormatOption = Annotated[Format, typer.Option("--format", help="How to write the report.")]
 JsonOption = Annotated[bool, typer.Option("--json", help="Short for --format json.")]
-UserOption = Annotated[list[str] | None, typer.Option("--user", metavar="U", help="Of this user.")]
+UserOption = Annotated[
+    list[str] | None, typer.Option("--user", metavar="U", help="Only this user.")
+]
 SessionOption = Annotated[
-    list[str] | None, typer.Option("--session", metavar="S", help="Of this session.")
+    list[str] | None, typer.Option("--session", metavar="S", help="Only this session.")
 ]
 DryRunOption = Annotated[
     bool, typer.Option("--dry-run", help="Read everything, write nothing, report the same.")
@@ -33,10 +35,10 @@ DryRunOption = Annotated[
 YesOption = Annotated[bool, typer.Option("-y", "--yes", help="Do not ask.")]
 BackupOption = Annotated[
     bool,
-    typer.Option("--backup/--no-backup", help="Write down what changes, for memctl undo."),
+    typer.Option("--backup/--no-backup", help="Record what changes, for memctl undo."),
 ]
 LossyOption = Annotated[
-    bool, typer.Option("--lossy", help="Let go of what the target cannot hold, and report it.")
+    bool, typer.Option("--lossy", help="Drop what the target cannot hold, and report it.")
 ]
 ConflictOption = Annotated[
     OnConflict,
@@ -60,19 +62,21 @@ def _selection(
     user: UserOption = None,
     session: SessionOption = None,
     mark: Annotated[
-        list[str] | None, typer.Option("--mark", metavar="M", help="With this mark.")
+        list[str] | None, typer.Option("--mark", metavar="M", help="Only messages with this mark.")
     ] = None,
     exclude_mark: Annotated[
-        list[str] | None, typer.Option("--exclude-mark", metavar="M", help="Without this mark.")
+        list[str] | None,
+        typer.Option("--exclude-mark", metavar="M", help="Only messages without this mark."),
     ] = None,
     role: Annotated[
-        list[str] | None, typer.Option("--role", metavar="R", help="Of this role.")
+        list[str] | None, typer.Option("--role", metavar="R", help="Only messages of this role.")
     ] = None,
     name: Annotated[
-        list[str] | None, typer.Option("--name", metavar="N", help="Sent by this name.")
+        list[str] | None,
+        typer.Option("--name", metavar="N", help="Only messages sent by this name."),
     ] = None,
     id_: Annotated[
-        list[str] | None, typer.Option("--id", metavar="ID", help="With this id.")
+        list[str] | None, typer.Option("--id", metavar="ID", help="Only messages with this id.")
     ] = None,
     since: Annotated[
         str | None,
@@ -83,11 +87,16 @@ def _selection(
         typer.Option("--until", metavar="T", help="Before this ISO time, or an age such as 12h."),
     ] = None,
     last: Annotated[
-        int | None, typer.Option("--last", metavar="N", min=1, help="The newest N of each memory.")
+        int | None,
+        typer.Option(
+            "--last", metavar="N", min=1, help="Only the newest N messages of each memory."
+        ),
     ] = None,
     match: Annotated[
         str | None,
-        typer.Option("--match", metavar="TEXT", help="With this in its text, case counting."),
+        typer.Option(
+            "--match", metavar="TEXT", help="Only messages that contain this text, case-sensitive."
+        ),
     ] = None,
 ) -> Selection:
     now = datetime.now()
@@ -120,7 +129,7 @@ def moment(option: str, text: str | None, now: datetime) -> datetime | None:
         found = datetime.fromisoformat(text)
     except ValueError:
         raise UsageError(
-            f"{option} {text!r} is no time",
+            f"{option} {text!r} is not a valid time",
             "write 2026-01-31, 2026-01-31T12:00 or an age: 30d, 12h",
         ) from None
     return found.astimezone().replace(tzinfo=None) if found.tzinfo else found
@@ -165,7 +174,7 @@ def build(command: Callable[..., None], name: str) -> TyperCommand:
 RetriesOption = Annotated[
     int,
     typer.Option(
-        "--retries", metavar="N", min=0, help="How often in a row a lost connection is forgiven."
+        "--retries", metavar="N", min=0, help="How often in a row to retry a lost connection."
     ),
 ]
 TimeoutOption = Annotated[
@@ -174,7 +183,7 @@ TimeoutOption = Annotated[
         "--timeout",
         metavar="SECONDS",
         min=1,
-        help="How long a store may keep silent before it counts as lost.",
+        help="How long a store may be silent before it counts as lost.",
     ),
 ]
 RateOption = Annotated[
@@ -217,7 +226,7 @@ def _rate(text: str | None) -> Rate | None:
     number = float(found[1]) if found else 0.0
     if not found or not number:
         raise UsageError(
-            f"--rate-limit {text!r} is no rate",
+            f"--rate-limit {text!r} is not a valid rate",
             "write 500 for messages a second, or 500kB, 2MB, 1.5MiB for bytes a second",
         )
     unit = (found[2] or "").lower()

@@ -27,7 +27,7 @@ class CopyOutcome:
         self.copied = CopyReport()
         self.verified: bool | None = None
         self.run = ""
-        """The run that can be taken back, if there is one."""
+        """The id of the run for ``memctl undo``, if there is one."""
         self.ended = False
         """Whether nothing stopped it: then there is something to say even of nothing."""
 
@@ -75,7 +75,7 @@ class CopyOutcome:
             self.copied, self.source, self.target, dry_run=self.dry_run, ended=self.ended
         )
         if found is not None and self.run:
-            found.append(f"\nmemctl undo {self.run} takes it back", "not bold dim")
+            found.append(f"\nmemctl undo {self.run} undoes it", "not bold dim")
         return found
 
     def error(self) -> MemctlError | None:
@@ -183,7 +183,7 @@ class ChangeOutcome:
     def _table(self) -> RenderableType | None:
         if not (self.ended or self.begun):
             return None
-        nothing = "nothing to take back" if self.command == "undo" else "nothing matched"
+        nothing = "nothing to undo" if self.command == "undo" else "nothing matched"
         about = self.changes, self.target, self.run
         return tables.change_outcome(*about, dry_run=self.dry_run, nothing=nothing)
 
@@ -196,7 +196,7 @@ class ChangeOutcome:
         if all(failure.code == "conflict" for _, failure in failures):
             return Conflict(
                 f"{count(len(failures), 'memory')} left alone: {key}: {failure.message}",
-                "undo later runs on it first; the report names each, the rest was put back",
+                "undo later runs on it first; the report names each, the rest was restored",
             )
         return Partial(
             f"{count(len(failures), 'memory')} could not be changed; the first: {key}: "

@@ -1,4 +1,4 @@
-"""``memctl compress``: sums up old messages, so that agents read less of them."""
+"""``memctl compress``: summarize old messages, so that agents read less of them."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def compress(
         ),
     ] = None,
     summarizer: Annotated[
-        str, typer.Option("--summarizer", metavar="NAME", help="Of the configuration.")
+        str, typer.Option("--summarizer", metavar="NAME", help="A summarizer of the configuration.")
     ] = "extractive",
     keep_recent: Annotated[
         int,
@@ -58,19 +58,27 @@ def compress(
     trigger_tokens: Annotated[
         int | None,
         typer.Option(
-            "--trigger-tokens", metavar="N", min=0, help="Only where more tokens are summed up."
+            "--trigger-tokens",
+            metavar="N",
+            min=0,
+            help="Only where more tokens would be summarized.",
         ),
     ] = None,
     trigger_messages: Annotated[
         int | None,
         typer.Option(
-            "--trigger-messages", metavar="N", min=0, help="Or where more messages are summed up."
+            "--trigger-messages",
+            metavar="N",
+            min=0,
+            help="Or where more messages would be summarized.",
         ),
     ] = None,
     prompt_file: Annotated[
         Path | None,
         typer.Option(
-            "--prompt-file", metavar="FILE", help="What the model is told, in place of memctl's."
+            "--prompt-file",
+            metavar="FILE",
+            help="The instructions for the model, in place of memctl's own.",
         ),
     ] = None,
     template_file: Annotated[
@@ -93,7 +101,7 @@ def compress(
     max_cost: Annotated[
         float | None,
         typer.Option(
-            "--max-cost", metavar="X", min=0.0, help="Begin nothing that would cost more."
+            "--max-cost", metavar="X", min=0.0, help="Start nothing that would cost more."
         ),
     ] = None,
     max_memories: Annotated[
@@ -106,11 +114,11 @@ def compress(
     format_: FormatOption = Format.TABLE,
     json: JsonOption = False,
 ) -> None:
-    """Sum up old messages with a configured summarizer.
+    """Summarize old messages with a configured summarizer.
 
     The newest messages stay; of the others a summary is made, and they are marked compressed, as
     AgentScope's own compression does. The built-in summarizer, extractive, needs no model and
-    no network. memctl undo takes it back. --dry-run tells what it would be, and about what it
+    no network. memctl undo undoes it. --dry-run shows what it would do, and about what it
     would cost.
     """
     run = this_run(context)

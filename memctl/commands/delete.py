@@ -77,8 +77,8 @@ def delete(
     """Delete messages by mark, age or any other selection.
 
     Exactly the selected ones go, of each memory all or none. What goes is written down first, so
-    that memctl undo can put it back. On a terminal it asks; a script says --yes. Nothing
-    matched is no error.
+    that memctl undo can restore it. On a terminal it asks; a script passes --yes. Nothing
+    matched is not an error.
     """
     run = this_run(context)
     output = run.output
@@ -145,7 +145,7 @@ def _limit(text: str | None) -> tuple[float, bool] | None:
         return None
     found = _LIMIT.fullmatch(text.strip())
     if not found or (not found[2] and "." in found[1]):
-        raise UsageError(f"--max-delete {text!r} is no limit", "write 500, or 20%")
+        raise UsageError(f"--max-delete {text!r} is not a valid limit", "write 500, or 20%")
     return float(found[1]), bool(found[2])
 
 

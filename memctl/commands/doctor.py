@@ -1,4 +1,4 @@
-"""``memctl doctor``: what is broken or risky in a store, and mending it."""
+"""``memctl doctor``: what is broken or risky in a store, and its repair."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def doctor(
     ] = MAX_RESULT,
     repair: Annotated[
         bool,
-        typer.Option("--repair", help="Mend what can be mended, of these findings or of all."),
+        typer.Option("--repair", help="Repair what can be repaired, of these findings or of all."),
     ] = False,
     yes: YesOption = False,
     backup: BackupOption = True,
@@ -66,9 +66,9 @@ def doctor(
 ) -> None:
     """Find what is broken or risky in a store, before its agents do.
 
-    Each finding has a code, says what it means for the agent and how it is mended. Exit code 6
+    Each finding has a code, says what it means for the agent and how it is repaired. Exit code 6
     means that there are errors or warnings; a store with notices alone is healthy. With --repair
-    the report is of what is left; memctl undo takes the repairs back.
+    the report is of what is left; memctl undo undoes the repairs.
     """
     run = this_run(context)
     output = run.output
@@ -206,7 +206,7 @@ def _unhealthy(label: str, found: Diagnosis) -> Unhealthy:
     ]
     return Unhealthy(
         f"{label} has {' and '.join(facts)}",
-        "the report says what each means and how it is mended",
+        "the report says what each means and how it is repaired",
     )
 
 

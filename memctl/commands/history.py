@@ -1,4 +1,4 @@
-"""``memctl history``: the runs that can be taken back."""
+"""``memctl history``: the runs that can be undone."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ def history(
     format_: FormatOption = Format.TABLE,
     json: JsonOption = False,
 ) -> None:
-    """List the runs that can be taken back.
+    """List the runs that can be undone.
 
-    The newest comes first; memctl undo takes it back. How long they are kept is a matter of [undo]
+    The newest comes first; memctl undo undoes it. How long they are kept is set by [undo]
     in the configuration: days and bytes.
     """
     run = this_run(context)

@@ -65,7 +65,9 @@ def import_(
     choose_format(run.output, format_, json=json)
     with readable(run.locate(file), where, path) as origin:
         if origin.kind not in FILES:
-            raise UsageError(f"{origin.label} is no file to import", "memctl migrate copies stores")
+            raise UsageError(
+                f"{origin.label} is not a file to import", "memctl migrate copies stores"
+            )
         destination = narrowed(run.locate(store), where, path)
         outcome = CopyOutcome("import", origin.label, destination.label, dry_run=dry_run)
         # A file may be there to mend what the store holds: that is a matter of content.

@@ -97,8 +97,8 @@ def migrate(
     """Copy memories from one store to another; again, only what is new.
 
     A memory passes whole or not at all. One that the target holds in part gets the rest; one that
-    it holds otherwise is a conflict. The source is never changed. With --follow, the first Ctrl-C
-    (or SIGTERM) has it copy once more what is new, and end; the second stops it at once.
+    differs there is a conflict. The source is never changed. With --follow, the first Ctrl-C
+    (or SIGTERM) makes it copy once more what is new, and end; the second stops it at once.
     """
     run = this_run(context)
     choose_format(run.output, format_, json=json)
@@ -123,7 +123,9 @@ def _refuse_to_follow(where: Selection, *, dry_run: bool, stdio: bool) -> None:
     if dry_run:
         raise UsageError("--follow and --dry-run do not go together", "leave one of them out")
     if stdio:
-        raise UsageError("--follow needs stores that stay, and - is none", "name a file or a URL")
+        raise UsageError(
+            "--follow needs stores that stay, and - is not one", "name a file or a URL"
+        )
     if not where.whole:
         raise UsageError(
             "--follow copies whole memories", "select by --user and --session, or not at all"

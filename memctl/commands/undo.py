@@ -1,4 +1,4 @@
-"""``memctl undo``: takes back what a run changed."""
+"""``memctl undo``: undo what a run changed."""
 
 from __future__ import annotations
 
@@ -57,9 +57,9 @@ def undo(
     format_: FormatOption = Format.TABLE,
     json: JsonOption = False,
 ) -> None:
-    """Take back what a run changed.
+    """Undo what a run changed.
 
-    Messages, their places, marks, summaries and expiries are put back. Messages that came since
+    Messages, their positions, marks, summaries and expiries are restored. Messages that came since
     stay. A memory in which something else of that has changed since is left alone and named
     (exit 5). An undo is a run, too, and can be undone.
     """

@@ -43,7 +43,7 @@ def verify(
     right: Annotated[str, typer.Argument(metavar="B", help=STORE_HELP)],
     where: Selection,
     show: Annotated[
-        bool, typer.Option("--show", help="With the lines that differ, as git prints them.")
+        bool, typer.Option("--show", help="Show the lines that differ, as git does.")
     ] = False,
     path: PathOption = None,
     format_: FormatOption = Format.TABLE,

@@ -167,7 +167,7 @@ def _parts(url: str) -> SplitResult:
         parts = urlsplit(url)
         _ = parts.port
     except ValueError:
-        raise UsageError("--ping needs a URL, and this is none", hint) from None
+        raise UsageError("--ping needs a valid URL", hint) from None
     if parts.scheme not in ("http", "https") or not parts.hostname:
         raise UsageError("--ping needs a URL of http:// or https://", hint)
     if "@" in parts.netloc:

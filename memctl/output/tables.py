@@ -321,7 +321,7 @@ def change_outcome(
             f"\n{visible(str(key))}  {failure.code}: {visible(failure.message)}", "not bold red"
         )
     if run is not None and shown.memories:
-        text.append(f"\nmemctl undo {run} takes it back", "not bold dim")
+        text.append(f"\nmemctl undo {run} undoes it", "not bold dim")
     return text
 
 
@@ -334,8 +334,8 @@ def change_facts(changes: ChangeCounts, *, dry_run: bool = False) -> str:
         f"{count(number, 'message')} {would}{word}"
         for number, word in (
             (changes.deleted, "deleted"),
-            (changes.marked, "marked otherwise"),
-            (changes.restored, "put back"),
+            (changes.marked, "marked"),
+            (changes.restored, "restored"),
         )
         if number
     ]
@@ -386,7 +386,7 @@ def run_changes(run: Run) -> str:
 
 
 def run_state(run: Run) -> str:
-    """How a run ended, and whether it was taken back."""
+    """Return how a run ended, and whether it was undone."""
     if run.undone_by:
         return f"undone by {run.undone_by}"
     if run.settled:
@@ -414,7 +414,7 @@ def compress_outcome(
             f"\n{visible(str(key))}  {failure.code}: {visible(failure.message)}", "not bold red"
         )
     if run is not None and report.messages:
-        text.append(f"\nmemctl undo {run} takes it back", "not bold dim")
+        text.append(f"\nmemctl undo {run} undoes it", "not bold dim")
     return text
 
 
@@ -442,7 +442,7 @@ def _tokens(report: CompressReport, *, dry_run: bool) -> str:
     if dry_run:
         return (
             f"agents read {count(report.before, 'token')} of them, of which {report.summarised:,} "
-            f"would be summed up ({how})"
+            f"would be summarized ({how})"
         )
     share = (report.ratio or 0.0) * 100
     return (
@@ -552,7 +552,7 @@ def repairs(faults: list[Finding], run: str | None, *, dry_run: bool) -> Rendera
         number = sum(fault.count for fault in some)
         text.append(f"\n{' ' * _MARGIN}{code}  {KINDS[code].what}: {number:,}", "not bold default")
     if run is not None:
-        text.append(f"\nmemctl undo {run} takes it back", "not bold dim default")
+        text.append(f"\nmemctl undo {run} undoes it", "not bold dim default")
     return text
 
 
@@ -614,7 +614,7 @@ def _finding_kind(code: str, faults: list[Finding]) -> Iterable[RenderableType]:
     if hidden > 0:
         more = f"and {count(hidden, 'memory')} more: --format ndjson names all"
         yield _Indented(Text(more, "dim"))
-    for name, said in (("means", kind.meaning), ("mend ", kind.remedy)):
+    for name, said in (("means", kind.meaning), ("fix  ", kind.remedy)):
         yield _Indented(Text.assemble((f"{name}  ", "dim"), said))
 
 

@@ -93,6 +93,9 @@ class CompressRun(ChangeRun):
                 lambda: self._scan(store, spool, lambda _: work.found()),
                 lambda ready: self._commit(store, spool, ready),
             )
+        if left := self.compressed.over_budget:
+            memories = "1 memory" if left == 1 else f"{left:,} memories"
+            self._observer.warn(f"{memories} left for --max-cost: run again, or allow more")
 
     async def _scan(
         self, store: Store, spool: Spool | None, then: Callable[[CompressionPlan], None]

@@ -271,7 +271,7 @@ def test_prompt_terminal_that_is_closed(filled: Place, run: Run) -> None:
     assert (cut["outcome"], first["run"]) == ("cut-short", done)
     looked = run("undo", "--yes")
     assert looked.exit_code == 0
-    assert "nothing to take back" in looked.stdout
+    assert "nothing to undo" in looked.stdout
     assert report(run("undo", "--yes", "--json"))["undoes"] == done
     assert held(filled) == before
 

@@ -63,7 +63,7 @@ def test_compress_every_form_of_the_report(run: Run, filled: str) -> None:
     assert run("undo", "--yes").exit_code == 0
     shown = run("compress", filled)
     assert "4 memories compressed by extractive, 62 messages" in shown.stdout
-    assert "takes it back" in shown.stdout
+    assert "undoes it" in shown.stdout
     gone = run("undo", "--yes")
     assert gone.exit_code == 0
     found = report(run("compress", filled, "--no-backup", "--json"))
@@ -80,11 +80,11 @@ def test_compress_text_around_a_summary(run: Run, filled: str, tmp_path: Path) -
     assert shown.count("<mine>message") == shown.count("| {} ") == 4
     for text, said in (
         ("{task_overview} {overview}", "'overview'"),
-        ("{task_overview.__class__}", "no field"),
+        ("{task_overview.__class__}", "not a field"),
         ("{task_overview:>{next_steps}}", "more than the name"),
         ("{task_overview!r}", "more than the name"),
-        ("{task_overview[0]}", "no field"),
-        ("{0}", "no field"),
+        ("{task_overview[0]}", "not a field"),
+        ("{0}", "not a field"),
         ("{", "not one"),
         ("nothing", "no place"),
         (" \n", "is empty"),

@@ -146,7 +146,7 @@ def test_error_store_that_memctl_does_not_know(run: Run, tmp_path: Path) -> None
     fails(run("inspect", "mongodb://h/d"), 2, "mongodb://", "memctl stores")
     fails(run("inspect", "prod"), 2, "no store named 'prod'", "./prod")
     (tmp_path / "notes.txt").write_text("x")
-    fails(run("inspect", tmp_path / "notes.txt"), 2, "no ending")
+    fails(run("inspect", tmp_path / "notes.txt"), 2, "no extension")
     fails(run("inspect", "sqlite://host/x.db"), 2, "SQLite has none")
     fails(run("inspect", "postgresql://h/d?sslmode=maybe"), 2)
 
@@ -155,7 +155,7 @@ def test_error_usage(run: Run) -> None:
     wrong = ("frob", "inspect", "inspect --frob x", "migrate a.db", "--frob inspect", "mark ad x")
     for arguments in map(str.split, wrong):
         result = run(*arguments)
-        fails(result, 2, "hint: memctl", "--help tells what it takes")
+        fails(result, 2, "hint: memctl", "--help shows its options")
     assert run().exit_code == 2
     assert "Usage:" in run("mark").stderr
     assert "Did you mean 'migrate'" in run("migrat", "a", "b").stderr
