@@ -15,6 +15,7 @@ from memctl.testing.suite.outlines import OutlineTests
 from memctl.testing.suite.place import PlaceTests
 from memctl.testing.suite.roundtrip import RoundtripTests
 from memctl.testing.suite.selection import SelectionTests
+from memctl.testing.suite.version import VersionTests
 from memctl.testing.suite.write import WriteTests
 
 
@@ -27,6 +28,7 @@ class StoreSuite(
     OutlineTests,
     WriteTests,
     EditTests,
+    VersionTests,
     LockTests,
 ):
     """All that a store must promise; it takes a fixture ``backend``, which gives a ``Backend``."""

@@ -1,0 +1,111 @@
+"""Versions: what a store that sets ``Memory.version`` promises; the defaults rely on it."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
+from dataclasses import replace
+
+import pytest
+
+from memctl.model import Memory, MemoryKey, Page, WriteMode
+from memctl.selection import Selection
+from memctl.store import Store
+from memctl.testing import samples
+from memctl.testing.backend import Place
+from memctl.testing.drive import (
+    assert_changed,
+    assert_holds,
+    changing,
+    edit_all,
+    filled,
+    gone,
+    marked,
+    read,
+    write,
+)
+from memctl.testing.samples import Sample, sample
+
+
+async def memory_of(place: Place, key: MemoryKey) -> Memory:
+    """Return the memory with its version; skip the test where the store sets none."""
+    async with place.store(create=False) as store:
+        memory = (await read(store))[key].memory
+    if memory.version is None:
+        pytest.skip("sets no versions")
+    return memory
+
+
+class VersionTests:
+    """A version changes with the memory, and nothing is replaced at an old one."""
+
+    async def test_version_changes_with_the_memory(self, place: Place) -> None:
+        one, *others = await filled(place, 6, 3)
+        seen = [(await memory_of(place, one.key)).version]
+        assert (await memory_of(place, one.key)).version == seen[0], "reading changes none"
+        async with changing(place) as store:
+            await edit_all(store, one.key, [marked(one.entries[0], "new")])
+        seen.append((await memory_of(place, one.key)).version)
+        async with place.store() as store:
+            await write(store, [sample(one.key, samples.entries(1, start=50))], offset=6)
+        seen.append((await memory_of(place, one.key)).version)
+        for other in others:
+            untouched = (await memory_of(place, other.key)).version
+            async with changing(place) as store:
+                await edit_all(store, one.key, [gone(one.entries[3])])
+            assert (await memory_of(place, other.key)).version == untouched
+        assert len(set(seen)) == len(seen)
+
+    async def test_version_that_is_old_is_not_replaced(self, place: Place) -> None:
+        one, *others = await filled(place, 6, 3)
+        old = await memory_of(place, one.key)
+        more = samples.entries(2, start=50)
+        new = samples.entries(4, start=90)
+        async with place.store() as store:
+            await write(store, [sample(one.key, more)], offset=6)
+            results = await write(store, [Sample(old, new)], WriteMode.REPLACE)
+        assert_changed(results[one.key])
+        await assert_holds(place, [sample(one.key, [*one.entries, *more]), *others])
+
+    async def test_version_that_is_stored_is_replaced(self, place: Place) -> None:
+        one, *others = await filled(place, 6, 3)
+        memory = await memory_of(place, one.key)
+        new = samples.entries(4, start=90)
+        async with place.store() as store:
+            results = await write(store, [Sample(memory, new)], WriteMode.REPLACE)
+        assert results[one.key].failure is None
+        await assert_holds(place, [sample(one.key, new), *others])
+
+    async def test_version_of_a_memory_that_is_gone(self, many_place: Place) -> None:
+        [one] = await filled(many_place, 6)
+        memory = await memory_of(many_place, one.key)
+        missing = many_place.keys(2)[1]
+        async with many_place.store() as store:
+            wrong = Sample(replace(memory, key=missing), samples.entries(2))
+            assert_changed((await write(store, [wrong], WriteMode.REPLACE))[missing])
+        await assert_holds(many_place, [one])
+
+    async def test_version_lets_an_edit_keep_what_comes_meanwhile(
+        self, place: Place, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """An agent adds a message between the reading and the writing of the default edit."""
+        [one] = await filled(place, 6)
+        await memory_of(place, one.key)
+        more = samples.entries(1, start=50)
+        async with changing(place) as store, place.store() as agent:
+            if type(store).edit is not Store.edit:
+                pytest.skip("edits in its own way")
+            plain = store.read
+            late = [sample(one.key, more)]
+
+            async def read_then_add(where: Selection) -> AsyncGenerator[Page]:
+                async with aclosing(plain(where)) as pages:
+                    async for page in pages:
+                        yield page
+                while late:
+                    await write(agent, [late.pop()], offset=6)
+
+            monkeypatch.setattr(store, "read", read_then_add)
+            await edit_all(store, one.key, [gone(one.entries[0])])
+        assert not late
+        await assert_holds(place, [sample(one.key, [*one.entries[1:], *more])])
