@@ -10,10 +10,11 @@ from enum import StrEnum
 
 
 class Severity(StrEnum):
-    """How bad a finding is.
+    """The severity of a finding.
 
-    An ERROR breaks an agent, or shows it what is not its own; a WARNING loses or repeats something,
-    or will; a NOTICE costs time or room, or will go by itself: a store with notices is healthy.
+    An ERROR breaks an agent, or shows it data that is not its own; a WARNING loses or repeats
+    something, now or later; a NOTICE costs time or space, or will disappear by itself: a store with
+    only notices is healthy.
     """
 
     ERROR = "error"
@@ -22,7 +23,7 @@ class Severity(StrEnum):
 
 
 class RepairMethod(StrEnum):
-    """How ``--repair`` mends a finding: with edits of messages, within the store, or not at all."""
+    """The way ``--repair`` repairs a finding: by edits of messages, in the store, or not at all."""
 
     EDIT = "edit"
     STORE = "store"
@@ -31,7 +32,7 @@ class RepairMethod(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class FindingKind:
-    """A kind of finding: what it is, what it means for the agent, and how it is mended.
+    """A kind of finding: what it is, what it means for the agent, and its remedy.
 
     ``what`` names what is counted, in the plural.
     """
@@ -59,7 +60,7 @@ _KINDS = (
         "tool results without a call",
         "model APIs refuse the conversation, so every further reply of the agent fails",
         "--repair deletes messages that are nothing but such results; a call that is marked "
-        "'compressed' while its result is not is mended by marking the result too",
+        "'compressed' while its result is not is repaired by marking the result, too",
         RepairMethod.EDIT,
     ),
     FindingKind(
@@ -96,7 +97,7 @@ _KINDS = (
     FindingKind(
         "invalid-message",
         Severity.ERROR,
-        "messages that are none for AgentScope",
+        "messages that are not valid for AgentScope",
         "it fails to load the whole memory (Msg.from_dict), or to send it",
         "look at them with memctl export, then delete them: memctl delete STORE --id ID",
     ),
@@ -106,21 +107,21 @@ _KINDS = (
         "messages without an id of their own",
         "AgentScope gives them another id each time it loads them: they cannot be marked, "
         "compressed or deleted",
-        "delete them by their period: memctl delete STORE --since T --until T",
+        "delete them by their time: memctl delete STORE --since T --until T",
     ),
     FindingKind(
         "id-mismatch",
         Severity.ERROR,
         "messages stored under another id than their own",
-        "what AgentScope marks, compresses or deletes by id passes them by, and so they stay for "
-        "ever",
+        "AgentScope does not find them when it marks, compresses or deletes by id, so they stay "
+        "forever",
         "export the memory, delete it, and import it: memctl export, memctl delete, memctl import",
     ),
     FindingKind(
         "repeated-id",
         Severity.WARNING,
-        "messages whose id came before in the memory",
-        "the agent reads them twice, marking or deleting one means all, and SQL stores refuse them",
+        "messages whose id occurs earlier in the memory",
+        "the agent reads them twice; marking or deleting one affects all; SQL stores refuse them",
         "memctl migrate to a SQL or Redis store keeps the first of each",
     ),
     FindingKind(
@@ -134,7 +135,7 @@ _KINDS = (
         "leftover-hint",
         Severity.WARNING,
         "hints left over from interrupted replies",
-        "the agent is told once more what was meant for a reply that is long over",
+        "the agent reads again a hint that was meant for an earlier reply",
         "--repair deletes them, as AgentScope does after each step of reasoning",
         RepairMethod.EDIT,
     ),
@@ -142,9 +143,9 @@ _KINDS = (
         "compressed-without-summary",
         Severity.ERROR,
         "messages marked 'compressed' without any summary",
-        "the agent skips them and has nothing in their place: it has forgotten",
-        "bring the summary back from a backup; else --repair takes the marks off, and the agent "
-        "reads the messages again",
+        "the agent skips them and has nothing in their place: it has forgotten them",
+        "restore the summary from a backup; else --repair removes the marks, and the agent reads "
+        "the messages again",
         RepairMethod.EDIT,
     ),
     FindingKind(
@@ -153,21 +154,21 @@ _KINDS = (
         "messages marked 'compressed' where no summary can be",
         "the summary is in the state of the session, if anywhere; if it is lost, so is what the "
         "agent knew",
-        "name the states with ?state=FOLDER (or ?state=redis), and doctor tells which are missing",
+        "name the states with ?state=FOLDER (or ?state=redis), and doctor shows which are missing",
     ),
     FindingKind(
         "damaged-state",
         Severity.ERROR,
-        "session states that are cut off or no JSON",
+        "session states that are truncated or not valid JSON",
         "AgentScope cannot load the session: the agent fails to start",
-        "restore it from a backup; JSONSession writes in place, and a crash leaves half of a file",
+        "restore it from a backup; JSONSession writes in place, and a crash truncates the file",
     ),
     FindingKind(
         "orphan-mark",
         Severity.WARNING,
         "marks of messages that do not exist",
-        "a message that comes back under its id has the mark of the old one, and each search by "
-        "mark goes through them",
+        "a new message with the same id gets the mark of the old one, and each search by mark "
+        "reads them",
         "--repair removes them",
         RepairMethod.STORE,
     ),
@@ -175,17 +176,17 @@ _KINDS = (
         "row-id-mismatch",
         Severity.ERROR,
         "rows whose id is not made of user, session and message id",
-        "what AgentScope marks, compresses or deletes by id passes them by, and so they stay for "
-        "ever",
+        "AgentScope does not find them when it marks, compresses or deletes by id, so they stay "
+        "forever",
         "export the memory, delete it, and import it: memctl export, memctl delete, memctl import",
     ),
     FindingKind(
         "duplicate-index",
         Severity.WARNING,
-        "messages at the position of another one",
-        "their order is up to chance, and a result may come before its call; concurrent writers "
-        "of one session leave this",
-        "--repair numbers the session anew",
+        "messages with the same position as another",
+        "their order is undefined, and a result may come before its call; concurrent writers of "
+        "one session cause this",
+        "--repair renumbers the session",
         RepairMethod.STORE,
     ),
     FindingKind(
@@ -201,14 +202,14 @@ _KINDS = (
         "session-row-missing",
         Severity.WARNING,
         "messages whose session has no row",
-        "nothing tells whose they are; AgentScope gives the session to whoever opens it next",
+        "their owner is unknown; AgentScope gives the session to the next user who opens it",
         "open the session once as its owner, or insert the row",
     ),
     FindingKind(
         "user-row-missing",
         Severity.WARNING,
         "sessions whose user has no row",
-        "joins with the users leave them out, and a database with foreign keys refuses them",
+        "joins with the users omit them, and a database with foreign keys refuses them",
         "--repair inserts the users",
         RepairMethod.STORE,
     ),
@@ -226,22 +227,22 @@ _KINDS = (
         "id-without-payload",
         Severity.WARNING,
         "messages in the list whose text is gone",
-        "AgentScope leaves them out in silence: the agent has forgotten them",
-        "restore them from a backup; --repair takes the ids off the lists",
+        "AgentScope skips them without an error: the agent has forgotten them",
+        "restore them from a backup; --repair removes the ids from the lists",
         RepairMethod.STORE,
     ),
     FindingKind(
         "payload-without-id",
         Severity.WARNING,
         "message texts that are in no list",
-        "no agent reads them, and without expiry they stay for ever",
+        "no agent reads them, and without a TTL they stay forever",
         "--repair deletes them",
         RepairMethod.STORE,
     ),
     FindingKind(
         "payload-not-json",
         Severity.ERROR,
-        "message texts that are no JSON object",
+        "message texts that are not valid JSON objects",
         "AgentScope fails to load the whole memory",
         "restore them from a backup, or delete the keys with redis-cli",
     ),
@@ -250,7 +251,7 @@ _KINDS = (
         Severity.WARNING,
         "keys that expire before the list of their memory",
         "messages or marks will vanish from a memory that is still in use",
-        "--repair gives all keys of the memory the longest life among them",
+        "--repair sets the longest TTL among them on all keys of the memory",
         RepairMethod.STORE,
     ),
     FindingKind(
@@ -258,24 +259,24 @@ _KINDS = (
         # RedisMemory gives what it adds no expiry until the next access (``_refresh_session_ttl``
         # runs before the transaction), so almost every memory with a TTL is in this state.
         Severity.NOTICE,
-        "keys without expiry in a memory that expires",
-        "AgentScope mends it with the next access; if none comes, the keys stay for ever",
-        "--repair gives them the life of their memory",
+        "keys without a TTL in a memory that expires",
+        "AgentScope fixes it at the next access; without one, the keys stay forever",
+        "--repair sets the TTL of their memory",
         RepairMethod.STORE,
     ),
     FindingKind(
         "marks-index-missing",
         Severity.NOTICE,
         "marks in a memory without an index of its marks",
-        "data from before AgentScope 1.0.15, which makes the index with the next deletion",
-        "--repair makes it",
+        "data from before AgentScope 1.0.15, which creates the index at the next deletion",
+        "--repair creates it",
         RepairMethod.STORE,
     ),
     FindingKind(
         "marks-index-stale",
         Severity.WARNING,
-        "marks that the index of marks does not name",
-        "AgentScope forgets these lists when it deletes messages: their ids stay behind",
+        "marks that are missing in the index of marks",
+        "AgentScope skips these lists when it deletes messages: their ids remain",
         "--repair adds them",
         RepairMethod.STORE,
     ),
