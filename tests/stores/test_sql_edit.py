@@ -207,7 +207,7 @@ def layouts(draw: st.DrawFn) -> tuple[list[int], list[int], list[InsertRun]]:
 
 
 @given(layouts())
-def test_sql_edit_places(layout: tuple[list[int], list[int], list[InsertRun]]) -> None:
+def test_sql_edit_positions(layout: tuple[list[int], list[int], list[InsertRun]]) -> None:
     """Everything comes where it belongs, and what was there stays in order."""
     own, others, runs = layout
     allocator = PositionAllocator(array("q", own), array("q", others))

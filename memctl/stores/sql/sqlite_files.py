@@ -43,8 +43,8 @@ class SnapshotCopy:
         async with driver.execute("PRAGMA journal_mode") as cursor:
             if await cursor.fetchone() != ("wal",):
                 self._driver = driver
-                held = max(MAX_WAIT / 4, MAX_WAIT - size / COPIED_PER_SECOND)
-                self._due = time.monotonic() + held
+                limit = max(MAX_WAIT / 4, MAX_WAIT - size / COPIED_PER_SECOND)
+                self._due = time.monotonic() + limit
 
     @property
     def is_watching(self) -> bool:
