@@ -225,8 +225,7 @@ class Store(ABC):
         try:
             await self.close()
         finally:
-            if self._file_lock is not None:
-                self._file_lock.release()
+            self.unlock()
 
     # Required
 
@@ -412,6 +411,11 @@ class Store(ABC):
             path if path.name else stand_in(await self.identity()), self.label
         )
         self.warnings += await self._file_lock.take_in_thread(owner)
+
+    def unlock(self) -> None:
+        """Release the lock of the default ``lock``; a lock of the store's own ends in ``close``."""
+        if self._file_lock is not None:
+            self._file_lock.release()
 
     async def identity(self) -> str:
         """Return a text that two stores share when they are the same place."""

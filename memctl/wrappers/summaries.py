@@ -132,9 +132,9 @@ class SummaryOverlay(StoreWrapper):
             await self._messages.close()
             raise
 
-    async def lock(self, holder: str) -> None:
-        await self._messages.lock(holder)
-        await self._states.lock(holder)
+    async def lock(self, owner: str) -> None:
+        await self._messages.lock(owner)
+        await self._states.lock(owner)
         self.warnings += self._states.warnings
 
     async def close(self) -> None:
@@ -142,6 +142,10 @@ class SummaryOverlay(StoreWrapper):
             await self._states.close()
         finally:
             await self._messages.close()
+
+    def unlock(self) -> None:
+        self._states.unlock()
+        super().unlock()
 
     async def check_integrity(self, where: Selection) -> None:
         await self._messages.check_integrity(where)

@@ -52,6 +52,9 @@ class StoreWrapper(Store):
     async def lock(self, owner: str) -> None:
         await self._store.lock(owner)
 
+    def unlock(self) -> None:
+        self._store.unlock()
+
     async def identity(self) -> str:
         return await self._store.identity()
 

@@ -252,6 +252,16 @@ def test_plugin_lock_keeps_a_second_run_away(
     assert run("delete", lines, "--mark", "hint", "--yes").exit_code == 0
 
 
+def test_plugin_lock_ends_with_a_run_that_wraps_the_store(
+    run: Run, start: Callable[..., subprocess.Popen[str]], lines: str, tmp_path: Path
+) -> None:
+    target = str(tmp_path / "copy.lines")
+    assert run("migrate", lines, target).exit_code == 0
+    process = start("delete", target, "--mark", "hint", "--yes")
+    _, said = process.communicate()
+    assert process.returncode == 0, said
+
+
 def test_plugin_memory_is_found_by_its_names(lines: str) -> None:
     async def look() -> list[MemoryKey]:
         async with make_store(parse(lines)) as store:
