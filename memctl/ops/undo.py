@@ -194,7 +194,7 @@ class _RunEffect:
 
 
 def _fits(there: list[Marks], wanted: list[Marks | None]) -> bool:
-    """Return whether messages of one id have these marks; where none is wanted, that none is there."""
+    """Return whether messages of one id have these marks; none, where none is wanted."""
     expected = Counter(frozenset(marks) for marks in wanted if marks is not None)
     return expected <= Counter(map(frozenset, there)) if expected else not there
 
