@@ -71,7 +71,7 @@ class Cursor:
         return self._base + self.at
 
     async def grow(self) -> bool:
-        """Reads on, letting go of what is behind; whether there was more.
+        """Read on, drop what is behind, and return whether there was more.
 
         What is left is read again at most twice over, because the window grows with it.
         """
@@ -98,7 +98,7 @@ class Cursor:
                 return b""
 
     async def next(self, allowed: bytes) -> bytes:
-        """Takes the next byte, which must be one of these."""
+        """Take the next byte, which must be one of these."""
         byte = await self.peek()
         if not byte:
             raise self.cut_off()
@@ -126,7 +126,7 @@ class Cursor:
         return None if text is None else self.parsed(text)
 
     async def skip(self, depth: int = 0) -> None:
-        """Passes over the next value, whatever its size, and checks it."""
+        """Skip the next value, whatever its size, and check it."""
         text = await self.take()
         if text is not None:
             self.parsed(text)
@@ -158,7 +158,7 @@ class Cursor:
                 return
 
     async def items(self, depth: int = 0) -> AsyncGenerator[int]:
-        """Counts the items of the array that comes next; each must be taken or skipped."""
+        """Count the items of the array that comes next; each must be taken or skipped."""
         self._check_depth(depth)
         await self.next(b"[")
         if await self.peek() == b"]":
@@ -172,11 +172,11 @@ class Cursor:
                 return
 
     def ends_before(self, limit: int) -> bool:
-        """Whether the next value ends in the buffer before its byte ``limit``."""
+        """Return whether the next value ends in the buffer before its byte ``limit``."""
         return Scan(self.at).end(self.buffer, limit) is not None
 
     def seek(self, position: int) -> None:
-        """Goes to another place in the document."""
+        """Go to another place in the document."""
         self.buffer = b""
         self.at = 0
         self._base = position

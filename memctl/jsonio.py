@@ -98,7 +98,7 @@ def canonical(text: bytes) -> bytes:
 
 
 def _is_plain(value: Any) -> bool:
-    """Whether orjson can write the value without changing it."""
+    """Return whether orjson can write the value without changing it."""
     match value:
         case str():
             return value.isascii() or not _has_surrogate(value)

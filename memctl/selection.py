@@ -44,7 +44,7 @@ class Selection:
     spare: int | None = None
 
     def has_key(self, key: MemoryKey) -> bool:
-        """Whether the memory itself is selected."""
+        """Return whether the memory itself is selected."""
         return (
             (not self.users or key.user in self.users)
             and (not self.sessions or key.session in self.sessions)
@@ -55,12 +55,12 @@ class Selection:
 
     @property
     def looks_inside(self) -> bool:
-        """Whether a message must be parsed to tell if it is selected."""
+        """Return whether a message must be parsed to tell if it is selected."""
         return bool(self.roles or self.names or self.since or self.until or self.match is not None)
 
     @property
     def whole(self) -> bool:
-        """Whether every message of a selected memory is selected."""
+        """Return whether every message of a selected memory is selected."""
         return (
             not (self.marks or self.exclude_marks or self.ids or self.looks_inside)
             and self.last is None
@@ -69,7 +69,7 @@ class Selection:
 
     @property
     def named(self) -> bool:
-        """Whether it names users or sessions, so that finding none is an error."""
+        """Return whether it names users or sessions, so that finding none is an error."""
         return bool(self.users or self.sessions)
 
     def matches(self, message: StoredMessage, dialect: Dialect = AGENTSCOPE1) -> bool:

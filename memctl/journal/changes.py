@@ -68,7 +68,7 @@ class ChangesWriter:
             self._write([jsonio.dumps(header | ({"growing": True} if growing else {}))])
 
     def add(self, edit: Edit) -> None:
-        """Takes the next edit."""
+        """Take the next edit."""
         lines: list[bytes] = []
         if edit.offset == 0:
             lines.append(jsonio.dumps({"memory": _memory_record(edit)}))
@@ -82,20 +82,20 @@ class ChangesWriter:
             self._write(lines)
 
     def flush(self) -> None:
-        """Hands on what was taken, so that it is there even if the process is killed."""
+        """Flush what was taken, so that it is there even if the process is killed."""
         with refusals(self._part):
             self._file.write(self._frame.flush(zstd.ZstdCompressor.FLUSH_BLOCK))
             self._file.flush()
 
     def sync(self) -> None:
-        """Makes durable what was taken, and keeps it whatever happens then."""
+        """Make durable what was taken, and keep it whatever happens then."""
         self.flush()
         with refusals(self._part):
             os.fsync(self._file.fileno())
         self._synced = True
 
     def finish(self) -> None:
-        """Makes the file whole, durable, and known by its name."""
+        """Make the file whole, durable, and known by its name."""
         end = {"memories": self.memories, "changes": self.changes}
         with refusals(self._part):
             self._write([jsonio.dumps({"end": end})])
@@ -160,7 +160,7 @@ def read_changes(path: Path, *, messages: bool = True, leaving: bool = True) -> 
 
 
 def check_whole(path: Path) -> None:
-    """Reads the file to its end.
+    """Read the file to its end.
 
     Raises:
         BadData, Unavailable: as ``read_changes``.
@@ -170,7 +170,7 @@ def check_whole(path: Path) -> None:
 
 
 def is_growing(path: Path) -> bool:
-    """Whether changes were carried out before the file was whole, so that it may end anywhere.
+    """Return whether the file grew as changes were carried out, so that it may end anywhere.
 
     Raises:
         Unavailable: the system refuses.
@@ -235,11 +235,11 @@ class _Page:
 
     @property
     def full(self) -> bool:
-        """Whether these are enough for a page."""
+        """Return whether these are enough for a page."""
         return len(self._changes) >= _PAGE_CHANGES or self._size >= _PAGE_BYTES
 
     def add(self, change: Change) -> None:
-        """Takes the next change."""
+        """Take the next change."""
         self._changes.append(change)
         self._size += len(change.message)
 

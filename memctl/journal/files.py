@@ -17,7 +17,7 @@ _FILE_MODE = 0o600
 
 @contextmanager
 def refusals(path: Path) -> Iterator[None]:
-    """Raises Unavailable where the system refuses to read or to write below ``path``."""
+    """Raise Unavailable where the system refuses to read or to write below ``path``."""
     try:
         yield
     except OSError as error:
@@ -28,7 +28,7 @@ def refusals(path: Path) -> Iterator[None]:
 
 
 def new_folder(path: Path) -> None:
-    """Makes a folder, and those above it, that nobody else may enter."""
+    """Make a folder, and those above it, that nobody else may enter."""
     if path.is_dir():
         return
     new_folder(path.parent)
@@ -41,7 +41,7 @@ def new_file(path: Path) -> BinaryIO:
 
 
 def create_locked(path: Path) -> int | None:
-    """Makes a file that is locked until what is given is closed; None where there are no locks."""
+    """Make a file that is locked until what is given is closed; None where there are no locks."""
     handle = os.open(path, system.WRITE_FLAGS | os.O_CREAT | os.O_EXCL, _FILE_MODE)
     try:
         system.lock(handle)  # nobody else knows of it yet
@@ -55,7 +55,7 @@ def create_locked(path: Path) -> int | None:
 
 
 def is_locked(path: Path) -> bool:
-    """Whether the file is there and somebody holds it."""
+    """Return whether the file is there and somebody holds it."""
     try:
         handle = os.open(path, system.WRITE_FLAGS)
     except FileNotFoundError:
@@ -67,7 +67,7 @@ def is_locked(path: Path) -> bool:
 
 
 def replace_file(path: Path, content: bytes) -> None:
-    """Puts a small file in place, whole and durable."""
+    """Put a small file in place, whole and durable."""
     part = path.with_name(path.name + ".part")
     part.unlink(missing_ok=True)
     try:
@@ -83,5 +83,5 @@ def replace_file(path: Path, content: bytes) -> None:
 
 
 def sync_folder(path: Path) -> None:
-    """Makes durable which names are in a folder."""
+    """Make durable which names are in a folder."""
     system.sync_folder(path)

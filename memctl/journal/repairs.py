@@ -32,7 +32,7 @@ class RepairsWriter:
         self._file: BinaryIO | None = None
 
     def add(self, record: Record) -> None:
-        """Makes a record durable.
+        """Make a record durable.
 
         Raises:
             Unavailable: the system refuses, for instance because the disk is full.

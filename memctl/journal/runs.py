@@ -57,7 +57,7 @@ class Run:
     argument: str
     options: dict[str, str] = field(default_factory=dict)
     secret: bool = False
-    """Whether the store was named with a password, which is not kept."""
+    """True if the store was named with a password, which is not kept."""
     started: str = ""
     ended: str = ""
     outcome: str = ""
@@ -66,7 +66,7 @@ class Run:
     undoes: str = ""
     undone_by: str = ""
     settled: bool = False
-    """Whether somebody looked, and there was nothing left to take back."""
+    """True if somebody looked, and there was nothing left to take back."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +94,7 @@ class Journal:
         self._held: int | None = None
 
     def hold(self) -> None:
-        """Shows others that the run goes on, until it has ended or this process has.
+        """Show others that the run goes on, until it has ended or this process has.
 
         Raises:
             Unavailable: the system refuses.
@@ -104,7 +104,7 @@ class Journal:
             self._held = create_locked(path)
 
     def save(self) -> None:
-        """Makes durable what is known of the run.
+        """Make durable what is known of the run.
 
         Raises:
             Unavailable: the system refuses.
@@ -127,7 +127,7 @@ class Journal:
         return read_changes(_part(self.folder, self._parts), leaving=False)
 
     def end(self, outcome: str) -> None:
-        """Notes how the run ended.
+        """Record how the run ended.
 
         Raises:
             Unavailable: the system refuses.
@@ -140,7 +140,7 @@ class Journal:
             self._release()
 
     def discard(self) -> None:
-        """Removes a run that changed nothing."""
+        """Remove a run that changed nothing."""
         self._release()
         shutil.rmtree(self.folder, ignore_errors=True)
 
@@ -203,7 +203,7 @@ class Runs:
         return run
 
     def goes_on(self, run: Run) -> bool:
-        """Whether a run has not ended yet, nor was it killed."""
+        """Return whether a run has not ended yet, nor was it killed."""
         path = self.folder / run.id / RUNNING
         with refusals(path):
             return not run.ended and is_locked(path)
@@ -248,11 +248,11 @@ class Runs:
             return _about(folder)[0]
 
     def update(self, run: Run) -> None:
-        """Makes durable what is known of an older run."""
+        """Make durable what is known of an older run."""
         Journal(self.folder / run.id, run).save()
 
     def prune(self, keep: Retention, needed: str = "") -> list[str]:
-        """Removes what is older, or more, than is to be kept, and names it.
+        """Remove what is older, or more, than is to be kept, and return their ids.
 
         The newest run stays, the one that is ``needed``, and one that may still be going on.
 
@@ -274,7 +274,7 @@ class Runs:
         return removed
 
     def _may_go_on(self, name: str, changed: float, now: float) -> bool:
-        """Whether a run may not have ended yet; without locks, one of the last day."""
+        """Return whether a run may not have ended yet; without locks, one of the last day."""
         run = self._read(name)
         return run is not None and not run.ended and (changed > now - _DAY or self.goes_on(run))
 

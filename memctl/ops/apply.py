@@ -52,7 +52,7 @@ class ChangeCounts:
         return self.deleted + self.marked + self.restored
 
     def merge(self, other: ChangeCounts) -> None:
-        """Counts what another has counted."""
+        """Add what another has counted."""
         self.memories += other.memories
         self.deleted += other.deleted
         self.marked += other.marked
@@ -60,7 +60,7 @@ class ChangeCounts:
         self.summaries += other.summaries
 
     def drop(self, other: ChangeCounts) -> None:
-        """Counts no longer what another has counted."""
+        """Subtract what another has counted."""
         self.memories -= other.memories
         self.deleted -= other.deleted
         self.marked -= other.marked
@@ -68,7 +68,7 @@ class ChangeCounts:
         self.summaries -= other.summaries
 
     def add(self, edit: Edit) -> None:
-        """Counts an edit."""
+        """Count an edit."""
         self.memories += edit.offset == 0
         self.summaries += edit.offset == 0 and edit.memory.summary is not None
         self.deleted += sum([change.new is None for change in edit.changes])
@@ -94,7 +94,7 @@ class ChangeReport:
 async def plan(
     edits: AsyncGenerator[Edit], journal: Journal, report: ChangeReport, progress: Progress
 ) -> bool:
-    """Writes down what is to be changed; False where that is nothing.
+    """Write down what is to be changed; return False where that is nothing.
 
     Raises:
         Unavailable: there is no room for it, or the store went away.
@@ -117,7 +117,7 @@ async def plan(
 
 
 async def preview(edits: AsyncGenerator[Edit], report: ChangeReport, progress: Progress) -> bool:
-    """Says what would be changed; False where that is nothing.
+    """Count what would be changed; return False where that is nothing.
 
     Raises:
         MemctlError: as the planning.
@@ -142,7 +142,7 @@ async def apply_plan(
     stop: Stop | None = None,
     most: float = math.inf,
 ) -> None:
-    """Does what the last plan of the journal says; what changed meanwhile is planned anew.
+    """Do what the last plan of the journal says; what changed meanwhile is planned anew.
 
     A new plan by which more than ``most`` messages would be deleted in all is not carried out.
 
@@ -200,26 +200,26 @@ async def _apply(
                 del some, edit  # not kept while the next ones are read: they may be large
 
     with stop.cooperative_while(when=not store.features.commits_at_end):
-        async with aclosing(store.edit(edits())) as tallies:
-            async for tally in tallies:
+        async with aclosing(store.edit(edits())) as results:
+            async for result in results:
                 report.left -= 1
-                done = pending.pop(tally.key)
-                if tally.failure and tally.failure.code == "changed":
-                    changed[tally.key] = (tally.failure, done)
-                elif tally.failure:
-                    report.failures.append((tally.key, tally.failure))
+                done = pending.pop(result.key)
+                if result.failure and result.failure.code == "changed":
+                    changed[result.key] = (result.failure, done)
+                elif result.failure:
+                    report.failures.append((result.key, result.failure))
                 else:
-                    _count(report.done, done, tally)
+                    _count(report.done, done, result)
                     progress.advance(memories=1, messages=done.messages)
     return changed
 
 
-def _count(total: ChangeCounts, done: ChangeCounts, tally: WriteResult) -> None:
+def _count(total: ChangeCounts, done: ChangeCounts, result: WriteResult) -> None:
     total.memories += 1
     total.summaries += done.summaries
     total.marked += done.marked
     total.restored += done.restored
-    total.deleted += tally.deleted
+    total.deleted += result.deleted
 
 
 async def _tidy(edits: AsyncGenerator[Edit]) -> AsyncGenerator[Edit]:
@@ -298,7 +298,7 @@ async def _read(edits: Iterator[Edit]) -> AsyncGenerator[list[Edit]]:
 
 
 async def _ended(task: asyncio.Task[Any]) -> None:
-    """Waits for what a thread does, which cannot be stopped; its error was raised, or is late."""
+    """Wait for what a thread does, which cannot be stopped; its error was raised, or is late."""
     await asyncio.wait([task])
     task.exception()
 

@@ -72,7 +72,7 @@ class Hasher:
         self._content_lengths = sha256()
 
     def add(self, entries: list[StoredMessage]) -> None:
-        """Takes the next messages in.
+        """Take the next messages in.
 
         Raises:
             BadData: a message is not JSON (only where values are compared).
@@ -207,11 +207,11 @@ class Comparability:
 
     mark_order: bool
     summaries: bool
-    """Whether the target has a place for summaries, so that none is there where it names none."""
+    """True if the target has a place for summaries: where it names none, none is there."""
     expiry: bool
-    """Whether a memory may expire on both sides, and when is the source's to say."""
+    """True if a memory may expire on both sides, and when is the source's to say."""
     moments: bool
-    """Whether it makes sense to ask when: an archive keeps the time that was left."""
+    """True if it makes sense to ask when: an archive keeps the time that was left."""
 
     @classmethod
     def of(cls, source: Store, target: Store) -> Comparability:
@@ -228,7 +228,7 @@ class Comparability:
         )
 
     def summaries_differ(self, source: bytes | None, target: bytes | None) -> bool:
-        """Whether two digests are those of different summaries.
+        """Return whether two digests are those of different summaries.
 
         None stands for a source, or a target, that had no place for one: an archive of SQL memory.
         """
@@ -237,7 +237,7 @@ class Comparability:
         return None not in (source, target) and source != target
 
     def expiry_differs(self, source: float | None, target: float | None) -> bool:
-        """Whether two moments of expiry, in seconds since the epoch, are not the same."""
+        """Return whether two moments of expiry, in seconds since the epoch, are not the same."""
         if not self.expiry:
             return False
         if source is None or target is None:
@@ -247,7 +247,7 @@ class Comparability:
         return self.moments and abs(source - target) > allowed
 
     def lacks(self, source: Fingerprint, target: Fingerprint) -> bool:
-        """Whether the target lacks something of what the source has beside messages."""
+        """Return whether the target lacks something of what the source has beside messages."""
         adds_summary = bool(source.summary) and not target.summary and self.summaries
         expires = source.expires is not None and self.expiry_differs(source.expires, target.expires)
         return adds_summary or expires
@@ -432,7 +432,7 @@ def _mark_names(marks: bytes) -> str:
 
 
 async def share_names(known: Store, unsure: Store, where: Selection) -> None:
-    """Tells a store whose names can be read in several ways what the other one holds.
+    """Tell a store whose names can be read in several ways what the other one holds.
 
     Raises:
         MemctlError: as ``Store.headers``.
@@ -465,7 +465,7 @@ class CompareReport:
 
     @property
     def equal(self) -> bool:
-        """Whether nothing differs."""
+        """Return whether nothing differs."""
         return not self.differences
 
 
@@ -478,7 +478,7 @@ async def compare(
     *,
     together: bool = False,
 ) -> CompareReport:
-    """Compares the selected memories of two stores.
+    """Compare the selected memories of two stores.
 
     A summary counts where both stores have a place for one, and so does when a memory expires; a
     memory without messages is the same as none where one of the stores cannot hold it.  With
@@ -533,7 +533,7 @@ class _Comparison:
         return report
 
     def _sort(self, left: _Fingerprints, right: _Fingerprints) -> frozenset[MemoryKey]:
-        """Counts what is the same or on one side only; gives the rest."""
+        """Count what is the same or on one side only; return the rest."""
         suspects = set()
         for key in left.keys() & right.keys():
             if self._alike(left[key], right[key]):
@@ -555,14 +555,14 @@ class _Comparison:
         return frozenset(suspects)
 
     def _was_given(self, key: MemoryKey, copied: Mapping[MemoryKey, int]) -> bool:
-        """Whether the right side should hold a memory: not one that was empty, if it holds none."""
+        """Return whether the right side should hold a memory: an empty one only if it can."""
         holds_empty = self._right.features.empty
         return key in copied and (holds_empty or copied[key] > 0)
 
     async def _name(
         self, differing: Iterable[MemoryKey], left: _Fingerprints, right: _Fingerprints
     ) -> None:
-        """Names the differences of memories that both sides hold."""
+        """Name the differences of memories that both sides hold."""
         report = self._report
         sizes: dict[MemoryKey, int] = {}
         for key in sorted(differing):
@@ -578,7 +578,7 @@ class _Comparison:
                 report.differences += [difference async for difference in named]
 
     def _warn(self, store: Store, found: _Fingerprints, other: Store) -> None:
-        """Says what one side has and the other has no place for."""
+        """Report what one side has and the other has no place for."""
         sides = found.values()
         for fits, what, has in (
             (other.features.summaries, "summaries", any(side.summary for side in sides)),
@@ -661,7 +661,7 @@ def _same_messages(left: Fingerprint, right: Fingerprint) -> bool:
 
 
 def _inhabited(found: _Fingerprints, *, summaries: bool) -> _Fingerprints:
-    """Leaves out memories of which both stores could not hold anything."""
+    """Leave out memories of which both stores could not hold anything."""
     return {
         key: side for key, side in found.items() if side.messages or (summaries and side.summary)
     }

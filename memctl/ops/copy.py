@@ -36,7 +36,7 @@ from memctl.store import Store
 async def without_repeats(
     pages: AsyncGenerator[Page], changed: set[MemoryKey]
 ) -> AsyncGenerator[Page]:
-    """Keeps the first of the messages of a memory that share an id."""
+    """Keep the first of the messages of a memory that share an id."""
     seen: set[int] = set()
     offset = 0
     async with aclosing(pages):
@@ -179,7 +179,7 @@ async def copy(
     mirror: dict[MemoryKey, bytes] | None = None,
     recorder: CopyJournal | None = None,
 ) -> None:
-    """Copies the selected memories; ``report`` tells what was done, also when an error ends it.
+    """Copy the selected memories; ``report`` tells what was done, also when an error ends it.
 
     What the target cannot hold is left behind: ``losses.refuse_losses`` tells beforehand, when the
     target need not even be there.  ``mirror`` keeps the digests of the outlines that copies of the
@@ -388,13 +388,13 @@ class _Copy:
         return PrefixComparer(memory, there or NOTHING, form, self._sides)
 
     def _is_something(self, page: Page) -> bool:
-        """Whether there is anything to write: some stores hold no memory without messages."""
+        """Return whether there is anything to write: some stores hold no empty memory."""
         if page.messages or page.offset or page.memory.summary:
             return True
         return self._target.features.empty
 
     def _left(self, key: MemoryKey, digest: bytes) -> None:
-        """Notes what the target holds now."""
+        """Record what the target holds now."""
         if self._mirror is not None:
             self._mirror[key] = digest
 
@@ -418,26 +418,26 @@ class _Copy:
         self._settle(key, messages)
 
     def _settle(self, key: MemoryKey, messages: int | None = None) -> None:
-        """Counts a memory with the messages that were read of it, or so many."""
+        """Count a memory with the messages that were read of it, or so many."""
         read = self._selected.pop(key, 0)
         self._report.settle(key, read if messages is None else messages)
 
     # Writing
 
     async def _write(self, pages: AsyncGenerator[Page], mode: WriteMode = WriteMode.ADD) -> None:
-        """Writes, and ends well at a memory's end when a stop is asked for.
+        """Write, and end well at a memory's end when a stop is asked for.
 
         Where all that is written becomes durable together there is no such end: then the stop is a
         cancellation.
         """
         written = pipeline.write(self._target, self._track(pages), mode, self._options.jobs)
         with self._stop.cooperative_while(when=not self._target.features.commits_at_end):
-            async with aclosing(written) as tallies:
-                async for tally in tallies:
-                    self._count(tally)
+            async with aclosing(written) as results:
+                async for result in results:
+                    self._count(result)
 
     async def _track(self, pages: AsyncGenerator[Page]) -> AsyncGenerator[Page]:
-        """Counts the messages of each memory that is being written."""
+        """Count the messages of each memory that is being written."""
         async with aclosing(pages):
             async for page in pages:
                 if page.memory.version is not None:  # the source's, which means nothing here
@@ -449,18 +449,18 @@ class _Copy:
                 yield page
                 del page
 
-    def _count(self, tally: WriteResult) -> None:
+    def _count(self, result: WriteResult) -> None:
         report = self._report
-        messages = self._passed.pop(tally.key, 0)
-        self._settle(tally.key)
-        if tally.failure:
-            report.fail(tally.key, tally.failure, messages)
+        messages = self._passed.pop(result.key, 0)
+        self._settle(result.key)
+        if result.failure:
+            report.fail(result.key, result.failure, messages)
             if self._mirror is not None:
-                self._mirror.pop(tally.key, None)
+                self._mirror.pop(result.key, None)
             return
         report.memories.written += 1
-        report.messages.written += tally.written
-        report.messages.deleted += tally.deleted
+        report.messages.written += result.written
+        report.messages.deleted += result.deleted
 
     # Conflicts
 

@@ -186,7 +186,7 @@ class ToolPairGroups:
         self._of_call: dict[str, str] = {}
 
     def add(self, entry: StoredMessage) -> None:
-        """Takes the next message."""
+        """Take the next message."""
         for _, id in self._dialect.tool_sides(entry.message):
             first = self._of_call.setdefault(id, entry.id)
             self._group[self._root(entry.id)] = self._root(first)

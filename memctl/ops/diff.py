@@ -169,7 +169,7 @@ class _Side:
         self.headers: dict[MemoryKey, Memory] = {}
 
     async def look_up(self, store: Store, found: list[Difference]) -> None:
-        """Reads what these differences are about.
+        """Read what these differences are about.
 
         Raises:
             MemctlError: as ``Store.read``.

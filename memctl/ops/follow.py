@@ -39,7 +39,7 @@ async def follow(
     tell: Callable[[Lag], None],
     mirror: dict[MemoryKey, bytes],
 ) -> None:
-    """Copies what is new every ``interval`` seconds; a stop has it copy once more, and end.
+    """Copy what is new every ``interval`` seconds; a stop has it copy once more, and end.
 
     So what the source held when the stop was asked for is in the target when this ends.  ``mirror``
     is what earlier copies have left in the target (see ``copy``), and is kept up to date.

@@ -20,7 +20,7 @@ _ROOM = 2 * PAGE_BYTES
 async def write(
     target: Store, pages: AsyncGenerator[Page], mode: WriteMode, jobs: int = 1
 ) -> AsyncGenerator[WriteResult]:
-    """Writes the pages while the next ones are read.
+    """Write the pages while the next ones are read.
 
     With ``jobs`` above one, and a target to which that is of use, memories are dealt to several
     writers by their session, so that what shares a session has one writer.
@@ -30,13 +30,13 @@ async def write(
     """
     writers = jobs if target.features.parallel else 1
     parcels = [_Parcels() for _ in range(writers)]
-    tallies = _Queue()
+    results = _Queue()
     tasks = [asyncio.create_task(_pump(pages, parcels))]
-    tasks += [asyncio.create_task(_work(target, one.queue, mode, tallies)) for one in parcels]
+    tasks += [asyncio.create_task(_work(target, one.queue, mode, results)) for one in parcels]
     try:
         for _ in parcels:
-            async for tally in tallies.items():
-                yield cast("WriteResult", tally)
+            async for result in results.items():
+                yield cast("WriteResult", result)
     finally:
         for task in tasks:
             task.cancel()
@@ -66,7 +66,7 @@ class _Queue:
 
     @property
     def empty(self) -> bool:
-        """Whether the receiver has nothing left to take."""
+        """Return whether the receiver has nothing left to take."""
         return not self._items
 
     async def _get(self) -> object:
@@ -113,7 +113,7 @@ class _Parcels:
         self._messages = 0
 
     async def add(self, page: Page) -> None:
-        """Sends a page, now or with those that follow."""
+        """Send a page, now or with those that follow."""
         self._pages.append(page)
         self._messages += len(page.messages)
         self._size += sum([len(entry.message) for entry in page.messages])
@@ -122,7 +122,7 @@ class _Parcels:
             await self.send()
 
     async def send(self) -> None:
-        """Sends what has gathered."""
+        """Send what has gathered."""
         pages, size = self._pages, self._size
         self._pages, self._size, self._messages = [], 0, 0
         if pages:
@@ -145,12 +145,12 @@ async def _pump(pages: AsyncGenerator[Page], parcels: list[_Parcels]) -> None:
         await one.queue.put(end)
 
 
-async def _work(target: Store, queue: _Queue, mode: WriteMode, tallies: _Queue) -> None:
+async def _work(target: Store, queue: _Queue, mode: WriteMode, results: _Queue) -> None:
     end: object = _END
     try:
         async with aclosing(target.write(queue.pages(), mode)) as written:
-            async for tally in written:
-                await tallies.put(tally)
+            async for result in written:
+                await results.put(result)
     except Exception as error:  # noqa: BLE001 - raised again by the caller of write
         end = error
-    await tallies.put(end)
+    await results.put(end)

@@ -30,7 +30,7 @@ class SilentProgress:
     """Progress that nobody watches."""
 
     def advance(self, *, memories: int = 0, messages: int = 0, size: int = 0) -> None:
-        """Does nothing."""
+        """Do nothing."""
 
 
 class SummaryProgress(Protocol):
@@ -44,7 +44,7 @@ class SilentSummaryProgress:
     """Summarising that nobody watches."""
 
     def advance(self, *, memories: int, tokens: int, cost: float | None) -> None:
-        """Does nothing."""
+        """Do nothing."""
 
 
 @dataclass(slots=True)
@@ -82,11 +82,11 @@ class CopyReport:
 
     @property
     def ordinary(self) -> bool:
-        """Whether all that was selected was read, and no message of it was huge."""
+        """Return whether all that was selected was read, and no message of it was huge."""
         return self.messages.written == self.messages.selected and self.largest <= HUGE_BYTES
 
     def settle(self, key: MemoryKey, messages: int) -> None:
-        """Notes that nothing is left to do for a memory, of which the source has ``messages``.
+        """Record that nothing is left to do for a memory, of which the source has ``messages``.
 
         A memory that comes again, because the source goes on, counts with what is new.
         """
@@ -96,12 +96,12 @@ class CopyReport:
         self.messages.selected += max(0, messages - (before or 0))
 
     def try_again(self) -> None:
-        """Forgets what failed, for the next copy of the same run."""
+        """Forget what failed, for the next copy of the same run."""
         self.failures.clear()
         self.memories.failed = self.messages.failed = 0
 
     def fail(self, key: MemoryKey, failure: Failure, messages: int = 0) -> None:
-        """Notes a memory that was left as it was."""
+        """Record a memory that was left as it was."""
         self.failures.append((key, failure))
         self.memories.failed += 1
         self.messages.failed += messages

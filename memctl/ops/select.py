@@ -29,7 +29,7 @@ def select_with_anchors(
 
 
 def reads_all(store: Store, where: Selection) -> bool:
-    """Whether all messages of the memories are read to choose some."""
+    """Return whether all messages of the memories are read to choose some."""
     return not where.whole and (where.spare is not None or not store.features.cheap_positions)
 
 

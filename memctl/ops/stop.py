@@ -20,19 +20,19 @@ class Stop:
 
     @property
     def asked(self) -> bool:
-        """Whether the operation should end."""
+        """Return whether the operation should end."""
         return self._event.is_set()
 
     def ask(self) -> None:
-        """Asks it to end."""
+        """Ask it to end."""
         self._event.set()
 
     async def wait(self) -> None:
-        """Waits until a stop is asked for."""
+        """Wait until a stop is asked for."""
         await self._event.wait()
 
     async def pause(self, seconds: float) -> None:
-        """Sleeps, but not on when a stop is asked for."""
+        """Sleep, but not on when a stop is asked for."""
         with suppress(TimeoutError):
             async with asyncio.timeout(seconds):
                 await self._event.wait()

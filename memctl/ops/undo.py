@@ -119,7 +119,7 @@ class _RunEffect:
         self.changes = 0
 
     def add(self, edit: Edit) -> None:
-        """Takes the next changes of the run."""
+        """Take the next changes of the run."""
         self.changes += len(edit.changes)
         for change in edit.changes:
             self.ends.setdefault(change.id, []).append((change.old, change.new))
@@ -127,7 +127,7 @@ class _RunEffect:
                 self.anchors.add(change.after)
 
     def look(self, page: Page) -> None:
-        """Takes what the memory holds now."""
+        """Take what the memory holds now."""
         self.now = page.memory.summary
         for entry in page.messages:
             if entry.id in self.ends:
@@ -137,13 +137,13 @@ class _RunEffect:
 
     @property
     def only_adds(self) -> bool:
-        """Whether the run did nothing but put messages in."""
+        """Return whether the run did nothing but put messages in."""
         return bool(self.ends) and all(
             old is None for some in self.ends.values() for old, _ in some
         )
 
     def verdict(self, refused: UndoConflicts, key: MemoryKey) -> bool:
-        """Whether the run is to be taken back here; where not, ``refused`` may say why."""
+        """Return whether the run is to be taken back here; where not, ``refused`` may say why."""
         if self._is_as_before():
             return False
         why = self._misfit()
@@ -154,7 +154,7 @@ class _RunEffect:
 
     @property
     def is_half_done(self) -> bool:
-        """Whether the run was killed when it had given the memory its new summary, and no more.
+        """Return whether the run was killed after it wrote the new summary, and nothing else.
 
         A summary that is kept beside a memory, in a session state, is written before the messages.
         """
@@ -163,7 +163,7 @@ class _RunEffect:
         return changed and bool(self.ends) and self._messages_are_as_before()
 
     def _is_as_before(self) -> bool:
-        """Whether all that the run changed is as it was before it."""
+        """Return whether all that the run changed is as it was before it."""
         before, after = self.summary
         if after is not None and (self.now or "") != (before or ""):
             return False
@@ -194,7 +194,7 @@ class _RunEffect:
 
 
 def _fits(there: list[Marks], wanted: list[Marks | None]) -> bool:
-    """Whether messages of one id are there with these marks; none may be where none is wanted."""
+    """Return whether messages of one id have these marks; none, where none is wanted."""
     expected = Counter(frozenset(marks) for marks in wanted if marks is not None)
     return expected <= Counter(map(frozenset, there)) if expected else not there
 

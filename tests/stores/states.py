@@ -10,10 +10,19 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from memctl.model import Memory, MemoryKey, Page, StoredMessage, WriteMode, WriteResult
-from memctl.registry import parse
+from memctl.model import (
+    Change,
+    Edit,
+    Memory,
+    MemoryKey,
+    Page,
+    StoredMessage,
+    WriteMode,
+    WriteResult,
+)
+from memctl.registry import make_store, parse
 from memctl.selection import Selection
-from memctl.store import OpenMode
+from memctl.store import OpenMode, Store
 from memctl.stores.state.file import StateFileStore
 
 ALL = Selection()
@@ -100,3 +109,49 @@ async def write(
         page = Page(Memory(key, summary), list(entries), offset)
         [tally] = [tally async for tally in store.write(one_page(page), mode)]
         return tally
+
+
+def editable(text: str | Path, /, **options: str) -> Store:
+    """A store to be changed, as a user of memctl names it."""
+    found = parse(str(text))
+    found.options.update(options)
+    return make_store(found, OpenMode.CHANGE)
+
+
+def edit_of(changes: Iterable[Change], key: MemoryKey = KEY, **about: Any) -> Edit:
+    expected = about.pop("expected", None)
+    return Edit(Memory(key, **about), list(changes), summary=expected)
+
+
+def paged(edit: Edit, size: int) -> list[Edit]:
+    """The same edit in pages."""
+    starts = range(0, len(edit.changes), size) or [0]
+    return [
+        Edit(edit.memory, edit.changes[at : at + size], at, at + size >= len(edit.changes))
+        for at in starts
+    ]
+
+
+async def edited(store: Store, *edits: Edit) -> list[WriteResult]:
+    async def stream() -> AsyncGenerator[Edit]:
+        for one in edits:
+            yield one
+
+    return [tally async for tally in store.edit(stream())]
+
+
+async def edit_file(path: Path, /, *edits: Edit, **options: str) -> list[WriteResult]:
+    async with editable(path, **options) as store:
+        return await edited(store, *edits)
+
+
+def gone(*ids: str) -> list[Change]:
+    return [Change(id, ()) for id in ids]
+
+
+def put(one: StoredMessage, after: str | None = None) -> Change:
+    return Change(one.id, None, one.marks, one.message, after)
+
+
+def changed(tally: WriteResult) -> bool:
+    return tally.failure is not None and tally.failure.code == "changed"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import hashlib
 import io
 import json
@@ -10,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from memctl.errors import BadData
-from memctl.model import Memory, MemoryInfo, MemoryKey, StoredMessage
+from memctl.errors import BadData, NotFound, Unavailable
+from memctl.model import Memory, MemoryInfo, MemoryKey, StoredMessage, WriteMode, WriteResult
 from memctl.selection import Selection
 from memctl.stores.archive.format import ArchiveWriter
 from tests.stores.archives import (
@@ -19,11 +20,13 @@ from tests.stores.archives import (
     ENDINGS,
     KEY,
     WHEN,
+    compress,
     decompress,
     entries,
     entry,
     page,
     read,
+    read_from,
     refusal,
     sealed,
     store_of,
@@ -247,3 +250,261 @@ async def test_archive_messages_that_are_none(tmp_path: Path, message: bytes) ->
     path.write_bytes(sealed(memory, b'{"message":' + message + b',"marks":[]}'))
     with pytest.raises(BadData):
         await read(path)
+
+
+@pytest.mark.parametrize("ending", ENDINGS)
+async def test_archive_memories_keep_their_places(tmp_path: Path, ending: str) -> None:
+    path = tmp_path / f"a.{ending}"
+    one, two, three, four, five = (MemoryKey("u", str(number)) for number in range(5))
+    await write(
+        path,
+        page(entries(2), one, summary="one", ttl=60.0),
+        page(entries(1500), two, summary="two"),
+        page(entries(3), three),
+    )
+    path.chmod(0o640)
+    tallies = await write(
+        path,
+        page(entries(1), five),
+        page(entries(5, 3), three, 3, summary="three"),
+        page(entries(1, 9), one, 2, ttl=30.0),
+        page(entries(1), two, 7),
+        page([], four),
+    )
+    assert [(tally.key, tally.written, tally.failure is None) for tally in tallies] == [
+        *((five, 1, True), (three, 5, True), (one, 1, True), (two, 0, False), (four, 0, True))
+    ]
+    assert await read(path) == [
+        (Memory(one, "one", 30.0), [*entries(2), *entries(1, 9)]),
+        (Memory(two, "two"), entries(1500)),
+        (Memory(three, "three"), entries(8)),
+        (Memory(five), entries(1)),
+        (Memory(four), []),
+    ]
+    assert path.stat().st_mode & 0o777 == 0o640
+    tallies = await write(
+        path,
+        page(entries(2), two),
+        page([], three),
+        page(entries(1), KEY),
+        mode=WriteMode.REPLACE,
+    )
+    assert tallies == [WriteResult(two, 2, 1500), WriteResult(three, 0, 8), WriteResult(KEY, 1)]
+    assert [(memory, len(found)) for memory, found in await read(path)] == [
+        *((Memory(one, "one", 30.0), 3), (Memory(two, "two"), 2), (Memory(three, "three"), 0)),
+        *((Memory(five), 1), (Memory(four), 0), (Memory(KEY), 1)),
+    ]
+    assert os.listdir(tmp_path) == [path.name]
+
+
+async def test_archive_lines_of_others_survive_a_merge(tmp_path: Path) -> None:
+    path = tmp_path / "a.ndjson"
+    path.write_bytes(
+        sealed(
+            b'{"memory":{"user":"u","session":"s"}}',
+            b'{"marks": ["a"], "message": {"id": "1", "f": 1.50}}',
+        )
+    )
+    await write(path, page(entries(1), offset=1))
+    assert b'{"marks": ["a"], "message": {"id": "1", "f": 1.50}}\n' in path.read_bytes()
+    assert [one.id for one in (await read(path))[0][1]] == ["1", "m0"]
+
+
+async def test_archive_file_is_not_touched_for_nothing(tmp_path: Path) -> None:
+    path = tmp_path / "a.ndjson"
+    [tally] = await write(path, page(entries(1), offset=4))
+    assert tally.failure
+    assert not path.exists()
+    await write(path)
+    assert await read(path) == [], "an archive of no memories is one"
+    await write(path, page(entries(1)))
+    before = path.stat()
+    await write(path)
+    [tally] = await write(path, page(entries(1), offset=4))
+    assert tally.failure
+    assert path.stat() == before
+    assert os.listdir(tmp_path) == [path.name]
+
+
+async def test_archive_memory_that_comes_twice(tmp_path: Path) -> None:
+    path = tmp_path / "a.ndjson"
+    for there in (0, 1):
+        tallies = await write(path, page(entries(1), offset=there), page(entries(1), offset=there))
+        assert [tally.failure and tally.failure.code for tally in tallies] == [None, "changed"]
+
+
+@pytest.mark.parametrize("there", [False, True])
+async def test_archive_message_that_is_no_json(tmp_path: Path, there: bool) -> None:
+    path = tmp_path / "a.ndjson.gz"
+    if there:
+        await write(path, page(entries(1)))
+    before = os.listdir(tmp_path)
+    with pytest.raises(BadData):
+        await write(path, page([*entries(1), StoredMessage("bad", b"{")], MemoryKey("u", "t")))
+    assert os.listdir(tmp_path) == before
+
+
+@pytest.mark.parametrize("there", [False, True])
+async def test_archive_another_program_was_faster(tmp_path: Path, there: bool) -> None:
+    path = tmp_path / "a.ndjson"
+    if there:
+        await write(path, page(entries(1)))
+    async with store_of(path) as store:
+        await write(path, page(entries(1), MemoryKey("u", "other")))
+        with pytest.raises(Unavailable, match="another program"):
+            await write_to(store, page(entries(1), MemoryKey("u", "t")))
+    assert MemoryKey("u", "other") in {memory.key for memory, _ in await read(path)}
+    assert os.listdir(tmp_path) == [path.name]
+
+
+async def test_archive_reading_on_while_the_file_is_replaced(tmp_path: Path) -> None:
+    path = tmp_path / "a.ndjson.zst"
+    await write(path, page(entries(1500)), page(entries(1500), MemoryKey("u", "t")))
+    async with store_of(path) as store:
+        pages = store.read(ALL)
+        found = [await anext(pages)]
+        await write_to(store, page(entries(1)), mode=WriteMode.REPLACE)
+        found += [some async for some in pages]
+        assert sum(len(some.messages) for some in found) == 3000
+        assert sum(len(found) for _, found in await read_from(store)) == 1501
+
+
+async def test_archive_behind_a_link(tmp_path: Path) -> None:
+    folder = tmp_path / "real"
+    folder.mkdir()
+    path, link = folder / "a.ndjson", tmp_path / "link.ndjson"
+    link.symlink_to(path)
+    await write(link, page(entries(1)))
+    await write(link, page(entries(1, 1), offset=1))
+    assert link.is_symlink()
+    assert await read(path) == [(Memory(KEY), entries(2))]
+
+
+@pytest.mark.parametrize("ending", ENDINGS)
+async def test_archives_that_are_cut_off(tmp_path: Path, ending: str) -> None:
+    path = tmp_path / f"a.{ending}"
+    found = [entry(f"m{n}", content=hashlib.sha512(b"%d" % n).hexdigest()) for n in range(40)]
+    await write(path, page(found[:20]), page(found[20:], MemoryKey("u", "t")))
+    whole = path.read_bytes()
+    end = len(whole) - 1
+    for size in [*range(0, end, max(1, end // 97)), end - 1]:
+        path.write_bytes(whole[:size])
+        error = await refusal(path)
+        assert "cut off" in error.message or "is not an archive" in error.message
+    path.write_bytes(whole)
+    assert len(await read(path)) == 2
+
+
+async def test_archive_how_far_a_cut_archive_goes(tmp_path: Path) -> None:
+    path = tmp_path / "a.ndjson"
+    await write(path, page(entries(3)), page(entries(3), MemoryKey("u", "t")))
+    lines = path.read_bytes().splitlines(keepends=True)
+    path.write_bytes(b"".join(lines[:7]))
+    assert "after 2 memories, 4 messages" in (await refusal(path)).message
+    path.write_bytes(b"".join(lines[:7]) + lines[7][:-5])
+    assert "after 2 memories, 4 messages" in (await refusal(path)).message
+
+
+@pytest.mark.parametrize("ending", ENDINGS)
+async def test_archives_that_were_changed(tmp_path: Path, ending: str) -> None:
+    path = tmp_path / f"a.{ending}"
+    await write(path, page(entries(3)), page(entries(3), MemoryKey("u", "t")))
+    text = decompress(path)
+    lines = text.splitlines(keepends=True)
+    for changed in (
+        text.replace(b"m2", b"m9"),
+        text.replace(b'"source":null', b'"source":""'),
+        b"".join([*lines[:2], *lines[3:]]),
+        b"".join([*lines[:2], lines[3], lines[2], *lines[4:]]),
+        text.replace(b'"messages":6', b'"messages":5'),
+        text + lines[-1],
+        text + b"\n",
+    ):
+        assert changed != text
+        path.write_bytes(compress(ending, changed))
+        await refusal(path)
+
+
+@pytest.mark.parametrize("ending", ["ndjson.gz", "ndjson.zst"])
+async def test_archive_compressed_data_that_is_damaged(tmp_path: Path, ending: str) -> None:
+    path = tmp_path / f"a.{ending}"
+    await write(path, page(entries(500)))
+    whole = path.read_bytes()
+    for at in range(0, len(whole), max(1, len(whole) // 61)):
+        path.write_bytes(whole[:at] + bytes([whole[at] ^ 0x55]) + whole[at + 1 :])
+        try:
+            assert await read(path) == [(Memory(KEY), entries(500))], "a byte without meaning"
+        except BadData:
+            await refusal(path)
+
+
+async def test_archive_zstd_with_a_large_window_is_refused(tmp_path: Path) -> None:
+    """A frame of a few bytes could else ask for gigabytes of memory."""
+    path = tmp_path / "a.ndjson.zst"
+    await write(path, page(entries(3)))
+    frame = bytearray(path.read_bytes())
+    assert frame[4] & 0x20 == 0, "the frame has a window descriptor"
+    for window_log, accepted in ((27, True), (28, False), (41, False)):
+        frame[5] = (window_log - 10) << 3
+        path.write_bytes(frame)
+        if accepted:
+            assert await read(path) == [(Memory(KEY), entries(3))]
+        else:
+            await refusal(path)
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"",
+        b"\n",
+        b"{}",
+        b'{"memctl":"archive"}\n',
+        b'{"memctl":"other","version":1}\n',
+        b'[["memctl", "archive"]]\n',
+        b'{"_compressed_summary": "", "content": []}',
+        b"\x00" * 5_000_000,
+        b"{" * 5_000_000,
+        b"BZh91AY&SY",
+        gzip.compress(b"hello", mtime=0),
+        gzip.compress(b"hello", mtime=0)[:9],
+        compress("zst", b"hello"),
+        b"\x28\xb5\x2f\xfd\xff\xff\xff",
+    ],
+)
+@pytest.mark.parametrize("ending", ENDINGS)
+async def test_archive_what_is_no_archive(tmp_path: Path, ending: str, content: bytes) -> None:
+    path = tmp_path / f"a.{ending}"
+    path.write_bytes(content)
+    await refusal(path)
+
+
+async def test_archive_of_the_future(tmp_path: Path) -> None:
+    path = tmp_path / "a.ndjson"
+    path.write_bytes(b'{"memctl":"archive","version":2,"new":true}\n{"whatever":1}\n')
+    assert "version 2" in (await refusal(path)).message
+
+
+async def test_archive_places_that_hold_no_file(tmp_path: Path) -> None:
+    with pytest.raises(NotFound):
+        await read(tmp_path / "a.ndjson")
+    (tmp_path / "folder.ndjson").mkdir()
+    os.mkfifo(tmp_path / "pipe.ndjson")
+    for name in ("folder.ndjson", "pipe.ndjson"):
+        for create in (False, True):
+            with pytest.raises(BadData):
+                async with store_of(tmp_path / name, create=create):
+                    pass
+    with pytest.raises(NotFound):
+        await write(tmp_path / "missing" / "a.ndjson", page(entries(1)))
+
+
+async def test_archive_compression_under_another_name(tmp_path: Path) -> None:
+    """As an archive that was renamed, or came through a pipe."""
+    for ending in ENDINGS:
+        path = tmp_path / f"a.{ending}"
+        await write(path, page(entries(3)))
+        for other in ENDINGS:
+            renamed = tmp_path / f"renamed.{other}"
+            renamed.write_bytes(path.read_bytes())
+            assert await read(renamed) == [(Memory(KEY), entries(3))]

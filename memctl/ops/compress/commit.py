@@ -117,10 +117,10 @@ class SummaryCommitter:
         self._report = report
         self._watching = watching
         self.begun = False
-        """Whether anything is written down, and so may be in the store."""
+        """True if anything is written down, and so may be in the store."""
 
     async def run(self, ready: asyncio.Queue[SummarizedMemory | None]) -> None:
-        """Commits what comes out of the queue, until None does.
+        """Commit what comes out of the queue, until None does.
 
         Raises:
             MemctlError: as ``Store.edit``; or the journal has no room, and nothing more was done.
@@ -154,9 +154,9 @@ class SummaryCommitter:
         self.begun = True
         waiting = {done.case.memory.key: done for done in group}
         changes = {key: ChangeCounts() for key in waiting}
-        async with aclosing(self._store.edit(self._edits(group, changes))) as tallies:
-            async for tally in tallies:
-                self._settle(waiting[tally.key], changes[tally.key], tally)
+        async with aclosing(self._store.edit(self._edits(group, changes))) as results:
+            async for result in results:
+                self._settle(waiting[result.key], changes[result.key], result)
 
     def _write_down(self, group: list[SummarizedMemory]) -> None:
         for done in group:
@@ -172,11 +172,11 @@ class SummaryCommitter:
                 changes[edit.memory.key].add(edit)
                 yield edit
 
-    def _settle(self, done: SummarizedMemory, changes: ChangeCounts, tally: WriteResult) -> None:
+    def _settle(self, done: SummarizedMemory, changes: ChangeCounts, result: WriteResult) -> None:
         case, report = done.case, self._report
         report.changes.left -= 1
-        if tally.failure is not None:
-            report.changes.failures.append((tally.key, tally.failure))
+        if result.failure is not None:
+            report.changes.failures.append((result.key, result.failure))
             return
         report.changes.done.merge(changes)
         earlier = self._summarizer.count(case.earlier) if case.earlier else 0

@@ -55,7 +55,7 @@ class CompressOptions:
     template: str = TEMPLATE
 
     def triggers(self, messages: int, tokens: int) -> bool:
-        """Whether so much is enough."""
+        """Return whether so much is enough."""
         if self.trigger_tokens is None and self.trigger_messages is None:
             return messages > 0
         return (self.trigger_tokens is not None and tokens > self.trigger_tokens) or (
@@ -115,7 +115,7 @@ class CompressionPlan:
     end: int = 0
 
     def goes(self, line: PlannedMessage) -> bool:
-        """Whether a message is among those that the summary stands for."""
+        """Return whether a message is among those that the summary stands for."""
         if line.kind is MessageStatus.SELECTED:
             return line.position < self.cut and line.position not in self.spared
         return line.kind in (MessageStatus.COMPRESSED, MessageStatus.SUMMARY)

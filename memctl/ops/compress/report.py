@@ -39,7 +39,7 @@ class CompressReport:
         return round(self.after / self.before, 4) if self.before and self.after else None
 
     def plan(self, case: CompressionPlan, *, deleted: bool) -> None:
-        """Notes a memory that is to be compressed."""
+        """Record a memory that is to be compressed."""
         self.selected += case.messages
         planned = self.changes.planned
         planned.memories += 1
@@ -50,14 +50,14 @@ class CompressReport:
             planned.marked += case.messages
 
     def estimate(self, case: CompressionPlan, usage: Usage, calls: int) -> None:
-        """Notes what compressing a memory would take."""
+        """Record what compressing a memory would take."""
         self.summarised += case.tokens
         self.before += case.before
         self.calls += calls
         self.usage = self.usage.plus(usage)
 
     def settle(self, case: CompressionPlan, after: int) -> None:
-        """Notes a memory that is compressed, of which agents read so many tokens from now on."""
+        """Record a memory that is compressed, of which agents read so many tokens from now on."""
         self.messages += case.messages
         self.summarised += case.tokens
         self.before += case.before

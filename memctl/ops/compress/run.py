@@ -61,7 +61,7 @@ class Budget:
         return Usage(read + calls * PROMPT_TOKENS, calls * REPLY_TOKENS)
 
     def allows(self, case: CompressionPlan, spent: float) -> bool:
-        """Whether a memory may begin; if so, it goes on from now."""
+        """Return whether a memory may begin; if so, it goes on from now."""
         if self._limit is None or self._prices is None:
             return True
         cost = self._prices.of(self.estimate(case))
@@ -92,7 +92,7 @@ async def plan_compression(
     seen: Callable[[CompressionPlan], None],
     progress: Progress,
 ) -> None:
-    """Puts what is to be compressed into the spool and the report; ``seen`` hears of each memory.
+    """Put what is to be compressed into the spool and the report; ``seen`` hears of each memory.
 
     Memories whose agent would not find the summary are left, and are failures of the report.
 
@@ -194,10 +194,10 @@ class CompressionRun:
         """How many memories may begin before all are found."""
         self._all_found = False
         self._news = asyncio.Event()
-        """Whether there may be more to begin than when a job looked."""
+        """True if there may be more to begin than when a job looked."""
         self._ready: asyncio.Queue[SummarizedMemory | None] = asyncio.Queue()
         self._answered = False
-        """Whether the model is there: the first of the requests find that out."""
+        """True if the model is there: the first of the requests find that out."""
         self._summarised = self._failed = 0
         self._silent = 0
         """Requests in a row that found nobody."""

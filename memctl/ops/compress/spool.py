@@ -54,7 +54,7 @@ class Spool:
         return self._open.enter_context(tempfile.TemporaryFile(dir=folder))
 
     def add(self, line: PlannedMessage) -> None:
-        """Takes the next line of the memory at hand."""
+        """Take the next line of the memory at hand."""
         self._held.append(line)
         self._held_bytes += len(line.message) + (len(line.turn.text) if line.turn else 0) + 100
         if self._held_bytes > _HELD_BYTES:

@@ -161,7 +161,7 @@ class MessageRepairs:
 
     @property
     def needed(self) -> bool:
-        """Whether there is anything to do."""
+        """Return whether there is anything to do."""
         return bool(self.gone or self.answers or self.unmarked)
 
 
@@ -177,7 +177,7 @@ class MemoryExaminer:
         treated: frozenset[str] = frozenset(),
         dialect: Dialect = AGENTSCOPE1,
     ) -> None:
-        """``repeats`` tells that an id may occur twice; ``treated`` are the codes to be mended."""
+        """With ``repeats`` an id may occur twice; ``treated`` are the codes to be repaired."""
         self._memory = memory
         self._dialect = dialect
         self._limits = limits
@@ -195,10 +195,10 @@ class MemoryExaminer:
         """What mends the memory, when ``faults`` was asked."""
         self.messages = 0
         self._summed_up = False
-        """Whether a message is a summary."""
+        """True if a message is a summary."""
 
     def take(self, page: Page) -> None:
-        """Looks at the next messages."""
+        """Examine the next messages."""
         for entry in page.messages:
             self._take(entry)
         self.messages += len(page.messages)
@@ -234,7 +234,7 @@ class MemoryExaminer:
         self._tools(entry.id, found)
 
     def _tools(self, id: str, found: ExaminedMessage) -> None:
-        """Pairs results with the calls that wait for them.
+        """Pair results with the calls that wait for them.
 
         The results of a message come before its calls: the formatters send them so.
         """
@@ -325,7 +325,7 @@ class Diagnosis:
 
     @property
     def healthy(self) -> bool:
-        """Whether nothing is worse than a notice."""
+        """Return whether nothing is worse than a notice."""
         return all(KINDS[fault.code].severity is Severity.NOTICE for fault in self.faults)
 
     def count(self, severity: Severity) -> int:
@@ -336,7 +336,7 @@ class Diagnosis:
 async def check(
     store: Store, where: Selection, limits: Limits, progress: Progress | None = None
 ) -> Diagnosis:
-    """Examines the selected memories, whole ones, and what belongs to no memory where all are.
+    """Examine the selected memories, whole ones, and what belongs to no memory where all are.
 
     Raises:
         MemctlError: as ``Store.read``.

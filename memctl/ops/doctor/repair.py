@@ -33,7 +33,7 @@ class RepairPlanner:
     """
 
     def __init__(self, codes: frozenset[str], limits: Limits) -> None:
-        """``codes`` are the findings to be mended; others are left alone."""
+        """``codes`` are the findings to be repaired; others are left alone."""
         self._codes = codes & EDITED
         self._limits = limits
         self.mended: dict[MemoryKey, Counter[str]] = {}
@@ -129,7 +129,7 @@ def _answer(tool: ToolCallBlock, call: StoredMessage, dialect: Dialect) -> tuple
 
 
 class StoreRepairs:
-    """What is to be mended, and how many of each were."""
+    """What is to be repaired, and how many of each were."""
 
     def __init__(self, codes: frozenset[str]) -> None:
         self._codes = codes
@@ -137,7 +137,7 @@ class StoreRepairs:
         self.done: Counter[str] = Counter()
 
     async def plan(self, store: Store, where: Selection) -> bool:
-        """Counts what there is to be mended, behind a ``read`` of the same memories.
+        """Count what there is to be repaired, behind a ``read`` of the same memories.
 
         Raises:
             MemctlError: as ``Maintenance.check``.
@@ -150,7 +150,7 @@ class StoreRepairs:
         return bool(self.planned)
 
     async def carry_out(self, store: Store, where: Selection, folder: Path) -> None:
-        """Mends, each part noted in the folder of the run before it is durable.
+        """Repair, each part noted in the folder of the run before it is durable.
 
         Raises:
             MemctlError: as ``Maintenance.repair``; what was noted is mended, or as it was.
@@ -166,7 +166,7 @@ class StoreRepairs:
 
 
 async def revert_repairs(store: Store, folder: Path) -> int:
-    """Takes back what a run mended; gives how many of them.
+    """Undo what a run repaired; return how many of them.
 
     Raises:
         MemctlError: as ``Maintenance.revert``.
