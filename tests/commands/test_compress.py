@@ -413,7 +413,7 @@ def test_compress_text_around_a_summary(run: Run, filled: str, tmp_path: Path) -
         ("{task_overview!r}", "more than the name"),
         ("{task_overview[0]}", "not a field"),
         ("{0}", "not a field"),
-        ("{", "not one"),
+        ("{", "is not valid"),
         ("nothing", "no place"),
         (" \n", "is empty"),
     ):

@@ -59,7 +59,7 @@ def test_doctor_table_tells_the_same(run: Run, broken: str) -> None:
     at = next(n for n, line in enumerate(lines) if line.startswith("error  tool-call-without"))
     assert lines[at + 1].split() == ["'alice'/'s1'", "1", "c1"]
     assert lines[at + 2].strip().startswith("means")
-    assert lines[at + 3].strip().startswith("mend")
+    assert lines[at + 3].strip().startswith("fix")
     assert all(line == line.rstrip() for line in lines)
     fails(result, 6, "1 error and 1 warning")
 

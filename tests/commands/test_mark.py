@@ -185,7 +185,7 @@ def test_mark_whose_it_is(run: Run, filled: str) -> None:
         (("add", "STORE", ""), "empty"),
         (("rename", "STORE", "hint", ""), "empty"),
         (("rename", "STORE", "hint", "hint"), "both marks are the same"),
-        (("add", "STORE", "\udcff"), "is no text"),
+        (("add", "STORE", "\udcff"), "is not valid text"),
         (("add", "-", "new"), "cannot be changed"),
     ],
 )
