@@ -106,7 +106,7 @@ class SimpleStore(Store):
         await self.disconnect()
 
     async def read(self, where: Selection) -> AsyncGenerator[Page]:
-        async with aclosing(where.apply(self._pages(where))) as pages:
+        async with aclosing(where.apply(self._pages(where), self.dialect)) as pages:
             async for page in pages:
                 yield page
 
