@@ -225,6 +225,13 @@ class AgentScope1(Dialect):
             raise NotAnObject("a message is not a JSON object")
         return AgentScope1View(value)
 
+    def role_and_time(self, text: bytes) -> tuple[str | None, str | None]:
+        value = jsonio.outline(text)
+        if not isinstance(value, dict):
+            raise NotAnObject("a message is not a JSON object")
+        role, time = value.get(ROLE), value.get(TIMESTAMP)
+        return role if isinstance(role, str) else None, time if isinstance(time, str) else None
+
     def author(
         self, role: str, name: str, content: str | Sequence[Block], moment: datetime
     ) -> tuple[str, bytes]:

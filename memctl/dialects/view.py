@@ -218,6 +218,14 @@ class Dialect(ABC):
         """
 
     @abstractmethod
+    def role_and_time(self, text: bytes) -> tuple[str | None, str | None]:
+        """Return the role and the time of a message, without a view: for counting a million.
+
+        Raises:
+            NotAnObject, ValueError: as ``parse``.
+        """
+
+    @abstractmethod
     def author(
         self, role: str, name: str, content: str | Sequence[Block], moment: datetime
     ) -> tuple[str, bytes]:

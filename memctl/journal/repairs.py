@@ -17,7 +17,8 @@ from memctl import jsonio
 from memctl.errors import BadData
 from memctl.journal.files import new_file, refusals, sync_folder
 
-FILE_NAME = "repairs.ndjson"
+FILE_NAME = "mends.ndjson"
+"""The name on disk since 0.1: older runs must be found, too."""
 """Its name in the folder of a run."""
 
 Record = dict[str, Any]

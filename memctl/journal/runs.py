@@ -4,7 +4,7 @@ RUN/run.json              what the run was asked, and how it ended
 RUN/changes-1.ndjson.zst  what it did to each message (see ``changes``)
 RUN/changes-2.ndjson.zst  what it did to memories that were changed meanwhile, and so on
 RUN/replaced.ndjson.zst   an archive of the memories that it replaced by others
-RUN/repairs.ndjson        what the store repaired besides messages (see ``repairs``)
+RUN/mends.ndjson          what the store repaired besides messages (see ``repairs``)
 RUN/running               is locked as long as it goes on
 """
 

@@ -35,12 +35,11 @@ async def catalog(
 
 def count(info: MemoryInfo, entry: StoredMessage, dialect: Dialect = AGENTSCOPE1) -> None:
     """Add one message to the counts of its memory."""
-    view = dialect.outline(entry.message)
+    role, time = dialect.role_and_time(entry.message)
     info.messages += 1
     info.bytes += len(entry.message)
     for mark in entry.marks:
         info.marks[mark] = info.marks.get(mark, 0) + 1
-    role, time = view.role, view.time
     if role is not None:
         info.roles[role] = info.roles.get(role, 0) + 1
     if time is not None:
