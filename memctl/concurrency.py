@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import random
 from collections.abc import Callable, Coroutine
 from typing import Any, TypeVar
 
@@ -36,3 +37,11 @@ async def in_thread(call: Callable[[], T], interrupt: Callable[[], None] | None 
         future.add_done_callback(lambda done: done.cancelled() or done.exception())
         await asyncio.wait([future])
         raise
+
+
+def backoff(failures: int, first: float, longest: float) -> float:
+    """Return the seconds to wait after so many failures in a row: doubled each time, bounded.
+
+    Up to a quarter less, at random: many runs that lost one server should not return all at once.
+    """
+    return min(longest, first * 2.0 ** (failures - 1)) * random.uniform(0.75, 1.0)

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-import random
 from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
+from memctl.concurrency import backoff
 from memctl.errors import Busy, Lost, MemctlError
 
 T = TypeVar("T")
@@ -49,19 +49,12 @@ class Retries:
                 before = achieved()
                 if failures > self._limit:
                     raise _given_up(error, self._limit) from error
-                seconds = pause(failures)
+                seconds = backoff(failures, FIRST_PAUSE, LONGEST_PAUSE)
                 self._tell(
                     f"{error.message}: trying again in {seconds:.0f} s "
                     f"({failures} of {self._limit})"
                 )
             await asyncio.sleep(seconds)
-
-
-def pause(failures: int) -> float:
-    """How long to wait after so many failures in a row, in seconds."""
-    longest: float = min(LONGEST_PAUSE, FIRST_PAUSE * 2.0 ** (failures - 1))
-    # Many runs that lost one server should not come back all at once.
-    return longest * random.uniform(0.75, 1.0)
 
 
 def _given_up(error: MemctlError, limit: int) -> MemctlError:

@@ -7,6 +7,7 @@ import random
 from types import TracebackType
 from typing import Self
 
+from memctl.concurrency import backoff
 from memctl.summarizer import (
     Answer,
     Excerpt,
@@ -108,9 +109,7 @@ class RetryingSummarizer(Summarizer):
 
     def _pause(self, failures: int, after: float | None) -> float:
         """Return the seconds to wait after so many failures; make all requests wait if told to."""
-        longest: float = min(LONGEST_PAUSE, self._first_pause * 2.0 ** (failures - 1))
-        # Many requests that were turned away should not come back all at once.
-        pause = longest * random.uniform(0.75, 1.0)
+        pause = backoff(failures, self._first_pause, LONGEST_PAUSE)
         if after is None:
             return pause
         self._paused_until = max(self._paused_until, _now() + after)

@@ -19,6 +19,7 @@ from typing import IO, Self, cast
 from memctl import zstd
 from memctl.journal.files import refusals
 from memctl.ops.compress.plan import CompressionPlan, PlannedMessage
+from memctl.spool import ItemSpool
 
 _LEVEL = 1
 _HELD_BYTES = 256 * 1024
@@ -43,9 +44,10 @@ class Spool:
         self._lock = threading.Lock()
         with refusals(folder):
             self._lines = self._file(folder)
-            self._cases = self._file(folder)
+            self._cases: ItemSpool[CompressionPlan] = ItemSpool(folder)
+            self._open.callback(self._cases.close)
         self._end = 0
-        self.taken = self._taken_to = 0
+        self.taken = 0
         self._held: list[PlannedMessage] = []
         self._held_bytes = 0
         self._frame: zstd.ZstdCompressor | None = None
@@ -69,8 +71,7 @@ class Spool:
                 self._lines.seek(0, io.SEEK_END)
                 self._lines.write(self._frame.flush())
                 start, self._end = self._end, self._lines.tell()
-            self._cases.seek(0, io.SEEK_END)
-            pickle.dump(replace(case, start=start, end=self._end), self._cases)
+            self._cases.add(replace(case, start=start, end=self._end))
         self._frame = None
         self.cases += 1
         self.messages += case.messages
@@ -100,9 +101,7 @@ class Spool:
         if self.taken == self.cases:
             return None
         with refusals(self._folder):
-            self._cases.seek(self._taken_to)
-            case: CompressionPlan = pickle.load(self._cases)
-            self._taken_to = self._cases.tell()
+            case = self._cases[self.taken]
         self.taken += 1
         return case
 

@@ -14,19 +14,17 @@ lists, an id in any of them has the mark.
 
 from __future__ import annotations
 
-import pickle
-import tempfile
 import time
 from abc import ABC, abstractmethod
 from collections.abc import AsyncGenerator, Callable, Iterator, Sequence
 from contextlib import ExitStack
 from functools import partial
 from itertools import chain, islice
-from types import TracebackType
-from typing import NamedTuple, Self
+from typing import NamedTuple
 
 from memctl.errors import Failure
 from memctl.model import PAGE_BYTES, PAGE_ENTRIES, Change, Edit, Memory, WriteResult
+from memctl.spool import ItemSpool
 from memctl.stores.batching import LARGE_BYTES
 from memctl.stores.catalog import IdSet
 from memctl.stores.redis.keys import (
@@ -484,8 +482,7 @@ class StagedChanges(MemoryChanges):
     def __init__(self, keys: Keys, base: bytes, memory: Memory, ttl: int | None) -> None:
         super().__init__(base, memory, ttl)
         self.payloads = self._payloads = StagedPayloads(keys)
-        self._file = tempfile.TemporaryFile()  # noqa: SIM115 - closed by __exit__
-        self._starts: list[int] = []
+        self._chunks: ItemSpool[ChangeChunk] = ItemSpool()
 
     def add(self, pipeline: Pipeline, changes: list[Change]) -> None:
         """Stage some changes.
@@ -496,13 +493,10 @@ class StagedChanges(MemoryChanges):
         """
         chunk = self._group(changes)
         self._payloads.add(pipeline, [each.message for each in changes if each.old is None])
-        self._starts.append(self._file.tell())
-        pickle.dump(chunk, self._file)
+        self._chunks.add(chunk)
 
     def chunks(self) -> Iterator[ChangeChunk]:
-        for start in self._starts:
-            self._file.seek(start)
-            yield pickle.load(self._file)
+        return iter(self._chunks)
 
     def discard(self, pipeline: Pipeline) -> None:
         """Remove what is staged.
@@ -512,16 +506,9 @@ class StagedChanges(MemoryChanges):
         """
         self._payloads.discard(pipeline)
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self._file.close()
+    def close(self) -> None:
+        """Remove the file."""
+        self._chunks.close()
 
 
 def _mark_set(names: tuple[str, ...] | None, as_bytes: Callable[[str], bytes]) -> MarkSet | None:

@@ -8,8 +8,6 @@ watched instead, and Redis refuses the change if the lists are no longer what th
 
 from __future__ import annotations
 
-import pickle
-import tempfile
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing
@@ -22,6 +20,7 @@ from redis.exceptions import ResponseError
 
 from memctl.errors import Lost
 from memctl.model import Memory
+from memctl.spool import ItemSpool
 from memctl.stores.catalog import IdSet
 from memctl.stores.redis.keys import (
     MARK,
@@ -56,27 +55,22 @@ class IdList:
         self.key = key
         self.count = 0
         self._first: list[bytes] = []
-        self._starts: list[int] = []
+        self._rest: ItemSpool[list[bytes]] | None = None
         for chunk in chunks:
             if self.count:
-                self._spool(chunk)
+                if self._rest is None:
+                    self._rest = ItemSpool()
+                self._rest.add(chunk)
             else:
                 self._first = chunk
             self.count += len(chunk)
-
-    def _spool(self, chunk: list[bytes]) -> None:
-        if not self._starts:
-            self._file = tempfile.TemporaryFile()  # noqa: SIM115 - closed by close()
-        self._starts.append(self._file.tell())
-        pickle.dump(chunk, self._file)
 
     def chunks(self) -> IdChunks:
         """Yield the ids in order, some at a time.  Several may iterate at once."""
         if self._first:
             yield self._first
-        for start in self._starts:
-            self._file.seek(start)
-            yield pickle.load(self._file)
+        if self._rest is not None:
+            yield from self._rest
 
     def __iter__(self) -> Iterator[bytes]:
         return chain.from_iterable(self.chunks())
@@ -91,8 +85,8 @@ class IdList:
 
     def close(self) -> None:
         """Close the file."""
-        if self._starts:
-            self._file.close()
+        if self._rest is not None:
+            self._rest.close()
 
 
 @dataclass

@@ -7,7 +7,7 @@ for keys that are ambiguous.
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Iterable, Iterator
-from contextlib import aclosing, suppress
+from contextlib import aclosing, closing, suppress
 from functools import partial
 
 from memctl.errors import MemctlError
@@ -173,7 +173,7 @@ class RedisMemoryStore(Store):
     async def _write_large(self, writer: Writer, pipeline: Pipeline, large: Large) -> WriteResult:
         try:
             base = self._base(large.memory.key)
-            with StagedMemory(self.keys, base, large, self._ttl(large.memory)) as staged:
+            with closing(StagedMemory(self.keys, base, large, self._ttl(large.memory))) as staged:
                 try:
                     async for page in large.pages:
                         await in_thread(pipeline, partial(staged.add, pipeline, page.messages))
@@ -237,7 +237,7 @@ class RedisMemoryStore(Store):
         memory = large.memory
         try:
             base = self._base(memory.key)
-            with StagedChanges(self.keys, base, memory, self._ttl(memory)) as staged:
+            with closing(StagedChanges(self.keys, base, memory, self._ttl(memory))) as staged:
                 try:
                     async for changes in large.changes:
                         await in_thread(pipeline, partial(staged.add, pipeline, changes))

@@ -8,21 +8,19 @@ commands count against ``client-query-buffer-limit``, 1 GB, so payloads cannot a
 
 from __future__ import annotations
 
-import pickle
 import secrets
-import tempfile
 from abc import ABC, abstractmethod
 from collections import Counter, deque
 from collections.abc import Iterable, Iterator, Sequence
 from functools import lru_cache
 from itertools import chain, islice
-from types import TracebackType
-from typing import Any, NamedTuple, Self
+from typing import Any, NamedTuple
 
 from redis.exceptions import ResponseError
 
 from memctl.errors import Failure
 from memctl.model import Memory, StoredMessage, WriteMode, WriteResult
+from memctl.spool import ItemSpool
 from memctl.stores.batching import Large, Small
 from memctl.stores.catalog import IdSet
 from memctl.stores.redis.keys import (
@@ -389,8 +387,7 @@ class StagedMemory(PendingMemory):
     def __init__(self, keys: Keys, base: bytes, large: Large, ttl: int | None) -> None:
         super().__init__(base, large.memory, large.offset, ttl)
         self.payloads = self._payloads = StagedPayloads(keys)
-        self._file = tempfile.TemporaryFile()  # noqa: SIM115 - closed by __exit__
-        self._pages = 0
+        self._chunks: ItemSpool[PendingIds] = ItemSpool()
         self._prepared = False
         self._ids = IdSet()
         self.ids = self._ids
@@ -409,13 +406,10 @@ class StagedMemory(PendingMemory):
         self.marks.update(chunk.marked)
         self.count += len(messages)
         self._payloads.add(pipeline, [message.message for message in messages])
-        pickle.dump(chunk, self._file)
-        self._pages += 1
+        self._chunks.add(chunk)
 
     def id_chunks(self) -> Iterator[PendingIds]:
-        self._file.seek(0)
-        for _ in range(self._pages):
-            yield pickle.load(self._file)
+        return iter(self._chunks)
 
     def prepare(self, ttl: int | None) -> Iterator[Command]:
         if self._prepared:
@@ -433,16 +427,9 @@ class StagedMemory(PendingMemory):
         """
         self._payloads.discard(pipeline)
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self._file.close()
+    def close(self) -> None:
+        """Remove the file."""
+        self._chunks.close()
 
 
 def _pending_ids(messages: list[StoredMessage]) -> PendingIds:

@@ -1,0 +1,50 @@
+"""Items that wait in a temporary file: a list that may be larger than memory."""
+
+from __future__ import annotations
+
+import pickle
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Generic, TypeVar
+
+T = TypeVar("T")
+
+
+class ItemSpool(Generic[T]):
+    """A list of items, pickled into a temporary file without a name until ``close``.
+
+    Several may iterate at once, also while items are added: each gets those that were there when
+    it began.
+
+    Raises:
+        OSError: there is no room for the file.
+    """
+
+    def __init__(self, folder: Path | None = None) -> None:
+        self._file = tempfile.TemporaryFile(dir=folder)  # noqa: SIM115 - closed by close()
+        self._starts: list[int] = []
+        self._end = 0
+
+    def __len__(self) -> int:
+        return len(self._starts)
+
+    def add(self, item: T) -> None:
+        """Append an item."""
+        self._file.seek(self._end)
+        pickle.dump(item, self._file)
+        self._starts.append(self._end)
+        self._end = self._file.tell()
+
+    def __getitem__(self, index: int) -> T:
+        self._file.seek(self._starts[index])
+        item: T = pickle.load(self._file)
+        return item
+
+    def __iter__(self) -> Iterator[T]:
+        for index in range(len(self._starts)):
+            yield self[index]
+
+    def close(self) -> None:
+        """Remove the file."""
+        self._file.close()
