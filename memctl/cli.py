@@ -41,7 +41,7 @@ COMMANDS = {
 
 
 SETTLED = "memctl.settled"
-"""Where the context keeps what the configuration says."""
+"""The key of the settled configuration in ``Context.meta``."""
 
 _PIPE_CLOSED = 128 + getattr(signal, "SIGPIPE", 13)  # Windows does not have it
 
@@ -76,7 +76,7 @@ class Memctl(TyperGroup):
         self.commands = LazyCommands()
 
     def main(self, *args: Any, **settings: Any) -> Any:
-        """Runs a command, or answers a shell that asks what a word may become."""
+        """Run a command, or answer a shell that asks what a word may become."""
         if shell := os.environ.get("_MEMCTL_COMPLETE"):
             from memctl import completion  # the answer to a TAB
 
@@ -86,7 +86,7 @@ class Memctl(TyperGroup):
         return super().main(*args, **settings)
 
     def make_context(self, *args: Any, **settings: Any) -> Any:
-        """Reads what stands in front of the command."""
+        """Read what stands in front of the command."""
         try:
             return super().make_context(*args, **settings)
         except Exception as error:
@@ -106,7 +106,7 @@ class Memctl(TyperGroup):
                 formatter.write_dl([(name, _plugin_line(name)) for name in found])
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
-        """Finds the command; options then have the defaults of the configuration."""
+        """Find the command; options then have the defaults of the configuration."""
         found = super().resolve_command(ctx, args)
         name, command, _ = found
         if name is not None and not ctx.resilient_parsing:
@@ -197,7 +197,7 @@ def _is_help(end: BaseException) -> bool:
 
 
 def _tell(ctx: Any, end: BaseException | None) -> None:
-    """Tells the monitors of the run, if it has some, how it ended."""
+    """Tell the monitors of the run, if it has some, how it ended."""
     run = ctx.obj
     if not isinstance(run, Run) or run.monitoring is None:
         return
@@ -214,7 +214,7 @@ def _tell(ctx: Any, end: BaseException | None) -> None:
 
 
 def _usage(error: Any, root: Any = None) -> UsageError | None:
-    """What is wrong with the command line, in memctl's own words.
+    """Return what is wrong with the command line, in memctl's own words.
 
     None where that is not the matter, or where it is that there is nothing on it: Typer then shows
     the help.  ``root`` is memctl itself, where the error is that of a command.
@@ -370,7 +370,7 @@ def main() -> None:
 
 
 def _replace_closed() -> None:
-    """Opens the streams of which the caller has closed the file, lest a store's takes its number.
+    """Open the streams of which the caller has closed the file, lest a store's takes its number.
 
     Nobody hears of messages then.  What is to be written on stdout cannot be, and that is an error.
     """
@@ -386,7 +386,7 @@ def _replace_closed() -> None:
 
 
 def _flush() -> None:
-    """Python flushes stdout once more at exit: what cannot be written was told already."""
+    """Python flushes stdout once more at exit: what cannot be written was reported already."""
     try:
         sys.stdout.flush()
     except OSError:

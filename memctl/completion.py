@@ -1,11 +1,11 @@
-"""What the shells complete: commands, options and their values.
+"""Shell completion: commands, options and their values.
 
 The scripts in ``memctl/completions`` run memctl with ``_MEMCTL_COMPLETE=SHELL`` and the words of
 the line.  The answer is ``files`` (file names fit, too) or ``values``, then a candidate a line: the
 whole word, a tab, and what it means.  bash, which does not quote what it is given, sends the line
-itself and gets what it is to write behind it.
+itself and gets what it is to append to it.
 
-Nothing is ever said on stderr: whoever presses TAB did not run a command.
+Nothing is ever written to stderr: whoever presses TAB did not run a command.
 """
 
 from __future__ import annotations
@@ -43,13 +43,13 @@ _TURNING = frozenset("\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069")
 
 @dataclass(slots=True)
 class Candidates:
-    """What the word may become, each with what it means, and whether a file's name fits, too."""
+    """The possible completions of a word with their meanings; ``files`` if file names fit, too."""
 
     words: dict[str, str] = field(default_factory=dict)
     files: bool = False
 
     def starting(self, start: str) -> Candidates:
-        """Those that start so and can be shown on one line."""
+        """Return the candidates that start so and can be shown on one line."""
         fit = {
             word: _one_line(meaning)
             for word, meaning in self.words.items()
@@ -69,7 +69,7 @@ class Line:
     waiting: Any = None
     """The option whose value comes next."""
     ended: bool = False
-    """Whether -- was said, so that no option follows."""
+    """True after ``--``: no option follows."""
 
     @property
     def named(self) -> dict[str, str]:
@@ -98,7 +98,7 @@ class Line:
 
 
 def main(root: Any, lines: Mapping[str, str], shell: str, words: Sequence[str]) -> None:
-    """Answers a shell; ``lines`` are the commands of memctl with what they do."""
+    """Answer a shell; ``lines`` are the commands of memctl with what they do."""
     if shell not in SHELLS:
         return
     if shell == "bash":
@@ -119,7 +119,7 @@ def _written(found: Candidates) -> str:
 def complete(
     root: Any, lines: Mapping[str, str], before: Sequence[str], word: str, *, quoted: bool = False
 ) -> Candidates:
-    """The candidates for a word behind others.
+    """Return the candidates for a word that follows others.
 
     With ``quoted`` the word is as it was typed, and the shell itself leaves out what does not fit.
     """
@@ -137,12 +137,12 @@ def complete(
         else:
             found = _next(line, root, lines, word, "" if quoted else word)
     except MemctlError:
-        return Candidates()  # a plugin that cannot be loaded: its command will tell
+        return Candidates()  # a plugin that cannot be loaded: its command will report it
     return found.starting("" if quoted else word)
 
 
 def read(root: Any, words: Sequence[str]) -> Line | None:
-    """The line as far as it was typed; None where a command is none."""
+    """Return the line as far as it was typed; None where it names an unknown command."""
     line = Line(root)
     for word in words:
         if line.waiting is not None:
@@ -233,7 +233,7 @@ def _topics(line: Line, root: Any, lines: Mapping[str, str]) -> Candidates:
 
 
 def _values(line: Line, parameter: Any, start: str) -> Candidates:
-    """What an option or an argument may be."""
+    """Return the possible values of an option or an argument."""
     if parameter.param_type_name == "option":
         find = _OF_OPTIONS.get(_long(parameter))
     else:
@@ -305,7 +305,7 @@ def _one_line(text: str) -> str:
 
 _PLAIN = re.compile(r"[\w@%+,./:=-]", re.ASCII)
 _IN_DOUBLE = frozenset('"$`\\')
-"""What a backslash quotes between double quotes."""
+"""The characters that a backslash quotes between double quotes."""
 
 
 @dataclass(slots=True)
@@ -315,7 +315,7 @@ class Words:
     words: list[str] = field(default_factory=list)
     """All but the last, unquoted."""
     last: str = ""
-    """The last, unquoted; empty behind a space."""
+    """The last, unquoted; empty after a space."""
     typed: str = ""
     """The last, as it was typed."""
     quote: str = ""
@@ -350,7 +350,7 @@ def split(line: str) -> Words:
 
 
 def quoted(text: str, quote: str) -> str:
-    """A text as it is written behind an open quote, or behind none."""
+    """Return a text as it is written after an open quote, or after none."""
     match quote:
         case "'":
             return text.replace("'", "'\\''")
@@ -373,7 +373,7 @@ def answer(complete: Callable[[Sequence[str], str], Candidates], asked: Sequence
     found = split(line)
     start = found.typed[: len(found.typed) - len(part)]
     if start + part != found.typed:
-        return "values\n"  # bash took the line apart otherwise
+        return "values\n"  # bash split the line differently
     kept = split(start)
     candidates = complete(found.words[1:], found.last)
     tails = [word[len(kept.last) :] for word in candidates.words if word.startswith(kept.last)]
@@ -387,7 +387,7 @@ PATIENCE = 0.4
 GRACE = 0.1
 """Seconds more for it to be closed."""
 ENOUGH = 500
-"""Names; more, nobody reads."""
+"""The most names to offer: a longer list is not read."""
 
 _LOCAL = frozenset({"sqlite", "state", "sessions", "archive"})
 # What these start may ask somebody for a password.
@@ -399,7 +399,7 @@ class _Found:
     names: dict[str, None] = field(default_factory=dict)
 
     def add(self, name: str) -> bool:
-        """Adds a name, and tells whether there are enough."""
+        """Add a name, and return whether there are enough."""
         self.names[name] = None
         return len(self.names) >= ENOUGH
 
@@ -440,7 +440,7 @@ def in_store(line: Line, what: str) -> list[str]:
 
         store = make_store(narrowed(location, where, line.given.get("--path", [None])[-1]))
     except MemctlError:
-        return []  # the command itself tells why
+        return []  # the command itself reports why
     found = _Found()
     looking = threading.Thread(target=_look, args=(store, where, what, found), daemon=True)
     looking.start()
@@ -459,7 +459,7 @@ def _named_selection(line: Line) -> Selection:
 def _look(store: Store, where: Selection, what: str, found: _Found) -> None:
     import asyncio  # only a store needs it
 
-    with suppress(MemctlError, TimeoutError):  # the command itself tells what is wrong
+    with suppress(MemctlError, TimeoutError):  # the command itself reports what is wrong
         asyncio.run(_collect(store, where, what, found))
 
 
@@ -489,11 +489,11 @@ def _load_config(line: Line) -> Config:
         path = Path(named).expanduser() if named else None
         return configuration.load(path, configuration.environment())
     except MemctlError:
-        return configuration.Config()  # the command itself tells what is wrong with it
+        return configuration.Config()  # the command itself reports what is wrong with it
 
 
 def _safe_location(line: Line) -> Location | None:
-    """The store, where looking into it asks nobody and was meant by whoever named it."""
+    """Return the store of the line; None where opening it might prompt or was not asked for."""
     from memctl import config as configuration  # a completed command or option needs none
 
     if line.store is None:
@@ -512,7 +512,7 @@ def _safe_location(line: Line) -> Location | None:
 
 
 def _is_there(path: Path) -> bool:
-    """Whether it is a file or a folder: reading a pipe would take from who waits for it."""
+    """Return whether it is a file or a folder; a pipe is left to the process that waits for it."""
     try:
         mode = os.stat(path).st_mode
     except (OSError, ValueError):

@@ -1,4 +1,4 @@
-"""Where JSON values end: a search through a buffer that may hold only the beginning."""
+"""A search for the end of JSON values in a buffer that may hold only the beginning."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ TEXT = re.compile(rb'[^"\\\x00-\x1f]*+(?:\\(?:["\\/bfnrt]|u[0-9a-fA-F]{4})[^"\\\
 
 
 class Scan:
-    """Looks for the end of one value in a buffer that grows, and goes on where it stopped."""
+    """A search for the end of one value in a growing buffer; it goes on where it stopped."""
 
     def __init__(self, start: int) -> None:
         self.at = start
@@ -22,7 +22,7 @@ class Scan:
         self._depth = 0
 
     def end(self, buffer: bytes, limit: int) -> int | None:
-        """Where the value ends; None where that is not before ``limit``."""
+        """Return where the value ends; None where that is not before ``limit``."""
         if not self.kind:
             first = buffer[self.at : self.at + 1]
             self.kind = {b'"': "text", b"{": "container", b"[": "container"}.get(first, "scalar")
@@ -53,7 +53,7 @@ class Scan:
 
 
 def match_end(pattern: re.Pattern[bytes], buffer: bytes, at: int) -> int:
-    """Where a match that begins at ``at`` ends; ``at`` where there is none."""
+    """Return where a match that begins at ``at`` ends; ``at`` where there is none."""
     found = pattern.match(buffer, at)
     return found.end() if found else at
 

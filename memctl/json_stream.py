@@ -22,7 +22,7 @@ WINDOW = 1024 * 1024
 LARGE = 4 * 1024 * 1024
 """Values above this size (bytes) are not held to be checked, but taken apart."""
 DEPTH = 100
-"""How deep large values, and objects that are looked into, may be nested."""
+"""The greatest depth of nesting of large values, and of objects that are looked into."""
 
 _LONGEST_ESCAPE = len(r"\u0000")
 
@@ -56,7 +56,7 @@ class Cursor:
     at the buffer and move ``at`` forward; everything else is done by the methods.
 
     Raises (all methods):
-        BadData: the document is not JSON, or is cut off; the message tells where.
+        BadData: the document is not JSON, or is cut off; the message gives the position.
     """
 
     def __init__(self, source: Source, start: int = 0) -> None:
@@ -71,7 +71,7 @@ class Cursor:
         return self._base + self.at
 
     async def grow(self) -> bool:
-        """Read on, drop what is behind, and return whether there was more.
+        """Read on, drop what was read, and return whether there was more.
 
         What is left is read again at most twice over, because the window grows with it.
         """
@@ -86,7 +86,7 @@ class Cursor:
         return True
 
     async def peek(self) -> bytes:
-        """The next byte that is no white space, which is passed over; empty at the end."""
+        """Return the next byte after white space, which is skipped; empty at the end."""
         while True:
             byte = self.buffer[self.at : self.at + 1]
             if byte > b" ":  # as it nearly always is
@@ -255,7 +255,7 @@ class Cursor:
 
 
 def _fault(error: ValueError, text: bytes) -> tuple[str, int]:
-    """What is wrong with a text, and at which byte of it."""
+    """Return what is wrong with a text, and at which byte of it."""
     if isinstance(error, json.JSONDecodeError):
         before = text.decode("utf-8", "surrogatepass")[: error.pos]
         return error.msg, len(before.encode("utf-8", "surrogatepass"))

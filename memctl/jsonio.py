@@ -86,7 +86,7 @@ def compact(value: Any) -> bytes:
 
 
 def canonical(text: bytes) -> bytes:
-    """One form for all texts of one value: equal exactly when the values are (NaN equals NaN).
+    """Return one form for all texts of a value: equal exactly when the values are (NaN equals NaN).
 
     Raises:
         ValueError: it is not JSON.

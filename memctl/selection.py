@@ -1,4 +1,4 @@
-"""What an operator selects: the one meaning of the filters, wherever they are applied."""
+"""The operator's selection: the one meaning of the filters, wherever they are applied."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from memctl.model import MemoryKey, Page, StoredMessage
 
 @dataclass(frozen=True, slots=True)
 class Selection:
-    """Which memories, and which of their messages.
+    """A selection of memories, and of their messages.
 
     Values are names, never patterns.  Values of one filter are alternatives, filters add up.
     ``since`` (inclusive) and ``until`` (exclusive) are local times without a zone, as messages
@@ -132,11 +132,11 @@ class Selection:
 
 
 _Placed = tuple[StoredMessage, str | None]
-"""A message, and the one that it stands behind; see ``Page.anchors``."""
+"""A message, and the one that it follows; see ``Page.anchors``."""
 
 
 class _Sieve:
-    """The selected messages of one memory, page by page, and what they stand behind."""
+    """The selected messages of one memory, page by page, and what they follow."""
 
     def __init__(self, where: Selection, dialect: Dialect) -> None:
         self._where = where

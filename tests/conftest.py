@@ -1,4 +1,4 @@
-"""What the tests share: real servers, empty databases on them, and the command line."""
+"""Shared fixtures: real servers, empty databases on them, and the command line."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def redis_url(servers: Servers) -> str:
 
 @pytest.fixture(autouse=True)
 def _away(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Keeps the user's configuration and state out of the tests, and the tests out of them."""
+    """Keep the user's configuration and state out of the tests, and the tests out of them."""
     home = tmp_path_factory.mktemp("xdg")
     for name in ("CONFIG", "STATE", "CACHE", "DATA"):
         monkeypatch.setenv(f"XDG_{name}_HOME", str(home / name.lower()))
@@ -72,7 +72,7 @@ def _away(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPa
 
 @pytest.fixture
 def run() -> Callable[..., Result]:
-    """Runs a command of memctl in this process.
+    """Run a command of memctl in this process.
 
     ``run("migrate", source, target, input="")`` gives the exit code, stdout and stderr.
     """

@@ -1,4 +1,4 @@
-"""What the documentation and the examples tell people to type: every command line parses."""
+"""Tests that every command line in the documentation and the examples parses."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ SYSTEMD = ROOT / "examples" / "systemd"
 MADE = {"reference.md", "doctor.md"}
 """Pages that are made from the parser."""
 MARKS = "|;&()<>"
-"""What ends a command of the shell."""
+"""Characters that end a command of the shell."""
 
 
 def of_shells(text: str) -> Iterator[str]:
@@ -57,7 +57,7 @@ def manifests() -> list[dict[str, Any]]:
 
 
 def before(word: str) -> bool:
-    """Whether a word may stand before the command."""
+    """Return whether a word may stand before the command."""
     return word == "/usr/bin/env" or re.match(r"[A-Z_]+=", word) is not None
 
 
@@ -89,7 +89,7 @@ CALLS = [(place, words) for place, line in LINES if "memctl" in line for words i
 
 
 def parse(words: list[str]) -> None:
-    """Parses a call as memctl does, but runs nothing (--help and its like excepted)."""
+    """Parse a call as memctl does, but run nothing (--help and its like excepted)."""
     root = get_command(app)
     try:
         context = root.make_context("memctl", list(words), resilient_parsing=False)
@@ -129,7 +129,7 @@ def test_docs_links_lead_somewhere() -> None:
 
 
 def anchors(page: Path) -> set[str]:
-    """What its headings are called in a link, as GitHub makes it of them."""
+    """Return the names of the page's headings in links, as GitHub derives them."""
     heads = re.findall(r"^#+ (.*)$", page.read_text(), re.MULTILINE)
     return {re.sub(r"[^\w\- ]", "", head.lower()).replace(" ", "-") for head in heads}
 

@@ -1,4 +1,4 @@
-"""What the README and pages of docs/ tell people to type, run in order on a small store.
+"""Command lines of the README and pages of docs/, run in order on a small store.
 
 A block of the shell is run line by line.  A line ends with exit code 0, or with the one that its
 comment names (``# exit code 6: ...``).  ``<!-- not run: why -->`` above a block leaves it out.
@@ -25,13 +25,13 @@ from tests.test_docs import ROOT, of_shells
 
 Run = Callable[..., Result]
 OF_SHELL = set("|;&()<>*$~")
-"""What a line is given to a shell for; a call of memctl without any runs in this process."""
+"""Characters that need a shell; a call of memctl without any runs in this process."""
 WRAPPER = """\
 #!/bin/sh
 exec {python} -m memctl "$@"
 """
 UP_TO_DATE = "the target is as the source was"
-"""What ``--follow`` says when Ctrl-C may come."""
+"""The message of ``--follow`` after which Ctrl-C may come."""
 LEFT_OUT = re.compile(r"<!-- not run: [^>]+ -->\n *```sh\n.*?```", re.DOTALL)
 
 
@@ -83,7 +83,7 @@ def test_docs_selection_is_run(world: Path, run: Run) -> None:
 
 
 def follow(page: str, run: Run, postgresql_url: str = "") -> list[str]:
-    """Runs the lines of a page; gives the command of memctl that each was for."""
+    """Run the lines of a page; return the command of memctl that each was for."""
     ran = []
     for line in of_shells(LEFT_OUT.sub("", page)):
         command, _, comment = line.partition(" #")
@@ -98,7 +98,7 @@ def follow(page: str, run: Run, postgresql_url: str = "") -> list[str]:
 
 
 def carry_out(command: str, run: Run) -> tuple[int, str]:
-    """Its exit code and what it printed."""
+    """Return its exit code and what it printed."""
     words: list[Any] = shlex.split(command)
     if "--follow" in words:
         return until_it_is_up_to_date(words)
@@ -112,7 +112,7 @@ def carry_out(command: str, run: Run) -> tuple[int, str]:
 
 
 def until_it_is_up_to_date(words: list[str]) -> tuple[int, str]:
-    """Runs ``--follow`` as a program, and presses Ctrl-C."""
+    """Run ``--follow`` as a program, and press Ctrl-C."""
     with subprocess.Popen(
         words,
         env=os.environ | {"MEMCTL_VERBOSE": "1"},

@@ -46,7 +46,7 @@ SCRIPTS: dict[str, tuple[int, str]] = {
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Files to work with."""
+    """Return a folder of files to work with."""
     path = tmp_path_factory.mktemp("codes")
     for name, memories in {
         "one": {ONE: samples.entries(3)},
@@ -71,7 +71,7 @@ def environment(folder: Path) -> dict[str, str]:
 
 
 def shell(folder: Path, script: str) -> subprocess.CompletedProcess[str]:
-    """Runs a script of bash in which ``memctl`` is memctl."""
+    """Run a script of bash in which ``memctl`` is memctl."""
     return subprocess.run(
         ["bash", "-c", f'memctl() {{ {MEMCTL} "$@"; }}\n{script}'],
         cwd=folder,

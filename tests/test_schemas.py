@@ -65,7 +65,7 @@ def test_schema_is_one_and_strict(run: Run, name: str) -> None:
 
 
 def loose(schema: Any, place: str = "") -> list[str]:
-    """Where a schema lets other keys through."""
+    """Return the keys where a schema allows other keys."""
     found = []
     if isinstance(schema, dict):
         if schema.get("type") == "object" and schema.get("additionalProperties") is not False:

@@ -1,4 +1,4 @@
-"""memctl as a process: in pipes, under signals, on a full disk, beside another run."""
+"""memctl as a process: in pipes, under signals, on a full disk, during another run."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ KEYS = [samples.key(number) for number in range(30)]
 
 
 def shell(script: str) -> subprocess.CompletedProcess[str]:
-    """Runs a script of the shell in which ``memctl`` is memctl."""
+    """Run a script of the shell in which ``memctl`` is memctl."""
     function = f'memctl() {{ {shlex.join(MEMCTL)} "$@"; }}\nset -o pipefail\n'
     return subprocess.run(["bash", "-c", function + script], capture_output=True, text=True)
 

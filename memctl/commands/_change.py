@@ -79,7 +79,7 @@ def _cut_short(run: ChangeRun, error: Unavailable) -> MemctlError:
 
 
 def confirmed(output: Output, question: str, *, expected: str | None = None) -> bool:
-    """Ask at the terminal; True for y, or for the ``expected`` text.
+    """Ask at the terminal; return True for y, or for the ``expected`` text.
 
     Anything else, or the end of the input, is a no; as with dropdb, that is no error.
 

@@ -1,4 +1,4 @@
-"""What the global options make of one run."""
+"""The context of one run, as the global options set it."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Run:
     """The label of the last store that was named: of two, the one that is written."""
 
     def locate(self, text: str) -> Location:
-        """What a STORE argument names.
+        """Resolve a STORE argument to its location.
 
         Raises:
             UsageError, NotFound: see ``memctl.config``.
@@ -44,7 +44,7 @@ class Run:
         return found
 
     def configuration(self) -> Config:
-        """What the configuration file says.
+        """Return the configuration of the file.
 
         Raises:
             UsageError, NotFound: see ``memctl.config``.
@@ -60,7 +60,7 @@ def this_run(context: typer.Context) -> Run:
     """The run that the global options made.
 
     Raises:
-        UsageError, NotFound: the configuration or the environment is wrong; told in the form that
+        UsageError, NotFound: the configuration or the environment is wrong; shown in the form that
             was chosen for the report.
     """
     run = run_as_it_is(context)
@@ -81,5 +81,5 @@ def run_as_it_is(context: typer.Context) -> Run:
 
 
 def choose_format(output: Output, chosen: Format, *, json: bool) -> None:
-    """Takes ``--format`` and its short form ``--json`` together."""
+    """Take ``--format`` and its short form ``--json`` together."""
     output.format = Format.JSON if json else chosen

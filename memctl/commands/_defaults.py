@@ -17,19 +17,19 @@ from memctl.errors import MemctlError, UsageError
 
 PREFIX = "MEMCTL"
 OWN_VARIABLES = frozenset({"MEMCTL_CONFIG", "MEMCTL_DEBUG"})
-"""Variables that are no options."""
+"""Variables that are not options."""
 FORMAT = "format"
 """The option of commands that may have one default for all of them."""
 
 _NEVER = {"config", "version", "help", "show-completion"}
-# What destroys something, or lets it go, is said where it happens: a file or a variable works from
+# What destroys something, or allows it, is given where it happens: a file or a variable works from
 # afar, on commands that its author was not thinking of.
 _SAID = frozenset({"yes", "all", "lossy", "backup", "force", "repair", "prune", "rotate"})
 _ONLY_SAID = "a file or a variable would say it for commands that nobody thought of"
 
 
 class Source(StrEnum):
-    """Where a value comes from."""
+    """The source of a value."""
 
     COMMAND_LINE = "command-line"
     ENVIRONMENT = "environment"
@@ -60,7 +60,7 @@ class Option:
 
     @property
     def settable(self) -> bool:
-        """Whether it may have a default of the operator's."""
+        """Return whether the operator may set a default for it."""
         return self.name not in _SAID and self.name != "json"
 
 
@@ -80,7 +80,7 @@ class Setting:
 
 @dataclass(slots=True)
 class Settled:
-    """What a run knows of its configuration, or why it knows nothing."""
+    """The configuration of a run, or the reason why there is none."""
 
     config: Config = field(default_factory=Config)
     refusal: MemctlError | None = None
@@ -101,10 +101,10 @@ def options(words: tuple[str, ...], command: Any) -> Iterator[Option]:
 
 
 def settle(context: typer.Context, name: str, command: Any) -> Settled:
-    """Gives the options of memctl and of one of its commands their defaults.
+    """Give the options of memctl and of one of its commands their defaults.
 
     To be called when the command is known, and nothing of it parsed.  What is wrong is for the
-    command to tell: its report may have a form for that, and ``config init`` is not concerned.
+    command to report: its report may have a form for that, and ``config init`` is not concerned.
     """
     settled = Settled()
     environment = configuration.environment()
@@ -125,13 +125,13 @@ def settle(context: typer.Context, name: str, command: Any) -> Settled:
 
 
 def is_given(context: typer.Context, parameter: str) -> bool:
-    """Whether it was said on the command line."""
+    """Return whether it was given on the command line."""
     source = context.get_parameter_source(parameter)
     return source is not None and source.name == "COMMANDLINE"
 
 
 class Defaults:
-    """What the environment and ``[defaults]`` say.
+    """The defaults that the environment and ``[defaults]`` set.
 
     Every method raises UsageError where they say something that cannot be.
     """
@@ -150,9 +150,9 @@ class Defaults:
             self._refuse_unknown((), self._tables, [*names, FORMAT], commands)
 
     def of(self, words: tuple[str, ...], command: Any) -> Iterator[Setting]:
-        """What is said of the options of a command, or of memctl itself where there are no words.
+        """Yield the settings of a command's options, or of memctl's own where there are no words.
 
-        What is said of all reports at once counts for each command.
+        A setting for all reports counts for each command.
         """
         table = self._table(words)
         found = list(options(words, command))
@@ -164,7 +164,7 @@ class Defaults:
                 yield setting
 
     def map(self, words: tuple[str, ...], command: Any) -> dict[str, Any]:
-        """What Click takes as the ``default_map`` of a command."""
+        """Return the ``default_map`` of a command, as Click takes it."""
         below = getattr(command, "commands", None)
         if below is not None:
             self._refuse_unknown(words, self._table(words), (), below)

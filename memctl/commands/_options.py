@@ -136,7 +136,7 @@ def moment(option: str, text: str | None, now: datetime) -> datetime | None:
 
 
 def selecting(command: Callable[..., None]) -> Callable[..., None]:
-    """Gives a command with a parameter ``where: Selection`` the options of the selection."""
+    """Give a command with a parameter ``where: Selection`` the options of the selection."""
     hints = get_type_hints(_selection, include_extras=True)
     options = [
         parameter.replace(annotation=hints[name], kind=inspect.Parameter.KEYWORD_ONLY)
@@ -203,7 +203,7 @@ _POWERS = {"": 0, "k": 1, "m": 2, "g": 3}
 
 @dataclass(frozen=True, slots=True)
 class Transfer:
-    """How patiently to move memories, and how fast at most."""
+    """The retries and the rate limit of moving memories."""
 
     retries: int = RETRIES
     timeout: float = TIMEOUT
@@ -214,7 +214,7 @@ def transfer(retries: int, timeout: float, rate: str | None) -> Transfer:
     """These options together.
 
     Raises:
-        UsageError: the rate is none.
+        UsageError: the rate is not valid.
     """
     return Transfer(retries, timeout, _rate(rate))
 

@@ -17,7 +17,7 @@ from memctl.runs.change import ChangeRun
 
 
 class CopyOutcome:
-    """What import and migrate report."""
+    """The report of import and migrate."""
 
     def __init__(self, command: str, source: str, target: str, *, dry_run: bool) -> None:
         self.command = command
@@ -29,10 +29,10 @@ class CopyOutcome:
         self.run = ""
         """The id of the run for ``memctl undo``, if there is one."""
         self.ended = False
-        """Whether nothing stopped it: then there is something to say even of nothing."""
+        """True if nothing stopped the run: it is then reported even if it did nothing."""
 
     def report(self) -> Report:
-        """This, for every format."""
+        """Return the report for every format."""
         return Report(self.command, self._data, self._rows, self._table)
 
     def _data(self) -> dict[str, Any]:
@@ -79,7 +79,7 @@ class CopyOutcome:
         return found
 
     def error(self) -> MemctlError | None:
-        """What the run ends with, as far as copying goes."""
+        """Return the error that the run ends with, as far as copying goes."""
         failures = self.copied.failures
         if not failures:
             return None
@@ -128,7 +128,7 @@ class ChangeOutcome:
         self.changes = change.report
         self.ended = False
         self.more: dict[str, Any] = {}
-        """What the report has besides, of one command."""
+        """The additional keys of one command's report."""
         self.earlier: str | None = None
         """The id of a run before this one that did a part of the work."""
 
@@ -139,11 +139,11 @@ class ChangeOutcome:
 
     @property
     def begun(self) -> bool:
-        """Whether the store may have been changed."""
+        """Return whether the store may have been changed."""
         return self.change.begun
 
     def report_to(self, output: Output) -> None:
-        """Has this reported when the run ends, well or not."""
+        """Arrange that this is reported when the run ends, well or not."""
         output.report = Report(self.command, self._data, self._rows, self._table)
 
     def _data(self) -> dict[str, Any]:
@@ -188,7 +188,7 @@ class ChangeOutcome:
         return tables.change_outcome(*about, dry_run=self.dry_run, nothing=nothing)
 
     def error(self) -> MemctlError | None:
-        """What the run ends with."""
+        """Return the error that the run ends with, if any."""
         failures = self.changes.failures
         if not failures:
             return None

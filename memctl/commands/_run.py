@@ -32,15 +32,15 @@ T = TypeVar("T")
 
 
 def wait_for(work: Coroutine[Any, Any, T], stop: Stop | None = None) -> T:
-    """Runs an operation to its end.
+    """Run an operation to its end.
 
     A signal asks the operation to stop, where it pays attention to that; another one, or the first
     where it does not, cuts it short.
 
     Raises:
-        Interrupted: SIGINT or SIGTERM came; the operation has let go of everything.
+        Interrupted: SIGINT or SIGTERM came; the operation has released everything.
     """
-    # What libraries log of a connection that was cut off is told by memctl's own error.
+    # memctl's own error reports what libraries log of a connection that was cut off.
     logging.getLogger().addHandler(logging.NullHandler())
     gc.freeze()  # see cli.main
     gc.enable()
@@ -87,7 +87,7 @@ SNIFFED = 64
 
 
 def narrowed(location: Location, where: Selection, path: str | None) -> Location:
-    """The location with what only a state needs to be told: which memory, and whose it is.
+    """Return the location with what only a state needs: the memory and its user.
 
     A state_dict does not say whose memory it is; one ``--user`` and one ``--session`` do.
     """
@@ -173,7 +173,7 @@ def writable(location: Location) -> Iterator[Location]:
 
 
 def pour(path: Path, stream: BinaryIO) -> None:
-    """Copies a file into a stream."""
+    """Copy a file into a stream."""
     with path.open("rb") as whole:
         shutil.copyfileobj(whole, stream)
     stream.flush()

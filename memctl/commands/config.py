@@ -136,7 +136,7 @@ def _file(run: Run) -> dict[str, Any]:
 
 def _row(key: str, value: Any, source: Source, where: str = "") -> dict[str, Any]:
     if key == "defaults.ping" and value is not None:
-        value = HIDDEN  # who knows the path of the URL may tell the monitor anything
+        value = HIDDEN  # anyone who knows the path of the URL can send the monitor anything
     return {"key": key, "value": value, "source": source.value, "where": where or None}
 
 
@@ -181,7 +181,7 @@ def _options(
 
 
 def _of_all_reports(config: Config, environment: Mapping[str, str]) -> list[dict[str, Any]]:
-    """What is said of the form of all reports at once, so that it is not shown for each."""
+    """Return the settings of the format of all reports, so that it is not shown for each."""
     key, variable = f"defaults.{FORMAT}", f"{PREFIX}_{FORMAT}".upper()
     if environment.get(variable):
         return [_row(key, environment[variable], Source.ENVIRONMENT, variable)]
@@ -212,7 +212,7 @@ def _plain(value: Any) -> Any:
 
 
 def _warn_of_variables(run: Run, root: Any, commands: Mapping[str, Any]) -> None:
-    """A typo in the name of a variable goes unnoticed otherwise; most others are nobody's typo."""
+    """A typo in the name of a variable would go unnoticed; most others are not typos."""
     known = set(OWN_VARIABLES)
     for words, command in _commands(root, commands):
         for option in options(words, command):
@@ -252,7 +252,7 @@ _HINTS = {
 
 @dataclass(slots=True)
 class Check:
-    """What became of one store or summarizer."""
+    """The result of checking one store or summarizer."""
 
     what: str
     name: str
@@ -281,7 +281,7 @@ class Check:
 
 
 async def check_all(config: Config, environment: Mapping[str, str], seconds: float) -> list[Check]:
-    """Tries every store and every summarizer, all at once, each for ``seconds``."""
+    """Try every store and every summarizer, all at once, each for ``seconds``."""
 
     def store(alias: Alias) -> Callable[[Check], Awaitable[None]]:
         return lambda check: _try_store(check, alias, environment, seconds)

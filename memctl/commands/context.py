@@ -75,7 +75,7 @@ def context(
 
 
 def _counter(run: Run, name: str) -> TokenCounter:
-    """What a summarizer counts with: neither its key nor its model is needed for that.
+    """Return the token counter of a summarizer; that needs neither its key nor its model.
 
     Raises:
         UsageError: see ``Config.summarizer`` and ``TokenCounter``.
@@ -119,7 +119,7 @@ def _names(users: list[str]) -> str:
 
 @dataclass(slots=True)
 class Shown:
-    """What was shown so far, and of what: ``everything`` leaves no compressed messages out."""
+    """The state of what is shown; ``everything`` includes compressed messages."""
 
     store: Store
     info: MemoryInfo
@@ -132,7 +132,7 @@ class Shown:
     first_fault: str = ""
 
     def add(self, part: ContextMessage) -> None:
-        """Counts a message."""
+        """Count a message."""
         if part.summary:
             self.of_summary = part.tokens
             return
@@ -150,7 +150,7 @@ class Shown:
         return self.info.marks.get(COMPRESSED, 0)
 
     def tokens(self) -> dict[str, Any]:
-        """Of the summary, of the messages, and together."""
+        """Return the tokens of the summary, of the messages, and together."""
         return {
             "summary": self.of_summary,
             "messages": self.of_messages,
@@ -163,10 +163,10 @@ class View(Protocol):
     """A form of a context."""
 
     def add(self, part: ContextMessage) -> None:
-        """Writes the next message, which is counted."""
+        """Write the next message, which is counted."""
 
     def end(self) -> None:
-        """Writes what is known at the end."""
+        """Write what is known at the end."""
 
 
 def make_view(output: Output, shown: Shown) -> View:
@@ -243,7 +243,7 @@ class _Lines:
         sys.stdout.write("\n")
 
     def end(self) -> None:
-        """Every line stands for itself."""
+        """Do nothing: every line stands for itself."""
 
 
 def _json(part: ContextMessage) -> Iterator[str]:
@@ -285,7 +285,7 @@ class _Cells:
         )
 
     def end(self) -> None:
-        """Every row stands for itself."""
+        """Do nothing: every row stands for itself."""
 
 
 def command() -> TyperCommand:

@@ -116,7 +116,7 @@ def delete(
 
 
 def _refuse_unclear(where: Selection, *, all_: bool, keep_last: int | None) -> None:
-    """Everything is only meant where it is said.
+    """Refuse to select everything unless that is asked for.
 
     Raises:
         UsageError: nothing is selected without ``--all``, or something with it.

@@ -129,7 +129,7 @@ def _finish(
     wanted: frozenset[str],
     outcome: RepairOutcome | None,
 ) -> None:
-    """Reports what there is, or is left.
+    """Report what there is, or is left.
 
     Raises:
         Unhealthy: there are errors or warnings.
@@ -165,7 +165,7 @@ async def _examine(
 
 
 def _report(location: Location, found: Diagnosis | None, outcome: RepairOutcome | None) -> Report:
-    """What was found and what was repaired, each None where nobody looked or wanted it."""
+    """Return the report of the findings and of the repair, each None where it was not done."""
 
     def rows() -> list[dict[str, Any]]:
         return [tables.finding_row(fault) for fault in found.faults] if found else []

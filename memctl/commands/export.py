@@ -50,7 +50,7 @@ from memctl.stores.locks import FileLock, lock_owner
 
 
 class Shape(StrEnum):
-    """What an export becomes."""
+    """The form of an export."""
 
     STATE_DICT = "state-dict"
     ARCHIVE = "archive"
@@ -138,7 +138,7 @@ def export(
 def _refuse_options(
     output: str, shape: Shape, where: Selection, *, rotate: bool, prune: bool
 ) -> None:
-    """Objects to options that do not go with what is written.
+    """Refuse options that do not fit what is written.
 
     Raises:
         UsageError: see there.
@@ -167,7 +167,7 @@ def _of_ending(output: str) -> Shape | None:
 
 
 async def _by_count(location: Location, where: Selection) -> Shape:
-    """One memory makes a state_dict, several an archive."""
+    """Return the shape by the number of memories: one a state_dict, several an archive."""
     found = 0
     async with make_store(location) as store, aclosing(store.headers(where)) as memories:
         async for _ in memories:
@@ -178,7 +178,7 @@ async def _by_count(location: Location, where: Selection) -> Shape:
 
 
 class Exporting:
-    """One such run."""
+    """One run of export."""
 
     def __init__(
         self,
@@ -201,7 +201,7 @@ class Exporting:
         self._outcome = ExportOutcome(location.label, STDOUT, shape, dry_run=dry_run)
 
     def to_file(self, output: str) -> None:
-        """Writes one file, a folder of sessions, a device or stdout.
+        """Write one file, a folder of sessions, a device or stdout.
 
         Raises:
             MemctlError: see ``copy``; the output cannot be written.
@@ -212,7 +212,7 @@ class Exporting:
         self._end()
 
     def to_series(self, output: str, parse_rotation: Rotation) -> None:
-        """Writes a file with the time in its name, then removes those that are no longer kept.
+        """Write a file with the time in its name, then remove those that are no longer kept.
 
         Raises:
             MemctlError: as ``to_file``; nothing is removed then.
@@ -237,7 +237,7 @@ class Exporting:
             outcome.removed.append(str(path))
 
     def to_folder(self, output: str, *, force: bool, prune: bool) -> None:
-        """Brings a folder of Markdown up to date.
+        """Bring a folder of Markdown up to date.
 
         Raises:
             MemctlError: as ``to_file``; UsageError: the folder holds something else.
@@ -338,14 +338,14 @@ async def _refuse_several(headers: AsyncGenerator[Memory]) -> None:
 
 
 class ExportOutcome(CopyOutcome):
-    """What became of the memories, which file or folder has them, and which files went."""
+    """The report of export: the memories, the file or folder, and the files removed."""
 
     def __init__(self, source: str, file: str, shape: Shape, *, dry_run: bool) -> None:
         super().__init__("export", source, file, dry_run=dry_run)
         self.file = file
         self.shape = shape
         self.bytes: int | None = None
-        """Of the file that was written; None of a folder, and of a dry run."""
+        """The size of the file that was written; None for a folder and for a dry run."""
         self.removed: list[str] = []
         """Files that were removed, or would be."""
 
@@ -374,7 +374,7 @@ class ExportOutcome(CopyOutcome):
         return Text("\n".join(self._facts("would be ")))
 
     def tell(self, output: Output) -> None:
-        """Says on stderr what was done, where no report on stdout does."""
+        """Print on stderr what was done, where no report on stdout does."""
         if self.file != STDOUT and not self.dry_run:
             for line in self._facts(""):
                 output.note(line)
@@ -388,7 +388,7 @@ class ExportOutcome(CopyOutcome):
 
 
 def is_folder(output: str, shape: Shape) -> bool:
-    """Whether a folder is to be written: sessions, or Markdown that is not told to be one file."""
+    """Return whether a folder is to be written: sessions, or Markdown not named as one file."""
     if shape is not Shape.MARKDOWN:
         return shape is Shape.SESSION_DIR
     path = Path(output)
@@ -397,14 +397,14 @@ def is_folder(output: str, shape: Shape) -> bool:
 
 
 def ending_of(output: str, shape: Shape) -> str:
-    """The ending of a file of this shape, in small letters; of a stream, the usual one."""
+    """Return the extension of a file of this shape, in lower case; of a stream, the usual one."""
     endings = sorted(_ENDINGS[shape], key=len, reverse=True)
     name = output.lower()
     return next((one for one in endings if name.endswith(one)), _ENDINGS[shape][0])
 
 
 def refuse_output(output: str, shape: Shape, source: Location) -> None:
-    """Objects to an output that cannot be, or that nobody could read back.
+    """Refuse an output that cannot be written, or that could not be read again.
 
     Raises:
         UsageError: see there.
@@ -434,7 +434,7 @@ def refuse_output(output: str, shape: Shape, source: Location) -> None:
 
 
 def refuse_taken(output: str, shape: Shape, *, force: bool) -> None:
-    """Objects to an output that holds something, unless that is to be replaced.
+    """Refuse an output that holds something, unless that is to be replaced.
 
     Raises:
         UsageError: it does.
@@ -448,13 +448,13 @@ def refuse_taken(output: str, shape: Shape, *, force: bool) -> None:
 
 
 def is_device(path: Path) -> bool:
-    """Whether it is a pipe or a device such as /dev/stdout: written to, never replaced."""
+    """Return whether it is a pipe or a device such as /dev/stdout: written to, never replaced."""
     return path.exists() and not path.is_file() and not path.is_dir()
 
 
 @contextmanager
 def locked_output(messages: Output, output: str, shape: Shape) -> Iterator[None]:
-    """Keeps other runs from what is to be written; a folder of sessions is locked by its store.
+    """Lock the output against other runs; a folder of sessions is locked by its store.
 
     Raises:
         Busy: another run writes to it.
@@ -526,7 +526,7 @@ _KEEP = re.compile(r"([a-z]+):([1-9][0-9]{0,5})")
 
 @dataclass(frozen=True, slots=True)
 class Rotation:
-    """How many files of each kind of period are kept: the newest of each period that has one."""
+    """The number of files to keep per kind of period: the newest of each period that has one."""
 
     keep: tuple[tuple[str, int], ...]
 
@@ -557,7 +557,7 @@ def _of_each(newest_first: list[datetime], period: Period, number: int) -> set[d
 
 
 def parse_rotation(text: str) -> Rotation:
-    """What ``--rotate daily:7,weekly:4`` means.
+    """Parse ``--rotate daily:7,weekly:4``.
 
     Raises:
         UsageError: it means nothing.
@@ -612,7 +612,7 @@ class Series:
         return [self._path(one) for one in sorted(gone)]
 
     def remove(self, paths: list[Path]) -> Iterator[Path]:
-        """Removes files, and names each when it is gone.
+        """Remove files, and yield each when it is gone.
 
         Raises:
             MemctlError: the system refuses.
@@ -647,7 +647,7 @@ class Series:
 async def write_file(
     output: Output, outcome: ExportOutcome, location: Location, where: Selection, place: Path
 ) -> None:
-    """Writes all memories into one file; a dry run only counts them.
+    """Write all memories into one file; a dry run only counts them.
 
     Raises:
         MemctlError: as ``Store.read``; NotFound where a named memory is not there.
@@ -694,7 +694,7 @@ async def write_folder(
     *,
     prune: bool,
 ) -> None:
-    """Brings a folder up to date: what changed is written, and with ``prune`` what is gone goes.
+    """Bring a folder up to date: write what changed, and with ``prune`` remove what is gone.
 
     Raises:
         MemctlError: as ``Store.read``, or the system refuses; NotFound where a named memory is not

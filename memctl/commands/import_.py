@@ -70,7 +70,7 @@ def import_(
             )
         destination = narrowed(run.locate(store), where, path)
         outcome = CopyOutcome("import", origin.label, destination.label, dry_run=dry_run)
-        # A file may be there to mend what the store holds: that is a matter of content.
+        # A file may be meant to repair what the store holds: that is a matter of content.
         options = CopyOptions(on_conflict, lossy, checksum=True)
         patience = transfer(retries, timeout, rate_limit)
         recording = recorded(run, "import", store, destination) if backup else None

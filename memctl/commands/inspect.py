@@ -151,7 +151,7 @@ def _groups(by: GroupBy, groups: list[Group]) -> Report:
 
 
 async def print_messages(output: Output, store: Store, where: Selection) -> int:
-    """Prints the selected messages, and counts their memories.
+    """Print the selected messages, and count their memories.
 
     Raises:
         UsageError: messages have no form in CSV.
@@ -198,7 +198,7 @@ async def _lines(store: Store, where: Selection) -> int:
 
 
 async def _message_object(output: Output, store: Store, where: Selection) -> int:
-    """One object, written as the messages come."""
+    """Write one object as the messages come, and return the number of memories."""
     memories = 0
     output.listing = listing = Listing("inspect", {}, "messages")
     async with aclosing(store.read(where)) as pages:

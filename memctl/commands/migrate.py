@@ -115,7 +115,7 @@ def migrate(
 
 
 def _refuse_to_follow(where: Selection, *, dry_run: bool, stdio: bool) -> None:
-    """Objects to what has no end to wait for.
+    """Refuse what has no end to wait for.
 
     Raises:
         UsageError: see there.

@@ -124,7 +124,7 @@ def _question(undone: Run) -> str:
 
 
 def _note(runs: Runs, undone: Run, by: str | None) -> None:
-    """Notes that a run is taken back, as a whole; what an undo had undone is in force again."""
+    """Record that a run is undone as a whole; the run that an undo had undone is in force again."""
     undone.undone_by = by or undone.undone_by
     undone.settled = by is None
     runs.update(undone)
@@ -150,7 +150,7 @@ def _the_run(runs: Runs, name: str | None) -> Run:
 
 
 def _location(this: ThisRun, undone: Run, store: str | None) -> tuple[Location, str]:
-    """Where the run was, or is to be undone instead."""
+    """Return the store of the run, or the one where it is to be undone instead."""
     argument = store or undone.argument
     location = this.locate(argument)
     if store is not None and record(this, "undo", store, location).argument != undone.argument:

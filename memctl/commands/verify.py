@@ -116,7 +116,7 @@ def _data(found: CompareReport, left: str, right: str) -> dict[str, Any]:
 async def show_differences(
     output: Output, left: Store, right: Store, found: list[Difference], data: dict[str, Any]
 ) -> None:
-    """Writes them as they come; ``data`` is what the report says beside them.
+    """Write differences as they come; ``data`` is what the report has besides them.
 
     Raises:
         MemctlError: as ``Store.read``.
@@ -158,7 +158,7 @@ _SIGN_STYLES = {"-": "red", "+": "green"}
 
 
 class Diff:
-    """Draws differences that come one after another, under the names of the stores."""
+    """A drawing of differences as they come, under the names of the stores."""
 
     def __init__(self, left: str, right: str) -> None:
         self._names = left, right

@@ -101,7 +101,7 @@ class Config:
         """Return the location of a STORE argument: an alias if there is one, else a URL or path.
 
         Raises:
-            UsageError: it is none of these, or the password of the alias cannot be fetched.
+            UsageError: it is not one of these, or the password of the alias cannot be fetched.
         """
         alias = self.stores.get(text)
         if alias is not None:

@@ -39,7 +39,7 @@ _FIELDS = frozenset({ID, NAME, ROLE, TIMESTAMP, CONTENT, "metadata", "invocation
 _ROLES = ("user", "assistant", "system")
 _MEDIA = ("image", "audio", "video")
 _NEEDED = {"text": ("text",), "tool_use": ("id", "name"), "tool_result": ("id", "output")}
-"""What AgentScope takes out of a block without asking whether it is there."""
+"""The keys of a block that AgentScope reads without asking whether they are there."""
 
 _ALPHABET = string.digits + string.ascii_letters
 _ID_LENGTH = 22

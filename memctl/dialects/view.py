@@ -107,7 +107,7 @@ Block = (
 
 
 class MessageView(ABC):
-    """What one message says, read from its stored text when it is asked for.
+    """A view of one message, read from its stored text when it is asked for.
 
     ``value`` is the decoded message, with all that the properties do not show.
     """
@@ -154,7 +154,7 @@ class MessageView(ABC):
     @property
     @abstractmethod
     def metadata(self) -> dict[str, Any]:
-        """What the application attached; empty where there is none."""
+        """The metadata that the application attached; empty where there is none."""
 
     @property
     @abstractmethod

@@ -1,4 +1,5 @@
-"""What runs have changed, kept so that it can be put back: a folder a run.
+"""The journal of what runs have changed, kept for undo: a folder a run.
 
-``runs`` knows the folders, ``changes`` the file in them that says what became of every message.
+``runs`` knows the folders, ``changes`` the file in them that records the change of every
+message, and ``repairs`` that of the other repairs.
 """

@@ -1,4 +1,4 @@
-"""The file of changes: what a run does to each message, with all that is needed to take it back.
+"""The file of changes: what a run does to each message, with all that is needed to undo it.
 
 NDJSON, compressed by zstd, written whole before anything is changed:
 
@@ -8,7 +8,7 @@ NDJSON, compressed by zstd, written whole before anything is changed:
     {...the message as it was stored...}
     {"end":{"memories":1,"changes":1}}
 
-A message stands on the line behind its change where ``message`` says so: of those that go and of
+A message stands on the line after its change where ``message`` says so: of those that go and of
 those that are put in.  ``part`` and ``place`` of a memory are there where it has them.  A file
 without its last line is not whole.
 
@@ -42,11 +42,11 @@ _PAGE_CHANGES = 1000
 _PAGE_BYTES = 2 * 1024 * 1024
 
 _Make = Callable[[dict[str, Any], bytes], Change]
-"""Makes a change of its record and its message."""
+"""A function that makes a change of its record and its message."""
 
 
 class ChangesWriter:
-    """Writes the file, under another name until it is whole.
+    """A writer of the file, under another name until it is whole.
 
     Used as a context manager: what was not finished on leaving is removed, unless it was synced.
 
@@ -244,7 +244,7 @@ class _Page:
         self._size += len(change.message)
 
     def take(self, *, last: bool) -> Edit:
-        """What there is."""
+        """Return the changes so far as an edit."""
         edit = Edit(self._memory, self._changes, self._offset, last, self._summary)
         self._offset += len(self._changes)
         self._changes, self._size = [], 0

@@ -28,7 +28,7 @@ def refusals(path: Path) -> Iterator[None]:
 
 
 def new_folder(path: Path) -> None:
-    """Make a folder, and those above it, that nobody else may enter."""
+    """Create a folder, and those above it, that no other user may enter."""
     if path.is_dir():
         return
     new_folder(path.parent)
@@ -36,7 +36,7 @@ def new_folder(path: Path) -> None:
 
 
 def new_file(path: Path) -> BinaryIO:
-    """A new file that nobody else may read, open for writing."""
+    """Open a new file for writing that no other user may read."""
     return os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, _FILE_MODE), "wb")
 
 
@@ -44,7 +44,7 @@ def create_locked(path: Path) -> int | None:
     """Make a file that is locked until what is given is closed; None where there are no locks."""
     handle = os.open(path, system.WRITE_FLAGS | os.O_CREAT | os.O_EXCL, _FILE_MODE)
     try:
-        system.lock(handle)  # nobody else knows of it yet
+        system.lock(handle)  # no other process knows of it yet
     except OSError as error:
         os.close(handle)
         path.unlink()

@@ -1,6 +1,6 @@
-"""The file of mends: what a repair does to a store beside its messages (see ``Store.mend``).
+"""The file of repairs: what a repair changes besides messages (see ``Store.repair``).
 
-NDJSON, a record a line, each on the disk before what it tells of is done.  A last line that is cut
+NDJSON, a record a line, each on the disk before what it records is done.  A last line that is cut
 off belongs to something that was not done.
 """
 
@@ -18,14 +18,13 @@ from memctl.errors import BadData
 from memctl.journal.files import new_file, refusals, sync_folder
 
 FILE_NAME = "mends.ndjson"
-"""The name on disk since 0.1: older runs must be found, too."""
-"""Its name in the folder of a run."""
+"""The file's name in the folder of a run, unchanged since 0.1: older runs must be found, too."""
 
 Record = dict[str, Any]
 
 
 class RepairsWriter:
-    """Writes the file, which is made with the first record.  Used as a context manager."""
+    """A writer of the file, which is made with the first record.  Used as a context manager."""
 
     def __init__(self, folder: Path) -> None:
         self.records = 0
@@ -61,7 +60,7 @@ class RepairsWriter:
 
 
 def read_repairs(folder: Path) -> Iterator[Record]:
-    """The records of a run, the last one first; none where it mended nothing.
+    """Yield the records of a run, the last one first; none where it repaired nothing.
 
     Raises:
         BadData: the file is damaged.
@@ -79,7 +78,7 @@ def read_repairs(folder: Path) -> Iterator[Record]:
 
 
 def _starts(file: BinaryIO) -> array[int]:
-    """Where the whole lines begin."""
+    """Return the positions where the whole lines begin."""
     starts = array("q")
     at = 0
     for line in file:

@@ -37,14 +37,14 @@ from memctl.model import Edit
 
 REPLACED = "replaced.ndjson.zst"
 RUNNING, CUT_SHORT = "running", "cut-short"
-"""How a run is doing that has not said how it ended."""
+"""The outcomes of a run that has recorded none."""
 _RECORD = "run.json"
 _DAY = 86_400
 
 
 @dataclass(slots=True)
 class Run:
-    """What is known of a run.
+    """The record of a run.
 
     ``store`` is for people, without any password; ``argument`` and ``options`` find the store
     again.  ``ended`` and ``outcome`` are empty while it goes on, and stay so when it was killed.
@@ -66,19 +66,19 @@ class Run:
     undoes: str = ""
     undone_by: str = ""
     settled: bool = False
-    """True if somebody looked, and there was nothing left to take back."""
+    """True if an undo found nothing left to undo."""
 
 
 @dataclass(frozen=True, slots=True)
 class Retention:
-    """How long runs are kept: days, and bytes of all together."""
+    """The limits within which runs are kept: days, and bytes of all together."""
 
     days: int = 30
     bytes: int = 1_000_000_000
 
 
 def state_folder() -> Path:
-    """Where runs are kept on this platform."""
+    """Return the folder where runs are kept on this platform."""
     from platformdirs import user_state_path  # only who changes or undoes needs it
 
     return user_state_path("memctl") / "runs"
@@ -123,7 +123,7 @@ class Journal:
         return ChangesWriter(_part(self.folder, self._parts), growing=growing)
 
     def edits(self) -> Iterator[Edit]:
-        """What the last finished file of changes says, without messages that go."""
+        """Yield the edits of the last finished file of changes, without messages that go."""
         return read_changes(_part(self.folder, self._parts), leaving=False)
 
     def end(self, outcome: str) -> None:
@@ -148,7 +148,7 @@ class Journal:
         handle, self._held = self._held, None
         if handle is not None:
             os.close(handle)
-            with suppress(OSError):  # a file that stays is not locked, and in nobody's way
+            with suppress(OSError):  # a file that stays is not locked, and does no harm
                 (self.folder / RUNNING).unlink()
 
 
@@ -181,7 +181,7 @@ class Runs:
         return journal
 
     def all(self) -> list[Run]:
-        """The runs, the newest first; folders that are no runs are passed over."""
+        """Return the runs, the newest first; folders that are not runs are skipped."""
         return [run for run in map(self._read, reversed(self._names())) if run is not None]
 
     def find(self, name: str) -> Run:
@@ -209,7 +209,7 @@ class Runs:
             return not run.ended and is_locked(path)
 
     def outcome(self, run: Run) -> str:
-        """How a run ended, or how it is doing."""
+        """Return how a run ended, or that it is running or was cut short."""
         return run.outcome or (RUNNING if self.goes_on(run) else CUT_SHORT)
 
     def parts(self, run: Run) -> list[Path]:
@@ -242,7 +242,7 @@ class Runs:
         return path if path.exists() else None
 
     def size(self, run: Run) -> int:
-        """Bytes that are kept of a run."""
+        """Return the size of a run's folder in bytes."""
         folder = self.folder / run.id
         with refusals(folder):
             return _about(folder)[0]
@@ -328,7 +328,7 @@ _KEPT = ("path", "user", "session")
 
 
 def _address(argument: str, location: Location) -> str:
-    """How to find the store again, from any folder: without the password, if it has one."""
+    """Return the argument that finds the store again from any folder, without its password."""
     if location.path != Path():
         path = os.path.abspath(location.path)
         if "://" not in argument:

@@ -1,1 +1,1 @@
-"""What memctl does, on any store: no terminal and no driver here."""
+"""The operations of memctl, on any store: no terminal and no driver here."""

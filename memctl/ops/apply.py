@@ -1,6 +1,6 @@
 """Changing what is in a store: a plan that is written down first, then carried out.
 
-The plan is the file from which the run can be taken back.  It is whole and on the disk before the
+The plan is the file from which the run can be undone.  It is whole and on the disk before the
 first message is touched, so a full disk, or a second thought, costs nothing.  A memory that an
 agent changed since the plan was made is left alone by the store, and planned anew.
 """
@@ -27,7 +27,7 @@ SHOWN_MEMORIES = 10
 _BATCH = 1000
 """Changes, or kilobytes of messages, that are worth a turn of a thread."""
 ATTEMPTS = 5
-"""How often a memory is planned that agents keep changing."""
+"""The number of times that a memory is planned which agents keep changing."""
 
 Planner = Callable[[Store, Selection], AsyncGenerator[Edit]]
 """Plans the changes of what is selected; asked again for memories that changed meanwhile."""
@@ -80,11 +80,11 @@ class ChangeCounts:
 
 @dataclass(slots=True)
 class ChangeReport:
-    """What a run planned, and what was done of it."""
+    """The plan of a run and its result."""
 
     planned: ChangeCounts = field(default_factory=ChangeCounts)
     planned_by_memory: dict[MemoryKey, int] = field(default_factory=dict)
-    """How many messages each of the first memories has in the plan."""
+    """The number of planned messages of each of the first memories."""
     done: ChangeCounts = field(default_factory=ChangeCounts)
     failures: list[tuple[MemoryKey, Failure]] = field(default_factory=list)
     left: int = 0
@@ -185,7 +185,7 @@ async def apply_plan(
 async def _apply(
     store: Store, journal: Journal, report: ChangeReport, progress: Progress, stop: Stop
 ) -> dict[MemoryKey, tuple[Failure, ChangeCounts]]:
-    """Carries out one file of changes; the memories that agents changed meanwhile."""
+    """Carry out one file of changes; return the memories that agents changed meanwhile."""
     changed: dict[MemoryKey, tuple[Failure, ChangeCounts]] = {}
     pending: dict[MemoryKey, ChangeCounts] = {}
 
@@ -279,7 +279,7 @@ async def _written(
 
 
 async def _read(edits: Iterator[Edit]) -> AsyncGenerator[list[Edit]]:
-    """The edits, which are read while others are carried out; not beside large ones."""
+    """Yield the edits, read while others are carried out; not during large ones."""
     coming: asyncio.Task[list[Edit]] | None = None
     try:
         while True:

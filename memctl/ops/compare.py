@@ -30,7 +30,7 @@ DIGEST_BYTES = 16
 
 
 class Precision(Enum):
-    """What counts as the same message: the same id, the same text, or the same value."""
+    """The precision of a comparison: messages are the same by id, by text, or by value."""
 
     OUTLINE = "outline"
     TEXT = "text"
@@ -203,7 +203,7 @@ its way for a while, and its clock starts again in the target."""
 
 @dataclass(frozen=True, slots=True)
 class Comparability:
-    """What can be compared between a source and a target."""
+    """The properties that can be compared between a source and a target."""
 
     mark_order: bool
     summaries: bool
@@ -215,7 +215,7 @@ class Comparability:
 
     @classmethod
     def of(cls, source: Store, target: Store) -> Comparability:
-        """What these two have in common."""
+        """Return the properties that both stores have."""
         here, there = source.features, target.features
         # An expiry that a URL asks for is meant to be another.
         asked = any("ttl" in store.location.options for store in (source, target))
@@ -247,14 +247,14 @@ class Comparability:
         return self.moments and abs(source - target) > allowed
 
     def lacks(self, source: Fingerprint, target: Fingerprint) -> bool:
-        """Return whether the target lacks something of what the source has beside messages."""
+        """Return whether the target lacks something of what the source has besides messages."""
         adds_summary = bool(source.summary) and not target.summary and self.summaries
         expires = source.expires is not None and self.expiry_differs(source.expires, target.expires)
         return adds_summary or expires
 
 
 NOTHING = Fingerprint(0, Hasher(Precision.OUTLINE, mark_order=False).digest(), None)
-"""What a target holds of a memory that is not there."""
+"""The fingerprint of a memory that the target does not have."""
 
 
 class PrefixComparer:
@@ -279,7 +279,7 @@ class PrefixComparer:
         self._hasher = Hasher(form, mark_order=sides.mark_order)
 
     def take(self, page: Page) -> Page | None:
-        """What of the page is to be written, if anything."""
+        """Return the part of the page that is to be written, if any."""
         self.messages += len(page.messages)
         if self.conflict:
             return None
@@ -444,12 +444,12 @@ async def share_names(known: Store, unsure: Store, where: Selection) -> None:
 
 
 GROUP_MESSAGES = 500_000
-"""How many messages are looked at together to name their differences."""
+"""The number of messages that are compared together to name their differences."""
 
 
 @dataclass(slots=True)
 class CompareReport:
-    """How two stores compare: memories by outcome, messages on each side, every difference."""
+    """A comparison of two stores: memories by outcome, messages on each side, every difference."""
 
     same: int = 0
     different: int = 0
@@ -461,7 +461,7 @@ class CompareReport:
     """Messages that came to the left side after the copy: no differences."""
     differences: list[Difference] = field(default_factory=list)
     warnings: list[str] = field(default_factory=list)
-    """What could not be compared, because one side has no place for it."""
+    """Properties that could not be compared, because one side has no place for them."""
 
     @property
     def equal(self) -> bool:
@@ -643,7 +643,7 @@ class _Comparison:
         return _same_messages(left, right) and not list(self._beside(left, right))
 
     def _beside(self, left: Fingerprint, right: Fingerprint) -> Iterator[tuple[str, str]]:
-        """What differs beside the messages: code and text."""
+        """Yield the differences besides those of the messages: code and text."""
         if self._sides.summaries_differ(left.summary, right.summary):
             yield "summary", "the summaries differ"
         if not self._sides.expiry_differs(left.expires, right.expires):

@@ -1,4 +1,4 @@
-"""What the model of an agent is sent of its memory.
+"""The part of an agent's memory that its model is sent.
 
 As ``get_memory`` of AgentScope has it (``memory/_working_memory`` of 1.0.21): the summary as a
 message of the user, then the messages.  An agent with compression asks for those that are not
@@ -22,10 +22,10 @@ from memctl.selection import Selection
 from memctl.store import Store
 
 SHARED_KINDS = frozenset({"sqlite", "postgresql", "mysql"})
-"""Where AgentScope reads a session whoever its users are (``_sqlalchemy_memory.py``)."""
+"""Stores in which AgentScope reads a session whoever its users are (``_sqlalchemy_memory.py``)."""
 
 _NAMED = 3
-"""How many memories are named where one was meant."""
+"""The number of memories that are named where one was meant."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -69,7 +69,7 @@ _LOSSES = {
 async def refuse_losses(
     source: Store, target: Store, where: Selection, *, lossy: bool
 ) -> list[str]:
-    """What the copy would lose, as warnings.
+    """Return the losses of the copy, as warnings.
 
     Raises:
         Loss: it would lose something, and ``lossy`` is not set.
@@ -146,9 +146,9 @@ def _of(memory: Memory, repeated: int) -> list[str]:
 
 @dataclass(frozen=True, slots=True)
 class CopyOptions:
-    """How to copy.
+    """The options of a copy.
 
-    ``lossy`` lets go of what the target cannot hold; ``jobs`` counts writers.  ``checksum``
+    ``lossy`` drops what the target cannot hold; ``jobs`` counts writers.  ``checksum``
     compares what both sides hold by content; without it ids, order, marks and summary tell what is
     the same, unless conflicts are replaced.
     """
@@ -160,7 +160,7 @@ class CopyOptions:
 
     @property
     def form(self) -> Precision:
-        """How memories are compared."""
+        """The precision with which memories are compared."""
         return (
             Precision.TEXT
             if self.checksum or self.on_conflict is OnConflict.REPLACE
@@ -258,9 +258,9 @@ class _Copy:
         self._outdated: set[MemoryKey] = set()
         """Memories that the target holds as they were in the source."""
         self._selected: dict[MemoryKey, int] = {}
-        """How many messages were read of each memory that is not settled."""
+        """The number of messages that were read of each memory that is not settled."""
         self._passed: dict[MemoryKey, int] = {}
-        """How many of them are being written."""
+        """The number of them that are being written."""
 
     async def run(self) -> None:
         await share_names(self._source, self._target, self._where)
@@ -290,7 +290,7 @@ class _Copy:
             await self._resolve(frozenset(self._suspects), held)
 
     async def _held(self, where: Selection, form: Precision) -> dict[MemoryKey, Fingerprint]:
-        """What the target holds, in brief."""
+        """Return fingerprints of the memories that the target holds."""
         read = self._target.outline if form is Precision.OUTLINE else self._target.read
         found = await fingerprints(read(where), form, mark_order=self._sides.mark_order)
         if self._recorder is not None:
@@ -360,7 +360,7 @@ class _Copy:
     async def _missing(
         self, pages: AsyncGenerator[Page], held: dict[MemoryKey, Fingerprint], form: Precision
     ) -> AsyncGenerator[Page]:
-        """Of every memory what the target lacks; what it holds otherwise becomes a suspect."""
+        """Yield what the target lacks of every memory; a memory that differs becomes a suspect."""
         beginning: PrefixComparer | None = None
         async with aclosing(pages):
             async for page in pages:
@@ -382,7 +382,7 @@ class _Copy:
     def _beginning(
         self, memory: Memory, there: Fingerprint | None, form: Precision
     ) -> PrefixComparer | None:
-        """What compares a memory with the target; None where all of it is new and passes."""
+        """Return a comparer of a memory with the target; None where all of it is new and passes."""
         if there is None and self._mirror is None:
             return None
         return PrefixComparer(memory, there or NOTHING, form, self._sides)
@@ -495,7 +495,7 @@ class _Copy:
     async def _unknown(
         self, keys: frozenset[MemoryKey], held: dict[MemoryKey, Fingerprint]
     ) -> AsyncGenerator[Page]:
-        """Messages whose ids the target lacks, to go behind what it holds."""
+        """Yield messages whose ids the target lacks, to follow what it holds."""
         async with aclosing(self._target.outline(Selection(keys=keys))) as pages:
             known = {
                 id_digest(page.memory.key, entry) async for page in pages for entry in page.messages

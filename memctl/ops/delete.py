@@ -1,4 +1,4 @@
-"""Which messages are deleted: the selected ones, tool calls and their results together if asked."""
+"""Deleting messages: the selected ones, tool calls and their results together if asked."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from memctl.store import Store
 
 
 class ToolPairPolicy(StrEnum):
-    """What to do where the selection parts a tool call from its result."""
+    """The policy where the selection parts a tool call from its result."""
 
     SPLIT = "split"
     KEEP = "keep"
@@ -29,7 +29,7 @@ class SplitToolCalls:
     number: int = 0
     """As far as all messages were seen."""
     unsure: dict[MemoryKey, dict[str, ToolSide]] = field(default_factory=dict)
-    """Of memories that were not seen whole: the calls of which one half is selected, and which."""
+    """The calls with one selected half, and which, in memories that were not seen whole."""
 
 
 class ToolPairTracker:
@@ -63,7 +63,7 @@ async def plan_deletions(
     pairs: ToolPairPolicy = ToolPairPolicy.SPLIT,
     parted: SplitToolCalls | None = None,
 ) -> AsyncGenerator[Edit]:
-    """Edits that take away the selected messages.
+    """Yield edits that delete the selected messages.
 
     Raises:
         MemctlError: as ``Store.read``.
@@ -120,7 +120,7 @@ def removal(page: Page) -> Edit:
 
 
 async def count_split_tool_calls(store: Store, parted: SplitToolCalls) -> int:
-    """How many tool calls are parted from a result that stays, or the reverse.
+    """Return the number of tool calls that are parted from a result that stays, or the reverse.
 
     Those that never had their other half are not.
 

@@ -36,7 +36,7 @@ _PIECE = 1 << 16
 
 
 def diff_messages(before: bytes | None, after: bytes | None) -> list[str]:
-    """What changed between two messages (None is no message): lines that begin with ``-`` or ``+``.
+    """Return a diff of two messages (None is no message): lines that begin with ``-`` or ``+``.
 
     A line with a blank is on both sides.
     """
@@ -52,12 +52,12 @@ def diff_messages(before: bytes | None, after: bytes | None) -> list[str]:
 
 
 def diff_texts(before: str, after: str) -> list[str]:
-    """What changed between two texts, in the same way; an empty text has no lines."""
+    """Return a diff of two texts, in the same way; an empty text has no lines."""
     return diff_lines(*(text.split("\n") if text else [] for text in (before, after)))
 
 
 def diff_lines(before: list[str], after: list[str]) -> list[str]:
-    """What changed between two lists of lines, in the same way."""
+    """Return a diff of two lists of lines, in the same way."""
     pairs = zip(before, after, strict=False)
     same = sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], pairs))
     start = max(same - _CONTEXT, 0)
@@ -109,7 +109,7 @@ def _differ(one: Sequence[Any], other: Sequence[Any]) -> int:
 
 
 def _surroundings(before: bytes, after: bytes) -> list[str]:
-    """Where two texts of JSON differ first."""
+    """Return the surroundings of the first difference of two texts of JSON."""
     place = _differ(before, after)
     size = f"{len(before):,} and {len(after):,} bytes"
     found = [f" too large to be compared by lines: {size}; they differ from byte {place:,} on"]
@@ -161,7 +161,7 @@ class _Kept(NamedTuple):
 
 
 class _Side:
-    """What one store has of some messages; their texts are in a file without a name."""
+    """The messages of one store; their texts are in a file without a name."""
 
     def __init__(self, file: BinaryIO) -> None:
         self._file = file

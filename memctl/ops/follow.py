@@ -1,6 +1,6 @@
 """Keeps a target as the source is: one copy after the other, until a stop is asked for.
 
-What the target holds is what the copies left there, so a memory whose source changed otherwise than
+What the target holds is what the copies left there, so a memory whose source changed other than
 by growing (messages deleted, marks changed) is written anew; one that somebody else wrote to is a
 conflict.
 """
@@ -21,7 +21,7 @@ from memctl.store import Store
 
 @dataclass(frozen=True, slots=True)
 class Lag:
-    """How far the target was behind: what came in the last copy, and the seconds that it took."""
+    """The lag of the target: the messages of the last copy, and the seconds that it took."""
 
     memories: int
     messages: int

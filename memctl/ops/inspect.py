@@ -1,4 +1,4 @@
-"""What is in a store: the catalogue, its totals and its groups."""
+"""The contents of a store: the catalogue, its totals and its groups."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from memctl.store import Store
 
 
 class Sort(StrEnum):
-    """What orders the rows of a catalogue."""
+    """The order of the rows of a catalogue."""
 
     MESSAGES = "messages"
     BYTES = "bytes"
@@ -23,7 +23,7 @@ class Sort(StrEnum):
 
 
 class GroupBy(StrEnum):
-    """What messages are grouped by."""
+    """The property by which messages are grouped."""
 
     USER = "user"
     MARK = "mark"

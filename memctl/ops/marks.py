@@ -45,7 +45,7 @@ class MarkChange:
 
 
 async def plan_marks(store: Store, where: Selection, remark: MarkChange) -> AsyncGenerator[Edit]:
-    """Edits that change the marks of the selected messages.
+    """Yield edits that change the marks of the selected messages.
 
     Raises:
         MemctlError: as ``Store.read``.

@@ -1,4 +1,4 @@
-"""What an operation tells of itself: plain data, rendered by ``memctl.output``."""
+"""Reports of operations: plain data, rendered by ``memctl.output``."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ HUGE_BYTES = 8 * 1024 * 1024
 
 
 class Total(NamedTuple):
-    """How much there is to be done."""
+    """The amount to be done."""
 
     memories: int
     messages: int
@@ -37,7 +37,7 @@ class SummaryProgress(Protocol):
     """Hears how summarising gets on."""
 
     def advance(self, *, memories: int, tokens: int, cost: float | None) -> None:
-        """So many more memories are done and tokens summed up; ``cost`` is that of all so far."""
+        """So many more memories are done and tokens summarized; ``cost`` is that of all so far."""
 
 
 class SilentSummaryProgress:
@@ -61,7 +61,7 @@ class Counts:
 
 @dataclass(slots=True)
 class CopyReport:
-    """What a copy did.
+    """The result of a copy.
 
     ``messages.skipped`` counts messages that the target held already or that were left out by
     choice; ``messages.deleted`` what ``--on-conflict replace`` took away.
@@ -71,14 +71,14 @@ class CopyReport:
     messages: Counts = field(default_factory=Counts)
     failures: list[tuple[MemoryKey, Failure]] = field(default_factory=list)
     uneven: set[MemoryKey] = field(default_factory=set)
-    """Memories that the target now holds otherwise than the source, as was asked for."""
+    """Memories that the target now holds in another form than the source, as was asked for."""
     settled: dict[MemoryKey, int] = field(default_factory=dict)
-    """How many messages the source had of each memory that is done with, well or not."""
+    """The number of source messages of each memory that is done with, well or not."""
     largest: int = 0
     """Bytes of the messages of the largest page that was read."""
     warnings: list[str] = field(default_factory=list)
     total: Total | None = None
-    """What is selected in all, where outlines have told that beforehand."""
+    """The total of the selection, where outlines gave it beforehand."""
 
     @property
     def ordinary(self) -> bool:

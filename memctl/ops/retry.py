@@ -17,7 +17,7 @@ LONGEST_PAUSE = 30.0
 
 
 class Retries:
-    """How often a lost connection is forgiven.
+    """Retries after a lost connection.
 
     The count begins anew whenever something was achieved in between.  A store that was never
     ``reached`` is not waited for: its name may be wrong.
@@ -30,7 +30,7 @@ class Retries:
         self._tell = tell
 
     async def run(self, attempt: Callable[[], Awaitable[T]], achieved: Callable[[], int]) -> T:
-        """What the attempt gives when it ends well; ``achieved`` grows with what was done.
+        """Return the result of an attempt that ends well; ``achieved`` grows with what was done.
 
         Raises:
             Lost: once too often.

@@ -15,7 +15,7 @@ PageObserver = Callable[[Page], None]
 def select_with_anchors(
     store: Store, where: Selection, see: PageObserver | None = None
 ) -> AsyncGenerator[Page]:
-    """What ``Store.read`` gives, with ``Page.anchors`` wherever messages stay.
+    """Yield the pages of ``Store.read``, with ``Page.anchors`` wherever messages stay.
 
     ``see`` is shown every page of the memories before what is selected of it, where ``reads_all``.
 

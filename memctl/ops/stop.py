@@ -1,4 +1,4 @@
-"""How an operation is asked to end in good order."""
+"""Requests to an operation to end in good order."""
 
 from __future__ import annotations
 

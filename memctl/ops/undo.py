@@ -1,8 +1,8 @@
-"""Taking back what a run changed.
+"""Undoing the changes of a run.
 
 What was written down is read twice: to see whether each memory is still as the run left it, as far
 as the run changed it, and to plan the reverse.  Messages that came since are left where they are.
-A memory that the run did not come to, or that was taken back before, needs nothing.
+A memory that the run did not come to, or that was undone before, needs nothing.
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ Marks = tuple[str, ...]
 Ends = tuple[Marks | None, Marks | None]
 """The marks of a message before and after; None where it was not there."""
 UndoConflicts = list[tuple[MemoryKey, Failure]]
-"""Memories that cannot be taken back, and why."""
+"""Memories that cannot be undone, and why."""
 
 
 async def plan_undo(
     store: Store, parts: Sequence[Path], where: Selection, refused: UndoConflicts
 ) -> AsyncGenerator[Edit]:
-    """Edits that take back what the files of changes of a run say, as far as ``where`` goes.
+    """Yield edits that undo what the files of changes of a run say, as far as ``where`` goes.
 
     A memory that is in several files was done by the last one: the others had come too late.
 
@@ -76,7 +76,7 @@ async def _reversals(
 async def unchanged_since_run(
     store: Store, parts: Sequence[Path], keys: frozenset[MemoryKey]
 ) -> frozenset[MemoryKey]:
-    """Those of the memories that a run wrote whole which are still as it left them.
+    """Return the keys of memories that a run wrote whole and that are still as it left them.
 
     Raises:
         BadData: a file of changes is damaged.
@@ -108,9 +108,9 @@ class _RunEffect:
 
     def __init__(self, edit: Edit) -> None:
         self.ends: dict[str, list[Ends]] = {}
-        """Of each changed message, or each of those that share an id, in order."""
+        """The ends of each changed message, or of each of those that share an id, in order."""
         self.anchors: set[str] = set()
-        """What messages that go back stand behind."""
+        """The messages that restored ones follow."""
         self.summary = (edit.summary, edit.memory.summary)
         self.there: dict[str, list[Marks]] = {}
         self.seen: set[str] = set()
@@ -143,7 +143,7 @@ class _RunEffect:
         )
 
     def verdict(self, refused: UndoConflicts, key: MemoryKey) -> bool:
-        """Return whether the run is to be taken back here; where not, ``refused`` may say why."""
+        """Return whether the run is to be undone here; where not, ``refused`` may say why."""
         if self._is_as_before():
             return False
         why = self._misfit()
@@ -156,7 +156,7 @@ class _RunEffect:
     def is_half_done(self) -> bool:
         """Return whether the run was killed after it wrote the new summary, and nothing else.
 
-        A summary that is kept beside a memory, in a session state, is written before the messages.
+        A summary that is kept next to a memory, in a session state, is written before the messages.
         """
         before, after = self.summary
         changed = after is not None and after != (before or "") and self.now == after
@@ -176,7 +176,7 @@ class _RunEffect:
         )
 
     def _misfit(self) -> str:
-        """Why it cannot be taken back; empty where it can."""
+        """Return the reason why it cannot be undone; empty where it can."""
         for id, some in self.ends.items():
             here = self.there.get(id, [])
             after = [new for _, new in some]
@@ -248,7 +248,7 @@ def _only(page: Page, group: dict[MemoryKey, _RunEffect]) -> Page:
 
 
 def _summarised(edit: Edit, group: dict[MemoryKey, _RunEffect]) -> Edit:
-    """The edit with the summary taken back, too."""
+    """Return the edit with the summary restored, too."""
     old, new = group[edit.memory.key].summary
     if new is None:
         return edit

@@ -30,10 +30,10 @@ GLANCE = 4096
 """Characters of a tool call or result that are looked at to fold it."""
 
 READABLE = 1_000_000
-"""Characters that are drawn of a text: nobody reads more of it."""
+"""Characters that are drawn of a text: more of it is not read."""
 
 INDENT = "   "
-"""What stands before the lines of a message."""
+"""The indentation of the lines of a message."""
 
 _ROLE_STYLES = {"user": "bold green", "assistant": "bold blue", "system": "bold magenta"}
 
@@ -62,7 +62,7 @@ def _leading(line: str, most: int) -> str:
 
 
 def title(key: MemoryKey) -> Text:
-    """Whose conversation it is."""
+    """Return the heading of a conversation: its user and session."""
     text = Text(f"── {visible(key.user)} / {visible(key.session)}", "bold")
     if key.part:
         text.append(f" ({visible(key.part)})")
@@ -117,7 +117,7 @@ def _block(block: Block) -> _Lines:
 
 
 def describe(block: Block) -> tuple[str, str]:
-    """Return a block that is no text on one line: what it is, and a glimpse of it."""
+    """Return a block on one line: its kind, and the beginning of its content."""
     match block:
         case TextBlock(text):
             return "text", fold(text)

@@ -96,7 +96,7 @@ def _file_name_of(text: str) -> str:
 _FENCES = re.compile(r"`{3,}")
 _SPECIAL = re.compile(r"([\\*_\[\]|~#])")
 _SPACES = "\n\t\u3000\u00a0"
-"""What is layout, in code and in Chinese, though it counts as not printable."""
+"""Characters that are layout, in code and in Chinese, though they count as not printable."""
 _SPACE = re.compile(f"([{_SPACES}])")
 _PIECE = 64 * 1024
 _PARSED = 256 * 1024
@@ -219,10 +219,10 @@ def _html(text: str) -> str:
 
 
 LAYOUT = 1
-"""Of the files: those of another one are written anew."""
+"""The version of the files' layout: files of another one are written anew."""
 
 FORM = Precision.TEXT
-"""What a memory must keep for its file to be kept."""
+"""The precision to which a memory must be unchanged for its file to be kept."""
 
 INDEX = "README.md"
 _INDEX_HEAD = "<!-- memctl: export --as markdown -->\n# Conversations\n\n"
@@ -281,15 +281,15 @@ def _digest(fingerprint: Fingerprint) -> str:
 
 
 class MarkdownFolder:
-    """One such folder."""
+    """A folder of Markdown files."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
         self.fresh = not (path / INDEX).exists()
-        """Whether there is nothing in it yet."""
+        """True if the folder has no index yet."""
 
     def refuse_foreign(self) -> None:
-        """Objects to a folder that holds something else.
+        """Refuse a folder that holds something else.
 
         Raises:
             UsageError: it does.
@@ -311,7 +311,7 @@ class MarkdownFolder:
             return file.read(len(_INDEX_HEAD)) == _INDEX_HEAD.encode()
 
     def create(self) -> None:
-        """Makes the folder, with an index that is empty.
+        """Create the folder with an empty index.
 
         Raises:
             MemctlError: the system refuses.
@@ -322,7 +322,7 @@ class MarkdownFolder:
             self.write_index()
 
     def holds(self, key: MemoryKey, fingerprint: Fingerprint) -> bool:
-        """Whether the file of a memory shows it as it is."""
+        """Return whether the file of a memory shows it as it is."""
         path = self.path / file_name(key)
         stamp = _read_stamp(path) if path.is_file() else None
         return stamp is not None and (stamp.key, stamp.layout, stamp.digest) == (
@@ -362,7 +362,7 @@ class MarkdownFolder:
             return sorted(name for name in os.listdir(folder) if not name.startswith("."))
 
     def remove(self, path: Path) -> None:
-        """Removes a file, and its folder if it was the last one in it.
+        """Remove a file, and its folder if it was the last one in it.
 
         Raises:
             MemctlError: the system refuses.
@@ -373,7 +373,7 @@ class MarkdownFolder:
                 path.parent.rmdir()
 
     def write_index(self) -> None:
-        """Writes the table of what is in the folder, where it changed.
+        """Write the table of what is in the folder, where it changed.
 
         Raises:
             MemctlError: the system refuses.
@@ -425,7 +425,7 @@ class MemoryFile:
             self._write(piece)
 
     def add(self, page: Page) -> None:
-        """Writes the next messages; with the last ones the file appears.
+        """Write the next messages; with the last ones the file appears.
 
         Raises:
             MemctlError: the system refuses.
@@ -441,7 +441,7 @@ class MemoryFile:
             self._finish()
 
     def discard(self) -> None:
-        """Lets go of what is not whole."""
+        """Discard what is not whole."""
         self._file.discard()
 
     def _write(self, text: str) -> None:

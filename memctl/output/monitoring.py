@@ -37,7 +37,7 @@ Sample = tuple[str, dict[str, str], float | int]
 
 
 def run_samples(ended: float, duration: float, exit_code: int) -> Iterator[Sample]:
-    """What is known of every run; ``ended`` is the time of the clock, in seconds."""
+    """Yield the samples of every run; ``ended`` is the time of the clock, in seconds."""
     yield "last_run_timestamp_seconds", {}, ended
     yield "last_run_success", {}, int(exit_code == 0)
     yield "last_run_exit_code", {}, exit_code
@@ -98,7 +98,7 @@ def _escaped_label(text: str) -> str:
 
 
 def write_metrics(path: Path, text: str) -> None:
-    """Makes the file, or replaces it at once.
+    """Create the file, or replace it at once.
 
     Raises:
         MemctlError: the system refuses.
@@ -123,14 +123,16 @@ class Heartbeat:
     """A URL that is called when the run is over.  Its path is a secret: it is never shown."""
 
     def __init__(self, url: str) -> None:
-        """Raises:
-        UsageError: the URL is none that can be called.
+        """Parse the URL.
+
+        Raises:
+            UsageError: the URL is not one that can be called.
         """
         self._parts = _parts(url)
         self.label = f"{self._parts.scheme}://{visible(self._parts.netloc)}/***"
 
     def send(self, failure: str | None) -> str | None:
-        """Tells of a success (None) or a failure; gives why that did not work, None if it did."""
+        """Report a success (None) or a failure; return why that did not work, None if it did."""
         why = self._try(failure)
         for pause in PAUSES:
             if why is None or not why.passing:
@@ -140,7 +142,7 @@ class Heartbeat:
         return None if why is None else why.text
 
     def _try(self, failure: str | None) -> _Refusal | None:
-        """One call; in a thread, for neither looking up a name nor reading heeds a time limit."""
+        """Call once, in a thread, for neither looking up a name nor reading heeds a time limit."""
         answers: SimpleQueue[_Refusal | None] = SimpleQueue()
         request = self._request(failure)
         threading.Thread(target=lambda: answers.put(_call(request)), daemon=True).start()
@@ -184,7 +186,7 @@ class _Refusal:
 
 
 class _Redirects(HTTPRedirectHandler):
-    """Goes where it is sent on http and https, and tells there what it was to tell."""
+    """A redirect handler that stays on http and https; 307 and 308 keep the method and body."""
 
     def redirect_request(
         self, req: Request, fp: Any, code: int, msg: str, headers: Any, newurl: str
@@ -197,7 +199,7 @@ class _Redirects(HTTPRedirectHandler):
 
 
 def _call(request: Request) -> _Refusal | None:
-    """Calls once.  The reasons of libraries may show the URL: only what the system says is told."""
+    """Call once.  The reasons of libraries may show the URL: only the system's are reported."""
     try:
         with build_opener(_Redirects).open(request, timeout=TIMEOUT):
             return None
@@ -223,8 +225,10 @@ class Monitoring:
     """The monitors of one run; made when it begins."""
 
     def __init__(self, ping: str | None, metrics_file: Path | None) -> None:
-        """Raises:
-        UsageError: ``ping`` cannot be called.
+        """Start the clock of the run.
+
+        Raises:
+            UsageError: ``ping`` cannot be called.
         """
         self._begun = time.monotonic()
         self._heartbeat = None if ping is None else Heartbeat(ping)
@@ -238,7 +242,7 @@ class Monitoring:
         exit_code: int,
         error: MemctlError | None,
     ) -> None:
-        """Tells; what cannot be told is a warning."""
+        """Write the metrics and call the heartbeat; a failure of either is a warning."""
         duration = time.monotonic() - self._begun
         if self._metrics_file is not None:
             self._measure(output, self._metrics_file, (command, store), exit_code, duration)
@@ -269,7 +273,7 @@ class Monitoring:
 
 
 def _line(command: str, exit_code: int, error: MemctlError | None) -> str | None:
-    """What a failure says; errors that are not memctl's own may show what was typed."""
+    """Return the line of a failure; errors that are not memctl's own may show what was typed."""
     if exit_code == 0:
         return None
     said = f"memctl {command}: exit code {exit_code}"

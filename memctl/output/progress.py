@@ -1,4 +1,4 @@
-"""How an operation gets on: a line on a terminal, gone at the end, or a line now and then."""
+"""Progress of an operation: a line on a terminal, gone at the end, or a line now and then."""
 
 from __future__ import annotations
 
@@ -23,18 +23,18 @@ from memctl.ops.report import Total
 from memctl.output.numbers import count, duration, size
 
 _SOON = 1.0
-"""Seconds before which nothing is said of how fast it goes."""
+"""Seconds before which no speed is shown."""
 
 
 class Meter(Protocol):
-    """What there is to be said of an operation at the moment."""
+    """The current progress of an operation."""
 
     @property
     def share(self) -> float | None:
-        """How much of it is done, from 0 to 1, where that is known."""
+        """The share that is done, from 0 to 1, where that is known."""
 
     def facts(self) -> list[str]:
-        """What it does, how much is done, how fast it goes: the most important first."""
+        """Return the operation, the amount done and the speed: the most important first."""
 
     def fields(self) -> dict[str, Any]:
         """The same for programs."""
@@ -44,7 +44,7 @@ class Counter:
     """Memories, messages and bytes so far."""
 
     def __init__(self, description: str, total: Callable[[], Total | None]) -> None:
-        """``total`` tells how much it is in all, as soon as somebody knows."""
+        """``total`` returns how much there is in all, as soon as that is known."""
         self._label = description
         self._total = total
         self._memories = 0
@@ -53,7 +53,7 @@ class Counter:
         self._begun = time.monotonic()
 
     def advance(self, *, memories: int = 0, messages: int = 0, size: int = 0) -> None:
-        """So many more memories, messages and bytes are done."""
+        """Count so many more memories, messages and bytes as done."""
         self._memories += memories
         self._messages += messages
         self._bytes += size
@@ -100,7 +100,7 @@ class Counter:
 
 
 class Summaries:
-    """Memories of so many, the tokens that were summed up, and what they cost."""
+    """Memories of so many, the tokens that were summarized, and what they cost."""
 
     def __init__(self, memories: int) -> None:
         self._all = memories
@@ -110,7 +110,7 @@ class Summaries:
         self._begun = time.monotonic()
 
     def advance(self, *, memories: int, tokens: int, cost: float | None) -> None:
-        """So many more memories are done and tokens summed up; ``cost`` is that of all so far."""
+        """Count memories as done and tokens as summarized; ``cost`` is that of all so far."""
         self._memories += memories
         self._tokens += tokens
         self._cost = cost
@@ -157,7 +157,7 @@ class _Share(BarColumn):
 
 
 class _Facts(ProgressColumn):
-    """What fits of the facts; drawn anew several times a second."""
+    """As many of the facts as fit; drawn anew several times a second."""
 
     def __init__(self, meter: Meter) -> None:
         super().__init__()

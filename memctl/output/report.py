@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True)
 class Report:
-    """What a command has to say, ready for every format.
+    """The report of a command, ready for every format.
 
     ``data`` is the JSON object without schema, warnings and error; ``rows`` are flat records for
     NDJSON and CSV; ``table`` is for people, None where there is nothing to show.
@@ -36,7 +36,7 @@ class Report:
 
 
 def write_json(report: Report, warnings: list[str], error: MemctlError | None) -> None:
-    """One object, as the contract of the command line has it."""
+    """Write one object, as the contract of the command line has it."""
     data: dict[str, Any] = {"schema": f"memctl/{report.command}/1", **report.data()}
     data["warnings"] = warnings
     if error is not None:
@@ -49,14 +49,14 @@ class Listing:
     """A report whose rows are written as they come: one JSON object, whole however the run ends."""
 
     def __init__(self, command: str, head: dict[str, Any], name: str) -> None:
-        """``head`` comes before the list called ``name``; ``tail`` behind it, when it is closed."""
+        """``head`` comes before the list called ``name``; ``tail`` after it, when it is closed."""
         self._head = {"schema": f"memctl/{command}/1", **head}
         self._name = name
         self._rows = 0
         self.tail: dict[str, Any] = {}
 
     def add(self, row: Iterable[str]) -> None:
-        """The next row, as pieces of JSON."""
+        """Write the next row, given as pieces of JSON."""
         self._begin()
         sys.stdout.write(",\n" if self._rows else "\n")
         sys.stdout.writelines(row)
@@ -67,7 +67,7 @@ class Listing:
             sys.stdout.write(f"{json.dumps(self._head)[:-1]}, {json.dumps(self._name)}: [")
 
     def close(self, warnings: list[str], error: MemctlError | None) -> None:
-        """Writes what comes behind the rows."""
+        """Write what follows the rows."""
         self._begin()
         tail = self.tail | {"warnings": warnings}
         if error is not None:
@@ -105,7 +105,7 @@ def _pieces(message: bytes) -> Iterator[str]:
 
 
 def write_ndjson(rows: list[dict[str, Any]]) -> None:
-    """One object a line."""
+    """Write one object a line."""
     for row in rows:
         sys.stdout.write(json.dumps(row) + "\n")
 
@@ -118,7 +118,7 @@ def write_csv(rows: list[dict[str, Any]]) -> None:
 
 
 class CsvRows:
-    """Rows as they come, below a header line; what is no text or number is written as JSON."""
+    """Rows as they come, below a header line; other values than text or numbers as JSON."""
 
     def __init__(self) -> None:
         self._writer: csv.DictWriter[str] | None = None

@@ -198,9 +198,9 @@ def groups(by: str, found: list[Group]) -> RenderableType:
 def copy(
     report: CopyReport, source: str, target: str, *, dry_run: bool, ended: bool = True
 ) -> Text | None:
-    """What a copy did, then every memory that failed.
+    """Draw what a copy did, then every memory that failed.
 
-    A copy that did not reach its end (``ended`` is false) has nothing to tell when it had selected
+    A copy that did not reach its end (``ended`` is false) has nothing to show when it had selected
     nothing yet: None.
     """
     memories, messages = report.memories, report.messages
@@ -238,7 +238,7 @@ def copy(
 def comparison(
     report: CompareReport, left: str, right: str, *, brief: bool = False
 ) -> RenderableType:
-    """How two stores compare, then the differences; ``brief`` leaves these out."""
+    """Draw how two stores compare, then the differences; ``brief`` leaves these out."""
     text = Text(f"{visible(left)} ↔ {visible(right)}", "bold")
     facts = [f"{count(report.same, 'memory')} the same"]
     for number, word in (
@@ -309,7 +309,7 @@ def change_outcome(
     dry_run: bool,
     nothing: str = "nothing matched",
 ) -> RenderableType:
-    """What a run run_changes, or would change, then every memory that it left alone."""
+    """Draw what a run changed, or would change, then every memory that it left alone."""
     shown = report.planned if dry_run else report.done
     text = Text(visible(target), "bold")
     said = change_facts(shown, dry_run=dry_run) if report.planned.memories else nothing
@@ -345,7 +345,7 @@ def change_facts(changes: ChangeCounts, *, dry_run: bool = False) -> str:
 
 
 def change_plan(report: ChangeReport) -> RenderableType:
-    """The first memories that a change_plan is about."""
+    """Draw the first memories of a planned change."""
     keys = report.planned_by_memory
     return Grid(
         [
@@ -402,7 +402,7 @@ def compress_outcome(
     *,
     dry_run: bool,
 ) -> RenderableType:
-    """What a run compressed, or would compress, what it took, and what it left alone."""
+    """Draw what a run compressed, or would compress, what it took, and what it left alone."""
     text = Text(visible(target), "bold")
     text.append("\n" + _compress_facts(report, summarizer, dry_run=dry_run), "not bold")
     if report.summarised:
@@ -461,7 +461,7 @@ def _spent(report: CompressReport, *, dry_run: bool) -> str:
 
 
 def config_settings(file: dict[str, Any], found: list[dict[str, Any]]) -> RenderableType:
-    """Where the file is, then a row a setting."""
+    """Draw the path of the file, then a row a setting."""
     head = Text(visible(file["path"]), "bold")
     if not file["exists"]:
         head.append("\nnot there: 'memctl config init' writes it", "not bold dim")
@@ -507,7 +507,7 @@ def _check_lines(found: list[dict[str, Any]], widths: list[int]) -> Iterable[Tex
 
 
 SHOWN_MEMORIES = 5
-"""How many memories are named for each kind of finding."""
+"""The number of memories that are named for each kind of finding."""
 
 _SEVERITY_STYLES = {Severity.ERROR: "red", Severity.WARNING: "yellow", Severity.NOTICE: "cyan"}
 _MARGIN = 4
@@ -536,7 +536,7 @@ def finding_row(fault: Finding) -> dict[str, Any]:
 
 
 def repaired_row(fault: Finding) -> dict[str, Any]:
-    """What was repairs as programs get it; of no user where the store did it as a whole."""
+    """Return a repair as programs get it; without a user where the store did it as a whole."""
     found = finding_row(fault)
     names = ("code", "user", "session", "path", "count")
     return {name: found[name] for name in names if name in found}
@@ -565,7 +565,7 @@ def stacked(parts: list[RenderableType]) -> RenderableType:
 
 
 def findings(label: str, found: Diagnosis) -> RenderableType:
-    """How the store is, then each kind of finding with what it means and how it is mended."""
+    """Draw the state of the store, then each kind of finding, its meaning and its repair."""
     parts: list[RenderableType] = [_findings_head(label, found)]
     for code, faults in groupby(found.faults, key=lambda fault: fault.code):
         parts += [Text(), *_finding_kind(code, list(faults))]

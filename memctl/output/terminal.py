@@ -34,7 +34,7 @@ WIDE = 10_000
 
 
 class Format(StrEnum):
-    """How a report is written."""
+    """The format of a report."""
 
     TABLE = "table"
     JSON = "json"
@@ -43,7 +43,7 @@ class Format(StrEnum):
 
 
 class Color(StrEnum):
-    """When to colour."""
+    """The choice of when to colour."""
 
     AUTO = "auto"
     ALWAYS = "always"
@@ -51,7 +51,7 @@ class Color(StrEnum):
 
 
 class LogFormat(StrEnum):
-    """How messages on stderr are written."""
+    """The format of messages on stderr."""
 
     TEXT = "text"
     JSON = "json"
@@ -59,7 +59,7 @@ class LogFormat(StrEnum):
 
 @dataclass(slots=True)
 class Output:
-    """Where a run writes, and how."""
+    """The output of a run: its streams, format and colours."""
 
     format: Format = Format.TABLE
     color: Color = Color.AUTO
@@ -105,7 +105,7 @@ class Output:
     # Messages to the operator
 
     def show(self, table: RenderableType) -> None:
-        """Draws a table for the person who is asked something."""
+        """Draw a table for the person who is asked something."""
         from rich.console import Console  # Rich is loaded when something is drawn
 
         Console(file=sys.stderr, highlight=False, markup=False, emoji=False).print(table)
@@ -121,17 +121,17 @@ class Output:
         self.warn(text, "retry")
 
     def note(self, text: str) -> None:
-        """What is good to know, unless ``--quiet``."""
+        """Print a note, unless ``--quiet``."""
         if not self.quiet:
             self._log("info", "note", text)
 
     def detail(self, text: str, event: str = "detail", **more: Any) -> None:
-        """What is good to know with ``--verbose``; ``more`` are keys of its object in JSON."""
+        """Print a detail with ``--verbose``; ``more`` are keys of its object in JSON."""
         if self.verbose:
             self._log("debug", event, text, **more)
 
     def done(self, command: str) -> None:
-        """A run has ended well: said to programs only."""
+        """Log that a run has ended well, for programs only."""
         if self.log_format is LogFormat.JSON and not self.quiet:
             self._log("info", "done", f"memctl {command} is done", **self._ending(command))
 
@@ -142,7 +142,7 @@ class Output:
         return found if run is None else found | {"run": run}
 
     def _reported(self) -> dict[str, Any]:
-        """What the report says, beside its form."""
+        """Return the data of the report, if there is one."""
         return self.report.data() if self.report is not None else {}
 
     def _log(self, level: str, event: str, text: str, **more: Any) -> None:
@@ -160,7 +160,7 @@ class Output:
     # The end of a run
 
     def emit(self, error: MemctlError | None = None) -> None:
-        """Writes the report; with an error, as far as there is something to report."""
+        """Write the report; with an error, as far as there is something to report."""
         if self.listing is not None:
             self.listing.close(self.warnings, error)
             self.listing = None
@@ -182,7 +182,7 @@ class Output:
                     self.console().print(table)
 
     def fail(self, error: MemctlError, command: str = "") -> None:
-        """Reports how far a run came, then why it ended."""
+        """Report how far a run came, then why it ended."""
         if self.listing is None and self.report is None and self.format is Format.JSON:
             from memctl.output.report import Report  # only a run that reports needs it
 
@@ -207,7 +207,7 @@ class Output:
 
     @contextmanager
     def summarising(self, memories: int) -> Iterator[SummaryProgress]:
-        """Tells of so many summaries; see ``progress``."""
+        """Show the progress of so many summaries; see ``progress``."""
         if not self._watched:
             yield SilentSummaryProgress()
             return
@@ -221,9 +221,9 @@ class Output:
     def progress(
         self, description: str, total: Callable[[], Total | None] = lambda: None
     ) -> Iterator[Progress]:
-        """Tells how an operation gets on: on a terminal, or where ``--progress-interval`` asks.
+        """Show the progress of an operation: on a terminal, or with ``--progress-interval``.
 
-        ``total`` tells how much there is to do, once that is known.
+        ``total`` returns how much there is to do, once that is known.
         """
         if not self._watched:
             yield SilentProgress()

@@ -104,7 +104,7 @@ class Unobserved:
         return nullcontext(self._progress)
 
     def summarising(self, _memories: int, /) -> AbstractContextManager[SummaryProgress]:
-        """Return a progress that nobody watches."""
+        """Return a progress that is not shown."""
         return nullcontext(SilentSummaryProgress())
 
     def warn(self, text: str, /) -> None:
@@ -164,11 +164,11 @@ class ChangeRun:
         self.report = report or ChangeReport()
         self.stop = Stop()
         self.begun = False
-        """Whether the store may have been changed."""
+        """True if the store may have been changed."""
         self.most = math.inf
-        """How many messages may be deleted, including those that agents add meanwhile."""
+        """The most messages to delete, including those that agents add meanwhile."""
         self.approve: Callable[[], bool] = lambda: True
-        """Decides whether to carry out the plan; may raise instead."""
+        """The decision whether to carry out the plan; may raise instead."""
         self._options = options
         self._observer = options.observer
         self._journal: Journal | None = None
@@ -180,7 +180,7 @@ class ChangeRun:
 
     @property
     def changed(self) -> bool:
-        """Whether the journal has anything to undo."""
+        """Return whether the journal has anything to undo."""
         return self.begun
 
     @property
@@ -245,7 +245,7 @@ class ChangeRun:
         """Check the store against the plan, right after planning; may raise."""
 
     async def after_plan(self, store: Store) -> None:
-        """Read what is only reported, once the plan stands; may go on beside the change."""
+        """Read what is only reported, once the plan stands; may go on during the change."""
 
     async def plan(self, store: Store) -> bool:
         """Plan the change, into the journal unless it is a dry run; False for nothing to do.

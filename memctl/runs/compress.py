@@ -54,7 +54,7 @@ class CompressRun(ChangeRun):
 
     @property
     def changed(self) -> bool:
-        """Whether any memory was committed."""
+        """Return whether any memory was committed."""
         return self._written
 
     def counts(self) -> dict[str, int]:

@@ -36,7 +36,7 @@ class Recording:
 
     @property
     def begun(self) -> bool:
-        """Whether changes are being recorded."""
+        """Return whether changes are being recorded."""
         return self._journal is not None
 
     def begin(self) -> None:
@@ -142,7 +142,7 @@ class CopyRun:
         self.report = report or CopyReport()
         self.stop = Stop()
         self.examined = False
-        """Whether the source was checked: an attempt after the first one does not do it again."""
+        """True if the source was checked: an attempt after the first one does not do it again."""
         self._dry_run = dry_run
         self._recording = recording
         self._observer: Observer = observer or Unobserved()

@@ -39,7 +39,7 @@ def are_objects(texts: Sequence[Any]) -> bool:
 def messages_from_columns(
     ids: Iterable[str], messages: Iterable[bytes], marks: Iterable[Any], indexes: Iterable[Any]
 ) -> list[StoredMessage]:
-    """Entries of their parts, until one of the parts ends; without a call of Python for each."""
+    """Return messages from their parts, until one ends; without a call of Python for each."""
     return list(map(_ENTRY, zip(ids, messages, marks, indexes, strict=False)))
 
 
@@ -152,9 +152,9 @@ class Large:
 async def gather(
     pages: AsyncGenerator[Page], size: int = PAGE_BYTES, messages: int = PAGE_ENTRIES
 ) -> AsyncGenerator[list[Small] | Large]:
-    """Lists of small memories of about so much together, and large memories one by one.
+    """Yield lists of small memories of about so much together, and large memories one by one.
 
-    A memory in several pages is small while they fit into that together.  A page is let go of
+    A memory in several pages is small while they fit into that together.  A page is released
     before it is handed on: one message may be most of the memory in use.
     """
     batch = _Batch()

@@ -119,7 +119,7 @@ class ChangeMatcher:
         return steps, at
 
     def failure(self) -> Failure | None:
-        """Why the changes do not fit the memory, now that all of its messages have passed."""
+        """Return the reason why the changes do not fit, after all messages have passed."""
         if self._waiting:
             return Failure("changed", _misfit(self._waiting[0]))
         for start in range(0, len(self._put), _SOME):

@@ -23,7 +23,7 @@ _BUFFER = 256 * 1024
 
 
 class AtomicFile:
-    """A file in the making, beside its target, that takes the target's name when it is whole.
+    """A file in the making, next to its target, that takes the target's name when it is whole.
 
     Used as a context manager: what was not committed on leaving is removed, whatever happened.  A
     new file has mode 0600; one that replaces another keeps its mode and owner.  Where the target
@@ -137,7 +137,7 @@ _swept: set[str] = set()
 def _new_file(folder: str) -> tuple[int, str]:
     """A temporary file in the folder, locked as long as it is open, and its name.
 
-    The kernel lets go of the lock however the process ends.  So a file that is not locked was left
+    The kernel releases the lock however the process ends.  So a file that is not locked was left
     by a run that was killed, and the next one to write in the folder removes it.
     """
     if folder not in _swept:

@@ -29,7 +29,7 @@ from memctl.system import user_name
 
 _ENDS = "wait until it has ended, or stop it; its lock ends with it"
 _PAUSES = (0.01, 0.02, 0.05, 0.1, 0.2, 0.4)
-"""Seconds before a lock is looked at again whose owner is about to let go, or to sign."""
+"""Seconds before a lock is looked at again whose owner is about to release it, or to sign."""
 
 _MODE = 0o644
 """Others may read who holds the lock: a second run need not be the same user's."""
@@ -63,7 +63,7 @@ def stand_in(identity: str) -> Path:
 
 
 class FileLock:
-    """A small file that is locked in the kernel, beside what it stands for or in the folder it is.
+    """A small file that is locked in the kernel, next to what it stands for or in the folder it is.
 
     The kernel's lock ends with its process, so a file that a killed run left is not locked.  The
     text in it is the owner's.  The file is removed by who holds it.
@@ -108,7 +108,7 @@ class FileLock:
         return await in_thread(partial(self.take, owner))
 
     def release(self) -> None:
-        """Lets go of the lock, if it is held."""
+        """Release the lock, if it is held."""
         handle, self._handle = self._handle, None
         if handle is None:
             return
@@ -241,7 +241,7 @@ class ServerLock(ABC):
         self._task = asyncio.create_task(self._look_after())
 
     async def release(self) -> None:
-        """Lets go of the lock, if it is held or was about to be."""
+        """Release the lock, if it is held or was about to be."""
         if not self._begun:
             return
         self._begun = False

@@ -95,7 +95,7 @@ _SortKey = Callable[[Sentence], tuple[int | bool, ...]]
 
 
 class Extractive(Summarizer):
-    """Picks sentences of the conversation; the summary contains nothing else."""
+    """A summarizer that picks sentences of the conversation; the summary has nothing else."""
 
     kind = "extractive"
     window = WINDOW
@@ -123,7 +123,7 @@ def extract(excerpt: Excerpt) -> Summary:
 
 
 class _FieldFiller:
-    """Fills the fields of one summary, each from the sentences that no other has taken."""
+    """The fields of one summary, each filled from the sentences that no other has taken."""
 
     def __init__(self, sentences: list[Sentence]) -> None:
         informative = [sentence for sentence in sentences if sentence.informative]

@@ -1,4 +1,4 @@
-"""Summaries by a model behind an OpenAI-compatible address, through the official SDK.
+"""Summaries by a model at an OpenAI-compatible address, through the official SDK.
 
 Servers that are called compatible differ in the formats of replies that they support, and in the
 words of their errors; both are handled here.
@@ -51,7 +51,7 @@ CONNECT_TIMEOUT = 15.0
 # The errors of a connection that was never made, in httpx and in its successor, to which the SDK
 # has moved: by name, as either may be installed.
 _NEVER_CONNECTED = {"ConnectError", "ConnectTimeout", "ProxyError", "UnsupportedProtocol"}
-# An estimate of tokens is off by far less than this; spaces and lines of dashes aside.
+# An estimate of tokens is off by far less than this; except for spaces and lines of dashes.
 _CUT_BY = {True: 1.5, False: 3.0}
 _SMALL = 2000
 
@@ -97,7 +97,7 @@ class OpenAI(Summarizer):
             timeout=openai.Timeout(None, connect=min(CONNECT_TIMEOUT, self._timeout)),
         )
         if self._base_url != OPENAI:
-            # The SDK takes these from the environment; they are nobody else's business.
+            # The SDK takes these from the environment; no other host may see them.
             client.organization = client.project = None
         return client
 
@@ -320,7 +320,7 @@ class RequestFormat(NamedTuple):
 
 
 class FormatNegotiator:
-    """Finds the format that a server supports: steps down where it refuses, for the whole run."""
+    """The format that a server supports, found by stepping down where it refuses, once a run."""
 
     def __init__(self, structured: str) -> None:
         """``structured`` is ``auto``, or the only form to use."""
@@ -406,7 +406,7 @@ class ErrorResponse(NamedTuple):
 
 
 class ErrorTranslator:
-    """Translates the errors of one server into those of memctl; no message contains its key."""
+    """A translator of one server's errors into those of memctl; no message contains its key."""
 
     def __init__(self, model: str, host: str, secret: str | None) -> None:
         self._model = model

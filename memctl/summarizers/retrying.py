@@ -108,7 +108,7 @@ class RetryingSummarizer(Summarizer):
             await asyncio.sleep(wait)
 
     def _pause(self, failures: int, after: float | None) -> float:
-        """Return the seconds to wait after so many failures; make all requests wait if told to."""
+        """Return the seconds to wait after so many failures; make all requests wait if asked to."""
         pause = backoff(failures, self._first_pause, LONGEST_PAUSE)
         if after is None:
             return pause

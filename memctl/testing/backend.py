@@ -1,4 +1,4 @@
-"""What the suite is told of a store: how to make new places of it, and what it does not take."""
+"""The description of a store for the suite: how to make new places, and what it does not take."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class Backend:
     exists: bool = False
     """There is nothing to create: an empty place is a store without memories."""
     many: int = 300
-    """How many memories the test of many writes; more where they share transactions."""
+    """The number of memories in the test of many writes; more where they share transactions."""
     lease: float = 0.0
     """Seconds after which a lock ends that its owner does not renew; 0 where locks do not."""
     lock_holder: str = "memctl.testing.lock_holder"
@@ -64,7 +64,7 @@ class Place:
 
     @cached_property
     def location(self) -> Location:
-        """What memctl makes of the text."""
+        """Return the location that memctl reads from the text."""
         return parse(self.text)
 
     def store(self, *, create: bool = True) -> Store:

@@ -51,7 +51,7 @@ async def write(
     offset: int = 0,
     size: int = 700,
 ) -> dict[MemoryKey, WriteResult]:
-    """Writes the memories; each must have exactly one WriteResult."""
+    """Write the memories; each must have exactly one WriteResult."""
     memories = list(memories)
     tallies: dict[MemoryKey, WriteResult] = {}
     source = pages(memories, offset=offset, size=size)
@@ -64,7 +64,7 @@ async def write(
 
 
 async def write_all(store: Store, memories: Iterable[Sample]) -> None:
-    """Writes the memories, of which none may fail."""
+    """Write the memories, of which none may fail."""
     memories = list(memories)
     tallies = await write(store, memories)
     for one in memories:
@@ -74,7 +74,7 @@ async def write_all(store: Store, memories: Iterable[Sample]) -> None:
 
 
 async def read(store: Store, where: Selection = ALL) -> dict[MemoryKey, Sample]:
-    """What the store gives for the selection, its pages being in order."""
+    """Return the selected memories of the store, whose pages must be in order."""
     found: dict[MemoryKey, Sample] = {}
     open_key: MemoryKey | None = None
     for page in [page async for page in store.read(where)]:
@@ -95,7 +95,7 @@ async def read(store: Store, where: Selection = ALL) -> dict[MemoryKey, Sample]:
 
 
 async def picked(everything: Iterable[Sample], where: Selection) -> dict[MemoryKey, Sample]:
-    """What ``Selection`` itself picks out of everything."""
+    """Return the messages that ``Selection`` itself picks out of everything."""
     found: dict[MemoryKey, Sample] = {}
     async for page in where.apply(pages(one for one in everything if where.has_key(one.key))):
         found.setdefault(page.memory.key, Sample(page.memory)).entries.extend(page.messages)
@@ -112,7 +112,7 @@ async def infos(store: Store, where: Selection = ALL) -> dict[MemoryKey, MemoryI
 
 
 def plain(entry: StoredMessage, store: Store) -> tuple[str, str, tuple[str, ...]]:
-    """What must come back of a message: its id, its value with the order of keys, its marks."""
+    """Return what must come back of a message: id, value with the order of keys, marks."""
     in_order = store.features.mark_order
     marks = entry.marks if in_order else tuple(sorted(entry.marks))
     return entry.id, json.dumps(jsonio.loads(entry.message)), marks
@@ -172,7 +172,7 @@ async def stream(found: Iterable[Edit]) -> AsyncGenerator[Edit]:
 
 
 async def edit(store: Store, found: Iterable[Edit]) -> dict[MemoryKey, WriteResult]:
-    """Changes the memories; each must have exactly one WriteResult."""
+    """Change the memories; each must have exactly one WriteResult."""
     found = list(found)
     tallies: dict[MemoryKey, WriteResult] = {}
     for tally in [tally async for tally in store.edit(stream(found))]:
@@ -184,7 +184,7 @@ async def edit(store: Store, found: Iterable[Edit]) -> dict[MemoryKey, WriteResu
 
 
 async def edit_all(store: Store, key: MemoryKey, changes: list[Change], size: int = 1000) -> None:
-    """Changes a memory, which must not fail."""
+    """Change a memory, which must not fail."""
     tallies = await edit(store, edits(key, changes, size))
     deleted = sum(change.new is None for change in changes)
     assert tallies == {key: WriteResult(key, len(changes) - deleted, deleted)}
@@ -209,7 +209,7 @@ async def assert_holds(place: Place, expected: Iterable[Sample]) -> None:
 
 
 async def filled(place: Place, *counts: int) -> list[Sample]:
-    """Memories of so many messages, written; one at least."""
+    """Write memories of so many messages; one at least."""
     keys = place.keys(len(counts))
     found = [sample(key, samples.entries(count)) for key, count in zip(keys, counts, strict=False)]
     async with place.store() as store:
@@ -250,7 +250,7 @@ Outline = list[tuple[MemoryKey, str | None, list[tuple[str, tuple[str, ...], int
 
 
 async def outline(store: Store, where: Selection, *, read: bool) -> Outline:
-    """Memories in the order in which they come, each page in its place."""
+    """Return memories in the order in which they come, each page in its place."""
     found: Outline = []
     pages = store.read(where) if read else store.outline(where)
     last = True

@@ -45,7 +45,7 @@ NAMES = [
     "\u202egnp",
     "x" * 200,
 ]
-"""What may name a user, a session, a message or a mark."""
+"""Possible names of a user, a session, a message or a mark."""
 
 
 def _deep(levels: int) -> Any:

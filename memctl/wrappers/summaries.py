@@ -62,7 +62,7 @@ class SummaryEdits:
         return replace(tally, failure=Failure(tally.failure.code, why))
 
     async def undo(self) -> list[str]:
-        """Put back the summaries that still wait; a line for each that cannot be."""
+        """Restore the summaries that still wait; return a line for each that cannot be."""
         lines = []
         for key, waiting in self._waiting.items():
             try:
@@ -221,7 +221,7 @@ class SummaryOverlay(StoreWrapper):
     async def _without_messages(
         self, where: Selection, seen: set[MemoryKey]
     ) -> AsyncGenerator[Memory]:
-        """Memories of which there is only a summary."""
+        """Yield the memories of which there is only a summary."""
         if not where.whole:
             return
         async with aclosing(self._states.headers(where)) as memories:
@@ -289,9 +289,9 @@ class SummaryOverlay(StoreWrapper):
     async def edit(self, edits: AsyncGenerator[Edit]) -> AsyncGenerator[WriteResult]:
         """Change the summary, then the messages.
 
-        For a moment an agent may see the new summary beside the old messages, and so perhaps a
-        message besides what sums it up; the other way round it would lack both.  Where the messages
-        then cannot be changed, or their store fails, the summary is put back, unless somebody has
+        For a moment an agent may see the new summary next to the old messages, and so perhaps a
+        message besides its summary; the other way round it would lack both.  Where the messages
+        then cannot be changed, or their store fails, the summary is restored, unless somebody has
         changed it since.  A run that is killed between the two, or whose tallies are no longer
         asked for, leaves the new summary: what became of the messages is not known then.
         """

@@ -30,7 +30,7 @@ def sqlite(one: Callable[[str], Place]) -> Place:
 
 @pytest.fixture
 def by_model(tmp_path: Path) -> Callable[..., list[object]]:
-    """Gives the words of a compress by the model at an address."""
+    """Return the words of a compress by the model at an address."""
 
     def words(store: str, url: str, *more: object, **options: Any) -> list[object]:
         path = configure(tmp_path, model(url, **options))

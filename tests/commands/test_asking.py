@@ -1,4 +1,4 @@
-"""What changing commands ask at a terminal, and what each answer does."""
+"""Questions of changing commands at a terminal, and the effect of each answer."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class Session:
         self.said = ""
 
     def until(self, text: str) -> None:
-        """Reads up to a text."""
+        """Read up to a text."""
         while text not in self.said:
             piece = self._read()
             assert piece, self.said
@@ -77,7 +77,7 @@ class Session:
 
 
 def _own(slave: int) -> None:
-    """Makes the terminal that of the process: Ctrl-C there is its signal, and its end another.
+    """Make the terminal that of the process: Ctrl-C there is its signal, and its end another.
 
     Who runs the tests in the background, or by nohup, has them ignore these.
     """
@@ -150,7 +150,7 @@ def test_prompt_yes_deletes(filled: Place, run: Run, said: str) -> None:
 
 
 def test_prompt_what_agents_do_while_nobody_answers(filled: Place, run: Run) -> None:
-    """The store is let go of; what was planned goes, as far as it is still there."""
+    """The store is released; what was planned goes, as far as it is still there."""
     key = samples.key(0)
     session = Session("delete", filled.text, "--mark", "hint")
     session.until("[y/N] ")

@@ -109,7 +109,7 @@ def large(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 
 def is_writing(target: str, folder: Path) -> bool:
-    """Whether a run has the lock: its file is there and signed, or what was written under it."""
+    """Return whether a run has the lock: its file is signed, or something was written under it."""
     if "://" not in target:
         return any(path.read_text() for path in folder.rglob(".*memctl-lock"))
     try:

@@ -31,7 +31,7 @@ from tests.support.places import append, held, ids, put
 from tests.support.servers.pool import Servers
 
 OLD = [0, 2, 3, 4, 5, 6, 7, 8]
-"""What is summed up of ``fill``: not the newest, and not what was summed up before."""
+"""The messages of ``fill`` to be summarized: not the newest, nor those summarized before."""
 
 
 @pytest.fixture

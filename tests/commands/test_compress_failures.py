@@ -1,6 +1,6 @@
 """Compressing that is cut short: by the model, the disk, signals and kills.
 
-Whatever it is, a memory is summed up whole or as it was, and no summary is paid for twice.
+Whatever it is, a memory is summarized whole or as it was, and no summary is paid for twice.
 """
 
 from __future__ import annotations
@@ -44,14 +44,14 @@ from tests.support.places import append, held, put, runs_folder
 
 
 def start(words: Iterable[object], **settings: Any) -> subprocess.Popen[str]:
-    """Starts memctl."""
+    """Start memctl."""
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
     command = [sys.executable, "-m", "memctl", *map(str, words)]
     return subprocess.Popen(command, **{**pipes, **settings})
 
 
 def wait_for(server: ModelServer, requests: int, process: subprocess.Popen[str]) -> None:
-    """Waits until so many requests have come."""
+    """Wait until so many requests have come."""
     deadline = time.monotonic() + 60
     while len(server.requests) < requests and process.poll() is None:
         assert time.monotonic() < deadline
@@ -184,7 +184,7 @@ def test_compress_killed(
 
 
 def unlock(place: Place) -> None:
-    """Removes the lock of a killed run, where that would take its time to end."""
+    """Remove the lock of a killed run, where that would take its time to end."""
     if place.backend.name == "redis":
         with redis.Redis.from_url(place.text.partition("?")[0]) as client:
             [lock] = client.keys("*memctl:lock*")
@@ -220,7 +220,7 @@ def test_compress_no_room_for_what_is_to_be_summarized(sqlite: Place, room: int)
 def test_compress_no_room_for_what_is_done(
     run: Run, sqlite: Place, by_model: Words, monkeypatch: pytest.MonkeyPatch, groups: int
 ) -> None:
-    """What is not written down does not come into the store; what is, is whole and goes back."""
+    """A commit that is not written down does not reach the store; any other is whole and undone."""
     before = memories(sqlite, 10)
     synced = 0
 

@@ -158,7 +158,7 @@ def test_cron_interrupted_run_has_failed(filled: str, tmp_path: Path) -> None:
 
 
 def families(path: Path) -> dict[str, Metric]:
-    """What Prometheus reads in a file."""
+    """Return the metrics that Prometheus reads in a file."""
     text = path.read_text()
     found = {family.name: family for family in text_string_to_metric_families(text)}
     assert all(family.documentation and family.type == "gauge" for family in found.values())

@@ -15,7 +15,7 @@ from tests.support.places import held, ids, put
 
 
 def marked(place: Place) -> list[MemoryKey]:
-    """Fills a place with memories whose messages have the marks of ``samples``."""
+    """Fill a place with memories whose messages have the marks of ``samples``."""
     keys = place.keys(3)
     put(place, [sample(key, samples.entries(40 + n)) for n, key in enumerate(keys)])
     return keys

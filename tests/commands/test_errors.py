@@ -1,4 +1,4 @@
-"""What goes wrong: one line that says what, one that says what to do, and the right exit code."""
+"""Errors: one line with the cause, one with the remedy, and the right exit code."""
 
 from __future__ import annotations
 

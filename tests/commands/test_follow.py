@@ -53,7 +53,7 @@ def ids(entries: list[StoredMessage]) -> list[tuple[str, tuple[str, ...]]]:
 
 
 def held_if_any(target: str) -> dict[MemoryKey, list[tuple[str, tuple[str, ...]]]]:
-    """Ids and marks of what the target holds; nothing while it is not there."""
+    """Return ids and marks of what the target holds; nothing while it is not there."""
     if not Path(target.removeprefix("sqlite:///")).exists():
         return {}
     try:

@@ -20,7 +20,7 @@ ENTRIES = samples.entries(20)
 
 
 async def take(stack: AsyncExitStack, place: Place, key: MemoryKey) -> None:
-    """Marks a message as AgentScope does, in a transaction that ends with the stack."""
+    """Mark a message as AgentScope does, in a transaction that ends with the stack."""
     store = await stack.enter_async_context(place.store())
     assert isinstance(store, SqlStore)
     connection = await stack.enter_async_context(store.database.connect())

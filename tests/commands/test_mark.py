@@ -14,11 +14,11 @@ from tests.support.places import Held, held, put
 Marks = set[str]
 AMONG = ("--role", "user", "--exclude-mark", "hint")
 HOSTILE = [" hint", "*", "-x", "%s';--", "a:b:mark:c", "\x1b[31m\n", "e\u0301 \u202e😀", "x" * 200]
-"""Names beside ``hint`` and ``a`` that some store or terminal could take for another."""
+"""Names besides ``hint`` and ``a`` that some store or terminal could take for another."""
 
 
 def fill(place: Place) -> Held:
-    """Memories with the marks of ``samples``, with summaries and expiries where they can be."""
+    """Write memories with the marks of ``samples``, and summaries and expiries where possible."""
     able = place.store().features
     summary = "what was said" if able.summaries else None
     ttl = 5000.0 if able.ttl else None

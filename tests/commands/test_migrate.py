@@ -18,7 +18,7 @@ ONE = MemoryKey("ada", "one")
 
 
 def put(text: str, entries: list[StoredMessage], **about: object) -> None:
-    """Writes the one memory."""
+    """Write the one memory."""
     asyncio.run(fill(text, {ONE: entries}, **about))
 
 

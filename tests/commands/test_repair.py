@@ -77,7 +77,7 @@ def place(request: pytest.FixtureRequest, tmp_path: Path, servers: Servers) -> s
 
 
 def histories_of(run: Run, place: str) -> dict[str, list[tuple[str, Any, set[str]]]]:
-    """What the place holds, by session: ids, content and marks."""
+    """Return the contents of the place, by session: ids, content and marks."""
     lines = run("inspect", place, "--messages", "--format", "ndjson").stdout.splitlines()
     found: dict[str, list[tuple[str, Any, set[str]]]] = {}
     for line in map(json.loads, lines):
@@ -88,7 +88,7 @@ def histories_of(run: Run, place: str) -> dict[str, list[tuple[str, Any, set[str
 
 
 def codes(found: dict[str, Any]) -> dict[str, int]:
-    """How many messages each code counts."""
+    """Return the number of messages that each code counts."""
     counts: dict[str, int] = {}
     for finding in found["findings"]:
         counts[finding["code"]] = counts.get(finding["code"], 0) + finding["count"]
@@ -107,7 +107,7 @@ def test_repair_histories_are_mended_and_unmended(run: Run, place: str) -> None:
     found = report(run("doctor", place, "--repair", "--yes", "--json"), 6)
     assert dry["repaired"] == found["repaired"]
     left = codes(found)
-    assert left.pop("tool-result-without-call") == 2  # beside others in their messages
+    assert left.pop("tool-result-without-call") == 2  # next to others in their messages
     assert left == {"tool-call-pending": 1}
     after = histories_of(run, place)
     assert after["healthy"] == before["healthy"]
@@ -155,7 +155,7 @@ def test_repair_only_what_is_named(run: Run, place: str) -> None:
 
 
 def messages(count: int, *marks: str) -> list[StoredMessage]:
-    """Messages of a user."""
+    """Return the messages of a user."""
     return entries([said(f"m{n}", "a", "user", marks) for n in range(count)])
 
 

@@ -38,7 +38,7 @@ def kept(text: str, times: list[datetime]) -> list[datetime]:
 
 
 def every(step: timedelta, number: int) -> list[datetime]:
-    """Times up to noon, oldest first."""
+    """Return times up to noon, oldest first."""
     return sorted(NOON - step * n for n in range(number))
 
 

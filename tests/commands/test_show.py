@@ -23,7 +23,7 @@ Sides = tuple[str, str]
 
 @pytest.fixture
 def sides(tmp_path: Path) -> Any:
-    """Makes two archives of one memory each."""
+    """Make two archives of one memory each."""
 
     def make(
         left: list[StoredMessage], right: list[StoredMessage], **about: tuple[Any, Any]
@@ -39,7 +39,7 @@ def sides(tmp_path: Path) -> Any:
 
 
 def shown(run: Run, sides: Sides, *options: str) -> list[str]:
-    """What is drawn, below the names of the stores."""
+    """Return the lines that are drawn below the names of the stores."""
     done = run("verify", *sides, "--show", *options)
     assert done.exit_code == 6, done.output
     lines: list[str] = done.stdout.splitlines()

@@ -106,7 +106,7 @@ def test_usage_misspelt_option_of_a_url(run: Run, url: str) -> None:
 
 
 def test_usage_folder_keeps_the_place_of_a_memory(run: Run, tmp_path: Path) -> None:
-    """What an application saved as ``agent.memory`` it finds there again."""
+    """An application finds there again the state that it saved as ``agent.memory``."""
     folder = tmp_path / "in"
     folder.mkdir()
     saved = json.dumps({"agent": {"name": "F", "memory": state(3)}})

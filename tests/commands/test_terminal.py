@@ -1,4 +1,4 @@
-"""What people see: tables and conversations on narrow and wide terminals, and in a pipe."""
+"""Output for people: tables and conversations on narrow and wide terminals, and in a pipe."""
 
 from __future__ import annotations
 

@@ -186,7 +186,7 @@ def test_transfer_agent_can_write_to_a_file_that_is_read_for_long(
     process = start("migrate", source, tmp_path / "t.db", *options)
     wait_until(lambda: (tmp_path / "t.db").exists())
     time.sleep(1)
-    with sqlite3.connect(source, timeout=5) as database:  # what Python waits unless told otherwise
+    with sqlite3.connect(source, timeout=5) as database:  # the default of Python
         database.execute("DELETE FROM message WHERE session_id = ?", (KEYS[-1].session,))
     assert process.poll() is None, "it was still being read"
     output, said = process.communicate(timeout=60)

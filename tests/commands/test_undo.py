@@ -1,4 +1,4 @@
-"""``memctl undo`` and ``history``: what runs changed is put back, whatever the store."""
+"""``memctl undo`` and ``history``: changes of runs are undone, whatever the store."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ ACTIONS = {
 
 
 def act(run: Run, place: Place, name: str, *more: str) -> str:
-    """Does one of the actions, and gives the run."""
+    """Run one of the actions; return the run."""
     first, *rest = ACTIONS[name]
     if first == "mark":
         words = [first, rest[0], place.text, *rest[1:]]
@@ -51,7 +51,7 @@ def act(run: Run, place: Place, name: str, *more: str) -> str:
 
 
 def fill(place: Place) -> list[MemoryKey]:
-    """Memories with summaries and expiries, where the store has a place for them."""
+    """Write memories with summaries and expiries, where the store has a place for them."""
     keys = place.keys(3)
     able = place.store().features
     about = {
@@ -308,7 +308,7 @@ def test_undo_part_by_part(run: Run, one: Callable[[str], Place]) -> None:
 
 
 def test_undo_store_is_another_one(run: Run, filled: str, tmp_path: Path) -> None:
-    """A store that was made anew takes back whole memories, and nothing into strange places."""
+    """Undo restores whole memories in a store made anew, and nothing into strange places."""
     everything = report(run("delete", filled, "--all", "--yes", "--json"))["run"]
     assert run("undo", everything).exit_code == 0
     hints = report(run("delete", filled, "--mark", "hint", "--yes", "--json"))["run"]
@@ -329,7 +329,7 @@ def test_undo_store_is_another_one(run: Run, filled: str, tmp_path: Path) -> Non
 def test_undo_what_agents_took_away_is_no_failure(
     run: Run, one: Callable[[str], Place], monkeypatch: pytest.MonkeyPatch, action: str
 ) -> None:
-    """What is planned, and then gone before its memory is changed, is not counted as failed."""
+    """A planned message that is gone before its memory is changed is not counted as failed."""
     place = one("sqlite")
     keys = fill(place)
     told = ChangeRun.carry_out
@@ -354,7 +354,7 @@ CUTS = 12
 
 
 def kill(run: str, end: int | None = None) -> None:
-    """Leaves of a run what a kill would have left, its file of changes cut off at a byte."""
+    """Leave a run as a kill would have left it, its file of changes cut off at a byte."""
     folder = Path(os.environ["XDG_STATE_HOME"]) / "memctl" / "runs" / run
     whole = folder / "changes-1.ndjson.zst"
     left = whole.with_name(whole.name + ".part")
@@ -366,13 +366,13 @@ def kill(run: str, end: int | None = None) -> None:
 
 
 def size(run: str) -> int:
-    """Bytes of the file of changes of a run."""
+    """Return the bytes of the file of changes of a run."""
     folder = Path(os.environ["XDG_STATE_HOME"]) / "memctl" / "runs" / run
     return (folder / "changes-1.ndjson.zst").stat().st_size
 
 
 def counts(run: Run, store: str) -> dict[tuple[str, str], int]:
-    """How many messages each memory holds."""
+    """Return the number of messages in each memory."""
     found = report(run("inspect", store, "--json"))["memories"]
     return {(memory["user"], memory["session"]): memory["messages"] for memory in found}
 

@@ -1,4 +1,4 @@
-"""Stores with names that shells find hard, a configuration, and shells beside them."""
+"""Stores with names that shells find hard, a configuration, and shells to complete them."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def shell(request: pytest.FixtureRequest, folder: Path) -> Iterator[Shell]:
 
 @pytest.fixture
 def ask(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Ask:
-    """What the last of the words may become; ``FILES`` last where file names fit, too."""
+    """Return the completions of the last word; ``FILES`` last where file names fit, too."""
     monkeypatch.setenv("XDG_CONFIG_HOME", str(folder / "config"))
     monkeypatch.chdir(folder)
     root = get_command(app)

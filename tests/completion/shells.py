@@ -78,5 +78,5 @@ class Shell:
         return self.noted.read_text().split("\0")[:-1]
 
     def close(self) -> None:
-        """Ends the shell."""
+        """End the shell."""
         self.terminal.close(force=True)

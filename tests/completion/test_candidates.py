@@ -1,4 +1,4 @@
-"""What memctl answers, whatever the shell."""
+"""Tests of the candidates that memctl returns, whatever the shell."""
 
 from __future__ import annotations
 

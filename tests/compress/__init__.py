@@ -1,1 +1,1 @@
-"""How compress decides, divides and keeps, without any store or model."""
+"""Tests of the decisions of compress, without any store or model."""

@@ -1,4 +1,4 @@
-"""Which messages are summed up: any conversation, any selection."""
+"""Tests of the choice of messages to summarize: any conversation, any selection."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ class Spoken:
 
 @st.composite
 def conversations(draw: st.DrawFn) -> list[Spoken]:
-    """Calls whose results come later, or never, or without a call."""
+    """Draw calls whose results come later, or never, or without a call."""
     sets = st.frozensets(IDS, max_size=2)
     spoken: list[Spoken] = []
     for _ in range(draw(st.integers(0, 14))):
@@ -75,7 +75,7 @@ def decided(
     keep: int = 3,
     **options: Any,
 ) -> tuple[list[PlannedMessage], CompressionPlan | None]:
-    """What each message is, and what is to become of them."""
+    """Return the status of each message, and the plan for them."""
     history = CompressionPlanner(
         Memory(KEY, ""), where or Selection(), CompressOptions(mode, keep, **options), estimate
     )
@@ -84,7 +84,7 @@ def decided(
 
 
 def pairs(spoken: list[Spoken], read: list[int]) -> Iterable[tuple[int, int]]:
-    """Calls and their results among the messages that agents read, as AgentScope pairs them."""
+    """Return the calls and results among the messages, paired as AgentScope does."""
     called: dict[str, int] = {}
     for number in read:
         for id in spoken[number].results:
@@ -179,7 +179,7 @@ def applied(found: list[StoredMessage], changes: list[Change]) -> list[StoredMes
 
 
 def restored(after: list[StoredMessage], gone: list[Change], order: list[str]) -> bool:
-    """Whether what went finds its place behind the messages that it is said to stand behind."""
+    """Return whether the removed messages find their places after the recorded anchors."""
     ids = [one.id for one in after if one.id in order]
     place: dict[str | None, int] = {}
     for change in gone:

@@ -60,7 +60,7 @@ class Model(Summarizer):
 
 
 def turns(*sizes: int, letter: str = "a") -> list[Turn]:
-    """Turns of so many letters each, between a beginning and an end that tell them apart."""
+    """Return turns of so many letters each, between a beginning and an end that identify them."""
     return [
         Turn("user", f"user {n}", f"<{n}>" + letter * size + f"</{n}>")
         for n, size in enumerate(sizes)

@@ -1,4 +1,4 @@
-"""What is put aside while a model thinks: what comes out is what went in."""
+"""Tests of the spool that stages memories while a model works: they come out as they went in."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def case(name: str) -> CompressionPlan:
 
 
 def some(number: int, count: int, size: int = 10) -> list[PlannedMessage]:
-    """Lines that no other memory has."""
+    """Return lines that no other memory has."""
     return [
         PlannedMessage(
             MessageStatus.SELECTED,

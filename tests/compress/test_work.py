@@ -1,4 +1,4 @@
-"""Finding, asking and committing beside each other: what begins when, and what an end leaves."""
+"""Finding, asking and committing at the same time: what begins when, and what an end leaves."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ def bench(tmp_path: Path) -> Iterator[Bench]:
 
 
 async def until_idle() -> None:
-    """Lets the jobs do what they may."""
+    """Yield to the jobs until they are idle."""
     for _ in range(200):
         await asyncio.sleep(0)
 

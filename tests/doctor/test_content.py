@@ -1,4 +1,4 @@
-"""What ``doctor`` sees in the messages of a memory."""
+"""Tests of the findings of ``doctor`` in the messages of a memory."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def examined(
     size: int = 2,
     max_result: int = 10**5,
 ) -> list[Finding]:
-    """What is found in a memory that comes in small pages."""
+    """Return the findings in a memory that comes in small pages."""
     memory = Memory(KEY, summary)
     examination = MemoryExaminer(memory, Limits(max_result), repeats=True)
     some = list(found)

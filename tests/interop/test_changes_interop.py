@@ -18,13 +18,13 @@ SQL = ("sqlite", "postgresql", "mysql")
 
 
 class Case(NamedTuple):
-    """What memctl is asked to do, and the same for AgentScope."""
+    """A call of memctl, and the same for AgentScope."""
 
     verbs: tuple[str, ...]
     options: tuple[str, ...]
     call: list[Any]
     counts: bool = True
-    """Whether AgentScope counts the messages that change, and no others."""
+    """True where AgentScope counts the messages that change, and no others."""
 
 
 def updated(new: str | None, old: str | None = None, ids: list[str] | None = None) -> list[Any]:
@@ -96,7 +96,7 @@ def told(run: Run, *words: str) -> dict[str, Any]:
 
 
 def in_any_order(read: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """What an agent reads, the messages of a mark in any order."""
+    """Return the messages that an agent reads, those of a mark in any order."""
     return [
         {**one, "marked": {mark: sorted(ids) for mark, ids in one["marked"].items()}}
         for one in read

@@ -28,7 +28,7 @@ NEVER = 10_000
 
 
 class Place(NamedTuple):
-    """Where a memory is: as memctl takes it, and whether it is that of an agent in a session."""
+    """The place of a memory, as memctl takes it; it may be that of an agent in a session."""
 
     text: str
     nested: bool = False
@@ -133,13 +133,13 @@ def memory(messages: list[Message], **more: Any) -> dict[str, Any]:
 
 
 def read(agentscope: AgentScope, at: Place) -> dict[str, Any]:
-    """What AgentScope sees of the memory."""
+    """Return AgentScope's view of the memory."""
     [found] = agentscope.read(at.text, [memory([])], nested=at.nested)
     return found
 
 
 def heard(prompt: list[dict[str, Any]]) -> list[tuple[Any, ...]]:
-    """What OpenAIChatFormatter has made of messages, as ``said`` tells it."""
+    """Return the output of OpenAIChatFormatter for messages, in the form of ``said``."""
     return [
         ("tool", one["tool_call_id"], one["content"])
         if one["role"] == "tool"
@@ -152,7 +152,7 @@ def heard(prompt: list[dict[str, Any]]) -> list[tuple[Any, ...]]:
 
 
 def said(messages: list[Message]) -> list[tuple[Any, ...]]:
-    """Who says what in these messages; of a tool, the id of the call and what it gave."""
+    """Return the speaker and text of these messages; of a tool, the call's id and its result."""
     told: list[tuple[Any, ...]] = []
     for one in messages:
         content = one["content"]

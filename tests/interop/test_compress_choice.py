@@ -1,4 +1,4 @@
-"""What ``memctl compress`` sums up is what a real agent would sum up of the same history."""
+"""Tests that ``memctl compress`` chooses the messages that a real agent would summarize."""
 
 from __future__ import annotations
 
@@ -139,7 +139,7 @@ def test_interop_compress_same_choice(
 def test_interop_compress_result_without_its_call(
     agentscope: AgentScope, run: Run, tmp_path: Path
 ) -> None:
-    """An agent sums up all, and so forgets what it is about; memctl keeps the newest."""
+    """An agent summarizes all, and so forgets what it is about; memctl keeps the newest."""
     [one] = [one for one in memories(2) if one["session"] == "words"]
     history = [text("m0"), results("r1", "x"), text("m2"), text("m3"), results("r4", "y")]
     one["messages"] = [(message, []) for message in history]

@@ -96,14 +96,14 @@ def configured(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def text_of(message: dict[str, Any]) -> str:
-    """What a message says."""
+    """Return the text of a message."""
     assert isinstance(message["content"], str)
     return message["content"]
 
 
 @contextmanager
 def snapshots(servers: Servers, at: Place) -> Iterator[list[list[str]]]:
-    """What agents would read of the memories, again and again for as long as the block lasts.
+    """Collect agents' views of the memories, again and again for as long as the block lasts.
 
     RedisMemory itself asks for the ids, those with the mark and the messages one after another.
     """
@@ -221,7 +221,7 @@ MEANWHILE = [
 def test_interop_compress_agent_compresses_itself_meanwhile(
     agentscope: AgentScope, run: Run, servers: Servers, tmp_path: Path, mode: str, kind: str
 ) -> None:
-    """What the agent has done stays, as it is."""
+    """The agent's own compression stays, as it is."""
     at = new_place(kind, tmp_path, servers)
     agentscope.write(at.text, [memory(OLD + KEPT)], nested=at.nested)
     own = {"threshold": 0, "keep_recent": 2, "summary": OWN}
@@ -243,7 +243,7 @@ def test_interop_compress_agent_compresses_itself_meanwhile(
 def test_interop_compress_agent_goes_on_meanwhile(
     agentscope: AgentScope, run: Run, servers: Servers, tmp_path: Path, mode: str, kind: str
 ) -> None:
-    """What it adds is kept beside what was to be kept."""
+    """The messages that it adds are kept in addition to those that were to be kept."""
     at = new_place(kind, tmp_path, servers)
     agentscope.write(at.text, [memory(OLD + KEPT)], nested=at.nested)
     own = None if mode == "replace" else {"threshold": NEVER, "keep_recent": KEEP}

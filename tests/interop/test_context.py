@@ -43,7 +43,7 @@ def memory(mark: str) -> dict[str, Any]:
 
 
 def sent(run: Run, place: str, *options: str) -> list[dict[str, Any]]:
-    """What memctl says that the model is sent."""
+    """Return the messages that the model is sent, according to memctl."""
     named = ("--user", "alice", "--session", "s1", "--json")
     done = run("context", place, *named, *options)
     assert done.exit_code == 0, done.output
@@ -74,7 +74,7 @@ def test_context_it_is_what_the_model_is_sent(
 
 
 def texts(messages: list[dict[str, Any]]) -> list[tuple[str, str]]:
-    """Roles and texts of messages, as AgentScope keeps them or as a model gets them."""
+    """Return roles and texts of messages, as AgentScope keeps them or as a model gets them."""
     return [
         (one["role"], content if isinstance(content, str) else content[0]["text"])
         for one in messages

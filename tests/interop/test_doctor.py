@@ -1,4 +1,4 @@
-"""What AgentScope itself leaves in a store, and what ``doctor`` makes of it."""
+"""Tests of ``doctor`` on the stores that AgentScope itself leaves."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def memory(
 
 
 def found(run: Run, place: str, *options: object) -> dict[str, Any]:
-    """What doctor reports of a place, having ended with the code that goes with it."""
+    """Return the report of doctor on a place; its exit code must fit."""
     result = run("doctor", place, "--json", *options)
     report: dict[str, Any] = json.loads(result.stdout)
     assert result.exit_code == (0 if report["healthy"] else 6), result.output
@@ -134,7 +134,7 @@ def test_doctor_summary_in_the_states(
 def test_doctor_users_who_share_a_session(
     agentscope: AgentScope, run: Run, place: Callable[[str], str], kind: str
 ) -> None:
-    """How many messages of others each sees is what AgentScope shows it."""
+    """The number of others' messages that each user sees is the one that AgentScope shows."""
     where = place(kind)
     users = {"alice": 3, "a-b": 2, "bob": 4}
     for user, number in users.items():
@@ -193,7 +193,7 @@ def test_doctor_truncated_session_files(agentscope: AgentScope, run: Run, tmp_pa
 def test_doctor_agentscope_goes_on_where_a_history_was_repaired(
     agentscope: AgentScope, run: Run, place: Callable[[str], str], kind: str
 ) -> None:
-    """What was put in is a result that it loads, in its place."""
+    """The inserted message is a result that AgentScope loads, in its place."""
     where = place(kind)
     history = [
         ASK,

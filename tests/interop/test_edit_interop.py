@@ -1,4 +1,4 @@
-"""What memctl changes in a memory is what AgentScope's own methods would have changed."""
+"""Tests that an edit by memctl equals one by AgentScope's own methods."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ CASES: dict[str, tuple[Plan, list[Any]]] = {
 
 
 async def change(place: str, plan: Plan) -> WriteResult | None:
-    """Changes the one memory of a place; None where nothing is to be changed."""
+    """Change the one memory of a place; return None where nothing is to be changed."""
     async with make_store(parse(place), OpenMode.CHANGE) as store:
         found: list[StoredMessage] = []
         memory: Memory | None = None

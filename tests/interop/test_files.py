@@ -17,7 +17,7 @@ Run = Callable[..., Result]
 
 @pytest.fixture
 def database(tmp_path: Path) -> str:
-    """Where a SQLite database may be made."""
+    """Return the URL of a SQLite database that may be made."""
     return f"sqlite:///{tmp_path}/m.db"
 
 

@@ -59,7 +59,7 @@ def url(servers: Servers) -> str:
 
 
 def agent(url: str, *calls: list[Any]) -> list[Any]:
-    """What methods of an agent's memory give, messages as ids; marks may be members' names."""
+    """Return the results of an agent's memory, messages as ids; marks may be members' names."""
     arguments = map(json.dumps, (url, NAMES, calls))
     done = subprocess.run([PYTHON, "-c", PROGRAM, *arguments], capture_output=True, check=False)
     assert done.returncode == 0, done.stderr.decode()[-3000:]
@@ -81,7 +81,7 @@ def marks_in(servers: Servers, url: str) -> list[str]:
 def test_interop_redis_what_an_agent_has_marked(
     agentscope: AgentScope, run: Run, servers: Servers, url: str, tmp_path: Path
 ) -> None:
-    """It is seen, deleted, put back and migrated under its plain name."""
+    """It is seen, deleted, restored and migrated under its plain name."""
     agent(
         url,
         added(HINT, text("m0")),

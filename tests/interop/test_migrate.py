@@ -39,7 +39,7 @@ IDS = ["a:b", "*", "[x]?", "it's", "50%", "two words", "-a-", "会话", "😀", 
 
 
 def messages(count: int, prefix: str) -> list[tuple[dict[str, Any], list[str]]]:
-    """Messages with marks, among them hard ones with hard ids."""
+    """Return messages with marks, among them hard ones with hard ids."""
     found: list[dict[str, Any]] = [
         json.loads(samples.message(f"{prefix}{number}", number)) for number in range(count)
     ]
@@ -73,7 +73,7 @@ def asked(written: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 @pytest.fixture
 def place(tmp_path: Path, servers: Servers) -> Callable[[str], str]:
-    """Makes new and empty places, by their kind."""
+    """Make new and empty places, by their kind."""
     made: list[str] = []
 
     def make(kind: str) -> str:
@@ -111,7 +111,7 @@ def test_migrate_agentscope_reads_what_it_wrote(
 def test_migrate_agentscope_goes_on_where_memctl_wrote(
     agentscope: AgentScope, run: Run, place: Callable[[str], str], target: str
 ) -> None:
-    """New messages come behind the copied ones, and then pass to a third place."""
+    """New messages follow the copied ones, and then pass to a third place."""
     [written] = memories(1)
     first, second, third = place("sqlite"), place(target), place("sqlite")
     names = ["--user", written["user"], "--session", written["session"]]

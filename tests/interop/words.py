@@ -1,4 +1,4 @@
-"""What the worker's ``talk`` says, and what is told of that: for the worker and for tests."""
+"""The words of the worker's ``talk``, and their description: for the worker and for tests."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import re
 
 
 def exchanges(count: int) -> list[tuple[str, int]]:
-    """What ``talk`` says in so many exchanges, but for those that it marks ``compressed``."""
+    """Return the messages of so many exchanges of ``talk``, without those marked ``compressed``."""
     numbers = [number for number in range(count) if number % 4]
     return [(who, number) for who in ("question", "reply") for number in numbers]
 

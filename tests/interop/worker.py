@@ -48,7 +48,7 @@ from sqlalchemy.pool import NullPool
 
 
 class Application(StateModule):
-    """What an application keeps in a session beside the memory."""
+    """The state that an application keeps in a session next to the memory."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -111,7 +111,7 @@ def load(path: Path) -> InMemoryMemory:
 
 
 def save(path: Path, memory: InMemoryMemory) -> None:
-    """Writes the state_dict of the memory to the file."""
+    """Write the state_dict of the memory to the file."""
     path.write_text(json.dumps(memory.state_dict()))
 
 
@@ -124,7 +124,7 @@ def session_of(place: dict[str, Any]) -> JSONSession | RedisSession:
 
 
 async def write(memory: MemoryBase, about: dict[str, Any]) -> dict[str, Any]:
-    """Adds the messages; those that follow one another with the same marks at once."""
+    """Add the messages; those that follow one another with the same marks at once."""
     for marks, group in groupby(about["messages"], key=lambda pair: pair[1]):
         messages = [Msg.from_dict(message) for message, _ in group]
         await memory.add(messages, marks=marks or None)
@@ -134,7 +134,7 @@ async def write(memory: MemoryBase, about: dict[str, Any]) -> dict[str, Any]:
 
 
 async def read(memory: MemoryBase, about: dict[str, Any]) -> dict[str, Any]:
-    """What an agent would see: everything, and by each mark."""
+    """Return an agent's view: everything, and by each mark."""
     found = await memory.get_memory(prepend_summary=False)
     marked, excluded = {}, {}
     for mark in about["marks"]:
@@ -152,7 +152,7 @@ async def read(memory: MemoryBase, about: dict[str, Any]) -> dict[str, Any]:
 
 
 async def call(memory: MemoryBase, about: dict[str, Any]) -> list[Any]:
-    """Calls methods of the memory in turn; gives what they gave."""
+    """Call methods of the memory in turn; return what they gave."""
     return [await getattr(memory, name)(**arguments) for name, arguments in about["calls"]]
 
 
@@ -163,7 +163,7 @@ async def talk(
     *,
     watch: bool = False,
 ) -> dict[str, Any]:
-    """Adds exchanges to the memories until it is enough; gives how many each got."""
+    """Add exchanges to the memories until it is enough; return how many each got."""
     number = 0
     torn: list[list[str]] = []
     async with AsyncExitStack() as stack:
@@ -192,7 +192,7 @@ WITH_AGENTS = {"reply": agents.reply, "compress": agents.compress}
 
 
 async def answer(request: dict[str, Any]) -> list[Any]:
-    """Does what is asked for each memory in turn."""
+    """Do what is asked for each memory in turn."""
     if request["do"] == "talk":
         enough = Path(request["until"]).exists
         watch = request.get("watch", False)

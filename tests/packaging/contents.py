@@ -60,7 +60,7 @@ def wrong_with(path: Path) -> list[str]:
 
 
 def main(paths: list[Path]) -> int:
-    """Says what is wrong; 1 where anything is."""
+    """Print what is wrong; return 1 where anything is."""
     wrong = [f"{path.name}: {text}" for path in paths for text in wrong_with(path)]
     sys.stdout.writelines(f"{line}\n" for line in wrong or ["the distributions are complete"])
     return bool(wrong)

@@ -19,7 +19,7 @@ def entry_points(groups: dict[str, dict[str, str]]) -> str:
 
 
 def install(site: Path, name: str, groups: dict[str, dict[str, str]]) -> None:
-    """What installing a distribution writes down, its modules being on the path already."""
+    """Write the metadata of an installed distribution, whose modules are on the path already."""
     info = site / f"{name.replace('-', '_')}-1.0.dist-info"
     info.mkdir(parents=True)
     (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: 1.0\n", "utf-8")

@@ -9,7 +9,7 @@ from memctl.testing import Backend, StoreSuite
 
 @pytest.fixture
 def backend() -> Backend:
-    """Folders of the plugin's store."""
+    """Return a backend with files of the plugin's store."""
     return Backend("lines", lambda folder: f"{folder}/m.lines")
 
 

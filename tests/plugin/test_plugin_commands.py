@@ -101,7 +101,7 @@ def test_plugin_doctor_repairs_messages_and_names_damage(run: Run, lines: str) -
 
 
 def test_plugin_edit_fails_where_another_program_changes_the_memory(lines: str) -> None:
-    """What came between the reading and the replacing of an edit stays; the edit is done again."""
+    """A change between the reading and the replacing of an edit stays; the edit is done again."""
 
     async def race() -> None:
         async with make_store(parse(lines), OpenMode.CHANGE) as store:
@@ -169,7 +169,7 @@ def test_plugin_write_refuses_to_replace_another_version(lines: str) -> None:
 
 @pytest.fixture
 def start(plugin: Path) -> Iterator[Callable[..., subprocess.Popen[str]]]:
-    """Starts memctl as a process that knows the plugin."""
+    """Start memctl as a process that knows the plugin."""
     paths = [str(plugin), str(DISTRIBUTION), *filter(None, [os.environ.get("PYTHONPATH")])]
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(paths)}
     started: list[subprocess.Popen[str]] = []

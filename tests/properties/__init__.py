@@ -1,1 +1,1 @@
-"""What holds of any memory, with hypothesis looking for the one of which it does not."""
+"""Properties of any memory, with hypothesis looking for a counterexample."""

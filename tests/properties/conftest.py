@@ -1,4 +1,4 @@
-"""How hard hypothesis looks: the same examples each time where ``CI=true``, others otherwise."""
+"""The effort of hypothesis: the same examples each time where ``CI=true``, else random ones."""
 
 from __future__ import annotations
 

@@ -72,7 +72,7 @@ def memories(draw: st.DrawFn, key: MemoryKey | None = None, least: int = 1) -> S
 
 
 def maybe(strategy: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
-    """Values of the strategy, and half of the time None."""
+    """Draw values of the strategy, and half of the time None."""
     return st.none() | strategy
 
 
@@ -82,7 +82,7 @@ def sets(strategy: st.SearchStrategy[Any]) -> st.SearchStrategy[frozenset[Any]]:
 
 
 def selections(found: list[Sample]) -> st.SearchStrategy[Selection]:
-    """Selections that may well select something of these memories."""
+    """Draw selections that may well select something of these memories."""
     keys = st.sampled_from([one.key for one in found])
     ids = st.sampled_from([entry.id for one in found for entry in one.entries])
     marks = st.sampled_from(["hint", "compressed", "a", "A", "none"])

@@ -82,7 +82,7 @@ async def read_from(
 async def assert_outlined(
     store: ArchiveStore, where: Selection, found: list[tuple[Memory, list[StoredMessage]]]
 ) -> None:
-    """Outlines are the same but for the messages."""
+    """Assert that outlines are the same but for the messages."""
     outlined: list[tuple[Memory, list[StoredMessage]]] = []
     async for some in store.outline(where):
         if some.offset == 0:
@@ -94,7 +94,7 @@ async def assert_outlined(
 
 
 async def refusal(path: Path) -> BadData:
-    """Why the archive is not opened, be it to read or to write."""
+    """Return the reason why the archive is not opened, be it to read or to write."""
     for create in (False, True):
         with pytest.raises(BadData) as refused:
             async with store_of(path, create=create):

@@ -115,7 +115,7 @@ async def test_archive_edit_edits_in_any_order(tmp_path: Path, passes: list[Edit
 
 
 async def test_archive_edit_what_is_not_edited_is_copied_as_lines(tmp_path: Path) -> None:
-    """What this memctl would write otherwise, and what it does not know, stays."""
+    """Data that this memctl would write differently, or does not know, stays."""
     path = tmp_path / "a.ndjson"
     await write(path, *(page(entries(3), key, summary="s") for key in KEYS[:2]))
     lines = path.read_bytes().splitlines(keepends=True)
@@ -139,7 +139,7 @@ async def test_archive_edit_what_is_not_edited_is_copied_as_lines(tmp_path: Path
 
 
 def rewritten(path: Path, lines: list[bytes]) -> None:
-    """Puts other lines into an archive, whose end stays right."""
+    """Put other lines into an archive, whose end stays right."""
 
     end = json.loads(lines[-1])
     end["end"]["digest"] = f"sha256:{sha256(b''.join(lines[:-1])).hexdigest()}"

@@ -39,7 +39,7 @@ class Served:
         return make_store(parse(self.url), OpenMode.CREATE)
 
     def cut(self) -> None:
-        """Ends every connection to it."""
+        """End every connection to it."""
         self.server.cut(self.url)
 
 

@@ -1,4 +1,4 @@
-"""What becomes of a lock when its server, its file system or its holder fails."""
+"""Tests of locks whose server, file system or holder fails."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def server(request: pytest.FixtureRequest, servers: Servers) -> Any:
 
 
 async def held_by(url: str) -> str | None:
-    """What another run is told; None where it gets the lock."""
+    """Return the holder that another run is shown; None where it gets the lock."""
     async with target(url) as store:
         try:
             await store.lock(THIRD)

@@ -204,7 +204,7 @@ READS = 1000
 
 @pytest.fixture
 def slow_network(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Commands come to the server by ones and twos, so that others can come between."""
+    """Let commands reach the server by ones and twos, so that others can come between."""
     monkeypatch.setattr(pipeline, "AHEAD", 2)
 
 
@@ -239,7 +239,7 @@ class Agent:
             pipe.execute()
 
     def trim(self, keep: int) -> None:
-        """Deletes the oldest exchanges."""
+        """Delete the oldest exchanges."""
         ids = self._client.lrange(f"{self._base}:messages", 0, -1)
         if len(ids) > keep:
             self.delete(ids[: len(ids) - keep])
@@ -267,7 +267,7 @@ class Agent:
 
 @contextmanager
 def repeated(step: Callable[[], None], pause: float = 0.0005) -> Iterator[list[int]]:
-    """Does the step over and over, in a thread; gives how often.
+    """Do the step over and over, in a thread; return how often.
 
     ``pause`` is in seconds.
     """
@@ -298,7 +298,7 @@ def repeated(step: Callable[[], None], pause: float = 0.0005) -> Iterator[list[i
 async def reads(
     store: RedisMemoryStore, check: Callable[[list[StoredMessage]], None], times: int = READS
 ) -> set[int]:
-    """Reads the memory again and again, by both ways; gives the lengths it had."""
+    """Read the memory again and again, by both ways; return the lengths it had."""
     lengths = set()
     for number in range(times):
         if number % 3:

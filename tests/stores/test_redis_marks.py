@@ -44,7 +44,7 @@ COMPRESSED = "_MemoryMark.COMPRESSED"
 
 
 def mixed(client: redis.Redis, count: int = 6) -> list[str]:
-    """Of three messages each, one marked by an agent, one by an application, and one by both."""
+    """Return messages in threes: one marked by an agent, one by an application, one by both."""
     found = [f"m:{number}" for number in range(count)]
     put(client, BASE, found, hint=[*found[1::3], *found[2::3]])
     client.rpush(f"{BASE}:{AGENT}", *found[2::3], *found[::3])
@@ -53,7 +53,7 @@ def mixed(client: redis.Redis, count: int = 6) -> list[str]:
 
 
 def by_agent(client: redis.Redis) -> None:
-    """Messages as an agent leaves them: listed under the member, indexed under its value."""
+    """Write messages as an agent leaves them: listed under the member, indexed under its value."""
     put(client, BASE, ["m0", "m1", "m2"])
     client.rpush(f"{BASE}:{AGENT}", "m0", "m2")
     client.rpush(f"{BASE}:mark:{COMPRESSED}", "m0", "m1")

@@ -142,7 +142,7 @@ MANY = [f"x{n}" for n in range(3000)]
 
 
 def without_payload(client: redis.Redis) -> None:
-    """Messages that are listed, one with the mark, and no more; and a memory of such alone."""
+    """Delete the payloads of listed messages, one of them marked, and of a whole memory."""
     for id in ("m1", "m3"):
         client.delete(f"{BASE}:msg:{id}")
     put(client, GONE, ["a", "b"])
@@ -281,7 +281,7 @@ async def test_repair_loses_no_message_of_an_agent(client: redis.Redis, redis_ur
     notes = Notes()
 
     async def agent(done: asyncio.Event) -> int:
-        """Adds messages as RedisMemory does."""
+        """Add messages as RedisMemory does."""
         number = 0
         while not done.is_set():
             with client.pipeline() as pipe:

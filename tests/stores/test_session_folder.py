@@ -187,7 +187,7 @@ async def test_sessions_new_session_holds_its_memory_by_the_usual_name(tmp_path:
 
 
 async def test_sessions_summaries_alone(tmp_path: Path) -> None:
-    """What ``?state=`` asks of the folder."""
+    """``?state=`` reads the summaries of the folder only."""
     path = put(tmp_path, "u_s.json", {"memory": {"_compressed_summary": "x"}, "toolkit": {}})
     where = Selection(keys=frozenset({KEY}))
     async with store_of(tmp_path, create=True) as store:

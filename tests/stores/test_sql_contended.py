@@ -61,7 +61,7 @@ async def run(connection: AsyncConnection, sql: str) -> None:
 
 
 async def mark(connection: AsyncConnection, id: str) -> None:
-    """What AgentScope does to mark a message."""
+    """Mark a message as AgentScope does."""
     await run(connection, f"INSERT INTO message_mark (msg_id, mark) VALUES ('{row(id)}', 'keep')")
 
 
@@ -71,7 +71,7 @@ def row(id: str) -> str:
 
 
 async def delete(store: Store, *keys: MemoryKey) -> dict[MemoryKey, WriteResult]:
-    """Deletes all messages, in pieces of three where they are too many for one."""
+    """Delete all messages, in pieces of three where they are too many for one."""
     changes = [gone(entry) for entry in ENTRIES]
     return await edit(store, [one for key in keys for one in edits(key, changes, 3)])
 

@@ -1,4 +1,4 @@
-"""What is special to edits of SQL memories: positions, row ids of another form, shared sessions."""
+"""Tests special to edits of SQL memories: positions, other row ids, shared sessions."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def at(index: int, name: str = "m") -> StoredMessage:
 
 
 def new(*names: str) -> list[StoredMessage]:
-    """Messages without a position."""
+    """Return messages without a position."""
     return [samples.entry(name) for name in names]
 
 
@@ -68,7 +68,7 @@ def changing(url: str) -> Store:
 
 
 async def rows(url: str) -> dict[MemoryKey, Rows]:
-    """Positions and ids of all messages, in order."""
+    """Return the positions and ids of all messages, in order."""
     async with make_store(parse(url)) as store:
         found = await read(store)
     return {
@@ -299,7 +299,7 @@ async def test_sql_edit_users_who_share_a_session(url: str) -> None:
 
 
 async def foreign(url: str) -> None:
-    """Writes the rows of ``FOREIGN``."""
+    """Write the rows of ``FOREIGN``."""
     whole = json.loads(samples.message("", 1))
     found = [
         (row_id, json.dumps(whole | fields).encode(), "s", number)
@@ -321,7 +321,7 @@ async def foreign(url: str) -> None:
 
 @pytest.mark.parametrize("name", NAMES)
 async def test_sql_edit_row_ids_of_another_form(url: str, name: str) -> None:
-    """Each can be marked, taken away and put back by the name that reading gives it."""
+    """Each can be marked, deleted and restored by the name that reading gives it."""
     await foreign(url)
     user, id = NAMES[name]
     key = MemoryKey(user, "s")

@@ -23,7 +23,7 @@ from memctl.testing.samples import sample
 
 
 def told(kind: str, error: BaseException) -> MemctlError | None:
-    """What a store of the kind makes of an error of its driver."""
+    """Return the error that a store of the kind makes of an error of its driver."""
     places = {"sqlite": "m.db", "postgresql": "postgresql://h/d", "mysql": "mysql://h/d"}
     store = make_store(parse(places[kind]))
     assert isinstance(store, SqlStore)

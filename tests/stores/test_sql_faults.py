@@ -1,4 +1,4 @@
-"""What doctor finds in AgentScope's tables, each fault made in a real database."""
+"""Tests of the findings of doctor in AgentScope's tables, each made in a real database."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Database:
     execute: Callable[[str], object]
 
     def unbind(self) -> None:
-        """Drops the foreign keys, to which SQLite does not hold anyway."""
+        """Drop the foreign keys, to which SQLite does not hold anyway."""
         for table, name, short in (
             ("message", "message_session_id_fkey", "message_ibfk_1"),
             ("message_mark", "message_mark_msg_id_fkey", "message_mark_ibfk_1"),
@@ -65,7 +65,7 @@ def _execute(path: Path, sql: str) -> None:
 
 
 def messages(count: int, *marks: str) -> list[StoredMessage]:
-    """Messages of a user."""
+    """Return the messages of a user."""
     return [
         StoredMessage(f"m{n}", samples.message(f"m{n}", role="user", name="Alice"), marks)
         for n in range(count)
@@ -75,14 +75,14 @@ def messages(count: int, *marks: str) -> list[StoredMessage]:
 async def fill(
     database: Database, memories: dict[MemoryKey, list[StoredMessage]] | None = None
 ) -> None:
-    """Writes memories: five messages of each of two users, unless told otherwise."""
+    """Write memories: five messages of each of two users, unless ``memories`` are given."""
     found = memories or {ALICE: messages(5, "a"), BOB: messages(5, "a")}
     async with make_store(parse(database.url), OpenMode.CREATE) as store:
         await write_all(store, [samples.sample(key, some) for key, some in found.items()])
 
 
 async def examined(database: Database, where: Selection = ALL) -> list[Finding]:
-    """What doctor finds, but for the index that AgentScope never makes."""
+    """Return the findings of doctor, but for the index that AgentScope never makes."""
     async with make_store(parse(database.url)) as store:
         found = await check(store, where, Limits())
     return [fault for fault in found.faults if fault.code != "no-session-index"]

@@ -1,4 +1,4 @@
-"""What doctor mends in AgentScope's tables, and takes back, in real databases."""
+"""Tests of doctor's repairs of AgentScope's tables, and of undoing them, in real databases."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def changing(database: Database) -> Store:
 
 
 class Notes:
-    """What was noted, as it would come back from a file."""
+    """The notes of a repair, as they would come back from a file."""
 
     def __init__(self) -> None:
         self.records: list[Record] = []
@@ -43,7 +43,7 @@ class Notes:
 
 
 def broken(database: Database, code: str) -> None:
-    """Makes the fault."""
+    """Make the fault."""
     database.unbind()
     for sql in {
         "orphan-mark": ["DELETE FROM message WHERE id IN ('alice-s1-m3', 'b-o-b-s-2-m1')"],
@@ -97,7 +97,7 @@ async def test_sql_repair_mended_and_taken_back(database: Database, code: str) -
         assert await store.maintenance().revert(notes.reversed())
     assert await codes(database) == found
     assert await dump(database) == before
-    async with changing(database) as store:  # what was not carried out, or taken back already
+    async with changing(database) as store:  # what was not carried out, or undone already
         await store.maintenance().revert(notes.reversed())
     assert await codes(database) == found
 

@@ -40,7 +40,7 @@ NAMES = {
     "two ways, neither": ("u", "a-s-d"),
     "huge": ("u", "h"),
 }
-"""What user and message each is taken for."""
+"""The user and message that each row id is taken for."""
 
 
 @pytest.mark.parametrize("kind", SQL_PLACES)

@@ -23,7 +23,7 @@ from memctl.testing.samples import sample
 
 KEYS = [MemoryKey("alice", "s1"), MemoryKey("bob", "s2")]
 MESSAGES = 1500
-"""Of each memory: more than a page."""
+"""The number of messages of each memory: more than a page."""
 OLD = Selection(marks=frozenset({"hint"}))
 
 
@@ -130,7 +130,7 @@ async def test_sqlite_nobody_waits_for_readers_in_wal_mode(
 
 
 async def test_sqlite_who_picks_hinders_nobody(path: Path, copies: list[Path]) -> None:
-    """Which messages there are is of one moment; one that goes before its text is read has gone.
+    """The list of messages is of one moment; a message deleted before its text is read is left out.
 
     Another that gets the number of its row is not taken for it.
     """
@@ -184,7 +184,7 @@ async def test_sqlite_who_searches_hinders_nobody(
 
 @pytest.mark.parametrize("mode", ["delete", "wal"])
 async def test_sqlite_transactions_of_a_run_share_a_journal(path: Path, mode: str) -> None:
-    """Which goes with the run; how the file is written otherwise is its owner's business."""
+    """The journal goes with the run; the journal mode of the file stays its owner's choice."""
     with agent(path) as database:
         database.execute(f"PRAGMA journal_mode = {mode}")
     async with make_store(parse(str(path)), OpenMode.CHANGE) as store:

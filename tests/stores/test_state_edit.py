@@ -95,7 +95,7 @@ def test_state_edit_any_messages_are_edited(
     large: int,
     page: int,
 ) -> None:
-    """Through windows of any size, in pages of any size; then it is all taken back."""
+    """Through windows of any size, in pages of any size; then it is all undone."""
     path = tmp_path / "u_s.json"
     document = {"a": [{"id": "x"}], "memory": {"content": pairs, "_compressed_summary": "s"}}
     document["z"] = {"content": "\ud800"}
@@ -118,7 +118,7 @@ def test_state_edit_any_messages_are_edited(
 
 
 def inverse(changes: list[Change], pairs: list[Any]) -> list[Change]:
-    """What takes the changes back."""
+    """Return the edit that undoes the changes."""
     texts = {text["id"]: text for text, _ in pairs}
     gone_ids = {change.id for change in changes if change.old is not None and change.new is None}
     before: dict[str, str | None] = {}
@@ -236,7 +236,7 @@ async def test_state_edit_state_dict_has_no_paths(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("content", [True, False])
 async def test_state_edit_summary_changes(tmp_path: Path, content: bool) -> None:
-    """Beside SQL and Redis memory, the state holds a summary and no messages."""
+    """Next to SQL and Redis memory, the state holds a summary and no messages."""
     path = tmp_path / "u_s.json"
     memory: dict[str, Any] = {"_compressed_summary": "old"}
     if content:

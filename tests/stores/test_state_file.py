@@ -288,7 +288,7 @@ async def test_state_rest_of_a_document_stays(
 
 
 async def test_state_summary_alone_gets_no_content(tmp_path: Path) -> None:
-    """Beside SQL or Redis memory: see ``memctl.wrappers.summaries``."""
+    """Next to SQL or Redis memory: see ``memctl.wrappers.summaries``."""
     path = tmp_path / "m.json"
     path.write_bytes(b'{"memory": {"_compressed_summary": "old"}, "x": 1}')
     await write(path, summary="new", mode=WriteMode.REPLACE)

@@ -1,4 +1,4 @@
-"""Edits of memories whose summaries lie beside, in session states: both change, or neither."""
+"""Edits of memories whose summaries lie elsewhere, in session states: both change, or neither."""
 
 from __future__ import annotations
 
@@ -157,7 +157,7 @@ async def test_summary_store_of_messages_that_fails(
 async def test_summary_that_an_agent_has_changed_meanwhile_stays(
     place: str, monkeypatch: pytest.MonkeyPatch, fails: bool
 ) -> None:
-    """It is newer than the one that would be put back."""
+    """It is newer than the one that would be restored."""
 
     async def slow(_: Store, edits: AsyncGenerator[Edit]) -> AsyncGenerator[WriteResult]:
         edit = RedisMemoryStore.edit

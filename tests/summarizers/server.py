@@ -154,7 +154,7 @@ class ModelServer:
         self._thread.join()
 
     def wait(self, seconds: float) -> None:
-        """Waits, but no longer than the server is up."""
+        """Wait, but no longer than the server is up."""
         if seconds:
             self._closing.wait(seconds)
 

@@ -53,19 +53,19 @@ class AgentScope:
         self._process.communicate()
 
     def write(self, place: str, memories: list[dict[str, Any]], *, nested: bool = False) -> None:
-        """Adds messages to memories at a place, written as memctl takes it."""
+        """Add messages to memories at a place, written as memctl takes it."""
         self._ask({"do": "write", "place": place_of(place, nested), "memories": memories})
 
     def read(
         self, place: str, memories: list[dict[str, Any]], *, nested: bool = False
     ) -> list[dict[str, Any]]:
-        """What an agent sees of each memory: see ``worker.read``."""
+        """Return an agent's view of each memory: see ``worker.read``."""
         return self._ask({"do": "read", "place": place_of(place, nested), "memories": memories})
 
     def call(
         self, place: str, memory: dict[str, Any], *calls: list[Any], nested: bool = False
     ) -> list[Any]:
-        """What methods of a memory give: see ``worker``."""
+        """Return the results of methods of a memory: see ``worker``."""
         asked = {"user": memory["user"], "session": memory["session"], "calls": calls}
         request = {"do": "call", "place": place_of(place, nested), "memories": [asked]}
         given: list[Any]
@@ -73,7 +73,7 @@ class AgentScope:
         return given
 
     def reply(self, place: str, memory: dict[str, Any], *, nested: bool = False) -> dict[str, Any]:
-        """What the model of a real agent is asked for a reply: see ``agents.reply``."""
+        """Return the request for a reply to the model of a real agent: see ``agents.reply``."""
         answer: dict[str, Any]
         [answer] = self._ask(
             {"do": "reply", "place": place_of(place, nested), "memories": [memory]}
@@ -90,7 +90,7 @@ class AgentScope:
     def talking(
         self, place: str, memories: list[dict[str, Any]], until: Path, *, watch: bool = False
     ) -> Iterator[dict[str, Any]]:
-        """Adds exchanges to memories for as long as the block lasts: see ``worker.talk``.
+        """Add exchanges to memories for as long as the block lasts: see ``worker.talk``.
 
         ``until`` is a file to be made at the end; then ``exchanges`` says how many each got.
         """

@@ -22,7 +22,7 @@ FRIDAY = Path(__file__).parents[2] / "examples" / "friday.json"
 
 
 async def fill(text: str, memories: dict[MemoryKey, list[StoredMessage]], **about: Any) -> None:
-    """Writes memories into a store that is written as a user writes it."""
+    """Write memories into a store that is written as a user writes it."""
     async with make_store(parse(text), OpenMode.CREATE) as store:
         await write_all(
             store, [samples.sample(key, found, **about) for key, found in memories.items()]
@@ -48,7 +48,7 @@ def fails(result: Result, code: int, *said: str) -> None:
 
 
 def contents(text: str) -> dict[MemoryKey, list[StoredMessage]]:
-    """What a store holds."""
+    """Return the contents of a store."""
 
     async def look() -> dict[MemoryKey, list[StoredMessage]]:
         async with make_store(parse(text)) as store:

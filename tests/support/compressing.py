@@ -1,4 +1,4 @@
-"""What the tests of compress share: conversations of which a summary tells what it is of."""
+"""Helpers of the tests of compress: conversations whose summary names the messages in it."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def codes_in(text: str) -> list[int]:
 
 
 def talk(numbers: Iterable[int], memory: object = "") -> list[StoredMessage]:
-    """Messages that each have a code; some have marks, the one of number 1 was summed up before."""
+    """Return messages that each have a code; some have marks, number 1 was summarized before."""
     marks = {1: ("compressed", "a"), 2: ("hint",), 4: ("a", "hint")}
     return [
         entry(
@@ -43,7 +43,7 @@ def talk(numbers: Iterable[int], memory: object = "") -> list[StoredMessage]:
 
 
 def fill(place: Place, count: int = 3, messages: int = 12, summary: str = "") -> list[MemoryKey]:
-    """Memories that expire and have a summary, where the store has a place for these."""
+    """Write memories that expire and have a summary, where the store has a place for these."""
     keys = place.keys(count)
     able = place.store().features
     about: dict[str, Any] = {
@@ -55,7 +55,7 @@ def fill(place: Place, count: int = 3, messages: int = 12, summary: str = "") ->
 
 
 def holds_summaries(place: Place) -> bool:
-    """Whether the store has a place for summaries."""
+    """Return whether the store has a place for summaries."""
     return place.store().features.summaries
 
 
@@ -69,7 +69,7 @@ def summary_of(place: Place, key: MemoryKey) -> str:
 
 
 def rest_of(place: Place, key: MemoryKey) -> dict[str, tuple[str, ...]]:
-    """The marks of the messages beside the summary, in order."""
+    """Return the marks of the messages besides the summary, in order."""
     return {id: marks for id, marks, _ in held(place)[key][2] if "summary" not in marks}
 
 
@@ -98,7 +98,7 @@ ANSWER = says(SUMMARY)
 
 
 def memories(place: Place, count: int, summary: str | None = None) -> Held:
-    """Fills a place with small memories that the model can tell apart; what it holds then."""
+    """Fill a place with small memories that the model can tell apart; return its contents."""
     keys = [MemoryKey("u", f"s{number:03}") for number in range(count)]
     talks = [[one._replace(marks=()) for one in talk(range(6), n)] for n in range(count)]
     put(place, [sample(*one, summary=summary) for one in zip(keys, talks, strict=True)])
@@ -106,7 +106,7 @@ def memories(place: Place, count: int, summary: str | None = None) -> Held:
 
 
 def asked(server: ModelServer) -> Counter[int]:
-    """How often each memory was sent to the model."""
+    """Return the number of times that each memory was sent to the model."""
     found: Counter[int] = Counter()
     for request in server.requests:
         found.update({int(number) for number in re.findall(r"MEMORY(\d+)", request.user)})

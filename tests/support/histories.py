@@ -115,7 +115,7 @@ MISSHAPEN: dict[str, Any] = {
         "content": [{"type": "tool_use", "name": "search", "input": {}}],
     },
 }
-"""What AgentScope cannot load or send."""
+"""Values that AgentScope cannot load or send."""
 
 
 def recent(minutes: float) -> datetime:

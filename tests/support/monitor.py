@@ -52,7 +52,7 @@ def monitored() -> Iterator[Monitor]:
         do_GET = do_POST = _handle  # noqa: N815 - names of http.server
 
         def log_message(self, *_: Any) -> None:
-            """Says nothing."""
+            """Say nothing."""
 
     server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
     thread = threading.Thread(target=server.serve_forever, args=(0.02,))

@@ -1,4 +1,4 @@
-"""What the tests of the changing commands need of a place, whatever the store."""
+"""Helpers of the tests of the changing commands for a place, whatever the store."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from memctl.testing.samples import Sample, sample
 
 
 def runs_folder() -> Path:
-    """Where it is kept what runs change."""
+    """Return the folder in which runs keep their changes."""
     return Path(os.environ["XDG_STATE_HOME"]) / "memctl" / "runs"
 
 
@@ -50,7 +50,7 @@ def ids(place: Place, key: MemoryKey) -> list[str]:
 
 
 def put(place: Place, memories: Iterable[Sample]) -> None:
-    """Writes new memories."""
+    """Write new memories."""
 
     async def fill() -> None:
         async with place.store() as store:
@@ -61,7 +61,7 @@ def put(place: Place, memories: Iterable[Sample]) -> None:
 
 
 def append(place: Place, key: MemoryKey, entries: list[StoredMessage]) -> None:
-    """Adds messages behind those that a memory has, as an agent would."""
+    """Add messages behind those that a memory has, as an agent would."""
 
     async def add() -> None:
         async with place.store() as store:

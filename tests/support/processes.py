@@ -12,14 +12,14 @@ MEMCTL = [sys.executable, "-m", "memctl"]
 
 
 def start(*arguments: object, **settings: Any) -> subprocess.Popen[str]:
-    """Starts memctl."""
+    """Start memctl."""
     command = [*MEMCTL, *(str(argument) for argument in arguments)]
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
     return subprocess.Popen(command, **{**pipes, **settings})
 
 
 def wait_until(ready: Callable[[], object]) -> None:
-    """Waits for something to happen."""
+    """Wait for something to happen."""
     deadline = time.monotonic() + 60
     while not ready():
         assert time.monotonic() < deadline

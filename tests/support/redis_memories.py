@@ -35,7 +35,7 @@ ALL = Selection()
 KEY = MemoryKey("u", "s")
 BASE = "user_id:u:session:s"
 MEMBER = "_MemoryMark.HINT"
-"""Where an agent on Python 3.11 or newer lists the mark hint."""
+"""The name under which an agent on Python 3.11 or newer lists the mark hint."""
 
 
 def make_message(id: str, *marks: str, content: str = "c") -> StoredMessage:

@@ -23,7 +23,7 @@ def _validator(command: str, row: bool) -> Draft202012Validator:
 
 
 def check(report: dict[str, Any]) -> None:
-    """Asserts that a report is as its schema says."""
+    """Assert that a report is as its schema says."""
     _, command, version = report["schema"].split("/")
     assert version == "1"
     short = {
@@ -34,12 +34,12 @@ def check(report: dict[str, Any]) -> None:
 
 
 def check_row(command: str, row: dict[str, Any]) -> None:
-    """Asserts that a line of NDJSON is as the schema of its command says."""
+    """Assert that a line of NDJSON is as the schema of its command says."""
     _assert_none(_validator(command, row=True), row)
 
 
 def check_log(line: dict[str, Any]) -> None:
-    """Asserts that a message of ``--log-format json`` is as its schema says."""
+    """Assert that a message of ``--log-format json`` is as its schema says."""
     _assert_none(_validator("log", row=False), line)
 
 

@@ -42,7 +42,7 @@ def large(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 @pytest.fixture
 def shell() -> Shell:
-    """Runs a script of bash in which ``memctl`` is memctl."""
+    """Run a script of bash in which ``memctl`` is memctl."""
 
     def run(script: str, **more: str) -> subprocess.CompletedProcess[str]:
         function = f'memctl() {{ {shlex.join(MEMCTL)} "$@"; }}\nset -o pipefail\n'
@@ -58,7 +58,7 @@ def shell() -> Shell:
 
 @pytest.fixture
 def terminal(tmp_path: Path) -> Any:
-    """Starts memctl at a terminal of so many columns."""
+    """Start memctl at a terminal of so many columns."""
 
     def start(columns: int, *arguments: object, **more: str) -> Any:
         settings = {"TERM": "xterm-256color", "LC_ALL": "C.UTF-8", "XDG_STATE_HOME": str(tmp_path)}

@@ -28,9 +28,9 @@ from tests.trust.worlds import beginnings, world
 
 BUSY = 75
 PATIENCE = 0.03
-"""How often a lock that does not end with its process is waited for: it takes half a minute."""
+"""The share of runs that wait for a lock which outlives its process: it takes half a minute."""
 PHASES = ["before", "begun", "between", "after", "ended"]
-"""Where a kill hit: before anything was written; something is, but no memory; some memories are
+"""Phases of a kill: before anything was written; something is, but no memory; some memories are
 there, and some are not; all are there; the run had ended by itself."""
 
 State = tuple[object, ...]
@@ -39,7 +39,7 @@ Pair = tuple[str, str]
 
 @dataclass
 class WriteResult:
-    """What was seen, for the report."""
+    """The results, for the report."""
 
     kills: Counter[Pair] = field(default_factory=Counter)
     phases: Counter[str] = field(default_factory=Counter)
@@ -48,7 +48,7 @@ class WriteResult:
     """By what to stretch the moments of a pair: the machine is not always as fast as it was."""
 
     def count(self, pair: Pair, phase: str) -> None:
-        """Counts a kill, and aims the next one nearer to where the last memory is published."""
+        """Count a kill, and aim the next one nearer to where the last memory is published."""
         self.phases[phase] += 1
         self.kills[pair] += phase != "ended"
         late = phase in ("after", "ended")
@@ -79,7 +79,7 @@ class Yard:
         return KINDS[kind](folder, self._servers)
 
     def home(self, place: Place) -> Path:
-        """Where memctl may keep what it needs beside a target."""
+        """Return the folder in which memctl may keep what it needs next to a target."""
         return place.folder.with_suffix(".home")
 
     def source(self, pair: Pair) -> Source:
@@ -90,7 +90,7 @@ class Yard:
         return self._sources[pair[0], held]
 
     def timeline(self, pair: Pair) -> Timeline:
-        """How long a run of the pair takes that nobody kills."""
+        """Return the timeline of an undisturbed run of the pair."""
         if pair not in self._timelines:
             target = self.place(pair[1])
             source = self.source(pair)
@@ -103,13 +103,13 @@ class Yard:
         return self._timelines[pair]
 
     def discard(self, place: Place) -> None:
-        """Gives back what a place takes."""
+        """Release the resources of a place."""
         place.drop()
         shutil.rmtree(place.folder)
         shutil.rmtree(self.home(place), ignore_errors=True)
 
     def close(self) -> None:
-        """Sees that no source has changed, and lets go of them."""
+        """Check that no source has changed, and release them."""
         for source in self._sources.values():
             assert states(source.place.read(), order=True) == source.states(order=True)
             self.discard(source.place)
@@ -141,7 +141,7 @@ class Trial:
         self._moments: list[str] = []
 
     def run(self) -> None:
-        """Raises Broken where a promise is."""
+        """Raise Broken where a promise is."""
         yard = self._yard
         timeline = yard.timeline(self._pair)
         self._source = yard.source(self._pair)
@@ -216,7 +216,7 @@ class Trial:
 
 
 def states(found: dict[MemoryKey, Sample], *, order: bool) -> dict[MemoryKey, State]:
-    """What matters of each memory; ``order`` tells whether the order of marks does."""
+    """Return the compared state of each memory; ``order`` includes the order of marks."""
     return {
         key: (
             one.memory.summary or None,

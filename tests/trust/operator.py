@@ -1,4 +1,4 @@
-"""An operator who deletes, marks and puts back while agents write: for the tests of edits."""
+"""An operator who deletes, marks and restores while agents write: for the tests of edits."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class Operator:
             await self._edit("marked", marked)
 
     async def delete(self) -> None:
-        """Deletes all hints that there are; they may come back."""
+        """Delete all hints that there are; they may come back."""
         pages = [page async for page in self._store.read(self._hints)]
         edits = [
             Edit(page.memory, [Change(entry.id, entry.marks) for entry in page.messages])
@@ -53,7 +53,7 @@ class Operator:
                 self._gone.append(Edit(page.memory, changes))
 
     async def _edit(self, what: str, edits: list[Edit]) -> list[MemoryKey]:
-        """What was changed; each memory in an edit of its own, as often as not."""
+        """Return the changed memories; half the time each is in an edit of its own."""
         if self._random.random() < 0.5:
             return [key for one in edits for key in await self._together(what, [one])]
         return await self._together(what, edits)

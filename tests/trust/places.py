@@ -1,4 +1,4 @@
-"""Where the memories of a migration are: the six kinds of store, and what a dead run may leave."""
+"""The places of a migration: the six kinds of store, and the remains of a dead run."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tests.support.servers.pool import Servers
 
 LOCK = b"app:memctl:lock:"
 LOCK_SECONDS = 30
-"""How long the lock of a killed run may stay, where it is a key that expires."""
+"""The seconds that the lock of a killed run may stay, where it is a key that expires."""
 
 
 class Place(ABC):
@@ -37,21 +37,21 @@ class Place(ABC):
 
     @abstractmethod
     def make(self) -> str:
-        """Makes the place; gives how it is written."""
+        """Make the place; return how it is written."""
 
     @abstractmethod
     def traces(self) -> list[str]:
-        """What shows that something is being written, or was when its writer died."""
+        """Return traces of a write that goes on, or did when its writer died."""
 
     @abstractmethod
     def left_behind(self) -> list[str]:
-        """What is no part of the store, and nothing removes by itself."""
+        """Return remains that are no part of the store, and that nothing removes by itself."""
 
     def unlock(self) -> None:  # noqa: B027 - most locks end with their process
-        """Ends the lock of a run that was killed, where that does not end with the process."""
+        """End the lock of a run that was killed, where that does not end with the process."""
 
     def drop(self) -> None:  # noqa: B027 - files go with their folder
-        """Gives its room back to the server."""
+        """Give its room back to the server."""
 
     @property
     def url(self) -> str:
@@ -59,7 +59,7 @@ class Place(ABC):
         return self.text.removesuffix(self.options)
 
     def fill(self, samples: Iterable[Sample]) -> None:
-        """Writes memories, through memctl in this process."""
+        """Write memories, through memctl in this process."""
         asyncio.run(self._fill(list(samples)))
 
     async def _fill(self, samples: list[Sample]) -> None:
@@ -166,7 +166,7 @@ class Redis(Place):
             return [repr(key) for key in client.keys("*") if not key.startswith(LOCK)]
 
     def left_behind(self) -> list[str]:
-        """Keys of no memory that will not expire."""
+        """Return keys of no memory that will not expire."""
         with self.servers.redis.client(self.url) as client:
             own = [key for key in client.keys("*") if not key.startswith(b"app:user_id:")]
             return [repr(key) for key in own if client.ttl(key) == -1]

@@ -37,7 +37,7 @@ class Migration:
     """A running ``memctl migrate``."""
 
     def __init__(self, source: str, target: str, home: Path, *options: str) -> None:
-        """``home`` takes whatever memctl keeps beside the stores."""
+        """``home`` takes whatever memctl keeps besides the stores."""
         home.mkdir(exist_ok=True)
         names = ("TMPDIR", "HOME", "XDG_STATE_HOME", "XDG_CACHE_HOME", "XDG_RUNTIME_DIR")
         self.began = time.monotonic()
@@ -49,7 +49,7 @@ class Migration:
             env={**os.environ, **dict.fromkeys(names, str(home)), "MEMCTL_DEBUG": "1"},
         )
         self.lines: list[tuple[float, str]] = []
-        """What it says, with the time since its start."""
+        """The lines of output, with the seconds since the start."""
         self._news = threading.Condition()
         self._open = True
         self._reader = threading.Thread(target=self._listen, daemon=True)
@@ -67,7 +67,7 @@ class Migration:
             self._news.notify_all()
 
     def reach(self, moment: Moment) -> None:
-        """Waits for the moment, or for its end if that comes first."""
+        """Wait for the moment, or for its end if that comes first."""
         with self._news:
             said = self._news.wait_for(
                 lambda: len(self.lines) >= moment.line or not self._open, TIMEOUT
@@ -77,13 +77,13 @@ class Migration:
         time.sleep(max(0.0, self.began + begin + moment.delay - time.monotonic()))
 
     def kill_at(self, moment: Moment) -> bool:
-        """SIGKILLs it at the moment; False if it had ended before."""
+        """Send SIGKILL at the moment; return False if it had ended before."""
         self.reach(moment)
         self._process.kill()
         return self.wait() < 0
 
     def wait(self) -> int:
-        """Waits for its end; gives the exit code."""
+        """Wait for its end; return the exit code."""
         try:
             code = self._process.wait(TIMEOUT)
         except subprocess.TimeoutExpired:
@@ -99,7 +99,7 @@ class Migration:
 
 
 class Timeline:
-    """How long the parts of a run take that nobody kills."""
+    """The durations of the parts of an undisturbed run."""
 
     def __init__(self, run: Migration, target: str) -> None:
         """``run`` has ended; ``target`` is what it calls its target."""

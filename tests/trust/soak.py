@@ -55,7 +55,7 @@ class Soak:
         self._reported = self._begin
 
     def run(self, first: int) -> None:
-        """Raises Broken at the first promise that is."""
+        """Raise Broken at the first promise that is."""
         folder = Path(tempfile.mkdtemp(prefix="memctl-soak-"))
         servers = Servers(folder)
         self._round = first
@@ -99,7 +99,7 @@ class Soak:
         return "\n".join(rows)
 
     def again(self) -> str:
-        """How to come to the same failure."""
+        """Return the command that reproduces the failure."""
         return (
             "again: python -m tests.trust.soak "
             f"--seed {self._seed} --round {self._round} --pair {':'.join(self._pair)}"

@@ -71,7 +71,7 @@ def finishes_and_goes_back(run: Run, place: Place, before: Held, cut: str) -> No
 
 
 def partly(run: Run, place: Place, before: Held) -> tuple[str, set[MemoryKey]]:
-    """Deletes from a store that fails in the middle; the run, and what it did."""
+    """Delete from a store that fails in the middle; return the run, and what it did."""
     result = run("delete", place.text, "--mark", "hint", "--yes", "--json")
     found = report(result, 7)
     done = done_in(place, before)
@@ -219,7 +219,7 @@ def test_change_state_folder_that_is_none(
 
 
 def unlock(place: Place) -> None:
-    """Removes the lock of a killed run, where that would take its time to end."""
+    """Remove the lock of a killed run, where that would take its time to end."""
     if place.backend.name == "redis":
         with redis.Redis.from_url(place.text.partition("?")[0]) as client:
             [lock] = client.keys("*memctl:lock*")

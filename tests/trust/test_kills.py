@@ -17,7 +17,7 @@ TRIALS = 1
 
 @pytest.fixture(scope="module")
 def yard(tmp_path_factory: pytest.TempPathFactory, servers: Servers) -> Iterator[Yard]:
-    """Sources that all pairs of this process share; none may change."""
+    """Yield sources that all pairs of this process share; none may change."""
     yard = Yard(tmp_path_factory.mktemp("trust"), servers, SEED, WriteResult())
     yield yard
     yard.close()

@@ -1,4 +1,4 @@
-"""What a killed run leaves is in nobody's way, and the next run clears it away."""
+"""Tests that the remains of a killed run are harmless, and that the next run removes them."""
 
 from __future__ import annotations
 

@@ -29,8 +29,8 @@ MEMORIES: list[dict[str, Any]] = [
 
 
 ORDERED = ("redis",)
-"""Where AgentScope adds messages in one step.  In SQL it looks for the next index first, and what
-it adds while the newest messages are put back may share an index with another."""
+"""Stores to which AgentScope adds in one step.  In SQL it looks for the next index first, and what
+it adds while the newest messages are restored may share an index with another."""
 
 
 def said(one: dict[str, Any]) -> list[str]:
@@ -39,7 +39,7 @@ def said(one: dict[str, Any]) -> list[str]:
 
 
 def exchanges(count: int, *, hints: bool) -> list[str]:
-    """What the agent wrote; a third of it are hints."""
+    """Return the agent's messages; a third of them are hints."""
     return ["first"] + [
         text
         for number in range(count)
@@ -108,7 +108,7 @@ PAIRS = [
 ]
 KEYS = [MemoryKey("alice", "s1"), MemoryKey("it's *", "会话?"), MemoryKey("alice", "new")]
 BEFORE = {KEYS[0]: 1501, KEYS[1]: 3}
-"""How many messages there are before the agent begins: one memory takes several pages."""
+"""The number of messages before the agent begins: one memory takes several pages."""
 
 
 @pytest.mark.parametrize(("source", "target"), PAIRS)

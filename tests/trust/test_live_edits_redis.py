@@ -1,4 +1,4 @@
-"""Redis memories that an agent writes to and marks while memctl deletes, puts back and marks."""
+"""Redis memories that an agent writes to and marks while memctl deletes, restores and marks."""
 
 from __future__ import annotations
 
@@ -102,7 +102,7 @@ UNMARKED = Selection(exclude_marks=frozenset({"hint", "keep", "compressed"}), la
 
 
 def back(page: Page) -> list[Change]:
-    """Hints come back behind what they stood behind."""
+    """Return changes that restore hints after the messages that they followed."""
     return [
         Change(entry.id, None, entry.marks, entry.message, after)
         for entry, after in zip(page.messages, page.anchors or [], strict=True)
@@ -143,7 +143,7 @@ async def test_live_redis_agent_writes_while_messages_are_deleted(
 def assert_nothing_lost(
     client: redis.Redis, base: str, wrote: list[tuple[str, list[str], bool]]
 ) -> None:
-    """What never was a hint is there, as it was written, and nothing else."""
+    """Assert that every message that never was a hint is there, unchanged, and nothing else."""
     found: Any = client.lrange(f"{base}:messages", 0, -1)
     assert [id.decode() for id in found] == [id for id, _, hint in wrote if not hint]
     names: Any = client.keys("*")

@@ -1,4 +1,4 @@
-"""SQL memories that an agent writes to and marks while memctl deletes, puts back and marks."""
+"""SQL memories that an agent writes to and marks while memctl deletes, restores and marks."""
 
 from __future__ import annotations
 
@@ -132,7 +132,7 @@ PLAIN = Selection(exclude_marks=frozenset({"hint", "keep"}), last=30)
 
 
 def back(page: Page) -> list[Change]:
-    """Hints of every other memory come back, by their index."""
+    """Return changes that restore hints of every other memory, by their index."""
     if page.memory.key not in KEYS[::2]:
         return []
     return [
@@ -174,7 +174,7 @@ async def test_live_sql_agent_writes_while_messages_are_deleted(
 
 
 def assert_nothing_lost(entries: list[StoredMessage], wrote: list[Written], *, order: bool) -> None:
-    """What was never deleted, or marked before it was, is there as it was written."""
+    """Assert that messages never deleted, or marked before they were, are there unchanged."""
     found = {entry.id: entry for entry in entries}
     fates: dict[str, set[str]] = {"kept or gone": set()}
     for one in wrote:

@@ -39,7 +39,7 @@ def mortals(tmp_path_factory: pytest.TempPathFactory) -> Mortals:
 
 @pytest.fixture
 def make(tmp_path: Path, mortals: Mortals) -> Iterator[MakePlace]:
-    """Makes a new and empty place of a kind."""
+    """Make a new and empty place of a kind."""
     made: list[Place] = []
 
     def make(kind: str) -> Place:
@@ -65,11 +65,11 @@ class Case:
         self._home = home
 
     def start(self, *options: str) -> Migration:
-        """Begins a run."""
+        """Begin a run."""
         return Migration(self.source.text, self.target.text, self._home, *options)
 
     def held(self) -> dict[MemoryKey, State]:
-        """What the target holds."""
+        """Return the state of the target."""
         return states(self.target.read(self.wanted), order=False)
 
 

@@ -41,7 +41,7 @@ def world(seed: str, held: Features) -> list[Sample]:
 
 
 def beginnings(seed: str, found: list[Sample]) -> list[Sample]:
-    """What a target may hold of a world already: some memories in part, some whole."""
+    """Return memories of a world that a target may hold already: some in part, some whole."""
     draw = Random(seed)
     chosen = [one for one in found if one.entries and draw.random() < 0.4]
     parts = [samples.sample(one.key, one.entries[: _some(draw, one)]) for one in chosen]
@@ -62,7 +62,7 @@ def _key(draw: Random, number: int) -> MemoryKey:
 
 
 def _length(draw: Random, number: int) -> int:
-    """How many messages: the first memories take several pages."""
+    """Return the number of messages: the first memories take several pages."""
     if number < 2:
         return draw.randint(1001, 1500) + number * 600
     return min(300, round(draw.lognormvariate(1.5, 1)) + 1)

@@ -52,7 +52,7 @@ def applied(
 
 
 def changes_between(before: list[StoredMessage], after: list[StoredMessage]) -> list[Change]:
-    """What makes one memory of another, whose common messages are in the same order."""
+    """Return the changes between two memories whose common messages are in the same order."""
     kept = {one.id for one in before} & {one.id for one in after}
     new = {one.id: one.marks for one in after}
     coming = iter(after)

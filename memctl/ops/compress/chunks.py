@@ -16,7 +16,7 @@ LEAST_ROOM = 1000
 SHORT = 4000
 """Tokens that are divided on the spot: a thread of their own would take longer to begin."""
 DEEPEST = 12
-"""How often a history may be cut in halves, because the model's window is less than was said."""
+"""The number of times a history may be halved when the model's window is less than configured."""
 
 
 class ChunkedSummarizer:
@@ -48,7 +48,7 @@ class ChunkedSummarizer:
             SummaryError, Unavailable: as ``Summarizer.summarize``.
         """
         if earlier and self._summarizer.count(earlier) > self._piece:
-            # It would leave little room beside it in every request: it is read like the rest.
+            # It would leave little room next to it in every request: it is read like the rest.
             turns = chain([Turn("summary", "summary of what came before", earlier)], turns)
             earlier = ""
         source = self._short_enough(turns)
@@ -67,7 +67,7 @@ class ChunkedSummarizer:
 
     @property
     def _piece(self) -> int:
-        """Tokens of the longest turn: two of them fit into a request beside an earlier summary."""
+        """Tokens of the longest turn: two of them fit into a request next to an earlier summary."""
         return self._room // 3
 
     async def _part(

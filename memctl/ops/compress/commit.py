@@ -134,7 +134,7 @@ class SummaryCommitter:
     async def _gather(
         self, ready: asyncio.Queue[SummarizedMemory | None]
     ) -> tuple[list[SummarizedMemory], bool]:
-        """What is to be committed together, and whether more may come."""
+        """Return the memories to commit together, and whether more may come."""
         group: list[SummarizedMemory] = []
         with suppress(TimeoutError):
             async with asyncio.timeout(None) as limit:

@@ -26,7 +26,7 @@ from memctl.summary import TEMPLATE
 
 
 class CompressMode(StrEnum):
-    """Where the summary goes, and what becomes of the messages that it stands for."""
+    """The place of the summary, and the fate of the messages that it stands for."""
 
     MARK = "mark"
     """To the place for summaries; they are marked ``compressed``."""
@@ -38,10 +38,10 @@ class CompressMode(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class CompressOptions:
-    """What is asked for.
+    """The options of a compression.
 
     The newest ``keep_recent`` messages of a memory stay as they are.  A memory is compressed when
-    more than ``trigger_tokens`` or more than ``trigger_messages`` are to be summed up; without
+    more than ``trigger_tokens`` or more than ``trigger_messages`` are to be summarized; without
     either, when anything is.  At most ``max_memories`` are compressed, for at most ``max_cost``.
     """
 
@@ -64,23 +64,23 @@ class CompressOptions:
 
 
 class MessageStatus(StrEnum):
-    """What a message is to a compression."""
+    """The status of a message in a compression."""
 
     SELECTED = "selected"
-    """To be summed up, if it is none of the newest."""
+    """To be summarized, if it is none of the newest."""
     UNSELECTED = "unselected"
     """Not selected."""
     COMPRESSED = "compressed"
-    """Summed up before."""
+    """Summarized before."""
     SUMMARY = "summary"
-    """The summary of what was summed up before."""
+    """The summary of what was summarized before."""
 
 
 class PlannedMessage(NamedTuple):
     """A message on its way through the spool.
 
     ``position`` counts the messages that agents read of the memory; ``turn`` is there where it is
-    to be summed up, ``message`` where it is to be deleted.  ``behind`` is the message right before
+    to be summarized, ``message`` where it is to be deleted.  ``behind`` is the message right before
     it where that one is not in the spool.
     """
 
@@ -100,7 +100,7 @@ class CompressionPlan:
 
     What is SELECTED and before position ``cut`` goes, except for the positions in ``spared``: tool
     calls of which one half stays.  ``tokens`` are those of what goes, ``before`` of all that agents
-    read.  ``gone`` counts the messages that go beside: earlier summaries, and what these stood for.
+    read.  ``gone`` counts the other messages that go: earlier summaries, and what these stood for.
     """
 
     memory: Memory
@@ -122,7 +122,7 @@ class CompressionPlan:
 
 
 PER_MESSAGE = 4
-"""Tokens that a message takes beside its text."""
+"""Tokens that a message takes besides its text."""
 
 
 class CompressionPlanner:
@@ -147,14 +147,14 @@ class CompressionPlanner:
         self._breaks: list[int] = []
         """Positions before which no tool call waits for a result."""
         self._calls: dict[str, int] = {}
-        """Where each call was made, the last one of its id: a call may have several results."""
+        """The position of each call, the last one of its id: a call may have several results."""
         self._pairs: list[tuple[int, int]] = []
         """Calls and results of which one half may not be selected."""
         self._earlier = memory.summary or ""
         self._gone = 0
 
     def take(self, entry: StoredMessage) -> PlannedMessage:
-        """What the next message is.
+        """Return the next message with its status.
 
         Raises:
             BadData: it is not JSON.
@@ -220,7 +220,7 @@ class CompressionPlanner:
         return position
 
     def case(self) -> CompressionPlan | None:
-        """What is to become of the memory at its end; None where it stays as it is."""
+        """Return the plan for the memory at its end; None where it stays as it is."""
         if len(self._breaks) < self._options.keep_recent:
             return None
         cut = self._breaks[-self._options.keep_recent]

@@ -1,4 +1,4 @@
-"""What a compression tells of itself."""
+"""The report of a compression."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ class CompressReport:
     """Tokens, requests and money; ``changes`` are those of the store.
 
     ``before`` and ``after`` are the tokens of all that agents read of the memories that were
-    compressed (or would be), ``summarised`` those of what was summed up; as ``counted_by`` counts.
+    compressed (or would be), ``summarised`` those of the sources; as ``counted_by`` counts.
     """
 
     changes: ChangeReport = field(default_factory=ChangeReport)
@@ -29,13 +29,13 @@ class CompressReport:
     over_budget: int = 0
     """Memories that were left because of their cost."""
     selected: int = 0
-    """Messages that are to be summed up."""
+    """Messages that are to be summarized."""
     messages: int = 0
-    """Messages that were summed up, and are committed as such."""
+    """Messages that were summarized, and are committed as such."""
 
     @property
     def ratio(self) -> float | None:
-        """What is left of the tokens; None where nothing was compressed."""
+        """The share of the tokens that is left; None where nothing was compressed."""
         return round(self.after / self.before, 4) if self.before and self.after else None
 
     def plan(self, case: CompressionPlan, *, deleted: bool) -> None:

@@ -36,11 +36,11 @@ from memctl.summary import Summary, render_free
 
 PROMPT_TOKENS = 500
 REPLY_TOKENS = 500
-"""About what a request takes beside the conversation, and a summary."""
+"""The approximate tokens of a request besides the conversation, and a summary."""
 
 
 class Budget:
-    """Lets a memory begin where what is spent, what goes on and its own estimate fit together."""
+    """A budget: a memory begins where the costs so far, of open memories and its own fit in."""
 
     def __init__(
         self, limit: float | None, summarizer: Summarizer, parts: ChunkedSummarizer
@@ -71,7 +71,7 @@ class Budget:
         return True
 
     def settle(self, case: CompressionPlan) -> None:
-        """What a memory took is among what is spent."""
+        """Move the cost of a finished memory from the open ones to what is spent."""
         self._going_on.pop(case.start, None)
 
 
@@ -141,7 +141,7 @@ async def plan_compression(
 
 
 def _pages(store: Store, where: Selection, mode: CompressMode) -> AsyncGenerator[Page]:
-    """The memories, without what was summed up before and stays."""
+    """Yield the memories, without what was summarized before and stays."""
     whole = whole_memories(where)
     if mode is CompressMode.REPLACE:
         return store.read(whole)
@@ -151,7 +151,7 @@ def _pages(store: Store, where: Selection, mode: CompressMode) -> AsyncGenerator
 
 
 GRACE_SECONDS = 10.0
-"""How long requests that are paid for may go on after a stop is asked for."""
+"""The seconds that paid requests may go on after a stop is asked for."""
 UNREACHABLE_IN_A_ROW = 3
 """After so many requests that found nobody the model is taken to be gone."""
 HOPELESS = 20
@@ -169,7 +169,7 @@ CommitSummaries = Callable[[asyncio.Queue[SummarizedMemory | None]], Coroutine[A
 
 
 class CompressionRun:
-    """One run: what is found is summarised by several jobs, and committed beside them."""
+    """One run: several jobs summarize what is found, and it is committed meanwhile."""
 
     def __init__(
         self,
@@ -191,7 +191,7 @@ class CompressionRun:
         self._parts = ChunkedSummarizer(summarizer, self._spend)
         self._budget = Budget(options.max_cost, summarizer, self._parts)
         self._ahead = AHEAD * options.jobs
-        """How many memories may begin before all are found."""
+        """The number of memories that may begin before all are found."""
         self._all_found = False
         self._news = asyncio.Event()
         """True if there may be more to begin than when a job looked."""
@@ -209,7 +209,7 @@ class CompressionRun:
             self._news.set()
 
     async def run(self, find: FindPlans, commit: CommitSummaries) -> None:
-        """Has everything summarised and committed that ``find`` puts into the spool.
+        """Summarize and commit everything that ``find`` puts into the spool.
 
         The model is asked from the first memory on, so that one that is not there is noticed before
         a large store is read to its end.  Nothing is committed before all is found: no store has to

@@ -1,1 +1,1 @@
-"""What is broken or risky in a store, what that means for its agents, and how to mend it."""
+"""Checks for data that is broken or risky, its effect on agents, and its repair."""

@@ -29,23 +29,23 @@ from memctl.selection import Selection
 from memctl.store import Store
 
 MAX_RESULT = 100_000
-"""Bytes of a tool result that is oversized, unless told otherwise: some 25,000 tokens."""
+"""Bytes of a tool result that is oversized, unless set: some 25,000 tokens."""
 
 EXAMPLES = 3
 
 AT_WORK = timedelta(hours=1)
-"""How long after the last message of a memory its agent may still be at work on it."""
+"""The time after its last message in which an agent may still be at work on a memory."""
 
 _GOING = frozenset({"empty-assistant-message", "leftover-hint"})
-"""Findings that are mended by deleting the messages."""
+"""Findings that are repaired by deleting the messages."""
 
 _WAITING = 10_000
-"""How many calls, and how many results, may wait for each other."""
+"""The number of calls, and of results, that may wait for each other."""
 
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """What is too much, and what time it is, as messages carry it: local, without a zone."""
+    """The limits of the checks, and the time, as messages carry it: local, without a zone."""
 
     max_result: int = MAX_RESULT
     now: datetime = field(default_factory=datetime.now)
@@ -57,7 +57,7 @@ LARGE_BYTES = 1 << 20
 
 @dataclass(slots=True)
 class ExaminedMessage:
-    """What the examination needs of a message.
+    """The properties of a message that the examination needs.
 
     ``fault`` is the reason why AgentScope cannot load or send it.  ``results`` has a pair of id and
     bytes for each tool result; ``only_tools`` is set where nothing but thinking stands next to
@@ -109,7 +109,7 @@ def examine(text: bytes, dialect: Dialect) -> ExaminedMessage:
 
 @dataclass(slots=True)
 class _Examples:
-    """How many messages there are of a kind, and the first ones."""
+    """The number of messages of a kind, and the first ones."""
 
     count: int = 0
     ids: list[str] = field(default_factory=list)
@@ -146,7 +146,7 @@ class _EarlyResult:
 
 @dataclass(slots=True)
 class MessageRepairs:
-    """What mends the messages of a memory.
+    """The repairs of the messages of a memory.
 
     ``gone`` are to go, ``lone`` too, if that many of their results have no call; ``answers`` are
     the calls of a message that are to be answered.  Of ``repeated`` ids nobody knows which message
@@ -184,7 +184,7 @@ class MemoryExaminer:
         self._seen: set[int] | None = set() if repeats else None
         self._found: dict[str, _Examples] = {}
         self._place = 0
-        """How many messages other than results the model has seen."""
+        """The number of messages other than results that the model has seen."""
         self._open: dict[str, _OpenCall] = {}
         self._early: dict[str, _EarlyResult] = {}
         """The results whose call has not come."""
@@ -192,7 +192,7 @@ class MemoryExaminer:
         """The hints at the end that an agent may be at work with."""
         self._treated = treated
         self.treatment = MessageRepairs()
-        """What mends the memory, when ``faults`` was asked."""
+        """The repairs of the memory, when ``faults`` was asked."""
         self.messages = 0
         self._summed_up = False
         """True if a message is a summary."""
@@ -281,7 +281,7 @@ class MemoryExaminer:
                 self.treatment.gone.add(result.id)
 
     def _settle_hints(self) -> None:
-        """What comes behind hints shows that the step that they were for is over."""
+        """Note the hints: messages after them show that the step that they were for is over."""
         for id in self._hints:
             self._note("leftover-hint", id)
         self._hints.clear()
@@ -292,7 +292,7 @@ class MemoryExaminer:
             self.treatment.gone.add(id)
 
     def faults(self) -> Iterator[Finding]:
-        """What was found, when the last page was taken."""
+        """Yield the findings, after the last page was taken."""
         for call in self._open.values():
             if call.place == self._place and self._may_be_at_work(call.moment):
                 self._note("tool-call-pending", call.id)
@@ -317,7 +317,7 @@ class MemoryExaminer:
 
 @dataclass(slots=True)
 class Diagnosis:
-    """What was looked at and what was found."""
+    """The result of an examination."""
 
     memories: int = 0
     messages: int = 0
@@ -329,7 +329,7 @@ class Diagnosis:
         return all(KINDS[fault.code].severity is Severity.NOTICE for fault in self.faults)
 
     def count(self, severity: Severity) -> int:
-        """How many findings are that severe."""
+        """Return the number of findings with a severity."""
         return sum(KINDS[fault.code].severity is severity for fault in self.faults)
 
 

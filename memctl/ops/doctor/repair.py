@@ -20,14 +20,14 @@ from memctl.selection import Selection
 from memctl.store import Store
 
 EDITED = frozenset(code for code, kind in KINDS.items() if kind.repair is RepairMethod.EDIT)
-"""The findings that are mended here."""
+"""The findings that are repaired here."""
 
 INTERRUPTED = "The tool call has been interrupted."
-"""What stands for a result: nearly AgentScope's words (``agent/_react_agent.py``)."""
+"""The text of an added result: nearly AgentScope's words (``agent/_react_agent.py``)."""
 
 
 class RepairPlanner:
-    """A planner: edits that mend the selected memories, and how many messages each mends of what.
+    """A planner: edits that repair the selected memories, and the messages repaired per finding.
 
     May be asked again for memories that changed meanwhile.
     """
@@ -85,7 +85,7 @@ class RepairPlanner:
 
 
 class _Plan:
-    """What becomes of one memory, page by page."""
+    """The plan for one memory, page by page."""
 
     def __init__(self, memory: Memory, treatment: MessageRepairs, dialect: Dialect) -> None:
         self._dialect = dialect
@@ -129,7 +129,7 @@ def _answer(tool: ToolCallBlock, call: StoredMessage, dialect: Dialect) -> tuple
 
 
 class StoreRepairs:
-    """What is to be repaired, and how many of each were."""
+    """The repairs of the store itself, and the number of each that were made."""
 
     def __init__(self, codes: frozenset[str]) -> None:
         self._codes = codes
@@ -137,7 +137,7 @@ class StoreRepairs:
         self.done: Counter[str] = Counter()
 
     async def plan(self, store: Store, where: Selection) -> bool:
-        """Count what there is to be repaired, behind a ``read`` of the same memories.
+        """Count what there is to be repaired, after a ``read`` of the same memories.
 
         Raises:
             MemctlError: as ``Maintenance.check``.
@@ -153,7 +153,7 @@ class StoreRepairs:
         """Repair, each part noted in the folder of the run before it is durable.
 
         Raises:
-            MemctlError: as ``Maintenance.repair``; what was noted is mended, or as it was.
+            MemctlError: as ``Maintenance.repair``; what was noted is repaired, or as it was.
         """
         with RepairsWriter(folder) as writer:
 

@@ -133,7 +133,7 @@ def with_summary(line: Line, summary: str) -> bytes:
 
 
 def message_lines(entries: Sequence[StoredMessage]) -> Iterator[tuple[bytes, int]]:
-    """Pieces of the records of messages, each with the number of messages that it ends.
+    """Yield pieces of the records of messages, each with the number of messages that it ends.
 
     Stores hand out nothing but JSON objects, so that none is parsed again which looks like one.
 

@@ -129,7 +129,7 @@ def cut(block: bytes | bytearray) -> list[bytes | bytearray]:
 
 
 def uncut(lines: list[bytes | bytearray]) -> bytes | memoryview:
-    """Lines with their ends, as ``cut`` gave them; there is one at least."""
+    """Return lines of ``cut`` with their line ends; there is one at least."""
     if isinstance(lines[0], bytearray):
         return memoryview(lines[0])
     return b"\n".join([*lines, b""])

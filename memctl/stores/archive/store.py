@@ -57,7 +57,7 @@ class ArchiveStore(Store):
         cheap_outline=True,
     )
     created: str | None = None
-    """When, in ISO 8601; None is the time of writing."""
+    """The time of writing, in ISO 8601; None is now."""
 
     def __init__(self, location: Location, mode: OpenMode = OpenMode.READ) -> None:
         super().__init__(location, mode)

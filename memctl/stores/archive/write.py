@@ -96,7 +96,7 @@ class ArchiveUpdate(ABC):
 
     @abstractmethod
     def entries(self, entries: list[StoredMessage]) -> None:
-        """Messages of the memory that began last."""
+        """Take messages of the memory that began last."""
 
     @abstractmethod
     def finish(self) -> None:
@@ -231,7 +231,7 @@ class EditedArchive:
         self._holds = _LineSpool(path)
 
     def add(self, edits: list[Edit]) -> list[Edit]:
-        """Take edits up to that of a memory which has been passed; gives back those from there.
+        """Take edits up to that of a memory which has been passed; give back those from there.
 
         Raises:
             BadData: a message is not a JSON object.
@@ -267,7 +267,7 @@ class EditedArchive:
         self._holds.close()
 
     def _edited(self, first: Edit) -> Generator[None]:
-        """Edits a memory; stops where the next of its edits is needed."""
+        """Edit a memory; stop where the next of its edits is needed."""
         memory = first.memory
         changes = self._changes
         is_empty = first.last and not first.changes
@@ -376,7 +376,7 @@ class _LineSpool:
     """Lines of messages that wait: in memory while they are few."""
 
     def __init__(self, path: Path) -> None:
-        """``path`` is the archive: what is too much for memory waits beside it."""
+        """``path`` is the archive: what is too much for memory waits next to it."""
         self._path = path
         self._messages = 0
         folder = os.path.dirname(same_file(path))

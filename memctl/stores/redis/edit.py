@@ -373,7 +373,7 @@ class MemoryChanges(ABC):
     """The changes of one memory."""
 
     payloads: Payloads
-    """Of the messages to insert."""
+    """The payloads of the messages to insert."""
 
     def __init__(self, base: bytes, memory: Memory, ttl: int | None) -> None:
         """Take the TTL in milliseconds for a memory that is made anew."""

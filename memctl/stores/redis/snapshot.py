@@ -95,7 +95,7 @@ class MemorySnapshot:
 
     ref: MemoryRef
     taken: float
-    """When it was taken, in seconds of ``time.monotonic``."""
+    """The time when it was taken, in seconds of ``time.monotonic``."""
     ttl: int
     """PTTL of the list of messages, in milliseconds."""
     index: frozenset[bytes]

@@ -191,7 +191,7 @@ class Content:
         await self._pass()
 
     async def _pass(self) -> None:
-        """Pass over what is behind a message: a comma, or the end of the array."""
+        """Pass over what follows a message: a comma, or the end of the array."""
         cursor = self._cursor
         self._closed = await cursor.next(b",]") == b"]"
         if not self._closed and await cursor.peek() == b"]":

@@ -52,7 +52,7 @@ class Document(Source):
 
     @abstractmethod
     async def close(self) -> None:
-        """Lets go of it."""
+        """Release it."""
 
 
 class DocumentTooLarge(BadData):
@@ -166,7 +166,7 @@ class _OpenObject:
     plain: bool = False
     entries: list[StoredMessage] | None = None
     fault: BadData | None = None
-    """Why ``content`` is not a list of messages."""
+    """The reason why ``content`` is not a list of messages."""
 
     def is_memory(self) -> bool:
         if self.summary is not None:

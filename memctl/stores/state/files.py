@@ -32,7 +32,7 @@ Signature = tuple[int, int, int, int]
 
 
 class FileDocument(Document):
-    """An open file.  That it changes under the reader is noticed, not mended."""
+    """An open file.  That it changes under the reader is noticed, not repaired."""
 
     ttl = None
 
@@ -171,7 +171,7 @@ _DEFAULT_USER = "default_user"
 
 
 def stem_of(user: str, session: str) -> str:
-    """The name of a session's file, without its ending."""
+    """The name of a session's file, without its extension."""
     return f"{user}_{session}" if user else session
 
 
@@ -181,7 +181,7 @@ def split_stem(
     """The user and the session that a name stands for.
 
     A user who is asked for owns every file whose name begins so; of several the one whose session
-    is asked for too, or the longest.  Otherwise the user ends at the first ``_``, AgentScope's
+    is asked for too, or the longest.  If not, the user ends at the first ``_``, AgentScope's
     ``default_user`` excepted.
     """
     asked = [user for user in users if not user or stem.startswith(f"{user}_")]
@@ -222,7 +222,7 @@ def _stems(folder: Path, prefix: str) -> Iterator[str]:
 
 
 def unfit(folder: Path, stem: str) -> Failure | None:
-    """Why no file in the folder can have that name."""
+    """Return the reason why no file in the folder can have that name."""
     name = stem + SUFFIX
     try:
         parts = os.fsencode(name).split(b"/")

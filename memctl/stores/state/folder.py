@@ -54,7 +54,7 @@ class SessionFolderStore(StateStore):
         self._folder = location.path
         self._lock = FileLock(location.path, self.label)
         self._names_known: dict[str, int] = {}
-        """The length of the user's part of each name that could be read otherwise."""
+        """Return the length of the user's part of each name that could be read in another way."""
 
     async def open(self, mode: OpenMode) -> None:
         self.mode = mode

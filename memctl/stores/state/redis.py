@@ -153,7 +153,7 @@ class KeyDraft(Draft):
             await self._watched.execute(self._appending())
 
     def _appending(self) -> Iterator[Command]:
-        """Commands that move to the server what is in hand."""
+        """Yield commands that move to the server what is in hand."""
         pieces, self._pieces, self._held = self._pieces, [], 0
         for piece in _cut(pieces):
             if self._is_staged:
@@ -258,7 +258,7 @@ class RedisSessionStore(StateStore):
         self._keys = Keys(self._server.prefix)
         self._lock: RedisLock | None = None
         self._written: dict[bytes, MemoryKey] = {}
-        """The names of keys that could be read otherwise, and were written or are expected."""
+        """Return the written or expected names of keys that could be read in another way."""
 
     async def open(self, mode: OpenMode) -> None:
         self.mode = mode

@@ -172,7 +172,7 @@ def plan(
 
     ``index`` is what the document holds, None where there is no document yet; ``messages`` says
     whether any will come.  A memory that is new in an existing document, and has a summary but no
-    messages, gets no ``content``: beside SQL or Redis memory the session state holds the
+    messages, gets no ``content``: next to SQL or Redis memory the session state holds the
     summary alone.
     """
     part = index.parts.get(path) if index else None

@@ -68,7 +68,7 @@ def inserted(
 
 
 def faults(entries: list[StoredMessage]) -> dict[str, Change]:
-    """Changes that cannot be, in a memory with these messages."""
+    """Return changes that are impossible in a memory with these messages."""
     plain = next(entry for entry in entries if not entry.marks)
     one = next(entry for entry in entries if len(entry.marks) == 1)
     new = samples.entry("new", 7)
@@ -89,7 +89,7 @@ def faults(entries: list[StoredMessage]) -> dict[str, Change]:
 
 
 def named(place: Place) -> list[Sample]:
-    """Memories and messages of every name, users who share a session, and similar names."""
+    """Return memories and messages of every name, users who share a session, and similar names."""
     [key] = place.keys(1)
     messages = [
         StoredMessage(name, samples.message(name), (name, "hint") if n % 2 else (name,))
@@ -111,7 +111,7 @@ def named(place: Place) -> list[Sample]:
 
 
 def twins() -> list[StoredMessage]:
-    """Messages of which some share an id, with the same marks or with others."""
+    """Return messages of which some share an id, with the same marks or with others."""
     return [
         samples.entry("a", 0),
         samples.entry("twin", 1, ("hint",)),
@@ -136,7 +136,7 @@ TWINS: dict[str, tuple[list[Change], list[int]]] = {
 
 
 class Broken(Exception):
-    """What the source of an edit raises in these tests."""
+    """An error that the source of an edit raises in these tests."""
 
 
 async def assert_whole(
@@ -154,7 +154,7 @@ async def assert_whole(
 
 
 def strays(place: Place) -> list[str]:
-    """Files that an edit left behind."""
+    """Return the files that an edit left behind."""
     return [str(path) for path in place.folder.rglob("*") if ".tmp" in path.name]
 
 
@@ -171,7 +171,7 @@ class EditTests:
         await assert_holds(place, [sample(one.key, left), *others])
 
     async def test_edit_leaves_room_for_appends(self, place: Place) -> None:
-        """What is written next comes last, whatever went before."""
+        """The next message written comes last, whatever went before."""
         [one] = await filled(place, 6)
         async with changing(place) as store:
             await edit_all(store, one.key, [gone(one.entries[0]), gone(one.entries[5])])
@@ -403,7 +403,7 @@ class EditTests:
         await assert_holds(place, [sample(one.key, one.entries[1::2])])
 
     async def test_edit_goes_by_exact_names(self, place: Place) -> None:
-        """Of every other memory some messages go and others are marked; the rest is left alone."""
+        """In every other memory some messages go and others are marked; the rest is left alone."""
         memories = named(place)
         async with place.store() as store:
             tallies = await write(store, memories)

@@ -62,7 +62,7 @@ class PlaceTests:
         assert place.dump() == before
 
     async def test_read_may_stop_early(self, place: Place) -> None:
-        """What is left of a reading does not get into the way of the next."""
+        """The rest of a reading does not get into the way of the next."""
         keys = place.keys(3)
         async with place.store() as store:
             await write_all(store, [sample(key, samples.entries(1500)) for key in keys])

@@ -1,4 +1,4 @@
-"""What is written comes back: messages, ids, order, marks, summaries, expiry."""
+"""Tests that a write comes back whole: messages, ids, order, marks, summaries, expiry."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ async def _hold_or_refuse(place: Place, written: list[Sample], *, picky: bool = 
 
 
 class RoundtripTests:
-    """What is written comes back: messages, ids, order, marks, summaries, expiry."""
+    """Tests that a write comes back whole: messages, ids, order, marks, summaries, expiry."""
 
     async def test_roundtrip_of_several_pages(self, place: Place) -> None:
         written = [

@@ -1,4 +1,4 @@
-"""What a store picks out itself is what ``Selection`` would pick out of everything."""
+"""Tests that a store picks out itself what ``Selection`` would pick out of everything."""
 
 from __future__ import annotations
 
@@ -133,7 +133,7 @@ def needles(texts: Sequence[bytes]) -> list[int]:
 
 
 class SelectionTests:
-    """What a store picks out itself is what ``Selection`` would pick out of everything."""
+    """Tests that a store picks out itself what ``Selection`` would pick out of everything."""
 
     @pytest.fixture
     def filled(

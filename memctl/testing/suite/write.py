@@ -16,7 +16,7 @@ from memctl.testing.samples import sample
 
 
 class Broken(Exception):
-    """What the source of a write raises in these tests."""
+    """An error that the source of a write raises in these tests."""
 
 
 async def _write_until(
@@ -49,7 +49,7 @@ async def _assert_left_alone(
 
 
 def _strays(place: Place) -> list[str]:
-    """Files that a write left behind."""
+    """Return the files that a write left behind."""
     return [str(path) for path in place.folder.rglob("*") if ".tmp" in path.name]
 
 

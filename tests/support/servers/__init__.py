@@ -1,7 +1,7 @@
 """Real servers for the tests: started when first asked for, shared by all processes of a run.
 
 A keeper process owns each server.  Every test process that uses the server holds a shared lock on
-one file, and the kernel lets go of it however the process ends: when nobody holds it, the keeper
+one file, and the kernel releases it however the process ends: when nobody holds it, the keeper
 stops the server and removes its folder.
 """
 
@@ -48,7 +48,7 @@ def free_port() -> int:
 
 
 def shared(run: Path, name: str, start: Callable[[Path], dict[str, Any]]) -> dict[str, Any]:
-    """What ``start`` gave for the server of this name, in this or another process of the run.
+    """Return the result of ``start`` for the server, made in this or another process of the run.
 
     ``run`` is a folder that the processes of the run share.  ``start`` gets a new one of its own,
     short enough for a socket, and gives what JSON can hold.
@@ -78,7 +78,7 @@ def variant(name: str, settings: tuple[str, ...]) -> str:
 
 
 def _hold(folder: Path) -> bool:
-    """Keeps the server of the folder alive as long as this process lives; False if it is gone."""
+    """Keep the server of the folder alive as long as this process lives; False if it is gone."""
     try:
         users = open(folder / "users")  # noqa: SIM115 - closed by the end of the process
         fcntl.flock(users, fcntl.LOCK_SH | fcntl.LOCK_NB)
@@ -89,7 +89,7 @@ def _hold(folder: Path) -> bool:
 
 
 def give(folder: Path, user: str | None) -> None:
-    """Makes the folder the user's, whom its server runs as."""
+    """Give the folder to the user that its server runs as."""
     if user:
         owner = pwd.getpwnam(user)
         os.chown(folder, owner.pw_uid, owner.pw_gid)
@@ -103,7 +103,7 @@ def keep(
     user: str | None = None,
     stop: str = "SIGTERM",
 ) -> None:
-    """Starts the server under a keeper and waits until ``ready``.
+    """Start the server under a keeper and wait until ``ready``.
 
     Raises:
         RuntimeError: it did not start; with the end of its log.
@@ -114,7 +114,7 @@ def keep(
 
 
 def kill(folder: Path) -> None:
-    """Ends a server, and what it has started, as a power cut would (but the disk goes on).
+    """End a server, and what it has started, as a power cut would (but the disk goes on).
 
     For a test that has the server to itself: see ``start_again``.
     """
@@ -125,7 +125,7 @@ def kill(folder: Path) -> None:
 
 
 def start_again(folder: Path, ready: Callable[[], bool]) -> None:
-    """Starts a server that was killed, with the same settings, and waits until ``ready``.
+    """Start a server that was killed, with the same settings, and wait until ``ready``.
 
     Raises:
         RuntimeError: it did not start; with the end of its log.

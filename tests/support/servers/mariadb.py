@@ -57,7 +57,7 @@ class Mariadb:
         return f"mysql://{login}@/{urlsplit(url).path[1:]}?unix_socket={self.socket}"
 
     def execute(self, sql: str, url: str = "") -> int:
-        """Runs one statement, in the database of the URL; gives the id of the last row."""
+        """Run one statement, in the database of the URL; return the id of the last row."""
         with _connect(self.socket, "memctl", PASSWORD, _database(url)) as connection:
             cursor = connection.cursor()
             cursor.execute(sql)
@@ -65,7 +65,7 @@ class Mariadb:
             return int(cursor.lastrowid or 0)
 
     def cut(self, url: str) -> None:
-        """Ends every connection to the database, as a restart or a firewall would."""
+        """End every connection to the database, as a restart or a firewall would."""
         with _connect(self.socket, "memctl", PASSWORD) as connection:
             cursor = connection.cursor()
             cursor.execute(
@@ -75,11 +75,11 @@ class Mariadb:
                 cursor.execute(f"KILL CONNECTION {number}")
 
     def kill(self) -> None:
-        """Ends the server as a crash would."""
+        """End the server as a crash would."""
         kill(Path(self.socket).parent)
 
     def start(self) -> None:
-        """Starts it again, with what it had."""
+        """Start it again, with what it had."""
         start_again(Path(self.socket).parent, lambda: _is_up(self.socket))
 
     def tables(self, url: str) -> list[str]:

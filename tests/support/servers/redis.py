@@ -54,7 +54,7 @@ class Redis:
         return redis.Redis.from_url(url)
 
     def cut(self, url: str) -> None:
-        """Ends every connection to the database, as a restart or a firewall would."""
+        """End every connection to the database, as a restart or a firewall would."""
         number = url.rpartition("/")[2]
         with redis.Redis(unix_socket_path=self.socket, password=self.password or None) as client:
             for other in client.client_list():
@@ -62,11 +62,11 @@ class Redis:
                     client.client_kill_filter(_id=other["id"])
 
     def kill(self) -> None:
-        """Ends the server as a crash would."""
+        """End the server as a crash would."""
         kill(Path(self.socket).parent)
 
     def start(self) -> None:
-        """Starts it again, with what it had if it writes that to its disk."""
+        """Start it again, with what it had if it writes that to its disk."""
         start_again(Path(self.socket).parent, lambda: _is_up(self.socket, self.password))
 
     def dump(self, url: str) -> dict[bytes, tuple[Any, bool]]:
