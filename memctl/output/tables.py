@@ -328,7 +328,7 @@ def change_outcome(
 def change_facts(changes: ChangeCounts, *, dry_run: bool = False) -> str:
     """``12 messages deleted in 3 memories``."""
     if not changes.memories:
-        return "nothing was run_changes"
+        return "nothing was changed"
     would = "would be " if dry_run else ""
     parts = [
         f"{count(number, 'message')} {would}{word}"
@@ -340,7 +340,7 @@ def change_facts(changes: ChangeCounts, *, dry_run: bool = False) -> str:
         if number
     ]
     if changes.summaries:
-        parts.append(f"{count(changes.summaries, 'summary')} {would}run_changes")
+        parts.append(f"{count(changes.summaries, 'summary')} {would}changed")
     return f"{', '.join(parts)} in {count(changes.memories, 'memory')}"
 
 
@@ -371,10 +371,10 @@ def _runs(runs: list[Run], sizes: dict[str, int]) -> Grid:
         [
             Column("run", [Text(visible(run.id), "cyan") for run in runs]),
             Column("command", [Text(visible(run.command)) for run in runs]),
-            Column("run_changes", [Text(run_changes(run)) for run in runs]),
+            Column("changed", [Text(run_changes(run)) for run in runs]),
             Column("store", [cell(run.store) for run in runs], shrinks=True),
             Column("size", [Text(size(sizes[run.id])) for run in runs], right=True, leaves=1),
-            Column("run_state", [Text(visible(run_state(run))) for run in runs]),
+            Column("state", [Text(visible(run_state(run))) for run in runs]),
         ]
     )
 
