@@ -14,7 +14,7 @@ from tests.support.servers.pool import Servers
 
 
 class Unawaited(logging.Handler):
-    """Collects what asyncio logs as errors: exceptions that nobody awaited, tasks left pending."""
+    """A collector of asyncio's errors: exceptions that nobody awaited, tasks left pending."""
 
     def __init__(self) -> None:
         super().__init__(logging.ERROR)

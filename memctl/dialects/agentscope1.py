@@ -282,7 +282,7 @@ _IDS = re.compile(rb'"id"\s*:\s*"([^"\\]*)"')
 
 
 class _PairMatcher:
-    """Finds messages with the other half of some calls.
+    """A search for messages with the other half of some calls.
 
     What rules most of them out is decided for many at once, in C.
     """

@@ -258,7 +258,7 @@ NOTHING = Fingerprint(0, Hasher(Precision.OUTLINE, mark_order=False).digest(), N
 
 
 class PrefixComparer:
-    """Compares a memory, page by page, with what the target holds, and passes on the rest.
+    """A comparer of a memory, page by page, with the target's; it passes on the rest.
 
     ``conflict`` says why it cannot, ``passed`` whether anything was left.
     """

@@ -209,7 +209,7 @@ _Found = dict[MemoryKey, Fingerprint]
 
 
 class CopyJournal(Protocol):
-    """Writes down what a copy changes in its target, before it does."""
+    """A recorder of the changes of a copy in its target, before they are made."""
 
     def adds(self, page: Page, *, summary: bool) -> None:
         """These messages are put in; ``summary`` says whether the summary is, too.

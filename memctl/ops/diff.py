@@ -30,7 +30,7 @@ WIDEST_LINE = 500
 """Characters that are shown of a line."""
 _CONTEXT = 2
 _WINDOW = 200
-"""Lines of each side, behind the beginning that they share, that are compared."""
+"""The number of lines of each side that are compared after their common beginning."""
 _BEFORE = 60
 _PIECE = 1 << 16
 

@@ -1,4 +1,4 @@
-"""Keeps a target as the source is: one copy after the other, until a stop is asked for.
+"""Following a source: one copy after the other, until a stop is asked for.
 
 What the target holds is what the copies left there, so a memory whose source changed other than
 by growing (messages deleted, marks changed) is written anew; one that somebody else wrote to is a

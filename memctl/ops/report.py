@@ -20,28 +20,28 @@ class Total(NamedTuple):
 
 
 class Progress(Protocol):
-    """Hears how an operation gets on."""
+    """A listener to the progress of an operation."""
 
     def advance(self, *, memories: int = 0, messages: int = 0, size: int = 0) -> None:
         """So many more memories, messages and bytes are done."""
 
 
 class SilentProgress:
-    """Progress that nobody watches."""
+    """A listener that ignores the progress."""
 
     def advance(self, *, memories: int = 0, messages: int = 0, size: int = 0) -> None:
         """Do nothing."""
 
 
 class SummaryProgress(Protocol):
-    """Hears how summarising gets on."""
+    """A listener to the progress of summarizing."""
 
     def advance(self, *, memories: int, tokens: int, cost: float | None) -> None:
         """So many more memories are done and tokens summarized; ``cost`` is that of all so far."""
 
 
 class SilentSummaryProgress:
-    """Summarising that nobody watches."""
+    """A listener that ignores the progress."""
 
     def advance(self, *, memories: int, tokens: int, cost: float | None) -> None:
         """Do nothing."""

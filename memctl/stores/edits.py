@@ -58,7 +58,7 @@ Step = Keep | Drop | Mark | Put
 
 
 class ChangeMatcher:
-    """Fits the changes of an edit to the messages of a memory, in one pass over both.
+    """A matcher of the changes of an edit to the messages of a memory, in one pass over both.
 
     A change waits for the next message with its id and its old marks, whatever their order.  One
     that puts a message in waits until the message ``after`` is the last that stays.  Ids may

@@ -31,11 +31,11 @@ class Backend:
 
     name: str
     make: Callable[[Path], str]
-    """Returns a new and empty place, as a user of memctl writes it; the folder is empty."""
+    """A function that returns a new and empty place, as a user of memctl writes it."""
     alias: Callable[[str], str] | None = None
-    """Returns another spelling of a place; by default its path goes through a symbolic link."""
+    """A function that returns another spelling of a place; by default through a symbolic link."""
     dump: Callable[[str], Any] | None = None
-    """Returns all that a place holds, past memctl; by default every file of its folder."""
+    """A function that returns the contents of a place, past memctl; by default all its files."""
     refuses: frozenset[str] = frozenset()
     """The messages of ``samples.MESSAGES`` that it does not take."""
     refuses_names: bool = False

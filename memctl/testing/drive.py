@@ -1,4 +1,4 @@
-"""Uses a store, and holds it to the order of pages and tallies on the way.
+"""Calls of a store that check the order of pages and results on the way.
 
 Streams are read to their end before anything is asserted: one that a failing test left open would
 get into the way of the next.
@@ -35,7 +35,7 @@ ALL = Selection()
 async def pages(
     memories: Iterable[Sample], *, offset: int = 0, size: int = 700
 ) -> AsyncGenerator[Page]:
-    """The memories in pages of at most ``size`` messages, behind ``offset`` others."""
+    """Yield the memories in pages of at most ``size`` messages, after ``offset`` others."""
     for one in memories:
         starts = range(0, len(one.entries), size) or [0]
         for start in starts:

@@ -1,4 +1,4 @@
-"""Holds the lock of a store until its stdin ends: ``python -m memctl.testing.lock_holder``."""
+"""A holder of a store's lock until its stdin ends: ``python -m memctl.testing.lock_holder``."""
 
 from __future__ import annotations
 

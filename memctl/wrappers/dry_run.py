@@ -15,7 +15,7 @@ from memctl.wrappers.wrapper import StoreWrapper
 
 
 class DryRun(StoreWrapper):
-    """Stands for a target: what is there is read, what is written is only counted.
+    """A stand-in for a target: what is there is read, what is written is only counted.
 
     The target is opened without creating it; one that does not exist yet is read as empty.
     """

@@ -29,7 +29,7 @@ class Rate:
 
 
 class RateLimit(StoreWrapper):
-    """Hands out the next page when the time of the one before is over."""
+    """A wrapper that hands out the next page when the time of the one before is over."""
 
     def __init__(self, store: Store, rate: Rate) -> None:
         super().__init__(store)

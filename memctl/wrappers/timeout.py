@@ -21,7 +21,7 @@ CLOSING = 10.0
 
 
 class Timeout(StoreWrapper):
-    """Waits at most so many seconds for each page that is read, and for each to be taken."""
+    """A wrapper that limits the seconds to wait for each page read, and for each to be taken."""
 
     def __init__(self, store: Store, seconds: float) -> None:
         super().__init__(store)

@@ -20,7 +20,7 @@ from memctl.store import Features, Maintenance, Matches, OpenMode, Store
 
 
 class StoreWrapper(Store):
-    """Forwards everything to the store inside; a wrapper overrides what it changes."""
+    """A wrapper that forwards everything to the store inside; subclasses override some of it."""
 
     kind = "wrapper"
 

@@ -16,7 +16,7 @@ NOON = datetime(2026, 11, 21, 12)
 
 
 class Clock:
-    """Stands for the class ``datetime``: it is the time that it is told to be."""
+    """A stand-in for the class ``datetime`` that stands still at a given time."""
 
     def __init__(self, now: datetime) -> None:
         self.time = now

@@ -31,7 +31,7 @@ LOOK = settings(deadline=None, max_examples=60, derandomize=os.environ.get("CI")
 
 
 class Model(Summarizer):
-    """Answers with summaries as long as they may be; ``limit`` is its true window."""
+    """A summarizer whose summaries are as long as they may be; ``limit`` is its true window."""
 
     kind = "openai"
     name = "model"

@@ -30,7 +30,7 @@ PATIENCE = 10
 
 
 class Model(Summarizer):
-    """Answers at once, until it is gone."""
+    """A summarizer that answers at once, until it is gone."""
 
     kind = "openai"
     name = "model"

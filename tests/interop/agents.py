@@ -18,7 +18,7 @@ ANSWER = "So be it."
 
 
 class Model(ChatModelBase):
-    """Gives one answer to every prompt, and one summary whenever it is asked for structure."""
+    """A model with one answer to every prompt, and one summary where asked for structure."""
 
     def __init__(self, summary: dict[str, str]) -> None:
         super().__init__("fake", stream=False)

@@ -70,7 +70,7 @@ def place(tmp_path: Path, servers: Servers) -> Callable[[str], Place]:
 
 @pytest.fixture
 def configured() -> None:
-    """A summarizer ``cat``, whose summary is all that it was given to summarise."""
+    """A summarizer ``cat``, whose summary is all that it was given to summarize."""
     path = Path(os.environ["XDG_CONFIG_HOME"]) / "memctl" / "config.toml"
     path.parent.mkdir(parents=True)
     path.write_text('[summarizers.cat]\nkind = "command"\ncommand = "cat"\ninput = "transcript"\n')

@@ -1,4 +1,4 @@
-"""Uses AgentScope's own memories and sessions, for tests that run without it.
+"""A program that uses AgentScope's memories and sessions, for tests that run without it.
 
 Runs in the environment ``.interop``, which knows nothing of memctl.  Each line of stdin is a
 request, each line of stdout its answer, both JSON: ``{"do": "write" | "read", "place": {...},

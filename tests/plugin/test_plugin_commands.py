@@ -120,7 +120,7 @@ def test_plugin_edit_fails_where_another_program_changes_the_memory(lines: str) 
 
 
 class _Rival:
-    """Adds a message to a memory just before it is saved for the first time."""
+    """A rival that adds a message to a memory just before it is saved for the first time."""
 
     def __init__(self, store: Any, key: MemoryKey, new: StoredMessage, offset: int) -> None:
         self._store, self._save = store, store.save

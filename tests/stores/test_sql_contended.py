@@ -152,7 +152,7 @@ async def test_sql_agent_adds_where_messages_are_put_back(url: str) -> None:
 
 
 async def test_sql_rows_that_move_up_are_held(url: str) -> None:
-    """To put a message back, those behind it need another index."""
+    """To restore a message, those after it need another index."""
     new = [samples.entry(f"new{n}") for n in range(3)]
     async with filled(url) as store:
         async with asyncio.TaskGroup() as tasks, agent(store) as connection:

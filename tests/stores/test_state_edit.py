@@ -172,7 +172,7 @@ async def test_state_edit_what_stays_keeps_every_byte(
     path.write_bytes(filled(b"\n A, B , C\n"))
     [tally] = await edit_file(path, edit_of(gone(*going)))
     assert tally == WriteResult(KEY, deleted=len(going))
-    # The space behind a message may stay with it.
+    # The space after a message may stay with it.
     assert path.read_bytes() in (filled(left), filled(left + b" "))
 
 

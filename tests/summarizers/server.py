@@ -117,7 +117,7 @@ def changed(answering: Answering, **changes: Any) -> Answering:
 
 
 class ModelServer:
-    """Listens from the start of the ``with`` to its end."""
+    """A server that listens from the start of the ``with`` to its end."""
 
     def __init__(
         self, *replies: Reply | Answering, delay: float = 0.0, key: str | None = None

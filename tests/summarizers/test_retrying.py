@@ -26,7 +26,7 @@ DONE = Answer("done", PAID)
 
 
 class Scripted(Summarizer):
-    """Raises what it is told to, then is done."""
+    """A summarizer that raises the given errors, then is done."""
 
     kind = "scripted"
     name = "scripted"

@@ -1,4 +1,4 @@
-"""Talks to the worker that runs the real AgentScope."""
+"""A client of the worker that runs the real AgentScope."""
 
 from __future__ import annotations
 

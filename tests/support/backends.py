@@ -71,7 +71,7 @@ BACKENDS: dict[str, Callable[[Servers], Backend]] = {
         "state", lambda folder: f"{folder}/state.json", only=MemoryKey("", "state")
     ),
 }
-"""Makes the backend of each kind, with the servers of the test run."""
+"""A function that makes the backend of each kind, with the servers of the test run."""
 
 
 def place_at(name: str, text: str, folder: Path, servers: Servers) -> Place:

@@ -19,7 +19,7 @@ class Call(NamedTuple):
 
 
 class Monitor:
-    """Answers with the codes of ``answers``, in turn; then with 200."""
+    """A server that answers with the codes of ``answers``, in turn; then with 200."""
 
     def __init__(self) -> None:
         self.calls: list[Call] = []

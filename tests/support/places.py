@@ -61,7 +61,7 @@ def put(place: Place, memories: Iterable[Sample]) -> None:
 
 
 def append(place: Place, key: MemoryKey, entries: list[StoredMessage]) -> None:
-    """Add messages behind those that a memory has, as an agent would."""
+    """Add messages after those that a memory has, as an agent would."""
 
     async def add() -> None:
         async with place.store() as store:

@@ -47,7 +47,7 @@ class Mortals(Servers):
 
 
 class Outage(threading.Thread):
-    """Kills a server, and starts it again some seconds later."""
+    """An outage: a server is killed, and started again some seconds later."""
 
     def __init__(self, server: Server, seconds: float) -> None:
         super().__init__()

@@ -11,11 +11,11 @@ from memctl.selection import Selection
 from memctl.store import Store
 
 Back = Callable[[Page], list[Change]]
-"""Puts the messages of a page back."""
+"""A function that restores the messages of a page."""
 
 
 class Operator:
-    """Deletes hints, puts some back, and changes marks, all of it in edits as undo makes them."""
+    """An operator who deletes hints, restores some and changes marks, in edits as of an undo."""
 
     def __init__(self, store: Store, hints: Selection, plain: Selection, back: Back) -> None:
         """``hints`` are deleted, ``plain`` messages marked; no ``back``, and a hint is gone."""

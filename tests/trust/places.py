@@ -27,7 +27,7 @@ class Place(ABC):
 
     text: str
     options = ""
-    """Options of memctl's own, behind the URL."""
+    """Options of memctl's own, after the URL."""
 
     def __init__(self, folder: Path, servers: Servers) -> None:
         """``folder`` is empty, and the place's own."""

@@ -295,7 +295,7 @@ def test_change_signal_while_changing(
     number: signal.Signals,
     code: int,
 ) -> None:
-    """The memories at hand are finished, those behind them are not come to."""
+    """The memories at hand are finished, those after them are not reached."""
     place = fill_place("postgresql", postgresql_url, servers, tmp_path)
     before = held(place)
     servers.postgresql.execute(

@@ -20,7 +20,7 @@ DEEPEST = 12
 
 
 class ChunkedSummarizer:
-    """Asks a summarizer for as many summaries as it takes."""
+    """A summarizer that asks another one for as many summaries as it takes."""
 
     def __init__(self, summarizer: Summarizer, spend: Callable[[Usage], None]) -> None:
         """``spend`` hears what each request took, also one that came to nothing.
@@ -78,7 +78,7 @@ class ChunkedSummarizer:
         return await asyncio.to_thread(self._next, turns, waiting, earlier)
 
     def _next(self, turns: Iterator[Turn], waiting: list[Turn], earlier: str) -> list[Turn]:
-        """The turns that fit into the next request; ``waiting`` is the first of the one behind."""
+        """Return the turns that fit into the next request; ``waiting`` begins the one after it."""
         room = self._room - (self._summarizer.count(earlier) if earlier else 0)
         part = list(waiting)
         waiting.clear()
@@ -155,7 +155,7 @@ def _halves(turns: list[Turn]) -> tuple[list[Turn], list[Turn]] | None:
 
 
 def _as_turns(parts: list[Summary | str]) -> list[Turn]:
-    """The summaries of parts, to be summarised themselves."""
+    """The summaries of parts, to be summarized themselves."""
     return [
         Turn("summary", f"summary of part {number} of {len(parts)}", _text(part))
         for number, part in enumerate(parts, 1)

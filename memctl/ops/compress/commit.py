@@ -30,7 +30,7 @@ READER = "user"
 
 @dataclass(frozen=True, slots=True)
 class SummarizedMemory:
-    """A memory that was summarised: its new summary, and the message that holds it, if one does."""
+    """A memory that was summarized: its new summary, and the message that holds it, if one does."""
 
     case: CompressionPlan
     mode: CompressMode
@@ -99,7 +99,7 @@ Each commit waits for the disk, twice, and takes as long for one memory as for s
 
 
 class SummaryCommitter:
-    """Takes what the jobs have done into the store."""
+    """A writer of finished summaries into the store."""
 
     def __init__(
         self,

@@ -53,7 +53,7 @@ class Budget:
         self._going_on: dict[int, float] = {}
 
     def estimate(self, case: CompressionPlan) -> Usage:
-        """About the tokens that summarising a memory takes."""
+        """Estimate the tokens that summarizing a memory takes."""
         if not self._asks:
             return Usage()
         calls = self._parts.calls(case.tokens)
@@ -155,7 +155,7 @@ GRACE_SECONDS = 10.0
 UNREACHABLE_IN_A_ROW = 3
 """After so many requests that found nobody the model is taken to be gone."""
 HOPELESS = 20
-"""So many memories may fail before the first one is summarised."""
+"""So many memories may fail before the first one is summarized."""
 AHEAD = 4
 """So many memories a job may be begun before all are found.
 
@@ -163,9 +163,9 @@ What they cost is lost if the store cannot be read to its end.
 """
 
 FindPlans = Callable[[], Coroutine[Any, Any, None]]
-"""Puts what is to be summarised into the spool, and says so of each."""
+"""A function that spools the memories to summarize, and reports each."""
 CommitSummaries = Callable[[asyncio.Queue[SummarizedMemory | None]], Coroutine[Any, Any, None]]
-"""Takes what comes out of the queue into the store, until None does."""
+"""A function that writes the summaries of the queue into the store, until None comes."""
 
 
 class CompressionRun:

@@ -58,7 +58,7 @@ class EndRecord(NamedTuple):
 
 
 class ArchiveWriter:
-    """Writes an archive to a stream, record by record, in constant memory.
+    """A writer of an archive to a stream, record by record, in constant memory.
 
     ``memory`` opens a memory; its messages follow by ``entries``, or by ``copy`` as lines of
     another archive.  ``finish`` ends the archive; the stream stays open.
@@ -173,7 +173,7 @@ def _in_one_line(message: bytes) -> bytes:
 
 
 def _tails(entries: Sequence[StoredMessage]) -> list[bytes]:
-    """The rests of the lines, behind the messages."""
+    """Return the rests of the lines, after the messages."""
     marks = {
         some: jsonio.dumps({"marks": some}).decode() for some in {one.marks for one in entries}
     }
@@ -261,7 +261,7 @@ def outline(line: Line) -> StoredMessage:
 
 
 def _tail(line: Line) -> dict[str, Any] | None:
-    """The fields of a line behind its message; None if it is not in memctl's own order."""
+    """Return the fields of a line after its message; None if it is not in memctl's own order."""
     at = line.rfind(MARKS)
     if at < 0 or not line.startswith(MESSAGE):
         return None

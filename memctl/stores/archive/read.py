@@ -80,7 +80,7 @@ class Lines:
         return self._line(b"", most)
 
     def block(self) -> bytes | bytearray:
-        """The next lines and their ends, about a block; nothing behind the last.
+        """Return the next lines and their ends, about a block; nothing after the last.
 
         A line that is longer than a block comes alone, as a ``bytearray``.
 

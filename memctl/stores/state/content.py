@@ -35,7 +35,7 @@ _KNOWN_MARKS = 1000
 
 
 class Content:
-    """Reads the array at which a cursor stands, and leaves the cursor behind it.
+    """A reader of the array at a cursor, which it leaves after the array.
 
     A message is found by a guess, the first place that looks like its end; that the text up to
     there is a JSON object proves the guess, for no JSON object is the beginning of another.  Where
@@ -295,7 +295,7 @@ class MessageColumns:
 
 
 class MessageCounts:
-    """Counts messages for the catalogue."""
+    """A counter of messages for the catalogue."""
 
     def __init__(self) -> None:
         self.messages = 0
@@ -354,7 +354,7 @@ class PlacedMessages:
 
 
 class PlacedContent(Content):
-    """Reads the array for a second time: the messages themselves stay where they are."""
+    """A second reading of the array: the messages themselves stay where they are."""
 
     def __init__(self, cursor: Cursor) -> None:
         super().__init__(cursor, keep=False)

@@ -85,7 +85,7 @@ class Rewrite:
         self._fault: DocumentChanged | DocumentTooLarge | None = None
 
     async def add(self, entries: list[StoredMessage]) -> None:
-        """Write the messages of a page, the first one's behind what stands before them."""
+        """Write the messages of a page, the first one's after what stands before them."""
         if self._fault or not entries:
             return
         try:
@@ -235,14 +235,14 @@ def _insertion(
         return Failure("bad-name", f"{taken!r} is something else there, not a memory")
     rest = split(path)[len(place.steps) :]
     head, tail = _nested(rest, memory, content=content)
-    # The members go behind those that are there, within the braces that are there.
+    # The members go after those that are there, within the braces that are there.
     head = (b"" if place.empty else BETWEEN) + head[1:]
     end = place.span.end - 1
     return RewritePlan([Splice(end, end, head, content, tail[:-1])])
 
 
 def _nested(steps: tuple[str, ...], memory: Memory, *, content: bool) -> tuple[bytes, bytes]:
-    """A new memory within objects of these names: what is before its messages, and behind."""
+    """A new memory within objects of these names: what is before its messages, and after."""
     head = b"{" + b"".join(_key(step) + b"{" for step in steps)
     head += _key(SUMMARY) + jsonio.dumps(memory.summary or "")
     tail = b"}" * (len(steps) + 1)
@@ -373,7 +373,7 @@ class EditRewrite(Rewrite):
                 self._untouched = False
 
     async def _go_to(self, start: int) -> None:
-        """Go to a message that stays, behind those that stand in the draft."""
+        """Go to a message that stays, after those that stand in the draft."""
         if not self._untouched:
             if not self._first:
                 await self.draft.write(BETWEEN)

@@ -60,7 +60,7 @@ PLACES: dict[str, list[int | None]] = {
 def inserted(
     entries: list[StoredMessage], new: list[StoredMessage], places: list[int | None]
 ) -> list[StoredMessage]:
-    """The messages with the new ones, each behind the one with the number of its place."""
+    """Return the messages with the new ones, each after the one with the number of its place."""
     found = list(entries)
     for entry, behind in reversed(list(zip(new, places, strict=True))):
         found.insert(0 if behind is None else behind + 1, entry)

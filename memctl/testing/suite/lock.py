@@ -28,7 +28,7 @@ THIRD = "pid 4244 since 2026-11-21T02:19:00Z on web-3"
 
 
 async def is_busy(place: Place) -> str:
-    """The message that another run gets; it leaves nothing behind."""
+    """Return the message that another run gets; it leaves nothing behind."""
     async with place.store() as store:
         with pytest.raises(Busy) as caught:
             await store.lock(THIRD)

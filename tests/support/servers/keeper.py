@@ -1,4 +1,4 @@
-"""Runs a server as long as somebody uses it: ``keeper.py FOLDER USER SIGNAL COMMAND...``.
+"""A server that runs as long as somebody uses it: ``keeper.py FOLDER USER SIGNAL COMMAND...``.
 
 Its users hold a shared lock on ``FOLDER/users``.  Once none is left, the server is stopped and the
 folder removed.  A server that ends by itself leaves the folder, with its log.

@@ -25,7 +25,7 @@ from tests.support.servers import (
 
 PASSWORD = "pa:ss/w@rd%21"
 EXACT = "utf8mb4_bin"
-"""Tells every text from every other; the default of most servers does not tell case apart."""
+"""A collation that distinguishes all texts; most servers' default does not tell case apart."""
 
 
 class Mariadb:

@@ -13,7 +13,7 @@ import trustme
 
 
 class Tls:
-    """Ends TLS for ``127.0.0.1`` and passes everything on to a port there, as stunnel does.
+    """A proxy that ends TLS for ``127.0.0.1`` and passes everything on to a port, as stunnel does.
 
     ``authority`` is the file of the certificate authority that a client must trust.
     """
