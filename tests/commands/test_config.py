@@ -313,7 +313,7 @@ def test_login_what_a_login_needs_to_change_memories(
     url = servers.mariadb.url(database, user=login, password="p4ss")
     delete = ("delete", url, "--mark", "hint", "--yes")
     assert run("inspect", url).exit_code == 0
-    fails(run(*delete), 3, "temporary tables")
+    fails(run(*delete), 3, "CREATE TEMPORARY TABLES")
     servers.mariadb.execute(f"{grant}, CREATE TEMPORARY TABLES ON {database}.* TO {login}")
     assert report(run(*delete, "--json"))["messages"]["deleted"] > 0
 

@@ -24,6 +24,9 @@ class Clock:
     def now(self) -> datetime:
         return self.time
 
+    def strptime(self, text: str, form: str) -> datetime:
+        return datetime.strptime(text, form)
+
 
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:

@@ -245,7 +245,7 @@ class MysqlDatabase(Database):
             return Unavailable(message, "check user and password")
         if code == _NO_RIGHT:
             return Unavailable(
-                message, "it needs rights there, for changes CREATE TEMPORARY TABLES too"
+                message, "grant it rights there; changes need CREATE TEMPORARY TABLES, too"
             )
         if code in _READ_ONLY:
             return Unavailable(message, "this login or server does not take writes")
