@@ -134,7 +134,7 @@ def _finish(
     Raises:
         Unhealthy: there are errors or warnings.
     """
-    found.faults = [fault for fault in found.faults if fault.code in wanted]
+    found.faults = [finding for finding in found.faults if finding.code in wanted]
     output.report = _report(location, found, outcome)
     if not found.healthy:
         raise _unhealthy(location.label, found)
@@ -159,7 +159,7 @@ async def _examine(
     async with opened(make_store(location), output) as store:
         with output.progress("examining") as progress:
             found = await check(store, where, limits, progress)
-        seen = found.memories or sum(fault.key is not None for fault in found.faults)
+        seen = found.memories or sum(finding.key is not None for finding in found.faults)
         refuse_absent(where, seen, location.label, location.options.get("path"))
         return found
 
@@ -168,7 +168,7 @@ def _report(location: Location, found: Diagnosis | None, outcome: RepairOutcome 
     """Return the report of the findings and of the repair, each None where it was not done."""
 
     def rows() -> list[dict[str, Any]]:
-        return [tables.finding_row(fault) for fault in found.faults] if found else []
+        return [tables.finding_row(finding) for finding in found.faults] if found else []
 
     def data() -> dict[str, Any]:
         data: dict[str, Any] = {"store": {"url": location.label, "kind": location.kind}}
@@ -181,7 +181,7 @@ def _report(location: Location, found: Diagnosis | None, outcome: RepairOutcome 
         data["findings"] = rows()
         if outcome:
             data["dry_run"] = outcome.dry_run
-            data["repaired"] = [tables.repaired_row(fault) for fault in outcome.repaired()]
+            data["repaired"] = [tables.repaired_row(finding) for finding in outcome.repaired()]
             data["failures"] = outcome.failures()
             if outcome.run is not None:
                 data["run"] = outcome.run

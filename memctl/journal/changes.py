@@ -155,7 +155,7 @@ def read_changes(path: Path, *, messages: bool = True, leaving: bool = True) -> 
             yield from _edits(lines, make, unfinished=unfinished)
         except (ValueError, KeyError, TypeError, EOFError, zstd.ZstdError) as error:
             raise BadData(
-                f"{path} is cut off or damaged: {error}", "what it was to put back is not known"
+                f"{path} is cut off or damaged: {error}", "what it could restore is not known"
             ) from error
 
 

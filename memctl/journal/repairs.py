@@ -92,7 +92,7 @@ def _record(path: Path, line: bytes) -> Record:
     try:
         record = jsonio.loads(line)
     except ValueError as error:
-        raise BadData(f"{path} is damaged: {error}", "what it was to take back is lost") from error
+        raise BadData(f"{path} is damaged: {error}", "what it could undo is lost") from error
     if not isinstance(record, dict) or "code" not in record:
         raise BadData(f"{path} is damaged: {line[:50]!r} is no record", "was it edited?")
     return record

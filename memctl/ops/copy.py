@@ -486,7 +486,7 @@ class _Copy:
                 if self._recorder is None:
                     report.warnings.append(
                         f"what {self._target.label} held otherwise is replaced, and that cannot "
-                        f"be taken back; memories: {len(keys)}"
+                        f"be undone; memories: {len(keys)}"
                     )
                 else:
                     await self._recorder.replaces(self._target.read(Selection(keys=keys)))

@@ -513,12 +513,12 @@ _SEVERITY_STYLES = {Severity.ERROR: "red", Severity.WARNING: "yellow", Severity.
 _MARGIN = 4
 
 
-def finding_row(fault: Finding) -> dict[str, Any]:
+def finding_row(finding: Finding) -> dict[str, Any]:
     """A finding as programs get it."""
-    kind = KINDS[fault.code]
-    key = fault.key
+    kind = KINDS[finding.code]
+    key = finding.key
     found: dict[str, Any] = {
-        "code": fault.code,
+        "code": finding.code,
         "severity": kind.severity.value,
         "user": key.user if key else None,
         "session": key.session if key else None,
@@ -526,18 +526,18 @@ def finding_row(fault: Finding) -> dict[str, Any]:
     if key and key.part:
         found["path"] = key.part
     return found | {
-        "count": fault.count,
-        "ids": list(fault.examples),
-        "message": f"{kind.what}: {fault.detail}" if fault.detail else kind.what,
+        "count": finding.count,
+        "ids": list(finding.examples),
+        "message": f"{kind.what}: {finding.detail}" if finding.detail else kind.what,
         "meaning": kind.meaning,
         "remedy": kind.remedy,
         "repairable": kind.repair is not RepairMethod.NONE,
     }
 
 
-def repaired_row(fault: Finding) -> dict[str, Any]:
+def repaired_row(finding: Finding) -> dict[str, Any]:
     """Return a repair as programs get it; without a user where the store did it as a whole."""
-    found = finding_row(fault)
+    found = finding_row(finding)
     names = ("code", "user", "session", "path", "count")
     return {name: found[name] for name in names if name in found}
 
@@ -548,8 +548,8 @@ def repairs(faults: list[Finding], run: str | None, *, dry_run: bool) -> Rendera
     if not faults:
         return Text("nothing to be repaired", "bold")
     text = Text(done, "bold green")
-    for code, some in groupby(faults, key=lambda fault: fault.code):
-        number = sum(fault.count for fault in some)
+    for code, some in groupby(faults, key=lambda finding: finding.code):
+        number = sum(finding.count for finding in some)
         text.append(f"\n{' ' * _MARGIN}{code}  {KINDS[code].what}: {number:,}", "not bold default")
     if run is not None:
         text.append(f"\nmemctl undo {run} undoes it", "not bold dim default")
@@ -567,7 +567,7 @@ def stacked(parts: list[RenderableType]) -> RenderableType:
 def findings(label: str, found: Diagnosis) -> RenderableType:
     """Draw the state of the store, then each kind of finding, its meaning and its repair."""
     parts: list[RenderableType] = [_findings_head(label, found)]
-    for code, faults in groupby(found.faults, key=lambda fault: fault.code):
+    for code, faults in groupby(found.faults, key=lambda finding: finding.code):
         parts += [Text(), *_finding_kind(code, list(faults))]
     return Stack(*parts)
 
@@ -605,11 +605,11 @@ def _finding_kind(code: str, faults: list[Finding]) -> Iterable[RenderableType]:
         (kind.severity.value, f"bold {_SEVERITY_STYLES[kind.severity]}"),
         "  ",
         (code, "bold"),
-        f"  {kind.what}: {sum(fault.count for fault in faults):,}",
+        f"  {kind.what}: {sum(finding.count for finding in faults):,}",
     )
     yield title
-    for fault in faults[:SHOWN_MEMORIES]:
-        yield _Indented(_finding_memory(fault))
+    for finding in faults[:SHOWN_MEMORIES]:
+        yield _Indented(_finding_memory(finding))
     hidden = len(faults) - SHOWN_MEMORIES
     if hidden > 0:
         more = f"and {count(hidden, 'memory')} more: --format ndjson names all"
@@ -618,12 +618,12 @@ def _finding_kind(code: str, faults: list[Finding]) -> Iterable[RenderableType]:
         yield _Indented(Text.assemble((f"{name}  ", "dim"), said))
 
 
-def _finding_memory(fault: Finding) -> Text:
-    where = visible(str(fault.key)) if fault.key else "the store"
-    text = Text.assemble((where, "cyan"), f"  {fault.count:,}")
-    if fault.examples:
-        ids = ", ".join(visible(id) for id in fault.examples)
-        text.append(f"  {ids}{', …' if fault.count > len(fault.examples) else ''}", "dim")
-    if fault.detail:
-        text.append(f"  {visible(fault.detail)}")
+def _finding_memory(finding: Finding) -> Text:
+    where = visible(str(finding.key)) if finding.key else "the store"
+    text = Text.assemble((where, "cyan"), f"  {finding.count:,}")
+    if finding.examples:
+        ids = ", ".join(visible(id) for id in finding.examples)
+        text.append(f"  {ids}{', …' if finding.count > len(finding.examples) else ''}", "dim")
+    if finding.detail:
+        text.append(f"  {visible(finding.detail)}")
     return text

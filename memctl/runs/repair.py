@@ -23,37 +23,37 @@ class RepairRun(ChangeRun):
         limits: Limits,
         options: RunOptions,
     ) -> None:
-        self._treating = RepairPlanner(codes, limits)
-        self._mends = StoreRepairs(codes)
+        self._planner = RepairPlanner(codes, limits)
+        self._store_repairs = StoreRepairs(codes)
         super().__init__(
             record,
             where,
-            self._treating,
+            self._planner,
             options,
         )
 
     @property
     def planned(self) -> int:
         """The number of findings to be repaired."""
-        return self.report.planned.messages + self._mends.planned.total()
+        return self.report.planned.messages + self._store_repairs.planned.total()
 
     def repaired(self) -> list[Finding]:
         """Return what was repaired, or would be, by memory where messages were edited."""
         failed = {key for key, _ in self.report.failures}
         found: list[Finding] = []
         if self.begun or self.dry_run:
-            for key, codes in self._treating.mended.items():
+            for key, codes in self._planner.repaired_by_key.items():
                 if key not in failed:
                     found += [Finding(code, key, number) for code, number in codes.items()]
-        mends = self._mends.planned if self.dry_run else self._mends.done
-        found += [Finding(code, None, number) for code, number in mends.items() if number]
+        repairs = self._store_repairs.planned if self.dry_run else self._store_repairs.done
+        found += [Finding(code, None, number) for code, number in repairs.items() if number]
         order = {code: position for position, code in enumerate(KINDS)}
         return sorted(found, key=lambda one: (order[one.code], one.key or ("", "", "")))
 
     async def plan(self, store: Store) -> bool:
         """Plan the edits, and ask the store what it can repair."""
         something = await super().plan(store)
-        return await self._mends.plan(store, self.where) or something
+        return await self._store_repairs.plan(store, self.where) or something
 
     async def carry_out(self, store: Store) -> None:
         """Edit the messages, then have the store repair the rest."""
@@ -61,9 +61,9 @@ class RepairRun(ChangeRun):
             await super().carry_out(store)
         self.begun = True
         with self._observer.progress("repairing"):
-            await self._mends.carry_out(store, self.where, self.journal.folder)
+            await self._store_repairs.carry_out(store, self.where, self.journal.folder)
 
     def counts(self) -> dict[str, int]:
         """Return the numbers of changes that the history shows."""
-        mended = self._mends.done.total()
-        return super().counts() | ({"mended": mended} if mended else {})
+        repaired = self._store_repairs.done.total()
+        return super().counts() | ({"mended": repaired} if repaired else {})

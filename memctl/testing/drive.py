@@ -53,24 +53,24 @@ async def write(
 ) -> dict[MemoryKey, WriteResult]:
     """Write the memories; each must have exactly one WriteResult."""
     memories = list(memories)
-    tallies: dict[MemoryKey, WriteResult] = {}
+    results: dict[MemoryKey, WriteResult] = {}
     source = pages(memories, offset=offset, size=size)
-    for tally in [tally async for tally in store.write(source, mode)]:
-        assert tally.key not in tallies, f"a second WriteResult of {tally.key}"
-        assert not tally.failure or not tally.written, "a memory that failed is not written"
-        tallies[tally.key] = tally
-    assert set(tallies) == {one.key for one in memories}
-    return tallies
+    for result in [result async for result in store.write(source, mode)]:
+        assert result.key not in results, f"a second WriteResult of {result.key}"
+        assert not result.failure or not result.written, "a memory that failed is not written"
+        results[result.key] = result
+    assert set(results) == {one.key for one in memories}
+    return results
 
 
 async def write_all(store: Store, memories: Iterable[Sample]) -> None:
     """Write the memories, of which none may fail."""
     memories = list(memories)
-    tallies = await write(store, memories)
+    results = await write(store, memories)
     for one in memories:
-        tally = tallies[one.key]
-        assert tally.failure is None, tally
-        assert tally.written == len(one.entries)
+        result = results[one.key]
+        assert result.failure is None, result
+        assert result.written == len(one.entries)
 
 
 async def read(store: Store, where: Selection = ALL) -> dict[MemoryKey, Sample]:
@@ -174,26 +174,26 @@ async def stream(found: Iterable[Edit]) -> AsyncGenerator[Edit]:
 async def edit(store: Store, found: Iterable[Edit]) -> dict[MemoryKey, WriteResult]:
     """Change the memories; each must have exactly one WriteResult."""
     found = list(found)
-    tallies: dict[MemoryKey, WriteResult] = {}
-    for tally in [tally async for tally in store.edit(stream(found))]:
-        assert tally.key not in tallies, f"a second WriteResult of {tally.key}"
-        assert not tally.failure or not (tally.written or tally.deleted)
-        tallies[tally.key] = tally
-    assert set(tallies) == {one.memory.key for one in found}
-    return tallies
+    results: dict[MemoryKey, WriteResult] = {}
+    for result in [result async for result in store.edit(stream(found))]:
+        assert result.key not in results, f"a second WriteResult of {result.key}"
+        assert not result.failure or not (result.written or result.deleted)
+        results[result.key] = result
+    assert set(results) == {one.memory.key for one in found}
+    return results
 
 
 async def edit_all(store: Store, key: MemoryKey, changes: list[Change], size: int = 1000) -> None:
     """Change a memory, which must not fail."""
-    tallies = await edit(store, edits(key, changes, size))
+    results = await edit(store, edits(key, changes, size))
     deleted = sum(change.new is None for change in changes)
-    assert tallies == {key: WriteResult(key, len(changes) - deleted, deleted)}
+    assert results == {key: WriteResult(key, len(changes) - deleted, deleted)}
 
 
-def assert_changed(tally: WriteResult) -> None:
-    assert tally.failure is not None
-    assert tally.failure.code == "changed", tally.failure
-    assert tally.failure.message
+def assert_changed(result: WriteResult) -> None:
+    assert result.failure is not None
+    assert result.failure.code == "changed", result.failure
+    assert result.failure.message
 
 
 async def assert_holds(place: Place, expected: Iterable[Sample]) -> None:

@@ -50,16 +50,16 @@ class SummaryEdits:
         settled, self._settled = self._settled, []
         return settled
 
-    async def done(self, tally: WriteResult) -> WriteResult:
+    async def done(self, result: WriteResult) -> WriteResult:
         """Put the summary back where the messages failed; the tally says so where that fails."""
-        waiting = self._waiting.pop(tally.key, None)
-        if waiting is None or tally.failure is None:
-            return tally
+        waiting = self._waiting.pop(result.key, None)
+        if waiting is None or result.failure is None:
+            return result
         failure = await self._set(*waiting)
         if failure is None:
-            return tally
-        why = f"{tally.failure.message}; its new summary stays: {failure.message}"
-        return replace(tally, failure=Failure(tally.failure.code, why))
+            return result
+        why = f"{result.failure.message}; its new summary stays: {failure.message}"
+        return replace(result, failure=Failure(result.failure.code, why))
 
     async def undo(self) -> list[str]:
         """Restore the summaries that still wait; return a line for each that cannot be."""
@@ -98,9 +98,9 @@ class SummaryEdits:
             yield Edit(state, [], summary=there)
 
         failure = None
-        async with aclosing(self._states.edit(one())) as tallies:
-            async for tally in tallies:
-                failure = tally.failure
+        async with aclosing(self._states.edit(one())) as results:
+            async for result in results:
+                failure = result.failure
         return failure
 
 
@@ -265,11 +265,11 @@ class SummaryOverlay(StoreWrapper):
                 headers[page.memory.key] = page.memory
                 yield page
 
-        async with aclosing(self._messages.write(noted(), mode)) as tallies:
-            async for tally in tallies:
-                memory = headers.pop(tally.key)
-                failure = None if tally.failure else await self._write_summary(memory)
-                yield replace(tally, failure=failure) if failure else tally
+        async with aclosing(self._messages.write(noted(), mode)) as results:
+            async for result in results:
+                memory = headers.pop(result.key)
+                failure = None if result.failure else await self._write_summary(memory)
+                yield replace(result, failure=failure) if failure else result
 
     async def _write_summary(self, memory: Memory) -> Failure | None:
         there = await self._state(memory.key)
@@ -281,9 +281,9 @@ class SummaryOverlay(StoreWrapper):
             yield Page(state, [])
 
         failure = None
-        async with aclosing(self._states.write(page())) as tallies:
-            async for tally in tallies:
-                failure = tally.failure
+        async with aclosing(self._states.write(page())) as results:
+            async for result in results:
+                failure = result.failure
         return failure
 
     async def edit(self, edits: AsyncGenerator[Edit]) -> AsyncGenerator[WriteResult]:
@@ -296,18 +296,18 @@ class SummaryOverlay(StoreWrapper):
         asked for, leaves the new summary: what became of the messages is not known then.
         """
         summaries = SummaryEdits(self._states, self._state)
-        async with aclosing(self._messages.edit(summaries.passed_on(edits))) as tallies:
+        async with aclosing(self._messages.edit(summaries.passed_on(edits))) as results:
             while True:
                 try:
-                    tally = await anext(tallies, None)
+                    result = await anext(results, None)
                 except BaseException:
                     self.warnings += await summaries.undo()
                     raise
                 for settled in summaries.settled():
                     yield settled
-                if tally is None:
+                if result is None:
                     return
-                yield await summaries.done(tally)
+                yield await summaries.done(result)
 
 
 class _Maintenance(Maintenance):

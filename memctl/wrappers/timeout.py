@@ -81,14 +81,14 @@ class Timeout(StoreWrapper):
     async def write(
         self, pages: AsyncGenerator[Page], mode: WriteMode = WriteMode.ADD
     ) -> AsyncGenerator[WriteResult]:
-        async with aclosing(self._timed(pages, partial(super().write, mode=mode))) as tallies:
-            async for tally in tallies:
-                yield tally
+        async with aclosing(self._timed(pages, partial(super().write, mode=mode))) as results:
+            async for result in results:
+                yield result
 
     async def edit(self, edits: AsyncGenerator[Edit]) -> AsyncGenerator[WriteResult]:
-        async with aclosing(self._timed(edits, super().edit)) as tallies:
-            async for tally in tallies:
-                yield tally
+        async with aclosing(self._timed(edits, super().edit)) as results:
+            async for result in results:
+                yield result
 
     async def _timed(
         self,
@@ -114,10 +114,10 @@ class Timeout(StoreWrapper):
                             yield item
                             del item
 
-                async with aclosing(work(taken())) as tallies:
-                    async for tally in tallies:
+                async with aclosing(work(taken())) as results:
+                    async for result in results:
                         limit.reschedule(None)
-                        yield tally
+                        yield result
                         limit.reschedule(loop.time() + self._seconds)
 
     @contextmanager

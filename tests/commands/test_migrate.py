@@ -148,7 +148,7 @@ def test_migrate_replace_makes_the_target_the_source(run: Run, database: str, ta
     words = ("migrate", database, target, "--json", "--on-conflict", "replace", "--no-backup")
     found = report(run(*words))
     assert (found["messages"]["written"], found["messages"]["deleted"]) == (5, 2)
-    assert any("cannot be taken back" in text for text in found["warnings"])
+    assert any("cannot be undone" in text for text in found["warnings"])
     assert [(e.id, e.message, e.marks) for e in contents(target)[ONE]] == [
         (e.id, e.message, tuple(sorted(e.marks))) for e in samples.entries(5)
     ]

@@ -177,7 +177,7 @@ def test_undo_what_was_replaced_comes_back(
     put(origin, [sample(one, samples.entries(7, start=3)) for one in keys])
     words = ("migrate", origin.text, place.text, "--lossy", "--on-conflict", "replace", "--json")
     found = report(run(*words))
-    assert not any("cannot be taken back" in text for text in found["warnings"])
+    assert not any("cannot be undone" in text for text in found["warnings"])
     after = held(place)
     assert len(after[key][2]) == 7
     if since:

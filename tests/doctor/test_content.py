@@ -43,9 +43,9 @@ def test_doctor_history_with_tools_is_healthy() -> None:
 
 @pytest.mark.parametrize(("code", "history", "ids"), CASES)
 def test_doctor_broken_history(code: str, history: list[histories.Marked], ids: list[str]) -> None:
-    [fault] = examined(entries(history))
-    assert (fault.code, fault.key, list(fault.examples)) == (code, KEY, ids)
-    assert fault.count == 1
+    [finding] = examined(entries(history))
+    assert (finding.code, finding.key, list(finding.examples)) == (code, KEY, ids)
+    assert finding.count == 1
 
 
 def test_doctor_what_is_compressed_is_not_sent() -> None:
@@ -68,36 +68,40 @@ def test_doctor_hint_is_no_part_of_the_conversation() -> None:
 
 def test_doctor_agent_may_be_at_work() -> None:
     history = [ASK, call("c1", "t1", "t2", at=recent(5)), result("r1", "t2", at=recent(4))]
-    [fault] = examined(entries(history))
-    assert fault.code == "tool-call-pending"
-    [fault] = examined(entries([*history, REPLY]))
-    assert fault.code == "tool-call-without-result"
-    [fault] = examined(entries([ASK, call("c1", "t1", at=recent(61))]))
-    assert fault.code == "tool-call-without-result"
+    [finding] = examined(entries(history))
+    assert finding.code == "tool-call-pending"
+    [finding] = examined(entries([*history, REPLY]))
+    assert finding.code == "tool-call-without-result"
+    [finding] = examined(entries([ASK, call("c1", "t1", at=recent(61))]))
+    assert finding.code == "tool-call-without-result"
 
 
 @pytest.mark.parametrize("name", histories.MISSHAPEN)
 def test_doctor_what_is_no_message(name: str) -> None:
-    [fault] = examined(entries([ASK, (histories.MISSHAPEN[name], []), REPLY]))
-    assert (fault.code, fault.examples, bool(fault.detail)) == ("invalid-message", ("bad",), True)
+    [finding] = examined(entries([ASK, (histories.MISSHAPEN[name], []), REPLY]))
+    assert (finding.code, finding.examples, bool(finding.detail)) == (
+        "invalid-message",
+        ("bad",),
+        True,
+    )
 
 
 @pytest.mark.parametrize("text", [b"[]", b"null", b'{"id": "bad', b"", b"7"])
 def test_doctor_what_is_no_object(text: bytes) -> None:
-    [fault] = examined([StoredMessage("bad", text)])
-    assert (fault.code, fault.examples) == ("invalid-message", ("bad",))
+    [finding] = examined([StoredMessage("bad", text)])
+    assert (finding.code, finding.examples) == ("invalid-message", ("bad",))
 
 
 def test_doctor_ids() -> None:
     message, _ = said("", "a", "user")
     del message["id"]
-    [fault] = examined([histories.entry((message, []))])
-    assert fault.code == "message-without-id"
+    [finding] = examined([histories.entry((message, []))])
+    assert finding.code == "message-without-id"
     one = histories.entry(said("own", "a", "user"))
-    [fault] = examined([one._replace(id="other")])
-    assert (fault.code, fault.examples) == ("id-mismatch", ("other",))
-    [fault] = examined([one, histories.entry(REPLY), one])
-    assert (fault.code, fault.examples, fault.count) == ("repeated-id", ("own",), 1)
+    [finding] = examined([one._replace(id="other")])
+    assert (finding.code, finding.examples) == ("id-mismatch", ("other",))
+    [finding] = examined([one, histories.entry(REPLY), one])
+    assert (finding.code, finding.examples, finding.count) == ("repeated-id", ("own",), 1)
 
 
 @pytest.mark.parametrize(
@@ -107,7 +111,7 @@ def test_doctor_ids() -> None:
 def test_doctor_summary_that_is_nowhere(summary: str | None, code: str | None) -> None:
     history = [said(f"m{n}", "a", "user", ("compressed",)) for n in range(5)]
     found = examined(entries([*history, ASK]), summary=summary)
-    assert [(fault.code, fault.count) for fault in found] == ([(code, 5)] if code else [])
+    assert [(finding.code, finding.count) for finding in found] == ([(code, 5)] if code else [])
 
 
 @pytest.mark.parametrize("summary", ["", None])
@@ -120,14 +124,14 @@ def test_doctor_message_that_is_the_summary(summary: str | None) -> None:
 def test_doctor_how_large_a_result_may_be() -> None:
     history = entries([call("c1", "t1"), result("r1", "t1", "x" * 100)])
     assert examined(history, max_result=100) == []
-    [fault] = examined(history, max_result=99)
-    assert fault.code == "oversized-tool-result"
+    [finding] = examined(history, max_result=99)
+    assert finding.code == "oversized-tool-result"
 
 
 def test_doctor_media_count_as_a_part_of_a_result() -> None:
     image = {"type": "image", "source": {"type": "base64", "data": "x" * 200_000}}
-    [fault] = examined(entries([call("c1", "t1"), result("r1", "t1", [image])]))
-    assert fault.code == "oversized-tool-result"
+    [finding] = examined(entries([call("c1", "t1"), result("r1", "t1", [image])]))
+    assert finding.code == "oversized-tool-result"
 
 
 def test_doctor_large_reply_is_not_taken_for_empty() -> None:
@@ -142,10 +146,10 @@ def test_doctor_hundred_thousand_messages_take_little_room() -> None:
         some = [histories.entry(said(f"m{start + n}", "", marks=("hint",))) for n in range(1000)]
         examination.take(Page(memory, some, start, last=False))
     examination.take(Page(memory, entries([REPLY]), 100_000))
-    [fault] = examination.faults()
+    [finding] = examination.faults()
     _, peak = tracemalloc.get_traced_memory()
     tracemalloc.stop()
-    assert fault.count == 100_000
+    assert finding.count == 100_000
     assert peak < 32 * 1024 * 1024
 
 

@@ -84,8 +84,8 @@ async def change(place: str, plan: Plan) -> WriteResult | None:
 
         if not changes:
             return None
-        [tally] = [tally async for tally in store.edit(stream())]
-        return tally
+        [result] = [result async for result in store.edit(stream())]
+        return result
 
 
 def content_of(place: str, servers: Servers, folder: Path) -> Any:
@@ -124,12 +124,12 @@ def test_interop_edit_same_as_agentscope(
         if number:
             [count] = agentscope.call(place, written[0], own, nested=nested)
         else:
-            tally = asyncio.run(change(place, plan))
-            assert tally is None or tally.failure is None
+            result = asyncio.run(change(place, plan))
+            assert result is None or result.failure is None
         stored.append(content_of(place, servers, folder))
         seen.append(agentscope.read(place, asked(written), nested=nested))
     if own[0] == "delete_by_mark":  # the other does not count where the new mark was there before
-        assert (tally.deleted if tally else 0) == count
+        assert (result.deleted if result else 0) == count
     assert stored[0] == stored[1]
     assert seen[0] == seen[1]
     assert seen[0][0]["summary"]

@@ -42,9 +42,9 @@ def test_property_any_memory_comes_back(
 
     async def check() -> None:
         async with place.store() as store:
-            tally = (await write(store, [written], size=size))[written.key]
-            if tally.failure:
-                assert tally.failure.code == "bad-name"
+            result = (await write(store, [written], size=size))[written.key]
+            if result.failure:
+                assert result.failure.code == "bad-name"
                 return
             assert_same(store, (await read(store)).get(written.key), written)
             assert (await infos(store))[written.key].messages == len(written.entries)

@@ -58,7 +58,7 @@ async def write_to(
         for one in pages:
             yield one
 
-    return [tally async for tally in store.write(all_pages(), mode)]
+    return [result async for result in store.write(all_pages(), mode)]
 
 
 async def read(path: Path, where: Selection = ALL) -> list[tuple[Memory, list[StoredMessage]]]:

@@ -107,8 +107,8 @@ async def write(
 ) -> WriteResult:
     async with store_of(path, create=True, **options) as store:
         page = Page(Memory(key, summary), list(entries), offset)
-        [tally] = [tally async for tally in store.write(one_page(page), mode)]
-        return tally
+        [result] = [result async for result in store.write(one_page(page), mode)]
+        return result
 
 
 def editable(text: str | Path, /, **options: str) -> Store:
@@ -137,7 +137,7 @@ async def edited(store: Store, *edits: Edit) -> list[WriteResult]:
         for one in edits:
             yield one
 
-    return [tally async for tally in store.edit(stream())]
+    return [result async for result in store.edit(stream())]
 
 
 async def edit_file(path: Path, /, *edits: Edit, **options: str) -> list[WriteResult]:
@@ -153,5 +153,5 @@ def put(one: StoredMessage, after: str | None = None) -> Change:
     return Change(one.id, None, one.marks, one.message, after)
 
 
-def changed(tally: WriteResult) -> bool:
-    return tally.failure is not None and tally.failure.code == "changed"
+def changed(result: WriteResult) -> bool:
+    return result.failure is not None and result.failure.code == "changed"

@@ -263,7 +263,7 @@ async def test_archive_memories_keep_their_places(tmp_path: Path, ending: str) -
         page(entries(3), three),
     )
     path.chmod(0o640)
-    tallies = await write(
+    results = await write(
         path,
         page(entries(1), five),
         page(entries(5, 3), three, 3, summary="three"),
@@ -271,7 +271,7 @@ async def test_archive_memories_keep_their_places(tmp_path: Path, ending: str) -
         page(entries(1), two, 7),
         page([], four),
     )
-    assert [(tally.key, tally.written, tally.failure is None) for tally in tallies] == [
+    assert [(result.key, result.written, result.failure is None) for result in results] == [
         *((five, 1, True), (three, 5, True), (one, 1, True), (two, 0, False), (four, 0, True))
     ]
     assert await read(path) == [
@@ -282,14 +282,14 @@ async def test_archive_memories_keep_their_places(tmp_path: Path, ending: str) -
         (Memory(four), []),
     ]
     assert path.stat().st_mode & 0o777 == 0o640
-    tallies = await write(
+    results = await write(
         path,
         page(entries(2), two),
         page([], three),
         page(entries(1), KEY),
         mode=WriteMode.REPLACE,
     )
-    assert tallies == [WriteResult(two, 2, 1500), WriteResult(three, 0, 8), WriteResult(KEY, 1)]
+    assert results == [WriteResult(two, 2, 1500), WriteResult(three, 0, 8), WriteResult(KEY, 1)]
     assert [(memory, len(found)) for memory, found in await read(path)] == [
         *((Memory(one, "one", 30.0), 3), (Memory(two, "two"), 2), (Memory(three, "three"), 0)),
         *((Memory(five), 1), (Memory(four), 0), (Memory(KEY), 1)),
@@ -312,16 +312,16 @@ async def test_archive_lines_of_others_survive_a_merge(tmp_path: Path) -> None:
 
 async def test_archive_file_is_not_touched_for_nothing(tmp_path: Path) -> None:
     path = tmp_path / "a.ndjson"
-    [tally] = await write(path, page(entries(1), offset=4))
-    assert tally.failure
+    [result] = await write(path, page(entries(1), offset=4))
+    assert result.failure
     assert not path.exists()
     await write(path)
     assert await read(path) == [], "an archive of no memories is one"
     await write(path, page(entries(1)))
     before = path.stat()
     await write(path)
-    [tally] = await write(path, page(entries(1), offset=4))
-    assert tally.failure
+    [result] = await write(path, page(entries(1), offset=4))
+    assert result.failure
     assert path.stat() == before
     assert os.listdir(tmp_path) == [path.name]
 
@@ -329,8 +329,8 @@ async def test_archive_file_is_not_touched_for_nothing(tmp_path: Path) -> None:
 async def test_archive_memory_that_comes_twice(tmp_path: Path) -> None:
     path = tmp_path / "a.ndjson"
     for there in (0, 1):
-        tallies = await write(path, page(entries(1), offset=there), page(entries(1), offset=there))
-        assert [tally.failure and tally.failure.code for tally in tallies] == [None, "changed"]
+        results = await write(path, page(entries(1), offset=there), page(entries(1), offset=there))
+        assert [result.failure and result.failure.code for result in results] == [None, "changed"]
 
 
 @pytest.mark.parametrize("there", [False, True])

@@ -41,7 +41,7 @@ async def edited(store: Store, *edits: Edit) -> list[WriteResult]:
         for one in edits:
             yield one
 
-    return [tally async for tally in store.edit(stream())]
+    return [result async for result in store.edit(stream())]
 
 
 def edit_of(key: MemoryKey, changes: Iterable[Change], **about: Any) -> Edit:
@@ -82,8 +82,8 @@ async def test_archive_edit_one_pass_for_all_memories(
     await write(path, *(page(entries(5), key) for key in KEYS))
     async with store_of(path) as store:
         edits = [edit_of(key, gone(*entries(2))) for key in KEYS[1:5]]
-        tallies = await edited(store, *edits)
-        assert tallies == [WriteResult(key, deleted=2) for key in KEYS[1:5]]
+        results = await edited(store, *edits)
+        assert results == [WriteResult(key, deleted=2) for key in KEYS[1:5]]
     assert len(passes) == 1
     found = await ids(path)
     assert list(found) == KEYS
@@ -105,8 +105,8 @@ async def test_archive_edit_edits_in_any_order(tmp_path: Path, passes: list[Edit
             yield one
 
     async with store_of(path) as store:
-        async for tally in store.edit(stream()):
-            assert tally.failure is None
+        async for result in store.edit(stream()):
+            assert result.failure is None
             counts.append(len(await ids(path)))
     assert len(counts) == len(order)
     assert len(passes) == 4
@@ -127,7 +127,7 @@ async def test_archive_edit_what_is_not_edited_is_copied_as_lines(tmp_path: Path
     rewritten(path, lines)
     async with store_of(path) as store:
         edits = [edit_of(KEYS[0], gone(*entries(1, 2))), edit_of(KEYS[1], [], summary="t")]
-        assert not [tally for tally in await edited(store, *edits) if tally.failure]
+        assert not [result for result in await edited(store, *edits) if result.failure]
     after = path.read_bytes().splitlines(keepends=True)
     assert after[1:4] == [odd, strange, lines[3]]
     async with store_of(path) as store:
@@ -159,8 +159,8 @@ async def test_archive_edit_lines_of_other_forms_are_edited(tmp_path: Path) -> N
     rewritten(path, lines)
     changes = [Change("b", ("x",), ("z", "x")), Change("c", (), ("z",)), Change("d", ("y",))]
     async with store_of(path) as store:
-        [tally] = await edited(store, edit_of(KEYS[0], changes))
-        assert tally == WriteResult(KEYS[0], 2, 1)
+        [result] = await edited(store, edit_of(KEYS[0], changes))
+        assert result == WriteResult(KEYS[0], 2, 1)
     [(_, found)] = (await read(path)).values()
     expected = [entry("a"), entry("b", "z", "x"), entry("c", "z")]
     assert [one._replace(message=jsonio.canonical(one.message)) for one in found] == [
@@ -175,8 +175,8 @@ async def test_archive_edit_memory_stays_when_its_messages_go(tmp_path: Path) ->
     part = MemoryKey("u", "s", "agent.memory")
     await write(path, page(entries(3), part, **about), page(entries(3), KEYS[0]))
     async with store_of(path) as store:
-        [tally] = await edited(store, edit_of(part, gone(*entries(3))))
-        assert tally == WriteResult(part, deleted=3)
+        [result] = await edited(store, edit_of(part, gone(*entries(3))))
+        assert result == WriteResult(part, deleted=3)
         infos = {info.key: info.messages async for info in store.list_memories(Selection())}
         assert infos == {part: 0, KEYS[0]: 3}
     memory, found = (await read(path))[part]
@@ -201,8 +201,8 @@ async def test_archive_edit_failures_harm_no_other_memory(tmp_path: Path, large:
             Edit(Memory(KEYS[2]), [], summary="another"),
             edit_of(KEYS[3], [put(entry("new", content=content)), *gone(*some[-9:])]),
         ]
-        tallies = await edited(store, *edits)
-    failed = {tally.key: tally.failure.code for tally in tallies if tally.failure}
+        results = await edited(store, *edits)
+    failed = {result.key: result.failure.code for result in results if result.failure}
     assert failed == dict.fromkeys([KEYS[1], missing, KEYS[2]], "changed")
     found = {key: len(one) for key, one in (await ids(path)).items()}
     assert found == dict(zip(KEYS, [41, 50, 50, 42, 50, 50], strict=True))
@@ -214,13 +214,13 @@ async def test_archive_edit_where_nothing_changes_the_file_stays(tmp_path: Path)
     await write(path, page(entries(3), KEYS[0], summary="s"))
     before = path.stat()
     async with store_of(path) as store:
-        tallies = await edited(
+        results = await edited(
             store,
             edit_of(KEYS[0], [], summary="s"),
             edit_of(KEYS[1], []),
             edit_of(KEYS[2], gone(entry("a"))),
         )
-    assert [bool(tally.failure) for tally in tallies] == [False, False, True]
+    assert [bool(result.failure) for result in results] == [False, False, True]
     assert path.stat() == before
 
 
@@ -229,8 +229,8 @@ async def test_archive_edit_memories_made_anew_come_last(tmp_path: Path) -> None
     await write(path, page(entries(2), KEYS[0]), page(entries(2), KEYS[1]))
     async with store_of(path) as store:
         new = edit_of(KEYS[2], [put(entry("a", "x")), put(entry("b"))], summary="s", ttl=5.0)
-        tallies = await edited(store, edit_of(KEYS[0], gone(*entries(1))), new)
-        assert tallies == [WriteResult(KEYS[0], deleted=1), WriteResult(KEYS[2], written=2)]
+        results = await edited(store, edit_of(KEYS[0], gone(*entries(1))), new)
+        assert results == [WriteResult(KEYS[0], deleted=1), WriteResult(KEYS[2], written=2)]
     found = await read(path)
     assert list(found) == KEYS[:3]
     assert found[KEYS[2]] == (Memory(KEYS[2], "s", 5.0), [entry("a", "x"), entry("b")])

@@ -148,12 +148,12 @@ async def test_store_connection_lost_while_writing(served: Served) -> None:
         async for page in pages([sample(later, samples.entries(10))]):
             yield page
 
-    tallies: dict[MemoryKey, WriteResult] = {}
+    results: dict[MemoryKey, WriteResult] = {}
     with suppress(Unavailable):  # unless the store finds its way back
         async with served.store() as store, aclosing(store.write(cutting())) as written:
-            async for tally in written:
-                tallies[tally.key] = tally
-    written_keys = {key for key, tally in tallies.items() if not tally.failure}
+            async for result in written:
+                results[result.key] = result
+    written_keys = {key for key, result in results.items() if not result.failure}
     async with served.store() as store:
         found = await read(store)
     assert set(found) == written_keys | {broken}
@@ -186,8 +186,8 @@ async def test_store_message_larger_than_a_packet(servers: Servers) -> None:
     written[1].entries.insert(1, large)
     written[2].entries.insert(1200, large)
     async with make_store(parse(server.fresh()), OpenMode.CREATE) as store:
-        tallies = await write(store, written)
-        failures = {key: tally.failure.code for key, tally in tallies.items() if tally.failure}
+        results = await write(store, written)
+        failures = {key: result.failure.code for key, result in results.items() if result.failure}
         assert failures == {keys[1]: "refused", keys[2]: "refused"}
         await _assert_holds(store, [written[0], written[3]])
 
@@ -203,8 +203,8 @@ async def test_store_redis_is_full(servers: Servers) -> None:
         async with make_store(parse(url), OpenMode.CREATE) as store:
             await write_all(store, [before])
             with suppress(Unavailable):
-                tallies = await write(store, [large])
-                assert tallies[large.key].failure
+                results = await write(store, [large])
+                assert results[large.key].failure
         async with make_store(parse(url)) as store:
             await _assert_holds(store, [before])
         keys = set(server.dump(url))

@@ -46,9 +46,9 @@ async def test_mysql_names_are_kept_apart_or_refused(
         marked = [samples.entry("i", 1, (one, other))]
         written.append(sample(MemoryKey("u", "both marks"), marked))
     async with make_store(parse(url), OpenMode.CREATE) as store:
-        tallies = await write(store, written)
+        results = await write(store, written)
         found = await read(store)
-        good = [memory for memory in written if not tallies[memory.key].failure]
+        good = [memory for memory in written if not results[memory.key].failure]
         assert good
         assert set(found) == {memory.key for memory in good}
         for memory in good:

@@ -61,8 +61,8 @@ async def write(
         for page in pages:
             yield page
 
-    [tally] = [tally async for tally in store.write(all_pages(), mode)]
-    return tally
+    [result] = [result async for result in store.write(all_pages(), mode)]
+    return result
 
 
 def in_pages(count: int, ttl: float | None = None) -> list[Page]:
@@ -109,9 +109,9 @@ async def test_a_name_may_be_read_in_several_ways(client: redis.Redis, redis_url
         assert list(await read(store, Selection(users=frozenset({other.user})))) == [other]
         assert list(await read(store, Selection(keys=frozenset({other})))) == [other]
         await write(store, Page(Memory(other), [entry(1)], 1))
-        tally = await write(store, Page(Memory(one), [entry(2)], 2))
-        assert tally.failure is not None
-        assert tally.failure.code == "bad-name"
+        result = await write(store, Page(Memory(one), [entry(2)], 2))
+        assert result.failure is not None
+        assert result.failure.code == "bad-name"
         assert list(await read(store)) == [other]
 
 
@@ -154,9 +154,9 @@ async def test_who_saves_meanwhile_wins(
             yield Page(page.memory, page.messages[half:], start + half, page.last)
 
     async with store_of(redis_url) as store:
-        [tally] = [tally async for tally in store.write(pages())]
-        assert tally.failure is not None
-        assert tally.failure.code == "changed"
+        [result] = [result async for result in store.write(pages())]
+        assert result.failure is not None
+        assert result.failure.code == "changed"
     assert client.get(NAME) == state(3).encode()
     assert client.keys() == [NAME.encode()]
 
@@ -194,9 +194,9 @@ async def test_a_broken_state_is_named(client: redis.Redis, redis_url: str) -> N
     async with store_of(redis_url) as store:
         with pytest.raises(BadData, match=f"the key {NAME} is cut off at byte"):
             await read(store)
-        tally = await write(store, Page(Memory(KEY), [entry(1)]))
-        assert tally.failure is not None
-        assert tally.failure.code == "refused"
+        result = await write(store, Page(Memory(KEY), [entry(1)]))
+        assert result.failure is not None
+        assert result.failure.code == "refused"
 
 
 async def test_states_and_memories_are_different_places(redis_url: str) -> None:

@@ -52,11 +52,11 @@ async def write(
         for key in names:
             yield Page(Memory(key, summary), [ENTRY] if summary is None else [])
 
-    return {tally.key: tally async for tally in store.write(pages())}
+    return {result.key: result async for result in store.write(pages())}
 
 
-def code(tally: WriteResult) -> str | None:
-    return tally.failure.code if tally.failure else None
+def code(result: WriteResult) -> str | None:
+    return result.failure.code if result.failure else None
 
 
 # Names
@@ -111,8 +111,8 @@ async def test_sessions_selection_settles_whose_file_it_is(tmp_path: Path) -> No
 async def test_sessions_what_was_written_keeps_its_names(tmp_path: Path) -> None:
     names = [MemoryKey("a_b", "c"), MemoryKey("", "x_y"), MemoryKey("a/b", "c/d"), KEY]
     async with store_of(tmp_path / "new", create=True) as store:
-        tallies = await write(store, names)
-        assert [code(tally) for tally in tallies.values()] == [None] * 4
+        results = await write(store, names)
+        assert [code(result) for result in results.values()] == [None] * 4
         assert await keys(store) == {tuple(key) for key in names}
     assert (tmp_path / "new").stat().st_mode & 0o777 == 0o700
     assert (tmp_path / "new" / "a" / "b_c").stat().st_mode & 0o777 == 0o700
@@ -144,8 +144,8 @@ async def test_sessions_names_that_lead_elsewhere_are_refused(tmp_path: Path) ->
     names += [MemoryKey(user, "s") for user in users] + [MemoryKey("", "file.json/x")]
     expected = [*sessions.values(), *users.values(), "bad-name"]
     async with store_of(folder, create=True) as store:
-        tallies = await write(store, names)
-        assert {key: code(tally) for key, tally in tallies.items()} == dict(
+        results = await write(store, names)
+        assert {key: code(result) for key, result in results.items()} == dict(
             zip(names, expected, strict=True)
         )
     assert os.listdir(tmp_path / "outside") == ["u_there.json"]
@@ -165,8 +165,8 @@ async def test_sessions_linked_file_is_read(tmp_path: Path) -> None:
 async def test_sessions_two_sessions_of_one_name(tmp_path: Path) -> None:
     names = [MemoryKey("a", "b_c"), MemoryKey("a_b", "c"), MemoryKey("", "a_b_c")]
     async with store_of(tmp_path, create=True) as store:
-        tallies = await write(store, names)
-        assert [code(tallies[key]) for key in names] == [None, "bad-name", "bad-name"]
+        results = await write(store, names)
+        assert [code(results[key]) for key in names] == [None, "bad-name", "bad-name"]
         assert await keys(store) == {("a", "b_c", "")}
 
 
@@ -192,8 +192,8 @@ async def test_sessions_summaries_alone(tmp_path: Path) -> None:
     where = Selection(keys=frozenset({KEY}))
     async with store_of(tmp_path, create=True) as store:
         assert [header async for header in store.headers(where)] == [Memory(KEY, "x")]
-        tallies = await write(store, [KEY, KEY._replace(session="t")], summary="new")
-        assert [code(tally) for tally in tallies.values()] == [None, None]
+        results = await write(store, [KEY, KEY._replace(session="t")], summary="new")
+        assert [code(result) for result in results.values()] == [None, None]
         assert [header async for header in store.headers(where)] == [Memory(KEY, "new")]
     assert json.loads(path.read_text()) == {
         "memory": {"_compressed_summary": "new"},
@@ -228,8 +228,8 @@ async def test_sessions_one_broken_file_is_found_before_anything_is_handed_out(
         assert "nothing was written" in (found.value.hint or "")
         assert await keys(store, Selection(users=frozenset({"a"}))) == {("a", "1", "")}
     async with store_of(tmp_path, create=True) as store:
-        tallies = await write(store, [MemoryKey("b", "1"), MemoryKey("c", "1")])
-        assert [code(tally) for tally in tallies.values()] == ["refused", None]
+        results = await write(store, [MemoryKey("b", "1"), MemoryKey("c", "1")])
+        assert [code(result) for result in results.values()] == ["refused", None]
 
 
 async def test_sessions_what_is_no_folder(tmp_path: Path) -> None:

@@ -90,9 +90,9 @@ async def test_sql_agent_marks_what_is_being_deleted(
             await asyncio.sleep(A_WHILE)
             assert not deleting.done()
             await mark(connection, order[1].id)  # is not held by who waits
-        tallies = deleting.result()
-        assert tallies[BOB] == WriteResult(BOB, 0, len(ENTRIES))
-        assert_changed(tallies[ALICE])
+        results = deleting.result()
+        assert results[BOB] == WriteResult(BOB, 0, len(ENTRIES))
+        assert_changed(results[ALICE])
         found = await read(store)
     kept = {entry.id for entry in order}
     assert [entry.id for entry in found[ALICE].entries if "keep" in entry.marks] == [
@@ -189,9 +189,9 @@ async def test_sql_who_never_lets_go(
     async with filled(url) as store:
         async with agent(store) as connection:
             await mark(connection, LAST.id)
-            tallies = await delete(store, ALICE, BOB)
-        failure = tallies[ALICE].failure
+            results = await delete(store, ALICE, BOB)
+        failure = results[ALICE].failure
         assert failure is not None
         assert failure.code == "held"
-        assert tallies[BOB] == WriteResult(BOB, 0, len(ENTRIES)), "nobody held that one"
+        assert results[BOB] == WriteResult(BOB, 0, len(ENTRIES)), "nobody held that one"
         assert len((await read(store))[ALICE].entries) == len(ENTRIES)

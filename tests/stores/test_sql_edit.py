@@ -159,8 +159,8 @@ async def test_sql_edit_room_in_many_sessions_at_once(url: str) -> None:
     changes = [put(one, entry) for one, entry in zip(fresh, entries, strict=True)]
     async with changing(url) as store:
         wanted = [one for key in keys[::2] for one in edits(key, changes)]
-        tallies = await edit(store, wanted)
-        assert not [tally for tally in tallies.values() if tally.failure]
+        results = await edit(store, wanted)
+        assert not [tally for tally in results.values() if tally.failure]
     found = await rows(url)
     mixed = [id for pair in zip(entries, fresh, strict=True) for id in (pair[0].id, pair[1].id)]
     for n, key in enumerate(keys):
@@ -251,8 +251,8 @@ async def test_sql_edit_rows_of_users_and_sessions_are_made_only_where_something
             *edits(carol, [put(at(0))]),
             *edits(MemoryKey("dave", "d"), [gone(at(0))]),
         ]
-        tallies = await edit(store, wanted)
-        assert {key.user for key, tally in tallies.items() if tally.failure} == {"bob", "dave"}
+        results = await edit(store, wanted)
+        assert {key.user for key, tally in results.items() if tally.failure} == {"bob", "dave"}
     assert [await count(url, name) for name in ("users", "session")] == [2, 2]
     assert await rows(url) == {ALICE: [(0, "m0")], carol: [(0, "m0")]}
 
@@ -377,7 +377,7 @@ async def test_sql_edit_value_that_is_refused_harms_no_other(servers: Servers) -
             for n, key in enumerate(keys)
             for one in edits(key, [put(bad if n == 2 else at(1), at(0))])
         ]
-        tallies = await edit(store, wanted)
-    codes = [tally.failure and tally.failure.code for tally in (tallies[key] for key in keys)]
+        results = await edit(store, wanted)
+    codes = [tally.failure and tally.failure.code for tally in (results[key] for key in keys)]
     assert codes == [None, None, "refused", None, None]
     assert [len(one) for one in (await rows(url)).values()] == [2, 2, 1, 2, 2]

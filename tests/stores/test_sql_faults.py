@@ -85,7 +85,7 @@ async def examined(database: Database, where: Selection = ALL) -> list[Finding]:
     """Return the findings of doctor, but for the index that AgentScope never makes."""
     async with make_store(parse(database.url)) as store:
         found = await check(store, where, Limits())
-    return [fault for fault in found.faults if fault.code != "no-session-index"]
+    return [finding for finding in found.faults if finding.code != "no-session-index"]
 
 
 async def test_sql_what_is_in_order(database: Database) -> None:
@@ -117,9 +117,9 @@ async def test_sql_marks_of_no_message(database: Database) -> None:
     await fill(database)
     database.unbind()
     database.execute("DELETE FROM message WHERE id IN ('alice-s1-m3', 'alice-s1-m4')")
-    [fault] = await examined(database)
-    assert (fault.code, fault.key, fault.count) == ("orphan-mark", None, 2)
-    assert sorted(fault.examples) == ["alice-s1-m3", "alice-s1-m4"]
+    [finding] = await examined(database)
+    assert (finding.code, finding.key, finding.count) == ("orphan-mark", None, 2)
+    assert sorted(finding.examples) == ["alice-s1-m3", "alice-s1-m4"]
     assert await examined(database, Selection(users=frozenset(["b-o-b"]))) == []
 
 
@@ -153,22 +153,24 @@ async def test_sql_session_of_several_users(database: Database) -> None:
         database,
         {ALICE: messages(3)} | {key: messages(n + 1) for n, key in enumerate(shared)},
     )
-    found = {fault.key: fault for fault in await examined(database) if "shared" in fault.code}
-    assert {key: fault.count for key, fault in found.items()} == dict(
+    found = {
+        finding.key: finding for finding in await examined(database) if "shared" in finding.code
+    }
+    assert {key: finding.count for key, finding in found.items()} == dict(
         zip(shared, (9, 8, 7, 6), strict=True)
     )
     assert found[shared[3]].detail == "sees 3 of 'carol', 2 of 'bob', 1 of 'alice'"
     where = Selection(users=frozenset(["bob"]), sessions=frozenset(["default_session"]))
-    [only] = [fault for fault in await examined(database, where) if "shared" in fault.code]
+    [only] = [finding for finding in await examined(database, where) if "shared" in finding.code]
     assert only == found[shared[1]]
 
 
 async def test_sql_owner_who_wrote_nothing_sees_the_others(database: Database) -> None:
     await fill(database)
     database.execute("UPDATE session SET user_id = 'b-o-b' WHERE id = 's1'")
-    [fault] = await examined(database)
-    assert (fault.code, fault.key) == ("shared-session", MemoryKey("b-o-b", "s1"))
-    assert fault.count == 5
+    [finding] = await examined(database)
+    assert (finding.code, finding.key) == ("shared-session", MemoryKey("b-o-b", "s1"))
+    assert finding.count == 5
 
 
 async def test_sql_rows_that_are_missing(database: Database) -> None:
@@ -190,4 +192,4 @@ async def test_sql_message_that_is_no_json(tmp_path: Path) -> None:
     database.execute("""UPDATE message SET id = 'x', msg = '[' WHERE id = 'alice-s1-m2'""")
     database.execute("DELETE FROM message_mark")
     found = await examined(database)
-    assert {fault.code for fault in found} == {"invalid-message", "row-id-mismatch"}
+    assert {finding.code for finding in found} == {"invalid-message", "row-id-mismatch"}

@@ -70,7 +70,7 @@ async def codes(database: Database) -> dict[str, int]:
     """The codes that are found, and how many of each."""
     async with make_store(parse(database.url)) as store:
         found = await check(store, ALL, Limits())
-    return {fault.code: fault.count for fault in found.faults}
+    return {finding.code: finding.count for finding in found.faults}
 
 
 @pytest.mark.parametrize("code", sorted(REPAIRS))

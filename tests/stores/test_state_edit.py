@@ -107,12 +107,12 @@ def test_state_edit_any_messages_are_edited(
         patch.setattr(json_stream, "LARGE", large)
         patch.setattr("memctl.stores.state.rewrite.WINDOW", window)
         patch.setattr("memctl.stores.state.content.LARGE", large)
-        [tally] = asyncio.run(edit_file(path, *paged(edit_of(changes), page)))
-        assert tally.failure is None
+        [result] = asyncio.run(edit_file(path, *paged(edit_of(changes), page)))
+        assert result.failure is None
         found = load(path)
         assert json.dumps(found.pop("memory")["content"]) == json.dumps(after)
-        [tally] = asyncio.run(edit_file(path, *paged(edit_of(back), page)))
-        assert tally.failure is None
+        [result] = asyncio.run(edit_file(path, *paged(edit_of(back), page)))
+        assert result.failure is None
     expected = json.loads(json.dumps(document))
     assert json.dumps(load(path)) == json.dumps(expected)
 
@@ -170,8 +170,8 @@ async def test_state_edit_what_stays_keeps_every_byte(
         return text % places
 
     path.write_bytes(filled(b"\n A, B , C\n"))
-    [tally] = await edit_file(path, edit_of(gone(*going)))
-    assert tally == WriteResult(KEY, deleted=len(going))
+    [result] = await edit_file(path, edit_of(gone(*going)))
+    assert result == WriteResult(KEY, deleted=len(going))
     # The space after a message may stay with it.
     assert path.read_bytes() in (filled(left), filled(left + b" "))
 
@@ -180,8 +180,8 @@ async def test_state_edit_mark_leaves_the_message_as_it_stands(tmp_path: Path) -
     path = tmp_path / "u_s.json"
     text = b'{"memory":{"_compressed_summary":"","content":[[ {"id" : "a", "n":NaN} , %b ]]}}'
     path.write_bytes(text % b'[ "x" ]')
-    [tally] = await edit_file(path, edit_of([Change("a", ("x",), ("x", "\u00e9"))]))
-    assert tally == WriteResult(KEY, written=1)
+    [result] = await edit_file(path, edit_of([Change("a", ("x",), ("x", "\u00e9"))]))
+    assert result == WriteResult(KEY, written=1)
     assert path.read_bytes() == text % b'["x","\\u00e9"]'
 
 
@@ -191,8 +191,8 @@ async def test_state_edit_bare_messages_stay_bare(tmp_path: Path) -> None:
     path.write_bytes(dump({"content": [message("a"), message("b"), message("c"), message("d")]}))
     key = MemoryKey("", "s")
     changes = [Change("b", ()), Change("c", (), ("x",))]
-    [tally] = await edit_file(path, edit_of(changes, key))
-    assert tally == WriteResult(key, 1, 1)
+    [result] = await edit_file(path, edit_of(changes, key))
+    assert result == WriteResult(key, 1, 1)
     assert load(path) == {"content": [message("a"), [message("c"), ["x"]], message("d")]}
 
 
@@ -205,9 +205,9 @@ async def test_state_edit_several_memories_of_a_document(tmp_path: Path) -> None
     edits = [
         edit_of(gone(id), KEY._replace(part=part)) for part, id in zip(parts, "abx", strict=True)
     ]
-    tallies = await edit_file(path, *edits)
-    assert [tally.deleted for tally in tallies] == [1, 1, 0]
-    assert changed(tallies[2])
+    results = await edit_file(path, *edits)
+    assert [result.deleted for result in results] == [1, 1, 0]
+    assert changed(results[2])
     found = load(path)
     assert [
         [pair[0]["id"] for pair in found[part[:-7]]["memory"]["content"]] for part in parts
@@ -216,9 +216,9 @@ async def test_state_edit_several_memories_of_a_document(tmp_path: Path) -> None
         ["a", "c"],
         ["a", "b", "c"],
     ]
-    [tally] = await edit_file(path, edit_of(gone("c")))
-    assert tally.failure is not None
-    assert tally.failure.code == "bad-name"
+    [result] = await edit_file(path, edit_of(gone("c")))
+    assert result.failure is not None
+    assert result.failure.code == "bad-name"
 
 
 async def test_state_edit_state_dict_has_no_paths(tmp_path: Path) -> None:
@@ -226,8 +226,8 @@ async def test_state_edit_state_dict_has_no_paths(tmp_path: Path) -> None:
     path = tmp_path / "s.json"
     path.write_bytes(dump({"_compressed_summary": "", "content": [[message("a"), []]]}))
     [key] = await read(path, path="agent.memory")
-    [tally] = await edit_file(path, edit_of(gone("a"), key), path="agent.memory")
-    assert tally == WriteResult(key, deleted=1)
+    [result] = await edit_file(path, edit_of(gone("a"), key), path="agent.memory")
+    assert result == WriteResult(key, deleted=1)
     assert load(path) == {"_compressed_summary": "", "content": []}
 
 
@@ -243,14 +243,14 @@ async def test_state_edit_summary_changes(tmp_path: Path, content: bool) -> None
         memory["content"] = [[message("a"), []]]
     path.write_bytes(dump({"memory": memory, "x": 1}))
     before = path.read_bytes()
-    [tally] = await edit_file(path, edit_of([], summary="new", expected="other"))
-    assert changed(tally)
+    [result] = await edit_file(path, edit_of([], summary="new", expected="other"))
+    assert changed(result)
     assert path.read_bytes() == before
-    [tally] = await edit_file(path, edit_of([], summary="new", expected="old"))
-    assert tally == WriteResult(KEY)
+    [result] = await edit_file(path, edit_of([], summary="new", expected="old"))
+    assert result == WriteResult(KEY)
     assert path.read_bytes() == before.replace(b'"old"', b'"new"')
-    [tally] = await edit_file(path, edit_of([put(entry("b"))], expected="new"))
-    assert tally == WriteResult(KEY, written=1)
+    [result] = await edit_file(path, edit_of([put(entry("b"))], expected="new"))
+    assert result == WriteResult(KEY, written=1)
     ids = [pair[0]["id"] for pair in load(path)["memory"]["content"]]
     assert ids == ["b", *(["a"] if content else [])]
 
@@ -259,8 +259,8 @@ async def test_state_edit_summary_that_is_missing_is_empty(tmp_path: Path) -> No
     path = tmp_path / "s.json"
     path.write_bytes(dump({"content": [[message("a"), []]]}))
     key = MemoryKey("", "s")
-    [tally] = await edit_file(path, edit_of(gone("a"), key, summary="new", expected=""))
-    assert tally == WriteResult(key, deleted=1)
+    [result] = await edit_file(path, edit_of(gone("a"), key, summary="new", expected=""))
+    assert result == WriteResult(key, deleted=1)
     assert load(path) == {"_compressed_summary": "new", "content": []}
 
 
@@ -269,8 +269,8 @@ async def test_state_edit_nothing_to_change_changes_nothing(tmp_path: Path) -> N
     path.write_bytes(dump({"memory": {"_compressed_summary": "s", "content": []}}))
     before = path.stat()
     for edit in (edit_of([]), edit_of([], summary="s"), edit_of([], MemoryKey("u", "s", "other"))):
-        [tally] = await edit_file(path, edit)
-        assert tally == WriteResult(edit.memory.key)
+        [result] = await edit_file(path, edit)
+        assert result == WriteResult(edit.memory.key)
     assert path.stat() == before
 
 
@@ -303,8 +303,8 @@ async def test_state_edit_agent_that_saves_during_an_edit_wins(tmp_path: Path) -
         yield Edit(Memory(KEY), gone("b"), offset=1)
 
     async with editable(path) as store:
-        [tally] = [tally async for tally in store.edit(slow())]
-    assert changed(tally)
+        [result] = [result async for result in store.edit(slow())]
+    assert changed(result)
     assert load(path) == state("a", "b", "c", "d")
     assert names(tmp_path) == ["u_s.json"]
 
@@ -329,8 +329,8 @@ async def test_state_edit_agent_that_saves_at_the_last_moment_wins(
         replace(file)
 
     monkeypatch.setattr(AtomicFile, "replace", late)
-    [tally] = await edit_file(named, edit_of(gone("a")))
-    assert changed(tally)
+    [result] = await edit_file(named, edit_of(gone("a")))
+    assert changed(result)
     [agent] = agents
     with agent:
         agent.write(dump(state("a", "b", "c", "d")))
@@ -349,8 +349,8 @@ async def test_state_edit_where_files_have_one_name_only(
         raise PermissionError
 
     monkeypatch.setattr("os.link", refused)
-    [tally] = await edit_file(path, edit_of(gone("a")))
-    assert tally == WriteResult(KEY, deleted=1)
+    [result] = await edit_file(path, edit_of(gone("a")))
+    assert result == WriteResult(KEY, deleted=1)
     assert load(path) == state("b")
 
 
@@ -363,8 +363,8 @@ async def test_state_edit_file_that_is_cut_off_is_refused(tmp_path: Path) -> Non
     before = broken.read_bytes()
     keys = [MemoryKey(name, "s") for name in ("a", "b", "c")]
     async with editable(tmp_path) as store:
-        tallies = await edited(store, *(edit_of(gone("a"), key) for key in keys))
-    found = {tally.key.user: tally.failure.code if tally.failure else "" for tally in tallies}
+        results = await edited(store, *(edit_of(gone("a"), key) for key in keys))
+    found = {result.key.user: result.failure.code if result.failure else "" for result in results}
     assert found == {"a": "", "b": "refused", "c": ""}
     assert broken.read_bytes() == before
     assert load(tmp_path / "c_s.json") == state("b")
@@ -391,8 +391,8 @@ async def test_state_edit_state_in_redis_keeps_its_expiry(
     for life in (None, 1000):
         client.set(NAME, dump(state(*ids)), ex=life)
         async with editable(url + option) as store:
-            [tally] = await edited(store, edit_of(gone(*ids[1::2])))
-        assert tally == WriteResult(KEY, deleted=len(ids[1::2]))
+            [result] = await edited(store, edit_of(gone(*ids[1::2])))
+        assert result == WriteResult(KEY, deleted=len(ids[1::2]))
         assert json.loads(client.get(NAME) or "") == state(*ids[::2])
         left = client.ttl(NAME)
         assert left == -1 if life is None else 990 <= left <= 1000
@@ -412,18 +412,18 @@ async def test_state_edit_agent_that_saves_to_redis_meanwhile_wins(
         yield Edit(Memory(KEY), gone(ids[1]), offset=1)
 
     async with editable(url) as store:
-        [tally] = [tally async for tally in store.edit(slow())]
-        assert changed(tally)
+        [result] = [result async for result in store.edit(slow())]
+        assert changed(result)
         assert json.loads(client.get(NAME) or "") == state(*ids, "new")
         assert client.dbsize() == 1
-        [tally] = await edited(store, edit_of(gone("new")))
-        assert tally == WriteResult(KEY, deleted=1)
+        [result] = await edited(store, edit_of(gone("new")))
+        assert result == WriteResult(KEY, deleted=1)
 
 
 async def test_state_edit_state_made_anew_in_redis_expires(client: redis.Redis, url: str) -> None:
     async with editable(url) as store:
-        [tally] = await edited(store, edit_of([put(entry("a"))], summary="s", ttl=1000.0))
-    assert tally == WriteResult(KEY, written=1)
+        [result] = await edited(store, edit_of([put(entry("a"))], summary="s", ttl=1000.0))
+    assert result == WriteResult(KEY, written=1)
     found = json.loads(client.get(NAME) or "")
     assert found == {"memory": {"_compressed_summary": "s", "content": [[message("a"), []]]}}
     assert 990 <= client.ttl(NAME) <= 1000

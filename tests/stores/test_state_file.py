@@ -219,8 +219,8 @@ async def test_state_whose_session_it_is(
 
 async def test_state_new_file_is_a_state_dict(tmp_path: Path) -> None:
     path = tmp_path / "m.json"
-    tally = await write(path, [entry("a", "x", "y"), entry("b")], summary="é")
-    assert tally == WriteResult(KEY, 2)
+    result = await write(path, [entry("a", "x", "y"), entry("b")], summary="é")
+    assert result == WriteResult(KEY, 2)
     assert load(path) == {
         "_compressed_summary": "é",
         "content": [[message("a"), ["x", "y"]], [message("b"), []]],
@@ -238,10 +238,10 @@ async def test_state_new_file_may_hold_its_memory_inside(tmp_path: Path) -> None
         "agent": {"memory": memory, "other": {**memory, "content": [[message("b"), []]]}},
         "third": {"_compressed_summary": "s", "content": [[message("c"), []]]},
     }
-    tally = await write(path, [entry("d")])
-    assert tally.failure is not None
-    assert tally.failure.code == "bad-name"
-    assert "--path" in tally.failure.message
+    result = await write(path, [entry("d")])
+    assert result.failure is not None
+    assert result.failure.code == "bad-name"
+    assert "--path" in result.failure.message
 
 
 STATES = [
@@ -320,9 +320,9 @@ async def test_state_what_cannot_be_written_is_left_alone(
     path = tmp_path / "m.json"
     path.write_bytes(b'{"memory": {' if state is None else dump(state))
     before = path.read_bytes()
-    tally = await write(path, [entry("b")], **options)
-    assert tally.failure is not None
-    assert tally.failure.code == code
+    result = await write(path, [entry("b")], **options)
+    assert result.failure is not None
+    assert result.failure.code == code
     assert path.read_bytes() == before
     assert os.listdir(tmp_path) == ["m.json"]
 
@@ -343,10 +343,10 @@ async def test_state_one_session_alone(tmp_path: Path) -> None:
         yield Page(Memory(KEY), [entry("c")], 1)
 
     async with store_of(path, create=True) as store:
-        tallies = [tally async for tally in store.write(pages())]
-    failures = [(tally.key.session, tally.failure.code) for tally in tallies if tally.failure]
+        results = [result async for result in store.write(pages())]
+    failures = [(result.key.session, result.failure.code) for result in results if result.failure]
     assert failures == [("t", "bad-name")]
-    assert len(tallies) == 3
+    assert len(results) == 3
     assert [one.id for one in (await only(path))[1]] == ["a", "c"]
 
 
@@ -379,9 +379,9 @@ async def test_state_who_writes_meanwhile_wins(tmp_path: Path) -> None:
         yield Page(Memory(KEY), [entry("c")], 2)
 
     async with store_of(path, create=True) as store:
-        [tally] = [tally async for tally in store.write(pages())]
-    assert tally.failure is not None
-    assert tally.failure.code == "changed"
+        [result] = [result async for result in store.write(pages())]
+    assert result.failure is not None
+    assert result.failure.code == "changed"
     assert path.read_bytes() == b'{"content": []}'
 
 

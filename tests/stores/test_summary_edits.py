@@ -34,7 +34,7 @@ def place(request: pytest.FixtureRequest, redis_url: str, tmp_path: Path) -> str
 
     async def filled() -> None:
         async with make_store(parse(text), OpenMode.CREATE) as store:
-            assert not [tally async for tally in store.write(pages()) if tally.failure]
+            assert not [result async for result in store.write(pages()) if result.failure]
 
     asyncio.run(filled())
     return text
@@ -55,7 +55,7 @@ async def edited(store: Store, *edits: Edit) -> list[WriteResult]:
         for one in edits:
             yield one
 
-    return [tally async for tally in store.edit(stream())]
+    return [result async for result in store.edit(stream())]
 
 
 async def held(text: str) -> dict[MemoryKey, tuple[str | None, list[StoredMessage]]]:
@@ -70,19 +70,19 @@ def gone(number: int) -> Change:
     return Change(f"m{number}", ("hint",))
 
 
-def code(tally: WriteResult) -> str:
-    return tally.failure.code if tally.failure else ""
+def code(result: WriteResult) -> str:
+    return result.failure.code if result.failure else ""
 
 
 async def test_summary_both_change(place: str) -> None:
     async with store_of(place) as store:
-        tallies = await edited(
+        results = await edited(
             store,
             edit_of(KEYS[0], gone(1), new="new", old="old"),
             edit_of(KEYS[1], new="alone", old="old"),
             edit_of(KEYS[2], gone(2)),
         )
-    assert {tally.key: (tally.deleted, code(tally)) for tally in tallies} == {
+    assert {result.key: (result.deleted, code(result)) for result in results} == {
         KEYS[0]: (1, ""),
         KEYS[1]: (0, ""),
         KEYS[2]: (1, ""),
@@ -98,13 +98,13 @@ async def test_summary_both_change(place: str) -> None:
 async def test_summary_neither_changes_where_one_is_otherwise(place: str) -> None:
     before = await held(place)
     async with store_of(place) as store:
-        tallies = await edited(
+        results = await edited(
             store,
             edit_of(KEYS[0], gone(1), new="new", old="another"),
             edit_of(KEYS[1], gone(9), new="new", old="old"),
             edit_of(KEYS[2], gone(1), old="another"),
         )
-    assert {tally.key: code(tally) for tally in tallies} == dict.fromkeys(KEYS, "changed")
+    assert {result.key: code(result) for result in results} == dict.fromkeys(KEYS, "changed")
     assert await held(place) == before
 
 
@@ -121,8 +121,8 @@ async def test_summary_order(place: str, monkeypatch: pytest.MonkeyPatch) -> Non
                 seen.append((await held(place))[one.memory.key])
                 yield one
 
-        async for tally in edit(store, passed()):
-            yield tally
+        async for result in edit(store, passed()):
+            yield result
 
     monkeypatch.setattr(RedisMemoryStore, "edit", watched)
     async with store_of(place) as store:
@@ -173,8 +173,8 @@ async def test_summary_that_an_agent_has_changed_meanwhile_stays(
     monkeypatch.setattr(RedisMemoryStore, "edit", slow)
     async with store_of(place) as store:
         try:
-            [tally] = await edited(store, edit_of(KEY, gone(1), new="new", old="old"))
-            said = tally.failure.message if tally.failure else ""
+            [result] = await edited(store, edit_of(KEY, gone(1), new="new", old="old"))
+            said = result.failure.message if result.failure else ""
         except MemctlError:
             [said] = store.warnings
     assert "summary" in said
@@ -192,10 +192,10 @@ async def test_summary_session_saved_without_a_user(redis_url: str, tmp_path: Pa
 
     text = f"{redis_url}?state={tmp_path}"
     async with make_store(parse(text), OpenMode.CREATE) as store:
-        assert not [tally async for tally in store.write(page()) if tally.failure]
+        assert not [result async for result in store.write(page()) if result.failure]
     async with store_of(text) as store:
-        [tally] = await edited(store, edit_of(key, Change("a", ()), new="new", old="old"))
-        assert tally == WriteResult(key, deleted=1)
+        [result] = await edited(store, edit_of(key, Change("a", ()), new="new", old="old"))
+        assert result == WriteResult(key, deleted=1)
     assert json.loads(state.read_text()) == {"memory": {"_compressed_summary": "new"}, "x": 1}
 
 
@@ -208,7 +208,7 @@ async def test_summary_edit_that_hangs(place: str, monkeypatch: pytest.MonkeyPat
             yield edit_of(key, gone(1))
 
     async with Timeout(store_of(place), 0.4) as store:
-        assert [code(tally) async for tally in store.edit(slow())] == ["", ""]
+        assert [code(result) async for result in store.edit(slow())] == ["", ""]
 
         async def hanging(_: Store, edits: AsyncGenerator[Edit]) -> AsyncGenerator[WriteResult]:
             async for _one in edits:

@@ -54,8 +54,8 @@ def put(place: Place, memories: Iterable[Sample]) -> None:
 
     async def fill() -> None:
         async with place.store() as store:
-            tallies = await write(store, memories)
-            assert not any(tally.failure for tally in tallies.values()), tallies
+            results = await write(store, memories)
+            assert not any(result.failure for result in results.values()), results
 
     asyncio.run(fill())
 
@@ -67,7 +67,7 @@ def append(place: Place, key: MemoryKey, entries: list[StoredMessage]) -> None:
         async with place.store() as store:
             found = await read(store, Selection(keys=frozenset({key})))
             offset = len(found[key].entries) if key in found else 0
-            tallies = await write(store, [sample(key, entries)], offset=offset)
-            assert not tallies[key].failure
+            results = await write(store, [sample(key, entries)], offset=offset)
+            assert not results[key].failure
 
     asyncio.run(add())

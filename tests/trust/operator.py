@@ -64,13 +64,13 @@ class Operator:
                 yield one
 
         keys = []
-        async for tally in self._store.edit(source()):
-            if tally.failure:
-                assert tally.failure.code == "changed", tally
+        async for result in self._store.edit(source()):
+            if result.failure:
+                assert result.failure.code == "changed", result
                 self.done[f"{what}: changed"] += 1
             else:
                 self.done[what] += 1
-                keys.append(tally.key)
+                keys.append(result.key)
         return keys
 
 

@@ -81,12 +81,12 @@ class Soak:
 
     def report(self) -> str:
         """A line on how far it is."""
-        tally = self._tally
-        phases = ", ".join(f"{tally.phases[name]} {name}" for name in PHASES)
-        least, kills = min(((pair, tally.kills[pair]) for pair in self._pairs), key=lambda p: p[1])
+        result = self._tally
+        phases = ", ".join(f"{result.phases[name]} {name}" for name in PHASES)
+        least, kills = min(((pair, result.kills[pair]) for pair in self._pairs), key=lambda p: p[1])
         return (
             f"seed {self._seed}, {(time.monotonic() - self._begin) / 60:.1f} min, round "
-            f"{self._round}: {tally.kills.total()} kills ({phases}), busy {tally.busy} times, "
+            f"{self._round}: {result.kills.total()} kills ({phases}), busy {result.busy} times, "
             f"least {':'.join(least)} with {kills}"
         )
 

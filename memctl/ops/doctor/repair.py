@@ -36,7 +36,7 @@ class RepairPlanner:
         """``codes`` are the findings to be repaired; others are left alone."""
         self._codes = codes & EDITED
         self._limits = limits
-        self.mended: dict[MemoryKey, Counter[str]] = {}
+        self.repaired_by_key: dict[MemoryKey, Counter[str]] = {}
 
     async def __call__(self, store: Store, where: Selection) -> AsyncGenerator[Edit]:
         """The edits, of two passes over the store: one to find out, one to plan.
@@ -78,7 +78,7 @@ class RepairPlanner:
                     counts = {one.code: one.count for one in faults if one.code in self._codes}
                     if memory.treatment.needed:
                         found[page.memory.key] = memory.treatment
-                        self.mended[page.memory.key] = Counter(counts)
+                        self.repaired_by_key[page.memory.key] = Counter(counts)
                     memory = None
                 del page
         return found

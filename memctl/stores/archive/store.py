@@ -192,8 +192,8 @@ class ArchiveStore(Store):
             if incoming.changes or (not incoming.tallies and self._descriptor is None):
                 await in_thread(partial(self._publish, file))
                 self._contents = ArchiveContents(self._source, incoming.after)
-        for tally in incoming.tallies:
-            yield tally
+        for result in incoming.tallies:
+            yield result
 
     @property
     def _source(self) -> str | None:
@@ -225,8 +225,8 @@ class ArchiveStore(Store):
             some: list[Edit] = await anext(groups, [])
             while some:
                 tallies, some = await self._revise(some, groups)
-                for tally in tallies:
-                    yield tally
+                for result in tallies:
+                    yield result
 
     async def _revise(
         self, some: list[Edit], more: AsyncGenerator[list[Edit]]

@@ -56,7 +56,7 @@ class ArchiveUpdate(ABC):
     @property
     def changes(self) -> bool:
         """Return whether anything was written."""
-        return any(tally.failure is None for tally in self.tallies)
+        return any(result.failure is None for result in self.tallies)
 
     def add(self, pages: list[Page]) -> None:
         """Take some pages.
@@ -68,10 +68,10 @@ class ArchiveUpdate(ABC):
         for page in pages:
             if not self._open:
                 self._begin(page)
-            tally = self.tallies[-1]
-            if tally.failure is None:
+            result = self.tallies[-1]
+            if result.failure is None:
                 self.entries(page.messages)
-                self.tallies[-1] = replace(tally, written=tally.written + len(page.messages))
+                self.tallies[-1] = replace(result, written=result.written + len(page.messages))
             self._open = not page.last
 
     def _begin(self, page: Page) -> None:
@@ -114,7 +114,7 @@ class NewArchive(ArchiveUpdate):
 
     def finish(self) -> None:
         self._writer.finish()
-        self.after = {tally.key: tally.written for tally in self.tallies if not tally.failure}
+        self.after = {result.key: result.written for result in self.tallies if not result.failure}
 
 
 @dataclass(slots=True)
@@ -284,8 +284,8 @@ class EditedArchive:
             self._end(old, memory, failure)
         while not self._ended:
             yield
-        tally = WriteResult(memory.key, changes.written, changes.deleted)
-        self.tallies.append(WriteResult(memory.key, failure=failure) if failure else tally)
+        result = WriteResult(memory.key, changes.written, changes.deleted)
+        self.tallies.append(WriteResult(memory.key, failure=failure) if failure else result)
 
     def _seek(self, key: MemoryKey | None) -> Memory | None:
         """Copy the memories before that one, which comes next, or all that are left."""

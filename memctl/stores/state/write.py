@@ -43,8 +43,8 @@ class StateWriter:
                 yield await self._write_large(batch)
                 continue
             for group in _groups(batch, self._store.together):
-                for tally in await self._write_small(group):
-                    yield tally
+                for result in await self._write_small(group):
+                    yield result
                 await asyncio.sleep(0)
 
     async def _write_large(self, large: Large) -> WriteResult:
@@ -53,8 +53,8 @@ class StateWriter:
                 if isinstance(rewrite, Rewrite):
                     await rewrite.add(page.messages)
                 await asyncio.sleep(0)
-            [tally] = await publish(self._store, [rewrite])
-            return tally
+            [result] = await publish(self._store, [rewrite])
+            return result
 
     async def _write_small(self, group: list[Small]) -> list[WriteResult]:
         rewrites: list[Rewrite | WriteResult] = []
@@ -132,23 +132,23 @@ async def publish(
     store: StateStore, rewrites: Sequence[Rewrite | WriteResult], *, keep: bool = False
 ) -> list[WriteResult]:
     """Complete the rewrites and make them durable; tallies pass.  ``keep``: see the store's."""
-    tallies: list[WriteResult] = []
+    results: list[WriteResult] = []
     complete: list[Rewrite] = []
     for rewrite in rewrites:
         if isinstance(rewrite, WriteResult):
-            tallies.append(rewrite)
+            results.append(rewrite)
             continue
         failure = await rewrite.finish()
         if failure:
-            tallies.append(WriteResult(rewrite.memory.key, failure=failure))
+            results.append(WriteResult(rewrite.memory.key, failure=failure))
         else:
             complete.append(rewrite)
     drafts = [(rewrite.draft, rewrite.memory.ttl) for rewrite in complete]
     failures = await store.publish(drafts, keep=keep)
     for rewrite, failure in zip(complete, failures, strict=True):
-        tally = WriteResult(rewrite.memory.key, rewrite.written, rewrite.deleted)
-        tallies.append(WriteResult(rewrite.memory.key, failure=failure) if failure else tally)
-    return tallies
+        result = WriteResult(rewrite.memory.key, rewrite.written, rewrite.deleted)
+        results.append(WriteResult(rewrite.memory.key, failure=failure) if failure else result)
+    return results
 
 
 def _groups(batch: list[Small], size: int) -> Iterator[list[Small]]:
@@ -181,16 +181,16 @@ class StateEditor:
         group = _EditGroup(self._store.together)
         async for edit in edits:
             if not group.takes(edit):
-                for tally in await self._change(group.take()):
-                    yield tally
+                for result in await self._change(group.take()):
+                    yield result
             if edit.last:
                 group.add(edit, edits)
             else:  # the next one goes on with it
-                for tally in await self._change([EditFeed(edit, edits)]):
-                    yield tally
+                for result in await self._change([EditFeed(edit, edits)]):
+                    yield result
             await asyncio.sleep(0)
-        for tally in await self._change(group.take()):
-            yield tally
+        for result in await self._change(group.take()):
+            yield result
 
     async def _change(self, feeds: list[EditFeed]) -> list[WriteResult]:
         """Change memories of different documents, and make them durable together."""

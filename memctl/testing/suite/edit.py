@@ -140,16 +140,16 @@ class Broken(Exception):
 
 
 async def assert_whole(
-    place: Place, tallies: dict[MemoryKey, WriteResult], done: Sample, untouched: list[Sample]
+    place: Place, results: dict[MemoryKey, WriteResult], done: Sample, untouched: list[Sample]
 ) -> None:
     """The first is changed or as it was, and changed if there is a result; the rest as it was."""
-    assert set(tallies) <= {done.key}
+    assert set(results) <= {done.key}
     async with place.store(create=False) as store:
         found = await read(store)
     assert set(found) == {done.key, *(one.key for one in untouched)}
     for one in untouched:
         assert_same(store, found[one.key], one)
-    whole = tallies or len(found[done.key].entries) == 5
+    whole = results or len(found[done.key].entries) == 5
     assert_same(store, found[done.key], sample(done.key, done.entries[5 if whole else 0 :]))
 
 
@@ -282,8 +282,8 @@ class EditTests:
                 "what was" if store.features.summaries else None,
                 TTL if store.features.ttl else None,
             )
-            tallies = await edit(store, edits(memory, [put(entry) for entry in new]))
-            assert tallies == {key: WriteResult(key, written=5)}
+            results = await edit(store, edits(memory, [put(entry) for entry in new]))
+            assert results == {key: WriteResult(key, written=5)}
             about = (await read(store))[key].memory
             if memory.summary is not None:
                 assert about.summary == memory.summary
@@ -320,17 +320,19 @@ class EditTests:
             wanted += edits(one.key, changes, 3 if n % 2 else 600)
             expected.append(sample(one.key, after))
         async with changing(many_place) as store:
-            tallies = await edit(store, wanted)
-        assert {key for key, tally in tallies.items() if tally.failure} == failing
+            results = await edit(store, wanted)
+        assert {key for key, result in results.items() if result.failure} == failing
         for key in failing:
-            assert_changed(tallies[key])
+            assert_changed(results[key])
         await assert_holds(many_place, expected)
 
     @pytest.mark.parametrize("size", [1000, 2])
     @pytest.mark.parametrize("fault", list(faults(samples.entries(12))))
-    async def test_edit_refused_changes_nothing(self, place: Place, fault: str, size: int) -> None:
+    async def test_edit_refused_changes_nothing(
+        self, place: Place, finding: str, size: int
+    ) -> None:
         one, *others = await filled(place, 12, 5)
-        bad = faults(one.entries)[fault]
+        bad = faults(one.entries)[finding]
         fine, _ = mixture(one.entries[6:], samples.entries(9, start=100))
         async with changing(place) as store:
             assert_changed((await edit(store, edits(one.key, [bad, *fine], size)))[one.key])
@@ -342,11 +344,11 @@ class EditTests:
     )
     @pytest.mark.parametrize("first", [True, False])
     async def test_edit_refused_changes_nothing_of_a_large_memory(
-        self, place: Place, fault: str, first: bool
+        self, place: Place, finding: str, first: bool
     ) -> None:
         """The fault stands in the first of many edits, or in the last."""
         one, *others = await filled(place, 5000, 5)
-        bad = faults(one.entries)[fault]
+        bad = faults(one.entries)[finding]
         fine, _ = mixture(one.entries[12:-12], samples.entries(1000, start=10_000))
         changes = [bad, *fine] if first else [*fine, bad]
         async with changing(place) as store:
@@ -406,11 +408,11 @@ class EditTests:
         """In every other memory some messages go and others are marked; the rest is left alone."""
         memories = named(place)
         async with place.store() as store:
-            tallies = await write(store, memories)
+            results = await write(store, memories)
             assert place.backend.refuses_names or not any(
-                tally.failure for tally in tallies.values()
+                result.failure for result in results.values()
             )
-        memories = [one for one in memories if not tallies[one.key].failure]
+        memories = [one for one in memories if not results[one.key].failure]
         expected = []
         wanted: list[Edit] = []
         for n, one in enumerate(memories):
@@ -434,7 +436,7 @@ class EditTests:
         keys = [one.key for one in memories]
         async with changing(place, keys) as store:
             done = await edit(store, wanted)
-            assert [tally for tally in done.values() if tally.failure] == []
+            assert [result for result in done.values() if result.failure] == []
             store.resolve_names(keys)
         await assert_holds(place, expected)
 
@@ -444,8 +446,8 @@ class EditTests:
         async with changing(many_place) as store:
             for name in ("*", "%", "_", "user?", "[a-z]*", "USER0"):
                 for key in (MemoryKey(name, "session0"), MemoryKey("user0", name)):
-                    tallies = await edit(store, edits(key, [gone(before[0].entries[0])]))
-                    assert_changed(tallies[key])
+                    results = await edit(store, edits(key, [gone(before[0].entries[0])]))
+                    assert_changed(results[key])
             key = before[0].key
             for pattern in ("*", "m*", "m%", "%", "m000000?", "m000000_"):
                 assert_changed((await edit(store, edits(key, [Change(pattern, ())])))[key])
@@ -474,9 +476,9 @@ class EditTests:
         async with changing(many_place) as store:
             if store.features.parts:
                 pytest.skip("holds parts")
-            tally = (await edit(store, edits(key, [gone(before[0].entries[0])])))[key]
-            assert tally.failure is not None
-            assert tally.failure.code in ("bad-name", "changed")
+            result = (await edit(store, edits(key, [gone(before[0].entries[0])])))[key]
+            assert result.failure is not None
+            assert result.failure.code in ("bad-name", "changed")
         await assert_holds(many_place, before)
 
     async def test_edit_keeps_expiry(self, place: Place) -> None:
@@ -489,8 +491,8 @@ class EditTests:
         one = before[0]
         changes, after = mixture(one.entries, samples.entries(9, start=100))
         async with changing(place) as store:
-            tallies = await edit(store, edits(Memory(one.key, ttl=5.0), changes))
-            assert not tallies[one.key].failure
+            results = await edit(store, edits(Memory(one.key, ttl=5.0), changes))
+            assert not results[one.key].failure
             found = await read(store)
         assert_same(store, found[one.key], sample(one.key, after))
         for key in keys:
@@ -502,8 +504,8 @@ class EditTests:
             if not store.features.ttl:
                 pytest.skip("nothing expires")
             memory = Memory(one.key, ttl=5.0)
-            tallies = await edit(store, edits(memory, [gone(one.entries[0])]))
-            assert not tallies[one.key].failure
+            results = await edit(store, edits(memory, [gone(one.entries[0])]))
+            assert not results[one.key].failure
             assert (await read(store))[one.key].memory.ttl is None
 
     @pytest.mark.parametrize("count", [9, 3000])
@@ -545,8 +547,8 @@ class EditTests:
             await write_all(store, [one])
         async with changing(place) as store:
             for summary in ("what is", ""):
-                tallies = await edit(store, edits(Memory(key, summary), []))
-                assert tallies == {key: WriteResult(key)}
+                results = await edit(store, edits(Memory(key, summary), []))
+                assert results == {key: WriteResult(key)}
                 assert (await read(store))[key].memory.summary == summary
         await assert_holds(place, [one])
 
@@ -571,8 +573,8 @@ class EditTests:
             if store.features.summaries:
                 pytest.skip("holds summaries")
             changes = edits(Memory(one.key, "new"), [gone(one.entries[0])])
-            tallies = await edit(store, [replace(each, summary="old") for each in changes])
-            assert tallies == {one.key: WriteResult(one.key, deleted=1)}
+            results = await edit(store, [replace(each, summary="old") for each in changes])
+            assert results == {one.key: WriteResult(one.key, deleted=1)}
         await assert_holds(place, [sample(one.key, one.entries[1:])])
 
     @pytest.mark.parametrize("name", TWINS)
@@ -597,8 +599,8 @@ class EditTests:
                 pytest.skip("an id occurs once")
             await write_all(store, [one])
         async with changing(place) as store:
-            tallies = await edit(store, edits(key, [Change("twin", ("hint",))] * 4))
-            assert_changed(tallies[key])
+            results = await edit(store, edits(key, [Change("twin", ("hint",))] * 4))
+            assert_changed(results[key])
         await assert_holds(place, [one])
 
     async def test_edit_from_a_source_that_breaks(self, many_place: Place) -> None:
@@ -613,17 +615,17 @@ class EditTests:
                     raise Broken
                 yield one
 
-        tallies: dict[MemoryKey, WriteResult] = {}
+        results: dict[MemoryKey, WriteResult] = {}
 
         async def work() -> None:
-            async for tally in store.edit(breaking()):
-                tallies[tally.key] = tally
+            async for result in store.edit(breaking()):
+                results[result.key] = result
 
         async with changing(many_place) as store:
             with pytest.raises(Broken):
                 await work()
-            await assert_whole(many_place, tallies, done, [broken, untouched])
-        await assert_whole(many_place, tallies, done, [broken, untouched])
+            await assert_whole(many_place, results, done, [broken, untouched])
+        await assert_whole(many_place, results, done, [broken, untouched])
         assert strays(many_place) == []
 
     async def test_edit_cancelled(self, many_place: Place) -> None:
@@ -640,11 +642,11 @@ class EditTests:
                     await asyncio.sleep(60)
                 yield one
 
-        tallies: dict[MemoryKey, WriteResult] = {}
+        results: dict[MemoryKey, WriteResult] = {}
 
         async def work() -> None:
-            async for tally in store.edit(hanging()):
-                tallies[tally.key] = tally
+            async for result in store.edit(hanging()):
+                results[result.key] = result
 
         async with changing(many_place) as store:
             task = asyncio.create_task(work())
@@ -652,10 +654,10 @@ class EditTests:
             task.cancel()
             with pytest.raises(asyncio.CancelledError):
                 await task
-            await assert_whole(many_place, tallies, done, [broken, untouched])
+            await assert_whole(many_place, results, done, [broken, untouched])
             assert not (await edit(store, edits(untouched.key, [gone(untouched.entries[0])])))[
                 untouched.key
             ].failure
         untouched.entries.pop(0)
-        await assert_whole(many_place, tallies, done, [broken, untouched])
+        await assert_whole(many_place, results, done, [broken, untouched])
         assert strays(many_place) == []

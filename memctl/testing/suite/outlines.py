@@ -39,11 +39,11 @@ class OutlineTests:
         place = make_place()
         async with place.store() as store:
             written = memories(place)
-            tallies = await write(store, written)
-            assert place.backend.refuses_names or not any(one.failure for one in tallies.values())
+            results = await write(store, written)
+            assert place.backend.refuses_names or not any(one.failure for one in results.values())
             if store.features.empty and not place.backend.only:
                 await write(store, [sample(samples.key(7))])
-            good = [memory.key for memory in written if not tallies[memory.key].failure]
+            good = [memory.key for memory in written if not results[memory.key].failure]
             chosen = frozenset([*good[::2], MemoryKey("nobody", "nothing")])
             for where in (
                 Selection(),

@@ -14,13 +14,13 @@ from memctl.testing.samples import NAMES, Sample, sample
 async def _hold_or_refuse(place: Place, written: list[Sample], *, picky: bool = False) -> None:
     """Every memory comes back under its own name, or is refused for its name."""
     async with place.store() as store:
-        tallies = await write(store, written)
-        failures = [tally.failure for tally in tallies.values() if tally.failure]
+        results = await write(store, written)
+        failures = [result.failure for result in results.values() if result.failure]
         assert {failure.code for failure in failures} <= {"bad-name", "refused", "repeated-id"}
         if not (place.backend.refuses_names or picky):
             assert failures == []
         found = await read(store)
-        good = [one for one in written if not tallies[one.key].failure]
+        good = [one for one in written if not results[one.key].failure]
         assert set(found) == {one.key for one in good}
         for one in good:
             assert_same(store, found[one.key], one)
@@ -68,10 +68,10 @@ class RoundtripTests:
             written[2 * number + 1].entries.insert(3, hard)
         bad = {keys[2 * number + 1] for number in range(len(refused))}
         async with many_place.store() as store:
-            tallies = await write(store, written)
-            assert {key: tally.failure.code for key, tally in tallies.items() if tally.failure} == (
-                dict.fromkeys(bad, "refused")
-            )
+            results = await write(store, written)
+            assert {
+                key: result.failure.code for key, result in results.items() if result.failure
+            } == (dict.fromkeys(bad, "refused"))
             found = await read(store)
             assert set(found) == set(keys) - bad
             for one in written:
@@ -198,13 +198,13 @@ class RoundtripTests:
         twice = sample(keys[0], [one, two, again, one])
         written = [twice, *(sample(key, samples.entries(2)) for key in keys[1:])]
         async with place.store() as store:
-            tallies = await write(store, written)
+            results = await write(store, written)
             found = await read(store)
             if store.features.duplicate_ids:
                 assert_same(store, found.get(keys[0]), twice)
                 assert (await infos(store))[keys[0]].repeated in (2, None)
             else:
-                failure = tallies[keys[0]].failure
+                failure = results[keys[0]].failure
                 assert failure is not None
                 assert failure.code == "repeated-id"
                 assert keys[0] not in found

@@ -22,29 +22,29 @@ class Broken(Exception):
 async def _write_until(
     store: Store, source: AsyncGenerator[Page], mode: WriteMode, error: type[Exception]
 ) -> dict[MemoryKey, WriteResult]:
-    tallies: dict[MemoryKey, WriteResult] = {}
+    results: dict[MemoryKey, WriteResult] = {}
 
     async def work() -> None:
-        async for tally in store.write(source, mode):
-            tallies[tally.key] = tally
+        async for result in store.write(source, mode):
+            results[result.key] = result
 
     with pytest.raises(error):
         await work()
-    return tallies
+    return results
 
 
 async def _assert_left_alone(
     store: Store,
-    tallies: dict[MemoryKey, WriteResult],
+    results: dict[MemoryKey, WriteResult],
     done: MemoryKey,
     before: dict[MemoryKey, list[StoredMessage]],
 ) -> None:
     found = await read(store)
     for key, entries in before.items():
         assert_same(store, found.get(key), sample(key, entries))
-    assert set(tallies) <= {done}
+    assert set(results) <= {done}
     assert set(found) <= {done, *before}
-    if done in tallies or done in found:
+    if done in results or done in found:
         assert_same(store, found.get(done), sample(done, samples.entries(10)))
 
 
@@ -62,8 +62,8 @@ class WriteTests:
             await write_all(store, [sample(key, samples.entries(1100)) for key in keys])
             for key in keys:
                 more = [sample(key, samples.entries(1300, start=1100))]
-                tallies = await write(store, more, offset=1100)
-                assert tallies[key] == WriteResult(key, written=1300)
+                results = await write(store, more, offset=1100)
+                assert results[key] == WriteResult(key, written=1300)
             found = await read(store)
             for key in keys:
                 assert_same(store, found.get(key), sample(key, samples.entries(2400)))
@@ -77,10 +77,10 @@ class WriteTests:
         before = [sample(key, samples.entries(3)) for key in keys]
         async with place.store() as store:
             await write_all(store, before)
-            tallies = await write(
+            results = await write(
                 store, [sample(keys[0], samples.entries(count, start=10))], offset=offset
             )
-            failure = tallies[keys[0]].failure
+            failure = results[keys[0]].failure
             assert failure is not None
             assert failure.code == "changed"
             found = await read(store)
@@ -91,8 +91,8 @@ class WriteTests:
     async def test_write_at_an_offset_of_a_missing_memory(self, place: Place) -> None:
         [key] = place.keys(1)
         async with place.store() as store:
-            tallies = await write(store, [sample(key, samples.entries(3))], offset=5)
-            failure = tallies[key].failure
+            results = await write(store, [sample(key, samples.entries(3))], offset=5)
+            failure = results[key].failure
             assert failure is not None
             assert failure.code == "changed"
             assert await read(store) == {}
@@ -102,8 +102,8 @@ class WriteTests:
         async with place.store() as store:
             await write_all(store, [sample(key, samples.entries(3))])
         async with place.store() as store:
-            tallies = await write(store, [sample(key, samples.entries(2, start=3))], offset=3)
-            assert tallies[key].failure is None
+            results = await write(store, [sample(key, samples.entries(2, start=3))], offset=3)
+            assert results[key].failure is None
         async with place.store(create=False) as store:
             assert_same(store, (await read(store)).get(key), sample(key, samples.entries(5)))
 
@@ -115,8 +115,8 @@ class WriteTests:
         async with place.store() as store:
             first = [sample(keys[0], samples.entries(before))] if before else []
             await write_all(store, [*first, *others])
-            tallies = await write(store, [new], WriteMode.REPLACE)
-            assert tallies[keys[0]] == WriteResult(keys[0], written=after, deleted=before)
+            results = await write(store, [new], WriteMode.REPLACE)
+            assert results[keys[0]] == WriteResult(keys[0], written=after, deleted=before)
             found = await read(store)
             for one in (new, *others):
                 assert_same(store, found.get(one.key), one)
@@ -125,8 +125,8 @@ class WriteTests:
         keys = place.keys(2)
         async with place.store() as store:
             await write_all(store, [sample(key, samples.entries(1234)) for key in keys])
-            tallies = await write(store, [sample(keys[0])], WriteMode.REPLACE)
-            assert tallies[keys[0]] == WriteResult(keys[0], deleted=1234)
+            results = await write(store, [sample(keys[0])], WriteMode.REPLACE)
+            assert results[keys[0]] == WriteResult(keys[0], deleted=1234)
             found = await read(store)
             assert not found.get(keys[0], sample(keys[0])).entries
             assert (keys[0] in found) == (store.features.empty)
@@ -140,13 +140,13 @@ class WriteTests:
         again = sample(keys[0], [*samples.entries(count, start=3), samples.entry("m0000001", 9)])
         async with place.store() as store:
             await write_all(store, before)
-            tallies = await write(store, [again], offset=3)
+            results = await write(store, [again], offset=3)
             found = await read(store)
             if store.features.duplicate_ids:
                 both = sample(keys[0], [*before[0].entries, *again.entries])
                 assert_same(store, found[keys[0]], both)
             else:
-                failure = tallies[keys[0]].failure
+                failure = results[keys[0]].failure
                 assert failure is not None
                 assert failure.code == "repeated-id"
                 assert_same(store, found.get(keys[0]), before[0])
@@ -177,8 +177,8 @@ class WriteTests:
             if not store.features.parts:
                 bad.append(sample(part, samples.entries(2)))
             mixed = [*bad[:1], *good[:4], *bad[1:], *good[4:]]
-            tallies = await write(store, mixed, mode)
-            codes = {key: tally.failure.code for key, tally in tallies.items() if tally.failure}
+            results = await write(store, mixed, mode)
+            codes = {key: result.failure.code for key, result in results.items() if result.failure}
             assert codes == {
                 one.key: "bad-name" if one.key == part else "repeated-id" for one in bad
             }
@@ -214,7 +214,7 @@ class WriteTests:
             if not store.features.parallel:
                 pytest.skip("is written by one at a time")
             parts = await asyncio.gather(*(write(store, written[n::4]) for n in range(4)))
-            assert not [tally for part in parts for tally in part.values() if tally.failure]
+            assert not [result for part in parts for result in part.values() if result.failure]
             found = await read(store)
             assert set(found) == set(keys)
             for one in written:
@@ -231,12 +231,12 @@ class WriteTests:
             ended = await asyncio.gather(
                 write(store, [first]), write(other, [second]), return_exceptions=True
             )
-            tallies = [end[key] for end in ended if not isinstance(end, BaseException)]
+            results = [end[key] for end in ended if not isinstance(end, BaseException)]
             assert [end for end in ended if isinstance(end, BaseException)] == []
             good = [
                 one
-                for one, tally in zip((first, second), tallies, strict=True)
-                if not tally.failure
+                for one, result in zip((first, second), results, strict=True)
+                if not result.failure
             ]
             assert len(good) == 1
             assert_same(store, (await read(store)).get(key), good[0])
@@ -267,10 +267,10 @@ class WriteTests:
                         raise Broken
                     yield page
 
-            tallies = await _write_until(store, breaking(), mode, Broken)
-            await _assert_left_alone(store, tallies, done, {broken: before, untouched: before})
+            results = await _write_until(store, breaking(), mode, Broken)
+            await _assert_left_alone(store, results, done, {broken: before, untouched: before})
         async with many_place.store(create=False) as store:
-            await _assert_left_alone(store, tallies, done, {broken: before, untouched: before})
+            await _assert_left_alone(store, results, done, {broken: before, untouched: before})
 
     async def test_write_cancelled(self, many_place: Place) -> None:
         """As Ctrl-C does: the task ends as cancelled, the store is usable, the memory as it was."""
@@ -289,18 +289,18 @@ class WriteTests:
                         await asyncio.sleep(60)
                     yield page
 
-            tallies: dict[MemoryKey, WriteResult] = {}
+            results: dict[MemoryKey, WriteResult] = {}
 
             async def work() -> None:
-                async for tally in store.write(hanging()):
-                    tallies[tally.key] = tally
+                async for result in store.write(hanging()):
+                    results[result.key] = result
 
             task = asyncio.create_task(work())
             await asyncio.wait_for(stuck.wait(), 30)
             task.cancel()
             with pytest.raises(asyncio.CancelledError):
                 await task
-            await _assert_left_alone(store, tallies, done, {broken: before, untouched: before})
+            await _assert_left_alone(store, results, done, {broken: before, untouched: before})
         assert _strays(many_place) == []
 
     async def test_write_from_a_source_that_breaks_at_once_leaves_nothing(
