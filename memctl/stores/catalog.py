@@ -26,25 +26,35 @@ async def catalog(
                 memory = page.memory
                 has_summary = None if memory.summary is None else bool(memory.summary)
                 info = MemoryInfo(memory.key, summary=has_summary, ttl=memory.ttl)
-            for entry in page.messages:
-                count(info, entry, dialect)
+            count(info, page.messages, dialect)
             if page.last:
                 yield info
                 info = None
 
 
-def count(info: MemoryInfo, entry: StoredMessage, dialect: Dialect = AGENTSCOPE1) -> None:
-    """Add one message to the counts of its memory."""
-    role, time = dialect.role_and_time(entry.message)
-    info.messages += 1
-    info.bytes += len(entry.message)
-    for mark in entry.marks:
-        info.marks[mark] = info.marks.get(mark, 0) + 1
-    if role is not None:
-        info.roles[role] = info.roles.get(role, 0) + 1
-    if time is not None:
-        info.first = min(info.first or time, time)
-        info.last = max(info.last or time, time)
+def count(
+    info: MemoryInfo, messages: Iterable[StoredMessage], dialect: Dialect = AGENTSCOPE1
+) -> None:
+    """Add messages to the counts of their memory."""
+    marks, roles, role_and_time = info.marks, info.roles, dialect.role_and_time
+    first, last = info.first, info.last
+    number = size = 0
+    for _, text, marked, _ in messages:
+        number += 1
+        size += len(text)
+        for mark in marked:
+            marks[mark] = marks.get(mark, 0) + 1
+        role, time = role_and_time(text)
+        if role is not None:
+            roles[role] = roles.get(role, 0) + 1
+        if time is not None:
+            if not first or time < first:
+                first = time
+            if not last or time > last:
+                last = time
+    info.messages += number
+    info.bytes += size
+    info.first, info.last = first, last
 
 
 class IdSet:

@@ -119,8 +119,7 @@ class ArchiveStore(Store):
                     memory = page.memory
                     info = MemoryInfo(memory.key, summary=bool(memory.summary), ttl=memory.ttl)
                     ids = IdSet()
-                for entry in page.messages:
-                    count(info, entry)
+                count(info, page.messages)
                 ids.add(entry.id for entry in page.messages)
                 if page.last:
                     info.repeated = ids.duplicates
