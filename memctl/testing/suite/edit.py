@@ -328,11 +328,9 @@ class EditTests:
 
     @pytest.mark.parametrize("size", [1000, 2])
     @pytest.mark.parametrize("fault", list(faults(samples.entries(12))))
-    async def test_edit_refused_changes_nothing(
-        self, place: Place, finding: str, size: int
-    ) -> None:
+    async def test_edit_refused_changes_nothing(self, place: Place, fault: str, size: int) -> None:
         one, *others = await filled(place, 12, 5)
-        bad = faults(one.entries)[finding]
+        bad = faults(one.entries)[fault]
         fine, _ = mixture(one.entries[6:], samples.entries(9, start=100))
         async with changing(place) as store:
             assert_changed((await edit(store, edits(one.key, [bad, *fine], size)))[one.key])
@@ -344,11 +342,11 @@ class EditTests:
     )
     @pytest.mark.parametrize("first", [True, False])
     async def test_edit_refused_changes_nothing_of_a_large_memory(
-        self, place: Place, finding: str, first: bool
+        self, place: Place, fault: str, first: bool
     ) -> None:
         """The fault stands in the first of many edits, or in the last."""
         one, *others = await filled(place, 5000, 5)
-        bad = faults(one.entries)[finding]
+        bad = faults(one.entries)[fault]
         fine, _ = mixture(one.entries[12:-12], samples.entries(1000, start=10_000))
         changes = [bad, *fine] if first else [*fine, bad]
         async with changing(place) as store:
