@@ -120,7 +120,7 @@ async def inspect(
     """Return the catalogue of the selected memories, with totals; all of it is held.
 
     Raises:
-        MemctlError: as ``Store.memories``.
+        MemctlError: as ``Store.list_memories``.
     """
     from memctl.ops import inspect as operation
 

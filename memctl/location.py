@@ -16,6 +16,10 @@ SECRET_QUERY = re.compile(r"pass|secret|token|key|auth", re.IGNORECASE)
 class Location:
     """The place of a store.
 
+    ::
+
+        parse("sqlite:///agents.db?state=sessions")  # of memctl.registry
+
     ``url`` is what the driver gets, without memctl's own ``options``; for a store in the file
     system it is ``path``.  ``label`` is what people see: no secrets, and control characters shown.
     """

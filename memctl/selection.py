@@ -18,6 +18,11 @@ from memctl.model import MemoryKey, Page, StoredMessage
 class Selection:
     """A selection of memories, and of their messages.
 
+    ::
+
+        Selection()                                                # everything
+        Selection(users=frozenset({"ada"}), marks=frozenset({"hint"}))
+
     Values are names, never patterns.  Values of one filter are alternatives, filters add up.
     ``since`` (inclusive) and ``until`` (exclusive) are local times without a zone, as messages
     carry them; a message without a readable timestamp is in no period.  ``match`` is a part of the

@@ -132,6 +132,12 @@ class Maintenance:
     """Checks and repairs of a store, of what its messages do not show.
 
     This one, the default, reports what reading skipped as damaged, and repairs nothing.
+
+    ::
+
+        async with aclosing(store.maintenance().check(Selection())) as findings:
+            async for finding in findings:
+                print(finding.code, finding.count)
     """
 
     def __init__(self, store: Store) -> None:

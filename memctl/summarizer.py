@@ -229,7 +229,14 @@ class Unauthorised(Unavailable):
 
 
 class Summarizer(ABC):
-    """A maker of summaries, many at once.  Opened as an async context manager."""
+    """A maker of summaries, many at once.  Opened as an async context manager.
+
+    ::
+
+        summarizer = make_summarizer(EXTRACTIVE)
+        async with summarizer:
+            answer = await summarizer.summarize(excerpt)
+    """
 
     kind: ClassVar[str]
     name: str

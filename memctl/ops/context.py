@@ -48,7 +48,7 @@ async def find_memory(store: Store, where: Selection) -> MemoryInfo:
     Raises:
         NotFound: there is none.
         UsageError: there are several.
-        MemctlError: as ``Store.memories``.
+        MemctlError: as ``Store.list_memories``.
     """
     if store.features.ambiguous_names and where.users and where.sessions:
         pairs = [(user, session) for user in where.users for session in where.sessions]

@@ -68,7 +68,7 @@ async def inspect(store: Store, where: Selection, sort: Sort) -> Catalogue:
     """The catalogue of the selected memories, largest (or latest) first.
 
     Raises:
-        MemctlError: as ``Store.memories``.
+        MemctlError: as ``Store.list_memories``.
     """
     async with aclosing(store.list_memories(where)) as found:
         memories = [info async for info in found]

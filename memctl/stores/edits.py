@@ -193,7 +193,12 @@ def _misfit(change: Change) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """A memory held whole: what it has besides messages, and its messages in order."""
+    """A memory held whole: what it has besides messages, and its messages in order.
+
+    ::
+
+        Snapshot(Memory(key, version=digest), messages)
+    """
 
     memory: Memory
     messages: list[StoredMessage] = field(default_factory=list)

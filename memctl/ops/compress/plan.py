@@ -40,6 +40,10 @@ class CompressMode(StrEnum):
 class CompressOptions:
     """The options of a compression.
 
+    ::
+
+        CompressOptions(CompressMode.MARK, keep_recent=20, trigger_tokens=8000)
+
     The newest ``keep_recent`` messages of a memory stay as they are.  A memory is compressed when
     more than ``trigger_tokens`` or more than ``trigger_messages`` are to be summarized; without
     either, when anything is.  At most ``max_memories`` are compressed, for at most ``max_cost``.

@@ -101,7 +101,7 @@ async def plan_compression(
 
     Raises:
         BadData: a message is not JSON.
-        MemctlError: as ``Store.prove`` and ``Store.read``.
+        MemctlError: as ``Store.check_integrity`` and ``Store.read``.
     """
     await store.check_integrity(whole_memories(where))
     found = 0
