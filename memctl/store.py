@@ -9,13 +9,14 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Sequence
 from contextlib import aclosing
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from enum import StrEnum
 from types import TracebackType
 from typing import Any, ClassVar, Self
 
 from memctl.dialects.agentscope1 import AGENTSCOPE1
 from memctl.dialects.view import Dialect
+from memctl.errors import Failure
 from memctl.location import Location, same_file
 from memctl.model import (
     Edit,
@@ -380,19 +381,31 @@ class Store(ABC):
         key = edit.memory.key
         result = WriteResult(key)
         for _ in range(EDIT_ATTEMPTS):
-            there = Snapshot(Memory(key), [], exists=False)
-            async with aclosing(self.read(Selection(keys=frozenset({key})))) as pages:
-                async for page in pages:
-                    there = Snapshot(page.memory, [*there.messages, *page.messages])
+            there = await self._snapshot(key)
+            if there.exists and there.memory.version is None:
+                text = "the store does not say which version of it is stored"
+                return WriteResult(key, failure=Failure("refused", text))
             changed, result = apply_edit(edit, there)
             if changed is None:
                 return result
-            async with aclosing(self.write(changed.pages(), WriteMode.REPLACE)) as results:
+            # ADD fails where another program has made the memory meanwhile.
+            mode = WriteMode.REPLACE if there.exists else WriteMode.ADD
+            async with aclosing(self.write(changed.pages(), mode)) as results:
                 async for written in results:
-                    result = replace(result, failure=written.failure)
+                    if written.failure is not None:
+                        result = written
             if result.failure is None or result.failure.code != "changed":
                 return result
         return result
+
+    async def _snapshot(self, key: MemoryKey) -> Snapshot:
+        memory: Memory | None = None
+        messages: list[StoredMessage] = []
+        async with aclosing(self.read(Selection(keys=frozenset({key})))) as pages:
+            async for page in pages:
+                memory = page.memory
+                messages += page.messages
+        return Snapshot(memory or Memory(key), messages, exists=memory is not None)
 
     def maintenance(self) -> Maintenance:
         """Return what finds and repairs damage that no message shows."""

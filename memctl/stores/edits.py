@@ -225,8 +225,7 @@ async def whole_edits(edits: AsyncGenerator[Edit]) -> AsyncGenerator[Edit]:
 def apply_edit(edit: Edit, there: Snapshot) -> tuple[Snapshot | None, WriteResult]:
     """Return the memory as the edit leaves it, and the counts; None where it does not fit.
 
-    A result without a snapshot and without a failure means that there is nothing to change.  The
-    snapshot has the version of the one that it was made from.
+    The snapshot has the version of the one that it was made from.
     """
     key = edit.memory.key
     summary = there.memory.summary

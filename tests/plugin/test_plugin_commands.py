@@ -11,6 +11,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import aclosing
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -269,3 +270,23 @@ def test_plugin_memory_is_found_by_its_names(lines: str) -> None:
             return [info.key async for info in store.list_memories(ALL)]
 
     assert sorted(asyncio.run(look())) == sorted(KEYS[:2])
+
+
+def test_plugin_edit_refuses_a_memory_without_a_version(lines: str) -> None:
+    async def look() -> None:
+        async with make_store(parse(lines), OpenMode.CHANGE) as store:
+            before = (await read(store))[KEYS[0]].entries
+            load = store.load  # type: ignore[attr-defined]
+
+            async def forgetful(key: MemoryKey) -> Any:
+                found = await load(key)
+                return replace(found, memory=replace(found.memory, version=None))
+
+            store.load = forgetful  # type: ignore[attr-defined]
+            edit = Edit(Memory(KEYS[0]), [marked(before[0], "seen")])
+            [result] = [one async for one in store.edit(stream([edit]))]
+            assert result.failure is not None
+            assert result.failure.code == "refused"
+            assert (await read(store))[KEYS[0]].entries == before
+
+    asyncio.run(look())
