@@ -79,8 +79,6 @@ class Features:
     """
 
     # What it can hold besides messages
-    marks: bool = True
-    """Marks on messages."""
     mark_order: bool = False
     """The order of the marks of a message."""
     summaries: bool = False
