@@ -143,9 +143,8 @@ def _the_run(runs: Runs, name: str | None) -> Run:
     """
     if name is not None:
         return runs.find(name)
-    for run in runs.all():
-        if not (run.undoes or run.undone_by or run.settled):
-            return run
+    if (run := runs.last()) is not None:
+        return run
     raise NotFound("there is no run to be undone", "memctl history lists the runs that are kept")
 
 

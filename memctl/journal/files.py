@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import errno
 import os
-from collections.abc import Iterator
+import re
+import time
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import BinaryIO
@@ -13,6 +16,9 @@ from memctl.errors import Unavailable
 
 _FOLDER_MODE = 0o700
 _FILE_MODE = 0o600
+_COUNT = re.compile(rb"([0-9]{18})\n")
+_ATTEMPTS, _PAUSE = 500, 0.01
+"""Others hold the counter for as long as it takes to write it."""
 
 
 @contextmanager
@@ -80,6 +86,44 @@ def replace_file(path: Path, content: bytes) -> None:
         part.unlink(missing_ok=True)
         raise
     sync_folder(path.parent)
+
+
+def count_up(path: Path, count: Callable[[], int]) -> int:
+    """Return the next number of a counter, which no other process gets; the first one is 1.
+
+    ``count`` gives the last number where the file is missing or damaged.  On a file system without
+    locks two processes may get the same one.
+
+    Raises:
+        OSError: the system refuses.
+    """
+    handle = os.open(path, system.WRITE_FLAGS | os.O_CREAT, _FILE_MODE)
+    try:
+        _lock(handle)
+        known = _COUNT.fullmatch(system.read_at(handle, 100, 0))
+        number = (int(known[1]) if known else count()) + 1
+        os.lseek(handle, 0, os.SEEK_SET)
+        # In one place of one size: a crash leaves the one before or this one.
+        os.write(handle, b"%018d\n" % number)
+        if not known:
+            os.ftruncate(handle, 19)
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+    return number
+
+
+def _lock(handle: int) -> None:
+    for _ in range(_ATTEMPTS):
+        try:
+            if system.lock(handle):
+                return
+        except OSError as error:
+            if error.errno not in system.NO_LOCKS:
+                raise
+            return
+        time.sleep(_PAUSE)
+    raise BlockingIOError(errno.EAGAIN, "another process holds it")
 
 
 def sync_folder(path: Path) -> None:

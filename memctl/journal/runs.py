@@ -6,6 +6,11 @@ RUN/changes-2.ndjson.zst  what it did to memories that were changed meanwhile, a
 RUN/replaced.ndjson.zst   an archive of the memories that it replaced by others
 RUN/mends.ndjson          what the store repaired besides messages (see ``repairs``)
 RUN/running               is locked as long as it goes on
+
+Runs are in the order in which they were carried out: each gets the next number of the file
+``counter`` when it begins, and another, under the lock of its store, when it is carried out.  Their
+ids and times are in UTC.  Runs of earlier versions have no number: they come before the others, in
+the order of their ids.
 """
 
 from __future__ import annotations
@@ -18,7 +23,7 @@ import time
 from collections.abc import Container, Iterator
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field, fields
-from datetime import datetime
+from datetime import UTC, datetime
 from pathlib import Path
 from urllib.parse import quote, unquote_plus, urlencode, urlsplit
 
@@ -31,7 +36,14 @@ from memctl.journal.changes import (
     is_growing,
     read_changes,
 )
-from memctl.journal.files import create_locked, is_locked, new_folder, refusals, replace_file
+from memctl.journal.files import (
+    count_up,
+    create_locked,
+    is_locked,
+    new_folder,
+    refusals,
+    replace_file,
+)
 from memctl.location import SECRET_QUERY, Location
 from memctl.model import Edit
 
@@ -39,6 +51,7 @@ REPLACED = "replaced.ndjson.zst"
 RUNNING, CUT_SHORT = "running", "cut-short"
 """The outcomes of a run that has recorded none."""
 _RECORD = "run.json"
+_COUNTER = "counter"
 _DAY = 86_400
 
 
@@ -67,6 +80,15 @@ class Run:
     undone_by: str = ""
     settled: bool = False
     """True if an undo found nothing left to undo."""
+    number: int = 0
+    """Its place in the order of the runs; 0 for a run of an earlier version."""
+    planned: bool = False
+    """True while nothing is changed: it plans, or waits for an answer or a lock."""
+
+    @property
+    def order(self) -> tuple[int, str]:
+        """The key by which runs are sorted, the oldest first."""
+        return self.number, self.id
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,6 +134,19 @@ class Journal:
         path = self.folder / _RECORD
         with refusals(path):
             replace_file(path, json.dumps(asdict(self.run), indent=1).encode() + b"\n")
+
+    def carry_out(self) -> None:
+        """Record that the run changes the store from now on, after all that did before.
+
+        Called under the lock of the store, so that runs on one store are in the order of their
+        changes, whenever they began.
+
+        Raises:
+            Unavailable: the system refuses.
+        """
+        self.run.number = _next_number(self.folder.parent)
+        self.run.planned = False
+        self.save()
 
     def writer(self, *, growing: bool = False) -> ChangesWriter:
         """The next file of changes; ``growing`` where they are carried out before it is whole.
@@ -159,13 +194,13 @@ class Runs:
         self.folder = folder or state_folder()
 
     def begin(self, run: Run) -> Journal:
-        """A new run, whose id and start are given to it here.
+        """A new run, whose id, start and number are given to it here.
 
         Raises:
             Unavailable: the system refuses.
         """
-        now = datetime.now()
-        # In the order of time, and two within a millisecond still apart.
+        now = datetime.now(UTC)
+        # Two within a millisecond are still apart.
         run.id = f"{now:%Y%m%d-%H%M%S}-{now.microsecond // 1000:03}{secrets.token_hex(1)}"
         run.started = _now()
         folder = self.folder / run.id
@@ -173,6 +208,7 @@ class Runs:
             new_folder(folder)
         journal = Journal(folder, run)
         try:
+            run.number = _next_number(self.folder)
             journal.hold()  # before anybody can read of it
             journal.save()
         except Unavailable:
@@ -182,7 +218,14 @@ class Runs:
 
     def all(self) -> list[Run]:
         """Return the runs, the newest first; folders that are not runs are skipped."""
-        return [run for run in map(self._read, reversed(self._names())) if run is not None]
+        return sorted(_runs_in(self.folder), key=lambda run: run.order, reverse=True)
+
+    def last(self) -> Run | None:
+        """Return the last run that was carried out, is in force, and is no undo itself."""
+        for run in self.all():
+            if not (run.planned or run.undoes or run.undone_by or run.settled):
+                return run
+        return None
 
     def find(self, name: str) -> Run:
         """The run of that id, or of the one id that begins so.
@@ -191,11 +234,11 @@ class Runs:
             NotFound: there is none, or there are several.
             BadData: what is kept of it is damaged.
         """
-        found = [one for one in self._names() if one.startswith(name)] if name else []
+        found = [one for one in _names_in(self.folder) if one.startswith(name)] if name else []
         if len(found) != 1:
             why = "there is no run" if not found else "several runs begin with"
             raise NotFound(f"{why} {name!r}", "memctl history lists the runs that are kept")
-        run = self._read(found[0])
+        run = _read(self.folder / found[0])
         if run is None:
             raise BadData(
                 f"what is kept of the run {found[0]} is damaged", f"see {self.folder / found[0]}"
@@ -262,7 +305,9 @@ class Runs:
         removed = []
         total = 0
         now = time.time()
-        for place, name in enumerate(reversed(self._names())):
+        orders = {run.id: run.order for run in _runs_in(self.folder)}
+        names = sorted(_names_in(self.folder), key=lambda name: orders.get(name, (0, name)))
+        for place, name in enumerate(reversed(names)):
             folder = self.folder / name
             with refusals(folder):
                 size, changed = _about(folder)
@@ -275,23 +320,44 @@ class Runs:
 
     def _may_go_on(self, name: str, changed: float, now: float) -> bool:
         """Return whether a run may not have ended yet; without locks, one of the last day."""
-        run = self._read(name)
+        run = _read(self.folder / name)
         return run is not None and not run.ended and (changed > now - _DAY or self.goes_on(run))
 
-    def _names(self) -> list[str]:
-        """The folders of runs, the oldest first."""
-        with refusals(self.folder):
-            if not self.folder.is_dir():
-                return []
-            return sorted(one.name for one in os.scandir(self.folder) if one.is_dir())
 
-    def _read(self, name: str) -> Run | None:
-        try:
-            record = json.loads((self.folder / name / _RECORD).read_bytes())
-            known = {one.name for one in fields(Run)}
-            return Run(**{key: value for key, value in record.items() if key in known})
-        except (OSError, ValueError, TypeError, AttributeError):
-            return None
+def _names_in(folder: Path) -> list[str]:
+    """Return the names of the folders of runs, in any order."""
+    with refusals(folder):
+        if not folder.is_dir():
+            return []
+        return [one.name for one in os.scandir(folder) if one.is_dir()]
+
+
+def _runs_in(folder: Path) -> list[Run]:
+    """Return the runs, in any order; folders that are not runs are skipped."""
+    found = [_read(folder / name) for name in _names_in(folder)]
+    return [run for run in found if run is not None]
+
+
+def _read(folder: Path) -> Run | None:
+    try:
+        record = json.loads((folder / _RECORD).read_bytes())
+        known = {one.name for one in fields(Run)}
+        run = Run(**{key: value for key, value in record.items() if key in known})
+    except (OSError, ValueError, TypeError, AttributeError):
+        return None
+    return run if isinstance(run.number, int) and run.id == folder.name else None
+
+
+def _next_number(folder: Path) -> int:
+    """Return a number above those of all runs so far.
+
+    Raises:
+        Unavailable: the system refuses.
+    """
+    path = folder / _COUNTER
+    with refusals(path):
+        # A counter that is lost or damaged goes on after the runs that are kept.
+        return count_up(path, lambda: max((run.number for run in _runs_in(folder)), default=0))
 
 
 def _part(folder: Path, number: int) -> Path:
@@ -309,7 +375,7 @@ def _about(folder: Path) -> tuple[int, float]:
 
 
 def _now() -> str:
-    return datetime.now().astimezone().isoformat(timespec="seconds")
+    return datetime.now(UTC).isoformat(timespec="seconds")
 
 
 def describe_run(

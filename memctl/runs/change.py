@@ -218,6 +218,7 @@ class ChangeRun:
             removed = kept.prune(self._options.keep, self.record.undoes)
             if removed:
                 self._observer.detail(f"runs no longer kept for undo: {', '.join(removed)}")
+        self.record.planned = True
         return kept.begin(self.record)
 
     def _end(self, journal: Journal) -> None:
@@ -274,6 +275,16 @@ class ChangeRun:
         path = store.location.options.get("path")
         refuse_absent(self.where, int(found is not None), store.label, path)
 
+    def begin(self) -> None:
+        """Record that the store is changed from now on; it is locked.
+
+        Raises:
+            Unavailable: the journal cannot be written.
+        """
+        if not self.begun:
+            self.journal.carry_out()
+            self.begun = True
+
     async def carry_out(self, store: Store) -> None:
         """Carry out the plan of the journal on a locked store.
 
@@ -281,7 +292,7 @@ class ChangeRun:
             Unavailable: the store went away; ``report`` has what was done.
             Interrupted: ``stop`` was asked for; the memory at hand is whole.
         """
-        self.begun = True
+        self.begin()
         total = Total(self.report.planned.memories, self.report.planned.messages)
         with self._observer.progress("changing", lambda: total) as progress:
             await apply_plan(

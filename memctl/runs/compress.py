@@ -111,7 +111,7 @@ class CompressRun(ChangeRun):
     async def _commit(
         self, store: Store, spool: Spool, ready: asyncio.Queue[SummarizedMemory | None]
     ) -> None:
-        self.begun = True
+        self.begin()
         with (
             self.journal.writer(growing=True) as writer,
             self._observer.summarising(self.report.planned.memories) as watching,

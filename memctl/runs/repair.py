@@ -59,7 +59,7 @@ class RepairRun(ChangeRun):
         """Edit the messages, then have the store repair the rest."""
         if self.report.planned.memories:
             await super().carry_out(store)
-        self.begun = True
+        self.begin()
         with self._observer.progress("repairing"):
             await self._store_repairs.carry_out(store, self.where, self.journal.folder)
 

@@ -66,7 +66,7 @@ class UndoRun(ChangeRun):
     async def carry_out(self, store: Store) -> None:
         """Undo the repairs of the store itself, then the edits."""
         if self._repaired:
-            self.begun = True
+            self.begin()
             self._reverted = await revert_repairs(store, self._folder)
             self._observer.note(f"undone besides the messages: {self._reverted:,}")
         if self.report.planned.memories:

@@ -40,7 +40,7 @@ from tests.support.compressing import (
     rest_of,
     talk,
 )
-from tests.support.places import append, held, put, runs_folder
+from tests.support.places import append, held, put, runs_kept
 
 
 def start(words: Iterable[object], **settings: Any) -> subprocess.Popen[str]:
@@ -213,7 +213,7 @@ def test_compress_no_room_for_what_is_to_be_summarized(sqlite: Place, room: int)
     assert "File too large" in errors
     assert said == ""
     assert sqlite.dump() == before
-    assert list(runs_folder().iterdir()) == []
+    assert runs_kept() == []
 
 
 @pytest.mark.parametrize("groups", [0, 3])
@@ -263,7 +263,7 @@ def test_compress_message_that_is_no_json(run: Run, sqlite: Place, by_model: Wor
         fails(run(*by_model(sqlite.text, server.url, "--jobs", "2")), 8, "JSON")
     assert len(server.requests) <= 2 * AHEAD
     assert sqlite.dump() == before
-    assert list(runs_folder().iterdir()) == []
+    assert runs_kept() == []
 
 
 # Others at work

@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import shutil
 import stat
 import subprocess
 import sys
 import time
+from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
+
+import pytest
 
 from memctl.model import MemoryKey
 from memctl.testing import samples
@@ -206,3 +211,97 @@ def test_history_names_are_shown_not_obeyed(run: Run, tmp_path: Path) -> None:
 
 def assert_tame(said: str) -> None:
     assert not {"\x1b", "\x07", "\u202e", "\r"} & set(said), said
+
+
+# The order of runs
+
+
+def order(run: Run) -> list[str]:
+    return [row["run"] for row in report(run("history", "--json"))["runs"]]
+
+
+def test_history_order_is_that_of_the_changes_whatever_the_clock(
+    run: Run, filled: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    done = []
+    for number, hour in enumerate((12, 3, 8)):
+        now = datetime(2026, 10, 25, hour, tzinfo=UTC)
+        monkeypatch.setattr("memctl.journal.runs.datetime", clock(now))
+        done.append(report(run("mark", "add", filled, f"m{number}", "--json"))["run"])
+    assert sorted(done) != done
+    assert order(run) == done[::-1]
+    for one in reversed(done):
+        assert report(run("undo", "--yes", "--json"))["undoes"] == one
+
+
+def clock(now: datetime) -> type[datetime]:
+    class Stopped(datetime):
+        @classmethod
+        def now(cls, tz: Any = None) -> Any:
+            return now.astimezone(tz)
+
+    return Stopped
+
+
+def test_history_run_of_the_meantime_is_before_the_one_that_asked(
+    run: Run, filled: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A cron run changes the store while a person thinks: it was carried out first."""
+    between: list[str] = []
+
+    def answer(*_: Any, **__: Any) -> bool:
+        nothing = run("undo", "--yes")
+        fails(nothing, 4, "no run to be undone")
+        between.append(report(run("mark", "add", filled, "cron", "--json"))["run"])
+        return True
+
+    for name in ("_change.at_terminal", "delete.at_terminal"):
+        monkeypatch.setattr(f"memctl.commands.{name}", lambda: True)
+    monkeypatch.setattr("memctl.commands.delete.confirmed", answer)
+    asked = report(run("delete", filled, "--mark", "hint", "--json"))["run"]
+    assert order(run) == [asked, *between]
+    assert report(run("undo", "--yes", "--json"))["undoes"] == asked
+
+
+def test_history_counter_is_lost_or_damaged(run: Run, filled: str) -> None:
+    done = []
+    counter = runs_folder() / "counter"
+    for number, content in enumerate((None, b"", b"000\n", b"\xff" * 40, None)):
+        if content is not None:
+            counter.write_bytes(content)
+        elif number:
+            counter.unlink()
+        done.append(report(run("mark", "add", filled, f"m{number}", "--json"))["run"])
+    assert order(run) == done[::-1]
+    assert stat.S_IMODE(counter.stat().st_mode) == 0o600
+    counter.unlink()
+    counter.mkdir()
+    fails(run("mark", "add", filled, "more"), 3, "counter cannot be used")
+    assert order(run) == done[::-1]
+    assert "more" not in report(run("mark", "list", filled, "--json"))["marks"]
+
+
+def test_history_runs_of_earlier_versions_come_first(run: Run, filled: str) -> None:
+    done = [report(run("mark", "add", filled, f"m{n}", "--json"))["run"] for n in range(3)]
+    old = [f"20991231-235959-00{name}" for name in "12"]
+    for one, name in zip(done[:2], old, strict=True):
+        folder = (runs_folder() / one).rename(runs_folder() / name)
+        kept = json.loads((folder / "run.json").read_bytes())
+        del kept["number"], kept["planned"]
+        (folder / "run.json").write_text(json.dumps(kept | {"id": name}))
+    assert order(run) == [done[2], old[1], old[0]]
+    for one in (done[2], old[1], old[0]):
+        assert report(run("undo", "--yes", "--json"))["undoes"] == one
+
+
+def test_history_two_processes_never_count_the_same(tmp_path: Path) -> None:
+    script = (
+        "from pathlib import Path; from memctl.journal.files import count_up\n"
+        "print(*[count_up(Path('counter'), lambda: 0) for _ in range(50)])"
+    )
+    words = [sys.executable, "-c", script]
+    processes = [
+        subprocess.Popen(words, cwd=tmp_path, stdout=subprocess.PIPE, text=True) for _ in range(2)
+    ]
+    found = [int(word) for one in processes for word in one.communicate()[0].split()]
+    assert sorted(found) == [*range(1, 101)]

@@ -20,6 +20,11 @@ def runs_folder() -> Path:
     return Path(os.environ["XDG_STATE_HOME"]) / "memctl" / "runs"
 
 
+def runs_kept() -> list[Path]:
+    """Return the folders of the runs that are kept."""
+    return [path for path in runs_folder().iterdir() if path.is_dir()]
+
+
 Held = dict[MemoryKey, tuple[str | None, bool, list[tuple[str, tuple[str, ...], bytes]]]]
 
 

@@ -27,7 +27,7 @@ from memctl.testing import Place, samples
 from memctl.testing.samples import entry
 from tests.support.backends import place_at
 from tests.support.cli import fails, fill, report
-from tests.support.places import Held, held, runs_folder
+from tests.support.places import Held, held, runs_folder, runs_kept
 from tests.support.processes import start, wait_until
 from tests.support.servers.pool import Servers
 
@@ -187,7 +187,7 @@ def test_change_no_room_for_what_is_to_be_changed(tmp_path: Path, command: str, 
     assert "XDG_STATE_HOME" in errors
     assert said == ""
     assert path.read_bytes() == before
-    assert list(runs_folder().iterdir()) == []
+    assert runs_kept() == []
 
 
 @pytest.mark.parametrize("what", ["a file", "below a file", "no folder of the system"])
