@@ -12,6 +12,9 @@ PAGE_BYTES = 2 * 1024 * 1024
 PAGE_ENTRIES = 1000
 """A page holds about so many bytes of messages, and at most so many of them."""
 
+LARGEST_MESSAGE = 512 * 1024 * 1024
+"""The limit of a message in bytes, that of a value in Redis: no archive or journal holds more."""
+
 
 class MemoryKey(NamedTuple):
     """The name of one memory: its user, its session, and its part of that session.

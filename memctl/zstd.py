@@ -5,8 +5,26 @@ from __future__ import annotations
 import sys
 
 if sys.version_info >= (3, 14):
-    from compression.zstd import CompressionParameter, ZstdCompressor, ZstdError, ZstdFile
+    from compression.zstd import (
+        CompressionParameter,
+        DecompressionParameter,
+        ZstdCompressor,
+        ZstdError,
+        ZstdFile,
+    )
 else:
-    from backports.zstd import CompressionParameter, ZstdCompressor, ZstdError, ZstdFile
+    from backports.zstd import (
+        CompressionParameter,
+        DecompressionParameter,
+        ZstdCompressor,
+        ZstdError,
+        ZstdFile,
+    )
 
-__all__ = ["CompressionParameter", "ZstdCompressor", "ZstdError", "ZstdFile"]
+__all__ = [
+    "CompressionParameter",
+    "DecompressionParameter",
+    "ZstdCompressor",
+    "ZstdError",
+    "ZstdFile",
+]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -10,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks.measure import run
+from memctl import zstd
 from memctl.model import MemoryKey
 from memctl.testing import samples
 from tests.support.cli import fill
@@ -46,3 +48,16 @@ def test_memory_huge_message(servers: Servers, tmp_path: Path, name: str) -> Non
     assert peak("inspect", target) < LIMIT
     assert peak("migrate", target, copied, "--no-verify", "--lossy") < LIMIT
     assert peak("verify", source, copied) < LIMIT
+
+
+@pytest.mark.parametrize("begin", [b"", b'{"memory":{"user":"","session":""}}\n{"message":{"id":"'])
+def test_memory_archive_that_unpacks_to_gigabytes(tmp_path: Path, begin: bytes) -> None:
+    bomb = tmp_path / "bomb.ndjson.zst"
+    with zstd.ZstdFile(bomb, "w", options={}) as file:
+        file.write(b'{"memctl":"archive","version":1}\n' + begin)
+        for _ in range(600):
+            file.write(b"x" * 1024 * 1024)
+    limited = ["sh", "-c", 'ulimit -d 200000; exec "$@"', "sh", sys.executable, "-m", "memctl"]
+    done = subprocess.run([*limited, "inspect", str(bomb)], capture_output=True, text=True)
+    assert (done.returncode, done.stdout) == (8, "")
+    assert "is no record of an archive (it" in done.stderr

@@ -28,7 +28,7 @@ from typing import IO, Any, Self
 from memctl import jsonio, zstd
 from memctl.errors import BadData
 from memctl.journal.files import new_file, refusals, sync_folder
-from memctl.model import Change, Edit, Memory, MemoryKey
+from memctl.model import LARGEST_MESSAGE, Change, Edit, Memory, MemoryKey
 
 VERSION = 1
 UNFINISHED = ".part"
@@ -75,6 +75,11 @@ class ChangesWriter:
             self.memories += 1
         for change in edit.changes:
             lines.append(jsonio.compact({"change": _change_record(change)}))
+            if len(change.message) > LARGEST_MESSAGE:
+                raise BadData(
+                    f"the message {change.id[:100]!r} is too large to be kept for undo",
+                    f"the limit is {LARGEST_MESSAGE >> 20} MiB; --no-backup goes without",
+                )
             if change.message:
                 lines.append(_in_one_line(change.message))
         self.changes += len(edit.changes)
@@ -307,13 +312,18 @@ def _in_one_line(message: bytes) -> bytes:
 def _lines(file: IO[bytes], *, unfinished: bool) -> Iterator[bytes]:
     """Yield the lines that have an end."""
     rest: list[bytes] = []
+    size = 0
     for block in _blocks(file, unfinished=unfinished):
         *whole, left = block.split(b"\n")
         if whole:
             whole[0] = b"".join([*rest, whole[0]])
             rest = []
+            size = 0
             yield from whole
         rest.append(left)
+        size += len(left)
+        if size > LARGEST_MESSAGE:
+            raise ValueError(f"a line is larger than {LARGEST_MESSAGE >> 20} MiB")
 
 
 def _blocks(file: IO[bytes], *, unfinished: bool) -> Iterator[bytes]:

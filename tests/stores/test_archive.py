@@ -438,6 +438,65 @@ async def test_archive_compressed_data_that_is_damaged(tmp_path: Path, ending: s
             await refusal(path)
 
 
+def limit(monkeypatch: pytest.MonkeyPatch, **limits: int) -> None:
+    """Lower the limits of reading and writing."""
+    for module in ("read", "format"):
+        for name, value in limits.items():
+            monkeypatch.setattr(
+                f"memctl.stores.archive.{module}.LARGEST_{name}", value, raising=False
+            )
+    monkeypatch.setattr("memctl.stores.archive.read._BLOCK", 64)
+
+
+@pytest.mark.parametrize("ending", ENDINGS)
+async def test_archive_message_larger_than_a_record(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ending: str
+) -> None:
+    path = tmp_path / f"a.{ending}"
+    limit(monkeypatch, MESSAGE=20_000, RECORD=1000, REST=400)
+    written = [entry(f"m{size}", "hint", content="会" * size) for size in (1, 180, 3000, 3)]
+    await write(path, page(written))
+    assert await read(path) == [(Memory(KEY), written)]
+    content = decompress(path)
+    path.write_bytes(compress(ending, content.replace(b"\\u4f1a\\u4f1a", b"\\u4f1a\\u4f1b", 2000)))
+    assert "digest" in (await refusal(path)).message
+
+
+@pytest.mark.parametrize("ending", ENDINGS)
+@pytest.mark.parametrize(
+    ("begin", "said"),
+    [
+        (b"", "line 2 is no record of an archive (it is larger than"),
+        (b'{"memory":{"user":"u","session":"', "line 2 is no record of an archive (it is larger"),
+        (b'{"memory":{"user":"u","session":"s"}}\n{"message":{"id":"', "line 3 is no record of"),
+    ],
+)
+async def test_archive_line_without_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ending: str, begin: bytes, said: str
+) -> None:
+    path = tmp_path / f"a.{ending}"
+    path.write_bytes(compress(ending, sealed(begin + b" " * 3000)))
+    limit(monkeypatch, MESSAGE=2000, RECORD=1000, REST=400)
+    assert said in (await refusal(path)).message
+
+
+async def test_archive_what_is_too_large_for_one_is_not_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "a.ndjson"
+    limit(monkeypatch, MESSAGE=3000, RECORD=2000, REST=400)
+    monkeypatch.setattr("memctl.stores.archive.format._LARGE", 1000)
+    too_large = [
+        page([entry("m", content="x" * 3000)]),
+        page([entry("m", "y" * 400, content="x" * 1000)]),
+        page([], summary="x" * 2000),
+    ]
+    for one in too_large:
+        with pytest.raises(BadData, match="too large for an archive"):
+            await write(path, page(entries(1), MemoryKey("u", "t")), one)
+        assert not os.listdir(tmp_path)
+
+
 async def test_archive_zstd_with_a_large_window_is_refused(tmp_path: Path) -> None:
     """A frame of a few bytes could else ask for gigabytes of memory."""
     path = tmp_path / "a.ndjson.zst"

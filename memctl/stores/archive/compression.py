@@ -20,6 +20,8 @@ _ZSTD_OPTIONS: dict[int, int] = {
     zstd.CompressionParameter.compression_level: 3,
     zstd.CompressionParameter.checksum_flag: 1,
 }
+_WINDOW: dict[int, int] = {zstd.DecompressionParameter.window_log_max: 27}
+"""The largest window that is taken: 128 MiB, as zstd itself does unless told otherwise."""
 DAMAGE = (EOFError, gzip.BadGzipFile, zlib.error, zstd.ZstdError)
 """Errors of reading compressed data that is truncated or damaged."""
 
@@ -53,8 +55,7 @@ def decompressed(raw: io.RawIOBase, start: bytes) -> Input:
     if start.startswith(_GZIP):
         return gzip.GzipFile(fileobj=io.BufferedReader(raw, _BUFFER), mode="rb")
     if start.startswith(_ZSTD):
-        # Frames with a window of more than 128 MiB are refused, as libzstd does by default.
-        return zstd.ZstdFile(cast(IO[bytes], raw))
+        return zstd.ZstdFile(cast(IO[bytes], raw), options=_WINDOW)
     return raw
 
 

@@ -26,13 +26,17 @@ import orjson
 
 from memctl import jsonio
 from memctl.errors import BadData
-from memctl.model import Memory, MemoryKey, StoredMessage
+from memctl.model import LARGEST_MESSAGE, Memory, MemoryKey, StoredMessage
 from memctl.stores.archive.compression import Sink
 from memctl.stores.batching import are_objects, messages_from_columns
 
 Line = bytes | bytearray
 
 VERSION = 1
+LARGEST_RECORD = 64 * 1024 * 1024
+"""The limit in bytes of a line that is not a message."""
+LARGEST_REST = 1024 * 1024
+"""The limit in bytes of what follows the message in its line, if that is larger than a record."""
 _LARGE = 1024 * 1024
 MESSAGE = b'{"message":'
 MARKS = b',"marks":'
@@ -114,7 +118,11 @@ def digest_text(hexadecimal: str) -> str:
 
 
 def memory_line(memory: Memory) -> bytes:
-    """The record that opens a memory."""
+    """The record that opens a memory.
+
+    Raises:
+        BadData: it is too large.
+    """
     user, session, part = memory.key
     record: dict[str, Any] = {"user": user, "session": session}
     if part:
@@ -122,14 +130,24 @@ def memory_line(memory: Memory) -> bytes:
     record["summary"] = memory.summary
     attributes = {"ttl": memory.ttl, "place": memory.place}
     record["attributes"] = {name: value for name, value in attributes.items() if value is not None}
-    return jsonio.dumps({"memory": record}) + b"\n"
+    return _bounded(jsonio.dumps({"memory": record}), memory.key)
 
 
 def with_summary(line: Line, summary: str) -> bytes:
     """The record that opens a memory, with another summary; the rest of it stays."""
     record = jsonio.loads(bytes(line))
     record["memory"]["summary"] = summary
-    return jsonio.dumps(record) + b"\n"
+    return _bounded(jsonio.dumps(record), read_memory(line).key)
+
+
+def _bounded(line: bytes, key: MemoryKey) -> bytes:
+    """Return the line of a memory with its end."""
+    if len(line) >= LARGEST_RECORD:
+        raise BadData(
+            f"the memory {key} has a summary that is too large for an archive",
+            f"the limit is {LARGEST_RECORD >> 20} MiB",
+        )
+    return line + b"\n"
 
 
 def message_lines(entries: Sequence[StoredMessage]) -> Iterator[tuple[bytes, int]]:
@@ -138,7 +156,8 @@ def message_lines(entries: Sequence[StoredMessage]) -> Iterator[tuple[bytes, int
     Stores hand out nothing but JSON objects, so that none is parsed again which looks like one.
 
     Raises:
-        BadData: a message does not even begin and end like an object, and is none.
+        BadData: a message does not even begin and end like an object, and is none; or it is
+            too large.
     """
     messages = [entry.message for entry in entries]
     if {text[:1] + text[-1:] for text in messages} - {b"{}"}:
@@ -152,6 +171,12 @@ def message_lines(entries: Sequence[StoredMessage]) -> Iterator[tuple[bytes, int
             return
     del messages
     for entry, tail in zip(entries, tails, strict=True):
+        if len(entry.message) > LARGEST_MESSAGE or len(tail) > LARGEST_REST:
+            raise BadData(
+                f"the message {entry.id[:100]!r} is too large for an archive",
+                f"the limit of a message is {LARGEST_MESSAGE >> 20} MiB, that of its id and marks "
+                f"{LARGEST_REST >> 20} MiB",
+            )
         yield MESSAGE, 0
         yield _in_one_line(entry.message), 0
         yield tail, 1

@@ -11,10 +11,13 @@ from itertools import islice
 
 from memctl import system
 from memctl.errors import BadData
-from memctl.model import PAGE_ENTRIES, Memory, MemoryKey, Page, StoredMessage
+from memctl.model import LARGEST_MESSAGE, PAGE_ENTRIES, Memory, MemoryKey, Page, StoredMessage
 from memctl.selection import Selection
 from memctl.stores.archive.compression import DAMAGE, decompressed
 from memctl.stores.archive.format import (
+    LARGEST_RECORD,
+    LARGEST_REST,
+    MESSAGE,
     VERSION,
     Line,
     LineKind,
@@ -60,11 +63,21 @@ class SharedFile(io.RawIOBase):
 
 
 class Lines:
-    """The lines of an open file, plain or compressed.  A long one is not held twice."""
+    """The lines of an open file, plain or compressed.  A long one is not held twice.
 
-    def __init__(self, descriptor: int) -> None:
+    Raises (all methods):
+        DAMAGE: compressed data is cut off or damaged.
+        ValueError: a line is larger than any record.
+    """
+
+    def __init__(self, descriptor: int, skim: Callable[[memoryview], object] | None = None) -> None:
+        """With ``skim``, no line is held that is larger than a record: ``skim`` is given its inside
+        in pieces, and of its message the line lacks these."""
         start = system.read_at(descriptor, _SNIFFED, 0)
+        self.skimmed = 0
+        """The number of bytes at the beginning of the last block that ``skim`` was given."""
         self._stream = decompressed(SharedFile(descriptor), start)
+        self._skim = skim
         self._block = b""
         self._at = 0
 
@@ -72,9 +85,6 @@ class Lines:
         """The first line and its end.
 
         Where no line ends within about ``most`` bytes, these.
-
-        Raises:
-            DAMAGE: compressed data is cut off or damaged.
         """
         self._read()
         return self._line(b"", most)
@@ -83,10 +93,8 @@ class Lines:
         """Return the next lines and their ends, about a block; nothing after the last.
 
         A line that is longer than a block comes alone, as a ``bytearray``.
-
-        Raises:
-            DAMAGE: as ``first``.
         """
+        self.skimmed = 0
         end = self._block.rfind(b"\n", self._at) + 1
         if end:
             lines = self._block[self._at : end]
@@ -107,15 +115,32 @@ class Lines:
     def _line(self, begun: bytes, most: int | None = None) -> bytes | bytearray:
         """The line that has begun, and goes on in the block that was read."""
         line = bytearray(begun)
+        size = 0
         while True:
             self._at = self._block.find(b"\n") + 1
             if self._at or not self._block:
                 line += self._block[: self._at]
                 return bytes(line) if len(line) < _BLOCK else line
             line += self._block
+            size += len(self._block)
             if most is not None and len(line) > most:
                 return line
+            if len(line) > LARGEST_RECORD:
+                self._bound(line, size)
             self._read()
+
+    def _bound(self, line: bytearray, size: int) -> None:
+        """Refuse a line that is too large so far; take out what need not be held."""
+        if not line.startswith(MESSAGE):
+            raise ValueError(f"it is larger than {LARGEST_RECORD >> 20} MiB")
+        if size > LARGEST_MESSAGE + LARGEST_REST:
+            raise ValueError(f"its message is larger than {LARGEST_MESSAGE >> 20} MiB")
+        if self._skim is not None:
+            end = len(line) - LARGEST_REST
+            with memoryview(line)[self.skimmed : end] as inside:
+                self._skim(inside)
+            self.skimmed = len(MESSAGE)
+            del line[self.skimmed : end]
 
 
 def cut(block: bytes | bytearray) -> list[bytes | bytearray]:
@@ -154,13 +179,16 @@ def verify(descriptor: int, label: str) -> ArchiveContents:
     """
     check = _Check(label)
     try:
-        lines = Lines(descriptor)
+        lines = Lines(descriptor, check.skim)
         check.header(lines.first(_HEADER_BYTES))
         while not check.ended:
-            check.block(lines.block())
+            block = lines.block()
+            check.block(block, lines.skimmed)
         check.nothing_more(bool(lines.block()))
     except DAMAGE as error:
         raise check.cut_off(str(error)) from error
+    except ValueError as error:
+        raise check.no_record(error) from error
     return check.contents
 
 
@@ -172,6 +200,7 @@ class _Check:
         self.ended = False
         self._label = label
         self._hash = hashlib.sha256()
+        self.skim = self._hash.update
         self._lines = 0
         self._messages = 0
         self._key: MemoryKey | None = None
@@ -193,8 +222,11 @@ class _Check:
         self._hash.update(line)
         self._lines = 1
 
-    def block(self, block: bytes | bytearray) -> None:
-        """The next lines.  Light: that messages are JSON follows from the digest."""
+    def block(self, block: bytes | bytearray, skimmed: int = 0) -> None:
+        """The next lines.  Light: that messages are JSON follows from the digest.
+
+        So many bytes at the beginning are in the digest already.
+        """
         if not block:
             raise self.cut_off("its last line is missing")
         lines = cut(block)
@@ -216,14 +248,11 @@ class _Check:
         except ValueError as error:
             if self._lines - before == len(lines) - 1 and not block.endswith(b"\n"):
                 raise self.cut_off("its last line is not whole") from error
-            raise BadData(
-                f"{self._label}: line {self._lines + 1} is no record of an archive ({error})",
-                "get a whole and unchanged copy of it",
-            ) from error
+            raise self.no_record(error) from error
         if self.ended:
             self.nothing_more(self._lines - before < len(lines))
         else:
-            self._hash.update(block)
+            self._hash.update(memoryview(block)[skimmed:])
 
     def _memory(self, memory: Memory) -> None:
         if memory.key in self.contents.memories:
@@ -258,6 +287,13 @@ class _Check:
         """Nothing may follow the last line."""
         if more:
             raise BadData(f"{self._label}: there is more behind its end", "get a clean copy of it")
+
+    def no_record(self, error: ValueError) -> BadData:
+        """The error of a line that is none of an archive, the next one."""
+        return BadData(
+            f"{self._label}: line {self._lines + 1} is no record of an archive ({error})",
+            "get a whole and unchanged copy of it",
+        )
 
     def cut_off(self, why: str) -> BadData:
         """The error of an archive that ends too early."""

@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 from redis.exceptions import ResponseError
 
 from memctl.errors import Failure
-from memctl.model import Memory, StoredMessage, WriteMode, WriteResult
+from memctl.model import LARGEST_MESSAGE, Memory, StoredMessage, WriteMode, WriteResult
 from memctl.spool import ItemSpool
 from memctl.stores.batching import Large, Small
 from memctl.stores.catalog import IdSet
@@ -42,8 +42,6 @@ from memctl.stores.redis.snapshot import list_pages
 _TRIES = 5
 _HEAD = 100
 """So many ids of a list are read along with others; the rest only if there are more."""
-_LARGEST = 512 * 1024 * 1024
-"""The maximum size of a Redis string, in bytes."""
 _LEASE = b"%d" % (6 * 3600 * 1000)
 """TTL of staged payloads in milliseconds, in case the run that staged them is killed."""
 _LARGE_BYTES = 64 * 1024
@@ -473,7 +471,7 @@ def mark_name(name: str) -> bytes:
 
 def check_size(id: str, message: bytes) -> None:
     """Raise MemoryRefused if Redis cannot hold a message of that size."""
-    if len(message) > _LARGEST:
+    if len(message) > LARGEST_MESSAGE:
         raise MemoryRefused("refused", f"the message {id!r} is larger than the 512 MiB of Redis")
 
 
