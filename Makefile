@@ -11,7 +11,7 @@ BIN := $(VENV)/bin
 
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: demo test dist-test soak lint format docs clean
+.PHONY: demo test dist-test soak fuzz lint format docs clean
 
 demo: $(VENV)/.package
 	@PATH="$(CURDIR)/$(BIN):$$PATH" examples/demo.sh
@@ -30,6 +30,12 @@ soak: $(VENV)/.dev
 	@scripts/get-servers $(BIN)/python
 	@$(BIN)/python -m tests.trust.soak --minutes $(MINUTES) $(if $(SEED),--seed $(SEED)) \
 		$(if $(PAIR),--pair $(PAIR))
+
+# Tries commands on mutated stores and settings for so many minutes; see tests/fuzz/__main__.py.
+fuzz: $(VENV)/.dev
+	@scripts/get-servers $(BIN)/python
+	@$(BIN)/python -m tests.fuzz --minutes $(MINUTES) --workers $(WORKERS) \
+		$(if $(SEED),--seed $(SEED)) $(if $(ONLY),--only $(ONLY)) $(if $(MUTATORS),--mutators $(MUTATORS))
 
 lint: $(VENV)/.dev
 	@$(BIN)/ruff check .

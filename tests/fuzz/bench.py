@@ -1,0 +1,157 @@
+"""What an input is tried on: folders of its own, commands, and the invariants after each."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from random import Random
+from typing import Any
+
+from memctl.cli import COMMANDS
+from tests.fuzz import invariants
+from tests.fuzz.command import Memctl, Outcome
+from tests.fuzz.invariants import NOTHING_DONE, Broken, check_same
+
+METRICS = "metrics.prom"
+"""The file that --metrics-file writes, however a command ends."""
+
+
+@dataclass(frozen=True, slots=True)
+class Specimen:
+    """A store that commands are tried on."""
+
+    argument: str
+    """As a user writes it."""
+    contents: Callable[[], Any]
+    """A function that returns the value of all that is in it, past memctl; None where nothing."""
+    on_server: bool = False
+    stdin: bytes | None = None
+    """Its bytes, where it can be read from there."""
+    options: tuple[str, ...] = ()
+    """What commands need to find the memory in it."""
+    has_password: bool = False
+    """True where the argument has one, which runs do not record."""
+    maybe_empty: bool = True
+    """False where it has memories for sure, so that a copy into it is recorded."""
+
+
+@dataclass(slots=True)
+class Bench:
+    """Runs the commands of an input."""
+
+    memctl: Memctl
+    folder: Path
+    """The working folder of the commands, emptied for each input."""
+    show: Callable[[str], None] | None = None
+    """A function that is told every command, and how it ended."""
+    codes: Counter[str] = field(default_factory=Counter)
+    """The runs of this input by command and exit code."""
+    specimens: list[Specimen] = field(default_factory=list)
+    """The stores on servers that the input may change."""
+    targets: list[Callable[[Random], Specimen]] = field(default_factory=list)
+    """Functions that make a store to copy into."""
+    last: list[str] = field(default_factory=list)
+    """The words of the last command."""
+    schema: bool = False
+    """True where reports in JSON are compared with their schemas."""
+
+    def begin(self) -> None:
+        """Clear away what another input has left."""
+        for folder in (self.folder, self.memctl.state, self.memctl.temporary):
+            for entry in os.scandir(folder):
+                if entry.is_dir(follow_symlinks=False):
+                    shutil.rmtree(entry.path)
+                else:
+                    os.unlink(entry.path)
+        self.codes.clear()
+        self.specimens.clear()
+        os.chdir(self.folder)
+
+    def run(
+        self,
+        *words: str,
+        stdin: bytes = b"",
+        reads: bool = False,
+        kept: Sequence[Specimen] = (),
+    ) -> Outcome:
+        """Run a command and check what holds after each.
+
+        ``reads`` where it changes nothing, ``kept`` are the stores that it does not change.
+
+        Raises:
+            Broken: an invariant does not hold.
+        """
+        self.last = [*words]
+        before = self._everything()
+        sources = [specimen.contents() for specimen in kept]
+        outcome = self.memctl.run([*words], stdin)
+        self.codes[f"{_command(words)} {outcome.code}"] += 1
+        if self.show is not None:
+            self.show(f"{outcome.code}  memctl {' '.join(map(ascii, words))}")
+            self.show(outcome.stderr)
+        invariants.check_end(outcome)
+        invariants.check_output(outcome, schema=self.schema)
+        invariants.check_leftovers(self.memctl)
+        name = _command(words)
+        if reads:
+            check_same(f"{name} reads, and changed something", before, self._everything())
+        elif outcome.code in NOTHING_DONE:
+            rule = f"{name} failed with {outcome.code}, and changed something"
+            check_same(rule, before, self._everything())
+        for specimen, source in zip(kept, sources, strict=True):
+            check_same(f"{name} changed its source", source, specimen.contents())
+        return outcome
+
+    def runs(self) -> int:
+        """Return how many runs are recorded for undo."""
+        folder = self.memctl.state / "memctl" / "runs"
+        return len(os.listdir(folder)) if folder.is_dir() else 0
+
+    def check_undo(self, rng: Random, specimen: Specimen, before: Any, what: str) -> None:
+        """Undo the last run, if there is one, and check that the store is what it was before.
+
+        Raises:
+            Broken: it is not; or the undo of the undo does not bring back what was undone.
+        """
+        after = specimen.contents()
+        if not self.runs():
+            check_same(f"{what} changed something, and recorded nothing", before, after)
+            return
+        self._undo(specimen, before, f"undo of {what}")
+        if rng.random() < 0.25:
+            self._undo(specimen, after, f"undo of an undo of {what}", self._newest())
+            self._undo(specimen, before, f"second undo of {what}", self._newest())
+
+    def _newest(self) -> str:
+        """The id of the last run, an undo or not."""
+        listed = self.run("history", "--json", reads=True)
+        return str(json.loads(listed.stdout)["runs"][0]["run"])
+
+    def _undo(self, specimen: Specimen, expected: Any, what: str, *run: str) -> None:
+        store = ["--store", specimen.argument] if specimen.has_password else []
+        outcome = self.run("undo", *run, "--yes", *store)
+        if outcome.code:
+            raise Broken(f"{what} ends with {outcome.code}", outcome.stderr)
+        check_same(f"{what} is not exact", expected, specimen.contents())
+
+    def _everything(self) -> dict[Any, Any]:
+        found: dict[Any, Any] = dict(invariants.snapshot(self.folder))
+        found.pop(METRICS, None)
+        for specimen in self.specimens:
+            contents = specimen.contents()
+            pairs = contents.items() if isinstance(contents, dict) else [("all", contents)]
+            found.update(((specimen.argument, name), value) for name, value in pairs)
+        return found
+
+
+def _command(words: Sequence[str]) -> str:
+    """The command among the words, which options may precede."""
+    for at, word in enumerate(words):
+        if word in COMMANDS:
+            return " ".join(words[at : at + 2]) if word in ("mark", "config") else word
+    return "memctl"

@@ -1,0 +1,525 @@
+"""Mutators of stores that are files: archives, states, folders of sessions, SQLite, odd files."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import socket
+import sqlite3
+import tempfile
+from collections.abc import Callable
+from contextlib import closing, suppress
+from pathlib import Path
+from random import Random
+from typing import Any, Protocol
+
+from memctl.model import Memory, MemoryKey
+from memctl.registry import make_store, parse
+from memctl.store import OpenMode
+from memctl.testing import samples
+from memctl.testing.drive import write
+from memctl.testing.samples import Sample, sample
+from tests.fuzz.bench import Bench, Specimen
+from tests.fuzz.mutations import (
+    WORDS,
+    any_value,
+    compress,
+    decompress,
+    dump,
+    mutate_bytes,
+    mutate_json,
+    mutate_lines,
+    mutate_text,
+    seal,
+)
+from tests.fuzz.scenarios import play
+from tests.support import histories
+
+SUFFIXES = [".ndjson", ".ndjson", ".ndjson.gz", ".ndjson.zst", ".ndjson.zst"]
+BOMB_BYTES = 48 << 20
+
+
+class Mutator(Protocol):
+    """What makes inputs of one subject, and tries them."""
+
+    name: str
+    weight: int
+    """How many inputs of a hundred or so are its."""
+
+    def play(self, rng: Random, bench: Bench) -> None:
+        """Make an input, and run commands on it.
+
+        Raises:
+            Broken: an invariant does not hold.
+        """
+
+
+def worlds() -> list[list[Sample]]:
+    """Return memories to begin with: plain ones, tool calls, broken histories, hard names."""
+    broken = [found for cases in histories.BROKEN.values() for found, _ in cases[:1]]
+    small = [found for found in broken if len(json.dumps(found)) < 5000]
+    keys = [MemoryKey("u", f"s{number}") for number in range(len(small))]
+    hard = list(samples.nasty_entries({"wide"}))
+    names = map(MemoryKey, samples.NAMES[1:6], samples.NAMES[8:])
+    return [
+        [sample(samples.key(number), samples.entries(4 + number)) for number in range(2)],
+        [
+            sample(MemoryKey("u", "s"), histories.entries(histories.HEALTHY), summary="so far"),
+            sample(samples.key(0), samples.entries(3), summary="before"),
+        ],
+        [sample(key, histories.entries(found)) for key, found in zip(keys, small, strict=True)],
+        [sample(key, hard[at::5]) for at, key in enumerate(names)],
+    ]
+
+
+def plain_worlds() -> list[list[Sample]]:
+    """Return the same without summaries, as tables and keys hold them."""
+    return [[Sample(Memory(one.key), one.entries) for one in world] for world in worlds()]
+
+
+async def fill(argument: str, memories: list[Sample]) -> None:
+    """Write memories into a new store, those that it takes."""
+    async with make_store(parse(argument), OpenMode.CREATE) as store:
+        await write(store, memories)
+
+
+class Archives:
+    """Archives: lines changed and sealed again, bytes changed, bombs."""
+
+    name = "archive"
+    weight = 30
+
+    def __init__(self) -> None:
+        self._seeds = [lines_of(world) for world in worlds()]
+
+    def play(self, rng: Random, bench: Bench) -> None:
+        suffix = rng.choice(SUFFIXES)
+        path = Path(f"mutated{suffix}")
+        data = self._make(rng, suffix)
+        path.write_bytes(data)
+        play(rng, bench, Specimen(str(path), archive_contents(path), stdin=data))
+
+    def _make(self, rng: Random, suffix: str) -> bytes:
+        lines = rng.choice(self._seeds)
+        if rng.random() < 0.002:
+            return _bomb(rng, suffix, lines)
+        kind = rng.randrange(10)
+        if kind < 6:
+            body = seal(mutate_lines(rng, lines))
+        elif kind < 8:
+            body = mutate_bytes(rng, seal(lines))
+        else:
+            body = seal(lines)
+        data = compress(suffix, body)
+        return mutate_bytes(rng, data) if kind == 9 else data
+
+
+def lines_of(world: list[Sample]) -> list[bytes]:
+    """The lines of an archive of these memories, but its end; always the same."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "seed.ndjson"
+        asyncio.run(fill(str(path), world))
+        header, *lines, _ = path.read_bytes().splitlines()
+    known = json.loads(header) | {"created": "2025-03-01T12:00:00+01:00"}
+    return [json.dumps(known).encode(), *lines]
+
+
+def _bomb(rng: Random, suffix: str, lines: list[bytes]) -> bytes:
+    """An archive that is small, compressed, and has a line, a header or a text that is not."""
+    filler = rng.choice([b" ", b"0", b"[", b"\n", b'{"message":'])
+    huge = filler * (BOMB_BYTES // len(filler))
+    at = rng.randrange(1, len(lines) + 1)
+    body = rng.choice(
+        [
+            b"\n".join([*lines[:at], huge, *lines[at:]]),
+            huge + b"\n".join(lines),
+            lines[0][:-1] + b',"x":"' + huge + b'"}\n' + b"\n".join(lines[1:]),
+        ]
+    )
+    return compress(suffix, body)
+
+
+def archive_contents(path: Path) -> Callable[[], Any]:
+    """Return a function that returns the records of an archive, but when it was made."""
+
+    def contents() -> Any:
+        if not path.is_file():
+            return None
+        raw = path.read_bytes()
+        try:
+            lines = decompress(path.name, raw).splitlines()
+            records = [_canonical(line) for line in lines]
+            header = json.loads(lines[0])
+            end = json.loads(lines[-1])["end"]
+        except (ValueError, OSError, KeyError, TypeError, IndexError, EOFError, RecursionError):
+            return raw
+        except Exception as error:
+            if "zstd" not in type(error).__module__ and "zlib" not in type(error).__module__:
+                raise
+            return raw
+        if isinstance(header, dict) and isinstance(end, dict):
+            header.pop("created", None)
+            end.pop("digest", None)
+            records[0], records[-1] = json.dumps(header), json.dumps(end)
+        return dict(enumerate(records))
+
+    return contents
+
+
+def _canonical(text: bytes) -> str:
+    value = json.loads(text.decode("utf-8", "surrogatepass"))
+    return json.dumps(value, sort_keys=True)
+
+
+class States:
+    """State files: one state_dict of each version, or the states of a session."""
+
+    name = "state"
+    weight = 20
+
+    def __init__(self) -> None:
+        self._seeds = [shape(one) for world in worlds() for one in world for shape in SHAPES]
+
+    def play(self, rng: Random, bench: Bench) -> None:
+        data = dump(rng, rng.choice(self._seeds))
+        data = mutate_json(rng, data) if rng.random() < 0.7 else mutate_bytes(rng, data)
+        path = Path("mutated.json")
+        path.write_bytes(data)
+        options = rng.choice([(), (), (), ("--path", "agent.memory")])
+        play(rng, bench, Specimen(str(path), json_contents(path), stdin=data, options=options))
+
+
+def state_dict(one: Sample) -> dict[str, Any]:
+    """Return a memory as AgentScope 1.0.16 and later save it."""
+    pairs = [[json.loads(entry.message), list(entry.marks)] for entry in one.entries]
+    return {"_compressed_summary": one.memory.summary or "", "content": pairs}
+
+
+def _without_summary(one: Sample) -> dict[str, Any]:
+    return {"content": state_dict(one)["content"]}
+
+
+def _bare(one: Sample) -> dict[str, Any]:
+    return {"content": [json.loads(entry.message) for entry in one.entries]}
+
+
+def _session(one: Sample) -> dict[str, Any]:
+    toolkit = {"active_groups": []}
+    return {"agent": {"memory": state_dict(one), "toolkit": toolkit, "name": "Friday"}, "n": 1e400}
+
+
+def _two(one: Sample) -> dict[str, Any]:
+    return {"agent": {"memory": state_dict(one)}, "plan": {"memory": _bare(one), "x": None}}
+
+
+def _summary_alone(one: Sample) -> dict[str, Any]:
+    return {"memory": {"_compressed_summary": one.memory.summary or "sum"}}
+
+
+SHAPES = [state_dict, state_dict, _without_summary, _bare, _session, _two, _summary_alone]
+
+
+def json_contents(path: Path) -> Callable[[], Any]:
+    """Return a function that returns the value of a JSON file; its bytes where it is not JSON."""
+
+    def contents() -> Any:
+        if not path.is_file():
+            return None
+        data = path.read_bytes()
+        try:
+            return _canonical(data)
+        except (ValueError, RecursionError):
+            return data
+
+    return contents
+
+
+class Folders:
+    """Folders of session files: their names, contents, links and strangers."""
+
+    name = "sessions"
+    weight = 12
+
+    def __init__(self) -> None:
+        self._seeds = [
+            {f"{one.key.user}_{one.key.session}.json": _session(one) for one in world}
+            for world in worlds()[:3]
+        ]
+
+    def play(self, rng: Random, bench: Bench) -> None:
+        folder = Path("sessions")
+        folder.mkdir()
+        files = {name: dump(rng, one) for name, one in rng.choice(self._seeds).items()}
+        for _ in range(rng.choice([1, 1, 2, 3])):
+            self._mutate(rng, files)
+        for name, data in files.items():
+            if data is not None:
+                with suppress(OSError, ValueError):  # not every name is one of a file
+                    (folder / name).write_bytes(data)
+        if rng.random() < 0.15:
+            with suppress(OSError, ValueError):
+                _odd(rng, folder / rng.choice([*files, "odd.json"]))
+        play(rng, bench, Specimen("sessions", folder_contents(folder)))
+
+    def _mutate(self, rng: Random, files: dict[str, bytes]) -> None:
+        name = rng.choice(sorted(files))
+        kind = rng.randrange(6)
+        if kind == 0:
+            files[mutate_text(rng, name.removesuffix(".json")) + ".json"] = files.pop(name)
+        elif kind == 1:
+            files[rng.choice(WORDS).replace("/", "_") + rng.choice([".json", ""])] = files[name]
+        elif kind == 2:
+            files[name] = mutate_bytes(rng, files[name])
+        else:
+            files[name] = mutate_json(rng, files[name])
+
+
+def folder_contents(folder: Path) -> Callable[[], Any]:
+    """Return a function that returns the value of every file of a folder."""
+
+    def contents() -> Any:
+        if not folder.is_dir():
+            return None
+        return {path.name: _entry(path) for path in folder.iterdir()}
+
+    return contents
+
+
+def _entry(path: Path) -> Any:
+    if path.is_symlink():
+        return os.readlink(path)
+    return json_contents(path)() or path.lstat().st_mode
+
+
+class Sqlite:
+    """SQLite databases: values and types of rows, the schema, the pages of the file."""
+
+    name = "sqlite"
+    weight = 25
+
+    def __init__(self) -> None:
+        self._seeds = [database_of(world) for world in plain_worlds()]
+
+    def play(self, rng: Random, bench: Bench) -> None:
+        path = Path("mutated.db")
+        data = rng.choice(self._seeds)
+        kind = rng.randrange(10)
+        if kind == 0:
+            data = mutate_bytes(rng, data)
+        path.write_bytes(data)
+        if kind:
+            with suppress(sqlite3.Error, OverflowError), closing(_connect(path)) as database:
+                for _ in range(rng.choice([1, 1, 2, 4])):
+                    with suppress(sqlite3.Error, OverflowError, UnicodeEncodeError):
+                        (_change_schema if kind < 3 else _change_row)(rng, database)
+                database.commit()
+        if kind == 9:
+            path.write_bytes(mutate_bytes(rng, path.read_bytes(), 1))
+        state = rng.choice(["", "", "", "?state=states"])
+        argument = f"sqlite:///{path.absolute()}{state}" if state else str(path)
+        play(rng, bench, Specimen(argument, database_contents(path)))
+
+
+def database_of(world: list[Sample]) -> bytes:
+    """Return a SQLite file with these memories, as memctl writes it."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "seed.db"
+        asyncio.run(fill(str(path), world))
+        return path.read_bytes()
+
+
+def _connect(path: Path) -> sqlite3.Connection:
+    database = sqlite3.connect(path)
+    database.execute("PRAGMA synchronous = OFF")
+    database.execute("PRAGMA journal_mode = MEMORY")
+    return database
+
+
+COLUMNS = {
+    "users": ["id"],
+    "session": ["id", "user_id"],
+    "message": ["id", "msg", "msg", "msg", "session_id", "index", "index"],
+    "message_mark": ["msg_id", "mark"],
+}
+
+
+def _change_row(rng: Random, database: sqlite3.Connection) -> None:
+    table = rng.choices(list(COLUMNS), [1, 2, 6, 2])[0]
+    column = rng.choice(COLUMNS[table])
+    rowids = [found[0] for found in database.execute(f'SELECT rowid FROM "{table}"')]
+    rowid = rng.choice(rowids)
+    where = f'"{table}" WHERE rowid = {rowid}'
+    kind = rng.randrange(10)
+    if kind == 0:
+        database.execute(f"DELETE FROM {where}")
+    elif kind == 1:
+        columns = ", ".join(f'"{name}"' for name in dict.fromkeys(COLUMNS[table]))
+        other = columns.replace(f'"{column}"', "?")
+        insert = f'INSERT INTO "{table}" ({columns}) SELECT {other} FROM {where}'
+        database.execute(insert, [sql_value(rng)])
+    elif column == "msg" and kind < 8:
+        [(text,)] = database.execute(f"SELECT msg FROM {where}")
+        data = mutate_json(rng, text.encode() if isinstance(text, str) else bytes(text or b""))
+        change = 'UPDATE "message" SET msg = CAST(? AS TEXT) WHERE rowid = ?'
+        database.execute(change, [data, rowid])
+    else:
+        change = f'UPDATE "{table}" SET "{column}" = ? WHERE rowid = ?'
+        database.execute(change, [sql_value(rng), rowid])
+
+
+def sql_value(rng: Random) -> Any:
+    """Return a value of a type that SQLite keeps, whatever the column is for."""
+    kind = rng.randrange(8)
+    if kind == 0:
+        return rng.choice([0, -1, 5, 2**63 - 1, -(2**63), 2**53 + 1])
+    if kind == 1:
+        return rng.choice([0.5, 1e308, float("inf"), float("nan")])
+    if kind == 2:
+        return rng.choice([b"", b"\xff", b"m0000001", b"\0" * 9, b'{"id":"a"}'])
+    if kind == 3:
+        return None
+    if kind == 4:
+        return json.dumps(any_value(rng))
+    return rng.choice(WORDS)
+
+
+def _change_schema(rng: Random, database: sqlite3.Connection) -> None:
+    table = rng.choice(list(COLUMNS))
+    column = rng.choice(COLUMNS[table])
+    database.execute("PRAGMA foreign_keys = OFF")
+    kind = rng.randrange(9)
+    if kind == 0:
+        database.execute(f'DROP TABLE "{table}"')
+    elif kind == 1:
+        database.execute(f'ALTER TABLE "{table}" RENAME COLUMN "{column}" TO "{column}2"')
+    elif kind == 2:
+        database.execute(f'ALTER TABLE "{table}" ADD COLUMN extra INTEGER DEFAULT 5')
+    elif kind == 3:
+        database.execute(f'CREATE TABLE kept AS SELECT * FROM "{table}"')
+        database.execute(f'DROP TABLE "{table}"')
+        database.execute(f'CREATE VIEW "{table}" AS SELECT * FROM kept')
+    elif kind == 4:
+        database.execute(f'CREATE TABLE kept AS SELECT * FROM "{table}"')
+        database.execute(f'DROP TABLE "{table}"')
+        database.execute(f'ALTER TABLE kept RENAME TO "{table}"')
+    elif kind == 5:
+        event = rng.choice(["DELETE", "INSERT", "UPDATE"])
+        action = rng.choice(["SELECT RAISE(ABORT, 'no')", "DELETE FROM users"])
+        database.execute(f'CREATE TRIGGER t AFTER {event} ON "{table}" BEGIN {action}; END')
+    else:
+        database.execute("PRAGMA writable_schema = ON")
+        found = database.execute("SELECT sql FROM sqlite_master WHERE name = ?", [table]).fetchone()
+        sql = found[0] if found else ""
+        text = mutate_bytes(rng, sql.encode(), 1) if kind < 8 else b"nonsense"
+        change = "UPDATE sqlite_master SET sql = CAST(? AS TEXT) WHERE name = ?"
+        database.execute(change, [text, table])
+
+
+def database_contents(path: Path) -> Callable[[], Any]:
+    """Return a function that returns the rows of every table; the bytes where SQLite cannot."""
+
+    def contents() -> Any:
+        if not path.is_file():
+            return None
+        try:
+            with closing(sqlite3.connect(f"file:{path}?mode=ro", uri=True)) as database:
+                database.text_factory = lambda text: ("text", text)
+                names = "SELECT type, name, sql FROM sqlite_master ORDER BY name"
+                schema = database.execute(names).fetchall()
+                found: dict[str, Any] = {"schema": schema}
+                for (_, kind), (_, name), _ in schema:
+                    if kind == b"table":
+                        quoted = name.decode().replace('"', '""')
+                        rows = database.execute(f'SELECT * FROM "{quoted}"').fetchall()
+                        found[name.decode()] = sorted(rows, key=repr)
+                return found
+        except (sqlite3.Error, UnicodeDecodeError, ValueError, TypeError):
+            return path.read_bytes()
+
+    return contents
+
+
+class Odd:
+    """Stores that are no files, or not where they seem: links, pipes, sockets, folders."""
+
+    name = "odd"
+    weight = 3
+
+    def __init__(self) -> None:
+        world = worlds()[0]
+        self._files = {
+            "whole.db": database_of(world),
+            "whole.ndjson": seal(lines_of(world)),
+            "whole.json": json.dumps(state_dict(world[0])).encode(),
+        }
+
+    def play(self, rng: Random, bench: Bench) -> None:
+        for name, data in self._files.items():
+            Path(name).write_bytes(data)
+        name = rng.choice(["odd.db", "odd.json", "odd.ndjson", "odd.ndjson.zst", "odd"])
+        path = Path(name)
+        _odd(rng, path)
+        if path.suffix == ".db":
+            contents = database_contents(path)
+        else:
+            contents = json_contents(path) if path.suffix == ".json" else archive_contents(path)
+        play(rng, bench, Specimen(f"./{path}", contents))
+
+
+def _odd(rng: Random, path: Path) -> None:
+    match rng.randrange(8):
+        case 0:
+            os.mkfifo(path)
+        case 1:
+            with closing(socket.socket(socket.AF_UNIX)) as listener:
+                listener.bind(str(path))
+        case 2:
+            path.mkdir()
+        case 3:
+            path.symlink_to(path.name)  # to itself
+        case 4:
+            path.symlink_to("missing/nowhere")
+        case 5:
+            path.symlink_to(f"whole{path.suffix or '.json'}")
+        case 6:
+            path.write_bytes(b"")
+        case _:
+            path.write_bytes(b"")
+            path.chmod(0)
+
+
+def file_targets() -> list[Callable[[Random], Specimen]]:
+    """Return functions that make a store to copy into: new ones, and some with memories in them."""
+    world = plain_worlds()[0]
+    database, archive, state = database_of(world), seal(lines_of(world)), state_dict(world[0])
+
+    def new_database(_: Random) -> Specimen:
+        return Specimen("new.db", database_contents(Path("new.db")))
+
+    def new_archive(rng: Random) -> Specimen:
+        path = Path(f"new{rng.choice(SUFFIXES)}")
+        return Specimen(str(path), archive_contents(path))
+
+    def new_folder(_: Random) -> Specimen:
+        return Specimen("new/", folder_contents(Path("new")))
+
+    def new_state(_: Random) -> Specimen:
+        return Specimen("new.json", json_contents(Path("new.json")))
+
+    def old_database(_: Random) -> Specimen:
+        Path("old.db").write_bytes(database)
+        return Specimen("old.db", database_contents(Path("old.db")), maybe_empty=False)
+
+    def old_archive(rng: Random) -> Specimen:
+        path = Path(f"old{rng.choice(SUFFIXES)}")
+        path.write_bytes(compress(path.name, archive))
+        return Specimen(str(path), archive_contents(path), maybe_empty=False)
+
+    def old_state(_: Random) -> Specimen:
+        Path("old.json").write_text(json.dumps(state))
+        return Specimen("old.json", json_contents(Path("old.json")), maybe_empty=False)
+
+    return [
+        *(new_database, new_archive, new_folder, new_state, old_database, old_archive, old_state)
+    ]

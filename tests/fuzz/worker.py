@@ -1,0 +1,108 @@
+"""A process that makes inputs and tries them, until it is told to end, or ends of one."""
+
+from __future__ import annotations
+
+import gc
+import os
+import resource
+import sys
+from collections.abc import Callable, Iterable
+from multiprocessing.connection import Connection
+from multiprocessing.sharedctypes import Synchronized
+from pathlib import Path
+from random import Random
+
+from tests.fuzz.bench import Bench
+from tests.fuzz.command import Memctl, innermost
+from tests.fuzz.files import Mutator
+from tests.fuzz.invariants import Broken
+from tests.fuzz.report import Failure, Result
+
+MEMORY_KILOBYTES = 400 << 10
+ADDRESS_SPACE = 4 << 30
+"""More than memory: threads, maps of files.  Beyond it, allocations fail."""
+TIRED_KILOBYTES = 250 << 10
+SCHEMA_EVERY = 10
+
+
+class Inputs:
+    """The inputs of a seed: a number stands for a mutator and all that it draws."""
+
+    def __init__(self, seed: int, mutators: Iterable[Mutator], known: dict[str, int]) -> None:
+        """``known`` are all mutators by weight, those among them that are left out included."""
+        self._seed = seed
+        self._mutators = {mutator.name: mutator for mutator in mutators}
+        self._names, self._weights = list(known), list(known.values())
+
+    def name(self, number: int) -> str:
+        """Return the name of the mutator of an input."""
+        draw = Random(f"{self._seed}/{number}/mutator")
+        [name] = draw.choices(self._names, self._weights)
+        return name
+
+    def play(self, number: int, bench: Bench) -> Result | None:
+        """Make an input and try it; None where its mutator is left out."""
+        mutator = self._mutators.get(self.name(number))
+        if mutator is None:
+            return None
+        bench.begin()
+        bench.schema = number % SCHEMA_EVERY == 0
+        failure = None
+        try:
+            mutator.play(Random(f"{self._seed}/{number}"), bench)
+        except Broken as broken:
+            failure = Failure(number, mutator.name, broken.rule, broken.detail, bench.last)
+        except Exception as error:  # noqa: BLE001 - what the fuzzer does wrong is reported, too
+            rule = f"the fuzzer: {type(error).__name__} in {innermost(error)}"
+            failure = Failure(number, mutator.name, rule, _trace(error), bench.last)
+        peak = _peak()
+        if failure is None and peak > MEMORY_KILOBYTES:
+            rule = f"memory above {MEMORY_KILOBYTES >> 10} MB"
+            failure = Failure(number, mutator.name, rule, f"{peak >> 10} MB", bench.last)
+        return Result(number, mutator.name, bench.codes.copy(), failure, peak)
+
+
+def _trace(error: BaseException) -> str:
+    import traceback  # only where the fuzzer itself fails
+
+    return "".join(traceback.format_exception(error))
+
+
+def _peak() -> int:
+    """The most memory that this process has held so far, in kilobytes."""
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+
+
+def new_bench(folder: Path, stacks: Path, show: Callable[[str], None] | None = None) -> Bench:
+    """Return a bench in a new folder; ``stacks`` is for the stack of a command that hangs."""
+    work = folder / "work"
+    work.mkdir(parents=True)
+    resource.setrlimit(resource.RLIMIT_AS, (ADDRESS_SPACE, ADDRESS_SPACE))
+    return Bench(Memctl(folder, stacks.open("w")), work, show)
+
+
+def work(
+    inputs: Inputs,
+    make: Callable[[], Bench],
+    numbers: range,
+    current: Synchronized[int],
+    results: Connection,
+) -> None:
+    """Try the inputs of these numbers, and send what became of each.
+
+    Ends early where the process has grown, for what it held before hides what a command holds.
+    """
+    os.setsid()  # a Ctrl-C is for the parent
+    bench = make()
+    for number in numbers:
+        current.value = number
+        result = inputs.play(number, bench)
+        if result is None:
+            continue
+        results.send(result)
+        if result.kilobytes > TIRED_KILOBYTES:
+            break
+    results.close()
+    gc.disable()
+    sys.stdout.flush()
+    os._exit(0)
