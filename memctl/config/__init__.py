@@ -164,6 +164,8 @@ def load(explicit: Path | None, environment: Mapping[str, str]) -> Config:
         content = tomllib.loads(raw.decode())
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise UsageError(f"{path} is not TOML: {error}", 'texts are written "..."') from error
+    except RecursionError as error:
+        raise UsageError(f"{path} is nested too deep", "no setting is a list of lists") from error
     return _read(path, content)
 
 
@@ -244,7 +246,7 @@ def _read_summarizer(path: Path, name: str, entry: Any) -> ConfiguredSummarizer:
     if not isinstance(entry, dict):
         raise UsageError(f"{path}: {place} is not a table", "write [summarizers.NAME]")
     kind = entry.get("kind")
-    if kind not in KEYS:
+    if not isinstance(kind, str) or kind not in KEYS:
         near = difflib.get_close_matches(str(kind), KEYS, n=1)
         guess = f"did you mean {near[0]!r}? " if near else ""
         raise UsageError(

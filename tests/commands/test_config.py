@@ -78,6 +78,7 @@ def test_config_named_configuration(run: Run, tmp_path: Path, filled: str) -> No
     ("text", "said"),
     [
         ("[stores.prod", "is not TOML"),
+        (f"x = {'[' * 1000}{']' * 1000}", "nested too deep"),
         ("[store.prod]\nurl = 'x.db'", "did you mean 'stores'"),
         ("[stores.prod]\nurll = 'x.db'", "did you mean 'url'"),
         ("[stores.prod]\npassword_env = 'X'", "needs url"),
@@ -107,6 +108,11 @@ def test_config_mistakes(run: Run, write: Path, text: str, said: str) -> None:
     fails(run("inspect", "prod"), 2, said)
     result = run("inspect", "prod", "--json")
     assert report(result, 2)["error"]["code"] == "usage"
+
+
+def test_config_summarizer_whose_kind_is_not_a_text(run: Run, write: Path) -> None:
+    write.write_text('[summarizers.night]\nkind = ["openai"]')
+    fails(run("config", "show"), 2, "summarizers.night.kind is ['openai']")
 
 
 def test_config_file_that_is_no_text(run: Run, write: Path) -> None:
