@@ -110,7 +110,7 @@ class Bench:
     def runs(self) -> int:
         """Return how many runs are recorded for undo."""
         folder = self.memctl.state / "memctl" / "runs"
-        return len(os.listdir(folder)) if folder.is_dir() else 0
+        return sum(entry.is_dir() for entry in os.scandir(folder)) if folder.is_dir() else 0
 
     def check_undo(self, rng: Random, specimen: Specimen, before: Any, what: str) -> None:
         """Undo the last run, if there is one, and check that the store is what it was before.
