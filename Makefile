@@ -25,11 +25,12 @@ test: lint $(INTEROP)/.ready
 dist-test:
 	@scripts/dist-test "$(PYTHON)" $(TRY)
 
-# Kills migrations for so many minutes, SEED=n always in the same ways; see tests/trust/soak.py.
+# Kills migrations for so many minutes, SEED=n always in the same ways; SIGNALS=INT,TERM,HUP stops
+# them otherwise; see tests/trust/soak.py.
 soak: $(VENV)/.dev
 	@scripts/get-servers $(BIN)/python
 	@$(BIN)/python -m tests.trust.soak --minutes $(MINUTES) $(if $(SEED),--seed $(SEED)) \
-		$(if $(PAIR),--pair $(PAIR))
+		$(if $(PAIR),--pair $(PAIR)) $(if $(SIGNALS),--signals $(SIGNALS))
 
 # Tries commands on mutated stores and settings for so many minutes; see tests/fuzz/__main__.py.
 fuzz: $(VENV)/.dev

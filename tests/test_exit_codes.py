@@ -21,6 +21,7 @@ from memctl.registry import make_store, parse
 from memctl.store import OpenMode
 from memctl.testing import samples
 from tests.support.cli import FRIDAY, fill
+from tests.support.processes import start
 
 MEMCTL = shlex.join([sys.executable, "-m", "memctl"])
 ROOT = Path(__file__).parent.parent
@@ -106,15 +107,7 @@ def test_exit_code_store_that_is_locked(folder: Path) -> None:
 @contextmanager
 def running(folder: Path, *arguments: str) -> Iterator[subprocess.Popen[str]]:
     """memctl at work, its stores opened."""
-    command = [*shlex.split(MEMCTL), "--verbose", *arguments]
-    with subprocess.Popen(
-        command,
-        cwd=folder,
-        env=environment(folder),
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    ) as process:
+    with start("--verbose", *arguments, cwd=folder, env=environment(folder)) as process:
         assert process.stderr
         for _ in range(2):
             assert "opened" in process.stderr.readline()

@@ -8,7 +8,6 @@ import re
 import signal
 import socket
 import subprocess
-import sys
 import time
 from contextlib import AbstractContextManager
 from pathlib import Path
@@ -21,6 +20,7 @@ from memctl.selection import Selection
 from memctl.testing import samples
 from memctl.testing.lock_holder import lock_elsewhere
 from tests.support.cli import Run, fails, fill, report
+from tests.support.processes import start
 from tests.support.servers.pool import Servers
 
 KEYS = [samples.key(number) for number in range(3)]
@@ -63,13 +63,7 @@ def keys(text: str) -> set[object]:
 
 def memctl(*arguments: object) -> subprocess.Popen[str]:
     """memctl as a process of its own."""
-    return subprocess.Popen(
-        [sys.executable, "-m", "memctl", *(str(argument) for argument in arguments)],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        stdin=subprocess.PIPE,
-        text=True,
-    )
+    return start(*arguments, stdin=subprocess.PIPE)
 
 
 @pytest.fixture

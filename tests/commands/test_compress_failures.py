@@ -11,13 +11,11 @@ import resource
 import signal
 import sqlite3
 import subprocess
-import sys
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 import redis
@@ -41,13 +39,7 @@ from tests.support.compressing import (
     talk,
 )
 from tests.support.places import append, held, put, runs_kept
-
-
-def start(words: Iterable[object], **settings: Any) -> subprocess.Popen[str]:
-    """Start memctl."""
-    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
-    command = [sys.executable, "-m", "memctl", *map(str, words)]
-    return subprocess.Popen(command, **{**pipes, **settings})
+from tests.support.processes import start
 
 
 def wait_for(server: ModelServer, requests: int, process: subprocess.Popen[str]) -> None:
@@ -69,7 +61,7 @@ def test_compress_model_goes_away(run: Run, sqlite: Place, by_model: Words) -> N
         return ANSWER(request)
 
     with ModelServer(*[mortal] * 40) as server:
-        process = start(by_model(sqlite.text, server.url, "--jobs", "4"))
+        process = start(*by_model(sqlite.text, server.url, "--jobs", "4"))
         wait_for(server, 12, process)
         gone.set()
     output, said = process.communicate(timeout=60)
@@ -112,7 +104,7 @@ def test_compress_what_is_paid_for_is_kept(
     place = one(name)
     before = memories(place, 16)
     with ModelServer(delay=0.3) as server:
-        process = start(by_model(place.text, server.url, "--jobs", "4", "--mode", "message"))
+        process = start(*by_model(place.text, server.url, "--jobs", "4", "--mode", "message"))
         wait_for(server, 7, process)
         process.send_signal(number)
         output, said = process.communicate(timeout=60)
@@ -136,7 +128,7 @@ def test_compress_what_is_paid_for_is_kept(
 def test_compress_second_signal_does_not_wait(run: Run, sqlite: Place, by_model: Words) -> None:
     before = memories(sqlite, 8)
     with ModelServer(ANSWER, ANSWER, delay=30) as server:
-        process = start(by_model(sqlite.text, server.url, "--jobs", "2"))
+        process = start(*by_model(sqlite.text, server.url, "--jobs", "2"))
         wait_for(server, 4, process)
         process.send_signal(signal.SIGINT)
         time.sleep(0.3)
@@ -163,7 +155,7 @@ def test_compress_killed(
     halves = "?" in name  # summaries lie in another place, and are written first
     before = memories(place, 24, "before" if halves else None)
     with ModelServer(delay=0.1) as server:
-        process = start(by_model(place.text, server.url, "--jobs", "2"))
+        process = start(*by_model(place.text, server.url, "--jobs", "2"))
         wait_for(server, 17, process)  # 0.8 s, and some are committed after a third of that
         process.kill()
         assert process.wait() == -signal.SIGKILL, process.communicate()
@@ -206,7 +198,7 @@ def test_compress_no_room_for_what_is_to_be_summarized(sqlite: Place, room: int)
     def limit() -> None:
         resource.setrlimit(resource.RLIMIT_FSIZE, (room, room))
 
-    process = start(["compress", sqlite.text], preexec_fn=limit)
+    process = start("compress", sqlite.text, preexec_fn=limit)
     said, errors = process.communicate()
     assert process.returncode == 3, errors
     assert errors.count("memctl: error:") == 1
@@ -275,7 +267,7 @@ def test_compress_second_run(run: Run, sqlite: Place, by_model: Words) -> None:
 
     def meanwhile(request: Request) -> Reply:
         for words in (["compress", sqlite.text], ["compress", sqlite.text, "--dry-run"]):
-            with start(words) as process:
+            with start(*words) as process:
                 process.communicate()
                 seen.append(process.returncode)
         return ANSWER(request)

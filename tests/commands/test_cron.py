@@ -5,8 +5,6 @@ from __future__ import annotations
 import json
 import os
 import signal
-import subprocess
-import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -19,6 +17,7 @@ from memctl.output import monitoring
 from memctl.output.monitoring import exposition, report_samples
 from tests.support.cli import FRIDAY, Run, fails
 from tests.support.monitor import Call, Monitor, monitored
+from tests.support.processes import start
 
 SECRET = "s3cret"
 
@@ -139,12 +138,8 @@ def test_cron_help_is_no_run(run: Run, monitor: Monitor, tmp_path: Path) -> None
 def test_cron_interrupted_run_has_failed(filled: str, tmp_path: Path) -> None:
     metrics, target = tmp_path / "m.prom", tmp_path / "x.db"
     with monitored() as monitor:
-        command = ["--ping", monitor.url, "--metrics-file", metrics, "migrate", filled, target]
-        process = subprocess.Popen(
-            [sys.executable, "-m", "memctl", *map(str, command), "--rate-limit", "40"],
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-        )
+        options = ("--ping", monitor.url, "--metrics-file", metrics)
+        process = start(*options, "migrate", filled, target, "--rate-limit", "40")
         deadline = time.monotonic() + 30
         while not target.exists() and time.monotonic() < deadline:
             time.sleep(0.02)

@@ -8,8 +8,6 @@ import os
 import pty
 import re
 import struct
-import subprocess
-import sys
 import termios
 from pathlib import Path
 
@@ -20,6 +18,7 @@ from memctl.model import MemoryKey
 from memctl.registry import kinds
 from memctl.testing import samples
 from tests.support.cli import FRIDAY, Run, fill
+from tests.support.processes import start
 
 WIDTHS = (40, 60, 80, 200)
 UUID = "8f14e45f-ceea-467f-a8d3-0c2b6f4f{:04d}"
@@ -33,8 +32,8 @@ def styled(width: int, *arguments: object) -> list[str]:
     fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", 50, width, 0, 0))
     unset = ("NO_COLOR", "FORCE_COLOR", "COLUMNS", "LINES")
     environment = {name: value for name, value in os.environ.items() if name not in unset}
-    process = subprocess.Popen(
-        [sys.executable, "-m", "memctl", *map(str, arguments)],
+    process = start(
+        *arguments,
         stdin=slave,
         stdout=slave,
         stderr=slave,
@@ -171,5 +170,5 @@ def test_terminal_kinds_of_store_are_a_table_in_a_pipe(run: Run) -> None:
     names = ("kind", "written as", "what it is", "capabilities")
     starts = [header.index(name) for name in names]
     assert first.startswith("sqlite")
-    for start, text in zip(starts[1:], ("sqlite:///", "SQL memory", "empty"), strict=True):
-        assert first[start:].startswith(text)
+    for column, text in zip(starts[1:], ("sqlite:///", "SQL memory", "empty"), strict=True):
+        assert first[column:].startswith(text)

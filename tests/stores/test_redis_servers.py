@@ -7,7 +7,6 @@ import re
 import signal
 import socket
 import subprocess
-import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -21,6 +20,7 @@ from memctl.registry import parse
 from memctl.stores.redis.pipeline import Pipeline, in_thread
 from memctl.stores.redis.server import OPTIONS, RedisServer, translate_error
 from memctl.stores.redis.store import RedisMemoryStore
+from tests.support.processes import start
 from tests.support.redis_memories import (
     BASE,
     KEY,
@@ -102,8 +102,7 @@ def test_connecting_times_out_after_ten_seconds(silent: int) -> None:
 
 
 def inspect(url: str) -> subprocess.Popen[str]:
-    command = [sys.executable, "-m", "memctl", "inspect", url]
-    return subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
+    return start("inspect", url)
 
 
 @pytest.mark.parametrize("scheme", ["redis", "rediss"])

@@ -8,14 +8,18 @@ import time
 from collections.abc import Callable
 from typing import Any
 
+from tests.support.forkserver import ForkedProcess
+
 MEMCTL = [sys.executable, "-m", "memctl"]
 
 
 def start(*arguments: object, **settings: Any) -> subprocess.Popen[str]:
-    """Start memctl."""
-    command = [*MEMCTL, *(str(argument) for argument in arguments)]
+    """Start memctl, by a fork where that can be."""
+    words = [str(argument) for argument in arguments]
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
-    return subprocess.Popen(command, **{**pipes, **settings})
+    if sys.platform == "linux" and "preexec_fn" not in settings:
+        return ForkedProcess(words, **{**pipes, **settings})
+    return subprocess.Popen([*MEMCTL, *words], **{**pipes, **settings})
 
 
 def wait_until(ready: Callable[[], object]) -> None:

@@ -1,16 +1,18 @@
-"""Kills migrations at random moments, and holds them to what memctl promises.
+"""Stops migrations at random moments, and holds them to what memctl promises.
 
-One trial: a target, empty or with beginnings of some memories; a run that is killed, now and then a
-second one; a run to the end.  After each kill every memory of the target is as it was or whole; at
-the end the target holds what the source holds, and nothing else is left.
+One trial: a target, empty or with beginnings of some memories; a run that is killed or asked to
+stop, now and then a second one; a run to the end.  After each signal every memory of the target is
+as it was or whole; at the end the target holds what the source holds, and nothing else is left.
 """
 
 from __future__ import annotations
 
 import json
 import shutil
+import signal
 import time
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from random import Random
@@ -42,15 +44,19 @@ class WriteResult:
     """The results, for the report."""
 
     kills: Counter[Pair] = field(default_factory=Counter)
+    """Signals that ended a run, of any kind."""
+    signals: Counter[str] = field(default_factory=Counter)
+    """The same by the name of the signal."""
     phases: Counter[str] = field(default_factory=Counter)
     busy: int = 0
     aim: dict[Pair, float] = field(default_factory=dict)
     """By what to stretch the moments of a pair: the machine is not always as fast as it was."""
 
-    def count(self, pair: Pair, phase: str) -> None:
-        """Count a kill, and aim the next one nearer to where the last memory is published."""
+    def count(self, pair: Pair, phase: str, name: str) -> None:
+        """Count a signal, and aim the next one nearer to where the last memory is published."""
         self.phases[phase] += 1
         self.kills[pair] += phase != "ended"
+        self.signals[name] += phase != "ended"
         late = phase in ("after", "ended")
         self.aim[pair] = min(3.0, max(0.1, self.aim.get(pair, 1.0) * (0.75 if late else 1.15)))
 
@@ -131,10 +137,17 @@ class Source:
 
 
 class Trial:
-    """One target of one pair, whose migrations are killed."""
+    """One target of one pair, whose migrations are stopped."""
 
-    def __init__(self, yard: Yard, pair: Pair, number: int) -> None:
+    def __init__(
+        self,
+        yard: Yard,
+        pair: Pair,
+        number: int,
+        signals: Sequence[signal.Signals] = (signal.SIGKILL,),
+    ) -> None:
         self._yard = yard
+        self._signals = signals
         self._pair = pair
         self._name = f"seed {yard.seed}, {pair[0]}:{pair[1]}, trial {number}"
         self._draw = Random(self._name)
@@ -171,10 +184,18 @@ class Trial:
     def _kill(self, timeline: Timeline) -> None:
         traces = set(self._target.traces())
         moment = timeline.moment(self._draw, self._yard.tally.aim.get(self._pair, 1.0))
-        self._moments.append(str(moment))
-        killed = self._start().kill_at(moment)
+        number = self._draw.choice(self._signals)
+        self._moments.append(f"by {number.name} {moment}")
+        run = self._start()
+        code = run.stop_at(moment, number)
+        stopped = code in (-number, 128 + number)
+        if not stopped and code:
+            self._fail(f"the run ended with {code}:\n{run.said}")
+        if "Traceback" in run.said:
+            self._fail(f"a traceback:\n{run.said}")
         after = self._read()
-        self._yard.tally.count(self._pair, self._phase(after, traces) if killed else "ended")
+        phase = self._phase(after, traces) if stopped else "ended"
+        self._yard.tally.count(self._pair, phase, number.name)
         for key in after.keys() | self._before.keys():
             if after.get(key) not in (self._before.get(key), self._wanted.get(key)):
                 self._fail(f"{key} is neither as it was nor whole: {_brief(after.get(key))}")
@@ -212,7 +233,7 @@ class Trial:
             self._fail(f"left behind: {', '.join(sorted(left)[:5])} ({len(left)} in all)")
 
     def _fail(self, text: str) -> NoReturn:
-        raise Broken(f"{self._name}, killed {' and then '.join(self._moments)}: {text}")
+        raise Broken(f"{self._name}, stopped {' and then '.join(self._moments)}: {text}")
 
 
 def states(found: dict[MemoryKey, Sample], *, order: bool) -> dict[MemoryKey, State]:

@@ -1,4 +1,4 @@
-"""memctl as a process that is watched, and killed at a chosen moment of its life.
+"""memctl as a process that is watched, and stopped at a chosen moment of its life.
 
 With ``--verbose`` memctl says on stderr which store it opens.  These lines divide its life into
 parts, so that a moment can be chosen in the part that matters, however fast the machine is.
@@ -7,8 +7,8 @@ parts, so that a moment can be chosen in the part that matters, however fast the
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
-import sys
 import threading
 import time
 from dataclasses import dataclass
@@ -16,7 +16,8 @@ from itertools import pairwise
 from pathlib import Path
 from random import Random
 
-MEMCTL = [sys.executable, "-m", "memctl", "--verbose", "migrate"]
+from tests.support.processes import start
+
 TIMEOUT = 120
 """Seconds after which a run has stalled."""
 
@@ -41,11 +42,9 @@ class Migration:
         home.mkdir(exist_ok=True)
         names = ("TMPDIR", "HOME", "XDG_STATE_HOME", "XDG_CACHE_HOME", "XDG_RUNTIME_DIR")
         self.began = time.monotonic()
-        self._process = subprocess.Popen(
-            [*MEMCTL, *options, source, target],
+        self._process = start(
+            *("--verbose", "migrate", *options, source, target),
             stdout=subprocess.DEVNULL,
-            stderr=subprocess.PIPE,
-            text=True,
             env={**os.environ, **dict.fromkeys(names, str(home)), "MEMCTL_DEBUG": "1"},
         )
         self.lines: list[tuple[float, str]] = []
@@ -76,11 +75,11 @@ class Migration:
         begin = self.lines[moment.line - 1][0] if 0 < moment.line <= len(self.lines) else 0.0
         time.sleep(max(0.0, self.began + begin + moment.delay - time.monotonic()))
 
-    def kill_at(self, moment: Moment) -> bool:
-        """Send SIGKILL at the moment; return False if it had ended before."""
+    def stop_at(self, moment: Moment, number: signal.Signals) -> int:
+        """Send a signal at the moment; return the exit code."""
         self.reach(moment)
-        self._process.kill()
-        return self.wait() < 0
+        self._process.send_signal(number)
+        return self.wait()
 
     def wait(self) -> int:
         """Wait for its end; return the exit code."""

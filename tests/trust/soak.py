@@ -1,7 +1,8 @@
-"""``make soak``: kills migrations between every pair of stores for as long as it is told.
+"""``make soak``: stops migrations between every pair of stores for as long as it is told.
 
 ``python -m tests.trust.soak --minutes 60 --seed 7`` prints how far it is now and then, and ends at
-the first promise that is broken.  ``--pair redis:archive`` keeps to one pair.
+the first promise that is broken.  ``--pair redis:archive`` keeps to one pair, and ``--signals
+INT,TERM,HUP`` asks the runs to stop where they are killed otherwise.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 import argparse
 import random
 import shutil
+import signal
 import sys
 import tempfile
 import time
@@ -29,9 +31,11 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=random.randrange(10**6))
     parser.add_argument("--round", type=int, default=0, help="where to begin")
     parser.add_argument("--pair", metavar="SRC:DST", help=f"of {', '.join(KINDS)}")
+    parser.add_argument("--signals", default="KILL", help="names, such as INT,TERM,HUP")
     options = parser.parse_args()
     pairs = [tuple(options.pair.split(":"))] if options.pair else PAIRS
-    soak = Soak(options.seed, options.minutes, [(first, second) for first, second in pairs])
+    signals = [signal.Signals[f"SIG{name}"] for name in options.signals.split(",")]
+    soak = Soak(options.seed, options.minutes, [(one, two) for one, two in pairs], signals)
     try:
         soak.run(options.round)
     except Broken as broken:
@@ -44,9 +48,16 @@ def main() -> int:
 class Soak:
     """Rounds over the pairs, until the time is over."""
 
-    def __init__(self, seed: int, minutes: float, pairs: list[tuple[str, str]]) -> None:
+    def __init__(
+        self,
+        seed: int,
+        minutes: float,
+        pairs: list[tuple[str, str]],
+        signals: list[signal.Signals],
+    ) -> None:
         self._seed = seed
         self._pairs = pairs
+        self._signals = signals
         self._pair = pairs[0]
         self._round = 0
         self._tally = WriteResult()
@@ -74,7 +85,7 @@ class Soak:
             for number in range(TRIALS):
                 if time.monotonic() > self._end:
                     return
-                Trial(yard, self._pair, number).run()
+                Trial(yard, self._pair, number, self._signals).run()
                 if time.monotonic() > self._reported + REPORT_SECONDS:
                     self._reported = time.monotonic()
                     print(self.report(), flush=True)
@@ -83,10 +94,12 @@ class Soak:
         """A line on how far it is."""
         result = self._tally
         phases = ", ".join(f"{result.phases[name]} {name}" for name in PHASES)
+        names = ", ".join(f"{count} by {name}" for name, count in sorted(result.signals.items()))
         least, kills = min(((pair, result.kills[pair]) for pair in self._pairs), key=lambda p: p[1])
         return (
             f"seed {self._seed}, {(time.monotonic() - self._begin) / 60:.1f} min, round "
-            f"{self._round}: {result.kills.total()} kills ({phases}), busy {result.busy} times, "
+            f"{self._round}: {result.kills.total()} stopped: {names} ({phases}), busy "
+            f"{result.busy} times, "
             f"least {':'.join(least)} with {kills}"
         )
 
@@ -102,7 +115,8 @@ class Soak:
         """Return the command that reproduces the failure."""
         return (
             "again: python -m tests.trust.soak "
-            f"--seed {self._seed} --round {self._round} --pair {':'.join(self._pair)}"
+            f"--seed {self._seed} --round {self._round} --pair {':'.join(self._pair)} "
+            f"--signals {','.join(number.name.removeprefix('SIG') for number in self._signals)}"
         )
 
 

@@ -11,7 +11,6 @@ import json
 import os
 import resource
 import signal
-import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -32,7 +31,6 @@ from tests.support.processes import start, wait_until
 from tests.support.servers.pool import Servers
 
 Run = Callable[..., Result]
-MEMCTL = [sys.executable, "-m", "memctl"]
 HINTS = 4_000
 """So many go of each memory: three together are more than one transaction takes."""
 KEYS = [samples.key(number) for number in range(5)]
