@@ -9,6 +9,7 @@ import signal
 import sqlite3
 import tempfile
 import time
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -45,6 +46,15 @@ def test_transfer_rate_is_kept(run: Run, source: Path, tmp_path: Path, rate: str
     assert time.monotonic() - began > 1.8
 
 
+def has_memories(path: Path) -> bool:
+    """Return whether a memory has come to a SQLite database that may not be there yet."""
+    try:
+        with closing(sqlite3.connect(f"file:{path}?mode=ro", uri=True)) as database:
+            return database.execute("SELECT 1 FROM session").fetchone() is not None
+    except sqlite3.OperationalError:
+        return False
+
+
 @pytest.mark.parametrize("rate", ["fast", "0", "-5", "5 apples", "1e9", ""])
 def test_transfer_what_is_no_rate(run: Run, source: Path, tmp_path: Path, rate: str) -> None:
     fails(run("migrate", source, tmp_path / "t.db", "--rate-limit", rate), 2, "messages a second")
@@ -57,7 +67,7 @@ def test_transfer_memory_at_hand_is_finished(
 ) -> None:
     target = tmp_path / "t.db"
     process = start("migrate", source, target, "--rate-limit", "300", "--json")
-    time.sleep(2)
+    wait_until(lambda: has_memories(target))
     process.send_signal(number)
     output, said = process.communicate(timeout=30)
     assert process.returncode == code, said
@@ -72,10 +82,11 @@ def test_transfer_memory_at_hand_is_finished(
 def test_transfer_second_signal_does_not_wait(tmp_path: Path) -> None:
     source = tmp_path / "large.db"
     asyncio.run(fill(str(source), {ONE: samples.entries(5000)}))
-    process = start("migrate", source, tmp_path / "t.db", "--rate-limit", "100")
-    time.sleep(2)
+    process = start("--verbose", "migrate", source, tmp_path / "t.db", "--rate-limit", "100")
+    assert process.stderr
+    assert "opened" in process.stderr.readline()
     process.send_signal(signal.SIGINT)
-    time.sleep(1)
+    time.sleep(0.5)
     assert process.poll() is None, "the memory at hand takes a minute"
     process.send_signal(signal.SIGINT)
     _, said = process.communicate(timeout=10)
@@ -87,7 +98,7 @@ def test_transfer_archive_in_the_making_is_thrown_away_at_once(
     source: Path, tmp_path: Path
 ) -> None:
     process = start("migrate", source, tmp_path / "t.ndjson", "--rate-limit", "300")
-    time.sleep(2)
+    wait_until(lambda: len(list(tmp_path.iterdir())) > 1)
     process.send_signal(signal.SIGINT)
     _, said = process.communicate(timeout=5)
     assert process.returncode == 130, said
@@ -145,7 +156,7 @@ def test_transfer_server_that_hangs_is_given_up(tmp_path: Path) -> None:
         pid = int(client.info("server")["process_id"])
     options = ("--rate-limit", "500", "--timeout", "1", "--retries", "0", "--json")
     process = start("migrate", url, tmp_path / "t.db", *options)
-    time.sleep(2)
+    wait_until(lambda: has_memories(tmp_path / "t.db"))
     os.kill(pid, signal.SIGSTOP)
     try:
         output, said = process.communicate(timeout=30)
@@ -167,8 +178,7 @@ def test_transfer_source_that_grows_meanwhile_is_no_difference(
     with sqlite3.connect(source) as database:
         database.execute("PRAGMA journal_mode = WAL")  # else the agent waits for the end
     process = start("migrate", source, tmp_path / "t.db", "--rate-limit", "500", "--json")
-    wait_until(lambda: (tmp_path / "t.db").exists())
-    time.sleep(1)
+    wait_until(lambda: has_memories(tmp_path / "t.db"))
     add(source, KEYS[0], samples.entries(5, start=100), 100)
     add(source, ONE, samples.entries(5), 0)
     output, said = process.communicate(timeout=60)
@@ -184,8 +194,7 @@ def test_transfer_agent_can_write_to_a_file_that_is_read_for_long(
 ) -> None:
     options = ("--rate-limit", "200", "--no-verify", "--json")
     process = start("migrate", source, tmp_path / "t.db", *options)
-    wait_until(lambda: (tmp_path / "t.db").exists())
-    time.sleep(1)
+    wait_until(lambda: has_memories(tmp_path / "t.db"))
     with sqlite3.connect(source, timeout=5) as database:  # the default of Python
         database.execute("DELETE FROM message WHERE session_id = ?", (KEYS[-1].session,))
     assert process.poll() is None, "it was still being read"

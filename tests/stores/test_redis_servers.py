@@ -6,10 +6,10 @@ import asyncio
 import re
 import signal
 import socket
-import subprocess
 import threading
 import time
 from collections.abc import Iterator
+from typing import NamedTuple
 
 import pytest
 import redis
@@ -20,7 +20,7 @@ from memctl.registry import parse
 from memctl.stores.redis.pipeline import Pipeline, in_thread
 from memctl.stores.redis.server import OPTIONS, RedisServer, translate_error
 from memctl.stores.redis.store import RedisMemoryStore
-from tests.support.processes import start
+from tests.support.processes import start, wait_until
 from tests.support.redis_memories import (
     BASE,
     KEY,
@@ -34,6 +34,8 @@ from tests.support.redis_memories import (
     write,
 )
 from tests.support.servers.pool import Servers
+
+SCHEMES = ("redis", "rediss")
 
 
 # Servers
@@ -53,9 +55,15 @@ async def test_cancelling_leaves_a_server_that_hangs(client: redis.Redis, redis_
         assert set(await read(store)) == {KEY}
 
 
+class Silent(NamedTuple):
+    """Something that takes connections, reads, and never answers."""
+
+    port: int
+    links: list[socket.socket]
+
+
 @pytest.fixture
-def silent() -> Iterator[int]:
-    """The port of something that takes connections, reads, and never answers."""
+def silent() -> Iterator[Silent]:
     links: list[socket.socket] = []
 
     def read_all(link: socket.socket) -> None:
@@ -74,7 +82,7 @@ def silent() -> Iterator[int]:
     with socket.create_server(("127.0.0.1", 0)) as listener:
         thread = threading.Thread(target=accept)
         thread.start()
-        yield listener.getsockname()[1]
+        yield Silent(listener.getsockname()[1], links)
         listener.shutdown(socket.SHUT_RDWR)
         thread.join()
     for link in links:
@@ -82,41 +90,31 @@ def silent() -> Iterator[int]:
         link.close()
 
 
-@pytest.mark.parametrize("scheme", ["redis", "rediss"])
-async def test_connecting_times_out(silent: int, scheme: str) -> None:
-    start = time.monotonic()
+@pytest.mark.parametrize("scheme", SCHEMES)
+async def test_connecting_times_out(silent: Silent, scheme: str) -> None:
     with pytest.raises(Unavailable, match="Timeout") as late:
-        async with store_of(f"{scheme}://127.0.0.1:{silent}", "socket_connect_timeout=0.5"):
+        async with store_of(f"{scheme}://127.0.0.1:{silent.port}", "socket_connect_timeout=0.5"):
             pass
-    assert 0.4 < time.monotonic() - start < 3
     assert "rediss:// is with TLS" in str(late.value.hint)
 
 
-def test_connecting_times_out_after_ten_seconds(silent: int) -> None:
-    start = time.monotonic()
-    runs = [inspect(f"{scheme}://127.0.0.1:{silent}") for scheme in ("redis", "rediss")]
+def test_connecting_times_out_by_itself(silent: Silent) -> None:
+    runs = [start("inspect", f"{scheme}://127.0.0.1:{silent.port}") for scheme in SCHEMES]
     for process in runs:
         _, said = process.communicate(timeout=30)
         assert process.returncode == Unavailable.exit_code, said
-        assert 9 < time.monotonic() - start < 15
 
 
-def inspect(url: str) -> subprocess.Popen[str]:
-    return start("inspect", url)
-
-
-@pytest.mark.parametrize("scheme", ["redis", "rediss"])
+@pytest.mark.parametrize("scheme", SCHEMES)
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
 def test_connecting_stops_at_a_signal(
-    silent: int, scheme: str, number: signal.Signals, code: int
+    silent: Silent, scheme: str, number: signal.Signals, code: int
 ) -> None:
-    process = inspect(f"{scheme}://127.0.0.1:{silent}")
-    time.sleep(2)  # until it connects
-    start = time.monotonic()
+    process = start("inspect", f"{scheme}://127.0.0.1:{silent.port}")
+    wait_until(lambda: silent.links)
     process.send_signal(number)
-    _, said = process.communicate(timeout=30)
+    _, said = process.communicate(timeout=8)  # it would give up by itself after 10 s
     assert process.returncode == code, said
-    assert time.monotonic() - start < 1.5
     assert "Traceback" not in said
 
 
