@@ -85,6 +85,7 @@ def test_transfer_second_signal_does_not_wait(tmp_path: Path) -> None:
     process = start("--verbose", "migrate", source, tmp_path / "t.db", "--rate-limit", "100")
     assert process.stderr
     assert "opened" in process.stderr.readline()
+    time.sleep(1)  # until it reads the memory
     process.send_signal(signal.SIGINT)
     time.sleep(0.5)
     assert process.poll() is None, "the memory at hand takes a minute"
