@@ -42,6 +42,8 @@ COMMANDS = {
 
 SETTLED = "memctl.settled"
 """The key of the settled configuration in ``Context.meta``."""
+ARGUMENTS = "memctl.arguments"
+"""The key of the command line."""
 
 _PIPE_CLOSED = 128 + getattr(signal, "SIGPIPE", 13)  # Windows does not have it
 
@@ -85,15 +87,18 @@ class Memctl(TyperGroup):
             return None
         return super().main(*args, **settings)
 
-    def make_context(self, *args: Any, **settings: Any) -> Any:
+    def make_context(self, name: str | None, args: list[str], *more: Any, **settings: Any) -> Any:
         """Read what stands in front of the command."""
+        given = tuple(args)
         try:
-            return super().make_context(*args, **settings)
+            context = super().make_context(name, args, *more, **settings)
         except Exception as error:
             if found := _usage(error):
-                Output().fail(found)
+                Output(arguments=given).fail(found)
                 raise typer.Exit(found.exit_code) from error
             raise
+        context.meta[ARGUMENTS] = given
+        return context
 
     def list_commands(self, ctx: Any) -> list[str]:  # noqa: ARG002 - the signature of Typer
         return [*COMMANDS, *_plugins()]
@@ -189,7 +194,9 @@ def _plugin_line(name: str) -> str:
 
 
 def _output(ctx: Any) -> Output:
-    return ctx.obj.output if isinstance(ctx.obj, Run) else Output()
+    if isinstance(ctx.obj, Run):
+        return ctx.obj.output
+    return Output(arguments=ctx.meta.get(ARGUMENTS, ()))
 
 
 def _is_help(end: BaseException) -> bool:
@@ -342,6 +349,7 @@ def _globals(
 
         monitoring = Monitoring(ping, metrics_file)
     output = Output(
+        arguments=context.meta[ARGUMENTS],
         color=color,
         log_format=log_format,
         quiet=quiet,

@@ -4,12 +4,21 @@ from __future__ import annotations
 
 import os
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass, field
+from itertools import chain
 from pathlib import Path
-from urllib.parse import SplitResult, parse_qsl, quote, urlencode, urlsplit
+from urllib.parse import SplitResult, quote, unquote_plus
 
 _HOST = re.compile(r"(\[[^]]*\]|[^:]*)(:\d*)?")
-SECRET_QUERY = re.compile(r"pass|secret|token|key|auth", re.IGNORECASE)
+SECRET_QUERY = re.compile(r"pass|pwd|secret|token|key|auth|credential", re.IGNORECASE)
+_URL_START = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*:)(?=/|(?<=unix:))(/*)(.*)", re.DOTALL)
+_URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:/[^\s'\"]*")
+_PAIRS = re.compile("[&;]")
+_USER = re.compile(r"[^/?#@\[\]\s]*")
+_LOGIN = re.compile(r":.*@", re.DOTALL)
+_WITH_AT = frozenset(["state", "state_path", "path", "prefix", "user", "session", "host", "options"])
+"""Options of URLs in which an ``@`` is not the end of a password."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,22 +41,80 @@ class Location:
 
 
 def redact(url: str) -> str:
-    """Return the URL without its password and other secrets, control characters made visible."""
-    if "://" not in url and not url.startswith("unix:"):
+    """Return the URL without its password and other secrets, control characters made visible.
+
+    In a password, separators should be quoted.  Where one may not be, all that may be part of the
+    password is left out, too: everything up to the last ``@`` that is not in an option.
+    """
+    found = _URL_START.match(url)
+    if found is None:
         return visible(url)
-    parts = urlsplit(url)
-    netloc = parts.netloc
-    if "@" in netloc:
-        login, _, host = netloc.rpartition("@")
-        user, colon, _ = login.partition(":")
-        netloc = f"{user}:***@{host}" if colon else f"{user}@{host}"
-    elif not all(_HOST.fullmatch(host) for host in netloc.split(",")):
-        # No port: the beginning of a password with a / ? or # that was not quoted.
-        return visible(f"{parts.scheme}://{netloc.partition(':')[0]}:***")
-    pairs = parse_qsl(parts.query, keep_blank_values=True)
-    hidden = [(name, "***" if _is_secret(name) else _inner(value)) for name, value in pairs]
-    query = urlencode(hidden, safe="*/:@", quote_via=quote)
-    return visible(join_url(SplitResult(parts.scheme, netloc, parts.path, query, "")))
+    start, slashes, rest = found.groups()
+    rest, _, fragment = rest.partition("#")
+    if "@" in fragment:  # the end of a password
+        rest, fragment = f"{rest}#{fragment}", ""
+    where, mark, query = rest.partition("?")
+    pairs = _PAIRS.split(query)
+    unsure = [at for at, pair in enumerate(pairs) if "@" in pair and not _is_option(pair)]
+    if unsure:
+        where += f"?{'&'.join(pairs[: unsure[-1] + 1])}"
+        pairs = pairs[unsure[-1] + 1 :]
+    if ":" in where and "@" not in where and "@" in "".join(pairs):
+        where = f"{where.partition(':')[0]}:***"  # of a password, too, or of a port
+        pairs = [pair for pair in pairs if "@" not in pair]
+    where = _hide_login(where) if slashes == "//" else _LOGIN.sub(":***@", where)
+    shown = "&".join(_shown(pair) for pair in pairs)
+    return visible(f"{start}{slashes}{where}{mark if shown else ''}{shown}")
+
+
+def _hide_login(where: str) -> str:
+    """Return what follows ``//``, up to the options, without the password."""
+    login, at, rest = where.rpartition("@")
+    host, slash, path = rest.partition("/")
+    if not all(_HOST.fullmatch(one) for one in host.split(",")):
+        # No port: the beginning of a password, of which the rest may follow.
+        return f"{host.partition(':')[0]}:***" if not at else "***"
+    user, colon, _ = login.partition(":")
+    if not _USER.fullmatch(user):
+        user, colon = "***", ""
+    return f"{user}{':***' if colon else ''}{at}{host}{slash}{path}"
+
+
+def _is_option(pair: str) -> bool:
+    name = pair.partition("=")[0]
+    return name in _WITH_AT or bool(SECRET_QUERY.search(unquote_plus(name)))
+
+
+def _shown(pair: str) -> str:
+    """Return an option of a URL, its value hidden where it may be a secret."""
+    name, equals, value = pair.partition("=")
+    if SECRET_QUERY.search(unquote_plus(name)):
+        return f"{name}{equals}***"
+    return name + equals + quote(_inner(unquote_plus(value)), safe="*/:@")
+
+
+def redact_value(text: str) -> str:
+    """Return what a user typed without the password of a URL in it, whatever that contains."""
+    found = _URL.search(text)
+    if found is None:
+        return visible(_LOGIN.sub(":***@", text))
+    return visible(text[: found.start()]) + redact(text[found.start() :])
+
+
+def redact_quoted(text: str, arguments: Iterable[str]) -> str:
+    """Return a message, which may quote some of the arguments, without the passwords of these."""
+    for argument in chain.from_iterable((one, *one.split("=", 1)) for one in arguments):
+        shown = redact_value(argument)
+        if shown != visible(argument):
+            for form in (argument, os.fspath(Path(argument))):
+                for quoted in (form, visible(form), repr(form)[1:-1]):
+                    text = text.replace(quoted, shown)
+    return text
+
+
+def redact_text(text: str, arguments: Iterable[str] = ()) -> str:
+    """Return a message without the passwords of arguments and of URLs in it."""
+    return _URL.sub(lambda found: redact(found[0]), redact_quoted(text, arguments))
 
 
 def join_url(parts: SplitResult) -> str:
@@ -55,10 +122,6 @@ def join_url(parts: SplitResult) -> str:
     query = f"?{parts.query}" if parts.query else ""
     fragment = f"#{parts.fragment}" if parts.fragment else ""
     return f"{parts.scheme}://{parts.netloc}{parts.path}{query}{fragment}"
-
-
-def _is_secret(name: str) -> bool:
-    return bool(SECRET_QUERY.search(name))
 
 
 def _inner(value: str) -> str:

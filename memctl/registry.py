@@ -202,7 +202,9 @@ def _state(location: Location, state: str) -> Location:
         raise UsageError(f"?state= means nothing for {location.label}", "it is for SQL and Redis")
     found = parse(state)
     if found.kind not in ("sessions", "redis-session"):
-        raise UsageError(f"?state={state} is not a session folder", "name a folder, or 'redis'")
+        raise UsageError(
+            f"?state={redact(state)} is not a session folder", "name a folder, or 'redis'"
+        )
     return replace(found, options=found.options | options)
 
 
@@ -285,6 +287,9 @@ def _split(text: str) -> SplitResult:
         ) from None
     if parts.fragment or text.endswith("#"):
         raise UsageError(f"what follows {scheme}:// holds a '#'", hint)
+    loose = [pair for pair in parts.query.split("&") if "=" not in pair]
+    if any("@" in text for text in (parts.path if parts.netloc else "", *loose)):
+        raise UsageError(f"what follows {scheme}:// holds an '@' in the wrong place", hint)
     return parts
 
 

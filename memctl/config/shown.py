@@ -73,7 +73,4 @@ def redacted(text: str) -> str:
     """Return a text that may be a URL without its password."""
     if "://" not in text and not text.startswith("unix:"):
         return text
-    try:
-        return location.redact(text)
-    except ValueError:  # not a valid URL, which may hold a part of a password
-        return HIDDEN
+    return location.redact_value(text)

@@ -6,7 +6,7 @@ import json
 import os
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -14,7 +14,7 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from memctl.errors import MemctlError
-from memctl.location import visible
+from memctl.location import redact_quoted, redact_text, visible
 from memctl.ops.report import (
     Progress,
     SilentProgress,
@@ -66,6 +66,8 @@ class Output:
     log_format: LogFormat = LogFormat.TEXT
     quiet: bool = False
     verbose: bool = False
+    arguments: Sequence[str] = ()
+    """The command line: what a message quotes of it is redacted."""
     interval: float | None = None
     """Seconds from one line of progress to the next, in the place of the live one."""
     report: Report | None = None
@@ -112,6 +114,7 @@ class Output:
 
     def warn(self, text: str, event: str = "warning") -> None:
         """A warning: at once on stderr, and in the report."""
+        text = redact_text(text, self.arguments)
         if text not in self.warnings:
             self.warnings.append(text)
             self._log("warning", event, text)
@@ -183,6 +186,8 @@ class Output:
 
     def fail(self, error: MemctlError, command: str = "") -> None:
         """Report how far a run came, then why it ended."""
+        error.message = redact_text(error.message, self.arguments)
+        error.hint = error.hint and redact_quoted(error.hint, self.arguments)
         if self.listing is None and self.report is None and self.format is Format.JSON:
             from memctl.output.report import Report  # only a run that reports needs it
 

@@ -6,11 +6,13 @@ import asyncio
 import json
 import os
 import re
+from itertools import product
 from pathlib import Path
-from urllib.parse import urlsplit
+from urllib.parse import quote, urlsplit
 
 import pytest
 
+from memctl.location import redact, redact_text
 from memctl.model import MemoryKey
 from memctl.testing import samples
 from tests.support.cli import FRIDAY, Run, fails, fill, report
@@ -184,3 +186,86 @@ def test_error_hostile_names_in_errors(run: Run, tmp_path: Path) -> None:
     result = run("inspect", tmp_path / "a.ndjson", "--user", "\x1b[31m\x07")
     fails(result, 4)
     assert not set(result.stderr) & set("\x1b\x07")
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "{}",
+        "@{}",
+        "inspect a.db {}",
+        "inspect --{}",
+        "inspect --format={} a.db",
+        "inspect a.db --since {}",
+        "--config {} inspect a.db",
+        "--config={} inspect a.db",
+        "--color {} stores",
+        "--metrics-file {} stores",
+        "config {}",
+        "mark {}",
+        "undo {}",
+        "help {}",
+        "migrate a.db b.db --rate-limit {}",
+        "export a.db --as {}",
+        "compress a.db --summarizer {}",
+        "compress a.db --prompt-file {}",
+        "inspect sqlite:///a.db?state={}",
+    ],
+)
+@pytest.mark.parametrize(
+    "url",
+    [
+        f"postgresql://u:{SECRET}@h/db",
+        f"redis://:p@ss/{SECRET}@h",
+        f"mysql://u:a 'b/{SECRET}\"?x\\y@h/d?z=1",
+        f"u:{SECRET}@h/db",
+    ],
+)
+def test_error_quotes_no_password_of_an_argument(run: Run, line: str, url: str) -> None:
+    result = run(*(word.format(url) for word in line.split()))
+    assert SECRET not in result.stdout + result.stderr
+    assert result.exit_code in (0, 2, 4)
+
+
+@pytest.mark.parametrize("variable", ["MEMCTL_FORMAT", "MEMCTL_CONFIG", "MEMCTL_STORES_FORMAT"])
+def test_error_quotes_no_password_of_a_variable(
+    run: Run, monkeypatch: pytest.MonkeyPatch, variable: str
+) -> None:
+    monkeypatch.setenv(variable, f"postgresql://u:{SECRET}@h/db")
+    result = run("stores")
+    assert SECRET not in result.stdout + result.stderr
+
+
+def test_error_no_separator_reveals_a_password() -> None:
+    separators = ["", *"/?#@:&=;%[] ,!$'\"\\", "://", "?x=", "&a=", "@h:1/", "//"]
+    schemes = ("redis", "postgresql", "unix", "no")
+    for scheme, one, other in product(schemes, separators, separators):
+        password = f"AAA{one}BBB{other}CCC"
+        for url in (
+            f"{scheme}://u:{password}@h/0",
+            f"{scheme}://:1{password[3:-3]}2@h:5?sslmode=on",
+            f"{scheme}://u{one}x:{password}@h/d?state=/x",
+            f"{scheme}:/u:{password}@h/d",
+            f"{scheme}://u@h/d?password={quote(password, safe='/?@:=[]')}",
+        ):
+            shown = (
+                redact(url),
+                redact_text(f"no command '{url}'", [url]),
+                redact_text(f"no command {url!r}", ["x", f"--option={url}"]),
+            )
+            assert not [word for word in ("AAA", "BBB", "CCC") if word in str(shown)], url
+
+
+@pytest.mark.parametrize(
+    ("url", "shown"),
+    [
+        ("postgresql://ada:x@h1:1,h2:2/d?a=on", "postgresql://ada:***@h1:1,h2:2/d?a=on"),
+        ("redis://:p@ss/word@h:6379/0?prefix=a", "redis://:***@h:6379/0?prefix=a"),
+        ("postgresql://h/d?state=redis://:x@i/1", "postgresql://h/d?state=redis://:***@i/1"),
+        ("unix:///x.sock?password=a&db=1", "unix:///x.sock?password=***&db=1"),
+        ("sqlite:////tmp/a@b/c.db?state=/x@y", "sqlite:////tmp/a@b/c.db?state=/x@y"),
+        ("redis://[::1]:5/0", "redis://[::1]:5/0"),
+    ],
+)
+def test_error_shows_the_rest_of_a_url(url: str, shown: str) -> None:
+    assert redact(url) == redact(shown) == shown
