@@ -4,12 +4,13 @@ What is named here is the public interface for programs, described in ``docs/lib
 name is imported when it is first used, so that ``import memctl`` loads no driver.
 """
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from __future__ import annotations
 
-__version__ = "0.1.0"
+TYPE_CHECKING = False  # as ``typing`` has it, which takes longer to load than all that is here
 
 if TYPE_CHECKING:
+    from typing import Any
+
     from memctl.api import Changed as Changed
     from memctl.api import Compressed as Compressed
     from memctl.api import Copied as Copied
@@ -62,6 +63,8 @@ if TYPE_CHECKING:
     from memctl.summarizer import Summarizer as Summarizer
     from memctl.summarizers.registry import make_summarizer as make_summarizer
 
+__version__ = "0.1.0"
+
 _HOMES = {
     "api": "Changed Compressed Copied compare compress copy delete inspect mark open_store",
     "errors": "BadData Busy Failure Interrupted Loss Lost MemctlError NotFound Unavailable "
@@ -90,6 +93,8 @@ def __getattr__(name: str) -> Any:
     home = _HOME_OF.get(name)
     if home is None:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from importlib import import_module
+
     found = getattr(import_module(f"{__name__}.{home}"), name)
     globals()[name] = found
     return found

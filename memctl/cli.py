@@ -15,7 +15,7 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperCommand, TyperGroup
 
-from memctl import __version__, plugins
+from memctl import __version__, plugins, signals
 from memctl.commands._context import Run
 from memctl.errors import MemctlError, Unavailable, UsageError
 from memctl.output.terminal import Color, Format, LogFormat, Output
@@ -148,6 +148,8 @@ class Memctl(TyperGroup):
             output.report, output.listing, output.format = None, None, Format.TABLE
             output.fail(failure)
             raise typer.Exit(failure.exit_code) from error
+        except KeyboardInterrupt as end:
+            raise typer.Exit(128 + signals.stopped_by(end)) from end
         except (typer.Exit, typer.Abort):
             raise
         except Exception as error:
@@ -211,13 +213,12 @@ def _tell(ctx: Any, end: BaseException | None) -> None:
     match end:
         case None:
             code = 0
-        case KeyboardInterrupt():
-            code = 128 + signal.SIGINT
         case _:
             code = getattr(end, "exit_code", 1)
     cause = None if end is None else end.__cause__
     error = cause if isinstance(cause, MemctlError) else None
-    run.monitoring.tell(run.output, ctx.invoked_subcommand, run.store, code, error)
+    with signals.caught(signals.interrupt):
+        run.monitoring.tell(run.output, ctx.invoked_subcommand, run.store, code, error)
 
 
 def _usage(error: Any, root: Any = None) -> UsageError | None:

@@ -13,7 +13,7 @@ MemctlError          1    unforeseen
 │   └── Uninitialised     8    a database without AgentScope's tables
 ├── Loss             9    going on would lose something; nothing was written
 ├── Busy            75    another memctl run holds the lock of the store
-└── Interrupted    130    Ctrl-C, or SIGTERM (143)
+└── Interrupted    130    Ctrl-C, or SIGTERM (143), or SIGHUP (129)
 
 An error is raised once, with a hint, and rendered once, by ``memctl.cli``.
 """
@@ -134,6 +134,7 @@ class Interrupted(MemctlError):
 
 _WITHOUT_A_CLASS = (
     (0, "ok", "Done; also when nothing matched."),
+    (129, "interrupted", "The same, where the signal was SIGHUP."),
     (141, "closed-pipe", "Whoever reads the output has enough, such as head."),
     (143, "interrupted", "The same, where the signal was SIGTERM."),
 )

@@ -11,11 +11,6 @@ import os
 import signal
 import sys
 import threading
-from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    import asyncio
 
 POSIX = os.name == "posix"
 UNIX_SOCKETS = POSIX
@@ -143,18 +138,3 @@ def kill_group(pid: int) -> None:
         os.killpg(pid, signal.SIGKILL)
     else:
         os.kill(pid, signal.SIGTERM)
-
-
-def on_signals(
-    loop: asyncio.AbstractEventLoop,
-    numbers: Iterable[signal.Signals],
-    hear: Callable[[signal.Signals], None],
-) -> None:
-    """Have ``hear`` called in the loop when a signal comes."""
-    for number in numbers:
-        try:
-            loop.add_signal_handler(number, hear, number)
-        except NotImplementedError:  # the loops of Windows
-            signal.signal(
-                number, lambda got, _: loop.call_soon_threadsafe(hear, signal.Signals(got))
-            )

@@ -7,10 +7,11 @@ import json
 import os
 import shlex
 import signal
+import sqlite3
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 
 import pytest
@@ -105,16 +106,18 @@ def test_exit_code_store_that_is_locked(folder: Path) -> None:
 
 
 @contextmanager
-def running(folder: Path, *arguments: str) -> Iterator[subprocess.Popen[str]]:
-    """memctl at work, its stores opened."""
+def running(folder: Path, *arguments: str, opened: int = 2) -> Iterator[subprocess.Popen[str]]:
+    """memctl at work, so many of its stores opened."""
     with start("--verbose", *arguments, cwd=folder, env=environment(folder)) as process:
         assert process.stderr
-        for _ in range(2):
+        for _ in range(opened):
             assert "opened" in process.stderr.readline()
         yield process
 
 
-@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+@pytest.mark.parametrize(
+    ("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGHUP, 129)]
+)
 def test_exit_code_signals(folder: Path, number: signal.Signals, code: int) -> None:
     arguments = ("migrate", "long.ndjson", f"{number.name}.db", "--rate-limit", "10", "--json")
     with running(folder, *arguments) as process:
@@ -125,8 +128,54 @@ def test_exit_code_signals(folder: Path, number: signal.Signals, code: int) -> N
     assert f"stopped by {number.name}" in said
 
 
+STARTING = """
+import os, sys
+
+class Killer:
+    def find_spec(name, *_):
+        if name == os.environ["AT"]:
+            os.kill(os.getpid(), int(os.environ["NUMBER"]))
+
+sys.meta_path.insert(0, Killer)
+from memctl.__main__ import main
+main()
+"""
+"""memctl, with a signal that comes when a module is about to be loaded."""
+
+
+@pytest.mark.parametrize(
+    ("module", "number", "code"),
+    [
+        ("memctl.cli", signal.SIGINT, 130),
+        ("typer", signal.SIGTERM, 143),
+        ("memctl.commands.inspect", signal.SIGHUP, 129),
+        ("memctl.registry", signal.SIGINT, 130),
+    ],
+)
+def test_exit_code_signal_while_memctl_starts(
+    folder: Path, module: str, number: signal.Signals, code: int
+) -> None:
+    variables = {"AT": module, "NUMBER": str(int(number))}
+    command = [sys.executable, "-c", STARTING, "inspect", "one.ndjson"]
+    done = subprocess.run(
+        command, cwd=folder, env=environment(folder) | variables, capture_output=True, text=True
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (code, "", "")
+
+
+def test_exit_code_signal_while_sqlite_waits_for_a_lock(folder: Path) -> None:
+    shell(folder, "memctl migrate one.ndjson held.db")
+    with closing(sqlite3.connect(folder / "held.db", isolation_level=None)) as database:
+        database.execute("BEGIN EXCLUSIVE")
+        with running(folder, "migrate", "one.ndjson", "held.db", opened=1) as process:
+            process.send_signal(signal.SIGTERM)
+            _, said = process.communicate(timeout=15)  # the lock is waited for twice as long
+    assert process.returncode == 143
+    assert said.splitlines()[0] == "memctl: error: stopped by SIGTERM"
+
+
 def test_exit_code_table_names_all_that_are_reached(folder: Path) -> None:
-    reached = {code for code, _ in SCRIPTS.values()} | {75, 130, 143}
+    reached = {code for code, _ in SCRIPTS.values()} | {75, 129, 130, 143}
     assert {code for code, _, _ in exit_codes()} == reached
     told = shell(folder, "memctl help exit-codes").stdout
     rows = [line.split()[:2] for line in told.splitlines()[1:]]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 
+from memctl import signals
 from memctl.commands._reports import ChangeOutcome
 from memctl.commands._run import opened, wait_for
 from memctl.errors import Interrupted, MemctlError, Partial, Unavailable, UsageError
@@ -84,16 +85,18 @@ def confirmed(output: Output, question: str, *, expected: str | None = None) -> 
     Anything else, or the end of the input, is a no; as with dropdb, that is no error.
 
     Raises:
-        Interrupted: Ctrl-C.
+        Interrupted: Ctrl-C, or another signal to stop.
     """
     hint = f"type {expected} to go on: " if expected else "[y/N] "
     try:
         sys.stderr.write(f"{question} {hint}")
         sys.stderr.flush()
         answer = sys.stdin.buffer.readline().decode(errors="replace")
-    except KeyboardInterrupt:
+    except KeyboardInterrupt as end:
         sys.stderr.write("\n")
-        raise Interrupted("stopped at the question", "nothing was changed") from None
+        error = Interrupted("stopped at the question", "nothing was changed")
+        error.exit_code = 128 + signals.stopped_by(end)
+        raise error from None
     if not answer.endswith("\n"):
         sys.stderr.write("\n")
     said = answer.strip()

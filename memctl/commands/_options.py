@@ -13,6 +13,7 @@ from typing import Annotated, Any, get_type_hints
 import typer
 from typer.core import TyperCommand
 
+from memctl import signals
 from memctl.errors import UsageError
 from memctl.model import OnConflict
 from memctl.output.terminal import Format
@@ -162,10 +163,18 @@ def selecting(command: Callable[..., None]) -> Callable[..., None]:
     return with_options
 
 
+class _Command(TyperCommand):
+    """A command that cleans up when a signal stops it outside of its event loop."""
+
+    def invoke(self, ctx: Any) -> Any:
+        with signals.caught(signals.interrupt):
+            return super().invoke(ctx)
+
+
 def build(command: Callable[..., None], name: str) -> TyperCommand:
     """The parser of one command."""
     app = typer.Typer(add_completion=False, rich_markup_mode=None)
-    app.command(name)(command)
+    app.command(name, cls=_Command)(command)
     built = typer.main.get_command(app)
     assert isinstance(built, TyperCommand)
     return built

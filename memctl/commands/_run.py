@@ -8,14 +8,14 @@ import logging
 import shutil
 import signal
 import sys
-import tempfile
 from collections.abc import AsyncGenerator, Coroutine, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any, BinaryIO, TypeVar
 
-from memctl import system
+from memctl import signals
 from memctl.commands._context import Run
 from memctl.errors import BadData, Interrupted, Unavailable, UsageError
 from memctl.journal import runs
@@ -26,6 +26,7 @@ from memctl.runs.change import RunOptions
 from memctl.runs.copy import Recording
 from memctl.selection import Selection
 from memctl.store import OpenMode, Store
+from memctl.stores.files import temporary_folder
 from memctl.wrappers.dry_run import DryRun
 
 T = TypeVar("T")
@@ -38,36 +39,48 @@ def wait_for(work: Coroutine[Any, Any, T], stop: Stop | None = None) -> T:
     where it does not, cuts it short.
 
     Raises:
-        Interrupted: SIGINT or SIGTERM came; the operation has released everything.
+        Interrupted: SIGINT, SIGTERM or SIGHUP came; the operation has released everything.
     """
     # memctl's own error reports what libraries log of a connection that was cut off.
     logging.getLogger().addHandler(logging.NullHandler())
     gc.freeze()  # see cli.main
     gc.enable()
-    return asyncio.run(_interruptible(work, stop or Stop()))
+    try:
+        with asyncio.Runner() as runner:
+            loop = runner.get_loop()
+            task = loop.create_task(work)
+            heard: list[signal.Signals] = []
+            hear = partial(_hear, task, stop or Stop(), heard)
+            with signals.caught(partial(loop.call_soon_threadsafe, hear)):
+                return runner.run(_ended(task, heard))
+    finally:
+        work.close()  # where a signal came before it began
 
 
-async def _interruptible(work: Coroutine[Any, Any, T], stop: Stop) -> T:
-    loop = asyncio.get_running_loop()
-    task = asyncio.ensure_future(work)
-    caught: list[signal.Signals] = []
+def _hear(
+    task: asyncio.Task[Any], stop: Stop, heard: list[signal.Signals], number: signal.Signals
+) -> None:
+    heard.append(number)
+    if stop.cooperative and not stop.asked:
+        stop.ask()
+    else:
+        task.cancel()
 
-    def hear(number: signal.Signals) -> None:
-        caught.append(number)
-        if stop.cooperative and not stop.asked:
-            stop.ask()
-        else:
-            task.cancel()
 
-    system.on_signals(loop, (signal.SIGINT, signal.SIGTERM), hear)
+async def _ended(task: asyncio.Task[T], heard: list[signal.Signals]) -> T:
     try:
         return await task
     except (asyncio.CancelledError, Interrupted) as end:
-        if not caught:
+        if not heard:
             raise
-        error = Interrupted(f"stopped by {caught[0].name}", "what was reported as written is whole")
-        error.exit_code = 128 + caught[0]
-        raise error from end
+        raise interrupted(heard[0]) from end
+
+
+def interrupted(number: signal.Signals) -> Interrupted:
+    """Return the error of a run that a signal has stopped."""
+    error = Interrupted(f"stopped by {number.name}", "what was reported as written is whole")
+    error.exit_code = 128 + number
+    return error
 
 
 @asynccontextmanager
@@ -124,8 +137,8 @@ def readable(location: Location, where: Selection, path: str | None) -> Iterator
     if location.kind != "stdio":
         yield narrowed(location, where, path)
         return
-    with tempfile.TemporaryDirectory(prefix="memctl-") as folder:
-        spooled = Path(folder) / "stdin"
+    with temporary_folder() as folder:
+        spooled = folder / "stdin"
         try:
             with spooled.open("wb") as spool:
                 shutil.copyfileobj(sys.stdin.buffer, spool)
@@ -165,8 +178,8 @@ def writable(location: Location) -> Iterator[Location]:
     if location.kind != "stdio":
         yield location
         return
-    with tempfile.TemporaryDirectory(prefix="memctl-") as folder:
-        path = Path(folder) / "stdout.ndjson"
+    with temporary_folder() as folder:
+        path = folder / "stdout.ndjson"
         yield replace(location, kind="archive", path=path)
         if path.exists():
             pour(path, sys.stdout.buffer)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import re
 import sys
-import tempfile
 from collections.abc import AsyncGenerator, Callable, Iterator
 from contextlib import AbstractContextManager, aclosing, contextmanager, nullcontext
 from dataclasses import dataclass
@@ -45,7 +44,7 @@ from memctl.runs.change import refuse_absent
 from memctl.runs.copy import CopyRun
 from memctl.selection import Selection
 from memctl.store import Store
-from memctl.stores.files import sync_folder, system_errors
+from memctl.stores.files import sync_folder, system_errors, temporary_folder
 from memctl.stores.locks import FileLock, lock_owner
 
 
@@ -482,10 +481,8 @@ def published(output: str, shape: Shape) -> Iterator[Path]:
         yield target
         return
     try:
-        with tempfile.TemporaryDirectory(
-            prefix=".memctl-", dir=target.parent if target else None
-        ) as folder:
-            place = Path(folder) / f"export{ending_of(output, shape)}"
+        with temporary_folder(target.parent if target else None) as folder:
+            place = folder / f"export{ending_of(output, shape)}"
             yield place
             if target is not None:
                 place.replace(target)
@@ -506,8 +503,8 @@ def nowhere(output: str, shape: Shape) -> Iterator[Path]:
     if shape is Shape.SESSION_DIR:
         yield Path(output)
         return
-    with tempfile.TemporaryDirectory(prefix="memctl-") as folder:
-        yield Path(folder) / f"export{ending_of(output, shape)}"
+    with temporary_folder() as folder:
+        yield folder / f"export{ending_of(output, shape)}"
 
 
 _TIME = "%Y%m%dT%H%M%S"

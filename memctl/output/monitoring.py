@@ -14,7 +14,7 @@ from urllib.error import HTTPError, URLError
 from urllib.parse import SplitResult, urlsplit
 from urllib.request import HTTPRedirectHandler, Request, build_opener
 
-from memctl import __version__
+from memctl import __version__, signals
 from memctl.errors import MemctlError, UsageError
 from memctl.location import visible
 from memctl.output.terminal import Output
@@ -266,8 +266,8 @@ class Monitoring:
     def _ping(self, output: Output, heartbeat: Heartbeat, failure: str | None) -> None:
         try:
             why = heartbeat.send(failure)
-        except KeyboardInterrupt:
-            why = "stopped by SIGINT"
+        except KeyboardInterrupt as end:
+            why = f"stopped by {signals.stopped_by(end).name}"
         if why is not None:
             output.warn(f"--ping: {heartbeat.label} could not be told: {why}")
 

@@ -36,6 +36,7 @@ from memctl.ops.select import whole_memories
 from memctl.ops.stop import Stop
 from memctl.selection import Selection
 from memctl.store import Store
+from memctl.stores.files import temporary_folder
 from memctl.stores.locks import lock_owner
 
 _locked: WeakSet[Store] = WeakSet()
@@ -211,8 +212,7 @@ class ChangeRun:
         if not self._options.backup:
             temporary = Path(tempfile.gettempdir())
             with refusals(temporary):
-                made = tempfile.TemporaryDirectory(prefix="memctl-", dir=temporary)
-            folder = Path(stack.enter_context(made))
+                folder = stack.enter_context(temporary_folder(temporary))
         kept = Runs(folder)
         if self._options.keep is not None:
             removed = kept.prune(self._options.keep, self.record.undoes)

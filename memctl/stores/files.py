@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import shutil
 import stat
 import tempfile
 from collections.abc import Iterator
@@ -169,6 +170,62 @@ def _sweep(folder: str) -> None:
             try:
                 if system.lock(handle):
                     os.unlink(path)
+            finally:
+                os.close(handle)
+
+
+@contextmanager
+def temporary_folder(parent: Path | None = None) -> Iterator[Path]:
+    """A folder of this user alone, in ``TMPDIR`` unless told, that is removed in the end.
+
+    It is locked meanwhile, as a temporary file is: what killed runs have left goes with the next.
+
+    Raises:
+        OSError: the system refuses.
+    """
+    parent = parent or Path(tempfile.gettempdir())
+    handle = -1
+    _sweep_folders(parent)
+    while True:
+        made = tempfile.TemporaryDirectory(TEMPORARY_SUFFIX, TEMPORARY_PREFIX, parent)
+        if not system.POSIX:
+            break  # Windows opens no folder
+        with suppress(OSError):  # of a file system without locks nothing is swept either
+            handle = os.open(made.name, os.O_RDONLY | os.O_DIRECTORY)
+            if not (system.lock(handle) and os.path.exists(made.name)):
+                os.close(handle)  # another run was quicker, and removes it
+                handle = -1
+                made.cleanup()
+                continue
+        break
+    try:
+        with made:
+            yield Path(made.name)
+    finally:
+        if handle >= 0:
+            os.close(handle)
+
+
+def _sweep_folders(parent: Path) -> None:
+    """Remove the temporary folders of killed runs; what cannot be removed stays."""
+    if not system.POSIX:
+        return
+    left: list[os.DirEntry[str]] = []
+    with suppress(OSError), os.scandir(parent) as found:
+        left = [
+            entry
+            for entry in found
+            if entry.name.startswith(TEMPORARY_PREFIX)
+            and entry.name.endswith(TEMPORARY_SUFFIX)
+            and entry.is_dir(follow_symlinks=False)
+            and entry.stat(follow_symlinks=False).st_uid == os.geteuid()
+        ]
+    for entry in left:
+        with suppress(OSError):  # it is in use, or gone
+            handle = os.open(entry.path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+            try:
+                if system.lock(handle):
+                    shutil.rmtree(entry.path)
             finally:
                 os.close(handle)
 

@@ -260,15 +260,21 @@ def test_prompt_undo_of_a_named_run_does_not_ask(filled: Place, run: Run) -> Non
     assert held(filled) == before
 
 
-def test_prompt_terminal_that_is_closed(filled: Place, run: Run) -> None:
+@pytest.mark.parametrize(
+    ("number", "code", "left"),
+    [(signal.SIGHUP, 129, []), (signal.SIGKILL, -signal.SIGKILL, ["cut-short"])],
+)
+def test_prompt_terminal_that_is_closed(
+    filled: Place, run: Run, number: signal.Signals, code: int, left: list[str]
+) -> None:
     """Nothing happened; neither does it get into the way of the next undo."""
     before = held(filled)
     done = report(run("delete", filled.text, "--mark", "a", "--yes", "--json"))["run"]
     session = Session("delete", filled.text, "--mark", "hint")
     session.until("[y/N] ")
-    assert session.ends(by=signal.SIGHUP) != 0
-    [cut, first] = report(run("history", "--json"))["runs"]
-    assert (cut["outcome"], first["run"]) == ("cut-short", done)
+    assert session.ends(by=number) == code
+    *cut, first = report(run("history", "--json"))["runs"]
+    assert ([one["outcome"] for one in cut], first["run"]) == (left, done)
     assert report(run("undo", "--yes", "--json"))["undoes"] == done
     assert held(filled) == before
 

@@ -203,7 +203,7 @@ def test_transfer_agent_can_write_to_a_file_that_is_read_for_long(
     assert process.returncode == 0, said
     found = json.loads(output)
     assert found["messages"]["written"] == 100 * len(KEYS), "as of the moment when it began"
-    assert not list(Path(tempfile.gettempdir()).glob("memctl-*/copy.db"))
+    assert not list(Path(tempfile.gettempdir()).glob(".memctl-*/copy.db"))
 
 
 @pytest.mark.parametrize(("copied", "missing"), [(0, 0), (2, 1)])

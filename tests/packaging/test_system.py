@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
-import signal
 import subprocess
 import sys
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
 
 import pytest
 
@@ -99,23 +96,6 @@ async def test_archives_are_read_without_pread(
             await write_all(store, [one])
         async with make_store(place) as store:
             assert len((await read(store))[one.key].entries) == 3000
-
-
-async def test_signals_are_handled_without_loop_handlers(monkeypatch: pytest.MonkeyPatch) -> None:
-    loop = asyncio.get_running_loop()
-    heard = asyncio.Event()
-    before = signal.getsignal(signal.SIGTERM)
-
-    def refuse(*_: Any) -> None:
-        raise NotImplementedError
-
-    monkeypatch.setattr(loop, "add_signal_handler", refuse)
-    try:
-        system.on_signals(loop, [signal.SIGTERM], lambda _: heard.set())
-        os.kill(os.getpid(), signal.SIGTERM)
-        await asyncio.wait_for(heard.wait(), 5)
-    finally:
-        signal.signal(signal.SIGTERM, before)
 
 
 def test_lock_uses_msvcrt_on_windows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import fcntl
+import os
 import shutil
 import sqlite3
 import subprocess
 import sys
+import tempfile
 from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
@@ -54,6 +56,22 @@ def test_leftovers_temporary_files_of_dead_runs(
         name = ["--user", "user0", "--session", "session0"]
         report(run("migrate", filled, place, *name, "--json"))
         assert [path for path in folder.iterdir() if path.name.startswith(".memctl-")] == [alive]
+
+
+def test_leftovers_temporary_folders_of_dead_runs(
+    run: Run, filled: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    for name in "dead", "alive":
+        (tmp_path / f".memctl-{name}.tmp").mkdir()
+        (tmp_path / f".memctl-{name}.tmp" / "copy.db").write_text("messages")
+    handle = os.open(tmp_path / ".memctl-alive.tmp", os.O_RDONLY)
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX)
+        assert run("migrate", filled, "-").exit_code == 0
+    finally:
+        os.close(handle)
+    assert {path.name for path in tmp_path.iterdir()} == {"agents.db", ".memctl-alive.tmp"}
 
 
 def test_leftovers_sqlite_file_whose_writer_was_killed(

@@ -28,11 +28,17 @@ from memctl.stores.sql.database import FETCH_ROWS, Database, first_line, prefetc
 from memctl.stores.sql.dialect import ALWAYS, Condition, Dialect
 from memctl.stores.sql.huge_messages import CHUNK_BYTES, HUGE_BYTES
 from memctl.stores.sql.read import ReadMode, SqlReader
+from memctl.stores.sql.sqlite_driver import (
+    LOCK_TIMEOUT,
+    Call,
+    Connection,
+    Driver,
+    connect,
+    open_driver,
+)
 from memctl.stores.sql.sqlite_files import HINT, LARGE_BYTES, SnapshotCopy, recover, remove_journal
 from memctl.stores.sql.store import SqlStore
 
-LOCK_TIMEOUT = 30
-"""Seconds to wait for another process that writes to the file."""
 SEARCH_ROWS = 50_000
 """Number of messages that are searched before others may write."""
 FIRST_ROW = -(2**63)
@@ -119,24 +125,21 @@ class SqliteDatabase(Database):
         mode = "rwc" if self.mode.creates else "rw" if self.mode.writes else "ro"
         uri = f"file:{quote(str(path.absolute()))}?mode={mode}"
 
-        def connect_driver() -> sqlite3.Connection:
-            # Transactions are begun by hand: the driver would begin none for reading.  Blobs are
-            # opened from another thread than aiosqlite's, while that one waits.
+        def connect_driver(call: Call) -> Driver:
             self._threads.append(threading.current_thread())
             if not self.mode.creates:
-                recover(path, LOCK_TIMEOUT)
-            self._driver = sqlite3.connect(
-                uri, uri=True, isolation_level=None, timeout=LOCK_TIMEOUT, check_same_thread=False
-            )
+                recover(path, call)
+            self._driver = open_driver(uri, call)
             if self.mode.writes:
                 remove_journal(self._driver, path)
             add_functions(self._driver)
             return self._driver
 
-        async def connect() -> aiosqlite.Connection:
-            return await aiosqlite.Connection(connect_driver, iter_chunk_size=FETCH_ROWS)
-
-        return create_async_engine("sqlite+aiosqlite://", async_creator=connect, poolclass=NullPool)
+        return create_async_engine(
+            "sqlite+aiosqlite://",
+            async_creator=lambda: connect(connect_driver, FETCH_ROWS),
+            poolclass=NullPool,
+        )
 
     async def identity(self) -> str:
         return f"file:{same_file(self.location.path)}"
@@ -454,10 +457,10 @@ class SqliteStore(SqlStore):
             await database.close()
 
 
-async def _driver(connection: AsyncConnection) -> aiosqlite.Connection:
+async def _driver(connection: AsyncConnection) -> Connection:
     """Return the driver's own connection, within SQLAlchemy's transaction."""
     driver = (await connection.get_raw_connection()).driver_connection
-    assert isinstance(driver, aiosqlite.Connection)
+    assert isinstance(driver, Connection)
     return driver
 
 

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import sqlite3
-import tempfile
 import time
-from contextlib import closing, suppress
+from contextlib import ExitStack, closing, suppress
 from pathlib import Path
 from urllib.parse import quote
 
-import aiosqlite
-
 from memctl.location import same_file
+from memctl.stores.files import temporary_folder
+from memctl.stores.sql.sqlite_driver import Call, Connection, open_driver
 
 MAX_WAIT = 4.0
 """Seconds for which writers may have to wait, the copying included."""
@@ -19,6 +18,9 @@ LARGE_BYTES = 500_000_000
 """A larger file is copied before all of it is read: it is sorted first, and that takes long."""
 COPIED_PER_SECOND = 500_000_000
 """Bytes; slow disks copy less, and fast ones more."""
+
+_BACKUP_PAGES = 10_000
+"""Pages that are copied at a time."""
 
 
 class SnapshotCopy:
@@ -30,11 +32,11 @@ class SnapshotCopy:
     """
 
     def __init__(self) -> None:
-        self._folder: tempfile.TemporaryDirectory[str] | None = None
-        self._driver: aiosqlite.Connection | None = None
+        self._folder = ExitStack()
+        self._driver: Connection | None = None
         self._due = 0.0
 
-    async def watch(self, driver: aiosqlite.Connection, size: int) -> None:
+    async def watch(self, driver: Connection, size: int) -> None:
         """Watch a transaction that begins now and may last, on a file of ``size`` bytes.
 
         In WAL mode it keeps nobody from writing, and is not watched.
@@ -60,15 +62,14 @@ class SnapshotCopy:
         """Copy the file, readable by this user alone; return None where there is no room for it."""
         driver, self._driver = self._driver, None
         assert driver is not None
-        self._folder = tempfile.TemporaryDirectory(prefix="memctl-")
-        path = Path(self._folder.name) / "copy.db"
         with suppress(sqlite3.OperationalError, OSError):
+            path = self._folder.enter_context(temporary_folder()) / "copy.db"
             target = sqlite3.connect(path, check_same_thread=False)
             try:
                 # Nobody needs it after a crash, so nobody waits for the disk.
                 target.execute("PRAGMA synchronous = OFF")
                 target.execute("PRAGMA journal_mode = OFF")
-                await driver.backup(target)
+                await driver.backup(target, pages=_BACKUP_PAGES, progress=driver.check)
             finally:
                 target.close()
             return path
@@ -77,19 +78,16 @@ class SnapshotCopy:
 
     def remove(self) -> None:
         """Remove the copy, if there is one."""
-        if self._folder is not None:
-            self._folder.cleanup()
-            self._folder = None
+        self._folder.close()
 
 
 HINT = "a program was killed while it wrote to it: make the file and its folder writable"
 
 
-def recover(path: Path, timeout: float) -> None:
+def recover(path: Path, call: Call) -> None:
     """Roll back what was left half done, as the next AgentScope would.
 
     Until then SQLite refuses a connection that may only read: SQLITE_READONLY_ROLLBACK.
-    ``timeout`` is in seconds, to wait for another process that writes.
 
     Raises:
         sqlite3.Error: the file is not a database, or this login may not write it.
@@ -97,7 +95,7 @@ def recover(path: Path, timeout: float) -> None:
     if not _journal(path).exists():
         return
     uri = f"file:{quote(str(path.absolute()))}?mode=rw"
-    with closing(sqlite3.connect(uri, uri=True, timeout=timeout)) as driver:
+    with closing(open_driver(uri, call)) as driver:
         driver.execute("SELECT 1 FROM sqlite_master LIMIT 1").fetchall()
 
 
