@@ -163,6 +163,8 @@ def _mutate_keys(rng: Random, keys: Keys) -> None:
 def _mutate_list(rng: Random, values: list[bytes]) -> list[bytes]:
     values = list(values)
     at = rng.randrange(len(values) + 1)
+    if not values:
+        return [_word(rng)]
     one = rng.choice(values)
     match rng.randrange(6):
         case 0:
