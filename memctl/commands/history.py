@@ -32,6 +32,8 @@ def history(
     choose_format(run.output, format_, json=json)
     kept = Runs()
     every = kept.all()
+    for name in kept.damaged():
+        run.output.warn(f"what is kept of the run {name} is damaged; it is not listed")
     found = every[: limit or None]
     sizes = {one.id: kept.size(one) for one in found}
     for one in found:

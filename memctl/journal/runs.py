@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import secrets
 import shutil
 import time
@@ -53,6 +54,7 @@ RUNNING, CUT_SHORT = "running", "cut-short"
 _RECORD = "run.json"
 _COUNTER = "counter"
 _DAY = 86_400
+_ID = re.compile(r"\d{8}-\d{6}-")
 
 
 @dataclass(slots=True)
@@ -177,7 +179,7 @@ class Journal:
     def discard(self) -> None:
         """Remove a run that changed nothing."""
         self._release()
-        shutil.rmtree(self.folder, ignore_errors=True)
+        _remove(self.folder)
 
     def _release(self) -> None:
         handle, self._held = self._held, None
@@ -220,8 +222,22 @@ class Runs:
         """Return the runs, the newest first; folders that are not runs are skipped."""
         return sorted(_runs_in(self.folder), key=lambda run: run.order, reverse=True)
 
+    def damaged(self) -> list[str]:
+        """Return the ids of the runs of which there is no record that can be read."""
+        names = [name for name in _names_in(self.folder) if _ID.match(name)]
+        return sorted(name for name in names if _is_damaged(self.folder / name))
+
     def last(self) -> Run | None:
-        """Return the last run that was carried out, is in force, and is no undo itself."""
+        """Return the last run that was carried out, is in force, and is no undo itself.
+
+        Raises:
+            BadData: a run cannot be read, which may be the last.
+        """
+        if damaged := self.damaged():
+            raise BadData(
+                f"{_unreadable(damaged[-1])}, and it may be the last one",
+                f"name the run that is to be undone, or remove {self.folder / damaged[-1]}",
+            )
         for run in self.all():
             if not (run.planned or run.undoes or run.undone_by or run.settled):
                 return run
@@ -240,9 +256,7 @@ class Runs:
             raise NotFound(f"{why} {name!r}", "memctl history lists the runs that are kept")
         run = _read(self.folder / found[0])
         if run is None:
-            raise BadData(
-                f"what is kept of the run {found[0]} is damaged", f"see {self.folder / found[0]}"
-            )
+            raise BadData(_unreadable(found[0]), f"see {self.folder / found[0]}")
         return run
 
     def goes_on(self, run: Run) -> bool:
@@ -314,7 +328,7 @@ class Runs:
             total += size
             spent = total > keep.bytes or changed < now - keep.days * _DAY
             if spent and place and name != needed and not self._may_go_on(name, changed, now):
-                shutil.rmtree(folder, ignore_errors=True)
+                _remove(folder)
                 removed.append(name)
         return removed
 
@@ -338,14 +352,45 @@ def _runs_in(folder: Path) -> list[Run]:
     return [run for run in found if run is not None]
 
 
+def _remove(folder: Path) -> None:
+    """Remove a run, as far as the system lets; while that goes on, it is not taken for a run."""
+    with suppress(OSError):
+        folder = folder.rename(folder.with_name(f".{folder.name}"))
+    shutil.rmtree(folder, ignore_errors=True)
+
+
+def _is_damaged(folder: Path) -> bool:
+    """Return whether the record of a run cannot be read; one that is beginning has none yet."""
+    if _read(folder) is not None:
+        return False
+    with refusals(folder), suppress(FileNotFoundError):  # another run may remove it
+        left = {one.name for one in folder.iterdir()} - {RUNNING, f"{_RECORD}.part"}
+        return bool(left) and not is_locked(folder / RUNNING)
+    return False
+
+
+def _unreadable(name: str) -> str:
+    return f"what is kept of the run {name} is damaged"
+
+
 def _read(folder: Path) -> Run | None:
     try:
         record = json.loads((folder / _RECORD).read_bytes())
         known = {one.name for one in fields(Run)}
         run = Run(**{key: value for key, value in record.items() if key in known})
-    except (OSError, ValueError, TypeError, AttributeError):
+    except (OSError, ValueError, TypeError, AttributeError, RecursionError):
         return None
-    return run if isinstance(run.number, int) and run.id == folder.name else None
+    return run if run.id == folder.name and _is_sound(run) else None
+
+
+def _is_sound(run: Run) -> bool:
+    """Return whether every value is of the type of its default."""
+    plain = Run("", "", "", "")
+    return (
+        all(type(getattr(run, one.name)) is type(getattr(plain, one.name)) for one in fields(Run))
+        and all(isinstance(value, str) for value in run.options.values())
+        and all(type(value) is int for value in run.counts.values())
+    )
 
 
 def _next_number(folder: Path) -> int:

@@ -95,6 +95,36 @@ def test_history_run_that_is_damaged(run: Run, filled: str) -> None:
     fails(run("undo", "2000"), 4, "there is no run '2000'")
 
 
+def test_history_damaged_record_may_be_the_last(run: Run, filled: str) -> None:
+    first, second = (
+        report(run("mark", "add", filled, "new", "--user", user, "--json"))["run"]
+        for user in ("user0", "user1")
+    )
+    record = runs_folder() / second / "run.json"
+    whole = json.loads(record.read_bytes())
+    damages: list[dict[str, object]] = [
+        {"argument": 5},
+        {"options": []},
+        {"options": {"path": 5}},
+        {"undone_by": {}},
+        {"counts": "many"},
+        {"counts": {"marked": "x"}},
+        {"memories": {}},
+        {"number": True},
+    ]
+    for damage in damages:
+        record.write_text(json.dumps(whole | damage))
+        fails(run("undo", "--yes"), 8, second, "may be the last")
+        listed = run("history", "--json")
+        assert [row["run"] for row in report(listed)["runs"]] == [first]
+        assert second in listed.stderr
+    record.unlink()
+    fails(run("undo", "--yes"), 8, second, "may be the last")
+    assert report(run("undo", first, "--yes", "--json"))["undoes"] == first
+    shutil.rmtree(record.parent)
+    fails(run("undo", "--yes"), 4, "no run to be undone")
+
+
 def test_history_old_runs_go(run: Run, filled: str, tmp_path: Path) -> None:
     config = tmp_path / "config.toml"
     config.write_text("[undo]\ndays = 10\nbytes = 100000\n")

@@ -341,6 +341,9 @@ class Journals:
         runs = bench.memctl.state / "memctl" / "runs"
         history.runs = sorted(one.name for one in runs.iterdir() if one.is_dir())
         check_same("a run of the seed recorded nothing", bool(history.runs), True)
+        for _ in history.runs:  # whether undo is exact is the concern of other inputs
+            bench.memctl.run(["undo", "--yes"])
+            history.states.append(history.contents())
         return history
 
 
