@@ -11,7 +11,7 @@ import pytest
 from tests.support.servers.pool import Servers
 
 SEED = 1
-SAMPLES = {"words": 4000, "config": 4000}
+SAMPLES = {"words": 4000, "config": 4000, "journal": 4000}
 """Mutators, and below which number their inputs are tried."""
 
 
