@@ -123,8 +123,9 @@ def assert_same(store: Store, found: Sample | None, expected: Sample) -> None:
     assert found is not None, f"{expected.key} is missing"
     assert [entry.id for entry in found.entries] == [entry.id for entry in expected.entries]
     for one, other in zip(found.entries, expected.entries, strict=True):
-        assert plain(one, store) == plain(other, store)
-        one.message.decode()
+        if one != other:  # what is equal as it is need not be parsed
+            assert plain(one, store) == plain(other, store)
+            one.message.decode()
 
 
 TTL = 100_000.0

@@ -6,6 +6,7 @@ import json
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
+from functools import cache
 from typing import Any
 
 from memctl.model import Memory, MemoryKey, StoredMessage
@@ -121,7 +122,12 @@ def entry(id: str, number: int = 0, marks: tuple[str, ...] = (), **fields: Any) 
 
 def entries(count: int, start: int = 0) -> list[StoredMessage]:
     """So many small messages, marked as ``marks_of`` has it."""
-    return [entry(f"m{n:07}", n, marks_of(n)) for n in range(start, start + count)]
+    return [_numbered(n) for n in range(start, start + count)]
+
+
+@cache
+def _numbered(number: int) -> StoredMessage:
+    return entry(f"m{number:07}", number, marks_of(number))
 
 
 def key(number: int) -> MemoryKey:
