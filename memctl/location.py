@@ -17,7 +17,9 @@ _URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:/[^\s'\"]*")
 _PAIRS = re.compile("[&;]")
 _USER = re.compile(r"[^/?#@\[\]\s]*")
 _LOGIN = re.compile(r":.*@", re.DOTALL)
-_WITH_AT = frozenset(["state", "state_path", "path", "prefix", "user", "session", "host", "options"])
+_WITH_AT = frozenset(
+    ["state", "state_path", "path", "prefix", "user", "session", "host", "options"]
+)
 """Options of URLs in which an ``@`` is not the end of a password."""
 
 

@@ -303,7 +303,7 @@ class Journals:
             bench.run(*words, reads="history" in words or "--dry-run" in words)
             found = seed.contents()
             if (
-                known
+                all(sound)
                 and words == ["undo", "--yes"]
                 and found != before
                 and found not in seed.states
