@@ -87,11 +87,11 @@ class Memctl(TyperGroup):
             return None
         return super().main(*args, **settings)
 
-    def make_context(self, name: str | None, args: list[str], *more: Any, **settings: Any) -> Any:
+    def make_context(self, *args: Any, **settings: Any) -> Any:
         """Read what stands in front of the command."""
-        given = tuple(args)
+        given = tuple(args[1])  # which the parser empties
         try:
-            context = super().make_context(name, args, *more, **settings)
+            context = super().make_context(*args, **settings)
         except Exception as error:
             if found := _usage(error):
                 Output(arguments=given).fail(found)

@@ -91,6 +91,8 @@ class Settings:
     name: str
     kind: str
     options: dict[str, Any] = field(default_factory=dict)
+    secret_variables: frozenset[str] = frozenset()
+    """Variables that a program is not given, unless the option ``environment`` names them."""
 
     def value(self, key: str) -> Any:
         """Return what is configured, or None."""
@@ -141,6 +143,15 @@ class Settings:
         if value in (known := list(choices)):
             return str(value)
         raise self.invalid(key, f"one of {', '.join(known)}")
+
+    def texts(self, key: str) -> list[str]:
+        """Return a list of texts, empty where there is none."""
+        value = self.value(key)
+        if value is None:
+            return []
+        if isinstance(value, list) and all(isinstance(one, str) for one in value):
+            return value
+        raise self.invalid(key, "a list of texts")
 
     def table(self, key: str) -> dict[str, Any]:
         """Return a table, empty where there is none."""

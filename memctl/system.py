@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import errno
 import os
+import re
 import signal
 import sys
 import threading
+from collections.abc import Collection
 
 POSIX = os.name == "posix"
 UNIX_SOCKETS = POSIX
@@ -30,6 +32,17 @@ WRITE_FLAGS = os.O_RDWR | READ_FLAGS & ~os.O_RDONLY | getattr(os, "O_NOFOLLOW", 
 _LOCKED_BYTE = 0x7FFF_0000
 """Behind what others read: Windows keeps them from what is locked.  Below what it can lock."""
 _positions = threading.Lock()
+
+_SECRETS = re.compile(
+    r"PGPASSWORD|MYSQL_PWD|REDISCLI_AUTH"
+    r"|(POSTGRES|POSTGRESQL|MYSQL|MARIADB|REDIS|DB|DATABASE)_(ROOT_)?(PASSWORD|PASS|PWD)"
+    r"|MEMCTL_.*(PASS|PWD|SECRET|TOKEN|KEY|AUTH|PING).*"
+    r"|.*_API_KEY",
+    re.IGNORECASE,
+)
+"""Names of variables with passwords of databases and keys of models."""
+_LOGIN = re.compile(r"://[^/\s]*:[^\s]+@")
+_PROXY = re.compile(r".*_proxy", re.IGNORECASE)
 
 NO_LOCKS = frozenset({errno.ENOLCK, errno.ENOSYS, errno.ENOTSUP, errno.EINVAL})
 """The errors of a file system without locks."""
@@ -124,6 +137,26 @@ def user_name() -> str:
         return pwd.getpwuid(number).pw_name
     except KeyError:  # as in a container that runs under any number
         return f"uid {number}"
+
+
+def child_environment(
+    secrets: Collection[str] = (), wanted: Collection[str] = ()
+) -> dict[str, str]:
+    """Return the environment for a program of the user's.
+
+    Without the variables of ``secrets``, and those that are known to hold passwords of databases
+    or keys of models, or hold a URL with a password; but with those that are ``wanted``.
+    """
+    return {
+        name: value
+        for name, value in os.environ.items()
+        if name in wanted
+        or not (
+            name in secrets
+            or _SECRETS.fullmatch(name)
+            or (_LOGIN.search(value) and not _PROXY.fullmatch(name))
+        )
+    }
 
 
 def kill_group(pid: int) -> None:

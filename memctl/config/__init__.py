@@ -38,6 +38,8 @@ class Alias:
     name: str
     url: str
     password: secrets.Source | None = None
+    secret_variables: frozenset[str] = frozenset()
+    """Variables that a command for the password is not given."""
 
     def locate(
         self, environment: Mapping[str, str], timeout: float = secrets.COMMAND_TIMEOUT
@@ -51,7 +53,7 @@ class Alias:
         if self.password is None:
             return location
         what = f"the password of {self.name!r}"
-        password = secrets.fetch(what, self.password, environment, timeout)
+        password = secrets.fetch(what, self.password, environment, timeout, self.secret_variables)
         parts = urlsplit(location.url)
         login, _, host = parts.netloc.rpartition("@")
         user = login.partition(":")[0]
@@ -77,7 +79,9 @@ class ConfiguredSummarizer:
         if self.api_key is None:
             return None
         what = f"the key of {self.settings.name!r}"
-        return secrets.fetch(what, self.api_key, environment, timeout)
+        return secrets.fetch(
+            what, self.api_key, environment, timeout, self.settings.secret_variables
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,6 +100,8 @@ class Config:
     """``[defaults]``, checked by the command line."""
     found: bool = False
     """True if the file exists."""
+    secret_variables: frozenset[str] = frozenset()
+    """The variables that hold passwords and keys: programs that it names are not given them."""
 
     def locate(self, text: str, environment: Mapping[str, str]) -> Location:
         """Return the location of a STORE argument: an alias if there is one, else a URL or path.
@@ -124,7 +130,7 @@ class Config:
         from memctl.summarizers.registry import EXTRACTIVE  # only compress and context need it
 
         if name in self.summarizers:
-            return _read_summarizer(self.path, name, self.summarizers[name])
+            return _read_summarizer(self.path, name, self.summarizers[name], self.secret_variables)
         if name == EXTRACTIVE.name:
             return ConfiguredSummarizer(EXTRACTIVE)
         near = difflib.get_close_matches(name, [*self.summarizers, EXTRACTIVE.name], n=1)
@@ -195,7 +201,8 @@ def _read(path: Path, content: dict[str, Any]) -> Config:
         if not isinstance(content.get(name, {}), dict):
             raise UsageError(f"{path}: {name} is not a table", f"write {heading}")
     stores = content.get("stores", {})
-    aliases = {name: _read_alias(path, name, entry) for name, entry in stores.items()}
+    variables = _secret_variables(content)
+    aliases = {name: _read_alias(path, name, entry, variables) for name, entry in stores.items()}
     undo = _keep(path, content.get("undo", {}))
     return Config(
         path,
@@ -205,7 +212,20 @@ def _read(path: Path, content: dict[str, Any]) -> Config:
         content.get("summarizers", {}),
         content.get("defaults", {}),
         found=True,
+        secret_variables=variables,
     )
+
+
+def _secret_variables(content: dict[str, Any]) -> frozenset[str]:
+    """Return the variables that ``password_env`` and ``api_key_env`` name."""
+    tables = [*content.get("stores", {}).values(), *content.get("summarizers", {}).values()]
+    named = (
+        table.get(key)
+        for table in tables
+        if isinstance(table, dict)
+        for key in ("password_env", "api_key_env")
+    )
+    return frozenset(name for name in named if isinstance(name, str))
 
 
 def _keep(path: Path, entry: Any) -> Retention:
@@ -218,7 +238,7 @@ def _keep(path: Path, entry: Any) -> Retention:
     return Retention(**entry)
 
 
-def _read_alias(path: Path, name: str, entry: Any) -> Alias:
+def _read_alias(path: Path, name: str, entry: Any, secret_variables: frozenset[str]) -> Alias:
     """Return the alias that a table describes.
 
     Raises:
@@ -230,10 +250,13 @@ def _read_alias(path: Path, name: str, entry: Any) -> Alias:
     refuse_unknown(path, place + ".", entry, _STORE_KEYS)
     if any(not isinstance(value, str) for value in entry.values()) or "url" not in entry:
         raise UsageError(f'{path}: {place} needs url = "..."; every value is a text')
-    return Alias(name, entry["url"], secrets.source(path, place, entry, "password"))
+    password = secrets.source(path, place, entry, "password")
+    return Alias(name, entry["url"], password, secret_variables)
 
 
-def _read_summarizer(path: Path, name: str, entry: Any) -> ConfiguredSummarizer:
+def _read_summarizer(
+    path: Path, name: str, entry: Any, secret_variables: frozenset[str]
+) -> ConfiguredSummarizer:
     """Return the summarizer that a table describes; its options are checked when it is made.
 
     Raises:
@@ -259,7 +282,8 @@ def _read_summarizer(path: Path, name: str, entry: Any) -> ConfiguredSummarizer:
         raise UsageError(f"{path}: {place}: {', '.join(key_names)} are texts")
     options = {key: value for key, value in entry.items() if key not in ("kind", *key_names)}
     return ConfiguredSummarizer(
-        Settings(name, kind, options), secrets.source(path, place, entry, "api_key")
+        Settings(name, kind, options, secret_variables),
+        secrets.source(path, place, entry, "api_key"),
     )
 
 

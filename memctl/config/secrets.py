@@ -7,11 +7,12 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from memctl import system
 from memctl.errors import UsageError
 
 COMMAND_TIMEOUT = 30.0
@@ -59,10 +60,12 @@ def fetch(
     source: Source,
     environment: Mapping[str, str],
     timeout: float = COMMAND_TIMEOUT,
+    secrets: Collection[str] = (),
 ) -> str:
     """Return the secret; ``what`` is its name in errors, such as ``the password of 'prod'``.
 
-    ``timeout`` is in seconds, for commands and the keyring.
+    ``timeout`` is in seconds, for commands and the keyring.  ``secrets`` are variables that these
+    are not given.
 
     Raises:
         UsageError: it cannot be fetched.
@@ -82,19 +85,19 @@ def fetch(
                     f"{what} cannot be read from {source.where}", str(error)
                 ) from error
         case "keyring":
-            return _from_keyring(what, source.where, timeout)
+            return _from_keyring(what, source.where, timeout, secrets)
         case _:
-            return _from_command(f"{what}: its {source.key}", source.where, timeout)
+            return _from_command(f"{what}: its {source.key}", source.where, timeout, secrets)
 
 
-def _from_command(what: str, command: str, timeout: float) -> str:
-    code, output, _ = _run(what, command, timeout, shell=True)
+def _from_command(what: str, command: str, timeout: float, secrets: Collection[str]) -> str:
+    code, output, _ = _run(what, command, timeout, secrets, shell=True)
     if code:
         raise UsageError(f"{what} failed", f"it ended with exit code {code}")
     return _text(what, output).rstrip("\r\n")
 
 
-def _from_keyring(what: str, where: str, timeout: float) -> str:
+def _from_keyring(what: str, where: str, timeout: float, secrets: Collection[str]) -> str:
     """Return the entry ``service/name`` of the keyring; a service may contain slashes."""
     service, _, name = where.rpartition("/")
     if not service or not name:
@@ -106,7 +109,7 @@ def _from_keyring(what: str, where: str, timeout: float) -> str:
         )
     # -P: a keyring.py in the working folder must not be imported.
     words = [sys.executable, "-P", "-c", _ASK_KEYRING, service, name]
-    code, output, stderr = _run(f"{what}: the keyring", words, timeout, shell=False)
+    code, output, stderr = _run(f"{what}: the keyring", words, timeout, secrets, shell=False)
     if code == _NOT_FOUND:
         raise UsageError(
             f"{what}: the keyring has no {name!r} of {service!r}",
@@ -130,7 +133,12 @@ def _text(what: str, output: bytes) -> str:
 
 
 def _run(
-    what: str, command: str | list[str], timeout: float, *, shell: bool
+    what: str,
+    command: str | list[str],
+    timeout: float,
+    secrets: Collection[str],
+    *,
+    shell: bool,
 ) -> tuple[int, bytes, bytes]:
     """Run a process; return its exit code, standard output and standard error."""
     try:
@@ -140,6 +148,7 @@ def _run(
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
+            env=system.child_environment(secrets),
             # A command may ask at the terminal, as it did when it was tried by hand.
             start_new_session=not shell,
         )

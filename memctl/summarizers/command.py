@@ -51,6 +51,9 @@ class Command(Summarizer):
                 'leave out --prompt-file, or write input = "prompt"',
             )
         self._instructions = prompt
+        self._environment = system.child_environment(
+            settings.secret_variables, settings.texts("environment")
+        )
         self._timeout = settings.seconds("timeout", TIMEOUT)
         self._counter = TokenCounter(settings.path("tokenizer"))
         self.window = settings.integer("context_window", WINDOW)
@@ -96,7 +99,12 @@ class Command(Summarizer):
         """Run the program; return its exit code, standard output and standard error."""
         try:
             process = await asyncio.create_subprocess_exec(
-                *self._arguments, stdin=PIPE, stdout=PIPE, stderr=PIPE, start_new_session=True
+                *self._arguments,
+                stdin=PIPE,
+                stdout=PIPE,
+                stderr=PIPE,
+                env=self._environment,
+                start_new_session=True,
             )
         except (OSError, ValueError) as error:
             reason = error.strerror if isinstance(error, OSError) else str(error)

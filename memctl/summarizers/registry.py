@@ -20,7 +20,7 @@ _KEY_SOURCES = ("api_key_env", "api_key_file", "api_key_command", "api_key_keyri
 _OF_MODELS = ("model", "base_url", "structured", "max_tokens", "parameters")
 KEYS: dict[str, frozenset[str]] = {
     "openai": frozenset((*_OF_MODELS, *_KEY_SOURCES, *_COMMON, *_PRICES)),
-    "command": frozenset(("command", "input", "reply", *_COMMON, *_PRICES)),
+    "command": frozenset(("command", "input", "reply", "environment", *_COMMON, *_PRICES)),
     "extractive": frozenset(),
 }
 """The kinds, and the keys besides ``kind`` that each takes."""

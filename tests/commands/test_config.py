@@ -57,6 +57,50 @@ def test_config_alias_with_its_password(
     assert password not in result.stdout + result.stderr
 
 
+def test_config_command_is_given_no_secret_of_others(
+    run: Run, write: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hidden = {
+        "PGPASSWORD": "1",
+        "MYSQL_PWD": "2",
+        "REDISCLI_AUTH": "3",
+        "OPENAI_API_KEY": "4",
+        "OTHER_STORE": "5",
+        "A_MODEL": "6",
+        "DATABASE_URL": "postgresql://u:7@h/d",
+        "MEMCTL_PING": "https://ping/8",
+    }
+    kept = {
+        "VAULT_TOKEN": "a",
+        "OP_SESSION_x": "b",
+        "AWS_SECRET_ACCESS_KEY": "c",
+        "SSH_AUTH_SOCK": "d",
+        "https_proxy": "http://u:e@proxy",
+        "MEMCTL_CONFIG": str(write),
+    }
+    for name, value in (hidden | kept).items():
+        monkeypatch.setenv(name, value)
+    write.write_text(
+        f"""
+        [stores.prod]
+        url = "redis://127.0.0.1:1"
+        password_command = "env > {tmp_path}/given"
+        [stores.other]
+        url = "redis://h"
+        password_env = "OTHER_STORE"
+        [summarizers.model]
+        kind = "openai"
+        model = "m"
+        api_key_env = "A_MODEL"
+        """
+    )
+    fails(run("inspect", "prod"), 3, "cannot reach")
+    given = dict(line.split("=", 1) for line in (tmp_path / "given").read_text().splitlines())
+    assert not hidden.keys() & given.keys()
+    assert kept.items() <= given.items()
+    assert {"PATH", "HOME"} <= given.keys()
+
+
 def test_config_alias_comes_before_a_path(
     run: Run, write: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, filled: str
 ) -> None:

@@ -53,6 +53,15 @@ async def test_program_reads_bare_transcript_if_configured(tmp_path: Path) -> No
     assert read.read_text("utf-8") == "They met before.\n\n[user Anna]\nPlan a trip. 京都 👍\n"
 
 
+async def test_program_gets_no_secret_that_it_is_not_given(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    for name in ("PGPASSWORD", "OPENAI_API_KEY", "WANTED_API_KEY", "HOME"):
+        monkeypatch.setenv(name, "here")
+    command = 'cat >/dev/null; echo "$PGPASSWORD:$OPENAI_API_KEY:$WANTED_API_KEY:$HOME"'
+    assert (await ask(command, environment=["WANTED_API_KEY"])).summary == "::here:here"
+
+
 async def test_command_list_is_run_without_shell() -> None:
     script = "import sys; sys.stdin.read(); print(sys.argv[1])"
     answer = await ask([sys.executable, "-c", script, "a $HOME; text"])
