@@ -19,6 +19,8 @@ from memctl.json_scan import STRING, TEXT
 
 _LONG_NUMBER = re.compile(rb"\d{19}")
 _INT64 = range(-(2**63), 2**64)
+_ORJSON_LEVELS = 250
+"""The depth to which orjson writes, which reads deeper."""
 _PIECE = 1 << 20
 _LONG_TEXT = 1000
 
@@ -89,16 +91,19 @@ def canonical(text: bytes) -> bytes:
     """Return one form for all texts of a value: equal exactly when the values are (NaN equals NaN).
 
     Raises:
-        ValueError: it is not JSON.
+        ValueError: it is not JSON, or nested too deep.
     """
     value = loads(text)
-    if _is_plain(value):
-        return orjson.dumps(value, option=orjson.OPT_SORT_KEYS)
-    return json.dumps(value, sort_keys=True).encode("ascii")
+    try:
+        if _is_plain(value, _ORJSON_LEVELS):
+            return orjson.dumps(value, option=orjson.OPT_SORT_KEYS)
+        return json.dumps(value, sort_keys=True).encode("ascii")
+    except RecursionError as error:
+        raise ValueError("nested too deep") from error
 
 
-def _is_plain(value: Any) -> bool:
-    """Return whether orjson can write the value without changing it."""
+def _is_plain(value: Any, levels: int) -> bool:
+    """Return whether orjson can write the value, of so many levels at most, without changing it."""
     match value:
         case str():
             return value.isascii() or not _has_surrogate(value)
@@ -109,9 +114,11 @@ def _is_plain(value: Any) -> bool:
         case float():
             return math.isfinite(value)
         case list():
-            return all(_is_plain(item) for item in value)
+            return levels > 0 and all(_is_plain(item, levels - 1) for item in value)
         case dict():
-            return all(_is_plain(key) and _is_plain(item) for key, item in value.items())
+            return levels > 0 and all(
+                _is_plain(key, 0) and _is_plain(item, levels - 1) for key, item in value.items()
+            )
         case _:
             return False
 

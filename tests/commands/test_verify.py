@@ -148,3 +148,16 @@ def test_verify_selection_is_compared_alone(run: Run, filled: str, tmp_path: Pat
 
 def test_verify_name_on_neither_side(run: Run, filled: str) -> None:
     fails(run("verify", filled, filled, "--user", "nobody"), 4, "'nobody'")
+
+
+@pytest.mark.parametrize("levels", [300, 900])
+def test_verify_compares_deeply_nested_messages_by_value(
+    run: Run, tmp_path: Path, levels: int
+) -> None:
+    left, right = tmp_path / "a.json", tmp_path / "b.json"
+    for path, space in ((left, " "), (right, "")):
+        deep = "[" * levels + space + "]" * levels
+        message = f'{{"id": "m", "name": "n", "role": "user", "content": "c", "metadata": {deep}}}'
+        path.write_text(f'{{"content": [[{message}, []]]}}')
+    who = ("--user", "u", "--session", "s")
+    assert report(run("verify", left, right, *who, "--json"))["memories"]["same"] == 1
