@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import gc
+import io
 import os
 import signal
 import sys
@@ -19,6 +21,7 @@ from memctl import __version__, plugins, signals
 from memctl.commands._context import Run
 from memctl.errors import MemctlError, Unavailable, UsageError
 from memctl.output.terminal import Color, Format, LogFormat, Output
+from memctl.system import EXHAUSTED
 
 COMMANDS = {
     "inspect": ("inspect", "Show what is in a store: totals, memories, or the messages."),
@@ -143,7 +146,9 @@ class Memctl(TyperGroup):
             raise typer.Exit(_PIPE_CLOSED) from error
         except OSError as error:
             # Stores translate their own, so it is stdout that cannot be written.
-            failure = Unavailable(f"the output cannot be written: {error.strerror}")
+            failure = _exhausted(error) or Unavailable(
+                f"the output cannot be written: {error.strerror}"
+            )
             output = _output(ctx)
             output.report, output.listing, output.format = None, None, Format.TABLE
             output.fail(failure)
@@ -158,8 +163,9 @@ class Memctl(TyperGroup):
                 raise typer.Exit(found.exit_code) from error
             if type(error).__module__.startswith("typer"):
                 raise
-            _output(ctx).fail(_unforeseen(error), ctx.invoked_subcommand)
-            raise typer.Exit(1) from error
+            failed = _exhausted(error) or _unforeseen(error)
+            _output(ctx).fail(failed, ctx.invoked_subcommand)
+            raise typer.Exit(failed.exit_code) from error
 
 
 def _plugins() -> list[str]:
@@ -241,6 +247,21 @@ def _usage(error: Any, root: Any = None) -> UsageError | None:
         error.possibilities = None
         hint = f"it goes before the command, as in memctl {name} ..."
     return UsageError(error.format_message(), hint)
+
+
+def _exhausted(error: Exception) -> Unavailable | None:
+    """Return what the system has too little of, where that is why something failed."""
+    number, text = getattr(error, "errno", None), str(error)
+    if number in EXHAUSTED and number != errno.ENOMEM:
+        return Unavailable("too many open files", "raise the limit: ulimit -n")
+    if (
+        number == errno.ENOMEM
+        or isinstance(error, MemoryError)
+        or (isinstance(error, ImportError) and "failed to map segment" in text)
+        or (isinstance(error, RuntimeError) and text == "can't start new thread")
+    ):
+        return Unavailable("out of memory", "raise its limit: ulimit -v, or that of the container")
+    return None
 
 
 def _unforeseen(error: Exception) -> MemctlError:
@@ -366,6 +387,8 @@ def main() -> None:
     # What is imported stays to the end: to go through it for what may be freed takes its time.
     gc.disable()
     _replace_closed()
+    raw = io.BufferedWriter(_Stderr(sys.stderr))
+    sys.stderr = io.TextIOWrapper(raw, encoding=sys.stderr.encoding, line_buffering=True)
     for stream in (sys.stdout, sys.stderr):
         # A terminal in another encoding gets escapes, not an error.
         stream.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]
@@ -376,6 +399,20 @@ def main() -> None:
     finally:
         _flush()
         gc.freeze()  # for the same reason: Python would, once more, at exit
+
+
+class _Stderr(io.FileIO):
+    """A stderr that may be full, or of which nobody reads: what is said there is lost then."""
+
+    def __init__(self, stream: Any) -> None:
+        super().__init__(stream.fileno(), "w", closefd=False)
+        self._stream = stream  # which would close the file
+
+    def write(self, data: Any) -> int:
+        try:
+            return super().write(data) or 0
+        except OSError:
+            return len(data)
 
 
 def _replace_closed() -> None:

@@ -47,6 +47,9 @@ _PROXY = re.compile(r".*_proxy", re.IGNORECASE)
 NO_LOCKS = frozenset({errno.ENOLCK, errno.ENOSYS, errno.ENOTSUP, errno.EINVAL})
 """The errors of a file system without locks."""
 
+EXHAUSTED = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOMEM})
+"""The errors of a process, or a machine, that has too little left: no matter of the place."""
+
 
 def read_at(handle: int, size: int, start: int) -> bytes:
     """Some bytes of an open file, wherever it stands; from any thread."""

@@ -7,9 +7,8 @@ import sys
 from memctl import signals
 from memctl.commands._reports import ChangeOutcome
 from memctl.commands._run import opened, wait_for
-from memctl.errors import Interrupted, MemctlError, Partial, Unavailable, UsageError
+from memctl.errors import BadData, Interrupted, MemctlError, Partial, Unavailable, UsageError
 from memctl.location import Location
-from memctl.output.numbers import count
 from memctl.output.terminal import Output
 from memctl.registry import make_store
 from memctl.runs.change import ChangeRun, lock
@@ -48,8 +47,8 @@ async def _execute(output: Output, run: ChangeRun, location: Location) -> None:
     async with opened(make_store(location, mode), output) as store:
         try:
             await run.execute(store)
-        except Unavailable as error:
-            raise _cut_short(run, error) from error
+        except (Unavailable, BadData) as error:
+            raise cut_short(run, error) from error
 
 
 async def _plan(output: Output, run: ChangeRun, location: Location) -> bool:
@@ -64,17 +63,17 @@ async def _carry_out(output: Output, run: ChangeRun, location: Location) -> None
         await lock(store)
         try:
             await run.carry_out(store)
-        except Unavailable as error:
-            raise _cut_short(run, error) from error
+        except (Unavailable, BadData) as error:
+            raise cut_short(run, error) from error
 
 
-def _cut_short(run: ChangeRun, error: Unavailable) -> MemctlError:
-    """Return the error of a run whose store or model went away in the middle."""
-    done = run.report.done.memories
+def cut_short(run: ChangeRun, error: MemctlError) -> MemctlError:
+    """Return the error of a run that failed in the middle, or after its changes."""
+    done = run.done()
     if not done:
         return error
     return Partial(
-        f"{error.message}; done: {count(done, 'memory')}, not done: {run.report.left}",
+        f"{error.message}; done: {done}, not done: {run.report.left}",
         "what was done is whole; run again for the rest",
     )
 

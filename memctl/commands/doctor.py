@@ -8,7 +8,13 @@ import typer
 from rich.console import RenderableType
 from typer.core import TyperCommand
 
-from memctl.commands._change import at_terminal, change, confirmed, refuse_unasked
+from memctl.commands._change import (
+    at_terminal,
+    change,
+    confirmed,
+    cut_short,
+    refuse_unasked,
+)
 from memctl.commands._context import choose_format, this_run
 from memctl.commands._options import (
     STORE_HELP,
@@ -24,7 +30,7 @@ from memctl.commands._options import (
 )
 from memctl.commands._reports import ChangeOutcome
 from memctl.commands._run import changeable, opened, readable, record, run_options, wait_for
-from memctl.errors import MemctlError, Unhealthy, UsageError
+from memctl.errors import BadData, MemctlError, Unavailable, Unhealthy, UsageError
 from memctl.location import Location, visible
 from memctl.ops.doctor.check import MAX_RESULT, Diagnosis, Limits, check
 from memctl.ops.doctor.findings import KINDS, Severity
@@ -95,10 +101,10 @@ def doctor(
         repairing.approve = approve
         try:
             change(output, repairing, location, outcome, asks=not yes and at_terminal())
+            found = _examined_again(output, repairing, location, limits)
         except MemctlError:
             output.report = _report(location, None, outcome)  # as far as it came
             raise
-        found = wait_for(_examine(output, location, where, limits))
         _finish(output, location, found, wanted, outcome)
         return
     with readable(run.locate(store), where, path) as location:
@@ -162,6 +168,20 @@ async def _examine(
         seen = found.memories or sum(finding.key is not None for finding in found.faults)
         refuse_absent(where, seen, location.label, location.options.get("path"))
         return found
+
+
+def _examined_again(
+    output: Output, run: RepairRun, location: Location, limits: Limits
+) -> Diagnosis:
+    """Return what is left after the repair.
+
+    Raises:
+        MemctlError: as ``check``; Partial where the store cannot be read any more.
+    """
+    try:
+        return wait_for(_examine(output, location, run.where, limits))
+    except (Unavailable, BadData) as error:
+        raise cut_short(run, error) from error
 
 
 def _report(location: Location, found: Diagnosis | None, outcome: RepairOutcome | None) -> Report:

@@ -46,6 +46,7 @@ from memctl.selection import Selection
 from memctl.store import Store
 from memctl.stores.files import sync_folder, system_errors, temporary_folder
 from memctl.stores.locks import FileLock, lock_owner
+from memctl.system import EXHAUSTED
 
 
 class Shape(StrEnum):
@@ -494,6 +495,8 @@ def published(output: str, shape: Shape) -> Iterator[Path]:
     except BrokenPipeError:
         raise
     except OSError as error:
+        if error.errno in EXHAUSTED:
+            raise
         raise Unavailable(f"{output} cannot be written: {error.strerror}") from error
 
 

@@ -233,6 +233,11 @@ class ChangeRun:
         except Unavailable as error:
             self._observer.warn(f"the end of the run is not recorded: {error.message}")
 
+    def done(self) -> str:
+        """Return what has been changed, such as "2 memories"; empty where nothing has been."""
+        done = self.report.done.memories
+        return "" if not done else "1 memory" if done == 1 else f"{done:,} memories"
+
     def counts(self) -> dict[str, int]:
         """Return the numbers of changed messages that the history shows."""
         done = self.report.done

@@ -63,6 +63,15 @@ class RepairRun(ChangeRun):
         with self._observer.progress("repairing"):
             await self._store_repairs.carry_out(store, self.where, self.journal.folder)
 
+    def done(self) -> str:
+        """Return what has been changed, by edits and by the store itself."""
+        repairs, repaired = self._store_repairs, ""
+        if repairs.noted:
+            number = repairs.done.total()
+            some = f"at least {number:,}" if number else "perhaps some"
+            repaired = f"{some} repairs of the store"
+        return " and ".join(filter(None, [super().done(), repaired]))
+
     def counts(self) -> dict[str, int]:
         """Return the numbers of changes that the history shows."""
         repaired = self._store_repairs.done.total()

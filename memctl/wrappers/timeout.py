@@ -3,15 +3,25 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Callable, Iterator
-from contextlib import aclosing, contextmanager, suppress
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator
+from contextlib import aclosing, asynccontextmanager, contextmanager, suppress
 from functools import partial
 from typing import TypeVar
 
 from memctl.errors import Lost
-from memctl.model import Edit, MemoryKey, Page, StoredMessage, WriteMode, WriteResult
+from memctl.model import (
+    Edit,
+    Finding,
+    Memory,
+    MemoryInfo,
+    MemoryKey,
+    Page,
+    StoredMessage,
+    WriteMode,
+    WriteResult,
+)
 from memctl.selection import Selection
-from memctl.store import Matches, OpenMode, Store
+from memctl.store import Maintenance, Matches, Note, OpenMode, Record, Store
 from memctl.wrappers.wrapper import StoreWrapper
 
 T = TypeVar("T")
@@ -20,17 +30,92 @@ CLOSING = 10.0
 """Seconds that a store has to say goodbye; a server that hangs must not hold the run."""
 
 
+class _Clock:
+    """The seconds that a store has for each answer."""
+
+    def __init__(self, label: str, seconds: float) -> None:
+        self._label = label
+        self._seconds = seconds
+
+    @asynccontextmanager
+    async def answer(self) -> AsyncIterator[asyncio.Timeout]:
+        """Limit the time for the body.
+
+        Raises:
+            Lost: it is over.
+        """
+        with self._errors():
+            async with asyncio.timeout(self._seconds) as limit:
+                yield limit
+
+    async def each(self, items: AsyncGenerator[T]) -> AsyncGenerator[T]:
+        """Yield the items of a store, which has its time for each."""
+        async with aclosing(items):
+            while True:
+                async with self.answer():
+                    try:
+                        item = await anext(items)
+                    except StopAsyncIteration:
+                        return
+                yield item
+                del item  # not kept while the next one is read: it may be large
+
+    async def work(
+        self,
+        items: AsyncGenerator[T],
+        work: Callable[[AsyncGenerator[T]], AsyncGenerator[WriteResult]],
+    ) -> AsyncGenerator[WriteResult]:
+        """Yield the results of the work, which has its time for each item."""
+        async with self.answer() as limit, aclosing(work(self.taken(items, limit))) as results:
+            async for result in results:
+                with self.stopped(limit):
+                    yield result
+
+    async def taken(self, items: AsyncGenerator[T], limit: asyncio.Timeout) -> AsyncGenerator[T]:
+        """Yield the items; the clock of the store stands still while the next is awaited."""
+        async with aclosing(items):
+            while True:
+                with self.stopped(limit):
+                    try:
+                        item = await anext(items)
+                    except StopAsyncIteration:
+                        return
+                yield item
+                del item
+
+    @contextmanager
+    def stopped(self, limit: asyncio.Timeout) -> Iterator[None]:
+        """Stop the clock for the body; afterwards the store has all of its time again."""
+        limit.reschedule(None)
+        try:
+            yield
+        finally:
+            limit.reschedule(asyncio.get_running_loop().time() + self._seconds)
+
+    @contextmanager
+    def _errors(self) -> Iterator[None]:
+        try:
+            yield
+        except TimeoutError as error:
+            raise Lost(
+                f"{self._label} has not answered for {self._seconds:g} seconds",
+                "--timeout sets how long to wait; what was reported as written is whole",
+            ) from error
+
+
 class Timeout(StoreWrapper):
-    """A wrapper that limits the seconds to wait for each page read, and for each to be taken."""
+    """A wrapper that limits the seconds to wait for each answer, and for each page to be taken.
+
+    Only ``check_integrity`` takes as long as it needs: it reads a file to its end, which is silent.
+    """
 
     def __init__(self, store: Store, seconds: float) -> None:
         super().__init__(store)
-        self._seconds = seconds
+        self._clock = _Clock(self.label, seconds)
 
     async def open(self, mode: OpenMode) -> None:
-        with self._errors():
-            async with asyncio.timeout(self._seconds):
-                await super().open(mode)
+        async with self._clock.answer():
+            await super().open(mode)
 
     async def close(self) -> None:
         # What was written is durable, and a connection that cannot be closed ends with the process:
@@ -39,93 +124,77 @@ class Timeout(StoreWrapper):
             async with asyncio.timeout(CLOSING):
                 await super().close()
 
+    async def lock(self, owner: str) -> None:
+        async with self._clock.answer():
+            await super().lock(owner)
+
+    async def identity(self) -> str:
+        async with self._clock.answer():
+            return await super().identity()
+
     async def is_empty(self) -> bool:
-        with self._errors():
-            async with asyncio.timeout(self._seconds):
-                return await super().is_empty()
+        async with self._clock.answer():
+            return await super().is_empty()
 
-    async def read(self, where: Selection) -> AsyncGenerator[Page]:
-        async with aclosing(self._watched(super().read(where))) as pages:
-            async for page in pages:
-                yield page
+    async def keeps_summary(self, key: MemoryKey) -> bool:
+        async with self._clock.answer():
+            return await super().keeps_summary(key)
 
-    async def outline(self, where: Selection) -> AsyncGenerator[Page]:
-        async with aclosing(self._watched(super().outline(where))) as pages:
-            async for page in pages:
-                yield page
+    def list_memories(self, where: Selection) -> AsyncGenerator[MemoryInfo]:
+        return self._clock.each(super().list_memories(where))
 
-    async def read_with_anchors(self, where: Selection) -> AsyncGenerator[Page]:
-        async with aclosing(self._watched(super().read_with_anchors(where))) as pages:
-            async for page in pages:
-                yield page
+    def headers(self, where: Selection) -> AsyncGenerator[Memory]:
+        return self._clock.each(super().headers(where))
 
-    async def find_messages(
+    def duplicates(self, where: Selection) -> AsyncGenerator[tuple[Memory, int]]:
+        return self._clock.each(super().duplicates(where))
+
+    def read(self, where: Selection) -> AsyncGenerator[Page]:
+        return self._clock.each(super().read(where))
+
+    def outline(self, where: Selection) -> AsyncGenerator[Page]:
+        return self._clock.each(super().outline(where))
+
+    def read_with_anchors(self, where: Selection) -> AsyncGenerator[Page]:
+        return self._clock.each(super().read_with_anchors(where))
+
+    def find_messages(
         self, where: Selection, matches: Matches
     ) -> AsyncGenerator[tuple[MemoryKey, StoredMessage]]:
-        async with aclosing(self._watched(super().find_messages(where, matches))) as found:
-            async for one in found:
-                yield one
+        return self._clock.each(super().find_messages(where, matches))
 
-    async def _watched(self, items: AsyncGenerator[T]) -> AsyncGenerator[T]:
-        async with aclosing(items):
-            while True:
-                with self._errors():
-                    async with asyncio.timeout(self._seconds):
-                        try:
-                            item = await anext(items)
-                        except StopAsyncIteration:
-                            return
-                yield item
-                del item  # not kept while the next one is read: it may be large
-
-    async def write(
+    def write(
         self, pages: AsyncGenerator[Page], mode: WriteMode = WriteMode.ADD
     ) -> AsyncGenerator[WriteResult]:
-        async with aclosing(self._timed(pages, partial(super().write, mode=mode))) as results:
-            async for result in results:
-                yield result
+        return self._clock.work(pages, partial(super().write, mode=mode))
 
-    async def edit(self, edits: AsyncGenerator[Edit]) -> AsyncGenerator[WriteResult]:
-        async with aclosing(self._timed(edits, super().edit)) as results:
-            async for result in results:
-                yield result
+    def edit(self, edits: AsyncGenerator[Edit]) -> AsyncGenerator[WriteResult]:
+        return self._clock.work(edits, super().edit)
 
-    async def _timed(
-        self,
-        items: AsyncGenerator[T],
-        work: Callable[[AsyncGenerator[T]], AsyncGenerator[WriteResult]],
-    ) -> AsyncGenerator[WriteResult]:
-        """Yield the results of the work, which has its time for each item."""
-        loop = asyncio.get_running_loop()
-        with self._errors():
-            async with asyncio.timeout(self._seconds) as limit:
+    def maintenance(self) -> Maintenance:
+        return _TimedMaintenance(self, super().maintenance(), self._clock)
 
-                async def taken() -> AsyncGenerator[T]:
-                    """The items; the clock of the store stands still while the next is awaited."""
-                    async with aclosing(items):
-                        while True:
-                            limit.reschedule(None)
-                            try:
-                                item = await anext(items)
-                            except StopAsyncIteration:
-                                return
-                            finally:
-                                limit.reschedule(loop.time() + self._seconds)
-                            yield item
-                            del item
 
-                async with aclosing(work(taken())) as results:
-                    async for result in results:
-                        limit.reschedule(None)
-                        yield result
-                        limit.reschedule(loop.time() + self._seconds)
+class _TimedMaintenance(Maintenance):
+    """Checks and repairs that have their time for each finding and for each part."""
 
-    @contextmanager
-    def _errors(self) -> Iterator[None]:
-        try:
-            yield
-        except TimeoutError as error:
-            raise Lost(
-                f"{self.label} has not answered for {self._seconds:g} seconds",
-                "--timeout sets how long to wait; what was reported as written is whole",
-            ) from error
+    def __init__(self, store: Store, inner: Maintenance, clock: _Clock) -> None:
+        super().__init__(store)
+        self._inner = inner
+        self._clock = clock
+
+    def check(self, where: Selection) -> AsyncGenerator[Finding]:
+        return self._clock.each(self._inner.check(where))
+
+    async def repair(self, code: str, where: Selection, note: Note) -> int:
+        async with self._clock.answer() as limit:
+
+            async def noted(record: Record) -> None:
+                with self._clock.stopped(limit):
+                    await note(record)
+
+            return await self._inner.repair(code, where, noted)
+
+    async def revert(self, records: AsyncGenerator[Record]) -> int:
+        async with self._clock.answer() as limit:
+            return await self._inner.revert(self._clock.taken(records, limit))

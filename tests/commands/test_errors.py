@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import json
 import os
 import re
@@ -60,6 +61,25 @@ def test_error_no_server(run: Run, url: str) -> None:
     result = run("inspect", url)
     fails(result, 3, "hint:")
     assert SECRET not in result.stdout + result.stderr
+
+
+@pytest.mark.parametrize(
+    ("error", "said"),
+    [
+        (MemoryError(), "out of memory"),
+        (OSError(errno.ENOMEM, "Cannot allocate memory"), "out of memory"),
+        (RuntimeError("can't start new thread"), "out of memory"),
+        (OSError(errno.EMFILE, "Too many open files"), "ulimit -n"),
+    ],
+)
+def test_error_of_a_machine_that_has_too_little(
+    run: Run, filled: str, monkeypatch: pytest.MonkeyPatch, error: Exception, said: str
+) -> None:
+    async def inspect(*_: object) -> None:
+        raise error
+
+    monkeypatch.setattr("memctl.ops.inspect.inspect", inspect)
+    fails(run("inspect", filled), 3, said, "hint:")
 
 
 def test_error_no_such_database(run: Run, postgresql_url: str, mysql_url: str, filled: str) -> None:

@@ -12,7 +12,9 @@ from typing import Any
 import pytest
 import redis
 
+from memctl.errors import Unavailable
 from memctl.model import MemoryKey, StoredMessage
+from memctl.stores.sql.maintenance import SqlMaintenance
 from tests.support import histories
 from tests.support.cli import Run, fails, fill, report
 from tests.support.histories import ASK, REPLY, call, entries, recent, result, said
@@ -237,3 +239,31 @@ def test_repair_no_room_for_the_undo(
     monkeypatch.setattr("memctl.journal.repairs.new_file", full)
     fails(run("doctor", path, "--repair", "--yes"), 3, "No space left on device")
     assert path.read_bytes() == before
+
+
+@pytest.mark.parametrize("after", [False, True])
+def test_repair_that_fails_in_the_middle_is_partial(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, after: bool
+) -> None:
+    path = tmp_path / "m.db"
+    asyncio.run(fill(str(path), {MemoryKey("u", "s"): messages(2)}))
+    if after:
+        monkeypatch.setattr("memctl.commands.doctor.check", _lost)
+    else:
+        repair = SqlMaintenance.repair
+
+        async def repair_and_fail(self: Any, *given: Any) -> int:
+            await repair(self, *given)
+            return await _lost()
+
+        monkeypatch.setattr(SqlMaintenance, "repair", repair_and_fail)
+    found = report(run("doctor", path, "--repair", "--yes", "--json"), 7)
+    assert "it went away; done: " in found["error"]["message"]
+    assert found["error"]["code"] == "partial"
+    assert found["run"]
+    assert len(found["repaired"]) == after
+    assert run("undo", found["run"]).exit_code == 0
+
+
+async def _lost(*_: Any) -> Any:
+    raise Unavailable("it went away")

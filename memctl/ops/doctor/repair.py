@@ -135,6 +135,8 @@ class StoreRepairs:
         self._codes = codes
         self.planned: Counter[str] = Counter()
         self.done: Counter[str] = Counter()
+        self.noted = 0
+        """The number of parts that were noted, and may have been repaired since."""
 
     async def plan(self, store: Store, where: Selection) -> bool:
         """Count what there is to be repaired, after a ``read`` of the same memories.
@@ -159,6 +161,7 @@ class StoreRepairs:
 
             async def note(record: Record) -> None:
                 await asyncio.to_thread(writer.add, record)
+                self.noted += 1
 
             for code in KINDS:  # marks before the lives of their lists
                 if code in self.planned:

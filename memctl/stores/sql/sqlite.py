@@ -43,6 +43,7 @@ SEARCH_ROWS = 50_000
 """Number of messages that are searched before others may write."""
 FIRST_ROW = -(2**63)
 
+_CANNOT_OPEN = "check who owns the file and its folder, and the limit of open files (ulimit -n)"
 _STAGED_KEYS = "memctl.staged_keys"
 _DUPLICATE_KEY = (sqlite3.SQLITE_CONSTRAINT_PRIMARYKEY, sqlite3.SQLITE_CONSTRAINT_UNIQUE)
 
@@ -166,6 +167,8 @@ class SqliteDatabase(Database):
             return BadData(f"{self.label}: {text}", "it is not a SQLite database, or it is damaged")
         if code in (sqlite3.SQLITE_FULL,):
             return Unavailable(f"{self.label}: {text}", "free some space and run again")
+        if name.startswith("SQLITE_CANTOPEN"):
+            return Unavailable(f"{self.label}: {text}", _CANNOT_OPEN)
         if name == "SQLITE_READONLY_ROLLBACK":
             return Unavailable(f"{self.label}: {text}", HINT)
         if name.startswith("SQLITE_READONLY"):
