@@ -146,12 +146,14 @@ def test_shell_locale_c(tmp_path: Path) -> None:
     environment |= {name: os.environ[name] for name in ("PYTHONPATH",) if name in os.environ}
     key = MemoryKey("京都", "🍁")
     asyncio.run(fill(str(tmp_path / "x.ndjson"), {key: samples.entries(1)}))
-    process = start(
-        "inspect", tmp_path / "x.ndjson", env={**environment, "PYTHONIOENCODING": "ascii"}
+    done = subprocess.run(
+        [*MEMCTL, "inspect", tmp_path / "x.ndjson"],  # Python itself starts in that locale
+        env={**environment, "PYTHONIOENCODING": "ascii"},
+        capture_output=True,
+        text=True,
     )
-    output, said = process.communicate()
-    assert process.returncode == 0, said
-    assert "\\u4eac\\u90fd" in output
+    assert done.returncode == 0, done.stderr
+    assert "\\u4eac\\u90fd" in done.stdout
 
 
 @pytest.mark.parametrize(
