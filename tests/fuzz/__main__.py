@@ -10,6 +10,7 @@ Ends with exit code 1 where an invariant did not hold.
 from __future__ import annotations
 
 import argparse
+import faulthandler
 import multiprocessing
 import os
 import random
@@ -19,21 +20,22 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 from multiprocessing.connection import Connection, wait
 from pathlib import Path
 from typing import Any
 
 from tests.fuzz.bench import Bench
-from tests.fuzz.command import HANG_SECONDS, parser
+from tests.fuzz.command import parser
 from tests.fuzz.mutators import known, prepare
 from tests.fuzz.report import Failure, Result, Tally
-from tests.fuzz.worker import Inputs, new_bench, work
+from tests.fuzz.worker import STACKS, Inputs, new_bench, work
 
 REPORT_SECONDS = 30
-GRACE_SECONDS = 20
-"""How long a worker that hangs has to end itself; and to begin."""
+HANG_SECONDS = 20
+GRACE_SECONDS = 0.5
+"""How long a worker that hangs has to write where."""
 ENOUGH = 1 << 60
 
 
@@ -71,7 +73,8 @@ def repeat(seed: int, number: int, folder: Path, servers: Path) -> int:
     draw = Inputs(seed, (), known())
     mutators, targets = prepare([draw.name(number)], servers)
     parser()
-    bench = new_bench(folder / "one", folder / "stacks", print)
+    faulthandler.dump_traceback_later(HANG_SECONDS, exit=True)
+    bench = new_bench(folder / "one", multiprocessing.Value("d"), print)
     bench.targets = targets
     result = Inputs(seed, mutators, known()).play(number, bench)
     if result is None or result.failure is None:
@@ -97,8 +100,16 @@ class Worker:
     process: Any
     results: Connection
     current: Any
+    """The number of its input."""
+    begun: Any
+    """When its command began; 0 between two."""
     stacks: Path
-    heard: float = field(default_factory=time.monotonic)
+
+    @property
+    def hangs(self) -> bool:
+        """Return whether its command takes too long."""
+        begun = self.begun.value
+        return bool(begun) and time.monotonic() > begun + HANG_SECONDS
 
 
 class Fuzzer:
@@ -142,17 +153,17 @@ class Fuzzer:
         own = self._folder / f"worker-{self._started}"
         stacks = self._folder / f"stacks-{self._started}"
         here, there = self._context.Pipe(duplex=False)
-        current = self._context.Value("q", numbers[0])
-        make: Callable[[], Bench] = partial(self._bench, own, stacks)
+        current, begun = self._context.Value("q", numbers[0]), self._context.Value("d")
+        make: Callable[[], Bench] = partial(self._bench, own, begun)
         process = self._context.Process(
-            target=work, args=(self._inputs, make, numbers, current, there)
+            target=work, args=(self._inputs, make, stacks, numbers, current, there)
         )
         process.start()
         there.close()
-        return Worker(numbers, process, here, current, stacks)
+        return Worker(numbers, process, here, current, begun, stacks)
 
-    def _bench(self, folder: Path, stacks: Path) -> Bench:
-        bench = new_bench(folder, stacks)
+    def _bench(self, folder: Path, begun: Any) -> Bench:
+        bench = new_bench(folder, begun)
         bench.targets = self._targets
         return bench
 
@@ -162,11 +173,12 @@ class Fuzzer:
             while worker.results.poll():
                 result: Result = worker.results.recv()
                 self._tally.add(result)
-                worker.heard = time.monotonic()
         except EOFError:
-            worker.process.join(GRACE_SECONDS)
+            worker.process.join()
             return self._replace(worker)
-        if time.monotonic() > worker.heard + HANG_SECONDS * 3 + GRACE_SECONDS:
+        if worker.hangs:
+            os.kill(worker.process.pid, STACKS)
+            time.sleep(GRACE_SECONDS)
             worker.process.kill()
             worker.process.join()
             return self._replace(worker)
@@ -184,7 +196,7 @@ class Fuzzer:
 
     def _death(self, worker: Worker, number: int) -> Result:
         stack = worker.stacks.read_text(errors="replace")
-        if "Timeout" in stack:
+        if stack:
             rule = f"hang in {_where(stack)}"
         else:
             code = worker.process.exitcode

@@ -7,7 +7,6 @@ built once.
 from __future__ import annotations
 
 import asyncio
-import faulthandler
 import gc
 import io
 import logging
@@ -15,18 +14,19 @@ import os
 import sys
 import tempfile
 import threading
+import time
 import traceback
 from dataclasses import dataclass
 from functools import cache
 from importlib import import_module
+from multiprocessing.sharedctypes import Synchronized
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any
 
 import typer
 
 from memctl import cli
 
-HANG_SECONDS = 20
 PACKAGE = str(Path(cli.__file__).parent)
 ALLOWED_PROGRAMS = (["/bin/sh", "-c", "echo secret"], ["/bin/sh", "-c", "cat"], ["cat"])
 """The only programs that a mutated configuration starts, as subprocess is told to."""
@@ -47,19 +47,19 @@ class Outcome:
 
 
 class Memctl:
-    """The command line, with a state folder, a folder for temporary files and a hang watch."""
+    """The command line, with a state folder and a folder for temporary files."""
 
-    def __init__(self, folder: Path, stacks: TextIO) -> None:
-        """``folder`` has all that the commands leave; ``stacks`` gets the one of a hang.
+    def __init__(self, folder: Path, begun: Synchronized[float]) -> None:
+        """``folder`` has all that the commands leave; ``begun`` shows others when one began.
 
-        A command that hangs ends this process, for nothing else ends a thread that does.
+        Whoever looks at that ends a process whose command hangs: nothing ends a thread that does.
         """
         self.state = folder / "state"
         self.temporary = folder / "tmp"
         for one in (self.state, self.temporary, folder / "config"):
             one.mkdir()
         _isolate(folder, self.temporary)
-        self._stacks = stacks
+        self._begun = begun
         self._command = parser()
         self._crash: BaseException | None = None
         self._behind: list[str] = []
@@ -76,14 +76,14 @@ class Memctl:
         sys.stdout = io.TextIOWrapper(out, "utf-8", errors="backslashreplace")
         sys.stderr = io.TextIOWrapper(err, "utf-8", errors="backslashreplace")
         _inside.set()
-        faulthandler.dump_traceback_later(HANG_SECONDS, exit=True, file=self._stacks)
+        self._begun.value = time.monotonic()
         try:
             code = self._call(arguments)
             for stream in (sys.stdout, sys.stderr):
                 stream.flush()
                 stream.detach()  # type: ignore[attr-defined] # lest it closes the bytes
         finally:
-            faulthandler.cancel_dump_traceback_later()
+            self._begun.value = 0
             _inside.clear()
             sys.stdin, sys.stdout, sys.stderr = streams
         behind = "\n".join(self._behind)

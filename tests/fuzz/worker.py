@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import faulthandler
 import gc
 import os
 import resource
+import signal
 import sys
 from collections.abc import Callable, Iterable
 from multiprocessing.connection import Connection
@@ -23,6 +25,8 @@ ADDRESS_SPACE = 4 << 30
 """More than memory: threads, maps of files.  Beyond it, allocations fail."""
 TIRED_KILOBYTES = 250 << 10
 SCHEMA_EVERY = 10
+STACKS = signal.SIGUSR1
+"""The signal on which a worker writes where it is."""
 
 
 class Inputs:
@@ -73,27 +77,46 @@ def _peak() -> int:
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 
 
-def new_bench(folder: Path, stacks: Path, show: Callable[[str], None] | None = None) -> Bench:
-    """Return a bench in a new folder; ``stacks`` is for the stack of a command that hangs."""
+def new_bench(
+    folder: Path, begun: Synchronized[float], show: Callable[[str], None] | None = None
+) -> Bench:
+    """Return a bench in a new folder; ``begun`` is set to the time when a command begins."""
     work = folder / "work"
     work.mkdir(parents=True)
     resource.setrlimit(resource.RLIMIT_AS, (ADDRESS_SPACE, ADDRESS_SPACE))
-    return Bench(Memctl(folder, stacks.open("w")), work, show)
+    return Bench(Memctl(folder, begun), work, show)
 
 
 def work(
     inputs: Inputs,
     make: Callable[[], Bench],
+    stacks: Path,
     numbers: range,
     current: Synchronized[int],
     results: Connection,
 ) -> None:
     """Try the inputs of these numbers, and send what became of each.
 
-    Ends early where the process has grown, for what it held before hides what a command holds.
+    Writes the stacks of its threads to a file when it gets STACKS.  Ends early where the process
+    has grown, for what it held before hides what a command holds.
     """
     os.setsid()  # a Ctrl-C is for the parent
-    bench = make()
+    with stacks.open("w") as file:
+        faulthandler.register(STACKS, file)
+        _work(inputs, make(), numbers, current, results)
+    results.close()
+    gc.disable()
+    sys.stdout.flush()
+    os._exit(0)
+
+
+def _work(
+    inputs: Inputs,
+    bench: Bench,
+    numbers: range,
+    current: Synchronized[int],
+    results: Connection,
+) -> None:
     for number in numbers:
         current.value = number
         result = inputs.play(number, bench)
@@ -102,7 +125,3 @@ def work(
         results.send(result)
         if result.kilobytes > TIRED_KILOBYTES:
             break
-    results.close()
-    gc.disable()
-    sys.stdout.flush()
-    os._exit(0)
