@@ -139,8 +139,9 @@ class Memctl(TyperGroup):
             _output(ctx).done(ctx.invoked_subcommand)
             return result
         except MemctlError as error:
-            _output(ctx).fail(error, ctx.invoked_subcommand)
-            raise typer.Exit(error.exit_code) from error
+            cause = _output(ctx).cause(error)
+            _output(ctx).fail(cause, ctx.invoked_subcommand)
+            raise typer.Exit(cause.exit_code) from cause
         except BrokenPipeError as error:
             # Whoever read has enough.  Typer would end with 1, as of an error.
             raise typer.Exit(_PIPE_CLOSED) from error

@@ -9,14 +9,14 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Sequence
 from contextlib import aclosing
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 from types import TracebackType
 from typing import Any, ClassVar, Self
 
 from memctl.dialects.agentscope1 import AGENTSCOPE1
 from memctl.dialects.view import Dialect
-from memctl.errors import Failure
+from memctl.errors import BadData, Failure
 from memctl.location import Location, same_file
 from memctl.model import (
     Edit,
@@ -42,6 +42,19 @@ Record = dict[str, Any]
 Note = Callable[[Record], Awaitable[None]]
 Matches = Callable[[Sequence[bytes]], Iterable[int]]
 """Returns the indexes of the messages that match, given their texts."""
+
+
+class DamagedMemory(BadData):
+    """A memory turned out to be damaged after a part of it was handed out.
+
+    ``Store.left_out`` has it from then on: read again, and it does not come.
+    """
+
+    def __init__(self, label: str, key: MemoryKey, failure: Failure) -> None:
+        super().__init__(
+            f"{label}: {key} is damaged: {failure.message}",
+            "memctl doctor names what is damaged; --repair sets it aside",
+        )
 
 
 class OpenMode(StrEnum):
@@ -125,6 +138,15 @@ REPORTED = {
     "parallel": "parallel",
 }
 """The features that reports list as ``capabilities``, and their names there, which scripts know."""
+
+
+@dataclass(slots=True)
+class LeftOut:
+    """The selected memories that a store has left out, because they are damaged, and why."""
+
+    failures: dict[MemoryKey, Failure] = field(default_factory=dict)
+    others: bool = False
+    """True when another memory was read."""
 
 
 class Maintenance:
@@ -211,6 +233,7 @@ class Store(ABC):
         """The label of the store that is copied here: an archive notes it."""
         self.warnings: list[str] = []
         """Lines for the operator, such as one about messages that were left out."""
+        self.left_out = LeftOut()
         self.skips_damage = False
         self.damage: list[Finding] = []
         """The damage that ``read`` has passed over since ``skip_damage``."""
@@ -257,9 +280,12 @@ class Store(ABC):
         all.  ``where.last`` is honoured.  What is pushed down to the store must mean the same as
         ``Selection.matches``; ``Selection.apply`` filters pages of whole memories.
 
+        A memory that is damaged does not come, and is noted in ``left_out``.
+
         Raises:
             Unavailable: the store went away.
-            BadData: a memory is damaged, and ``skip_damage`` was not called.
+            DamagedMemory: a memory is damaged, and its first pages are out.
+            BadData: more than a memory is damaged, and ``skip_damage`` was not called.
         """
 
     @abstractmethod

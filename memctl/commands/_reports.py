@@ -6,7 +6,8 @@ from typing import Any
 
 from rich.console import RenderableType
 
-from memctl.errors import Conflict, MemctlError, Partial
+from memctl.errors import BadData, Conflict, Failure, MemctlError, Partial
+from memctl.model import MemoryKey
 from memctl.ops.compare import CompareReport
 from memctl.ops.report import CopyReport
 from memctl.output import tables
@@ -14,6 +15,8 @@ from memctl.output.numbers import count
 from memctl.output.report import Report
 from memctl.output.terminal import Output
 from memctl.runs.change import ChangeRun
+
+DOCTOR = "memctl doctor names what is damaged; --repair sets it aside"
 
 
 class CopyOutcome:
@@ -89,11 +92,18 @@ class CopyOutcome:
                 "--on-conflict skip, append or replace says what to do with them",
             )
         key, failure = next(item for item in failures if item[1].code != "conflict")
+        if len(failures) == self.copied.memories.selected and only_damage(failures):
+            return BadData(f"{key} is damaged: {failure.message}", DOCTOR)
         return Partial(
             f"{count(len(failures), 'memory')} could not be written; the first: {key}: "
             f"{failure.message}",
             "the report names each; the rest was done",
         )
+
+
+def only_damage(failures: list[tuple[MemoryKey, Failure]]) -> bool:
+    """Return whether all of them are memories that are damaged."""
+    return all(failure.code == "damaged" for _, failure in failures)
 
 
 def _failure(key: Any, failure: Any) -> dict[str, Any]:
@@ -198,6 +208,8 @@ class ChangeOutcome:
                 f"{count(len(failures), 'memory')} left alone: {key}: {failure.message}",
                 "undo later runs on it first; the report names each, the rest was restored",
             )
+        if not self.changes.planned.memories and only_damage(failures):
+            return BadData(f"{key} is damaged: {failure.message}", DOCTOR)
         return Partial(
             f"{count(len(failures), 'memory')} could not be changed; the first: {key}: "
             f"{failure.message}",

@@ -85,7 +85,7 @@ def interrupted(number: signal.Signals) -> Interrupted:
 
 @asynccontextmanager
 async def opened(store: Store, output: Output) -> AsyncGenerator[Store]:
-    """An open store, whose warnings reach the operator."""
+    """An open store, whose warnings reach the operator, and what it left out."""
     async with store:
         gc.freeze()  # what was imported for the store stays, too
         output.detail(f"opened {store.label} ({store.kind})", "opened", store=store.label)
@@ -94,6 +94,9 @@ async def opened(store: Store, output: Output) -> AsyncGenerator[Store]:
         finally:
             for text in store.warnings:
                 output.warn(text)
+            if not store.skips_damage:
+                output.left_out |= store.left_out.failures
+                output.read |= store.left_out.others
 
 
 SNIFFED = 64

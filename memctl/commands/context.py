@@ -71,7 +71,7 @@ def context(
     where = Selection(users=frozenset(user or ()), sessions=frozenset(session or ()))
     with readable(run.locate(store), where, path) as location:
         wait_for(_show(run.output, location, where, counter, everything=everything))
-    run.output.emit()
+    run.output.finish()
 
 
 def _counter(run: Run, name: str) -> TokenCounter:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, TextIO
 
 import typer
 from rich.console import RenderableType
@@ -30,11 +30,13 @@ from memctl.commands._options import (
 )
 from memctl.commands._reports import CopyOutcome
 from memctl.commands._run import make_target, opened, pour, readable, wait_for
-from memctl.errors import NotFound, Unavailable, UsageError
+from memctl.errors import BadData, NotFound, Unavailable, UsageError
 from memctl.location import Location, same_file, visible
 from memctl.model import Memory, MemoryKey, OnConflict
 from memctl.ops.compare import fingerprints
 from memctl.ops.copy import CopyOptions
+from memctl.ops.report import Counts, Progress
+from memctl.ops.retry import leaving_damaged
 from memctl.output import markdown
 from memctl.output.markdown import FORM, MarkdownFolder
 from memctl.output.numbers import count
@@ -266,7 +268,7 @@ class Exporting:
         if error := self._outcome.error():
             raise error
         self._outcome.tell(self._output)
-        self._output.emit()
+        self._output.finish()
 
     def _locked(self, output: str) -> AbstractContextManager[None]:
         if self._outcome.dry_run:
@@ -300,6 +302,8 @@ class Exporting:
                 await copying.copy(source, file, "exporting")
         for text in outcome.copied.warnings:
             self._output.warn(text)
+        if isinstance(error := outcome.error(), BadData):
+            raise error  # nothing was written
         refuse_absent(
             *(where, outcome.copied.memories.selected, self._location.label),
             self._location.options.get("path"),
@@ -659,19 +663,31 @@ async def write_file(
         async with opened(make_store(location), output) as store:
             await store.check_integrity(where)
             with output.progress("exporting") as progress:
-                async with aclosing(store.read(where)) as pages:
-                    async for page in pages:
-                        if page.offset == 0:
-                            file.write("\n" if outcome.copied.memories.written else "")
-                            file.writelines(markdown.heading(page.memory))
-                        for entry in page.messages:
-                            file.writelines(markdown.message(entry, store.dialect))
-                        _count(outcome, int(page.last), len(page.messages))
-                        progress.advance(memories=int(page.last), messages=len(page.messages))
+                await leaving_damaged(lambda: _write_all(outcome, store, where, file, progress))
         if not outcome.dry_run:
             file.flush()
             os.fsync(file.fileno())
     refuse_absent(where, outcome.copied.memories.written, location.label, _path(location))
+
+
+async def _write_all(
+    outcome: ExportOutcome, store: Store, where: Selection, file: TextIO, progress: Progress
+) -> None:
+    """Write all memories, in the place of what an attempt before this one wrote."""
+    copied = outcome.copied
+    copied.memories, copied.messages = Counts(), Counts()
+    if not outcome.dry_run:
+        file.seek(0)
+        file.truncate()
+    async with aclosing(store.read(where)) as pages:
+        async for page in pages:
+            if page.offset == 0:
+                file.write("\n" if copied.memories.written else "")
+                file.writelines(markdown.heading(page.memory))
+            for entry in page.messages:
+                file.writelines(markdown.message(entry, store.dialect))
+            _count(outcome, int(page.last), len(page.messages))
+            progress.advance(memories=int(page.last), messages=len(page.messages))
 
 
 def _count(outcome: ExportOutcome, memories: int, messages: int) -> None:
@@ -731,8 +747,10 @@ async def _changed(
 ) -> _Found:
     found, copied = _Found(), outcome.copied
     with output.progress("comparing"):
-        prints = await fingerprints(store.read(where), FORM, mark_order=True)
-    found.all = set(prints)
+        prints = await leaving_damaged(
+            lambda: fingerprints(store.read(where), FORM, mark_order=True)
+        )
+    found.all = {*prints, *store.left_out.failures}
     found.changed = frozenset(key for key, one in prints.items() if not folder.holds(key, one))
     copied.memories.selected = len(prints)
     copied.memories.unchanged = len(prints) - len(found.changed)

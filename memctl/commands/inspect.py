@@ -26,6 +26,7 @@ from memctl.location import Location
 from memctl.model import Memory, StoredMessage
 from memctl.ops import inspect as operation
 from memctl.ops.inspect import Catalogue, Group, GroupBy, Sort
+from memctl.ops.retry import undamaged_pages
 from memctl.output import tables
 from memctl.output.report import Listing, Report, memory_row, message_json
 from memctl.output.terminal import Format, Output
@@ -69,7 +70,7 @@ def inspect(
         limit = TERMINAL_ROWS
     with readable(run.locate(store), where, path) as location:
         wait_for(_inspect(output, location, where, messages, by, sort, limit or None))
-    output.emit()
+    output.finish()
 
 
 async def _inspect(
@@ -173,7 +174,7 @@ async def _conversations(output: Output, store: Store, where: Selection) -> int:
     console = output.console()
     piped = not sys.stdout.isatty()  # there lines are as long as they are
     memories = 0
-    async with aclosing(store.read(where)) as pages:
+    async with aclosing(undamaged_pages(store.read, where)) as pages:
         async for page in pages:
             if page.offset == 0:
                 if memories:
@@ -188,7 +189,7 @@ async def _conversations(output: Output, store: Store, where: Selection) -> int:
 
 async def _lines(store: Store, where: Selection) -> int:
     memories = 0
-    async with aclosing(store.read(where)) as pages:
+    async with aclosing(undamaged_pages(store.read, where)) as pages:
         async for page in pages:
             memories += page.offset == 0
             for entry in page.messages:
@@ -201,7 +202,7 @@ async def _message_object(output: Output, store: Store, where: Selection) -> int
     """Write one object as the messages come, and return the number of memories."""
     memories = 0
     output.listing = listing = Listing("inspect", {}, "messages")
-    async with aclosing(store.read(where)) as pages:
+    async with aclosing(undamaged_pages(store.read, where)) as pages:
         async for page in pages:
             memories += page.offset == 0
             for entry in page.messages:

@@ -123,7 +123,7 @@ def list_(
     choose_format(run.output, format_, json=json)
     with readable(run.locate(store), where, path) as location:
         wait_for(_list(run.output, location, where))
-    run.output.emit()
+    run.output.finish()
 
 
 async def _list(output: Output, location: Location, where: Selection) -> None:

@@ -66,7 +66,7 @@ def verify(
         found = wait_for(_compare(output, first, second, where, show=show))
     if not found.equal:
         raise Different(f"{count(len(found.differences), 'difference')} between the two stores")
-    output.emit()
+    output.finish()
 
 
 async def _compare(

@@ -23,6 +23,7 @@ from memctl.concurrency import together
 from memctl.errors import BadData
 from memctl.model import PAGE_BYTES, Memory, MemoryKey, Page, StoredMessage
 from memctl.ops.report import Progress, SilentProgress
+from memctl.ops.retry import leaving_damaged
 from memctl.selection import Selection
 from memctl.store import Store
 
@@ -485,13 +486,16 @@ async def compare(
     ``copied``, the memories that the right side was given and how many messages they had, the left
     side may have gone on since: messages behind those of the right side, and other memories, are
     counted as ``grown``.  With ``together`` both sides are read at the same time: faster, and too
-    much where messages are huge, for then each side has one.
+    much where messages are huge, for then each side has one.  A memory that is damaged on a side
+    is not compared: see ``Store.left_out``.
 
     Raises:
         MemctlError: as ``Store.read``.
     """
     heard = progress or SilentProgress()
-    return await _Comparison(left, right, where, copied, heard, together=together).run()
+    return await leaving_damaged(
+        lambda: _Comparison(left, right, where, copied, heard, together=together).run()
+    )
 
 
 _Fingerprints = dict[MemoryKey, Fingerprint]
@@ -631,7 +635,11 @@ class _Comparison:
     def _comparable(
         self, left: _Fingerprints, right: _Fingerprints
     ) -> tuple[_Fingerprints, _Fingerprints]:
-        """Both sides, without the memories that one of the stores could not hold."""
+        """Both sides, without the memories that one store could not hold, or that are damaged."""
+        damaged = self._left.left_out.failures.keys() | self._right.left_out.failures.keys()
+        if damaged:
+            left = {key: side for key, side in left.items() if key not in damaged}
+            right = {key: side for key, side in right.items() if key not in damaged}
         here, there = self._left.features, self._right.features
         if not (here.empty and there.empty):
             summaries = here.summaries and there.summaries

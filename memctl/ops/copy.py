@@ -28,6 +28,7 @@ from memctl.ops.compare import (
     share_names,
 )
 from memctl.ops.report import CopyReport, Progress, SilentProgress, Total
+from memctl.ops.retry import leaving_damaged
 from memctl.ops.stop import Stop
 from memctl.selection import Selection
 from memctl.store import Store
@@ -197,12 +198,27 @@ async def copy(
         )
     target.origin = source.label
     stop = stop or Stop()
-    work = _Copy(
-        source, target, where, options, report, progress or SilentProgress(), stop, mirror, recorder
-    )
-    await work.run()
+    heard = progress or SilentProgress()
+    before = report.settled.keys() | set()
+
+    async def attempt() -> None:
+        rest = where.without(frozenset(report.settled.keys() - before))
+        work = _Copy(source, target, rest, options, report, heard, stop, mirror, recorder)
+        await work.run()
+
+    await leaving_damaged(attempt)
+    _report_damage(source, report)
     if stop.asked:
         raise Interrupted("stopped as asked", "what was reported as written is whole")
+
+
+def _report_damage(source: Store, report: CopyReport) -> None:
+    """Report the memories that were not read, because they are damaged."""
+    failed = {key for key, _ in report.failures}
+    for key, failure in source.left_out.failures.items():
+        if key not in failed:
+            report.settle(key, 0)
+            report.fail(key, failure)
 
 
 _Found = dict[MemoryKey, Fingerprint]

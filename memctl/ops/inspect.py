@@ -9,6 +9,7 @@ from enum import StrEnum
 
 from memctl.dialects.view import Dialect
 from memctl.model import MemoryInfo, StoredMessage
+from memctl.ops.retry import leaving_damaged
 from memctl.selection import Selection
 from memctl.store import Store
 
@@ -70,8 +71,12 @@ async def inspect(store: Store, where: Selection, sort: Sort) -> Catalogue:
     Raises:
         MemctlError: as ``Store.list_memories``.
     """
-    async with aclosing(store.list_memories(where)) as found:
-        memories = [info async for info in found]
+
+    async def listed() -> list[MemoryInfo]:
+        async with aclosing(store.list_memories(where)) as found:
+            return [info async for info in found]
+
+    memories = await leaving_damaged(listed)
     totals = Totals(summaries=0 if store.features.summaries else None)
     for info in memories:
         _add(totals, info)
@@ -110,6 +115,12 @@ async def group(store: Store, where: Selection, by: GroupBy) -> list[Group]:
     Raises:
         MemctlError: as ``Store.read``.
     """
+    groups = await leaving_damaged(lambda: _grouped(store, where, by))
+    order = (lambda found: found.name) if by is GroupBy.DAY else (lambda found: -found.messages)
+    return sorted(groups.values(), key=order)
+
+
+async def _grouped(store: Store, where: Selection, by: GroupBy) -> dict[str, Group]:
     groups: dict[str, Group] = {}
     async with aclosing(store.read(where)) as pages:
         async for page in pages:
@@ -125,8 +136,7 @@ async def group(store: Store, where: Selection, by: GroupBy) -> list[Group]:
             for name in seen - counted:
                 groups[name].memories += 1
             counted |= seen
-    order = (lambda found: found.name) if by is GroupBy.DAY else (lambda found: -found.messages)
-    return sorted(groups.values(), key=order)
+    return groups
 
 
 def _names(by: GroupBy, user: str, message: StoredMessage, dialect: Dialect) -> Iterable[str]:

@@ -1,19 +1,61 @@
-"""Going on after a connection was lost: again and again, with pauses that grow, within bounds."""
+"""Going on after a connection was lost, and without what is damaged."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from contextlib import aclosing
 from typing import TypeVar
 
 from memctl.concurrency import backoff
 from memctl.errors import Busy, Lost, MemctlError
+from memctl.model import MemoryKey, Page
+from memctl.selection import Selection
+from memctl.store import DamagedMemory
 
 T = TypeVar("T")
 
 FIRST_PAUSE = 1.0
 LONGEST_PAUSE = 30.0
 """Seconds between two attempts; each pause is up to twice the one before."""
+
+
+async def leaving_damaged(attempt: Callable[[], Awaitable[T]]) -> T:
+    """Return the result of an attempt, which begins anew where a memory turns out to be damaged.
+
+    The store leaves that memory out from then on, so that there is an end.
+
+    Raises:
+        MemctlError: as the attempt.
+    """
+    while True:
+        try:
+            return await attempt()
+        except DamagedMemory:
+            continue
+
+
+async def undamaged_pages(
+    read: Callable[[Selection], AsyncGenerator[Page]], where: Selection
+) -> AsyncGenerator[Page]:
+    """Yield the pages of ``read``; a memory that turns out to be damaged has no last page.
+
+    Raises:
+        MemctlError: as ``Store.read``.
+    """
+    done: set[MemoryKey] = set()
+    while True:
+        try:
+            async with aclosing(read(where.without(frozenset(done)))) as pages:
+                async for page in pages:
+                    key, last = page.memory.key, page.last
+                    yield page
+                    del page  # not kept while the next one is read: it may be large
+                    if last:
+                        done.add(key)
+            return
+        except DamagedMemory:
+            continue
 
 
 class Retries:

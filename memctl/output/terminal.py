@@ -13,8 +13,9 @@ from datetime import datetime
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from memctl.errors import MemctlError
+from memctl.errors import BadData, Failure, MemctlError, NotFound, Partial
 from memctl.location import redact_quoted, redact_text, visible
+from memctl.model import MemoryKey
 from memctl.ops.report import (
     Progress,
     SilentProgress,
@@ -74,6 +75,10 @@ class Output:
     listing: Listing | None = None
     """A report in JSON of which rows may have been written; it goes before ``report``."""
     warnings: list[str] = field(default_factory=list)
+    left_out: dict[MemoryKey, Failure] = field(default_factory=dict)
+    """The damaged memories that were left out of what was read."""
+    read: bool = False
+    """True when other memories were read."""
     _begun: float = field(default_factory=time.monotonic)
 
     def console(self) -> Console:
@@ -162,6 +167,27 @@ class Output:
 
     # The end of a run
 
+    def finish(self) -> None:
+        """Write the report of a command that reads.
+
+        Raises:
+            Partial: damaged memories were left out.
+            BadData: the same, and there are no others.
+        """
+        if self.left_out:
+            raise self._damage()
+        self.emit()
+
+    def _damage(self) -> MemctlError:
+        key, failure = next(iter(self.left_out.items()))
+        more = len(self.left_out) - 1
+        kind = Partial if self.read else BadData
+        return kind(
+            f"{key} is damaged and left out: {failure.message}"
+            + (f"; and {more:,} more" if more else ""),
+            "memctl doctor names what is damaged; --repair sets it aside",
+        )
+
     def emit(self, error: MemctlError | None = None) -> None:
         """Write the report; with an error, as far as there is something to report."""
         if self.listing is not None:
@@ -183,6 +209,10 @@ class Output:
                 table = self.report.table()
                 if table is not None:
                     self.console().print(table)
+
+    def cause(self, error: MemctlError) -> MemctlError:
+        """Return why a run ended: what is not found may be what is damaged."""
+        return self._damage() if isinstance(error, NotFound) and self.left_out else error
 
     def fail(self, error: MemctlError, command: str = "") -> None:
         """Report how far a run came, then why it ended."""

@@ -13,7 +13,7 @@ from contextlib import (
     contextmanager,
     nullcontext,
 )
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Protocol
 from weakref import WeakSet
@@ -32,6 +32,7 @@ from memctl.ops.report import (
     SummaryProgress,
     Total,
 )
+from memctl.ops.retry import leaving_damaged
 from memctl.ops.select import whole_memories
 from memctl.ops.stop import Stop
 from memctl.selection import Selection
@@ -262,17 +263,33 @@ class ChangeRun:
         """
         await store.check_integrity(whole_memories(self.where))
         with self._observer.progress("planning") as progress:
-            edits = self.planner(store, self.where)
-            if self._journal is None:
-                something = await preview(edits, self.report, progress)
-            else:
-                something = await plan(edits, self._journal, self.report, progress)
+            before = replace(self.report.planned), dict(self.report.planned_by_memory)
+
+            async def attempt() -> bool:
+                self.report.planned = replace(before[0])
+                self.report.planned_by_memory = dict(before[1])
+                edits = self.planner(store, self.where)
+                if self._journal is None:
+                    return await preview(edits, self.report, progress)
+                return await plan(edits, self._journal, self.report, progress)
+
+            something = await leaving_damaged(attempt)
+        self.note_damage(store)
         if not something and self.where.sessions:  # a user who has no memory matches nothing
             await self._refuse_absent(store)
         await self.check(store)
         return something
 
+    def note_damage(self, store: Store) -> None:
+        """Report the memories that were left as they are, because they are damaged."""
+        if not store.skips_damage:
+            damaged = store.left_out.failures
+            others = [item for item in self.report.failures if item[0] not in damaged]
+            self.report.failures[:] = [*others, *damaged.items()]
+
     async def _refuse_absent(self, store: Store) -> None:
+        if store.left_out.failures:
+            return
         if not (self._options.must_exist and self.where.named):
             return
         async with aclosing(store.headers(whole_memories(self.where))) as memories:

@@ -105,6 +105,7 @@ class CompressRun(ChangeRun):
                 *(store, self.where, self.wanted, self.summarizer.count, spool),
                 *(self.compressed, then, progress),
             )
+        self.note_damage(store)
         if not self.report.planned.memories:
             await self._refuse_absent(store)
 

@@ -33,6 +33,8 @@ class Recording:
         self._stack = ExitStack()
         self._count = 0
         self._open = False
+        self._expected: tuple[MemoryKey, int]
+        """The next page of an open memory: its key and offset."""
 
     @property
     def begun(self) -> bool:
@@ -56,8 +58,10 @@ class Recording:
         """See ``Recorder``."""
         assert self._writer is not None
         key = page.memory.key
-        begins = not self._open
-        if begins:
+        if self._open and (key, page.offset) != self._expected:  # its memory was given up
+            self._writer.add(Edit(Memory(self._expected[0]), [], self._count))
+            self._open = False
+        if not self._open:
             self._count = 0
         changes = [
             Change(message.id, None, message.marks, b"", None, message.position)
@@ -69,6 +73,7 @@ class Recording:
         self._writer.flush()
         self._count += len(changes)
         self._open = not page.last
+        self._expected = key, page.offset + len(page.messages)
 
     async def replaces(self, pages: AsyncGenerator[Page]) -> None:
         """See ``Recorder``."""

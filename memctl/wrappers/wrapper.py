@@ -29,6 +29,7 @@ class StoreWrapper(Store):
         self._store = store
         self.kind = store.kind  # type: ignore[misc]
         self.warnings = store.warnings
+        self.left_out = store.left_out
 
     @property
     def features(self) -> Features:  # type: ignore[override]
@@ -91,6 +92,7 @@ class StoreWrapper(Store):
         return self._store.find_messages(where, matches)
 
     def skip_damage(self) -> None:
+        super().skip_damage()
         self._store.skip_damage()
 
     def maintenance(self) -> Maintenance:

@@ -9,6 +9,7 @@ import asyncio
 from collections.abc import AsyncGenerator, Callable, Coroutine
 from contextlib import aclosing
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from memctl.dialects.agentscope1 import AGENTSCOPE1
@@ -27,6 +28,7 @@ from memctl.ops.compress.report import CompressReport
 from memctl.ops.compress.spool import Spool
 from memctl.ops.marks import COMPRESSED
 from memctl.ops.report import Progress
+from memctl.ops.retry import undamaged_pages
 from memctl.ops.select import select_with_anchors, whole_memories
 from memctl.ops.stop import Stop
 from memctl.selection import Selection
@@ -110,6 +112,8 @@ async def plan_compression(
     async with aclosing(_pages(store, where, options.mode)) as pages:
         async for page in pages:
             if page.offset == 0 or history is None:
+                if spool is not None:
+                    spool.drop()  # what is left of a memory that turned out to be damaged
                 history = CompressionPlanner(page.memory, where, options, count, store.dialect)
                 behind = None
             for place, entry in enumerate(page.messages):
@@ -144,10 +148,12 @@ def _pages(store: Store, where: Selection, mode: CompressMode) -> AsyncGenerator
     """Yield the memories, without what was summarized before and stays."""
     whole = whole_memories(where)
     if mode is CompressMode.REPLACE:
-        return store.read(whole)
+        return undamaged_pages(store.read, whole)
     rest = replace(whole, exclude_marks=frozenset({COMPRESSED}))
+    if mode is CompressMode.MARK:
+        return undamaged_pages(store.read, rest)
     # An earlier summary that goes must find its way back: between the messages that it stands for.
-    return select_with_anchors(store, rest) if mode is CompressMode.MESSAGE else store.read(rest)
+    return undamaged_pages(partial(select_with_anchors, store), rest)
 
 
 GRACE_SECONDS = 10.0

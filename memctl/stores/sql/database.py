@@ -22,7 +22,7 @@ from memctl.errors import BadData, Failure, Lost, MemctlError, Uninitialised
 from memctl.location import Location
 from memctl.model import PAGE_ENTRIES, MemoryKey
 from memctl.store import OpenMode
-from memctl.stores.sql.dialect import Condition, Dialect
+from memctl.stores.sql.dialect import ALWAYS, Condition, Dialect
 from memctl.stores.sql.huge_messages import MAX_HUGE, HugeMessages, describe
 from memctl.stores.sql.schema import create_tables, missing_tables
 
@@ -79,7 +79,10 @@ class Database(ABC):
         self.label = label
         self.mode = OpenMode.READ
         self.dialect = self.dialect_class()
+        self.damaged: dict[MemoryKey, Failure] = {}
+        """The memories that are known to be damaged, and why."""
         self._searched = False
+        self._examined = False
         self._lock: ConnectionLock | None = None
 
     @property
@@ -232,11 +235,28 @@ class Database(ABC):
             async with self._engine.connect() as connection:
                 await self.begin_read(connection)
                 try:
+                    await self.find_unsound(connection)
                     if find_huge and not self._searched:
                         await self._find_huge(connection)
                     yield connection
                 finally:
                     await connection.rollback()
+
+    async def find_unsound(self, connection: AsyncConnection) -> None:
+        """Find the rows whose columns have other types than declared; the memories are damaged."""
+        if not self._examined and self.dialect.is_sound != ALWAYS:
+            self.damaged |= await self.describe_unsound(connection)
+        self._examined = True
+
+    async def describe_unsound(self, connection: AsyncConnection) -> dict[MemoryKey, Failure]:
+        """Return the memories of which rows are not sound, where the database lets that be."""
+        raise NotImplementedError
+
+    def is_damaged(self, key: MemoryKey) -> bool:
+        """Return whether a memory is known to be damaged, as one is whose name is no text."""
+        if key not in self.damaged and not (is_text(key.user) and is_text(key.session)):
+            self.damaged[key] = damage("its name is not valid UTF-8")
+        return key in self.damaged
 
     async def _find_huge(self, connection: AsyncConnection) -> None:
         result = await connection.execute(
@@ -345,7 +365,7 @@ class Database(ABC):
 
     async def sessions(self, connection: AsyncConnection) -> AsyncGenerator[MemoryKey]:
         """Yield the memories that have a session row, with messages or without."""
-        statement = "SELECT user_id, id FROM session"
+        statement = f"SELECT s.user_id, s.id FROM {self.dialect.session_table} s"
         async with aclosing(self.rows(connection, statement, {})) as partitions:
             async for rows in partitions:
                 for user, session in rows:
@@ -393,6 +413,22 @@ async def prefetch(
             await asyncio.wait([coming])
         if not coming.cancelled():
             coming.exception()  # nobody waits for it any more
+
+
+def damage(reason: str) -> Failure:
+    """Return why a damaged memory is left as it is."""
+    return Failure("damaged", reason)
+
+
+def is_text(name: str) -> bool:
+    """Return whether a name is valid UTF-8 in the database."""
+    if name.isascii():
+        return True
+    try:
+        name.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def first_line(error: BaseException) -> str:

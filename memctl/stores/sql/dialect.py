@@ -25,6 +25,9 @@ SMALL_BYTES = 64 * 1024
 
 ALWAYS, NEVER = "1 = 1", "1 = 0"
 
+UNPROVEN = b"\0"
+"""The first byte of a message that is not JSON as the database knows it; see ``proven_payload``."""
+
 _COLUMNS = "session_id, owner, id, position, payload, marks"
 
 
@@ -78,11 +81,16 @@ class Dialect(ABC):
     """SQL that converts a text to the type of ``message.msg``."""
     big_integer: ClassVar[str] = "BIGINT"
     """The type of an integer of 64 bits in a CAST."""
+    is_sound: ClassVar[str] = ALWAYS
+    """SQL that tests, without ``m``, whether the columns of a message have the types that they
+    were declared with, where the database does not see to it."""
     unusable_indexes: ClassVar[str] = ""
     """A statement that lists indexes which exist and are not used, where there can be any."""
 
     def __init__(self) -> None:
         self.huge = HugeMessages({})
+        self.has_unsound = False
+        """True when some messages are not ``is_sound``: no statement sees these."""
 
     # Expressions
 
@@ -157,9 +165,16 @@ class Dialect(ABC):
         marks = f"SELECT {columns} FROM message_mark k GROUP BY k.msg_id"
         return "k.marks", f"LEFT JOIN ({marks}) k ON k.msg_id = m.id"
 
+    def proven_payload(self) -> str:
+        """Return SQL for the message, which begins with a brace only if it is a JSON object.
+
+        Any other has ``UNPROVEN`` in front where the database takes what is not JSON.
+        """
+        return self.payload
+
     def small_payload(self) -> str:
         """Return SQL for the message, NULL for a large one, which is fetched by itself."""
-        small = f"CASE WHEN {self.message_size()} <= {SMALL_BYTES} THEN {self.payload} END"
+        small = f"CASE WHEN {self.message_size()} <= {SMALL_BYTES} THEN {self.proven_payload()} END"
         return self.huge.hidden(small)
 
     def is_huge(self) -> str:
@@ -169,11 +184,16 @@ class Dialect(ABC):
     def source(self) -> str:
         """Return the tables of every statement about messages, with stubs for huge ones."""
         message = "message"
-        if self.huge:
+        if self.huge or self.has_unsound:
             stubbed = self.huge.stubbed("msg", self.stub_cast)
             columns = f"{self.row_columns}, session_id, {self.index_column}, {stubbed} AS msg"
-            message = f"(SELECT {columns} FROM message)"
+            message = f"(SELECT {columns} FROM message WHERE {self.sound})"
         return f"{message} m LEFT JOIN {self.session_table} s ON s.id = m.session_id"
+
+    @property
+    def sound(self) -> str:
+        """SQL, without ``m``, that only the messages pass that can be read."""
+        return self.is_sound if self.has_unsound else ALWAYS
 
     # A selection as a condition
 
@@ -250,7 +270,10 @@ class Dialect(ABC):
 
         Its columns are the row id, the message and ``more``.
         """
-        return f"SELECT m.id, {self.small_payload()}, {more} FROM message m WHERE {condition}"
+        return (
+            f"SELECT m.id, {self.small_payload()}, {more} FROM message m "
+            f"WHERE {condition} AND {self.sound}"
+        )
 
     def _keys(self) -> str:
         return (

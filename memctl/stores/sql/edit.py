@@ -95,7 +95,7 @@ class SqlEditor:
         self, connection: AsyncConnection, batch: list[MemoryChanges]
     ) -> list[WriteResult]:
         """Change small memories together, without those that cannot be changed."""
-        failures = {key: failure for key, _ in batch if (failure := name_failure(key))}
+        failures = {key: failure for key, _ in batch if (failure := self._failure(key))}
         good = [memory for memory in batch if memory.key not in failures]
         try:
             done = await self._commit_small(connection, good) if good else []
@@ -113,6 +113,10 @@ class SqlEditor:
                 failures[good[0].key] = error.failure
                 done = []
         return [*(WriteResult(key, failure=failure) for key, failure in failures.items()), *done]
+
+    def _failure(self, key: MemoryKey) -> Failure | None:
+        """Return why the memory cannot be changed: its name, or that it is damaged."""
+        return name_failure(key) or self._database.damaged.get(key)
 
     async def _commit_small(
         self, connection: AsyncConnection, batch: list[MemoryChanges]
@@ -133,7 +137,7 @@ class SqlEditor:
 
     async def _edit_large(self, connection: AsyncConnection, large: LargeEdit) -> WriteResult:
         key = large.key
-        failure = name_failure(key)
+        failure = self._failure(key)
         if not failure:
             try:
                 return await self._commit_large(connection, large)
@@ -711,7 +715,7 @@ async def shift_rows(
         )
     rows = [(session, one.low, one.by) for session, one in shifts]
     await database.insert(connection, "memctl_shifts", ["session_id", "low", "distance"], rows)
-    condition = f"m.session_id IN :sessions AND {dialect.index} >= :low"
+    condition = f"m.session_id IN :sessions AND {dialect.index} >= :low AND {dialect.sound}"
     values = {
         "sessions": sorted({session for session, _ in shifts}),
         "low": min(one.low for _, one in shifts),

@@ -87,7 +87,7 @@ async def lock_messages(
     rows: dict[str, MessageRow] = {}
     rest: list[str] = []
     for row_id, session, user, position in await database.for_rows(connection, sql, row_ids):
-        if user is not None and _is_plain_id(row_id, user, session):
+        if isinstance(user, str) and _is_plain_id(row_id, user, session):
             rows[row_id] = MessageRow(session, user, position)
         else:
             rest.append(row_id)

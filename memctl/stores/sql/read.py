@@ -16,7 +16,6 @@ import orjson
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from memctl import jsonio
-from memctl.errors import BadData
 from memctl.model import (
     PAGE_BYTES,
     PAGE_ENTRIES,
@@ -27,14 +26,18 @@ from memctl.model import (
     StoredMessage,
 )
 from memctl.selection import Selection
-from memctl.store import Matches
-from memctl.stores.sql.database import Database, RejectedValue
-from memctl.stores.sql.dialect import MAX_PUSHED_VALUES, NEVER, Condition
+from memctl.store import DamagedMemory, Matches
+from memctl.stores.batching import are_objects
+from memctl.stores.sql.database import Database, RejectedValue, damage, is_text
+from memctl.stores.sql.dialect import MAX_PUSHED_VALUES, NEVER, UNPROVEN, Condition
+from memctl.stores.sql.huge_messages import HUGE_BYTES
 
 _SESSION_AND_USER = itemgetter(0, 1)
 _PAYLOAD = itemgetter(4)
 _MESSAGE_COLUMNS = itemgetter(2, 3, 4, 5)
 _BEFORE = itemgetter(6)
+_FIRST_BYTE = itemgetter(slice(1))
+_BRACE = "{", b"{"
 _FEW = 10_000
 """With more selected messages than these all memories are gone through at once."""
 
@@ -71,7 +74,8 @@ class SqlReader:
         """Yield pages of the memories, those without messages at the end.
 
         Raises:
-            BadData: a message is not JSON, and ``skip_damage`` is not set.
+            DamagedMemory: a memory is damaged, of which pages were handed out; with ``skip_damage``
+                rows that cannot be read are left out instead, and the rest is what it is.
         """
         database, where = self._database, self._where
         find_huge = self._dialect.scans_for_huge and not self._outline
@@ -88,8 +92,11 @@ class SqlReader:
             if where.whole:
                 async with aclosing(database.sessions(connection)) as keys:
                     async for key in keys:
-                        if key not in seen and where.has_key(key):
+                        if key not in seen and where.has_key(key) and not self._leaves_out(key):
                             yield Page(Memory(key), [])
+
+    def _leaves_out(self, key: MemoryKey) -> bool:
+        return self._database.is_damaged(key) and not self._skip_damage
 
     async def _with_messages(
         self, connection: AsyncConnection, second: AsyncConnection
@@ -113,12 +120,27 @@ class SqlReader:
                         elif alone:
                             while cutter.full(more=True):
                                 yield cutter.next()
-                        if self._where.has_key(key):
+                        if not self._where.has_key(key) or self._leaves_out(key):
+                            continue
+                        try:
                             cutter.add(*await self._with_anchors(second, key, list(found)))
-                            while cutter.full():
-                                yield cutter.next()
+                        except _DamagedRow as row:
+                            self._leave_out(cutter, str(row))
+                        while cutter.full():
+                            yield cutter.next()
         if cutter and cutter.messages:
             yield cutter.last()
+
+    def _leave_out(self, cutter: _PageCutter, reason: str) -> None:
+        """Drop a memory that turns out to be damaged.
+
+        Raises:
+            DamagedMemory: pages of it were handed out.
+        """
+        failure = self._database.damaged[cutter.key] = damage(reason)
+        if cutter.began:
+            raise DamagedMemory(self._database.label, cutter.key, failure)
+        cutter.clear()
 
     async def _rows(self, connection: AsyncConnection) -> AsyncGenerator[Sequence[Any]]:
         database, dialect, where = self._database, self._dialect, self._where
@@ -147,6 +169,8 @@ class SqlReader:
             return Condition(NEVER, {})
         if len(found) == _FEW or len(sessions) > MAX_PUSHED_VALUES:
             return None
+        if not all(map(is_text, sessions)):
+            return None
         return dialect.memory_condition(replace(where, sessions=sessions))
 
     async def _with_anchors(
@@ -163,7 +187,13 @@ class SqlReader:
     async def _messages(
         self, second: AsyncConnection, key: MemoryKey, rows: Sequence[Any]
     ) -> list[StoredMessage]:
-        """Return the messages of rows of one memory; a large one comes alone, or was deleted."""
+        """Return the messages of rows of one memory; a large one comes alone, or was deleted.
+
+        This is the one place where rows become messages.
+
+        Raises:
+            _DamagedRow: a row is none, and ``skip_damage`` is not set.
+        """
         row_ids, indexes, texts, marks = zip(*map(_MESSAGE_COLUMNS, rows), strict=True)
         if self._outline:
             texts = (b"",) * len(rows)
@@ -171,10 +201,16 @@ class SqlReader:
             texts = (await self._database.fetch_message(second, row_ids[0]),)
             if not texts[0]:
                 return []
+            if len(texts[0]) < HUGE_BYTES:
+                texts = (UNPROVEN + texts[0],)
         if isinstance(texts[0], str):
             texts = tuple(text.encode("utf-8", "surrogatepass") for text in texts)
+        if not (self._outline or set(map(_FIRST_BYTE, texts)) <= {b"{"}):
+            texts = tuple(map(self._proven, row_ids, texts))
         if not all(map(bytes.isascii, texts)):
-            texts = tuple(map(jsonio.utf8, texts))
+            texts = tuple(map(self._utf8, row_ids, texts))
+        if not is_text("".join(row_ids)) and not self._skip_damage:
+            raise _DamagedRow("the id of a message is not valid UTF-8")
         start = f"{key.user}-{key.session}-"
         if all(map(str.startswith, row_ids, repeat(start))):
             skipped = len(start)
@@ -182,13 +218,16 @@ class SqlReader:
         else:
             pairs = zip(row_ids, texts, strict=True)
             ids = [await self._id(second, start, *pair) for pair in pairs]
-        labels = [_marks(found) if found else () for found in marks]
+        marked = zip(row_ids, marks, strict=True)
+        labels = [self._marks(row_id, some) if some else () for row_id, some in marked]
         return list(map(StoredMessage, ids, texts, labels, indexes))
 
     async def _id(
         self, second: AsyncConnection, start: str, row_id: str, message: bytes = b""
     ) -> str:
         """Return the message id; where the row id has another form, it is in the message alone."""
+        if not is_text(row_id) and not self._skip_damage:
+            raise _DamagedRow("the id of a message is not valid UTF-8")
         if row_id.startswith(start):
             return row_id.removeprefix(start)
         if not message:
@@ -200,14 +239,47 @@ class SqlReader:
         except ValueError as error:
             if self._skip_damage:
                 return row_id
-            label = self._database.label
-            raise BadData(f"{label}: the message {row_id!r} is not JSON: {error}") from error
+            raise _DamagedRow(f"the message {row_id!r} is not JSON: {error}") from error
+
+    def _proven(self, row_id: str, text: bytes) -> bytes:
+        """Return a message that need not be a JSON object, if it is one."""
+        message = text.removeprefix(UNPROVEN)
+        if not self._skip_damage and not are_objects([message]):
+            try:
+                found = jsonio.outline(message)
+            except ValueError as error:
+                raise _DamagedRow(f"the message {row_id!r} is not JSON: {error}") from error
+            if not isinstance(found, dict):
+                raise _DamagedRow(f"the message {row_id!r} is not a JSON object")
+        return message
+
+    def _utf8(self, row_id: str, text: bytes) -> bytes:
+        try:
+            return jsonio.utf8(text)
+        except ValueError as error:
+            if self._skip_damage:
+                return text
+            raise _DamagedRow(f"the message {row_id!r} is not UTF-8: {error}") from error
+
+    def _marks(self, row_id: str, marks: str | bytes) -> tuple[str, ...]:
+        try:
+            return _sorted_marks(marks)
+        except (ValueError, TypeError) as error:
+            if self._skip_damage:
+                return ()
+            raise _DamagedRow(f"a mark of the message {row_id!r} is not a text") from error
+
+
+class _DamagedRow(Exception):
+    """A row that is no message, and why."""
 
 
 @lru_cache(maxsize=1000)
-def _marks(marks: str | bytes) -> tuple[str, ...]:
+def _sorted_marks(marks: str | bytes) -> tuple[str, ...]:
     """Return the marks of a message in order, from JSON; most messages have the same few."""
-    return tuple(sorted(orjson.loads(marks)))
+    found: list[str] = sorted(orjson.loads(marks))
+    "".join(found)  # in the place of what is no text there is a null
+    return tuple(found)
 
 
 class _PageCutter:
@@ -223,6 +295,18 @@ class _PageCutter:
         self._anchors: list[str | None] | None = [] if anchored else None
         self._newest: tuple[str | None, str | None] = None, None
         """The id of the last message, and its anchor."""
+
+    @property
+    def began(self) -> bool:
+        """True when a page was handed out."""
+        return self._offset > 0
+
+    def clear(self) -> None:
+        """Drop the messages."""
+        self.messages.clear()
+        self._sizes.clear()
+        if self._anchors is not None:
+            self._anchors.clear()
 
     def add(self, messages: list[StoredMessage], before: Sequence[str | None]) -> None:
         """Take more messages; ``before`` are the ids of those before them, if anchored."""
@@ -276,23 +360,37 @@ async def find_messages(
         condition = database.dialect.session_condition(where)
         async with aclosing(database.read_unordered(connection, condition)) as partitions:
             async for rows in partitions:
-                small = [row for row in rows if row[1] is not None]
+                small = [row for row in rows if row[1] is not None and row[1][:1] in _BRACE]
                 texts = _utf8([message for _, message, _ in small])
                 found = [(small[index][0], texts[index]) for index in matches(texts)]
                 for row_id, message, _ in rows if len(small) < len(rows) else ():
                     if message is None:
-                        text = jsonio.utf8(await database.fetch_message(second, row_id))
-                        found += [(row_id, text) for _ in matches([text])]
+                        message = await database.fetch_message(second, row_id)
+                    elif message[:1] in _BRACE:
+                        continue
+                    text = _object(message)
+                    found += [(row_id, text) for _ in matches([text])] if text else []
                 for key, stored in await _with_keys(database, found) if found else ():
-                    if where.has_key(key):
+                    if where.has_key(key) and not database.is_damaged(key):
                         yield key, stored
 
 
 def _utf8(texts: list[str | bytes]) -> list[bytes]:
+    """Return texts in UTF-8; those that are not are empty."""
     found = [
         text.encode("utf-8", "surrogatepass") if isinstance(text, str) else text for text in texts
     ]
-    return found if all(map(bytes.isascii, found)) else list(map(jsonio.utf8, found))
+    return found if all(map(bytes.isascii, found)) else [_object(text) or b"" for text in found]
+
+
+def _object(text: str | bytes) -> bytes | None:
+    """Return a message in UTF-8; None where it is no JSON object."""
+    found = text.encode("utf-8", "surrogatepass") if isinstance(text, str) else text
+    try:
+        message = jsonio.utf8(found.removeprefix(UNPROVEN))
+        return message if isinstance(jsonio.outline(message), dict) else None
+    except ValueError:
+        return None
 
 
 async def _with_keys(
@@ -336,16 +434,20 @@ async def _count(database: Database, where: Selection) -> dict[MemoryKey, Memory
         async with aclosing(by_role) as partitions:
             async for rows in partitions:
                 for row in rows:
-                    _add_role(infos, where, row)
+                    _add_role(database, infos, where, row)
         by_mark = database.rows(connection, _by_mark(database, condition), values)
         async with aclosing(by_mark) as partitions:
             async for rows in partitions:
                 for user, session, mark, number in rows:
-                    if info := infos.get(MemoryKey(user, session)):
-                        info.marks[mark] = number
+                    key = MemoryKey(user, session)
+                    if isinstance(mark, str) and is_text(mark):
+                        if info := infos.get(key):
+                            info.marks[mark] = number
+                    elif infos.pop(key, None):
+                        database.damaged[key] = damage("a mark of a message is not a text")
         async with aclosing(database.sessions(connection)) as keys:
             async for key in keys:
-                if key not in infos and where.has_key(key):
+                if key not in infos and where.has_key(key) and not database.is_damaged(key):
                     infos[key] = MemoryInfo(key, repeated=0)
     return infos
 
@@ -379,10 +481,12 @@ def _exactly(database: Database, *columns: str) -> str:
     return ", ".join(database.dialect.exact(column) for column in columns)
 
 
-def _add_role(infos: dict[MemoryKey, MemoryInfo], where: Selection, row: Any) -> None:
+def _add_role(
+    database: Database, infos: dict[MemoryKey, MemoryInfo], where: Selection, row: Any
+) -> None:
     user, session, role, number, size, first, last = row
     key = MemoryKey(user, session)
-    if not where.has_key(key):
+    if not where.has_key(key) or database.is_damaged(key):
         return
     info = infos.setdefault(key, MemoryInfo(key, repeated=0))
     info.messages += number

@@ -18,14 +18,14 @@ from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_en
 from sqlalchemy.pool import NullPool
 
 from memctl import jsonio
-from memctl.errors import BadData, Lost, MemctlError, NotFound, Unavailable, UsageError
+from memctl.errors import BadData, Failure, Lost, MemctlError, NotFound, Unavailable, UsageError
 from memctl.location import Location, same_file
 from memctl.model import PAGE_ENTRIES, MemoryKey, Page
 from memctl.selection import Selection
 from memctl.store import OpenMode
 from memctl.stores.locks import FileLock
-from memctl.stores.sql.database import FETCH_ROWS, Database, first_line, prefetch
-from memctl.stores.sql.dialect import ALWAYS, Condition, Dialect
+from memctl.stores.sql.database import FETCH_ROWS, Database, damage, first_line, prefetch
+from memctl.stores.sql.dialect import ALWAYS, UNPROVEN, Condition, Dialect
 from memctl.stores.sql.huge_messages import CHUNK_BYTES, HUGE_BYTES
 from memctl.stores.sql.read import ReadMode, SqlReader
 from memctl.stores.sql.sqlite_driver import (
@@ -39,6 +39,10 @@ from memctl.stores.sql.sqlite_driver import (
 from memctl.stores.sql.sqlite_files import HINT, LARGE_BYTES, SnapshotCopy, recover, remove_journal
 from memctl.stores.sql.store import SqlStore
 
+RECOVER = (
+    "the file is damaged: restore it from a backup, or save what can be read with "
+    "sqlite3 FILE .recover | sqlite3 NEW"
+)
 SEARCH_ROWS = 50_000
 """Number of messages that are searched before others may write."""
 FIRST_ROW = -(2**63)
@@ -51,9 +55,13 @@ _DUPLICATE_KEY = (sqlite3.SQLITE_CONSTRAINT_PRIMARYKEY, sqlite3.SQLITE_CONSTRAIN
 class SqliteDialect(Dialect):
     """The SQL of SQLite, with two functions of memctl's own: see ``add_functions``."""
 
-    mark_array = "json_group_array(k.mark)"
+    mark_array = "json_group_array(CASE typeof(k.mark) WHEN 'text' THEN k.mark END)"
     payload = "CAST(m.msg AS BLOB)"
     row_columns = "rowid, id"
+    is_sound = (
+        "typeof(id) = 'text' AND typeof(session_id) = 'text' AND typeof(\"index\") = 'integer' "
+        "AND msg IS NOT NULL"
+    )
     # What is the same for all rows of a session is computed once, and in bytes: SQLite's texts end
     # at a NUL for some functions, and for others not.
     _owner, _between = "CAST(user_id AS BLOB)", "CAST('-' || id || '-' AS BLOB)"
@@ -62,7 +70,7 @@ class SqliteDialect(Dialect):
         f"(SELECT id, user_id, {_start} AS start, length({_start}) AS size, "
         f"{_between} AS between_, length({_owner}) + 2 AS behind, "
         f"instr({_start}, {_between}) = length({_owner}) + 1 AS plain "
-        "FROM session LIMIT -1)"
+        "FROM session WHERE typeof(id) = 'text' AND typeof(user_id) = 'text' LIMIT -1)"
     )
     in_row_ids = "IN (SELECT id FROM temp.memctl_keys)"
     # Without it SQLite groups the messages themselves and parses them afterwards.
@@ -71,7 +79,7 @@ class SqliteDialect(Dialect):
     def field(self, name: str) -> str:
         # SQLite's JSON functions refuse NaN; memctl's own function takes what Python takes.
         return (
-            f"CASE WHEN NOT json_valid(m.msg) THEN memctl_field(m.msg, '{name}') "
+            f"CASE WHEN NOT json_valid(m.msg) THEN memctl_field(CAST(m.msg AS BLOB), '{name}') "
             f"WHEN json_type(m.msg, '$.{name}') = 'text' THEN json_extract(m.msg, '$.{name}') END"
         )
 
@@ -86,7 +94,13 @@ class SqliteDialect(Dialect):
         return "CAST(substr(CAST(m.id AS BLOB), s.size + 1) AS TEXT)"
 
     def parsed_user(self) -> str:
-        return "memctl_user(m.rowid, m.id, m.session_id)"
+        return "memctl_user(m.rowid, CAST(m.id AS BLOB), CAST(m.session_id AS BLOB))"
+
+    def proven_payload(self) -> str:
+        # Without Python's lock, while Python is busy with the rows before.
+        first = bytes(UNPROVEN).hex()
+        proven = f"CASE WHEN json_valid(m.msg) THEN {self.payload} "
+        return f"{proven} ELSE CAST(x'{first}' || {self.payload} AS BLOB) END"
 
     def message_size(self) -> str:
         # octet_length need not load the message.
@@ -95,6 +109,34 @@ class SqliteDialect(Dialect):
 
     def temporary(self, table: str) -> str:
         return f"temp.{table}"
+
+    def unsoundly_marked(self) -> str:
+        """Return the statement that reads the user and the session of marks that are no text."""
+        return (
+            f"SELECT CAST({self.user} AS BLOB), CAST(m.session_id AS BLOB) FROM {self.source()} "
+            "JOIN message_mark k ON k.msg_id = m.id WHERE typeof(k.mark) <> 'text'"
+        )
+
+    def unsound_messages(self) -> str:
+        """Return the statement that reads which messages are not sound.
+
+        Its columns are the user and the session, both as bytes, and what is wrong.
+        """
+        readable = "typeof(m.id) = 'text' AND typeof(m.session_id) = 'text'"
+        owner = f"CASE WHEN {readable} THEN {self.user} ELSE s.user_id END"
+        fault = (
+            "CASE WHEN typeof(m.id) <> 'text' THEN 'its id is ' || typeof(m.id) "
+            "WHEN typeof(m.session_id) <> 'text' THEN 'its session is ' || typeof(m.session_id) "
+            "WHEN m.msg IS NULL THEN 'its message is null' "
+            "ELSE 'its index is ' || typeof(m.\"index\") END"
+        )
+        return (
+            f"SELECT CAST({owner} AS BLOB), CAST(CASE typeof(m.session_id) WHEN 'text' "
+            f"THEN m.session_id ELSE quote(m.session_id) END AS BLOB), "
+            f"'row ' || m.rowid || ' of the table message: ' || {fault} "
+            f"FROM (SELECT rowid, * FROM message WHERE NOT ({self.is_sound})) m "
+            f"LEFT JOIN {self.session_table} s ON s.id = m.session_id"
+        )
 
 
 class SqliteDatabase(Database):
@@ -112,6 +154,7 @@ class SqliteDatabase(Database):
         self._threads: list[threading.Thread] = []
         self._file_lock = FileLock(location.path, label)
         self._has_staged_rows = False
+        self._decodes_all = False
 
     def make_engine(self) -> AsyncEngine:
         path = self.location.path
@@ -134,6 +177,8 @@ class SqliteDatabase(Database):
             if self.mode.writes:
                 remove_journal(self._driver, path)
             add_functions(self._driver)
+            if self._decodes_all:
+                self._driver.text_factory = _decode
             return self._driver
 
         return create_async_engine(
@@ -163,8 +208,12 @@ class SqliteDatabase(Database):
         text = first_line(error)
         code = getattr(error, "sqlite_errorcode", None)
         name = getattr(error, "sqlite_errorname", "") or ""
-        if code in (sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_CORRUPT):
+        if code == sqlite3.SQLITE_NOTADB:
             return BadData(f"{self.label}: {text}", "it is not a SQLite database, or it is damaged")
+        if name.startswith("SQLITE_CORRUPT") or name == "SQLITE_IOERR_SHORT_READ":
+            return BadData(f"{self.label}: {text}", RECOVER)
+        if "decode to UTF-8" in text or "user-defined function" in text:
+            return BadData(f"{self.label}: {text}", RECOVER)
         if code in (sqlite3.SQLITE_FULL,):
             return Unavailable(f"{self.label}: {text}", "free some space and run again")
         if name.startswith("SQLITE_CANTOPEN"):
@@ -194,12 +243,38 @@ class SqliteDatabase(Database):
                     journal = await cursor.fetchone()
                 if journal == ("delete",):
                     await driver.execute("PRAGMA journal_mode = PERSIST")
+                await self.find_unsound(connection)
             try:
                 yield connection
             finally:
                 if journal == ("delete",):
                     with suppress(sqlite3.Error):  # somebody uses the file, and removes it then
                         await driver.execute("PRAGMA journal_mode = DELETE")
+
+    async def describe_unsound(self, connection: AsyncConnection) -> dict[MemoryKey, Failure]:
+        driver = await _driver(connection)
+        damaged: dict[MemoryKey, Failure] = {}
+        sql = f"SELECT 1 FROM message WHERE NOT ({self.dialect.is_sound}) LIMIT 1"
+        if await driver.execute_fetchall(sql):
+            sql = self.dialect.unsound_messages()
+            for user, session, fault in await driver.execute_fetchall(sql):
+                damaged[MemoryKey(_name(user), _name(session))] = damage(fault)
+            self.dialect.has_unsound = True
+        if await driver.execute_fetchall(
+            "SELECT 1 FROM message_mark WHERE typeof(mark) <> 'text' LIMIT 1"
+        ):
+            for user, session in await driver.execute_fetchall(self.dialect.unsoundly_marked()):
+                key = MemoryKey(_name(user), _name(session))
+                damaged[key] = damage("a mark of a message is not a text")
+        sql = (
+            "SELECT CAST(CASE typeof(user_id) WHEN 'text' THEN user_id ELSE quote(user_id) END "
+            "AS BLOB), CAST(CASE typeof(id) WHEN 'text' THEN id ELSE quote(id) END AS BLOB) "
+            "FROM session WHERE typeof(id) <> 'text' OR typeof(user_id) <> 'text'"
+        )
+        for user, session in await driver.execute_fetchall(sql):
+            key = MemoryKey(_name(user), _name(session))
+            damaged[key] = damage("its row in session holds no text")
+        return damaged
 
     async def begin_read(self, connection: AsyncConnection) -> None:
         await connection.exec_driver_sql("BEGIN")
@@ -222,14 +297,52 @@ class SqliteDatabase(Database):
         size: int = FETCH_ROWS,
     ) -> AsyncGenerator[Sequence[Any]]:
         statement, bound = self.compile(sql, values)
-        cursor = await (await _driver(connection)).execute(statement, bound)
+        driver = await _driver(connection)
+        cursor = await driver.execute(statement, bound)
+        passed = 0
         try:
             fetch = partial(_fetch, cursor, size)
             async with aclosing(prefetch(fetch)) as partitions:
                 async for rows in partitions:
+                    passed += len(rows)
                     yield rows
+            return
+        except sqlite3.OperationalError as error:
+            await self._decode_all(connection, error)
         finally:
             await cursor.close()
+        # The same rows once more, but for those that passed.
+        async with await driver.execute(statement, bound) as cursor:
+            while passed:
+                passed -= len(await _fetch(cursor, min(passed, size)))
+            while rows := await _fetch(cursor, size):
+                yield rows
+
+    async def _all_rows(
+        self, connection: AsyncConnection, statement: str, bound: Sequence[Any]
+    ) -> Sequence[Any]:
+        driver = await _driver(connection)
+        try:
+            async with driver.execute(statement, bound) as cursor:  # closed, or it holds its lock
+                return [*await cursor.fetchall()]
+        except sqlite3.OperationalError as error:
+            await self._decode_all(connection, error)
+        return [*await driver.execute_fetchall(statement, bound)]
+
+    async def _decode_all(
+        self, connection: AsyncConnection, error: sqlite3.OperationalError
+    ) -> None:
+        """Have texts that are not UTF-8 come with lone surrogates: a name that has them is damaged.
+
+        Costs so much that only a database pays for it in which there is such a text.
+
+        Raises:
+            sqlite3.OperationalError: the error is another.
+        """
+        if self._decodes_all or "decode to UTF-8" not in str(error):
+            raise error
+        self._decodes_all = True
+        (await _driver(connection)).text_factory = _decode
 
     async def read_ordered(
         self, connection: AsyncConnection, where: Condition
@@ -266,7 +379,9 @@ class SqliteDatabase(Database):
             "WITHOUT ROWID"
         )
         await driver.execute(
-            "INSERT INTO temp.marked SELECT msg_id, mark FROM message_mark ORDER BY msg_id, mark"
+            "INSERT OR IGNORE INTO temp.marked "
+            "SELECT msg_id, CASE typeof(mark) WHEN 'text' THEN mark ELSE x'' END "
+            "FROM message_mark WHERE msg_id IS NOT NULL ORDER BY msg_id, mark"
         )
         await driver.commit()
         marks = "FROM temp.marked k WHERE k.msg_id = o.id"
@@ -288,7 +403,7 @@ class SqliteDatabase(Database):
 
         async def fetch() -> Sequence[Any]:
             nonlocal low
-            rows = list(await driver.execute_fetchall(statement, (low, *others)))
+            rows = await self._all_rows(connection, statement, (low, *others))
             low = rows[-1][-1] if rows else low
             return rows
 
@@ -347,8 +462,8 @@ class SqliteDatabase(Database):
                 "INSERT INTO temp.memctl_keys VALUES (?)", zip(staged, strict=True)
             )
             connection.info[_STAGED_KEYS] = staged
-        cursor = await driver.execute(*self.compile(sql, {}))
-        return list(await cursor.fetchall())
+        statement, bound = self.compile(sql, {})
+        return await self._all_rows(connection, statement, bound)
 
     async def insert(
         self, connection: AsyncConnection, table: str, columns: Sequence[str], rows: list[Any]
@@ -460,6 +575,13 @@ class SqliteStore(SqlStore):
             await database.close()
 
 
+_decode = partial(str, encoding="utf-8", errors="surrogateescape")
+
+
+def _name(text: bytes | None) -> str:
+    return "" if text is None else _decode(text)
+
+
 async def _driver(connection: AsyncConnection) -> Connection:
     """Return the driver's own connection, within SQLAlchemy's transaction."""
     driver = (await connection.get_raw_connection()).driver_connection
@@ -484,15 +606,14 @@ def add_functions(driver: sqlite3.Connection) -> None:
     driver.create_function("memctl_user", 3, partial(_user, driver))
 
 
-def _field(message: str | bytes, name: str) -> str | None:
-    text = message if isinstance(message, bytes) else message.encode("utf-8", "surrogatepass")
+def _field(message: bytes | None, name: str) -> str | None:
     try:
-        return jsonio.field(text, name)
+        return jsonio.field(message or b"", name)
     except ValueError:
         return None
 
 
-def _user(driver: sqlite3.Connection, row: int, row_id: str, session: str) -> str | None:
+def _user(driver: sqlite3.Connection, row: int, id: bytes, in_session: bytes) -> str | None:
     """Return what precedes the session and the id of its message in a row id.
 
     The message is read here: handed over by SQLite, a huge one would be there several times.
@@ -500,7 +621,8 @@ def _user(driver: sqlite3.Connection, row: int, row_id: str, session: str) -> st
     try:
         with driver.blobopen("message", "msg", row, readonly=True) as blob:
             name = _field(blob.read(), "id")
-    except sqlite3.OperationalError:  # a number or NULL, which holds no id
+        row_id, session = id.decode(), in_session.decode()
+    except (sqlite3.OperationalError, UnicodeDecodeError):  # a number or NULL, which holds no id
         return None
     end = f"-{session}-{name}"
     return row_id.removesuffix(end) if name is not None and row_id.endswith(end) else None

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator
-from contextlib import aclosing
+from collections.abc import AsyncGenerator, Iterator
+from contextlib import aclosing, contextmanager
 from typing import ClassVar
 
 from memctl.location import Location
@@ -81,8 +81,23 @@ class SqlStore(Store):
             async for page in pages:
                 yield page
 
-    def _pages(self, where: Selection, mode: ReadMode) -> AsyncGenerator[Page]:
-        return SqlReader(self.database, where, mode, skip_damage=self.skips_damage).pages()
+    async def _pages(self, where: Selection, mode: ReadMode) -> AsyncGenerator[Page]:
+        reader = SqlReader(self.database, where, mode, skip_damage=self.skips_damage)
+        with self._noting_damage(where):
+            async with aclosing(reader.pages()) as pages:
+                async for page in pages:
+                    self.left_out.others |= page.last
+                    yield page
+                    del page  # not kept while the next one is read: it may be large
+
+    @contextmanager
+    def _noting_damage(self, where: Selection) -> Iterator[None]:
+        """Note the selected memories that turned out to be damaged."""
+        try:
+            yield
+        finally:
+            found = self.database.damaged.items()
+            self.left_out.failures |= {key: why for key, why in found if where.has_key(key)}
 
     async def find_messages(
         self, where: Selection, matches: Matches
@@ -97,19 +112,23 @@ class SqlStore(Store):
                 async for memory in memories:
                     yield memory
             return
-        async with self.database.snapshot(find_huge=False) as connection:
-            keys = dict.fromkeys(await self.database.extents(connection, {}))
-            async with aclosing(self.database.sessions(connection)) as sessions:
-                keys |= dict.fromkeys([key async for key in sessions])
-        for key in filter(where.has_key, keys):
-            yield Memory(key)
+        with self._noting_damage(where):
+            async with self.database.snapshot(find_huge=False) as connection:
+                keys = dict.fromkeys(await self.database.extents(connection, {}))
+                async with aclosing(self.database.sessions(connection)) as sessions:
+                    keys |= dict.fromkeys([key async for key in sessions])
+            for key in filter(where.has_key, keys):
+                if not self.database.is_damaged(key):
+                    yield Memory(key)
 
     async def list_memories(self, where: Selection) -> AsyncGenerator[MemoryInfo]:
         whole = where.whole
         counted = count_messages(self.database, where) if whole else catalog(self.read(where))
-        async with aclosing(counted) as infos:
-            async for info in infos:
-                yield info
+        with self._noting_damage(where):
+            async with aclosing(counted) as infos:
+                async for info in infos:
+                    self.left_out.others = True
+                    yield info
 
     async def write(
         self, pages: AsyncGenerator[Page], mode: WriteMode = WriteMode.ADD

@@ -159,7 +159,7 @@ class SqlWriter:
 
     def _failure(self, key: MemoryKey, offset: int) -> Failure | None:
         """Return why the memory cannot be written: its name, or that its length differs."""
-        if failure := name_failure(key):
+        if failure := name_failure(key) or self._database.damaged.get(key):
             return failure
         held = self._messages.get(key, 0)
         if self._mode is WriteMode.ADD and held != offset:
