@@ -7,6 +7,7 @@ import json
 import os
 import socket
 import sqlite3
+import stat
 import tempfile
 from collections.abc import Callable
 from contextlib import closing, suppress
@@ -441,7 +442,7 @@ def database_contents(path: Path) -> Callable[[], Any]:
 
 
 class Odd:
-    """Stores that are no files, or not where they seem: links, pipes, sockets, folders."""
+    """Stores that are no files, or not where they seem: links, pipes, sockets, devices, folders."""
 
     name = "odd"
     weight = 3
@@ -467,8 +468,15 @@ class Odd:
         play(rng, bench, Specimen(f"./{path}", contents))
 
 
+DEVICES = {3: "null", 5: "zero", 7: "full", 8: "random"}
+"""The numbers of devices: nodes of their own in the folder, for what stands in /dev may be lost."""
+
+
 def _odd(rng: Random, path: Path) -> None:
-    match rng.randrange(8):
+    match rng.randrange(9):
+        case 8:
+            with suppress(PermissionError):
+                os.mknod(path, stat.S_IFCHR | 0o600, os.makedev(1, rng.choice(list(DEVICES))))
         case 0:
             os.mkfifo(path)
         case 1:

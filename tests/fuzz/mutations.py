@@ -83,8 +83,7 @@ def any_value(rng: Random) -> Any:
 
 
 def mutate_value(rng: Random, value: Any, times: int = 1) -> Any:
-    """Return the value of JSON with so many of its nodes changed."""
-    value = deepcopy(value)
+    """Return the value of JSON with so many of its nodes changed, in place."""
     for _ in range(times):
         nodes = list(_nodes(value))
         if not nodes:
@@ -151,9 +150,9 @@ def mutate_json(rng: Random, data: bytes) -> bytes:
     """Return the JSON text with a few changes of its value; now and then of its bytes too."""
     try:
         value = json.loads(data.decode("utf-8", "surrogatepass"))
+        data = dump(rng, mutate_value(rng, value, rng.randrange(1, 4)))
     except (ValueError, RecursionError):
         return mutate_bytes(rng, data)
-    data = dump(rng, mutate_value(rng, value, rng.randrange(1, 4)))
     return mutate_bytes(rng, data) if rng.random() < 0.15 else data
 
 
