@@ -57,19 +57,26 @@ class Bench:
     """Functions that make a store to copy into."""
     last: list[str] = field(default_factory=list)
     """The words of the last command."""
+    number: int = 0
+    """That of the input."""
     schema: bool = False
     """True where reports in JSON are compared with their schemas."""
 
-    def begin(self) -> None:
-        """Clear away what another input has left."""
+    def begin(self, number: int) -> None:
+        """Begin an input."""
+        self.number = number
+        self.codes.clear()
+        self.specimens.clear()
+        self.clear()
+
+    def clear(self) -> None:
+        """Clear away what commands have left."""
         for folder in (self.folder, self.memctl.state, self.memctl.temporary):
             for entry in os.scandir(folder):
                 if entry.is_dir(follow_symlinks=False):
                     shutil.rmtree(entry.path)
                 else:
                     os.unlink(entry.path)
-        self.codes.clear()
-        self.specimens.clear()
         os.chdir(self.folder)
 
     def run(

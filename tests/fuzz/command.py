@@ -59,7 +59,7 @@ class Memctl:
         for one in (self.state, self.temporary, folder / "config"):
             one.mkdir()
         _isolate(folder, self.temporary)
-        self._begun = begun
+        self.begun = begun
         self._command = parser()
         self._crash: BaseException | None = None
         self._behind: list[str] = []
@@ -76,14 +76,14 @@ class Memctl:
         sys.stdout = io.TextIOWrapper(out, "utf-8", errors="backslashreplace")
         sys.stderr = io.TextIOWrapper(err, "utf-8", errors="backslashreplace")
         _inside.set()
-        self._begun.value = time.monotonic()
+        self.begun.value = time.monotonic()
         try:
             code = self._call(arguments)
             for stream in (sys.stdout, sys.stderr):
                 stream.flush()
                 stream.detach()  # type: ignore[attr-defined] # lest it closes the bytes
         finally:
-            self._begun.value = 0
+            self.begun.value = 0
             _inside.clear()
             sys.stdin, sys.stdout, sys.stderr = streams
         behind = "\n".join(self._behind)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import platform
 import resource
 import time
 from collections import Counter
@@ -89,7 +91,8 @@ class Tally:
         used = resource.getrusage(resource.RUSAGE_CHILDREN)
         yield (
             f"\n{used.ru_utime + used.ru_stime:.0f} s of processor, {self.kilobytes // 1024} MB of "
-            f"memory at most, {self.restarts} restarts of workers"
+            f"memory at most, {self.restarts} restarts of workers; Python "
+            f"{platform.python_version()} on {os.cpu_count()} cores, {platform.platform()}"
         )
 
     def _kinds(self) -> Iterator[str]:

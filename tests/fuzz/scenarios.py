@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Callable
 from random import Random
 
 from tests.fuzz.bench import Bench, Specimen
-from tests.fuzz.invariants import Broken
+from tests.fuzz.invariants import Broken, check_same
 from tests.fuzz.mutations import WORDS
 
 USERS = ["user0", "u", "", "a-b"]
@@ -138,9 +139,23 @@ def changing(rng: Random, name: str) -> list[str]:
 def change(rng: Random, bench: Bench, store: Specimen) -> None:
     """Change the store by one command, and undo it."""
     before = store.contents()
-    words = changing(rng, store.argument)
-    bench.run(*words, *store.options, *rng.choice([[], [], ["--json"]]))
+    words = [*changing(rng, store.argument), *store.options]
+    if rng.random() < 0.2:
+        _change_as_foreseen(bench, words)
+    else:
+        bench.run(*words, *rng.choice([[], [], ["--json"]]))
     bench.check_undo(rng, store, before, words[0])
+
+
+def _change_as_foreseen(bench: Bench, words: list[str]) -> None:
+    """Change the store, and check that a dry run has said the same before."""
+    foreseen = bench.run(*words, "--dry-run", "--json", reads=True)
+    done = bench.run(*words, "--json")
+    if foreseen.code or done.code or words[0] not in ("delete", "mark"):
+        return
+    first, second = (json.loads(one.stdout) for one in (foreseen, done))
+    for name in ("memories", "messages"):
+        check_same(f"a dry run of {words[0]} differs", first[name], second[name])
 
 
 def export(rng: Random, bench: Bench, store: Specimen) -> None:

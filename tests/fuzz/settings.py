@@ -282,7 +282,7 @@ class Journals:
         if not self._seeds:
             # Runs of this process: their ids and times differ from worker to worker.
             self._seeds = [self._history(bench, *one) for one in self._files]
-            bench.begin()
+            bench.clear()
         seed = rng.choice(self._seeds)
         _restore(Path(), seed.files)
         _restore(bench.memctl.state, seed.journal)
@@ -314,7 +314,7 @@ class Journals:
 
     def _history(self, bench: Bench, name: str, data: bytes | dict[str, bytes]) -> _History:
         """Change a store several times; what it was in between, and what is recorded of it."""
-        bench.begin()
+        bench.clear()
         path = Path(name)
         if isinstance(data, dict):
             path.mkdir()

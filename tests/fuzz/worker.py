@@ -49,7 +49,7 @@ class Inputs:
         mutator = self._mutators.get(self.name(number))
         if mutator is None:
             return None
-        bench.begin()
+        bench.begin(number)
         bench.schema = number % SCHEMA_EVERY == 0
         failure = None
         try:
