@@ -218,6 +218,8 @@ def parse(text: str) -> Location:
         raise UsageError("the name of a store is empty", "is a variable unset? . is this folder")
     if text == "-":
         return Location("stdio", "-")
+    if "\0" in unquote(text):
+        raise UsageError("the name of a store holds a NUL", "no file or server has such a name")
     if "://" in text or text.startswith("unix:"):
         return _parse_url(text)
     return _parse_path(text)

@@ -10,6 +10,7 @@ import errno
 import os
 import re
 import signal
+import stat
 import sys
 import threading
 from collections.abc import Collection
@@ -58,6 +59,21 @@ def read_at(handle: int, size: int, start: int) -> bytes:
     with _positions:
         os.lseek(handle, start, os.SEEK_SET)
         return os.read(handle, size)
+
+
+def read_file(path: str | os.PathLike[str]) -> bytes:
+    """Return the content of a file.
+
+    Raises:
+        OSError: the system refuses, or it is a pipe or a device, which may have no end.
+    """
+    if "\0" in os.fspath(path):
+        raise OSError(errno.EINVAL, "its name holds a NUL")
+    with open(os.open(path, READ_FLAGS), "rb") as file:
+        found = os.fstat(file.fileno())
+        if not stat.S_ISREG(found.st_mode) and not os.path.samestat(found, os.stat(os.devnull)):
+            raise OSError(errno.EINVAL, "it is not a regular file")
+        return file.read()
 
 
 def read_into(handle: int, buffer: bytearray | memoryview, start: int) -> int:

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote, urlsplit
 
-from memctl import plugins
+from memctl import plugins, system
 from memctl.config import secrets
 from memctl.errors import NotFound, Unavailable, UsageError
 from memctl.journal.runs import Retention
@@ -156,7 +156,7 @@ def load(explicit: Path | None, environment: Mapping[str, str]) -> Config:
     path = place(explicit, environment)
     named = explicit is not None or bool(environment.get("MEMCTL_CONFIG"))
     try:
-        raw = path.read_bytes()
+        raw = system.read_file(path)
     except FileNotFoundError:
         if not named:
             return Config(path)

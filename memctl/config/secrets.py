@@ -79,7 +79,8 @@ def fetch(
             return environment[source.where]
         case "file":
             try:
-                return Path(source.where).expanduser().read_text("utf-8").rstrip("\r\n")
+                content = system.read_file(Path(source.where).expanduser())
+                return content.decode().rstrip("\r\n")
             except (OSError, UnicodeDecodeError) as error:
                 raise UsageError(
                     f"{what} cannot be read from {source.where}", str(error)

@@ -289,3 +289,63 @@ def test_error_no_separator_reveals_a_password() -> None:
 )
 def test_error_shows_the_rest_of_a_url(url: str, shown: str) -> None:
     assert redact(url) == redact(shown) == shown
+
+
+def test_error_pipe_or_device_as_a_file(run: Run, tmp_path: Path, filled: str) -> None:
+    for name in ("config", "a.db", "a.json", "a.ndjson"):
+        os.mkfifo(tmp_path / name)
+        os.symlink("/dev/zero", tmp_path / f"zero-{name}")
+    for begin in ("", "zero-"):
+        fails(run("--config", f"{tmp_path}/{begin}config", "stores"), 2, "is not a regular file")
+        for name in ("a.db", "a.json", "a.ndjson"):
+            store = f"{tmp_path}/{begin}{name}"
+            for command in (["inspect"], ["doctor"], ["delete", "--all", "--yes"], ["migrate"]):
+                to = [f"{tmp_path}/new.db"] if command == ["migrate"] else []
+                fails(run(*command, store, *to), 8, "file")
+        fails(run("migrate", filled, f"{tmp_path}/{begin}a.db"), 8, "is not a regular file")
+    assert run("--config", os.devnull, "stores").exit_code == 0
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "[defaults]\na = " + "[" * 600 + "]" * 600,
+        "a = " + "{a=" * 600 + "1" + "}" * 600,
+        "a." * 600 + "a = 1",
+        '[stores.a]\nurl = "a\\u0000.db"',
+        '[stores.a]\nurl = "redis://h"\npassword_file = "a\\u0000"',
+        "stores = 5",
+        "stores.a = [5]",
+        "defaults = [1]",
+        "defaults.inspect = 1979-05-27",
+        "undo.days = inf",
+    ],
+)
+def test_error_configuration_that_is_too_deep_or_of_other_types(
+    run: Run, tmp_path: Path, text: str
+) -> None:
+    path = tmp_path / "config.toml"
+    path.write_text(text)
+    for command in (("inspect", "a"), ("config", "show"), ("stores",)):
+        result = run("--config", str(path), *command)
+        assert result.exit_code == 2 or "a\\u0000" in text, result.stderr
+        assert result.exit_code in (0, 2)
+
+
+def test_error_name_with_a_nul(run: Run) -> None:
+    for name in ("sqlite:///a%00.db", "redis://h?prefix=%00&state=a%00"):
+        fails(run("inspect", name), 2, "holds a NUL")
+
+
+@pytest.mark.parametrize("levels", [300, 600, 5000])
+def test_error_message_that_is_nested_deep(run: Run, tmp_path: Path, levels: int) -> None:
+    deep = '{"a":' * levels + '"é"' + "}" * levels
+    fields = ['"id":"m"', '"role":"user"', '"name":"u"', '"content":"x"', f'"metadata":{deep}']
+    for name, some in (("a", fields), ("b", fields[::-1])):
+        state = f'{{"content":[[{{{",".join(some)}}},[]]]}}'
+        (tmp_path / f"{name}.json").write_text(state, "utf-8")
+    same = run("verify", f"{tmp_path}/a.json", f"{tmp_path}/b.json")
+    if levels < 1000:
+        assert same.exit_code == 0
+    else:
+        fails(same, 8, "nested too deep")

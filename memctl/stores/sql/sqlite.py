@@ -162,6 +162,8 @@ class SqliteDatabase(Database):
             raise UsageError("sqlite:// names no file", "write sqlite:///PATH")
         if path.is_dir():
             raise UsageError(f"{self.label} is a folder", "name the database file in it")
+        if path.exists() and not path.is_file():
+            raise BadData(f"{self.label} is not a regular file", "name a database file")
         if not self.mode.creates and not path.exists():
             raise NotFound(f"{self.label} does not exist", "check the path of the database")
         if self.mode.creates and not path.parent.is_dir():
