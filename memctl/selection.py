@@ -115,25 +115,24 @@ class Selection:
         """The same selection of messages, but for these memories."""
         return replace(self, done=self.done | keys)
 
-    async def apply(
+    def apply(
         self, pages: AsyncGenerator[Page], dialect: Dialect = AGENTSCOPE1
     ) -> AsyncGenerator[Page]:
         """Filter whole memories down to the selected messages, which are of this dialect.
 
         A memory without a selected message is left out, unless the selection takes all messages.
         """
-        async with aclosing(pages):
-            async for page in pages if self.whole else self._filter(pages, dialect):
-                yield page
+        return pages if self.whole else self._filter(pages, dialect)
 
     async def _filter(self, pages: AsyncGenerator[Page], dialect: Dialect) -> AsyncGenerator[Page]:
         sieve = _Sieve(self, dialect)
-        async for page in pages:
-            if page.offset == 0:
-                sieve = _Sieve(self, dialect)
-            found = sieve.take(page)
-            if found is not None:
-                yield found
+        async with aclosing(pages):
+            async for page in pages:
+                if page.offset == 0:
+                    sieve = _Sieve(self, dialect)
+                found = sieve.take(page)
+                if found is not None:
+                    yield found
 
 
 _Placed = tuple[StoredMessage, str | None]

@@ -11,7 +11,6 @@ from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Seque
 from contextlib import aclosing
 from dataclasses import dataclass, field
 from enum import StrEnum
-from types import TracebackType
 from typing import Any, ClassVar, Self
 
 from memctl.dialects.agentscope1 import AGENTSCOPE1
@@ -244,12 +243,7 @@ class Store(ABC):
         await self.open(self.mode)
         return self
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         try:
             await self.close()
         finally:
@@ -316,15 +310,13 @@ class Store(ABC):
                 return False
         return True
 
-    async def list_memories(self, where: Selection) -> AsyncGenerator[MemoryInfo]:
+    def list_memories(self, where: Selection) -> AsyncGenerator[MemoryInfo]:
         """Yield a catalog of the memories that ``read`` gives, counting their selected messages.
 
         Raises:
             MemctlError: as ``read``.
         """
-        async with aclosing(catalog(self.read(where), self.dialect)) as infos:
-            async for info in infos:
-                yield info
+        return catalog(self.read(where), self.dialect)
 
     async def headers(self, where: Selection) -> AsyncGenerator[Memory]:
         """Yield what the memories that ``read`` gives have besides messages.

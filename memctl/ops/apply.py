@@ -17,15 +17,16 @@ from typing import Any
 from memctl.errors import Failure, Interrupted
 from memctl.journal.changes import ChangesWriter
 from memctl.journal.runs import Journal
-from memctl.model import Edit, MemoryKey, WriteResult
+from memctl.model import PAGE_BYTES, Edit, MemoryKey, WriteResult
 from memctl.ops.report import Progress, SilentProgress
 from memctl.ops.stop import Stop
 from memctl.selection import Selection
 from memctl.store import Store
+from memctl.stores.batching import edit_size, grouped, grouped_async
 
 SHOWN_MEMORIES = 10
-_BATCH = 1000
-"""Changes, or kilobytes of messages, that are worth a turn of a thread."""
+_STEP = PAGE_BYTES // 2
+"""Bytes of messages that are worth a turn of a thread."""
 ATTEMPTS = 5
 """The number of times that a memory is planned which agents keep changing."""
 
@@ -101,7 +102,10 @@ async def plan(
     """
     planned = ChangeCounts()
     with journal.writer() as writer:
-        async with aclosing(_tidy(edits)) as found, aclosing(_batches(found)) as batches:
+        async with (
+            aclosing(_tidy(edits)) as found,
+            aclosing(grouped_async(found, edit_size, _STEP)) as batches,
+        ):
             async for some in _written(writer, batches):
                 for edit in some:
                     planned.add(edit)
@@ -190,7 +194,7 @@ async def _apply(
     pending: dict[MemoryKey, ChangeCounts] = {}
 
     async def edits() -> AsyncGenerator[Edit]:
-        async with aclosing(_read(journal.edits())) as batches:
+        async with aclosing(_read(grouped(journal.edits(), edit_size, _STEP))) as batches:
             async for some in batches:
                 for edit in some:
                     if stop.asked and edit.offset == 0:
@@ -242,21 +246,6 @@ async def _tidy(edits: AsyncGenerator[Edit]) -> AsyncGenerator[Edit]:
                 held = None
 
 
-async def _batches(edits: AsyncGenerator[Edit]) -> AsyncGenerator[list[Edit]]:
-    """The edits, small ones together: a turn of a thread has its price."""
-    some: list[Edit] = []
-    size = 0
-    async for edit in edits:
-        some.append(edit)
-        size += _weight(edit)
-        del edit
-        if size >= _BATCH:
-            yield some
-            some, size = [], 0
-    if some:
-        yield some
-
-
 async def _written(
     writer: ChangesWriter, batches: AsyncGenerator[list[Edit]]
 ) -> AsyncGenerator[list[Edit]]:
@@ -278,18 +267,18 @@ async def _written(
             await _ended(writing)
 
 
-async def _read(edits: Iterator[Edit]) -> AsyncGenerator[list[Edit]]:
+async def _read(groups: Iterator[list[Edit]]) -> AsyncGenerator[list[Edit]]:
     """Yield the edits, read while others are carried out; not during large ones."""
     coming: asyncio.Task[list[Edit]] | None = None
     try:
         while True:
-            coming = coming or asyncio.create_task(asyncio.to_thread(_some, edits))
+            coming = coming or asyncio.create_task(asyncio.to_thread(next, groups, []))
             some = await asyncio.shield(coming)
             coming = None
             if not some:
                 return
             if not _is_large(some):
-                coming = asyncio.create_task(asyncio.to_thread(_some, edits))
+                coming = asyncio.create_task(asyncio.to_thread(next, groups, []))
             yield some
             del some
     finally:
@@ -303,24 +292,8 @@ async def _ended(task: asyncio.Task[Any]) -> None:
     task.exception()
 
 
-def _some(edits: Iterator[Edit]) -> list[Edit]:
-    """The next edits, none at the end."""
-    some: list[Edit] = []
-    size = 0
-    for edit in edits:
-        some.append(edit)
-        size += _weight(edit)
-        if size >= _BATCH:
-            break
-    return some
-
-
 def _is_large(some: list[Edit]) -> bool:
-    return sum(map(_weight, some)) > 4 * _BATCH
-
-
-def _weight(edit: Edit) -> int:
-    return len(edit.changes) + 1 + sum([len(one.message) for one in edit.changes]) // 1000
+    return sum([edit_size(edit)[0] for edit in some]) > 4 * _STEP
 
 
 def _write(writer: ChangesWriter, some: list[Edit]) -> None:

@@ -9,8 +9,9 @@ from contextlib import aclosing, suppress
 from typing import cast
 from zlib import crc32
 
-from memctl.model import PAGE_BYTES, PAGE_ENTRIES, Page, WriteMode, WriteResult
+from memctl.model import PAGE_BYTES, Page, WriteMode, WriteResult
 from memctl.store import Store
+from memctl.stores.batching import Group, page_size
 
 _END = object()
 _ROOM = 2 * PAGE_BYTES
@@ -26,7 +27,7 @@ async def write(
     writers by their session, so that what shares a session has one writer.
 
     Raises:
-        MemctlError: of the source or the target; what was tallied is durable.
+        MemctlError: of the source or the target; what has a result is durable.
     """
     writers = jobs if target.features.parallel else 1
     parcels = [_Parcels() for _ in range(writers)]
@@ -108,24 +109,17 @@ class _Parcels:
 
     def __init__(self) -> None:
         self.queue = _Queue()
-        self._pages: list[Page] = []
-        self._size = 0
-        self._messages = 0
+        self._pages: Group[Page] = Group(PAGE_BYTES // 2)
 
     async def add(self, page: Page) -> None:
         """Send a page, now or with those that follow."""
-        self._pages.append(page)
-        self._messages += len(page.messages)
-        self._size += sum([len(entry.message) for entry in page.messages])
-        enough = self._size >= PAGE_BYTES // 2 or self._messages >= PAGE_ENTRIES
-        if enough or self.queue.empty or len(self._pages) >= PAGE_ENTRIES:
+        if self._pages.add(page, *page_size(page)) or self.queue.empty:
             await self.send()
 
     async def send(self) -> None:
         """Send what has gathered."""
-        pages, size = self._pages, self._size
-        self._pages, self._size, self._messages = [], 0, 0
-        if pages:
+        size = self._pages.size
+        if pages := self._pages.take():
             await self.queue.put(pages, size)
 
 

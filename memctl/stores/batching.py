@@ -6,14 +6,19 @@ import time
 from collections.abc import AsyncGenerator, Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 import orjson
 
-from memctl.model import PAGE_BYTES, PAGE_ENTRIES, Memory, Page, StoredMessage
+from memctl.model import PAGE_BYTES, PAGE_ENTRIES, Edit, Memory, Page, StoredMessage
+
+T = TypeVar("T")
 
 LARGE_BYTES = 4 * PAGE_BYTES
 """A page above this size is written by itself."""
+
+BATCH_BYTES = 2 * PAGE_BYTES
+"""So many bytes of messages are changed together, and of a SQL database written together."""
 
 PATIENCE = 1.0
 """Seconds after which what has been gathered of a slow source is handed on with the next page."""
@@ -89,46 +94,76 @@ class PageBuilder:
         return page
 
 
-def group_pages(pages: Iterable[Page]) -> Iterator[list[Page]]:
-    """The pages of many small memories in lists of about a page."""
-    some = _Some()
-    for page in pages:
-        if some.add(page):
-            yield some.take()
-    if some.pages:
-        yield some.take()
+class Group(Generic[T]):
+    """Items gathered until they are worth a step.
+
+    They are when they hold so many bytes or messages, when they are so many, or when the first of
+    them has waited for ``PATIENCE``.
+    """
+
+    def __init__(
+        self, size: int = PAGE_BYTES, count: int = PAGE_ENTRIES, most: int = PAGE_ENTRIES
+    ) -> None:
+        self.items: list[T] = []
+        self.size = 0
+        self.count = 0
+        self._limits = size, count, most
+        self._begun = 0.0
+
+    def add(self, item: T, size: int, count: int) -> bool:
+        """Take an item with so many bytes and messages; return whether these are enough."""
+        if not self.items:
+            self._begun = time.monotonic()
+        self.items.append(item)
+        self.size += size
+        self.count += count
+        most_bytes, most_messages, most = self._limits
+        enough = self.size >= most_bytes or self.count >= most_messages or len(self.items) >= most
+        return enough or time.monotonic() - self._begun > PATIENCE
+
+    def take(self) -> list[T]:
+        """Return the items, and begin the next group."""
+        items = self.items
+        self.items, self.size, self.count = [], 0, 0
+        return items
 
 
-async def group_pages_async(pages: AsyncGenerator[Page]) -> AsyncGenerator[list[Page]]:
-    """See ``group_pages``."""
-    some = _Some()
-    async for page in pages:
-        if some.add(page):
-            yield some.take()
-    if some.pages:
-        yield some.take()
+def grouped(
+    items: Iterable[T], measure: Callable[[T], tuple[int, int]], size: int = PAGE_BYTES
+) -> Iterator[list[T]]:
+    """Yield many small items in lists of about a page; ``measure`` gives bytes and messages."""
+    group: Group[T] = Group(size)
+    for item in items:
+        enough = group.add(item, *measure(item))
+        del item  # it may be large
+        if enough:
+            yield group.take()
+    if group.items:
+        yield group.take()
 
 
-class _Some:
-    """Pages of about a page's size."""
+async def grouped_async(
+    items: AsyncGenerator[T], measure: Callable[[T], tuple[int, int]], size: int = PAGE_BYTES
+) -> AsyncGenerator[list[T]]:
+    """See ``grouped``."""
+    group: Group[T] = Group(size)
+    async for item in items:
+        enough = group.add(item, *measure(item))
+        del item
+        if enough:
+            yield group.take()
+    if group.items:
+        yield group.take()
 
-    def __init__(self) -> None:
-        self.pages: list[Page] = []
-        self._size = 0
-        self._messages = 0
 
-    def add(self, page: Page) -> bool:
-        """Return whether these are enough."""
-        self.pages.append(page)
-        self._messages += len(page.messages)
-        self._size += sum([len(entry.message) for entry in page.messages])
-        enough = self._size >= PAGE_BYTES or self._messages >= PAGE_ENTRIES
-        return enough or len(self.pages) >= PAGE_ENTRIES
+def page_size(page: Page) -> tuple[int, int]:
+    """Return the bytes and the number of the messages of a page."""
+    return sum([len(message.message) for message in page.messages]), len(page.messages)
 
-    def take(self) -> list[Page]:
-        pages = self.pages
-        self.pages, self._size, self._messages = [], 0, 0
-        return pages
+
+def edit_size(edit: Edit) -> tuple[int, int]:
+    """Return the bytes of the messages of an edit, and its changes, itself counted as one."""
+    return sum([len(change.message) for change in edit.changes]), len(edit.changes) + 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,65 +192,38 @@ async def gather(
     A memory in several pages is small while they fit into that together.  A page is released
     before it is handed on: one message may be most of the memory in use.
     """
-    batch = _Batch()
+    batch: Group[Small] = Group(size, messages)
     held: list[Page] = []
     async for page in pages:
         held.append(page)
         del page
-        added, count = _size(held[0]), len(held[0].messages)
+        added, count = page_size(held[0])
         while not held[-1].last and added < size and count < messages:
-            if batch.smalls and batch.size + added >= size:
+            if batch.items and batch.size + added >= size:
                 yield batch.take()
             held.append(await anext(pages))
-            added += _size(held[-1])
-            count += len(held[-1].messages)
+            more, others = page_size(held[-1])
+            added += more
+            count += others
         if held[-1].last and added <= LARGE_BYTES:
-            batch.add(held, added, count)
-            if batch.size >= size or batch.messages >= messages or batch.waited():
+            if batch.add(_small(held), added, count):
                 yield batch.take()
             continue
-        if batch.smalls:
+        if batch.items:
             yield batch.take()
         yield Large(held[0].memory, held[0].offset, _until_last(held, pages))
-    if batch.smalls:
+    if batch.items:
         yield batch.take()
 
 
-class _Batch:
-    """Small memories on their way into one transaction."""
-
-    def __init__(self) -> None:
-        self.smalls: list[Small] = []
-        self.size = 0
-        self.messages = 0
-        self._begun = 0.0
-
-    def add(self, pages: list[Page], size: int, messages: int) -> None:
-        """Take the pages of a memory, which are no longer in the list then."""
-        if not self.smalls:
-            self._begun = time.monotonic()
-        first = pages[0]
-        entries = first.messages
-        if len(pages) > 1:
-            entries = [entry for page in pages for entry in page.messages]
-        self.smalls.append(Small(first.memory, entries, first.offset))
-        self.size += size
-        self.messages += messages
-        pages.clear()
-
-    def waited(self) -> bool:
-        """Return whether these are enough for other reasons than their size."""
-        return len(self.smalls) >= PAGE_ENTRIES or time.monotonic() - self._begun > PATIENCE
-
-    def take(self) -> list[Small]:
-        """Return the batch, and begin the next."""
-        smalls = self.smalls
-        self.smalls, self.size, self.messages = [], 0, 0
-        return smalls
-
-
-def _size(page: Page) -> int:
-    return sum([len(entry.message) for entry in page.messages])
+def _small(pages: list[Page]) -> Small:
+    """Return a memory, whose pages are no longer in the list then."""
+    first = pages[0]
+    messages = first.messages
+    if len(pages) > 1:
+        messages = [message for page in pages for message in page.messages]
+    pages.clear()
+    return Small(first.memory, messages, first.offset)
 
 
 async def _until_last(held: list[Page], rest: AsyncGenerator[Page]) -> AsyncGenerator[Page]:

@@ -14,6 +14,7 @@ from typing import NamedTuple
 
 from memctl.errors import Failure
 from memctl.model import (
+    PAGE_ENTRIES,
     Change,
     Edit,
     Memory,
@@ -21,7 +22,7 @@ from memctl.model import (
     StoredMessage,
     WriteResult,
 )
-from memctl.stores.batching import paginate
+from memctl.stores.batching import BATCH_BYTES, Group, paginate
 
 _SOME = 1 << 16
 
@@ -209,6 +210,94 @@ class Snapshot:
         """Yield the memory as pages."""
         for page in paginate(self.memory, self.messages, empty=True):
             yield page
+
+
+@dataclass(frozen=True, slots=True)
+class LargeEdit:
+    """A memory of many changes: its edit without them, and the changes.
+
+    ``pieces`` must be consumed to the end.
+    """
+
+    edit: Edit
+    pieces: AsyncGenerator[list[Change]]
+
+
+async def batch_edits(
+    edits: AsyncGenerator[Edit],
+    *,
+    large: int = PAGE_ENTRIES,
+    together: int = PAGE_ENTRIES,
+    most: int = PAGE_ENTRIES,
+) -> AsyncGenerator[list[Edit] | LargeEdit]:
+    """Yield lists of whole edits of small memories, and large memories one by one.
+
+    A memory is large with more than ``large`` changes, or ``BATCH_BYTES`` of messages.  The others
+    share a list up to ``together`` changes, as many bytes, and ``most`` memories.  An edit is
+    released before it is handed on: one message may be most of the memory in use.
+    """
+    batch: Group[Edit] = Group(BATCH_BYTES, together, most)
+    pending = _PendingEdits(large)
+    async for edit in edits:
+        pending.add(edit)
+        first = replace(edit, changes=[], last=False)
+        del edit
+        await pending.fill(edits)
+        size, count = pending.size, pending.count + 1
+        too_many = batch.size + size > BATCH_BYTES or batch.count + count > together
+        if batch.items and (pending.full or too_many):
+            yield batch.take()
+        if pending.full:
+            yield LargeEdit(first, _pieces(pending, edits))
+        elif batch.add(replace(first, changes=pending.take(), last=True), size, count):
+            yield batch.take()
+    if batch.items:
+        yield batch.take()
+
+
+async def _pieces(
+    pending: _PendingEdits, rest: AsyncGenerator[Edit]
+) -> AsyncGenerator[list[Change]]:
+    """Yield the changes of a large memory, so many that a step is worth its while."""
+    while True:
+        last = pending.last
+        yield pending.take()
+        if last:
+            return
+        pending.add(await anext(rest))
+        await pending.fill(rest)
+
+
+class _PendingEdits:
+    """Edits of one memory that follow one another."""
+
+    def __init__(self, large: int) -> None:
+        self.size = self.count = 0
+        self.last = False
+        self._large = large
+        self._changes: list[Change] = []
+
+    def add(self, edit: Edit) -> None:
+        self.last = edit.last
+        self.size += sum([len(change.message) for change in edit.changes])
+        self.count += len(edit.changes)
+        self._changes += edit.changes
+
+    async def fill(self, edits: AsyncGenerator[Edit]) -> None:
+        """Take more, up to the end of the memory or until it is enough for a step."""
+        while not (self.last or self.full):
+            self.add(await anext(edits))
+
+    @property
+    def full(self) -> bool:
+        """Return whether these are enough for a step."""
+        return self.size > BATCH_BYTES or self.count > self._large
+
+    def take(self) -> list[Change]:
+        """Return the changes, and hold them no more."""
+        changes = self._changes
+        self._changes, self.size, self.count = [], 0, 0
+        return changes
 
 
 async def whole_edits(edits: AsyncGenerator[Edit]) -> AsyncGenerator[Edit]:

@@ -105,10 +105,8 @@ class SimpleStore(Store):
     async def close(self) -> None:
         await self.disconnect()
 
-    async def read(self, where: Selection) -> AsyncGenerator[Page]:
-        async with aclosing(where.apply(self._pages(where), self.dialect)) as pages:
-            async for page in pages:
-                yield page
+    def read(self, where: Selection) -> AsyncGenerator[Page]:
+        return where.apply(self._pages(where), self.dialect)
 
     async def _pages(self, where: Selection) -> AsyncGenerator[Page]:
         async with aclosing(self.keys()) as keys:

@@ -51,7 +51,7 @@ class SummaryEdits:
         return settled
 
     async def done(self, result: WriteResult) -> WriteResult:
-        """Put the summary back where the messages failed; the tally says so where that fails."""
+        """Put the summary back where the messages failed; the result says so where that fails."""
         waiting = self._waiting.pop(result.key, None)
         if waiting is None or result.failure is None:
             return result
@@ -177,17 +177,11 @@ class SummaryOverlay(StoreWrapper):
             async for memory in memories:
                 yield memory
 
-    async def read(self, where: Selection) -> AsyncGenerator[Page]:
-        async with aclosing(self._summarised(self._messages.read(where), where)) as pages:
-            async for page in pages:
-                yield page
+    def read(self, where: Selection) -> AsyncGenerator[Page]:
+        return self._summarised(self._messages.read(where), where)
 
-    async def read_with_anchors(self, where: Selection) -> AsyncGenerator[Page]:
-        async with aclosing(
-            self._summarised(self._messages.read_with_anchors(where), where)
-        ) as pages:
-            async for page in pages:
-                yield page
+    def read_with_anchors(self, where: Selection) -> AsyncGenerator[Page]:
+        return self._summarised(self._messages.read_with_anchors(where), where)
 
     def skip_damage(self) -> None:
         self._messages.skip_damage()
@@ -196,10 +190,8 @@ class SummaryOverlay(StoreWrapper):
     def maintenance(self) -> Maintenance:
         return _Maintenance(self._messages, self._states)
 
-    async def outline(self, where: Selection) -> AsyncGenerator[Page]:
-        async with aclosing(self._summarised(self._messages.outline(where), where)) as pages:
-            async for page in pages:
-                yield page
+    def outline(self, where: Selection) -> AsyncGenerator[Page]:
+        return self._summarised(self._messages.outline(where), where)
 
     async def _summarised(
         self, pages: AsyncGenerator[Page], where: Selection
@@ -292,7 +284,7 @@ class SummaryOverlay(StoreWrapper):
         For a moment an agent may see the new summary next to the old messages, and so perhaps a
         message besides its summary; the other way round it would lack both.  Where the messages
         then cannot be changed, or their store fails, the summary is restored, unless somebody has
-        changed it since.  A run that is killed between the two, or whose tallies are no longer
+        changed it since.  A run that is killed between the two, or whose results are no longer
         asked for, leaves the new summary: what became of the messages is not known then.
         """
         summaries = SummaryEdits(self._states, self._state)

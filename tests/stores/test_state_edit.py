@@ -14,7 +14,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from memctl import json_stream
-from memctl.model import Change, Edit, Memory, MemoryKey, WriteResult
+from memctl.model import PAGE_ENTRIES, Change, Edit, Memory, MemoryKey, WriteResult
 from memctl.stores.files import AtomicFile
 from tests.stores.states import (
     KEY,
@@ -295,17 +295,18 @@ def saved(path: Path, value: Any) -> None:
 
 async def test_state_edit_agent_that_saves_during_an_edit_wins(tmp_path: Path) -> None:
     path = tmp_path / "u_s.json"
-    saved(path, state("a", "b", "c"))
+    many = [f"m{number}" for number in range(PAGE_ENTRIES + 1)]
+    saved(path, state(*many, "b", "c"))
 
     async def slow() -> AsyncGenerator[Edit]:
-        yield Edit(Memory(KEY), gone("a"), last=False)
-        saved(path, state("a", "b", "c", "d"))
-        yield Edit(Memory(KEY), gone("b"), offset=1)
+        yield Edit(Memory(KEY), gone(*many), last=False)
+        saved(path, state(*many, "b", "c", "d"))
+        yield Edit(Memory(KEY), gone("b"), offset=len(many))
 
     async with editable(path) as store:
         [result] = [result async for result in store.edit(slow())]
     assert changed(result)
-    assert load(path) == state("a", "b", "c", "d")
+    assert load(path) == state(*many, "b", "c", "d")
     assert names(tmp_path) == ["u_s.json"]
 
 
@@ -399,17 +400,18 @@ async def test_state_edit_state_in_redis_keeps_its_expiry(
         assert client.dbsize() == 1
 
 
-@pytest.mark.parametrize("count", [3, 40_000], ids=["in hand", "staged"])
+@pytest.mark.parametrize("count", [PAGE_ENTRIES + 3, 40_000], ids=["in hand", "staged"])
 async def test_state_edit_agent_that_saves_to_redis_meanwhile_wins(
     client: redis.Redis, url: str, count: int
 ) -> None:
     ids = [f"m{number:06}" for number in range(count)]
+    many = ids[: PAGE_ENTRIES + 1]
     client.set(NAME, dump(state(*ids)))
 
     async def slow() -> AsyncGenerator[Edit]:
-        yield Edit(Memory(KEY), gone(ids[0]), last=False)
+        yield Edit(Memory(KEY), gone(*many), last=False)
         client.set(NAME, dump(state(*ids, "new")))
-        yield Edit(Memory(KEY), gone(ids[1]), offset=1)
+        yield Edit(Memory(KEY), gone(ids[-1]), offset=len(many))
 
     async with editable(url) as store:
         [result] = [result async for result in store.edit(slow())]

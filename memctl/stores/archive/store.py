@@ -22,17 +22,10 @@ from memctl.store import Features, OpenMode, Store
 from memctl.stores.archive.compression import Sink, compressed
 from memctl.stores.archive.format import ArchiveWriter, Line, entries, outlines
 from memctl.stores.archive.read import ArchiveContents, MemorySections, headers, read_pages, verify
-from memctl.stores.archive.write import (
-    ArchiveUpdate,
-    EditedArchive,
-    MergedArchive,
-    NewArchive,
-    group_edits,
-)
-from memctl.stores.batching import group_pages, group_pages_async
+from memctl.stores.archive.write import ArchiveUpdate, EditedArchive, MergedArchive, NewArchive
+from memctl.stores.batching import edit_size, grouped, grouped_async, page_size
 from memctl.stores.catalog import IdSet, count
 from memctl.stores.files import AtomicFile, system_errors
-from memctl.stores.locks import FileLock
 
 T = TypeVar("T")
 
@@ -40,7 +33,7 @@ T = TypeVar("T")
 class ArchiveStore(Store):
     """An archive, read only when it is proved to be whole, and replaced only by a whole one.
 
-    ``write`` adds to what is there: it yields its tallies when the new archive has taken the place
+    ``write`` adds to what is there: it yields its results when the new archive has taken the place
     of the old one, which is when the pages are at their end.
     """
 
@@ -64,7 +57,6 @@ class ArchiveStore(Store):
         self._descriptor: int | None = None
         self._opened: tuple[int, ...] | None = None
         self._contents = ArchiveContents()
-        self._lock = FileLock(location.path, self.label)
 
     async def open(self, mode: OpenMode) -> None:
         self.mode = mode
@@ -78,7 +70,7 @@ class ArchiveStore(Store):
             raise
 
     async def lock(self, owner: str) -> None:
-        self.warnings += await self._lock.take_in_thread(owner)
+        await super().lock(owner)
         with system_errors(self.location.path, "read"):
             stale = _stamp(self.location.path) != self._opened
         if stale:  # the run that held the lock has ended while this one proved the old archive
@@ -102,11 +94,8 @@ class ArchiveStore(Store):
             self._descriptor = None
 
     async def close(self) -> None:
-        self._lock.release()
+        self.unlock()
         self._close_file()
-
-    async def identity(self) -> str:
-        return f"file:{same_file(self.location.path)}"
 
     # Reading
 
@@ -126,12 +115,10 @@ class ArchiveStore(Store):
                     yield info
                     info = None
 
-    async def duplicates(self, where: Selection) -> AsyncGenerator[tuple[Memory, int]]:
-        if not where.whole:
-            async with aclosing(super().duplicates(where)) as found:
-                async for one in found:
-                    yield one
-            return
+    def duplicates(self, where: Selection) -> AsyncGenerator[tuple[Memory, int]]:
+        return self._duplicates(where) if where.whole else super().duplicates(where)
+
+    async def _duplicates(self, where: Selection) -> AsyncGenerator[tuple[Memory, int]]:
         ids = IdSet()
         async with aclosing(self.outline(where)) as pages:
             async for page in pages:
@@ -140,31 +127,27 @@ class ArchiveStore(Store):
                     yield page.memory, ids.duplicates
                     ids = IdSet()
 
-    async def headers(self, where: Selection) -> AsyncGenerator[Memory]:
-        if not where.whole:
-            async for memory in super().headers(where):
-                yield memory
-        elif self._descriptor is not None:
+    def headers(self, where: Selection) -> AsyncGenerator[Memory]:
+        return self._headers(where) if where.whole else super().headers(where)
+
+    async def _headers(self, where: Selection) -> AsyncGenerator[Memory]:
+        if self._descriptor is not None:
             found = headers(self._descriptor, self.label, where)
             while some := await self._next(found):
                 for memory in some:
                     yield memory
 
-    async def read(self, where: Selection) -> AsyncGenerator[Page]:
-        async with aclosing(where.apply(self._pages(where))) as found:
-            async for page in found:
-                yield page
+    def read(self, where: Selection) -> AsyncGenerator[Page]:
+        return where.apply(self._pages(where))
 
-    async def outline(self, where: Selection) -> AsyncGenerator[Page]:
-        async with aclosing(self._pages(where, outlines)) as found:
-            async for page in found:
-                yield page
+    def outline(self, where: Selection) -> AsyncGenerator[Page]:
+        return self._pages(where, outlines)
 
     async def _pages(
         self, where: Selection, read: Callable[[list[Line]], list[StoredMessage]] = entries
     ) -> AsyncGenerator[Page]:
         if self._descriptor is not None:
-            found = group_pages(read_pages(self._descriptor, self.label, where, read))
+            found = grouped(read_pages(self._descriptor, self.label, where, read), page_size)
             while some := await self._next(found):
                 for page in some:
                     yield page
@@ -184,14 +167,14 @@ class ArchiveStore(Store):
             with compressed(path.name, file) as sink, ExitStack() as stack:
                 writer = self._writer(sink)
                 incoming = self._incoming(writer, mode, stack)
-                async for some in group_pages_async(pages):
+                async for some in grouped_async(pages, page_size):
                     await in_thread(partial(incoming.add, some))
-                if incoming.changes or not incoming.tallies:
+                if incoming.changes or not incoming.results:
                     await in_thread(incoming.finish)
-            if incoming.changes or (not incoming.tallies and self._descriptor is None):
+            if incoming.changes or (not incoming.results and self._descriptor is None):
                 await in_thread(partial(self._publish, file))
                 self._contents = ArchiveContents(self._source, incoming.after)
-        for result in incoming.tallies:
+        for result in incoming.results:
             yield result
 
     @property
@@ -217,20 +200,20 @@ class ArchiveStore(Store):
     async def edit(self, edits: AsyncGenerator[Edit]) -> AsyncGenerator[WriteResult]:
         """One pass over the archive, if the edits come in the order of ``read``.
 
-        An edit of a memory that has been passed ends that pass and begins another; the tallies come
+        An edit of a memory that has been passed ends that pass and begins another; the results come
         at the end of each.
         """
-        async with aclosing(group_edits(edits)) as groups:
+        async with aclosing(grouped_async(edits, edit_size)) as groups:
             some: list[Edit] = await anext(groups, [])
             while some:
-                tallies, some = await self._revise(some, groups)
-                for result in tallies:
+                results, some = await self._revise(some, groups)
+                for result in results:
                     yield result
 
     async def _revise(
         self, some: list[Edit], more: AsyncGenerator[list[Edit]]
     ) -> tuple[list[WriteResult], list[Edit]]:
-        """One pass; its tallies, and the edits that need another."""
+        """One pass; its results, and the edits that need another."""
         path = self.location.path
         left: list[Edit] = []
         with AtomicFile(path) as file:
@@ -247,7 +230,7 @@ class ArchiveStore(Store):
             if revision.changed:
                 await in_thread(partial(self._publish, file))
                 self._contents = ArchiveContents(self._source, revision.after)
-        return revision.tallies, left
+        return revision.results, left
 
     def _publish(self, file: AtomicFile) -> None:
         """Put the new archive into the place of the one that was opened, and open it."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import tempfile
 from abc import ABC, abstractmethod
-from collections.abc import AsyncGenerator, Generator, Iterator
+from collections.abc import Generator, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import IO
@@ -14,7 +14,6 @@ from memctl.errors import BadData, Failure
 from memctl.location import same_file, visible
 from memctl.model import (
     PAGE_BYTES,
-    PAGE_ENTRIES,
     Edit,
     Memory,
     MemoryKey,
@@ -44,7 +43,7 @@ class ArchiveUpdate(ABC):
 
     def __init__(self, writer: ArchiveWriter, contents: ArchiveContents, mode: WriteMode) -> None:
         """``contents`` are those of the archive that is there."""
-        self.tallies: list[WriteResult] = []
+        self.results: list[WriteResult] = []
         self.after: dict[MemoryKey, int] = {}
         """The number of messages of each memory of the new archive, once it is finished."""
         self._writer = writer
@@ -56,7 +55,7 @@ class ArchiveUpdate(ABC):
     @property
     def changes(self) -> bool:
         """Return whether anything was written."""
-        return any(result.failure is None for result in self.tallies)
+        return any(result.failure is None for result in self.results)
 
     def add(self, pages: list[Page]) -> None:
         """Take some pages.
@@ -68,10 +67,10 @@ class ArchiveUpdate(ABC):
         for page in pages:
             if not self._open:
                 self._begin(page)
-            result = self.tallies[-1]
+            result = self.results[-1]
             if result.failure is None:
                 self.entries(page.messages)
-                self.tallies[-1] = replace(result, written=result.written + len(page.messages))
+                self.results[-1] = replace(result, written=result.written + len(page.messages))
             self._open = not page.last
 
     def _begin(self, page: Page) -> None:
@@ -83,11 +82,11 @@ class ArchiveUpdate(ABC):
         elif key in self._begun:
             why = "it came before in the same run"
         if why:
-            self.tallies.append(WriteResult(key, failure=Failure("changed", why)))
+            self.results.append(WriteResult(key, failure=Failure("changed", why)))
             return
         self._begun.add(key)
         deleted = held if self._mode is WriteMode.REPLACE else 0
-        self.tallies.append(WriteResult(key, deleted=deleted))
+        self.results.append(WriteResult(key, deleted=deleted))
         self.memory(page.memory)
 
     @abstractmethod
@@ -114,7 +113,7 @@ class NewArchive(ArchiveUpdate):
 
     def finish(self) -> None:
         self._writer.finish()
-        self.after = {result.key: result.written for result in self.tallies if not result.failure}
+        self.after = {result.key: result.written for result in self.results if not result.failure}
 
 
 @dataclass(slots=True)
@@ -151,7 +150,7 @@ class MergedArchive(ArchiveUpdate):
         self._spooled[memory.key] = SpooledMemory(memory, self._size, self._size)
 
     def entries(self, entries: list[StoredMessage]) -> None:
-        spooled = self._spooled[self.tallies[-1].key]
+        spooled = self._spooled[self.results[-1].key]
         with system_errors(self._path, "write"):
             for lines, messages in message_lines(entries):
                 self._size += self._spool.write(lines)
@@ -214,7 +213,7 @@ class EditedArchive:
         path: Path,
     ) -> None:
         """``old`` is the archive that is there, and ``contents`` its own; ``path`` is its place."""
-        self.tallies: list[WriteResult] = []
+        self.results: list[WriteResult] = []
         self.after: dict[MemoryKey, int] = {}
         """The number of messages of each memory of the new archive, once it is finished."""
         self.changed = False
@@ -285,7 +284,7 @@ class EditedArchive:
         while not self._ended:
             yield
         result = WriteResult(memory.key, changes.written, changes.deleted)
-        self.tallies.append(WriteResult(memory.key, failure=failure) if failure else result)
+        self.results.append(WriteResult(memory.key, failure=failure) if failure else result)
 
     def _seek(self, key: MemoryKey | None) -> Memory | None:
         """Copy the memories before that one, which comes next, or all that are left."""
@@ -421,18 +420,3 @@ class _LineSpool:
     def close(self) -> None:
         """Remove it."""
         self._file.close()
-
-
-async def group_edits(edits: AsyncGenerator[Edit]) -> AsyncGenerator[list[Edit]]:
-    """The edits of many small memories in lists of about a page."""
-    some: list[Edit] = []
-    size = count = 0
-    async for edit in edits:
-        some.append(edit)
-        size += sum([len(change.message) for change in edit.changes])
-        count += 1 + len(edit.changes)
-        if size >= PAGE_BYTES or count >= PAGE_ENTRIES:
-            yield some
-            some, size, count = [], 0, 0
-    if some:
-        yield some

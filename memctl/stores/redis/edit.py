@@ -16,16 +16,13 @@ from __future__ import annotations
 
 import time
 from abc import ABC, abstractmethod
-from collections.abc import AsyncGenerator, Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from functools import partial
 from itertools import chain, islice
 from typing import NamedTuple
 
-from memctl.errors import Failure
-from memctl.model import PAGE_BYTES, PAGE_ENTRIES, Change, Edit, Memory, WriteResult
-from memctl.spool import ItemSpool
-from memctl.stores.batching import LARGE_BYTES
+from memctl.model import Change, Memory, WriteResult
 from memctl.stores.catalog import IdSet
 from memctl.stores.redis.keys import (
     MARKS_INDEX,
@@ -51,7 +48,8 @@ from memctl.stores.redis.write import (
     InlinePayloads,
     MemoryRefused,
     Payloads,
-    StagedPayloads,
+    Staging,
+    attempt_together,
     check_size,
     lone_surrogate,
     mark_name,
@@ -61,7 +59,6 @@ MarkSet = frozenset[bytes]
 Insertion = tuple[bytes | None, bytes]
 """The id that another is to follow, None for the beginning, and that other."""
 
-_TRIES = 10
 _TOGETHER = 50_000
 """So many ids of several memories are listed together."""
 _FEW_REMOVALS = 8
@@ -83,8 +80,7 @@ class Editor:
             Unavailable: see ``Pipeline.stream``; what was changed before has its WriteResult.
         """
         for some in self._split(memories):
-            done = self._attempt(some)
-            yield from map(self._alone, some) if done is None else done
+            yield from attempt_together(self._attempt, some)
 
     def _split(self, memories: Sequence[MemoryChanges]) -> Iterator[list[MemoryChanges]]:
         """Yield the memories in order, those together that are small together."""
@@ -100,13 +96,6 @@ class Editor:
             some.append(one)
             ids += length
         yield some
-
-    def _alone(self, one: MemoryChanges) -> WriteResult:
-        for _ in range(_TRIES):
-            done = self._attempt([one])
-            if done is not None:
-                return done[0]
-        return WriteResult(one.key, failure=Failure("changed", "another client keeps changing it"))
 
     def _attempt(self, memories: Sequence[MemoryChanges]) -> list[WriteResult] | None:
         """Return what became of the memories; None if another client changed one of them."""
@@ -476,39 +465,24 @@ class InlineChanges(MemoryChanges):
         yield self._chunk
 
 
-class StagedChanges(MemoryChanges):
+class StagedChanges(MemoryChanges, Staging[ChangeChunk]):
     """Changes in a local file; the messages to insert are staged on the server."""
 
     def __init__(self, keys: Keys, base: bytes, memory: Memory, ttl: int | None) -> None:
-        super().__init__(base, memory, ttl)
-        self.payloads = self._payloads = StagedPayloads(keys)
-        self._chunks: ItemSpool[ChangeChunk] = ItemSpool()
+        MemoryChanges.__init__(self, base, memory, ttl)
+        Staging.__init__(self, keys)
 
     def add(self, pipeline: Pipeline, changes: list[Change]) -> None:
-        """Stage some changes.
+        """Stage some changes; see ``Staging.stage``.
 
         Raises:
             MemoryRefused: Redis cannot hold what they make.
-            Unavailable: see ``Pipeline.stream``.
         """
-        chunk = self._group(changes)
-        self._payloads.add(pipeline, [each.message for each in changes if each.old is None])
-        self._chunks.add(chunk)
+        put = [each.message for each in changes if each.old is None]
+        self.stage(pipeline, self._group(changes), put)
 
     def chunks(self) -> Iterator[ChangeChunk]:
-        return iter(self._chunks)
-
-    def discard(self, pipeline: Pipeline) -> None:
-        """Remove what is staged.
-
-        Raises:
-            Unavailable: see ``Pipeline.stream``.
-        """
-        self._payloads.discard(pipeline)
-
-    def close(self) -> None:
-        """Remove the file."""
-        self._chunks.close()
+        return iter(self.staged)
 
 
 def _mark_set(names: tuple[str, ...] | None, as_bytes: Callable[[str], bytes]) -> MarkSet | None:
@@ -520,68 +494,6 @@ def _ids_with(lists: dict[bytes, IdSet], mark: bytes) -> IdSet:
     if mark not in lists:
         lists.update(dict.fromkeys(mark_aliases(mark), IdSet()))
     return lists[mark]
-
-
-class SmallEdit(NamedTuple):
-    """All changes of a memory."""
-
-    memory: Memory
-    changes: list[Change]
-
-
-class LargeEdit(NamedTuple):
-    """Many changes of a memory.  ``changes`` must be consumed to the end."""
-
-    memory: Memory
-    changes: AsyncGenerator[list[Change]]
-
-
-async def group_edits(
-    edits: AsyncGenerator[Edit], most: int = PAGE_ENTRIES
-) -> AsyncGenerator[list[SmallEdit] | LargeEdit]:
-    """Yield memories with few changes, about so many changes together, and others one by one."""
-    batch: list[SmallEdit] = []
-    size = count = 0
-    async for edit in edits:
-        changes = edit.changes
-        last = edit.last
-        added = _size(changes)
-        while not last and added < PAGE_BYTES and len(changes) < most:
-            more = await anext(edits)
-            changes = changes + more.changes
-            last = more.last
-            added += _size(more.changes)
-        if last and added <= LARGE_BYTES:
-            batch.append(SmallEdit(edit.memory, changes))
-            size += added
-            count += len(changes)
-            if size < PAGE_BYTES and count < most and len(batch) < most:
-                continue
-        if batch:
-            yield batch
-            batch, size, count = [], 0, 0
-        if not last or added > LARGE_BYTES:
-            large = LargeEdit(edit.memory, _parts([changes], last, edits))
-            del edit, changes  # one message may be most of the memory in use
-            yield large
-    if batch:
-        yield batch
-
-
-def _size(changes: list[Change]) -> int:
-    return sum([len(change.message) for change in changes])
-
-
-async def _parts(
-    held: list[list[Change]], last: bool, edits: AsyncGenerator[Edit]
-) -> AsyncGenerator[list[Change]]:
-    yield held.pop()
-    while not last:
-        edit = await anext(edits)
-        last = edit.last
-        held.append(edit.changes)
-        del edit
-        yield held.pop()
 
 
 # Lists

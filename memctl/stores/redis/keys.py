@@ -34,6 +34,9 @@ MARK = b":mark:"
 MARKS_INDEX = b":marks_index"
 STATE = b":state"
 
+LEASE = b"%d" % (6 * 3600 * 1000)
+"""The TTL of what is staged, in milliseconds, in case the run that stages it is killed."""
+
 _USER = b"user_id:"
 _SESSION = b":session:"
 _SPECIAL = b"*?[]\\"

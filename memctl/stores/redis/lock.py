@@ -7,13 +7,15 @@ import secrets
 from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from memctl.errors import MemctlError
 from memctl.stores.locks import ServerLock
 from memctl.stores.redis.keys import encode
 from memctl.stores.redis.pipeline import Command, Pipeline, in_thread
-from memctl.stores.redis.server import RedisServer
+
+if TYPE_CHECKING:
+    from memctl.stores.redis.server import RedisServer
 
 T = TypeVar("T")
 

@@ -40,7 +40,14 @@ from memctl.stores.redis.keys import (
     mark_aliases,
     of_other_aliases,
 )
-from memctl.stores.redis.pipeline import WRONG_TYPE, Command, Pipeline, in_thread
+from memctl.stores.redis.pipeline import (
+    WRONG_TYPE,
+    Command,
+    Pipeline,
+    in_thread,
+    items_in_thread,
+    scan,
+)
 from memctl.stores.redis.scan import Catalogue, MemoryRef
 from memctl.stores.redis.snapshot import (
     ABSENT,
@@ -75,7 +82,6 @@ _EXAMPLES = 3
 _KEYS = 10_000
 _SUSPECTS = 1000
 """So many payloads of a memory are looked up again: more were not added within a moment."""
-_COUNT = b"2000"
 _STRAYS = 20_000
 """Payloads that are deleted in one transaction."""
 _TRIES = 20
@@ -98,11 +104,8 @@ class RedisMaintenance(Maintenance):
         catalogue = self.store.catalogue
         async with self.store.server.pipeline() as pipeline:
             make = partial(Checker, pipeline, self.store.keys, catalogue, where)
-            checker = await in_thread(pipeline, make)
-            found = checker.findings()
-            while (some := await in_thread(pipeline, partial(next, found, None))) is not None:
-                for finding in some:
-                    yield finding
+            async for finding in items_in_thread(pipeline, lambda: make().findings()):
+                yield finding
 
     async def repair(self, code: str, where: Selection, note: Note) -> int:
         async with self.store.server.pipeline() as pipeline:
@@ -252,14 +255,9 @@ class Checker:
     def _scan_payloads(self) -> Iterator[bytes]:
         """Yield keys that look like payloads of selected memories; some may come twice."""
         pattern = self._keys.pattern(self._where, PAYLOAD + b"*")
-        cursor = b"0"
-        while True:
-            command = (b"SCAN", cursor, b"MATCH", pattern, b"COUNT", _COUNT, b"TYPE", b"string")
-            [(cursor, found)] = self._pipeline.execute([command])
-            # The state of a session whose name looks like that is not a payload.
-            yield from (key for key in found if not key.endswith(STATE))
-            if cursor == b"0":
-                return
+        # The state of a session whose name looks like that is not a payload.
+        found = scan(self._pipeline, pattern, b"string")
+        yield from (key for key in found if not key.endswith(STATE))
 
     def unlisted(self, base: bytes, keys: Iterable[bytes]) -> Iterator[bytes]:
         """Yield those of the payloads that exist and that the memory does not list by now."""

@@ -11,8 +11,9 @@ from __future__ import annotations
 import socket
 import threading
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import AsyncGenerator, Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
+from functools import partial
 from itertools import chain, islice
 from typing import Any, NamedTuple, Protocol, TypeVar, cast
 
@@ -32,6 +33,7 @@ AHEAD = 256
 WRONG_TYPE = "WRONGTYPE"
 """The first word of the error reply where a key holds another kind of value."""
 
+_SCANNED = b"2000"
 _SEND_BYTES = 256 * 1024
 _READ_BYTES = 256 * 1024
 _LARGE_BYTES = 64 * 1024
@@ -308,6 +310,31 @@ class Pipeline:
 async def in_thread(pipeline: Pipeline, call: Callable[[], T]) -> T:
     """Run a call that uses the pipeline in a thread; cancelling closes the connection."""
     return await concurrency.in_thread(call, pipeline.abort)
+
+
+async def items_in_thread(
+    pipeline: Pipeline, make: Callable[[], Iterator[Iterable[T]]]
+) -> AsyncGenerator[T]:
+    """Yield the items of the lists that an iterator gives, which is made and moved in a thread."""
+    lists = await in_thread(pipeline, make)
+    while (items := await in_thread(pipeline, partial(next, lists, None))) is not None:
+        for item in items:
+            yield item
+
+
+def scan(pipeline: Pipeline, pattern: bytes, kind: bytes) -> Iterator[bytes]:
+    """Yield the keys of a type whose names match; some may come twice.
+
+    Raises:
+        Unavailable: see ``Pipeline.stream``.
+    """
+    cursor = b"0"
+    while True:
+        command = (b"SCAN", cursor, b"MATCH", pattern, b"COUNT", _SCANNED, b"TYPE", kind)
+        [(cursor, found)] = pipeline.execute([command])
+        yield from found
+        if cursor == b"0":
+            return
 
 
 class RespSocket:

@@ -21,11 +21,10 @@ from typing import NamedTuple
 from memctl.model import MemoryKey
 from memctl.selection import Selection
 from memctl.stores.redis.keys import MARK, MESSAGES, Keys, count_payloads
-from memctl.stores.redis.pipeline import Pipeline
+from memctl.stores.redis.pipeline import Pipeline, scan
 
 _LISTS = b":m[ae]*"
 """Suffixes of lists, and few others: payloads begin with ``:msg:``."""
-_COUNT = b"2000"
 _PROBED = 100
 _BATCH = 500
 
@@ -105,7 +104,7 @@ class Catalogue:
                 names = (*before, mark)
                 marks[base] = known.setdefault(names, names)
 
-        for key in _scan_lists(pipeline, self._pattern(where)):
+        for key in scan(pipeline, self._pattern(where), b"list"):
             count = key.count(MARK)
             is_memory = key.endswith(MESSAGES)
             if count == 0 and is_memory:
@@ -125,17 +124,6 @@ class Catalogue:
                     add(owner, key[len(owner) + len(MARK) :])
         self._marks[self._pattern(where)] = marks
         return bases
-
-
-def _scan_lists(pipeline: Pipeline, pattern: bytes) -> Iterator[bytes]:
-    """Yield the lists that match; some may come twice."""
-    cursor = b"0"
-    while True:
-        command = (b"SCAN", cursor, b"MATCH", pattern, b"COUNT", _COUNT, b"TYPE", b"list")
-        [(cursor, found)] = pipeline.execute([command])
-        yield from found
-        if cursor == b"0":
-            return
 
 
 def _with_payload(pipeline: Pipeline, bases: list[bytes]) -> set[bytes]:

@@ -19,6 +19,7 @@ from redis import exceptions
 from memctl import system
 from memctl.errors import Lost, MemctlError, NotFound, Unavailable, UsageError
 from memctl.location import Location
+from memctl.stores.redis.lock import RedisLock
 from memctl.stores.redis.pipeline import Pipeline, driver_socket, error_code, in_thread
 
 T = TypeVar("T")
@@ -43,6 +44,7 @@ class RedisServer:
         self.ttl = parse_ttl(location.options.get("ttl"))
         self._pool, self._reply_seconds = make_pool(location, environ.get("REDISCLI_AUTH"))
         self._run_id: str | None = None
+        self._lock: RedisLock | None = None
 
     async def open(self) -> None:
         """Connect and log in.
@@ -60,9 +62,24 @@ class RedisServer:
         if version and version < _OLDEST:
             raise Unavailable(f"{self.label} is Redis {text}", "memctl needs Redis 6.2 or later")
 
+    async def lock(self, kind: str, owner: str, warnings: list[str]) -> None:
+        """Lock the stores of a kind until ``close``; see ``Store.lock``."""
+        self._lock = RedisLock(self, kind, warnings)
+        await self._lock.take(owner)
+
     async def close(self) -> None:
-        """Close every connection."""
-        await asyncio.to_thread(self._pool.disconnect)
+        """Release the lock, and close every connection."""
+        try:
+            if self._lock is not None:
+                await self._lock.release()
+        finally:
+            await asyncio.to_thread(self._pool.disconnect)
+
+    def ttl_of(self, seconds: float | None) -> int | None:
+        """Return the TTL to set in milliseconds; None to leave the expiry as it is."""
+        if self.ttl is not None or seconds is None:
+            return self.ttl
+        return max(1, round(seconds * 1000))
 
     def identity(self) -> str:
         """Return a text that two locations of one database and prefix share."""

@@ -6,33 +6,30 @@ for keys that are ambiguous.
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Iterable, Iterator
-from contextlib import aclosing, closing, suppress
+from collections.abc import AsyncGenerator, Callable, Iterable, Iterator, Sequence
+from contextlib import closing, suppress
 from functools import partial
+from typing import Any, TypeVar
 
 from memctl.errors import MemctlError
 from memctl.location import Location
-from memctl.model import Edit, Memory, MemoryInfo, MemoryKey, Page, WriteMode, WriteResult
+from memctl.model import Edit, Memory, MemoryKey, Page, WriteMode, WriteResult
 from memctl.selection import Selection
 from memctl.store import Features, Maintenance, OpenMode, Store
-from memctl.stores.batching import Large, Small, gather, group_pages
-from memctl.stores.catalog import catalog
-from memctl.stores.redis.edit import (
-    Editor,
-    InlineChanges,
-    LargeEdit,
-    SmallEdit,
-    StagedChanges,
-    group_edits,
-)
+from memctl.stores.batching import Large, Small, gather, grouped, page_size
+from memctl.stores.edits import LargeEdit, batch_edits
+from memctl.stores.redis.edit import Editor, InlineChanges, StagedChanges
 from memctl.stores.redis.keys import Keys
-from memctl.stores.redis.lock import RedisLock
 from memctl.stores.redis.maintenance import REPAIRS, RedisMaintenance
-from memctl.stores.redis.pipeline import Pipeline, in_thread
+from memctl.stores.redis.pipeline import Pipeline, in_thread, items_in_thread
 from memctl.stores.redis.read import Reader
 from memctl.stores.redis.scan import Catalogue, MemoryRef
 from memctl.stores.redis.server import RedisServer
 from memctl.stores.redis.write import BufferedMemory, MemoryRefused, StagedMemory, Writer
+
+S = TypeVar("S", Small, Edit)
+P = TypeVar("P", BufferedMemory, InlineChanges)
+L = TypeVar("L", StagedMemory, StagedChanges)
 
 
 class RedisMemoryStore(Store):
@@ -54,7 +51,6 @@ class RedisMemoryStore(Store):
         super().__init__(location, mode)
         self.server = RedisServer(location)
         self.keys = Keys(self.server.prefix)
-        self._lock: RedisLock | None = None
         self.catalogue = Catalogue(self.keys)
 
     async def open(self, mode: OpenMode) -> None:
@@ -62,15 +58,10 @@ class RedisMemoryStore(Store):
         await self.server.open()
 
     async def lock(self, owner: str) -> None:
-        self._lock = RedisLock(self.server, "memory", self.warnings)
-        await self._lock.take(owner)
+        await self.server.lock("memory", owner, self.warnings)
 
     async def close(self) -> None:
-        try:
-            if self._lock is not None:
-                await self._lock.release()
-        finally:
-            await self.server.close()
+        await self.server.close()
 
     async def identity(self) -> str:
         return f"redis:{self.server.identity()}"
@@ -84,48 +75,32 @@ class RedisMemoryStore(Store):
 
     # Reading
 
-    async def list_memories(self, where: Selection) -> AsyncGenerator[MemoryInfo]:
-        async with aclosing(catalog(self.read(where))) as infos:
-            async for info in infos:
-                yield info
+    def headers(self, where: Selection) -> AsyncGenerator[Memory]:
+        return self._headers(where) if where.whole else super().headers(where)
 
-    async def headers(self, where: Selection) -> AsyncGenerator[Memory]:
-        if not where.whole:
-            async for memory in super().headers(where):
-                yield memory
-            return
+    async def _headers(self, where: Selection) -> AsyncGenerator[Memory]:
         async with self.server.pipeline() as pipeline:
-            batches = await in_thread(pipeline, partial(self._headers, pipeline, where))
-            while (batch := await in_thread(pipeline, partial(next, batches, None))) is not None:
-                for memory in batch:
-                    yield memory
+            reader, memories = await in_thread(pipeline, partial(self._reader, pipeline, where))
+            async for memory in items_in_thread(pipeline, partial(reader.headers, memories)):
+                yield memory
 
-    def _headers(self, pipeline: Pipeline, where: Selection) -> Iterator[list[Memory]]:
-        reader, memories = self._reader(pipeline, where)
-        yield from reader.headers(memories)
-
-    async def read(self, where: Selection) -> AsyncGenerator[Page]:
-        async with aclosing(where.apply(self._pages(where))) as pages:
-            async for page in pages:
-                yield page
+    def read(self, where: Selection) -> AsyncGenerator[Page]:
+        return where.apply(self._pages(where))
 
     def maintenance(self) -> Maintenance:
         return RedisMaintenance(self)
 
-    async def outline(self, where: Selection) -> AsyncGenerator[Page]:
+    def outline(self, where: Selection) -> AsyncGenerator[Page]:
         """Yield outlines; they count payloads that ``read`` skips as they are not JSON objects."""
-        async with aclosing(self._pages(where, payloads=False)) as pages:
-            async for page in pages:
-                yield page
+        return self._pages(where, payloads=False)
 
     async def _pages(self, where: Selection, *, payloads: bool = True) -> AsyncGenerator[Page]:
         async with self.server.pipeline() as pipeline:
             find = partial(self._reader, pipeline, where, payloads=payloads)
             reader, memories = await in_thread(pipeline, find)
-            batches = group_pages(reader.pages(memories))
-            while batch := await in_thread(pipeline, partial(next, batches, None)):
-                for page in batch:
-                    yield page
+            pages = partial(grouped, reader.pages(memories), page_size)
+            async for page in items_in_thread(pipeline, pages):
+                yield page
         if self.skips_damage:
             self.damage = reader.damage()
         else:
@@ -148,43 +123,107 @@ class RedisMemoryStore(Store):
             writer = Writer(pipeline, side, marks, mode)
             async for batch in gather(pages):
                 if isinstance(batch, Large):
-                    yield await self._write_large(writer, pipeline, batch)
-                else:
-                    for result in await in_thread(
-                        pipeline, partial(self._write_small, writer, batch)
-                    ):
-                        yield result
+                    make = partial(self._staged_memory, batch)
+                    parts = (page.messages async for page in batch.pages)
+                    yield await self._large(pipeline, batch.memory, make, parts, writer.write)
+                    continue
+                async for result in self._small(pipeline, batch, self._buffered, writer.write):
+                    yield result
 
-    def _write_small(self, writer: Writer, batch: list[Small]) -> list[WriteResult]:
-        results: list[WriteResult] = []
-        good: dict[bytes, BufferedMemory] = {}
+    def _buffered(self, small: Small) -> BufferedMemory:
+        base, ttl = self._target(small.memory)
+        return BufferedMemory(base, small, ttl)
+
+    def _staged_memory(self, large: Large) -> StagedMemory:
+        base, ttl = self._target(large.memory)
+        return StagedMemory(self.keys, base, large, ttl)
+
+    # Changing
+
+    async def edit(self, edits: AsyncGenerator[Edit]) -> AsyncGenerator[WriteResult]:
+        async with self.server.pipeline() as pipeline:
+            marks = await in_thread(pipeline, partial(self.catalogue.marks, pipeline, Selection()))
+            editor = Editor(pipeline, marks)
+            async for batch in batch_edits(edits):
+                if isinstance(batch, LargeEdit):
+                    memory = batch.edit.memory
+                    make = partial(self._staged_changes, memory)
+                    yield await self._large(pipeline, memory, make, batch.pieces, editor.edit)
+                    continue
+                async for result in self._small(pipeline, batch, self._inline, editor.edit):
+                    yield result
+
+    def _inline(self, edit: Edit) -> InlineChanges:
+        base, ttl = self._target(edit.memory)
+        return InlineChanges(base, edit.memory, ttl, edit.changes)
+
+    def _staged_changes(self, memory: Memory) -> StagedChanges:
+        base, ttl = self._target(memory)
+        return StagedChanges(self.keys, base, memory, ttl)
+
+    # Both
+
+    async def _small(
+        self,
+        pipeline: Pipeline,
+        batch: list[S],
+        make: Callable[[S], P],
+        run: Callable[[Sequence[P]], Iterator[WriteResult]],
+    ) -> AsyncGenerator[WriteResult]:
+        """Carry out small memories together; what was done before an error has its result."""
+        done: list[WriteResult] = []
+        failure: MemctlError | None = None
+        try:
+            await in_thread(pipeline, partial(self._run_small, batch, make, run, done))
+        except MemctlError as error:
+            failure = error
+        for result in done:
+            yield result
+        if failure is not None:
+            raise failure
+
+    def _run_small(
+        self,
+        batch: list[S],
+        make: Callable[[S], P],
+        run: Callable[[Sequence[P]], Iterator[WriteResult]],
+        done: list[WriteResult],
+    ) -> None:
+        good: dict[bytes, P] = {}
         for small in batch:
             try:
-                base = self._base(small.memory.key)
-                pending = BufferedMemory(base, small, self._ttl(small.memory))
+                one = make(small)
             except MemoryRefused as refusal:
-                results.append(WriteResult(small.memory.key, failure=refusal.failure))
+                done.append(WriteResult(small.memory.key, failure=refusal.failure))
                 continue
-            if base in good:  # the second must see what the first makes
-                results += writer.write([good.pop(base)])
-            good[base] = pending
-        return results + writer.write(list(good.values())) if good else results
+            if one.base in good:  # the second must see what the first makes
+                done.extend(run([good.pop(one.base)]))
+            good[one.base] = one
+        if good:
+            done.extend(run(list(good.values())))
 
-    async def _write_large(self, writer: Writer, pipeline: Pipeline, large: Large) -> WriteResult:
+    async def _large(
+        self,
+        pipeline: Pipeline,
+        memory: Memory,
+        make: Callable[[], L],
+        parts: AsyncGenerator[Any],
+        run: Callable[[Sequence[L]], Iterator[WriteResult]],
+    ) -> WriteResult:
+        """Stage a memory part by part, then carry it out."""
         try:
-            base = self._base(large.memory.key)
-            with closing(StagedMemory(self.keys, base, large, self._ttl(large.memory))) as staged:
+            with closing(make()) as staged:
                 try:
-                    async for page in large.pages:
-                        await in_thread(pipeline, partial(staged.add, pipeline, page.messages))
-                    [result] = await in_thread(pipeline, partial(writer.write, [staged]))
+                    async for part in parts:
+                        await in_thread(pipeline, partial(staged.add, pipeline, part))
+                    [result] = await in_thread(pipeline, lambda: list(run([staged])))
                 finally:
                     await self._discard(staged)
                 return result
         except MemoryRefused as refusal:
-            async for _ in large.pages:
+            async for _ in parts:
                 continue  # the memories after it are still to come
-            return WriteResult(large.memory.key, failure=refusal.failure)
+            return WriteResult(memory.key, failure=refusal.failure)
 
     async def _discard(self, staged: StagedMemory | StagedChanges) -> None:
         """Remove what is staged of a memory that was not written."""
@@ -194,64 +233,13 @@ class RedisMemoryStore(Store):
             async with self.server.pipeline() as pipeline:
                 await in_thread(pipeline, partial(staged.discard, pipeline))
 
-    # Changing
+    def _target(self, memory: Memory) -> tuple[bytes, int | None]:
+        """Return the base of a memory and the TTL to set, in milliseconds.
 
-    async def edit(self, edits: AsyncGenerator[Edit]) -> AsyncGenerator[WriteResult]:
-        async with self.server.pipeline() as pipeline:
-            marks = await in_thread(pipeline, partial(self.catalogue.marks, pipeline, Selection()))
-            editor = Editor(pipeline, marks)
-            async for batch in group_edits(edits):
-                if isinstance(batch, LargeEdit):
-                    yield await self._edit_large(editor, pipeline, batch)
-                    continue
-                done: list[WriteResult] = []
-                failure: MemctlError | None = None
-                try:
-                    await in_thread(pipeline, partial(self._edit_small, editor, batch, done))
-                except MemctlError as error:
-                    failure = error
-                for result in done:
-                    yield result
-                if failure is not None:
-                    raise failure
-
-    def _edit_small(self, editor: Editor, batch: list[SmallEdit], done: list[WriteResult]) -> None:
-        """Change small memories; ``done`` gets a WriteResult for each."""
-        good: dict[bytes, InlineChanges] = {}
-        for memory, changes in batch:
-            try:
-                base = self._base(memory.key)
-                inline = InlineChanges(base, memory, self._ttl(memory), changes)
-            except MemoryRefused as refusal:
-                done.append(WriteResult(memory.key, failure=refusal.failure))
-                continue
-            if base in good:  # the second must see what the first makes
-                done.extend(editor.edit([good.pop(base)]))
-            good[base] = inline
-        if good:
-            done.extend(editor.edit(list(good.values())))
-
-    async def _edit_large(
-        self, editor: Editor, pipeline: Pipeline, large: LargeEdit
-    ) -> WriteResult:
-        memory = large.memory
-        try:
-            base = self._base(memory.key)
-            with closing(StagedChanges(self.keys, base, memory, self._ttl(memory))) as staged:
-                try:
-                    async for changes in large.changes:
-                        await in_thread(pipeline, partial(staged.add, pipeline, changes))
-                    [result] = await in_thread(pipeline, lambda: list(editor.edit([staged])))
-                finally:
-                    await self._discard(staged)
-                return result
-        except MemoryRefused as refusal:
-            async for _ in large.changes:
-                continue  # the memories after it are still to come
-            return WriteResult(memory.key, failure=refusal.failure)
-
-    def _base(self, key: MemoryKey) -> bytes:
-        """Return the base of a memory; raise MemoryRefused if it cannot have that name."""
+        Raises:
+            MemoryRefused: it cannot have that name.
+        """
+        key = memory.key
         if key.part:
             raise MemoryRefused(
                 "bad-name", f"Redis holds one memory a session, not a part like {key.part!r}"
@@ -261,10 +249,4 @@ class RedisMemoryStore(Store):
             raise MemoryRefused("bad-name", f"{key} has half of a surrogate pair in its name")
         if not self.catalogue.claim(base, key):
             raise MemoryRefused("bad-name", f"the keys of {key} are those of another memory")
-        return base
-
-    def _ttl(self, memory: Memory) -> int | None:
-        """Return the TTL to set in milliseconds; None to leave the expiry as it is."""
-        if self.server.ttl is not None or memory.ttl is None:
-            return self.server.ttl
-        return max(1, round(memory.ttl * 1000))
+        return base, self.server.ttl_of(memory.ttl)

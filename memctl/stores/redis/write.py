@@ -11,19 +11,20 @@ from __future__ import annotations
 import secrets
 from abc import ABC, abstractmethod
 from collections import Counter, deque
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import lru_cache
 from itertools import chain, islice
-from typing import Any, NamedTuple
+from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 
 from redis.exceptions import ResponseError
 
 from memctl.errors import Failure
-from memctl.model import LARGEST_MESSAGE, Memory, StoredMessage, WriteMode, WriteResult
+from memctl.model import LARGEST_MESSAGE, Memory, MemoryKey, StoredMessage, WriteMode, WriteResult
 from memctl.spool import ItemSpool
 from memctl.stores.batching import Large, Small
 from memctl.stores.catalog import IdSet
 from memctl.stores.redis.keys import (
+    LEASE,
     MARK,
     MARKS_INDEX,
     MESSAGES,
@@ -39,11 +40,11 @@ from memctl.stores.redis.keys import (
 from memctl.stores.redis.pipeline import WRONG_TYPE, Command, PackedCommands, Pipeline
 from memctl.stores.redis.snapshot import list_pages
 
-_TRIES = 5
+T = TypeVar("T")
+
+_TRIES = 10
 _HEAD = 100
 """So many ids of a list are read along with others; the rest only if there are more."""
-_LEASE = b"%d" % (6 * 3600 * 1000)
-"""TTL of staged payloads in milliseconds, in case the run that staged them is killed."""
 _LARGE_BYTES = 64 * 1024
 _KEYS = 500
 
@@ -54,6 +55,32 @@ class MemoryRefused(Exception):
     def __init__(self, code: str, message: str) -> None:
         super().__init__(message)
         self.failure = Failure(code, message)
+
+
+class Named(Protocol):
+    """What has the name of a memory."""
+
+    key: MemoryKey
+
+
+N = TypeVar("N", bound=Named)
+
+
+def attempt_together(
+    attempt: Callable[[Sequence[N]], list[WriteResult] | None], memories: Sequence[N]
+) -> Iterator[WriteResult]:
+    """Yield what became of the memories, which share a transaction unless a client interferes.
+
+    ``attempt`` returns None where that happened: then each is tried on its own, a few times.
+    """
+    done = attempt(memories)
+    if done is not None:
+        yield from done
+        return
+    failure = Failure("changed", "another client keeps changing it")
+    for one in memories:
+        attempts = (attempt([one]) for _ in range(_TRIES))
+        yield from next(filter(None, attempts), [WriteResult(one.key, failure=failure)])
 
 
 class TargetState(NamedTuple):
@@ -92,21 +119,13 @@ class Writer:
         self._marks = marks
         self._mode = mode
 
-    def write(self, memories: Sequence[PendingMemory]) -> list[WriteResult]:
+    def write(self, memories: Sequence[PendingMemory]) -> Iterator[WriteResult]:
         """Write the memories, in one transaction unless another client interferes.
 
         Raises:
             Unavailable: see ``Pipeline.stream``.
         """
-        done = self._attempt(memories)
-        return [self._alone(one) for one in memories] if done is None else done
-
-    def _alone(self, one: PendingMemory) -> WriteResult:
-        for _ in range(_TRIES):
-            done = self._attempt([one])
-            if done is not None:
-                return done[0]
-        return WriteResult(one.key, failure=Failure("changed", "another client keeps changing it"))
+        return attempt_together(self._attempt, memories)
 
     def _attempt(self, memories: Sequence[PendingMemory]) -> list[WriteResult] | None:
         """Return what became of the memories; None if another client changed one of them."""
@@ -308,6 +327,156 @@ def _probe_mark_commands(
             yield (b"LRANGE", key, b"0", b"%d" % (_HEAD - 1))
 
 
+# Payloads on their way
+
+
+class Payloads(ABC):
+    """Messages to store under the names of their payloads, in a transaction to come."""
+
+    @abstractmethod
+    def prepare(self, ttl: int | None) -> Iterator[Command]:
+        """Yield commands that give the payloads a TTL in milliseconds, None for no expiry.
+
+        Each replies with 1, or else a payload is lost.
+        """
+
+    @abstractmethod
+    def put(self, names: Iterable[list[bytes]]) -> Iterator[Command | PackedCommands]:
+        """Yield commands that store each payload under its name; names come some at a time."""
+
+
+class InlinePayloads(Payloads):
+    """Few payloads, which go with the transaction."""
+
+    def __init__(self, messages: list[bytes]) -> None:
+        self._messages = messages
+        self._ttl: int | None = None
+
+    def prepare(self, ttl: int | None) -> Iterator[Command]:
+        self._ttl = ttl
+        yield from ()
+
+    def put(self, names: Iterable[list[bytes]]) -> Iterator[Command | PackedCommands]:
+        messages = iter(self._messages)
+        for some in names:
+            texts = list(islice(messages, len(some)))
+            if self._ttl is not None:
+                yield from _set_commands(some, texts, b"%d" % self._ttl)
+            elif some:
+                yield _mset_command(some, texts)
+
+
+class StagedPayloads(Payloads):
+    """Many payloads, staged on the server under names that belong to this object alone.
+
+    The names match no pattern of AgentScope's.
+    """
+
+    def __init__(self, keys: Keys) -> None:
+        self._prefix = keys.prefix + b"memctl:" + secrets.token_hex(8).encode() + b":"
+        self._count = 0
+        self._forever = False
+
+    def add(self, pipeline: Pipeline, messages: list[bytes]) -> None:
+        """Stage some messages.
+
+        Raises:
+            Unavailable: see ``Pipeline.stream``.
+        """
+        first = self._count
+        self._count += len(messages)
+        names = list(map(self._name, range(first, self._count)))
+        deque(pipeline.stream(_set_commands(names, messages, LEASE)), maxlen=0)
+
+    def _name(self, number: int) -> bytes:
+        return self._prefix + b"%d" % number
+
+    def _all_names(self) -> Iterator[bytes]:
+        return map(self._name, range(self._count))
+
+    def prepare(self, ttl: int | None) -> Iterator[Command]:
+        self._forever = ttl is None
+        left = LEASE if ttl is None else b"%d" % ttl
+        for name in self._all_names():
+            yield (b"PEXPIRE", name, left)
+
+    def put(self, names: Iterable[list[bytes]]) -> Iterator[Command]:
+        staged = self._all_names()
+        for some in names:
+            for name in some:
+                yield (b"RENAME", next(staged), name)
+                if self._forever:  # not before: what a killed run has staged must expire
+                    yield (b"PERSIST", name)
+
+    def discard(self, pipeline: Pipeline) -> None:
+        """Remove what is staged.
+
+        Raises:
+            Unavailable: see ``Pipeline.stream``.
+        """
+        names = self._all_names()
+        commands = iter(lambda: (b"UNLINK", *islice(names, _KEYS)), (b"UNLINK",))
+        deque(pipeline.stream(commands), maxlen=0)
+
+
+def _mset_command(names: list[bytes], messages: list[bytes]) -> PackedCommands:
+    """Return one command that sets strings without expiry."""
+    pairs = [
+        b"$%d\r\n%b\r\n$%d\r\n%b\r\n" % (len(name), name, len(text), text)
+        for name, text in zip(names, messages, strict=True)
+    ]
+    head = b"*%d\r\n$4\r\nMSET\r\n" % (1 + 2 * len(names))
+    return PackedCommands(b"".join([head, *pairs]), 1)
+
+
+def _set_commands(
+    names: list[bytes], messages: list[bytes], ttl: bytes
+) -> Iterator[Command | PackedCommands]:
+    """Yield commands that set strings with a TTL in milliseconds."""
+    if max(map(len, messages), default=0) > _LARGE_BYTES:
+        for name, message in zip(names, messages, strict=True):
+            yield (b"SET", name, message, b"PX", ttl)
+        return
+    end = b"$2\r\nPX\r\n$%d\r\n%b\r\n" % (len(ttl), ttl)
+    commands = [
+        b"*5\r\n$3\r\nSET\r\n$%d\r\n%b\r\n$%d\r\n%b\r\n%b"
+        % (len(name), name, len(message), message, end)
+        for name, message in zip(names, messages, strict=True)
+    ]
+    yield PackedCommands(b"".join(commands), len(commands))
+
+
+class Staging(Generic[T]):
+    """What comes in many pages: payloads staged on the server, the rest in a local file."""
+
+    payloads: Payloads
+
+    def __init__(self, keys: Keys) -> None:
+        self.payloads = self._payloads = StagedPayloads(keys)
+        self.staged: ItemSpool[T] = ItemSpool()
+
+    def stage(self, pipeline: Pipeline, item: T, payloads: list[bytes]) -> None:
+        """Stage some payloads, and what is to be known of them.
+
+        Raises:
+            Unavailable: see ``Pipeline.stream``.
+        """
+        self._payloads.add(pipeline, payloads)
+        self.staged.add(item)
+
+    def discard(self, pipeline: Pipeline) -> None:
+        """Remove the payloads.
+
+        Raises:
+            Unavailable: see ``Pipeline.stream``.
+        """
+        self._payloads.discard(pipeline)
+
+    def close(self) -> None:
+        """Remove the file."""
+        self.staged.close()
+
+
 # Memories on their way
 
 
@@ -379,35 +548,31 @@ class BufferedMemory(PendingMemory):
         return self.payloads.prepare(ttl)
 
 
-class StagedMemory(PendingMemory):
+class StagedMemory(PendingMemory, Staging[PendingIds]):
     """A memory that came in many pages: payloads on the server, ids and marks in a local file."""
 
     def __init__(self, keys: Keys, base: bytes, large: Large, ttl: int | None) -> None:
-        super().__init__(base, large.memory, large.offset, ttl)
-        self.payloads = self._payloads = StagedPayloads(keys)
-        self._chunks: ItemSpool[PendingIds] = ItemSpool()
+        PendingMemory.__init__(self, base, large.memory, large.offset, ttl)
+        Staging.__init__(self, keys)
         self._prepared = False
-        self._ids = IdSet()
-        self.ids = self._ids
+        self.ids = self._ids = IdSet()
         self.marks = set()
         self.count = 0
 
     def add(self, pipeline: Pipeline, messages: list[StoredMessage]) -> None:
-        """Stage some messages.
+        """Stage some messages; see ``Staging.stage``.
 
         Raises:
             MemoryRefused: Redis cannot hold one of them.
-            Unavailable: see ``Pipeline.stream``.
         """
         chunk = _pending_ids(messages)
         self._ids.add(chunk.ids)
         self.marks.update(chunk.marked)
         self.count += len(messages)
-        self._payloads.add(pipeline, [message.message for message in messages])
-        self._chunks.add(chunk)
+        self.stage(pipeline, chunk, [message.message for message in messages])
 
     def id_chunks(self) -> Iterator[PendingIds]:
-        return iter(self._chunks)
+        return iter(self.staged)
 
     def prepare(self, ttl: int | None) -> Iterator[Command]:
         if self._prepared:
@@ -416,18 +581,6 @@ class StagedMemory(PendingMemory):
         if self._ids.duplicates:
             raise MemoryRefused("repeated-id", "a message id occurs twice")
         yield from self.payloads.prepare(ttl)
-
-    def discard(self, pipeline: Pipeline) -> None:
-        """Remove what is staged.
-
-        Raises:
-            Unavailable: see ``Pipeline.stream``.
-        """
-        self._payloads.discard(pipeline)
-
-    def close(self) -> None:
-        """Remove the file."""
-        self._chunks.close()
 
 
 def _pending_ids(messages: list[StoredMessage]) -> PendingIds:
@@ -480,122 +633,3 @@ def lone_surrogate(error: UnicodeEncodeError) -> MemoryRefused:
     return MemoryRefused(
         "refused", f"Redis cannot hold {error.object!r}, which has half of a surrogate pair"
     )
-
-
-# Payloads on their way
-
-
-class Payloads(ABC):
-    """Messages to store under the names of their payloads, in a transaction to come."""
-
-    @abstractmethod
-    def prepare(self, ttl: int | None) -> Iterator[Command]:
-        """Yield commands that give the payloads a TTL in milliseconds, None for no expiry.
-
-        Each replies with 1, or else a payload is lost.
-        """
-
-    @abstractmethod
-    def put(self, names: Iterable[list[bytes]]) -> Iterator[Command | PackedCommands]:
-        """Yield commands that store each payload under its name; names come some at a time."""
-
-
-class InlinePayloads(Payloads):
-    """Few payloads, which go with the transaction."""
-
-    def __init__(self, messages: list[bytes]) -> None:
-        self._messages = messages
-        self._ttl: int | None = None
-
-    def prepare(self, ttl: int | None) -> Iterator[Command]:
-        self._ttl = ttl
-        yield from ()
-
-    def put(self, names: Iterable[list[bytes]]) -> Iterator[Command | PackedCommands]:
-        messages = iter(self._messages)
-        for some in names:
-            texts = list(islice(messages, len(some)))
-            if self._ttl is not None:
-                yield from _set_commands(some, texts, b"%d" % self._ttl)
-            elif some:
-                yield _mset_command(some, texts)
-
-
-class StagedPayloads(Payloads):
-    """Many payloads, staged on the server under names that belong to this object alone.
-
-    The names match no pattern of AgentScope's.
-    """
-
-    def __init__(self, keys: Keys) -> None:
-        self._prefix = keys.prefix + b"memctl:" + secrets.token_hex(8).encode() + b":"
-        self._count = 0
-        self._forever = False
-
-    def add(self, pipeline: Pipeline, messages: list[bytes]) -> None:
-        """Stage some messages.
-
-        Raises:
-            Unavailable: see ``Pipeline.stream``.
-        """
-        first = self._count
-        self._count += len(messages)
-        names = list(map(self._name, range(first, self._count)))
-        deque(pipeline.stream(_set_commands(names, messages, _LEASE)), maxlen=0)
-
-    def _name(self, number: int) -> bytes:
-        return self._prefix + b"%d" % number
-
-    def _all_names(self) -> Iterator[bytes]:
-        return map(self._name, range(self._count))
-
-    def prepare(self, ttl: int | None) -> Iterator[Command]:
-        self._forever = ttl is None
-        left = _LEASE if ttl is None else b"%d" % ttl
-        for name in self._all_names():
-            yield (b"PEXPIRE", name, left)
-
-    def put(self, names: Iterable[list[bytes]]) -> Iterator[Command]:
-        staged = self._all_names()
-        for some in names:
-            for name in some:
-                yield (b"RENAME", next(staged), name)
-                if self._forever:  # not before: what a killed run has staged must expire
-                    yield (b"PERSIST", name)
-
-    def discard(self, pipeline: Pipeline) -> None:
-        """Remove what is staged.
-
-        Raises:
-            Unavailable: see ``Pipeline.stream``.
-        """
-        names = self._all_names()
-        commands = iter(lambda: (b"UNLINK", *islice(names, _KEYS)), (b"UNLINK",))
-        deque(pipeline.stream(commands), maxlen=0)
-
-
-def _mset_command(names: list[bytes], messages: list[bytes]) -> PackedCommands:
-    """Return one command that sets strings without expiry."""
-    pairs = [
-        b"$%d\r\n%b\r\n$%d\r\n%b\r\n" % (len(name), name, len(text), text)
-        for name, text in zip(names, messages, strict=True)
-    ]
-    head = b"*%d\r\n$4\r\nMSET\r\n" % (1 + 2 * len(names))
-    return PackedCommands(b"".join([head, *pairs]), 1)
-
-
-def _set_commands(
-    names: list[bytes], messages: list[bytes], ttl: bytes
-) -> Iterator[Command | PackedCommands]:
-    """Yield commands that set strings with a TTL in milliseconds."""
-    if max(map(len, messages), default=0) > _LARGE_BYTES:
-        for name, message in zip(names, messages, strict=True):
-            yield (b"SET", name, message, b"PX", ttl)
-        return
-    end = b"$2\r\nPX\r\n$%d\r\n%b\r\n" % (len(ttl), ttl)
-    commands = [
-        b"*5\r\n$3\r\nSET\r\n$%d\r\n%b\r\n$%d\r\n%b\r\n%b"
-        % (len(name), name, len(message), message, end)
-        for name, message in zip(names, messages, strict=True)
-    ]
-    yield PackedCommands(b"".join(commands), len(commands))

@@ -71,6 +71,9 @@ class Database(ABC):
     batch_changes: ClassVar[int] = 10_000
     """Number of changes of small memories that share a transaction."""
 
+    identity_sql: ClassVar[str]
+    """A statement that gives the kind with a colon, and what tells one database from others."""
+
     _engine: AsyncEngine
 
     def __init__(self, location: Location, label: str) -> None:
@@ -99,9 +102,12 @@ class Database(ABC):
             NotFound, UsageError: as ``Store.__aenter__``.
         """
 
-    @abstractmethod
     async def identity(self) -> str:
         """Return a text that only the same database has; see ``Store.identity``."""
+        with self.errors():
+            async with self._engine.connect() as connection:
+                kind, *parts = map(str, (await connection.exec_driver_sql(self.identity_sql)).one())
+                return kind + "/".join(parts)
 
     @abstractmethod
     def translate(self, error: BaseException) -> MemctlError | None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from collections import defaultdict
 from collections.abc import (
     AsyncGenerator,
@@ -15,14 +14,14 @@ from collections.abc import (
     Set,
 )
 from contextlib import AsyncExitStack, aclosing
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import NamedTuple, TypeVar
 
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from memctl.errors import Failure
-from memctl.model import PAGE_BYTES, Change, Edit, MemoryKey, StoredMessage, WriteResult
-from memctl.stores.batching import PATIENCE
+from memctl.model import Change, Edit, MemoryKey, StoredMessage, WriteResult
+from memctl.stores.edits import LargeEdit, batch_edits
 from memctl.stores.sql.database import Contended, Database, RejectedValue
 from memctl.stores.sql.locks import (
     MessageRow,
@@ -38,7 +37,6 @@ from memctl.stores.sql.write import Rows, name_failure
 
 T = TypeVar("T")
 
-BATCH_BYTES = 2 * PAGE_BYTES
 BATCH_CHANGES = 10_000
 """A memory with more is large: so much of it is done at once."""
 
@@ -56,21 +54,6 @@ class EditConflict(Exception):
         self.failures = failures
 
 
-class MemoryChanges(NamedTuple):
-    """Changes of one memory."""
-
-    key: MemoryKey
-    changes: list[Change]
-
-
-@dataclass(slots=True)
-class LargeEdit:
-    """A memory of many changes.  ``pieces`` must be consumed to the end."""
-
-    key: MemoryKey
-    pieces: AsyncGenerator[list[Change]]
-
-
 class SqlEditor:
     """One ``edit`` of a store."""
 
@@ -81,7 +64,10 @@ class SqlEditor:
         """Change memories; see ``Store.edit``."""
         async with AsyncExitStack() as stack:
             connection: AsyncConnection | None = None
-            async for batch in batch_edits(edits, self._database.batch_changes):
+            together = self._database.batch_changes
+            async for batch in batch_edits(
+                edits, large=BATCH_CHANGES, together=together, most=together
+            ):
                 if connection is None:
                     connection = await stack.enter_async_context(self._database.connect())
                 if isinstance(batch, LargeEdit):
@@ -92,17 +78,17 @@ class SqlEditor:
                 del batch  # the next one needs its room
 
     async def _edit_small(
-        self, connection: AsyncConnection, batch: list[MemoryChanges]
+        self, connection: AsyncConnection, batch: list[Edit]
     ) -> list[WriteResult]:
         """Change small memories together, without those that cannot be changed."""
-        failures = {key: failure for key, _ in batch if (failure := self._failure(key))}
-        good = [memory for memory in batch if memory.key not in failures]
+        failures = {key: failure for key in map(_key, batch) if (failure := self._failure(key))}
+        good = [edit for edit in batch if _key(edit) not in failures]
         try:
             done = await self._commit_small(connection, good) if good else []
         except EditConflict as conflict:
             failures |= conflict.failures
             done = await self._edit_small(
-                connection, [memory for memory in good if memory.key not in failures]
+                connection, [edit for edit in good if _key(edit) not in failures]
             )
         except (RejectedValue, Contended) as error:
             if len(good) > 1:  # It is one of them, and the database does not tell which.
@@ -110,7 +96,7 @@ class SqlEditor:
                 done = await self._edit_small(connection, good[:half])
                 done += await self._edit_small(connection, good[half:])
             else:
-                failures[good[0].key] = error.failure
+                failures[_key(good[0])] = error.failure
                 done = []
         return [*(WriteResult(key, failure=failure) for key, failure in failures.items()), *done]
 
@@ -119,24 +105,22 @@ class SqlEditor:
         return name_failure(key) or self._database.damaged.get(key)
 
     async def _commit_small(
-        self, connection: AsyncConnection, batch: list[MemoryChanges]
+        self, connection: AsyncConnection, batch: list[Edit]
     ) -> list[WriteResult]:
         if len(batch) == 1:
             return await retry_while_locked(lambda: self._try_small(connection, batch))
         return await self._try_small(connection, batch)
 
-    async def _try_small(
-        self, connection: AsyncConnection, batch: list[MemoryChanges]
-    ) -> list[WriteResult]:
+    async def _try_small(self, connection: AsyncConnection, batch: list[Edit]) -> list[WriteResult]:
         async with self._database.transaction(connection):
             transaction = EditTransaction(self._database, connection)
-            for memories in _split_by_session(batch):
-                await transaction.apply(memories)
+            for some in _split_by_session(batch):
+                await transaction.apply(some)
             transaction.finish()
-        return [WriteResult(key, *_count(changes)) for key, changes in batch]
+        return [WriteResult(_key(edit), *_count(edit.changes)) for edit in batch]
 
     async def _edit_large(self, connection: AsyncConnection, large: LargeEdit) -> WriteResult:
-        key = large.key
+        key = _key(large.edit)
         failure = self._failure(key)
         if not failure:
             try:
@@ -151,17 +135,18 @@ class SqlEditor:
 
     async def _commit_large(self, connection: AsyncConnection, large: LargeEdit) -> WriteResult:
         written = deleted = 0
+        key = _key(large.edit)
         transaction = EditTransaction(self._database, connection)
-        async with await retry_while_locked(lambda: self._begin(transaction, large.key)):
+        async with await retry_while_locked(lambda: self._begin(transaction, key)):
             async for changes in large.pieces:
                 added, removed = _count(changes)
                 written += added
                 deleted += removed
-                memories = [MemoryChanges(large.key, changes)]
+                edits = [replace(large.edit, changes=changes)]
                 del changes  # a huge message must be gone before the next step
-                await transaction.apply(memories)
+                await transaction.apply(edits)
             transaction.finish()
-        return WriteResult(large.key, written, deleted)
+        return WriteResult(key, written, deleted)
 
     async def _begin(self, transaction: EditTransaction, key: MemoryKey) -> AsyncExitStack:
         """Begin with all of a memory locked: once its pieces are taken, it cannot begin again."""
@@ -185,7 +170,8 @@ async def retry_while_locked(attempt: Callable[[], Awaitable[T]]) -> T:
     return await attempt()
 
 
-# Batches
+def _key(edit: Edit) -> MemoryKey:
+    return edit.memory.key
 
 
 def _count(changes: list[Change]) -> tuple[int, int]:
@@ -194,104 +180,18 @@ def _count(changes: list[Change]) -> tuple[int, int]:
     return len(changes) - deleted, deleted
 
 
-def _split_by_session(batch: list[MemoryChanges]) -> list[list[MemoryChanges]]:
-    """Return the memories in lists within which no two share a session."""
-    lists: list[list[MemoryChanges]] = []
+def _split_by_session(batch: list[Edit]) -> list[list[Edit]]:
+    """Return the edits in lists within which no two share a session."""
+    lists: list[list[Edit]] = []
     times: dict[str, int] = {}
-    for memory in batch:
-        number = times.get(memory.key.session, 0)
-        times[memory.key.session] = number + 1
+    for edit in batch:
+        session = _key(edit).session
+        number = times.get(session, 0)
+        times[session] = number + 1
         if number == len(lists):
             lists.append([])
-        lists[number].append(memory)
+        lists[number].append(edit)
     return lists
-
-
-async def batch_edits(
-    edits: AsyncGenerator[Edit], max_changes: int
-) -> AsyncGenerator[list[MemoryChanges] | LargeEdit]:
-    """Yield lists of small memories, which share ``max_changes`` or are alone, and large ones.
-
-    An edit is released before it is handed on: one message may be most of the memory in use.
-    """
-    batch: list[MemoryChanges] = []
-    size = count = 0
-    begun = time.monotonic()
-    pending = _PendingEdits()
-    async for edit in edits:
-        pending.add(edit)
-        del edit
-        key = pending.key
-        await pending.fill(edits)
-        total = size + pending.size, count + pending.count
-        if batch and (pending.full or _is_full(*total, max_changes)):
-            yield batch
-            batch, size, count = [], 0, 0
-        if pending.full:
-            yield LargeEdit(key, _pieces(pending, edits))
-            continue
-        if not batch:
-            begun = time.monotonic()
-        size += pending.size
-        count += pending.count
-        batch.append(MemoryChanges(key, pending.take()))
-        if time.monotonic() - begun > PATIENCE:
-            yield batch
-            batch, size, count = [], 0, 0
-    if batch:
-        yield batch
-
-
-async def _pieces(
-    pending: _PendingEdits, rest: AsyncGenerator[Edit]
-) -> AsyncGenerator[list[Change]]:
-    """Yield the changes of a large memory, so many that a step is worth its while."""
-    while True:
-        last = pending.last
-        yield pending.take()
-        if last:
-            return
-        pending.add(await anext(rest))
-        await pending.fill(rest)
-
-
-class _PendingEdits:
-    """Edits of one memory that follow one another."""
-
-    def __init__(self) -> None:
-        self.key = MemoryKey("", "")
-        self.size = 0
-        self.count = 0
-        self.last = False
-        self._changes: list[Change] = []
-
-    def add(self, edit: Edit) -> None:
-        """Take the next one."""
-        self.key = edit.memory.key
-        self.last = edit.last
-        self.size += sum([len(change.message) for change in edit.changes])
-        self.count += len(edit.changes) + 1
-        self._changes += edit.changes
-
-    async def fill(self, edits: AsyncGenerator[Edit]) -> None:
-        """Take more, up to the end of the memory or until it is enough for a step."""
-        while not (self.last or self.full):
-            self.add(await anext(edits))
-
-    @property
-    def full(self) -> bool:
-        """True when these are enough for a step."""
-        return _is_full(self.size, self.count, BATCH_CHANGES)
-
-    def take(self) -> list[Change]:
-        """Return the changes, and hold them no more."""
-        changes = self._changes
-        self._changes, self.size, self.count = [], 0, 0
-        return changes
-
-
-def _is_full(size: int, count: int, max_changes: int) -> bool:
-    return size > BATCH_BYTES or count > max_changes
 
 
 # One transaction
@@ -331,8 +231,8 @@ class EditTransaction:
         # Others hold at most what came since, and that they may finish.
         self._no_wait = ""
 
-    async def apply(self, memories: list[MemoryChanges]) -> None:
-        """Apply the changes; of memories that share a session, only one may have insertions.
+    async def apply(self, edits: list[Edit]) -> None:
+        """Apply the edits; of memories that share a session, only one may have insertions.
 
         Empties the list, so that nothing but its caller holds a huge message when it is inserted.
 
@@ -340,9 +240,9 @@ class EditTransaction:
             EditConflict: something differs, and the transaction must be rolled back.
             Contended: others hold some of it, and it must be rolled back too.
         """
-        stored = await self._find(memories)
-        resolved = _resolve_all(memories, stored)
-        memories.clear()
+        stored = await self._find(edits)
+        resolved = _resolve_all(edits, stored)
+        edits.clear()
         await self._delete(resolved)
         await self._mark(resolved.values())
         rows, shifts = self._allocate(resolved, stored)
@@ -370,13 +270,11 @@ class EditTransaction:
 
     # Look
 
-    async def _find(
-        self, memories: Sequence[MemoryChanges]
-    ) -> dict[MemoryKey, dict[str, StoredRow]]:
+    async def _find(self, edits: Sequence[Edit]) -> dict[MemoryKey, dict[str, StoredRow]]:
         """Return the messages that the changes name, by id, as far as they exist."""
-        growing = {key for key, changes in memories if any(one.old is None for one in changes)}
+        growing = {_key(edit) for edit in edits if any(one.old is None for one in edit.changes)}
         await self._lock_sessions(growing)
-        wanted = {key: _ids(changes) for key, changes in memories}
+        wanted = {_key(edit): _ids(edit.changes) for edit in edits}
         row_ids = [_prefix(key) + id for key in wanted for id in wanted[key]]
         rows = await self._lock_messages(row_ids)
         existing: dict[MemoryKey, dict[str, str]] = {}
@@ -613,17 +511,18 @@ def _check_insertions(resolved: ResolvedChanges, stored: Mapping[str, StoredRow]
 
 
 def _resolve_all(
-    memories: Sequence[MemoryChanges], stored: Mapping[MemoryKey, Mapping[str, StoredRow]]
+    edits: Sequence[Edit], stored: Mapping[MemoryKey, Mapping[str, StoredRow]]
 ) -> dict[MemoryKey, ResolvedChanges]:
-    """Resolve the changes of all memories.
+    """Resolve the edits of all memories.
 
     Raises:
         EditConflict: some of them differ.
     """
     resolved: dict[MemoryKey, ResolvedChanges] = {}
     failures: dict[MemoryKey, Failure] = {}
-    for key, changes in memories:
-        found = resolve_changes(changes, stored[key])
+    for edit in edits:
+        key = _key(edit)
+        found = resolve_changes(edit.changes, stored[key])
         if isinstance(found, Failure):
             failures[key] = found
         else:

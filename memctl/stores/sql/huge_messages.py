@@ -12,6 +12,7 @@ from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 from memctl import jsonio
+from memctl.dialects.agentscope1 import ID, NAME, ROLE, TIMESTAMP
 
 HUGE_BYTES = 8 * 1024 * 1024
 """Messages above this size are huge."""
@@ -22,7 +23,7 @@ MAX_HUGE = 500
 CHUNK_BYTES = 4 * 1024 * 1024
 """Huge messages travel in pieces of this size where the driver would copy them whole."""
 
-_FIELDS = ("id", "name", "role", "timestamp")
+_FIELDS = (ID, NAME, ROLE, TIMESTAMP)
 
 
 class Huge(NamedTuple):

@@ -208,6 +208,8 @@ class MysqlDatabase(Database):
     # The pages of the messages are needed several times, and InnoDB's buffers are small by default.
     batch_changes = 2_000
 
+    identity_sql = "SELECT 'mysql:', @@hostname, @@port, @@datadir, DATABASE()"
+
     _packet = 0
 
     def make_engine(self) -> AsyncEngine:
@@ -226,14 +228,6 @@ class MysqlDatabase(Database):
                 )
 
         return create_async_engine("mysql+aiomysql://", async_creator=connect, poolclass=NullPool)
-
-    async def identity(self) -> str:
-        with self.errors():
-            async with self._engine.connect() as connection:
-                result = await connection.exec_driver_sql(
-                    "SELECT @@hostname, @@port, @@datadir, DATABASE()"
-                )
-                return "mysql:" + "/".join(str(part) for part in result.one())
 
     def translate(self, error: BaseException) -> MemctlError | None:
         code = error.args[0] if error.args and isinstance(error.args[0], int) else 0

@@ -15,6 +15,7 @@ from sqlalchemy import event
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_engine
 from sqlalchemy.pool import NullPool
 
+from memctl.dialects.agentscope1 import ROLE, TIMESTAMP
 from memctl.errors import BadData, Lost, MemctlError, NotFound, Unavailable, UsageError
 from memctl.location import Location
 from memctl.stores.sql.database import FETCH_ROWS, Contended, Database, first_line, prefetch
@@ -150,7 +151,8 @@ class PostgresqlDialect(Dialect):
         # All fields at once: each access to a message parses it.
         sound = "CASE WHEN json_typeof(j.msg) = 'object' THEN j.msg ELSE '{}' END"
         message = sound if self._lenient else "m.msg"
-        return f'CROSS JOIN LATERAL json_to_record({message}) AS f(role json, "timestamp" json)'
+        record = f'{ROLE} json, "{TIMESTAMP}" json'
+        return f"CROSS JOIN LATERAL json_to_record({message}) AS f({record})"
 
     def short_field(self, name: str) -> str:
         return f"CASE WHEN json_typeof(f.{name}) = 'string' THEN f.{name} #>> '{{}}' END"
@@ -218,6 +220,10 @@ class PostgresqlDatabase(Database):
         *(asyncpg.PostgresError, asyncpg.InterfaceError, asyncpg.InternalClientError),
         UnicodeEncodeError,
     )
+    identity_sql = (
+        "SELECT 'postgresql:', pg_postmaster_start_time()::text, oid, current_schema() "
+        "FROM pg_database WHERE datname = current_database()"
+    )
 
     def __init__(self, location: Location, label: str) -> None:
         super().__init__(location, label)
@@ -250,15 +256,6 @@ class PostgresqlDatabase(Database):
         )
         event.listen(engine.sync_engine, "connect", _pass_json_through)
         return engine
-
-    async def identity(self) -> str:
-        with self.errors():
-            async with self._engine.connect() as connection:
-                result = await connection.exec_driver_sql(
-                    "SELECT pg_postmaster_start_time()::text, oid, current_schema() "
-                    "FROM pg_database WHERE datname = current_database()"
-                )
-                return "postgresql:" + "/".join(str(part) for part in result.one())
 
     def translate(self, error: BaseException) -> MemctlError | None:
         message = f"{self.label}: {first_line(error)}"

@@ -66,20 +66,14 @@ class SqlStore(Store):
                     return False
         return True
 
-    async def read(self, where: Selection) -> AsyncGenerator[Page]:
-        async with aclosing(where.apply(self._pages(where, ReadMode.FULL))) as pages:
-            async for page in pages:
-                yield page
+    def read(self, where: Selection) -> AsyncGenerator[Page]:
+        return where.apply(self._pages(where, ReadMode.FULL))
 
-    async def read_with_anchors(self, where: Selection) -> AsyncGenerator[Page]:
-        async with aclosing(where.apply(self._pages(where, ReadMode.ANCHORED))) as pages:
-            async for page in pages:
-                yield page
+    def read_with_anchors(self, where: Selection) -> AsyncGenerator[Page]:
+        return where.apply(self._pages(where, ReadMode.ANCHORED))
 
-    async def outline(self, where: Selection) -> AsyncGenerator[Page]:
-        async with aclosing(self._pages(where, ReadMode.OUTLINE)) as pages:
-            async for page in pages:
-                yield page
+    def outline(self, where: Selection) -> AsyncGenerator[Page]:
+        return self._pages(where, ReadMode.OUTLINE)
 
     async def _pages(self, where: Selection, mode: ReadMode) -> AsyncGenerator[Page]:
         reader = SqlReader(self.database, where, mode, skip_damage=self.skips_damage)
@@ -99,19 +93,15 @@ class SqlStore(Store):
             found = self.database.damaged.items()
             self.left_out.failures |= {key: why for key, why in found if where.has_key(key)}
 
-    async def find_messages(
+    def find_messages(
         self, where: Selection, matches: Matches
     ) -> AsyncGenerator[tuple[MemoryKey, StoredMessage]]:
-        async with aclosing(find_messages(self.database, where, matches)) as found:
-            async for one in found:
-                yield one
+        return find_messages(self.database, where, matches)
 
-    async def headers(self, where: Selection) -> AsyncGenerator[Memory]:
-        if not where.whole:
-            async with aclosing(super().headers(where)) as memories:
-                async for memory in memories:
-                    yield memory
-            return
+    def headers(self, where: Selection) -> AsyncGenerator[Memory]:
+        return self._headers(where) if where.whole else super().headers(where)
+
+    async def _headers(self, where: Selection) -> AsyncGenerator[Memory]:
         with self._noting_damage(where):
             async with self.database.snapshot(find_huge=False) as connection:
                 keys = dict.fromkeys(await self.database.extents(connection, {}))
@@ -130,17 +120,13 @@ class SqlStore(Store):
                     self.left_out.others = True
                     yield info
 
-    async def write(
+    def write(
         self, pages: AsyncGenerator[Page], mode: WriteMode = WriteMode.ADD
     ) -> AsyncGenerator[WriteResult]:
-        async with aclosing(SqlWriter(self.database, mode).write(pages)) as results:
-            async for result in results:
-                yield result
+        return SqlWriter(self.database, mode).write(pages)
 
-    async def edit(self, edits: AsyncGenerator[Edit]) -> AsyncGenerator[WriteResult]:
-        async with aclosing(SqlEditor(self.database).edit(edits)) as results:
-            async for result in results:
-                yield result
+    def edit(self, edits: AsyncGenerator[Edit]) -> AsyncGenerator[WriteResult]:
+        return SqlEditor(self.database).edit(edits)
 
     def maintenance(self) -> SqlMaintenance:
         return SqlMaintenance(self, self.database)

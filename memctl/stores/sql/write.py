@@ -12,12 +12,11 @@ from typing import cast
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from memctl.errors import Failure
-from memctl.model import PAGE_BYTES, MemoryKey, Page, StoredMessage, WriteMode, WriteResult
-from memctl.stores.batching import Large, Small, gather
+from memctl.model import MemoryKey, Page, StoredMessage, WriteMode, WriteResult
+from memctl.stores.batching import BATCH_BYTES, Large, Small, gather
 from memctl.stores.sql.database import Database, Extent, RejectedValue
 from memctl.stores.sql.locks import lock_sessions
 
-BATCH_BYTES = 2 * PAGE_BYTES
 BATCH_MESSAGES = 10_000
 """Small memories share a transaction up to this size: a commit waits for the disk."""
 

@@ -17,6 +17,7 @@ from typing import Any
 import orjson
 
 from memctl import jsonio
+from memctl.dialects.agentscope1 import ID, NAME, ROLE, TIMESTAMP
 from memctl.json_stream import LARGE, Cursor
 from memctl.model import MemoryInfo, MemoryKey, StoredMessage
 
@@ -30,7 +31,7 @@ PAIR_END = re.compile(
 )
 """The end of a message, its marks, and what follows the pair."""
 PROVEN_BEGIN = re.compile(rb'\[\{"id": "([^"\\]*+)"')
-_FIELDS = frozenset({"id", "name", "role", "timestamp"})
+_FIELDS = frozenset({ID, NAME, ROLE, TIMESTAMP})
 _KNOWN_MARKS = 1000
 
 
@@ -134,15 +135,15 @@ class Content:
             except ValueError:  # the guess was wrong, or the message is: the search will tell
                 cursor.at = at
                 return False
-            name = value.get("id")
+            name = value.get(ID)
             if proven is None or proven[1].decode() != name:
                 self.plain = False
                 name = _text(name)
             batch.ids.append(name)
             batch.texts.append(text)
             batch.marks.append(marks)
-            batch.roles.append(value.get("role"))
-            batch.times.append(value.get("timestamp"))
+            batch.roles.append(value.get(ROLE))
+            batch.times.append(value.get(TIMESTAMP))
             batch.sizes.append(len(text))
             self.keys = self.keys or frozenset(value)
             at = found.end()
@@ -250,10 +251,10 @@ class Content:
             if self._keep:
                 message = jsonio.utf8(await cursor.source.read_at(start, size))
         self.keys = self.keys or frozenset(value)
-        batch.ids.append(_text(value.get("id")))
+        batch.ids.append(_text(value.get(ID)))
         batch.texts.append(message)
-        batch.roles.append(value.get("role"))
-        batch.times.append(value.get("timestamp"))
+        batch.roles.append(value.get(ROLE))
+        batch.times.append(value.get(TIMESTAMP))
         batch.sizes.append(size)
 
 

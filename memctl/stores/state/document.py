@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from memctl import jsonio
+from memctl.dialects.agentscope1 import NAME, ROLE
 from memctl.errors import BadData, Unavailable
 from memctl.json_stream import DEPTH, Cursor, Source
 from memctl.model import Finding, MemoryInfo, MemoryKey, StoredMessage
@@ -26,7 +27,9 @@ _BOM = b"\xef\xbb\xbf"
 _MARKER = re.compile(rb'"content"|"_compressed_summary"|\\u00')
 """A text that every object with a memory contains (keys may be written in escapes)."""
 
-_TELLING = frozenset({"role", "name", CONTENT})
+_AUTHOR = {ROLE, NAME}
+"""The fields that a message has, and a memory has not."""
+_TELLING = frozenset({*_AUTHOR, CONTENT})
 
 Steps = tuple[str, ...]
 
@@ -172,7 +175,7 @@ class _OpenObject:
         if self.summary is not None:
             return True
         # A message has a list of that name too, and so may anything else that has one.
-        if self.content is None or self.fault or {"role", "name"} <= self.keys:
+        if self.content is None or self.fault or self.keys >= _AUTHOR:
             return False
         return bool(self.counts.messages) or self.keys == {CONTENT}
 
@@ -276,7 +279,7 @@ class _MemoryFinder:
         try:
             async for batch in content.batches():
                 # The summary says that it is a memory, or the first item does.
-                if here.summary is None and not {"role", "name"} <= (content.keys or set()):
+                if here.summary is None and not (content.keys or set()) >= _AUTHOR:
                     raise cursor.bad("a list of messages was expected")
                 here.counts.add(batch)
                 if here.entries is not None:

@@ -7,12 +7,11 @@ from dataclasses import replace
 from pathlib import Path
 
 from memctl.errors import BadData, Failure, NotFound
-from memctl.location import Location, same_file, visible
+from memctl.location import Location, visible
 from memctl.model import MemoryKey
 from memctl.selection import Selection
 from memctl.store import OpenMode
 from memctl.stores.files import system_errors
-from memctl.stores.locks import FileLock
 from memctl.stores.state.document import Document, DocumentIndex
 from memctl.stores.state.files import SUFFIX, FileDocument, FileDraft, publish_files, split_stem
 from memctl.stores.state.rewrite import Draft
@@ -39,7 +38,6 @@ class StateFileStore(StateStore):
         super().__init__(location, mode)
         self._file = location.path
         self._owner: tuple[str, str] | None = None
-        self._lock = FileLock(location.path, self.label)
 
     async def open(self, mode: OpenMode) -> None:
         self.mode = mode
@@ -55,15 +53,9 @@ class StateFileStore(StateStore):
                     f"the folder of {name} does not exist", "create it, or check the path"
                 )
 
-    async def lock(self, owner: str) -> None:
-        self.warnings += await self._lock.take_in_thread(owner)
-
     async def close(self) -> None:
         """Nothing but a lock stays open between calls."""
-        self._lock.release()
-
-    async def identity(self) -> str:
-        return f"file:{same_file(self._file)}"
+        self.unlock()
 
     def resolve_names(self, keys: Iterable[MemoryKey]) -> None:
         owners = {key[:2] for key in keys}

@@ -8,12 +8,11 @@ from pathlib import Path
 from typing import NamedTuple
 
 from memctl.errors import BadData, Failure, NotFound
-from memctl.location import Location, same_file, visible
+from memctl.location import Location, visible
 from memctl.model import MemoryKey
 from memctl.selection import Selection
 from memctl.store import OpenMode
 from memctl.stores.files import system_errors
-from memctl.stores.locks import FileLock
 from memctl.stores.state.document import Document
 from memctl.stores.state.files import (
     SUFFIX,
@@ -52,7 +51,6 @@ class SessionFolderStore(StateStore):
     def __init__(self, location: Location, mode: OpenMode = OpenMode.READ) -> None:
         super().__init__(location, mode)
         self._folder = location.path
-        self._lock = FileLock(location.path, self.label)
         self._names_known: dict[str, int] = {}
         """Return the length of the user's part of each name that could be read in another way."""
 
@@ -68,15 +66,9 @@ class SessionFolderStore(StateStore):
         if self.mode.creates:
             _make(folder)
 
-    async def lock(self, owner: str) -> None:
-        self.warnings += await self._lock.take_in_thread(owner)
-
     async def close(self) -> None:
         """Nothing but a lock stays open between calls."""
-        self._lock.release()
-
-    async def identity(self) -> str:
-        return f"file:{same_file(self._folder)}"
+        self.unlock()
 
     def resolve_names(self, keys: Iterable[MemoryKey]) -> None:
         for key in keys:

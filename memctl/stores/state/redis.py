@@ -14,12 +14,11 @@ from redis.exceptions import ResponseError
 
 from memctl.errors import Failure, MemctlError
 from memctl.location import Location, visible
-from memctl.model import PAGE_BYTES, MemoryKey
+from memctl.model import LARGEST_MESSAGE, PAGE_BYTES, MemoryKey
 from memctl.selection import Selection
 from memctl.store import OpenMode
-from memctl.stores.redis.keys import STATE, Keys, decode, encode
-from memctl.stores.redis.lock import RedisLock
-from memctl.stores.redis.pipeline import WRONG_TYPE, Command, Pipeline, in_thread
+from memctl.stores.redis.keys import LEASE, STATE, Keys, decode, encode
+from memctl.stores.redis.pipeline import WRONG_TYPE, Command, Pipeline, in_thread, scan
 from memctl.stores.redis.server import RedisServer
 from memctl.stores.state.document import Document, DocumentChanged, DocumentTooLarge
 from memctl.stores.state.rewrite import Draft
@@ -27,10 +26,6 @@ from memctl.stores.state.store import OwnedDocument, StateStore
 
 _WINDOW = 4 * 1024 * 1024
 _STAGE_BYTES = 1024 * 1024
-_LARGEST = 512 * 1024 * 1024
-"""The most that a Redis string can hold, in bytes."""
-_LEASE = b"%d" % (6 * 3600 * 1000)
-"""The TTL of a staged value in milliseconds, for a run that is killed."""
 
 
 class KeyDocument(Document):
@@ -145,7 +140,7 @@ class KeyDraft(Draft):
 
     async def write(self, data: bytes) -> None:
         self._size += len(data)
-        if self._size > _LARGEST:
+        if self._size > LARGEST_MESSAGE:
             raise DocumentTooLarge("Redis holds no value of more than 512 MiB")
         self._pieces.append(data)
         self._held += len(data)
@@ -160,7 +155,7 @@ class KeyDraft(Draft):
                 yield (b"APPEND", self._staged, piece)
             else:
                 self._is_staged = True
-                yield (b"SET", self._staged, piece, b"PX", _LEASE)
+                yield (b"SET", self._staged, piece, b"PX", LEASE)
 
     async def publish(self, ttl: int | None) -> Failure | None:
         """Take the key's place, to live for ``ttl`` milliseconds, or as long as what is there.
@@ -226,7 +221,6 @@ def _cut(pieces: list[bytes]) -> Iterator[bytes]:
 
 
 _TOGETHER = 128
-_COUNT = b"2000"
 
 
 class _StateKey(NamedTuple):
@@ -256,7 +250,6 @@ class RedisSessionStore(StateStore):
         super().__init__(location, mode)
         self._server = RedisServer(location)
         self._keys = Keys(self._server.prefix)
-        self._lock: RedisLock | None = None
         self._written: dict[bytes, MemoryKey] = {}
         """Return the written or expected names of keys that could be read in another way."""
 
@@ -265,15 +258,10 @@ class RedisSessionStore(StateStore):
         await self._server.open()
 
     async def lock(self, owner: str) -> None:
-        self._lock = RedisLock(self._server, "session", self.warnings)
-        await self._lock.take(owner)
+        await self._server.lock("session", owner, self.warnings)
 
     async def close(self) -> None:
-        try:
-            if self._lock is not None:
-                await self._lock.release()
-        finally:
-            await self._server.close()
+        await self._server.close()
 
     async def identity(self) -> str:
         # The messages of RedisMemory share the names, but not the keys.
@@ -305,7 +293,7 @@ class RedisSessionStore(StateStore):
             bases = ((self._keys.base_or_none(key), key) for key in asked)
             return sorted(_StateKey(base + STATE, key) for base, key in bases if base is not None)
         pattern = self._keys.pattern(where, STATE)
-        owners = ((key, self._owner(key, where)) for key in set(_scanned(pipeline, pattern)))
+        owners = ((key, self._owner(key, where)) for key in set(scan(pipeline, pattern, b"string")))
         return sorted(_StateKey(key, owner) for key, owner in owners if owner is not None)
 
     def _owner(self, key: bytes, where: Selection) -> MemoryKey | None:
@@ -339,26 +327,9 @@ class RedisSessionStore(StateStore):
     ) -> list[Failure | None]:
         published = [(draft, ttl) for draft, ttl in drafts if isinstance(draft, KeyDraft)]
         return [
-            await draft.publish(None if keep and draft.replaces else self._ttl(ttl))
+            await draft.publish(None if keep and draft.replaces else self._server.ttl_of(ttl))
             for draft, ttl in published
         ]
-
-    def _ttl(self, ttl: float | None) -> int | None:
-        """Return the TTL of a state in milliseconds, None to leave it as it is."""
-        if self._server.ttl is not None or ttl is None:
-            return self._server.ttl
-        return max(1, round(ttl * 1000))
-
-
-def _scanned(pipeline: Pipeline, pattern: bytes) -> Iterator[bytes]:
-    """The strings whose names match; some may come twice."""
-    cursor = b"0"
-    while True:
-        command = (b"SCAN", cursor, b"MATCH", pattern, b"COUNT", _COUNT, b"TYPE", b"string")
-        [(cursor, found)] = pipeline.execute([command])
-        yield from found
-        if cursor == b"0":
-            return
 
 
 def _states(

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from memctl import jsonio
 from memctl.errors import BadData, Failure
 from memctl.json_stream import WINDOW, Cursor, Source
-from memctl.model import Edit, Memory, StoredMessage, WriteMode
+from memctl.model import Change, Edit, Memory, StoredMessage, WriteMode
 from memctl.stores.edits import ChangeMatcher, Drop, Keep, Mark, Put, Step
 from memctl.stores.state.content import PlacedContent, PlacedMessages
 from memctl.stores.state.document import (
@@ -22,7 +22,6 @@ from memctl.stores.state.document import (
     DocumentTooLarge,
     InsertionPoint,
     MemoryPart,
-    Span,
     join,
     split,
 )
@@ -255,56 +254,30 @@ def _key(name: str) -> bytes:
     return jsonio.dumps(name) + b": "
 
 
-class EditFeed:
-    """The edits of one memory, of which the first is in hand; the rest come as they are needed."""
-
-    def __init__(self, first: Edit, rest: AsyncGenerator[Edit]) -> None:
-        """``rest`` may go on with the edits of other memories."""
-        self.first = first
-        self.ended = first.last
-        self._rest = rest
-
-    async def more(self) -> Edit:
-        """The next one."""
-        edit = await anext(self._rest)
-        self.ended = edit.last
-        return edit
-
-    @property
-    def is_empty(self) -> bool:
-        """Return whether the edit changes no messages."""
-        return self.first.last and not self.first.changes
-
-    async def drain(self) -> None:
-        """Take those that are left."""
-        while not self.ended:
-            await self.more()
-
-
 class EditRewrite(Rewrite):
-    """A memory of a document on its way into the draft, with the changes that a feed brings.
+    """A memory of a document on its way into the draft, with the changes of an edit.
 
     What stays of its messages is copied as it stands.
     """
 
     def __init__(
         self,
-        feed: EditFeed,
+        edit: Edit,
+        pieces: AsyncGenerator[list[Change]] | None,
         draft: Draft,
         old: Document | None,
         plan: RewritePlan,
-        content: Span | None,
-        *,
-        plain: bool,
+        part: MemoryPart | None,
     ) -> None:
-        """``content`` is where the messages stand; ``plain`` is what was found of them."""
-        super().__init__(feed.first.memory, draft, old, plan)
-        self._feed = feed
+        """Take the memory as it is, ``part``, and the changes that follow those of the edit."""
+        super().__init__(edit.memory, draft, old, plan)
+        self._is_empty = edit.last and not edit.changes
+        self._pieces = pieces
         self._document = old
-        self._content = content
-        self._plain = plain
+        self._content = part.content if part else None
+        self._plain = part is not None and part.plain
         self._changes = ChangeMatcher()
-        self._changes.give(feed.first.changes, last=feed.first.last)
+        self._changes.give(edit.changes, last=edit.last)
         self._places = PlacedMessages()
         self._untouched = True
         """True where the next copy directly follows the last one."""
@@ -315,12 +288,10 @@ class EditRewrite(Rewrite):
 
         ``changed`` is also what becomes of changes that do not fit the memory.
         """
-        failure = await super().finish()
-        await self._feed.drain()
-        return failure or self._misfit
+        return await super().finish() or self._misfit
 
     async def _finish(self) -> None:
-        if not self._feed.is_empty:
+        if not self._is_empty:
             await self._begin()
             await self._messages()
             self.written, self.deleted = self._changes.written, self._changes.deleted
@@ -348,9 +319,10 @@ class EditRewrite(Rewrite):
         changes = self._changes
         at = 0
         while True:
-            if changes.hungry:
-                edit = await self._feed.more()
-                changes.give(edit.changes, last=edit.last)
+            if changes.hungry and self._pieces is not None:
+                piece = await anext(self._pieces, None)
+                changes.give(piece or (), last=piece is None)
+                del piece
             steps, at = changes.apply(places.ids, places.marks, at)
             for step in steps:
                 await self._step(step)

@@ -25,7 +25,6 @@ from memctl.model import (
 )
 from memctl.selection import Selection
 from memctl.store import Features, OpenMode, Store
-from memctl.stores.catalog import catalog
 from memctl.stores.state.content import Content
 from memctl.stores.state.document import (
     Document,
@@ -36,7 +35,7 @@ from memctl.stores.state.document import (
     find,
 )
 from memctl.stores.state.rewrite import Draft
-from memctl.stores.state.write import DEFAULT_PATH, StateEditor, StateWriter
+from memctl.stores.state.write import DEFAULT_PATH, StateWriter
 
 _KNOWN_INDEXES = 100
 _STEP = 50
@@ -119,20 +118,18 @@ class StateStore(Store):
 
     # Reading
 
-    async def list_memories(self, where: Selection) -> AsyncGenerator[MemoryInfo]:
-        if not where.whole:
-            async for info in catalog(self.read(where)):
-                yield info
-            return
+    def list_memories(self, where: Selection) -> AsyncGenerator[MemoryInfo]:
+        return self._infos(where) if where.whole else super().list_memories(where)
+
+    async def _infos(self, where: Selection) -> AsyncGenerator[MemoryInfo]:
         async with aclosing(self._found(where, keep=False)) as memories:
             async for found in memories:
                 yield replace(found.part.info, key=found.memory.key, ttl=found.memory.ttl)
 
-    async def headers(self, where: Selection) -> AsyncGenerator[Memory]:
-        if not where.whole:
-            async for memory in super().headers(where):
-                yield memory
-            return
+    def headers(self, where: Selection) -> AsyncGenerator[Memory]:
+        return self._headers(where) if where.whole else super().headers(where)
+
+    async def _headers(self, where: Selection) -> AsyncGenerator[Memory]:
         async with aclosing(self._found(where, keep=False)) as memories:
             async for found in memories:
                 yield found.memory
@@ -226,10 +223,10 @@ class StateStore(Store):
     def write(
         self, pages: AsyncGenerator[Page], mode: WriteMode = WriteMode.ADD
     ) -> AsyncGenerator[WriteResult]:
-        return StateWriter(self, mode).write(pages)
+        return StateWriter(self).write(pages, mode)
 
     def edit(self, edits: AsyncGenerator[Edit]) -> AsyncGenerator[WriteResult]:
-        return StateEditor(self).edit(edits)
+        return StateWriter(self).edit(edits)
 
 
 def _scope(where: Selection) -> Selection:
