@@ -32,15 +32,17 @@ COMMANDS = {
     "verify": ("verify", "Compare two stores, message by message."),
     "doctor": ("doctor", "Find what is broken or risky in a store, before its agents do."),
     "delete": ("delete", "Delete messages by mark, age or any other selection."),
-    "mark": ("mark", "Add, remove, rename or list marks."),
+    "mark": ("mark:app", "Add, remove, rename or list marks."),
     "compress": ("compress", "Summarize old messages with a configured summarizer."),
     "undo": ("undo", "Undo what a run changed."),
     "history": ("history", "List the runs that can be undone."),
-    "help": ("help", "Explain a command, the exit codes, or the JSON of a report."),
+    "help": ("help:help_", "Explain a command, the exit codes, or the JSON of a report."),
     "stores": ("stores", "List the kinds of store and what each can hold."),
-    "config": ("config", "Write, show or check the configuration."),
+    "config": ("config:app", "Write, show or check the configuration."),
 }
-"""Each command: its module and its line in the help, so that helping imports none of them."""
+"""Each command and its line in the help, so that helping imports none of them.
+
+A command is its module, with the function in it where that has another name."""
 
 
 SETTLED = "memctl.settled"
@@ -57,8 +59,10 @@ class LazyCommands(MutableMapping[str, Any]):
     def __getitem__(self, name: str) -> TyperCommand:
         if name not in COMMANDS:
             return _plugin(name)
-        module, _ = COMMANDS[name]
-        return import_module(f"memctl.commands.{module}").command()  # type: ignore[no-any-return]
+        from memctl.commands._options import build  # not needed to show the help
+
+        module, _, function = COMMANDS[name][0].partition(":")
+        return build(getattr(import_module(f"memctl.commands.{module}"), function or module), name)
 
     def __iter__(self) -> Iterator[str]:
         return iter(COMMANDS)

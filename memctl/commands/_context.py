@@ -10,7 +10,7 @@ import typer
 
 from memctl.errors import MemctlError
 from memctl.location import Location
-from memctl.output.terminal import Format, Output
+from memctl.output.terminal import Output
 
 if TYPE_CHECKING:
     from memctl.config import Config
@@ -60,15 +60,10 @@ def this_run(context: typer.Context) -> Run:
     """The run that the global options made.
 
     Raises:
-        UsageError, NotFound: the configuration or the environment is wrong; shown in the form that
-            was chosen for the report.
+        UsageError, NotFound: the configuration or the environment is wrong.
     """
     run = run_as_it_is(context)
     if run.refusal is not None:
-        chosen = context.params
-        choose_format(
-            run.output, chosen.get("format_", Format.TABLE), json=chosen.get("json", False)
-        )
         raise run.refusal
     return run
 
@@ -78,8 +73,3 @@ def run_as_it_is(context: typer.Context) -> Run:
     run = context.obj
     assert isinstance(run, Run)
     return run
-
-
-def choose_format(output: Output, chosen: Format, *, json: bool) -> None:
-    """Take ``--format`` and its short form ``--json`` together."""
-    output.format = Format.JSON if json else chosen

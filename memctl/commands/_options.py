@@ -7,13 +7,14 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from functools import wraps
+from functools import lru_cache, wraps
 from typing import Annotated, Any, get_type_hints
 
 import typer
-from typer.core import TyperCommand
+from typer.core import TyperCommand, TyperGroup
 
 from memctl import signals
+from memctl.commands._context import Run, run_as_it_is, this_run
 from memctl.errors import UsageError
 from memctl.model import OnConflict
 from memctl.output.terminal import Format
@@ -21,9 +22,8 @@ from memctl.selection import Selection
 from memctl.wrappers.rate_limit import Rate
 
 STORE_HELP = "A URL, a path, an alias of the configuration, or -."
+StoreArgument = Annotated[str, typer.Argument(metavar="STORE", help=STORE_HELP)]
 
-FormatOption = Annotated[Format, typer.Option("--format", help="How to write the report.")]
-JsonOption = Annotated[bool, typer.Option("--json", help="Short for --format json.")]
 UserOption = Annotated[
     list[str] | None, typer.Option("--user", metavar="U", help="Only this user.")
 ]
@@ -136,76 +136,6 @@ def moment(option: str, text: str | None, now: datetime) -> datetime | None:
     return found.astimezone().replace(tzinfo=None) if found.tzinfo else found
 
 
-def selecting(command: Callable[..., None]) -> Callable[..., None]:
-    """Give a command with a parameter ``where: Selection`` the options of the selection."""
-    hints = get_type_hints(_selection, include_extras=True)
-    options = [
-        parameter.replace(annotation=hints[name], kind=inspect.Parameter.KEYWORD_ONLY)
-        for name, parameter in inspect.signature(_selection).parameters.items()
-    ]
-    own_hints = get_type_hints(command, include_extras=True)
-    own = [
-        parameter.replace(annotation=own_hints[name], kind=inspect.Parameter.KEYWORD_ONLY)
-        for name, parameter in inspect.signature(command).parameters.items()
-        if name != "where"
-    ]
-
-    @wraps(command)
-    def with_options(**values: Any) -> None:
-        chosen = {option.name: values.pop(option.name) for option in options}
-        command(where=_selection(**chosen), **values)
-
-    with_options.__signature__ = inspect.Signature([*own, *options])  # type: ignore[attr-defined]
-    with_options.__annotations__ = {
-        parameter.name: parameter.annotation for parameter in (*own, *options)
-    }
-    del with_options.__wrapped__
-    return with_options
-
-
-class _Command(TyperCommand):
-    """A command that cleans up when a signal stops it outside of its event loop."""
-
-    def invoke(self, ctx: Any) -> Any:
-        with signals.caught(signals.interrupt):
-            return super().invoke(ctx)
-
-
-def build(command: Callable[..., None], name: str) -> TyperCommand:
-    """The parser of one command."""
-    app = typer.Typer(add_completion=False, rich_markup_mode=None)
-    app.command(name, cls=_Command)(command)
-    built = typer.main.get_command(app)
-    assert isinstance(built, TyperCommand)
-    return built
-
-
-RetriesOption = Annotated[
-    int,
-    typer.Option(
-        "--retries", metavar="N", min=0, help="How often in a row to retry a lost connection."
-    ),
-]
-TimeoutOption = Annotated[
-    float,
-    typer.Option(
-        "--timeout",
-        metavar="SECONDS",
-        min=1,
-        help="How long a store may be silent before it counts as lost.",
-    ),
-]
-RateOption = Annotated[
-    str | None,
-    typer.Option(
-        "--rate-limit",
-        metavar="RATE",
-        help="Read no faster: 500 (messages a second), or 2MB (bytes a second).",
-    ),
-]
-RETRIES = 5
-TIMEOUT = 600.0
-
 _RATE = re.compile(r"(\d+(?:\.\d+)?)\s*([kMG]i?)?(B)?(?:/s)?", re.IGNORECASE)
 _POWERS = {"": 0, "k": 1, "m": 2, "g": 3}
 
@@ -214,18 +144,50 @@ _POWERS = {"": 0, "k": 1, "m": 2, "g": 3}
 class Transfer:
     """The retries and the rate limit of moving memories."""
 
-    retries: int = RETRIES
-    timeout: float = TIMEOUT
+    retries: int
+    timeout: float
     rate: Rate | None = None
 
 
-def transfer(retries: int, timeout: float, rate: str | None) -> Transfer:
-    """These options together.
+TRANSFER: Any = None
+"""The default of a parameter that ``takes_options`` replaces by options."""
 
-    Raises:
-        UsageError: the rate is not valid.
-    """
-    return Transfer(retries, timeout, _rate(rate))
+
+def _transfer(
+    retries: Annotated[
+        int,
+        typer.Option(
+            "--retries", metavar="N", min=0, help="How often in a row to retry a lost connection."
+        ),
+    ] = 5,
+    timeout: Annotated[
+        float,
+        typer.Option(
+            "--timeout",
+            metavar="SECONDS",
+            min=1,
+            help="How long a store may be silent before it counts as lost.",
+        ),
+    ] = 600.0,
+    rate_limit: Annotated[
+        str | None,
+        typer.Option(
+            "--rate-limit",
+            metavar="RATE",
+            help="Read no faster: 500 (messages a second), or 2MB (bytes a second).",
+        ),
+    ] = None,
+) -> Transfer:
+    return Transfer(retries, timeout, _rate(rate_limit))
+
+
+def _report_format(
+    format_: Annotated[Format, typer.Option("--format", help="How to write the report.")] = (
+        Format.TABLE
+    ),
+    json: Annotated[bool, typer.Option("--json", help="Short for --format json.")] = False,
+) -> Format:
+    return Format.JSON if json else format_
 
 
 def _rate(text: str | None) -> Rate | None:
@@ -241,3 +203,92 @@ def _rate(text: str | None) -> Rate | None:
     unit = (found[2] or "").lower()
     number *= (1024 if unit.endswith("i") else 1000) ** _POWERS[unit[:1]]
     return Rate(size=number) if found[3] else Rate(messages=number)
+
+
+@lru_cache
+def _parameters(make: Callable[..., Any]) -> tuple[inspect.Parameter, ...]:
+    """Return the options of a function, with their types resolved."""
+    hints = get_type_hints(make, include_extras=True)
+    parameters = inspect.signature(make).parameters.items()
+    return tuple(
+        parameter.replace(annotation=hints[name], kind=inspect.Parameter.KEYWORD_ONLY)
+        for name, parameter in parameters
+    )
+
+
+_BUNDLES: dict[Any, Callable[..., Any]] = {Selection: _selection, Transfer: _transfer}
+
+
+def takes_options(function: Callable[..., None]) -> Callable[..., None]:
+    """Give a command the options that its parameters stand for by their types.
+
+    ``Run`` is this run, with ``--format`` and ``--json``; ``Transfer`` is how to move memories, and
+    ``Selection`` the selected messages, whose options come last.
+    """
+    bundled: dict[str, Callable[..., Any]] = {}
+    own: list[inspect.Parameter] = []
+    last = _parameters(_report_format)
+    run_name, takes_context = "", False
+    for parameter in _parameters(function):
+        make = _BUNDLES.get(parameter.annotation)
+        if make is not None:
+            bundled[parameter.name] = make
+        if parameter.annotation is Run:
+            run_name = parameter.name
+        elif parameter.annotation is typer.Context:
+            takes_context = True
+        elif make is _selection:
+            last += _parameters(make)
+        else:
+            own += [parameter] if make is None else _parameters(make)
+
+    kind = inspect.Parameter.KEYWORD_ONLY
+    own.insert(0, inspect.Parameter("context", kind, annotation=typer.Context))
+
+    @wraps(function)
+    def with_options(context: typer.Context, **values: Any) -> None:
+        def made(make: Callable[..., Any]) -> Any:
+            return make(**{one.name: values.pop(one.name) for one in _parameters(make)})
+
+        run_as_it_is(context).output.format = made(_report_format)
+        values[run_name] = this_run(context)
+        if takes_context:
+            values["context"] = context
+        for name, make in bundled.items():
+            values[name] = made(make)
+        function(**values)
+
+    parameters = [*own, *last]
+    with_options.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+    with_options.__annotations__ = {one.name: one.annotation for one in parameters}
+    del with_options.__wrapped__
+    return with_options
+
+
+class _Command(TyperCommand):
+    """A command that cleans up when a signal stops it outside of its event loop."""
+
+    def invoke(self, ctx: Any) -> Any:
+        with signals.caught(signals.interrupt):
+            return super().invoke(ctx)
+
+
+def build(command: Callable[..., None] | typer.Typer, name: str) -> TyperCommand:
+    """Return the parser of a command, or of one with commands below it."""
+    app = command
+    if not isinstance(app, typer.Typer):
+        app = typer.Typer(add_completion=False, rich_markup_mode=None)
+        app.command(name, cls=_Command)(command)
+    built = typer.main.get_command(app)
+    assert isinstance(built, TyperCommand | TyperGroup)
+    return built  # type: ignore[return-value]
+
+
+def group() -> typer.Typer:
+    """Return a command that has commands below it."""
+    return typer.Typer(
+        add_completion=False,
+        rich_markup_mode=None,
+        no_args_is_help=True,
+        pretty_exceptions_enable=False,
+    )

@@ -67,10 +67,7 @@ class CopyOutcome:
         return data
 
     def _rows(self) -> list[dict[str, Any]]:
-        data = self._data()
-        flat = {name: data[name] for name in ("dry_run", "source", "target")}
-        for what in ("memories", "messages"):
-            flat |= {f"{what}_{name}": number for name, number in data[what].items()}
+        flat = flat_row(self._data(), "dry_run", "source", "target")
         return [flat]
 
     def _table(self) -> RenderableType | None:
@@ -104,6 +101,14 @@ class CopyOutcome:
 def only_damage(failures: list[tuple[MemoryKey, Failure]]) -> bool:
     """Return whether all of them are memories that are damaged."""
     return all(failure.code == "damaged" for _, failure in failures)
+
+
+def flat_row(data: dict[str, Any], *names: str) -> dict[str, Any]:
+    """Return some of a report and its counts as one row."""
+    flat = {name: data[name] for name in names}
+    for what in ("memories", "messages"):
+        flat |= {f"{what}_{name}": number for name, number in data[what].items()}
+    return flat
 
 
 def _failure(key: Any, failure: Any) -> dict[str, Any]:
@@ -184,10 +189,7 @@ class ChangeOutcome:
         return data | self.more | self.change.details()
 
     def _rows(self) -> list[dict[str, Any]]:
-        data = self._data()
-        flat = {name: data[name] for name in ("dry_run", "target")}
-        for what in ("memories", "messages"):
-            flat |= {f"{what}_{name}": number for name, number in data[what].items()}
+        flat = flat_row(self._data(), "dry_run", "target")
         return [flat | {"run": self.run}]
 
     def _table(self) -> RenderableType | None:

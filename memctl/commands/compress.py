@@ -7,26 +7,21 @@ from typing import Annotated, Any
 
 import typer
 from rich.console import RenderableType
-from typer.core import TyperCommand
 
 from memctl.commands._change import change
-from memctl.commands._context import Run, choose_format, this_run
+from memctl.commands._context import Run
 from memctl.commands._options import (
-    STORE_HELP,
     BackupOption,
     DryRunOption,
-    FormatOption,
-    JsonOption,
     PathOption,
-    build,
-    selecting,
+    StoreArgument,
+    takes_options,
 )
 from memctl.commands._reports import ChangeOutcome
 from memctl.commands._run import changeable, record, run_options
 from memctl.errors import Loss, UsageError
 from memctl.ops.compress.plan import CompressMode, CompressOptions
 from memctl.output import tables
-from memctl.output.terminal import Format
 from memctl.registry import make_store
 from memctl.runs.compress import CompressRun
 from memctl.selection import Selection
@@ -34,10 +29,10 @@ from memctl.summarizer import Summarizer
 from memctl.summary import TEMPLATE, check_template
 
 
-@selecting
+@takes_options
 def compress(
-    context: typer.Context,
-    store: Annotated[str, typer.Argument(metavar="STORE", help=STORE_HELP)],
+    run: Run,
+    store: StoreArgument,
     where: Selection,
     mode: Annotated[
         CompressMode | None,
@@ -111,8 +106,6 @@ def compress(
     backup: BackupOption = True,
     path: PathOption = None,
     dry_run: DryRunOption = False,
-    format_: FormatOption = Format.TABLE,
-    json: JsonOption = False,
 ) -> None:
     """Summarize old messages with a configured summarizer.
 
@@ -121,8 +114,6 @@ def compress(
     no network. memctl undo undoes it. --dry-run shows what it would do, and about what it
     would cost.
     """
-    run = this_run(context)
-    choose_format(run.output, format_, json=json)
     if where.last is not None:
         raise UsageError("--last does not go with compress", "--keep-recent leaves the newest")
     made = _summarizer(run, summarizer, prompt_file)
@@ -228,8 +219,3 @@ class CompressOutcome(ChangeOutcome):
         return tables.compress_outcome(
             self.compressed, self.summarizer, self.target, self.run, dry_run=self.dry_run
         )
-
-
-def command() -> TyperCommand:
-    """The parser of this command."""
-    return build(compress, "compress")

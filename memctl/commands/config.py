@@ -9,10 +9,9 @@ from dataclasses import dataclass, field
 from typing import Annotated, Any
 
 import typer
-from typer.core import TyperCommand, TyperGroup
 
 from memctl import config as configuration
-from memctl.commands._context import Run, choose_format, run_as_it_is, this_run
+from memctl.commands._context import Run, run_as_it_is
 from memctl.commands._defaults import (
     FORMAT,
     OWN_VARIABLES,
@@ -22,7 +21,7 @@ from memctl.commands._defaults import (
     is_given,
     options,
 )
-from memctl.commands._options import FormatOption, JsonOption
+from memctl.commands._options import group, takes_options
 from memctl.commands._run import wait_for
 from memctl.config import Alias, Config, nearest, write_sample
 from memctl.config.shown import HIDDEN, redacted, shown
@@ -30,17 +29,11 @@ from memctl.errors import MemctlError, Unavailable, Uninitialised, UsageError
 from memctl.output import tables
 from memctl.output.numbers import count
 from memctl.output.report import Report
-from memctl.output.terminal import Format
 from memctl.registry import make_store
 from memctl.summarizer import Summarizer, SummaryError
 from memctl.wrappers.timeout import Timeout
 
-app = typer.Typer(
-    add_completion=False,
-    rich_markup_mode=None,
-    no_args_is_help=True,
-    pretty_exceptions_enable=False,
-)
+app = group()
 
 
 @app.callback()
@@ -65,21 +58,19 @@ def init(
 
 
 @app.command("show")
+@takes_options
 def show(
     context: typer.Context,
+    run: Run,
     all_: Annotated[
         bool, typer.Option("--all", help="Every option of every command, whatever it is.")
     ] = False,
-    format_: FormatOption = Format.TABLE,
-    json: JsonOption = False,
 ) -> None:
     """Show what is configured, and where each value comes from.
 
     Passwords, keys and the commands that print them are not shown. What is wrong with the
     configuration is an error, whichever command it is meant for.
     """
-    run = this_run(context)
-    choose_format(run.output, format_, json=json)
     root = context.find_root()
     file = _file(run)
     found = [
@@ -94,22 +85,20 @@ def show(
 
 
 @app.command("check")
+@takes_options
 def check(
     context: typer.Context,
+    run: Run,
     timeout: Annotated[
         float,
         typer.Option("--timeout", metavar="SECONDS", min=0.1, help="How long to wait for each."),
     ] = 20.0,
-    format_: FormatOption = Format.TABLE,
-    json: JsonOption = False,
 ) -> None:
     """Try every store and every summarizer of the configuration.
 
     Stores are opened and closed, models get a request of a few tokens, programs a conversation of
     one message. All are tried at once. Exit code 3 when any of them fails.
     """
-    run = this_run(context)
-    choose_format(run.output, format_, json=json)
     root = context.find_root()
     commands = _loaded(run, root)
     _options(run, root, commands, every=False)
@@ -346,10 +335,3 @@ async def _try_summarizer(
 def _summarizer_kind(table: Any) -> str | None:
     kind = table.get("kind") if isinstance(table, dict) else None
     return kind if isinstance(kind, str) else None
-
-
-def command() -> TyperCommand:
-    """The parser of this command."""
-    built: Any = typer.main.get_command(app)
-    assert isinstance(built, TyperGroup)
-    return built  # type: ignore[return-value]

@@ -11,17 +11,14 @@ from typing import Annotated, Any, Protocol
 
 import typer
 from rich.text import Text
-from typer.core import TyperCommand
 
-from memctl.commands._context import Run, choose_format, this_run
+from memctl.commands._context import Run
 from memctl.commands._options import (
-    STORE_HELP,
-    FormatOption,
-    JsonOption,
     PathOption,
     SessionOption,
+    StoreArgument,
     UserOption,
-    build,
+    takes_options,
 )
 from memctl.commands._run import opened, readable, wait_for
 from memctl.location import Location, visible
@@ -41,9 +38,10 @@ from memctl.tokens import TokenCounter
 _NAMED = 3
 
 
+@takes_options
 def context(
-    context: typer.Context,
-    store: Annotated[str, typer.Argument(metavar="STORE", help=STORE_HELP)],
+    run: Run,
+    store: StoreArgument,
     user: UserOption = None,
     session: SessionOption = None,
     everything: Annotated[
@@ -57,16 +55,12 @@ def context(
         ),
     ] = "extractive",
     path: PathOption = None,
-    format_: FormatOption = Format.TABLE,
-    json: JsonOption = False,
 ) -> None:
     """Show what the model of an agent is sent of its memory.
 
     The summary, then the messages that are not marked compressed, each with its tokens: what
     AgentScope puts behind the system prompt. Exactly one memory must be selected.
     """
-    run = this_run(context)
-    choose_format(run.output, format_, json=json)
     counter = _counter(run, summarizer)
     where = Selection(users=frozenset(user or ()), sessions=frozenset(session or ()))
     with readable(run.locate(store), where, path) as location:
@@ -286,8 +280,3 @@ class _Cells:
 
     def end(self) -> None:
         """Do nothing: every row stands for itself."""
-
-
-def command() -> TyperCommand:
-    """The parser of this command."""
-    return build(context, "context")

@@ -7,20 +7,16 @@ from dataclasses import replace
 from typing import Annotated
 
 import typer
-from typer.core import TyperCommand
 
 from memctl.commands._change import at_terminal, change, confirmed, refuse_unasked
-from memctl.commands._context import choose_format, this_run
+from memctl.commands._context import Run
 from memctl.commands._options import (
-    STORE_HELP,
     BackupOption,
     DryRunOption,
-    FormatOption,
-    JsonOption,
     PathOption,
+    StoreArgument,
     YesOption,
-    build,
-    selecting,
+    takes_options,
 )
 from memctl.commands._reports import ChangeOutcome
 from memctl.commands._run import changeable, record, run_options
@@ -30,17 +26,17 @@ from memctl.ops.apply import ChangeReport
 from memctl.ops.delete import ToolPairPolicy
 from memctl.output import tables
 from memctl.output.numbers import count
-from memctl.output.terminal import Format, Output
+from memctl.output.terminal import Output
 from memctl.runs.change import DeleteRun
 from memctl.selection import Selection
 
 _LIMIT = re.compile(r"(\d+(?:\.\d+)?)(%?)")
 
 
-@selecting
+@takes_options
 def delete(
-    context: typer.Context,
-    store: Annotated[str, typer.Argument(metavar="STORE", help=STORE_HELP)],
+    run: Run,
+    store: StoreArgument,
     where: Selection,
     all_: Annotated[
         bool, typer.Option("--all", help="Every message of the store; goes with no selection.")
@@ -71,8 +67,6 @@ def delete(
     backup: BackupOption = True,
     path: PathOption = None,
     dry_run: DryRunOption = False,
-    format_: FormatOption = Format.TABLE,
-    json: JsonOption = False,
 ) -> None:
     """Delete messages by mark, age or any other selection.
 
@@ -80,9 +74,7 @@ def delete(
     that memctl undo can restore it. On a terminal it asks; a script passes --yes. Nothing
     matched is not an error.
     """
-    run = this_run(context)
     output = run.output
-    choose_format(output, format_, json=json)
     _refuse_unclear(where, all_=all_, keep_last=keep_last)
     pairs = _pairs(keep=keep_tool_pairs, take=with_tool_pairs)
     limit = _limit(max_delete)
@@ -158,8 +150,3 @@ def _asked(output: Output, found: ChangeReport, target: str, expected: str | Non
     )
     question = f"delete {where}{more} of {visible(target)}?"
     return confirmed(output, question, expected=expected)
-
-
-def command() -> TyperCommand:
-    """The parser of this command."""
-    return build(delete, "delete")

@@ -6,27 +6,18 @@ from typing import Annotated, Any
 
 import typer
 from rich.console import RenderableType
-from typer.core import TyperCommand
 
-from memctl.commands._change import (
-    at_terminal,
-    change,
-    confirmed,
-    cut_short,
-    refuse_unasked,
-)
-from memctl.commands._context import choose_format, this_run
+from memctl.commands._change import at_terminal, change, confirmed, cut_short, refuse_unasked
+from memctl.commands._context import Run
 from memctl.commands._options import (
-    STORE_HELP,
     BackupOption,
     DryRunOption,
-    FormatOption,
-    JsonOption,
     PathOption,
     SessionOption,
+    StoreArgument,
     UserOption,
     YesOption,
-    build,
+    takes_options,
 )
 from memctl.commands._reports import ChangeOutcome
 from memctl.commands._run import changeable, opened, readable, record, run_options, wait_for
@@ -37,16 +28,17 @@ from memctl.ops.doctor.findings import KINDS, Severity
 from memctl.output import tables
 from memctl.output.numbers import count
 from memctl.output.report import Report
-from memctl.output.terminal import Format, Output
+from memctl.output.terminal import Output
 from memctl.registry import make_store
 from memctl.runs.change import refuse_absent
 from memctl.runs.repair import RepairRun
 from memctl.selection import Selection
 
 
+@takes_options
 def doctor(
-    context: typer.Context,
-    store: Annotated[str, typer.Argument(metavar="STORE", help=STORE_HELP)],
+    run: Run,
+    store: StoreArgument,
     codes: Annotated[
         list[str] | None,
         typer.Argument(metavar="CODE", help="Only these findings; all of them if none."),
@@ -67,8 +59,6 @@ def doctor(
     backup: BackupOption = True,
     dry_run: DryRunOption = False,
     path: PathOption = None,
-    format_: FormatOption = Format.TABLE,
-    json: JsonOption = False,
 ) -> None:
     """Find what is broken or risky in a store, before its agents do.
 
@@ -76,9 +66,7 @@ def doctor(
     means that there are errors or warnings; a store with notices alone is healthy. With --repair
     the report is of what is left; memctl undo undoes the repairs.
     """
-    run = this_run(context)
     output = run.output
-    choose_format(output, format_, json=json)
     wanted = _known(codes or [])
     where = Selection(users=frozenset(user or ()), sessions=frozenset(session or ()))
     limits = Limits(max_result)
@@ -166,7 +154,7 @@ async def _examine(
         with output.progress("examining") as progress:
             found = await check(store, where, limits, progress)
         seen = found.memories or sum(finding.key is not None for finding in found.faults)
-        refuse_absent(where, seen, location.label, location.options.get("path"))
+        refuse_absent(where, seen, location)
         return found
 
 
@@ -228,8 +216,3 @@ def _unhealthy(label: str, found: Diagnosis) -> Unhealthy:
         f"{label} has {' and '.join(facts)}",
         "the report says what each means and how it is repaired",
     )
-
-
-def command() -> TyperCommand:
-    """The parser of this command."""
-    return build(doctor, "doctor")

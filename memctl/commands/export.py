@@ -15,20 +15,16 @@ from typing import Annotated, Any, TextIO
 
 import typer
 from rich.console import RenderableType
-from typer.core import TyperCommand
 
-from memctl.commands._context import Run, choose_format, this_run
+from memctl.commands._context import Run
 from memctl.commands._options import (
-    STORE_HELP,
     DryRunOption,
-    FormatOption,
-    JsonOption,
     LossyOption,
     PathOption,
-    build,
-    selecting,
+    StoreArgument,
+    takes_options,
 )
-from memctl.commands._reports import CopyOutcome
+from memctl.commands._reports import CopyOutcome, flat_row
 from memctl.commands._run import make_target, opened, pour, readable, wait_for
 from memctl.errors import BadData, NotFound, Unavailable, UsageError
 from memctl.location import Location, same_file, visible
@@ -70,10 +66,10 @@ _ENDINGS: dict[Shape, tuple[str, ...]] = {
 STDOUT = "-"
 
 
-@selecting
+@takes_options
 def export(
-    context: typer.Context,
-    store: Annotated[str, typer.Argument(metavar="STORE", help=STORE_HELP)],
+    run: Run,
+    store: StoreArgument,
     where: Selection,
     output: Annotated[
         str,
@@ -109,8 +105,6 @@ def export(
     lossy: LossyOption = False,
     path: PathOption = None,
     dry_run: DryRunOption = False,
-    format_: FormatOption = Format.TABLE,
-    json: JsonOption = False,
 ) -> None:
     """Write memories to a file: state_dict, archive, folder, Markdown.
 
@@ -118,8 +112,6 @@ def export(
     file has mode 0600 and appears under its name only when it is whole. --as markdown -o FOLDER
     writes a file a memory, and again only those that changed.
     """
-    run = this_run(context)
-    choose_format(run.output, format_, json=json)
     if output == STDOUT and run.output.format is not Format.TABLE and not dry_run:
         raise UsageError("stdout is what is exported, not the report", "name a file: -o FILE")
     keep = None if rotate is None else parse_rotation(rotate)
@@ -304,10 +296,7 @@ class Exporting:
             self._output.warn(text)
         if isinstance(error := outcome.error(), BadData):
             raise error  # nothing was written
-        refuse_absent(
-            *(where, outcome.copied.memories.selected, self._location.label),
-            self._location.options.get("path"),
-        )
+        refuse_absent(where, outcome.copied.memories.selected, self._location)
 
 
 def _target(shape: Shape, place: Path, path: str | None) -> Location:
@@ -364,10 +353,7 @@ class ExportOutcome(CopyOutcome):
         }
 
     def _rows(self) -> list[dict[str, Any]]:
-        data = self._data()
-        flat = {name: data[name] for name in ("dry_run", "source", "file", "as", "bytes")}
-        for what in ("memories", "messages"):
-            flat |= {f"{what}_{name}": number for name, number in data[what].items()}
+        flat = flat_row(self._data(), "dry_run", "source", "file", "as", "bytes")
         return [flat | {"removed": len(self.removed)}]
 
     def _table(self) -> RenderableType | None:
@@ -667,7 +653,7 @@ async def write_file(
         if not outcome.dry_run:
             file.flush()
             os.fsync(file.fileno())
-    refuse_absent(where, outcome.copied.memories.written, location.label, _path(location))
+    refuse_absent(where, outcome.copied.memories.written, location)
 
 
 async def _write_all(
@@ -697,10 +683,6 @@ def _count(outcome: ExportOutcome, memories: int, messages: int) -> None:
     outcome.copied.messages.written += messages
 
 
-def _path(location: Location) -> str | None:
-    return location.options.get("path")
-
-
 async def write_folder(
     output: Output,
     outcome: ExportOutcome,
@@ -721,7 +703,7 @@ async def write_folder(
         found = await _changed(output, outcome, store, where, folder)
         if not outcome.dry_run:
             await _write(output, outcome, store, where.only(found.changed), folder)
-    refuse_absent(where, len(found.all), location.label, _path(location))
+    refuse_absent(where, len(found.all), location)
     if prune and found.all:
         _prune(outcome, where, folder, found.all)
     elif prune:
@@ -792,8 +774,3 @@ def _prune(
             if not outcome.dry_run:
                 folder.remove(path)
             outcome.removed.append(str(path))
-
-
-def command() -> TyperCommand:
-    """The parser of this command."""
-    return build(export, "export")

@@ -9,10 +9,9 @@ from typing import Annotated
 import typer
 from rich.console import Console, ConsoleOptions, RenderResult
 from rich.text import Text
-from typer.core import TyperCommand, TyperGroup
+from typer.core import TyperGroup
 
 from memctl.commands._context import this_run
-from memctl.commands._options import build
 from memctl.errors import UsageError, exit_codes
 from memctl.output.report import schema_names, schema_text
 
@@ -79,8 +78,3 @@ def _help_of(context: typer.Context, words: list[str]) -> str:
             )
         inner = command.make_context(word, [], parent=inner, resilient_parsing=True)
     return inner.get_help()
-
-
-def command() -> TyperCommand:
-    """The parser of this command."""
-    return build(help_, "help")

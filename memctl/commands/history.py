@@ -5,31 +5,26 @@ from __future__ import annotations
 from typing import Annotated, Any
 
 import typer
-from typer.core import TyperCommand
 
-from memctl.commands._context import choose_format, this_run
-from memctl.commands._options import FormatOption, JsonOption, build
+from memctl.commands._context import Run as ThisRun
+from memctl.commands._options import takes_options
 from memctl.journal.runs import Run, Runs
 from memctl.output import tables
 from memctl.output.report import Report
-from memctl.output.terminal import Format
 
 
+@takes_options
 def history(
-    context: typer.Context,
+    run: ThisRun,
     limit: Annotated[
         int, typer.Option("--limit", metavar="N", min=0, help="The newest N; 0 for all.")
     ] = 20,
-    format_: FormatOption = Format.TABLE,
-    json: JsonOption = False,
 ) -> None:
     """List the runs that can be undone.
 
     The newest comes first; memctl undo undoes it. How long they are kept is set by [undo]
     in the configuration: days and bytes.
     """
-    run = this_run(context)
-    choose_format(run.output, format_, json=json)
     kept = Runs()
     every = kept.all()
     for name in kept.damaged():
@@ -67,8 +62,3 @@ def _report(found: list[Run], sizes: dict[str, int], hidden: int) -> Report:
     return Report(
         "history", lambda: {"runs": rows()}, rows, lambda: tables.history(found, sizes, hidden)
     )
-
-
-def command() -> TyperCommand:
-    """The parser of this command."""
-    return build(history, "history")

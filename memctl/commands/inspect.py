@@ -9,17 +9,9 @@ from contextlib import aclosing
 from typing import Annotated, Any
 
 import typer
-from typer.core import TyperCommand
 
-from memctl.commands._context import choose_format, this_run
-from memctl.commands._options import (
-    STORE_HELP,
-    FormatOption,
-    JsonOption,
-    PathOption,
-    build,
-    selecting,
-)
+from memctl.commands._context import Run
+from memctl.commands._options import PathOption, StoreArgument, takes_options
 from memctl.commands._run import opened, readable, wait_for
 from memctl.errors import UsageError
 from memctl.location import Location
@@ -38,10 +30,10 @@ from memctl.store import Store
 TERMINAL_ROWS = 50
 
 
-@selecting
+@takes_options
 def inspect(
-    context: typer.Context,
-    store: Annotated[str, typer.Argument(metavar="STORE", help=STORE_HELP)],
+    run: Run,
+    store: StoreArgument,
     where: Selection,
     messages: Annotated[bool, typer.Option("--messages", help="Show the messages.")] = False,
     by: Annotated[GroupBy | None, typer.Option("--by", help="Group the messages.")] = None,
@@ -57,13 +49,9 @@ def inspect(
         ),
     ] = None,
     path: PathOption = None,
-    format_: FormatOption = Format.TABLE,
-    json: JsonOption = False,
 ) -> None:
     """Show what is in a store: totals, memories, or the messages."""
-    run = this_run(context)
     output = run.output
-    choose_format(output, format_, json=json)
     if messages and by:
         raise UsageError("--messages does not go with --by", "give one of them")
     if limit is None and output.format is Format.TABLE and sys.stdout.isatty():
@@ -84,19 +72,14 @@ async def _inspect(
 ) -> None:
     async with opened(make_store(location), output) as store:
         if messages:
-            refuse_absent(
-                where,
-                await print_messages(output, store, where),
-                location.label,
-                location.options.get("path"),
-            )
+            refuse_absent(where, await print_messages(output, store, where), location)
         elif by:
             groups = await operation.group(store, where, by)
-            refuse_absent(where, len(groups), location.label, location.options.get("path"))
+            refuse_absent(where, len(groups), location)
             output.report = _groups(by, groups)
         else:
             found = await operation.inspect(store, where, sort)
-            refuse_absent(where, len(found.memories), location.label, location.options.get("path"))
+            refuse_absent(where, len(found.memories), location)
             head = {
                 "url": store.label,
                 "kind": store.kind,
@@ -218,8 +201,3 @@ def _row(memory: Memory, entry: StoredMessage) -> Iterator[str]:
     yield f'{json.dumps(head)[:-1]}, "message": '
     yield from message_json(entry.message)
     yield "}"
-
-
-def command() -> TyperCommand:
-    """The parser of this command."""
-    return build(inspect, "inspect")

@@ -7,28 +7,19 @@ from contextlib import aclosing, asynccontextmanager
 from typing import Annotated
 
 import typer
-from typer.core import TyperCommand
 
-from memctl.commands._context import Run, choose_format, this_run
+from memctl.commands._context import Run
 from memctl.commands._options import (
-    RETRIES,
     STORE_HELP,
-    TIMEOUT,
+    TRANSFER,
     BackupOption,
     ConflictOption,
     DryRunOption,
-    FormatOption,
     JobsOption,
-    JsonOption,
     LossyOption,
     PathOption,
-    RateOption,
-    RetriesOption,
-    TimeoutOption,
     Transfer,
-    build,
-    selecting,
-    transfer,
+    takes_options,
 )
 from memctl.commands._reports import CopyOutcome, expected
 from memctl.commands._run import (
@@ -49,7 +40,6 @@ from memctl.ops.follow import Lag
 from memctl.ops.report import Total
 from memctl.ops.retry import Retries
 from memctl.output.numbers import count
-from memctl.output.terminal import Format
 from memctl.registry import make_store
 from memctl.runs.change import refuse_absent
 from memctl.runs.copy import CopyRun, Recording
@@ -59,9 +49,9 @@ from memctl.wrappers.rate_limit import RateLimit
 from memctl.wrappers.timeout import Timeout
 
 
-@selecting
+@takes_options
 def migrate(
-    context: typer.Context,
+    run: Run,
     source: Annotated[str, typer.Argument(metavar="SRC", help=STORE_HELP)],
     target: Annotated[str, typer.Argument(metavar="DST", help=STORE_HELP)],
     where: Selection,
@@ -85,14 +75,10 @@ def migrate(
         typer.Option("--interval", metavar="SECONDS", min=0.1, help="How often --follow looks."),
     ] = 5.0,
     jobs: JobsOption = 1,
-    retries: RetriesOption = RETRIES,
-    timeout: TimeoutOption = TIMEOUT,
-    rate_limit: RateOption = None,
+    transfer: Transfer = TRANSFER,
     path: PathOption = None,
     backup: BackupOption = True,
     dry_run: DryRunOption = False,
-    format_: FormatOption = Format.TABLE,
-    json: JsonOption = False,
 ) -> None:
     """Copy memories from one store to another; again, only what is new.
 
@@ -100,17 +86,14 @@ def migrate(
     differs there is a conflict. The source is never changed. With --follow, the first Ctrl-C
     (or SIGTERM) makes it copy once more what is new, and end; the second stops it at once.
     """
-    run = this_run(context)
-    choose_format(run.output, format_, json=json)
     options = CopyOptions(on_conflict, lossy, jobs, checksum)
-    patience = transfer(retries, timeout, rate_limit)
     with readable(run.locate(source), where, path) as origin:
         destination = narrowed(run.locate(target), where, path)
         if follow:
             _refuse_to_follow(where, dry_run=dry_run, stdio="-" in (source, target))
         outcome = CopyOutcome("migrate", origin.label, destination.label, dry_run=dry_run)
         recording = recorded(run, "migrate", target, destination) if backup else None
-        migration = Migration(run, outcome, origin, where, options, patience, recording)
+        migration = Migration(run, outcome, origin, where, options, transfer, recording)
         migration.run(destination, verify=verify, interval=interval if follow else None)
 
 
@@ -227,8 +210,7 @@ class Migration:
         return Timeout(store, self._transfer.timeout)
 
     def _refuse_absent(self) -> None:
-        selected, path = self._outcome.copied.memories.selected, self._origin.options.get("path")
-        refuse_absent(self._where, selected, self._origin.label, path)
+        refuse_absent(self._where, self._outcome.copied.memories.selected, self._origin)
 
     async def _refuse_new(self, source: Store) -> None:
         """Refuse to create a file for a memory that does not exist."""
@@ -296,8 +278,3 @@ async def _refuse_nameless(source: Store, where: Selection) -> None:
                 raise UsageError(
                     f"{source.label} does not say whose memory it is", "give --user and --session"
                 )
-
-
-def command() -> TyperCommand:
-    """The parser of this command."""
-    return build(migrate, "migrate")

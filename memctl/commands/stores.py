@@ -4,26 +4,21 @@ from __future__ import annotations
 
 from typing import Any
 
-import typer
-from typer.core import TyperCommand
-
-from memctl.commands._context import choose_format, this_run
-from memctl.commands._options import FormatOption, JsonOption, build
+from memctl.commands._context import Run
+from memctl.commands._options import takes_options
 from memctl.errors import UsageError
 from memctl.output import tables
 from memctl.output.report import Report
-from memctl.output.terminal import Format, Output
+from memctl.output.terminal import Output
 from memctl.registry import kinds, spec_of, store_class
 
 
+@takes_options
 def stores(
-    context: typer.Context,
-    format_: FormatOption = Format.TABLE,
-    json: JsonOption = False,
+    run: Run,
 ) -> None:
     """List the kinds of store and what each can hold."""
-    output = this_run(context).output
-    choose_format(output, format_, json=json)
+    output = run.output
     found = [_row(kind, output) for kind in kinds()]
     output.report = Report(
         "stores",
@@ -52,8 +47,3 @@ def _row(kind: str, output: Output) -> dict[str, Any]:
 
 def _able(row: dict[str, Any]) -> str:
     return ", ".join(row["capabilities"]) or row.get("missing") or ""
-
-
-def command() -> TyperCommand:
-    """The parser of this command."""
-    return build(stores, "stores")

@@ -6,20 +6,16 @@ from dataclasses import replace
 from typing import Annotated
 
 import typer
-from typer.core import TyperCommand
 
 from memctl.commands._change import change, confirmed, refuse_unasked
 from memctl.commands._context import Run as ThisRun
-from memctl.commands._context import choose_format, this_run
 from memctl.commands._options import (
     STORE_HELP,
     DryRunOption,
-    FormatOption,
-    JsonOption,
     SessionOption,
     UserOption,
     YesOption,
-    build,
+    takes_options,
 )
 from memctl.commands._reports import ChangeOutcome
 from memctl.commands._run import opened, record, run_options, wait_for
@@ -29,15 +25,15 @@ from memctl.location import Location, visible
 from memctl.model import MemoryKey
 from memctl.ops.apply import ChangeReport
 from memctl.output import tables
-from memctl.output.terminal import Format
 from memctl.registry import make_store
 from memctl.runs.undo import RestoreRun, UndoRun
 from memctl.selection import Selection
 from memctl.store import OpenMode
 
 
+@takes_options
 def undo(
-    context: typer.Context,
+    this: ThisRun,
     run_id: Annotated[
         str | None,
         typer.Argument(
@@ -54,8 +50,6 @@ def undo(
     session: SessionOption = None,
     yes: YesOption = False,
     dry_run: DryRunOption = False,
-    format_: FormatOption = Format.TABLE,
-    json: JsonOption = False,
 ) -> None:
     """Undo what a run changed.
 
@@ -63,8 +57,6 @@ def undo(
     stay. A memory in which something else of that has changed since is left alone and named
     (exit 5). An undo is a run, too, and can be undone.
     """
-    this = this_run(context)
-    choose_format(this.output, format_, json=json)
     runs = Runs()
     undone = _the_run(runs, run_id)
     if runs.goes_on(undone):
@@ -155,8 +147,3 @@ def _location(this: ThisRun, undone: Run, store: str | None) -> tuple[Location, 
     if store is not None and record(this, "undo", store, location).argument != undone.argument:
         this.output.warn(f"the run was on {undone.store}, and is undone on {location.label}")
     return replace(location, options=location.options | undone.options), argument
-
-
-def command() -> TyperCommand:
-    """The parser of this command."""
-    return build(undo, "undo")

@@ -9,17 +9,9 @@ from typing import Annotated, Any
 
 import typer
 from rich.text import Text
-from typer.core import TyperCommand
 
-from memctl.commands._context import choose_format, this_run
-from memctl.commands._options import (
-    STORE_HELP,
-    FormatOption,
-    JsonOption,
-    PathOption,
-    build,
-    selecting,
-)
+from memctl.commands._context import Run
+from memctl.commands._options import STORE_HELP, PathOption, takes_options
 from memctl.commands._run import opened, readable, wait_for
 from memctl.errors import Different, UsageError
 from memctl.location import Location, visible
@@ -36,9 +28,9 @@ from memctl.selection import Selection
 from memctl.store import Store
 
 
-@selecting
+@takes_options
 def verify(
-    context: typer.Context,
+    run: Run,
     left: Annotated[str, typer.Argument(metavar="A", help=STORE_HELP)],
     right: Annotated[str, typer.Argument(metavar="B", help=STORE_HELP)],
     where: Selection,
@@ -46,17 +38,13 @@ def verify(
         bool, typer.Option("--show", help="Show the lines that differ, as git does.")
     ] = False,
     path: PathOption = None,
-    format_: FormatOption = Format.TABLE,
-    json: JsonOption = False,
 ) -> None:
     """Compare two stores, message by message.
 
     Ids, order, marks, content by value, summaries and when a memory expires. Exit code 6 means
     that they differ.
     """
-    run = this_run(context)
     output = run.output
-    choose_format(output, format_, json=json)
     if left == right == "-":
         raise UsageError("stdin can be read once", "write one side to a file")
     with (
@@ -80,9 +68,7 @@ async def _compare(
             found = await compare(left, right, where, progress=progress)
         for warning in found.warnings:
             output.warn(warning)
-        refuse_absent(
-            where, found.same + len(found.differences), f"{first.label} or {second.label}"
-        )
+        refuse_absent(where, found.same + len(found.differences), first, second)
         output.report = Report(
             "verify",
             lambda: {**_data(found, first.label, second.label), "differences": _rows(found)},
@@ -185,8 +171,3 @@ class Diff:
             text.append(f"{line[0]}{visible(line[1:])}\n", _SIGN_STYLES.get(line[0], ""))
         text.right_crop(1)  # the console ends the last line
         return text
-
-
-def command() -> TyperCommand:
-    """The parser of this command."""
-    return build(verify, "verify")

@@ -13,9 +13,10 @@ from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
 from rich.console import Group as Stack
 from rich.text import Text
 
+from memctl.errors import Failure
 from memctl.journal.runs import CUT_SHORT, Run
 from memctl.location import visible
-from memctl.model import Finding, MemoryInfo
+from memctl.model import Finding, MemoryInfo, MemoryKey
 from memctl.ops.apply import ChangeCounts, ChangeReport
 from memctl.ops.compare import CompareReport
 from memctl.ops.compress.report import CompressReport
@@ -228,11 +229,15 @@ def copy(
     if messages.deleted:
         more.append(f"{messages.deleted:,} {done}replaced")
     text.append("\n" + ", ".join(more), "not bold")
-    for key, failure in report.failures:
+    _append_failures(text, report.failures)
+    return text
+
+
+def _append_failures(text: Text, failures: list[tuple[MemoryKey, Failure]]) -> None:
+    for key, failure in failures:
         text.append(
             f"\n{visible(str(key))}  {failure.code}: {visible(failure.message)}", "not bold red"
         )
-    return text
 
 
 def comparison(
@@ -316,10 +321,7 @@ def change_outcome(
     text.append("\n" + said, "not bold")
     if report.failures:
         text.append(f", {count(len(report.failures), 'memory')} left as they were", "not bold")
-    for key, failure in report.failures:
-        text.append(
-            f"\n{visible(str(key))}  {failure.code}: {visible(failure.message)}", "not bold red"
-        )
+    _append_failures(text, report.failures)
     if run is not None and shown.memories:
         text.append(f"\nmemctl undo {run} undoes it", "not bold dim")
     return text
@@ -409,10 +411,7 @@ def compress_outcome(
         text.append(f"\n{_tokens(report, dry_run=dry_run)}", "not bold")
     if report.calls and summarizer.kind != "extractive":
         text.append(f"\n{_spent(report, dry_run=dry_run)}", "not bold")
-    for key, failure in report.changes.failures:
-        text.append(
-            f"\n{visible(str(key))}  {failure.code}: {visible(failure.message)}", "not bold red"
-        )
+    _append_failures(text, report.changes.failures)
     if run is not None and report.messages:
         text.append(f"\nmemctl undo {run} undoes it", "not bold dim")
     return text

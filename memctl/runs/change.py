@@ -23,6 +23,7 @@ from memctl.errors import NotFound, Unavailable
 from memctl.journal import runs
 from memctl.journal.files import refusals
 from memctl.journal.runs import Journal, Retention, Runs
+from memctl.location import Location
 from memctl.ops.apply import ChangeReport, Planner, apply_plan, plan, preview
 from memctl.ops.delete import SplitToolCalls, ToolPairPolicy, count_split_tool_calls, plan_deletions
 from memctl.ops.report import (
@@ -56,12 +57,14 @@ async def lock(store: Store) -> None:
         _locked.add(store)
 
 
-def refuse_absent(where: Selection, found: int, label: str, path: str | None = None) -> None:
+def refuse_absent(where: Selection, found: int, *places: Location) -> None:
     """Refuse a memory that was named and is not there; an empty selection is not an error.
 
     Raises:
         NotFound: nothing was found under the names.
     """
+    label = " or ".join(place.label for place in places)
+    path = places[0].options.get("path") if len(places) == 1 else None
     if path is not None and not found:
         raise NotFound(
             f"{label} has no memory at the path {path!r}", "memctl inspect lists what there is"
@@ -294,8 +297,7 @@ class ChangeRun:
             return
         async with aclosing(store.headers(whole_memories(self.where))) as memories:
             found = await anext(memories, None)
-        path = store.location.options.get("path")
-        refuse_absent(self.where, int(found is not None), store.label, path)
+        refuse_absent(self.where, int(found is not None), store.location)
 
     def begin(self) -> None:
         """Record that the store is changed from now on; it is locked.
