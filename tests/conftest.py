@@ -8,6 +8,7 @@ import os
 from collections.abc import Callable, Iterator
 
 import pytest
+import redis
 from typer.testing import CliRunner, Result
 
 from tests.support.servers.pool import Servers
@@ -60,6 +61,13 @@ def mysql_url(servers: Servers) -> str:
 def redis_url(servers: Servers) -> str:
     """An empty Redis database."""
     return servers.redis.fresh()
+
+
+@pytest.fixture
+def client(servers: Servers, redis_url: str) -> Iterator[redis.Redis]:
+    """A client of a new and empty database in Redis."""
+    with servers.redis.client(redis_url) as found:
+        yield found
 
 
 @pytest.fixture(autouse=True)

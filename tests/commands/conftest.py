@@ -23,6 +23,20 @@ def database(tmp_path: Path) -> str:
 
 
 @pytest.fixture
+def target(tmp_path: Path) -> str:
+    """A place for another one."""
+    return f"sqlite:///{tmp_path}/target.db"
+
+
+@pytest.fixture
+def write(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The configuration file of this test."""
+    path = tmp_path / "config.toml"
+    monkeypatch.setenv("MEMCTL_CONFIG", str(path))
+    return path
+
+
+@pytest.fixture
 def sqlite(one: Callable[[str], Place]) -> Place:
     """A SQLite database with nothing in it."""
     return one("sqlite")

@@ -17,14 +17,6 @@ from tests.support.cli import Run, fails, report
 from tests.support.servers.pool import Servers
 
 
-@pytest.fixture
-def write(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The configuration file of this test."""
-    path = tmp_path / "config.toml"
-    monkeypatch.setenv("MEMCTL_CONFIG", str(path))
-    return path
-
-
 def without_password(url: str) -> tuple[str, str]:
     """The URL without its password, and the password."""
     parts = urlsplit(url)

@@ -21,14 +21,6 @@ GUIDE = Path(__file__).parents[2] / "docs" / "configuration.md"
 SECRET = "hunter2"
 
 
-@pytest.fixture
-def write(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The configuration file of this test."""
-    path = tmp_path / "config.toml"
-    monkeypatch.setenv("MEMCTL_CONFIG", str(path))
-    return path
-
-
 def settings(run: Run, *words: object) -> dict[str, dict[str, Any]]:
     """The rows of ``config show`` by their keys."""
     return {row["key"]: row for row in report(run("config", "show", "--json", *words))["settings"]}

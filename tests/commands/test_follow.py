@@ -34,11 +34,6 @@ def source(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def target(tmp_path: Path) -> str:
-    return f"sqlite:///{tmp_path}/target.db"
-
-
-@pytest.fixture
 def following(source: Path, target: str) -> Iterator[subprocess.Popen[str]]:
     """A run that follows the source, at its ease."""
     process = start("migrate", source, target, "--follow", "--interval", "0.2", "--json")

@@ -22,11 +22,6 @@ def put(text: str, entries: list[StoredMessage], **about: object) -> None:
     asyncio.run(fill(text, {ONE: entries}, **about))
 
 
-@pytest.fixture
-def target(tmp_path: Path) -> str:
-    return f"sqlite:///{tmp_path}/target.db"
-
-
 def test_migrate_everything_then_nothing_then_only_what_is_new(
     run: Run, database: str, target: str
 ) -> None:

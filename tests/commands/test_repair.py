@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import json
 import sqlite3
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -57,12 +56,6 @@ MESSAGES = {
     "empty-assistant-message": 3,
     "leftover-hint": 2,
 }
-
-
-@pytest.fixture
-def client(servers: Servers, redis_url: str) -> Iterator[redis.Redis]:
-    with servers.redis.client(redis_url) as found:
-        yield found
 
 
 @pytest.fixture(params=["sqlite", "postgresql", "mysql", "redis", "redis-session", "sessions"])

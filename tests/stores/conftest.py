@@ -11,12 +11,6 @@ from tests.support.servers.pool import Servers
 
 
 @pytest.fixture
-def client(servers: Servers, redis_url: str) -> Iterator[redis.Redis]:
-    with servers.redis.client(redis_url) as found:
-        yield found
-
-
-@pytest.fixture
 def counted(servers: Servers, request: pytest.FixtureRequest) -> Iterator[tuple[redis.Redis, str]]:
     """A database of a server that counts the commands of this test alone."""
     server = servers.redis_with(request.function.__name__)

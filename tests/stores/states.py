@@ -24,6 +24,7 @@ from memctl.registry import make_store, parse
 from memctl.selection import Selection
 from memctl.store import OpenMode, Store
 from memctl.stores.state.file import StateFileStore
+from tests.support.places import edited
 
 ALL = Selection()
 KEY = MemoryKey("u", "s")
@@ -130,14 +131,6 @@ def paged(edit: Edit, size: int) -> list[Edit]:
         Edit(edit.memory, edit.changes[at : at + size], at, at + size >= len(edit.changes))
         for at in starts
     ]
-
-
-async def edited(store: Store, *edits: Edit) -> list[WriteResult]:
-    async def stream() -> AsyncGenerator[Edit]:
-        for one in edits:
-            yield one
-
-    return [result async for result in store.edit(stream())]
 
 
 async def edit_file(path: Path, /, *edits: Edit, **options: str) -> list[WriteResult]:

@@ -20,6 +20,7 @@ from memctl.store import OpenMode, Store
 from memctl.stores.archive import store as archive
 from memctl.stores.archive.write import EditedArchive
 from tests.stores.archives import ENDINGS, entries, entry, page, write
+from tests.support.places import edited
 
 KEYS = [MemoryKey(f"u{number}", "s") for number in range(6)]
 
@@ -34,14 +35,6 @@ def gone(*found: StoredMessage) -> list[Change]:
 
 def put(one: StoredMessage, after: str | None = None) -> Change:
     return Change(one.id, None, one.marks, one.message, after, one.position)
-
-
-async def edited(store: Store, *edits: Edit) -> list[WriteResult]:
-    async def stream() -> AsyncGenerator[Edit]:
-        for one in edits:
-            yield one
-
-    return [result async for result in store.edit(stream())]
 
 
 def edit_of(key: MemoryKey, changes: Iterable[Change], **about: Any) -> Edit:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncGenerator, Iterator
+from collections.abc import AsyncGenerator
 from typing import Any
 
 import pytest
@@ -16,7 +16,6 @@ from memctl.registry import parse
 from memctl.selection import Selection
 from memctl.store import OpenMode
 from memctl.stores.state.redis import RedisSessionStore
-from tests.support.servers.pool import Servers
 
 ALL = Selection()
 KEY = MemoryKey("u", "s")
@@ -37,12 +36,6 @@ def state(count: int = 1, content: str = "c", summary: str = "") -> str:
 def store_of(url: str, options: str = "", *, create: bool = True) -> RedisSessionStore:
     found = parse(f"{url}?layout=session{options}")
     return RedisSessionStore(found, OpenMode.CREATE if create else OpenMode.READ)
-
-
-@pytest.fixture
-def client(servers: Servers, redis_url: str) -> Iterator[redis.Redis]:
-    with servers.redis.client(redis_url) as found:
-        yield found
 
 
 async def read(

@@ -17,6 +17,7 @@ from memctl.store import OpenMode, Store
 from memctl.stores.redis.store import RedisMemoryStore
 from memctl.wrappers.timeout import Timeout
 from tests.stores.archives import entries, entry
+from tests.support.places import edited
 
 KEYS = [MemoryKey(f"u{number}", "s") for number in range(3)]
 KEY = KEYS[0]
@@ -48,14 +49,6 @@ def edit_of(
     key: MemoryKey, *changes: Change, new: str | None = None, old: str | None = None
 ) -> Edit:
     return Edit(Memory(key, new), list(changes), summary=old)
-
-
-async def edited(store: Store, *edits: Edit) -> list[WriteResult]:
-    async def stream() -> AsyncGenerator[Edit]:
-        for one in edits:
-            yield one
-
-    return [result async for result in store.edit(stream())]
 
 
 async def held(text: str) -> dict[MemoryKey, tuple[str | None, list[StoredMessage]]]:

@@ -7,11 +7,12 @@ import os
 from collections.abc import Iterable
 from pathlib import Path
 
-from memctl.model import MemoryKey, StoredMessage
+from memctl.model import Edit, MemoryKey, StoredMessage, WriteResult
 from memctl.registry import make_store
 from memctl.selection import Selection
+from memctl.store import Store
 from memctl.testing import Place
-from memctl.testing.drive import read, write
+from memctl.testing.drive import read, stream, write
 from memctl.testing.samples import Sample, sample
 
 
@@ -76,3 +77,8 @@ def append(place: Place, key: MemoryKey, entries: list[StoredMessage]) -> None:
             assert not results[key].failure
 
     asyncio.run(add())
+
+
+async def edited(store: Store, *edits: Edit) -> list[WriteResult]:
+    """Change memories by these edits, and return the results."""
+    return [result async for result in store.edit(stream(edits))]

@@ -17,7 +17,7 @@ from memctl.store import OpenMode, Record, Store
 from memctl.stores.sql.maintenance import REPAIRS
 from memctl.testing import samples
 from memctl.testing.drive import read, write_all
-from tests.stores.test_sql_faults import ALICE, ALL, BOB, Database, database, fill, messages
+from tests.stores.test_sql_findings import ALICE, ALL, BOB, Database, database, fill, messages
 from tests.support.servers.pool import Servers
 
 __all__ = ["database"]
@@ -74,7 +74,7 @@ async def codes(database: Database) -> dict[str, int]:
 
 
 @pytest.mark.parametrize("code", sorted(REPAIRS))
-async def test_sql_repair_mended_and_taken_back(database: Database, code: str) -> None:
+async def test_sql_repair_is_undone(database: Database, code: str) -> None:
     await fill(database)
     broken(database, code)
     before, found = await dump(database), await codes(database)
@@ -103,7 +103,7 @@ async def test_sql_repair_mended_and_taken_back(database: Database, code: str) -
 
 
 @pytest.mark.parametrize("code", sorted(REPAIRS))
-async def test_sql_repair_what_cannot_be_noted_is_not_mended(database: Database, code: str) -> None:
+async def test_sql_repair_what_cannot_be_noted_stays(database: Database, code: str) -> None:
     async def full(_: Record) -> None:
         raise OSError("no space left")
 

@@ -88,12 +88,12 @@ async def examined(database: Database, where: Selection = ALL) -> list[Finding]:
     return [finding for finding in found.faults if finding.code != "no-session-index"]
 
 
-async def test_sql_what_is_in_order(database: Database) -> None:
+async def test_sql_findings_what_is_in_order(database: Database) -> None:
     await fill(database)
     assert await examined(database) == []
 
 
-async def test_sql_no_index(database: Database) -> None:
+async def test_sql_findings_no_index(database: Database) -> None:
     await fill(database)
     async with make_store(parse(database.url)) as store:
         found = await check(store, ALL, Limits())
@@ -113,7 +113,7 @@ async def test_sql_no_index(database: Database) -> None:
         assert (await check(store, ALL, Limits())).faults == []
 
 
-async def test_sql_marks_of_no_message(database: Database) -> None:
+async def test_sql_findings_marks_of_no_message(database: Database) -> None:
     await fill(database)
     database.unbind()
     database.execute("DELETE FROM message WHERE id IN ('alice-s1-m3', 'alice-s1-m4')")
@@ -123,7 +123,7 @@ async def test_sql_marks_of_no_message(database: Database) -> None:
     assert await examined(database, Selection(users=frozenset(["b-o-b"]))) == []
 
 
-async def test_sql_two_messages_at_one_position(database: Database) -> None:
+async def test_sql_findings_two_messages_at_one_position(database: Database) -> None:
     """As two writers leave it, who both ask for the next index first."""
     await fill(database)
     database.execute("UPDATE message SET \"index\" = 2 WHERE id IN ('alice-s1-m3')")
@@ -136,7 +136,7 @@ async def test_sql_two_messages_at_one_position(database: Database) -> None:
     assert only == first
 
 
-async def test_sql_row_id_that_disagrees(database: Database) -> None:
+async def test_sql_findings_row_id_that_disagrees(database: Database) -> None:
     await fill(database)
     database.unbind()
     database.execute("DELETE FROM message_mark")
@@ -147,7 +147,7 @@ async def test_sql_row_id_that_disagrees(database: Database) -> None:
     assert (two.code, two.key, two.examples) == ("row-id-mismatch", BOB, ("something else",))
 
 
-async def test_sql_session_of_several_users(database: Database) -> None:
+async def test_sql_findings_session_of_several_users(database: Database) -> None:
     shared = [MemoryKey(user, "default_session") for user in ("alice", "bob", "carol", "dave")]
     await fill(
         database,
@@ -165,7 +165,7 @@ async def test_sql_session_of_several_users(database: Database) -> None:
     assert only == found[shared[1]]
 
 
-async def test_sql_owner_who_wrote_nothing_sees_the_others(database: Database) -> None:
+async def test_sql_findings_owner_who_wrote_nothing_sees_the_others(database: Database) -> None:
     await fill(database)
     database.execute("UPDATE session SET user_id = 'b-o-b' WHERE id = 's1'")
     [finding] = await examined(database)
@@ -173,7 +173,7 @@ async def test_sql_owner_who_wrote_nothing_sees_the_others(database: Database) -
     assert finding.count == 5
 
 
-async def test_sql_rows_that_are_missing(database: Database) -> None:
+async def test_sql_findings_rows_that_are_missing(database: Database) -> None:
     await fill(database)
     database.unbind()
     database.execute("DELETE FROM session WHERE id = 's1'")
@@ -183,7 +183,7 @@ async def test_sql_rows_that_are_missing(database: Database) -> None:
     assert (two.code, two.key, two.count) == ("user-row-missing", BOB, 1)
 
 
-async def test_sql_message_that_is_no_json(tmp_path: Path) -> None:
+async def test_sql_findings_message_that_is_no_json(tmp_path: Path) -> None:
     """SQLite holds to no types."""
     path = tmp_path / "m.db"
     database = Database("sqlite", f"sqlite:///{path}", lambda sql: _execute(path, sql))
