@@ -66,23 +66,36 @@ def test_shell_device_is_written_to_not_replaced() -> None:
     assert json.loads(done.stdout) == json.loads(FRIDAY.read_text())
 
 
-@pytest.mark.parametrize("name", ["x.ndjson", "x.db", "x.json", "sessions/"])
-def test_shell_full_disk_leaves_nothing_half_written(
-    large: Path, tmp_path: Path, name: str
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["migrate", "x.ndjson"],
+        ["migrate", "x.db"],
+        ["migrate", "x.json"],
+        ["migrate", "sessions/"],
+        ["export", "--output=x.md"],
+        ["export", "--as=markdown", "--output=folder"],
+        ["export", "--output=x.ndjson"],
+        ["export", "--as=session-dir", "--output=sessions"],
+    ],
+)
+def test_shell_full_disk_leaves_nothing_behind(
+    large: Path, tmp_path: Path, words: list[str]
 ) -> None:
     def limit() -> None:
-        resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, 100_000))
+        resource.setrlimit(resource.RLIMIT_FSIZE, (50_000, 50_000))
 
-    options = ["--user", "user0", "--session", "session0"]
-    process = start("migrate", large, f"{tmp_path}/{name}", *options, preexec_fn=limit)
+    folder = tmp_path / "there"
+    folder.mkdir()
+    command, *place = words
+    words = [command, str(large), *place, "--user", "user0", "--session", "session0"]
+    process = start(*words, preexec_fn=limit, cwd=folder)
     _, said = process.communicate()
     assert process.returncode == 3, said
     assert len([line for line in said.splitlines() if "error:" in line]) == 1
     assert "Traceback" not in said
-    left = [path for path in tmp_path.rglob("*") if path.is_file() and path.suffix != ".db"]
-    assert left == []
-    if name == "x.db":
-        assert contents(str(tmp_path / name)) == {}
+    assert list(folder.iterdir()) == []
+    assert start(*words, cwd=folder).wait(60) == 0
 
 
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])

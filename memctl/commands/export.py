@@ -6,7 +6,7 @@ import os
 import re
 import sys
 from collections.abc import AsyncGenerator, Callable, Iterator
-from contextlib import AbstractContextManager, aclosing, contextmanager, nullcontext
+from contextlib import AbstractContextManager, aclosing, contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from enum import StrEnum
@@ -42,7 +42,12 @@ from memctl.runs.change import refuse_absent
 from memctl.runs.copy import CopyRun
 from memctl.selection import Selection
 from memctl.store import Store
-from memctl.stores.files import sync_folder, system_errors, temporary_folder
+from memctl.stores.files import (
+    TEMPORARY_PREFIX,
+    sync_folder,
+    system_errors,
+    temporary_folder,
+)
 from memctl.stores.locks import FileLock, lock_owner
 from memctl.system import EXHAUSTED
 
@@ -240,15 +245,12 @@ class Exporting:
         folder = MarkdownFolder(Path(output))
         if not force:
             folder.refuse_foreign()
-        if not self._outcome.dry_run:
-            folder.create()
-        with self._locked(output):
-            wait_for(
-                write_folder(
-                    *(self._output, self._outcome, self._location, self._where, folder),
-                    prune=prune,
-                )
-            )
+        work = (self._output, self._outcome, self._location, self._where, folder)
+        if self._outcome.dry_run:
+            wait_for(write_folder(*work, prune=prune))
+        else:
+            with folder.made(), self._locked(output):
+                wait_for(write_folder(*work, prune=prune))
         self._end()
 
     def _begin(self, file: str) -> None:
@@ -305,7 +307,7 @@ def _target(shape: Shape, place: Path, path: str | None) -> Location:
         case Shape.STATE_DICT:
             return Location("state", "the state_dict", path=place)
         case Shape.SESSION_DIR:
-            return Location("sessions", str(place), path=place, options=options)
+            return Location("sessions", "the folder", path=place, options=options)
         case _:
             return Location("archive", "the archive", path=place)
 
@@ -433,7 +435,7 @@ def refuse_taken(output: str, shape: Shape, *, force: bool) -> None:
     if output == STDOUT or is_device(path):
         return
     folder = shape is Shape.SESSION_DIR and path.is_dir()
-    if not force and (any(path.iterdir()) if folder else path.exists()):
+    if not force and (_holds_something(path) if folder else path.exists()):
         raise UsageError(f"{output!r} exists", "--force replaces it")
 
 
@@ -444,14 +446,15 @@ def is_device(path: Path) -> bool:
 
 @contextmanager
 def locked_output(messages: Output, output: str, shape: Shape) -> Iterator[None]:
-    """Lock the output against other runs; a folder of sessions is locked by its store.
+    """Lock the output against other runs; sessions that are replaced are locked by their store.
 
     Raises:
         Busy: another run writes to it.
         Unavailable: its folder cannot be written.
     """
     path = Path(output)
-    if output == STDOUT or shape is Shape.SESSION_DIR or is_device(path):
+    by_store = shape is Shape.SESSION_DIR and _holds_something(path)
+    if output == STDOUT or by_store or is_device(path):
         yield
         return
     with FileLock(path, output).held(lock_owner()) as warnings:
@@ -469,7 +472,9 @@ def published(output: str, shape: Shape) -> Iterator[Path]:
     """
     target = None if output == STDOUT or is_device(Path(output)) else Path(output)
     if target and shape is Shape.SESSION_DIR:
-        yield target
+        direct = _holds_something(target)
+        with nullcontext(target) if direct else _published_folder(target) as place:
+            yield place
         return
     try:
         with temporary_folder(target.parent if target else None) as folder:
@@ -488,6 +493,38 @@ def published(output: str, shape: Shape) -> Iterator[Path]:
         if error.errno in EXHAUSTED:
             raise
         raise Unavailable(f"{output} cannot be written: {error.strerror}") from error
+
+
+@contextmanager
+def _published_folder(target: Path) -> Iterator[Path]:
+    """A place inside of an empty folder, whose files go there when the work ends well.
+
+    Raises:
+        MemctlError: the folder cannot be written.
+    """
+    new = not target.exists()
+    try:
+        with system_errors(target, "write"):
+            target.mkdir(mode=0o700, exist_ok=True)
+        with temporary_folder(target) as folder:
+            place = folder / "sessions"
+            yield place
+            with system_errors(target, "write"):
+                for name in os.listdir(place):
+                    (place / name).rename(target / name)
+            sync_folder(target)
+    except BaseException:
+        if new:
+            with suppress(OSError):  # somebody else has put something there
+                target.rmdir()
+        raise
+
+
+def _holds_something(folder: Path) -> bool:
+    """Return whether a folder is there with more in it than what killed runs have left."""
+    if not folder.is_dir():
+        return False
+    return any(not name.startswith(TEMPORARY_PREFIX) for name in os.listdir(folder))
 
 
 @contextmanager

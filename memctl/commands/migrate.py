@@ -42,7 +42,7 @@ from memctl.ops.retry import Retries
 from memctl.output.numbers import count
 from memctl.registry import make_store
 from memctl.runs.change import refuse_absent
-from memctl.runs.copy import CopyRun, Recording
+from memctl.runs.copy import CopyRun, NewTarget, Recording
 from memctl.selection import Selection
 from memctl.store import Store
 from memctl.wrappers.rate_limit import RateLimit
@@ -156,14 +156,18 @@ class Migration:
         """
         if destination.kind != "stdio":  # there stdout is the archive, which a report would spoil
             self._output.report = self._outcome.report()
-        with self._copy.recorded(), writable(destination) as place:
-            work = self._run(place, verify=verify, interval=interval)
-            wait_for(work, self._copy.stop)
-        self._outcome.run = self._copy.id or ""
-        self._outcome.ended = True
-        error = self._outcome.error()
-        if error:
-            raise error
+        new = NewTarget(destination)
+        try:
+            with self._copy.recorded(), writable(destination) as place:
+                work = self._run(place, verify=verify, interval=interval)
+                wait_for(work, self._copy.stop)
+            self._outcome.run = self._copy.id or ""
+            self._outcome.ended = True
+            if error := self._outcome.error():
+                raise error
+        except BaseException:
+            wait_for(new.withdraw(self._outcome.copied))
+            raise
         self._output.emit()
 
     async def _run(self, destination: Location, *, verify: bool, interval: float | None) -> None:

@@ -8,6 +8,7 @@ import os
 import re
 import unicodedata
 from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
@@ -26,7 +27,7 @@ from memctl.dialects.view import (
     ToolCallBlock,
     ToolResultBlock,
 )
-from memctl.errors import UsageError
+from memctl.errors import MemctlError, UsageError
 from memctl.location import visible
 from memctl.model import Memory, MemoryKey, Page, StoredMessage
 from memctl.ops.compare import Fingerprint, Hasher, Precision, summary_digest
@@ -287,6 +288,8 @@ class MarkdownFolder:
         self.path = path
         self.fresh = not (path / INDEX).exists()
         """True if the folder has no index yet."""
+        self._written: list[Path] = []
+        """The files that were begun in a fresh folder."""
 
     def refuse_foreign(self) -> None:
         """Refuse a folder that holds something else.
@@ -310,16 +313,34 @@ class MarkdownFolder:
         with (self.path / INDEX).open("rb") as file:
             return file.read(len(_INDEX_HEAD)) == _INDEX_HEAD.encode()
 
-    def create(self) -> None:
-        """Create the folder with an empty index.
+    @contextmanager
+    def made(self) -> Iterator[None]:
+        """Make the folder for the body; without an index, it is again as it was if that fails.
 
         Raises:
             MemctlError: the system refuses.
         """
+        new = not self.path.is_dir()
         with system_errors(self.path, "write"):
             self.path.mkdir(mode=0o700, exist_ok=True)
-        if self.fresh:
-            self.write_index()
+        try:
+            if self.fresh:
+                self.write_index()
+            yield
+        except BaseException:
+            if self.fresh:
+                self._withdraw(folder=new)
+            raise
+
+    def _withdraw(self, *, folder: bool) -> None:
+        """Remove what was written, and perhaps the folder; the first error tells more than this."""
+        for path in self._written:
+            with suppress(MemctlError):
+                self.remove(path)
+        with suppress(OSError):
+            (self.path / INDEX).unlink(missing_ok=True)
+            if folder:
+                self.path.rmdir()
 
     def holds(self, key: MemoryKey, fingerprint: Fingerprint) -> bool:
         """Return whether the file of a memory shows it as it is."""
@@ -337,6 +358,8 @@ class MarkdownFolder:
             MemctlError: the system refuses.
         """
         path = self.path / file_name(memory.key)
+        if self.fresh and not path.exists():
+            self._written.append(path)
         with system_errors(path, "write"):
             path.parent.mkdir(mode=0o700, exist_ok=True)
         return MemoryFile(path, memory, dialect)

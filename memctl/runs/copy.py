@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import AsyncGenerator, Callable, Iterator
 from contextlib import ExitStack, aclosing, contextmanager, suppress
 
-from memctl.errors import MemctlError
+from memctl.errors import MemctlError, Uninitialised
 from memctl.journal.changes import ChangesWriter
 from memctl.journal.runs import REPLACED, Journal, Retention, Run, Runs
 from memctl.location import Location
@@ -118,6 +119,31 @@ class Recording:
                 self.end(report)
             raise
         self.end(report)
+
+
+class NewTarget:
+    """A target that a copy makes, and that goes again where the copy fails with nothing in it."""
+
+    def __init__(self, location: Location) -> None:
+        """The place must not have been opened yet."""
+        self._location = location
+        path = location.path
+        self._is_new = bool(path.name) and not os.path.lexists(path)
+
+    async def withdraw(self, report: CopyReport) -> None:
+        """Remove the target if it is new and empty; its store is closed."""
+        path = self._location.path
+        if not self._is_new or report.memories.written or not path.exists():
+            return
+        with suppress(MemctlError, OSError):  # why the copy failed tells more
+            with suppress(Uninitialised):
+                async with make_store(self._location) as store:
+                    if not await store.is_empty():
+                        return
+            if path.is_dir():
+                path.rmdir()
+            else:
+                path.unlink()
 
 
 class CopyRun:
