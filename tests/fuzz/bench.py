@@ -59,12 +59,15 @@ class Bench:
     """The words of the last command."""
     number: int = 0
     """That of the input."""
+    kilobytes: int = 0
+    """By how much a command of this input has grown the process."""
     schema: bool = False
     """True where reports in JSON are compared with their schemas."""
 
     def begin(self, number: int) -> None:
         """Begin an input."""
         self.number = number
+        self.kilobytes = 0
         self.codes.clear()
         self.specimens.clear()
         self.clear()
@@ -97,6 +100,7 @@ class Bench:
         before = self._everything()
         sources = [specimen.contents() for specimen in kept]
         outcome = self.memctl.run([*words], stdin)
+        self.kilobytes = max(self.kilobytes, outcome.kilobytes)
         self.codes[f"{_command(words)} {outcome.code}"] += 1
         if self.show is not None:
             self.show(f"{outcome.code}  memctl {' '.join(map(ascii, words))}")

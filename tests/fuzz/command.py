@@ -18,7 +18,6 @@ import time
 import traceback
 from dataclasses import dataclass
 from functools import cache
-from importlib import import_module
 from multiprocessing.sharedctypes import Synchronized
 from pathlib import Path
 from typing import Any
@@ -42,6 +41,8 @@ class Outcome:
     stderr: str
     crash: BaseException | None = None
     """What memctl calls unforeseen, or what it let through."""
+    kilobytes: int = 0
+    """By how much the process has grown in between."""
     behind: str = ""
     """What failed in a task, a thread or a destructor, where nobody looks."""
 
@@ -75,6 +76,8 @@ class Memctl:
         # As the entry point has it: what cannot be encoded is escaped.
         sys.stdout = io.TextIOWrapper(out, "utf-8", errors="backslashreplace")
         sys.stderr = io.TextIOWrapper(err, "utf-8", errors="backslashreplace")
+        held = _status("VmRSS")
+        Path("/proc/self/clear_refs").write_text(_RESET_PEAK)
         _inside.set()
         self.begun.value = time.monotonic()
         try:
@@ -88,7 +91,8 @@ class Memctl:
             sys.stdin, sys.stdout, sys.stderr = streams
         behind = "\n".join(self._behind)
         text = err.getvalue().decode("utf-8", "backslashreplace")
-        return Outcome(arguments, code, out.getvalue(), text, self._crash, behind)
+        grown = _status("VmHWM") - held
+        return Outcome(arguments, code, out.getvalue(), text, self._crash, grown, behind)
 
     def _call(self, arguments: list[str]) -> int:
         try:
@@ -137,12 +141,8 @@ class _Asyncio(logging.Handler):
 @cache
 def parser() -> Any:
     """Return memctl's parser, every command of it imported, each built once."""
-    commands = {
-        name: import_module(f"memctl.commands.{module}").command()
-        for name, (module, _) in cli.COMMANDS.items()
-    }
-    found = typer.main.get_command(cli.app)
-    found.commands = commands  # type: ignore[attr-defined]
+    found: Any = typer.main.get_command(cli.app)
+    found.commands = dict(found.commands.items())
     return found
 
 
@@ -174,6 +174,23 @@ def _stay_local(event: str, args: tuple[Any, ...]) -> None:
             raise OSError(-2, "the fuzzer asks no name server")
     elif event == "subprocess.Popen" and [str(one) for one in args[1]] not in ALLOWED_PROGRAMS:
         raise FileNotFoundError(2, "the fuzzer starts no such program", str(args[0]))
+
+
+_RESET_PEAK = "5"
+"""What the kernel takes to forget the most memory that a process has held; see proc(5)."""
+
+
+def _status(name: str) -> int:
+    """Return a figure in kilobytes of what the kernel knows of this process."""
+    for line in Path("/proc/self/status").read_text().splitlines():
+        if line.startswith(f"{name}:"):
+            return int(line.split()[1])
+    raise KeyError(name)
+
+
+def resident() -> int:
+    """Return the memory that this process holds now, in kilobytes."""
+    return _status("VmRSS")
 
 
 def innermost(error: BaseException) -> str:

@@ -19,6 +19,8 @@ from tests.support.schemas import check as check_schema
 CODES = {code for code, _, _ in exit_codes()} - {1, 75, 130, 141, 143}
 NOTHING_DONE = {2, 3, 4, 8, 9}
 """The exit codes that promise that nothing was written."""
+MEMORY_KILOBYTES = 320 << 10
+"""What a command may take besides the 80 MB of Python and of what is imported."""
 STATE_FILES = re.compile(r"memctl/(runs(/[\w.+-]+(/[\w.-]+)?)?)?|memctl")
 _COLOUR = re.compile(r"\x1b\[[0-9;]*m|\x1b\]8;[^\x1b]*\x1b\\")
 _CONTROL = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
@@ -81,6 +83,8 @@ def check_end(outcome: Outcome) -> None:
     if outcome.behind:
         last = outcome.behind.strip().splitlines()[-1]
         raise Broken(f"behind the back: {last[:80]}", outcome.behind)
+    if outcome.kilobytes > MEMORY_KILOBYTES:
+        raise Broken(f"memory above {MEMORY_KILOBYTES >> 10} MB", f"{outcome.kilobytes >> 10} MB")
     if outcome.code not in CODES:
         raise Broken(f"exit code {outcome.code}", outcome.stderr)
     if "Traceback (most recent call last)" in outcome.stderr:

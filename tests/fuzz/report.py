@@ -37,7 +37,7 @@ class Result:
     """Its runs, by command and exit code."""
     failure: Failure | None
     kilobytes: int
-    """The most memory that its worker had held by then."""
+    """The memory that one of its commands has taken, at most."""
 
 
 @dataclass(slots=True)
@@ -91,7 +91,7 @@ class Tally:
         used = resource.getrusage(resource.RUSAGE_CHILDREN)
         yield (
             f"\n{used.ru_utime + used.ru_stime:.0f} s of processor, {self.kilobytes // 1024} MB of "
-            f"memory at most, {self.restarts} restarts of workers; Python "
+            f"memory for a command at most, {self.restarts} restarts of workers; Python "
             f"{platform.python_version()} on {os.cpu_count()} cores, {platform.platform()}"
         )
 

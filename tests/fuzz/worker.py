@@ -15,15 +15,15 @@ from pathlib import Path
 from random import Random
 
 from tests.fuzz.bench import Bench
-from tests.fuzz.command import Memctl, innermost
+from tests.fuzz.command import Memctl, innermost, resident
 from tests.fuzz.files import Mutator
 from tests.fuzz.invariants import Broken
 from tests.fuzz.report import Failure, Result
 
-MEMORY_KILOBYTES = 400 << 10
 ADDRESS_SPACE = 4 << 30
 """More than memory: threads, maps of files.  Beyond it, allocations fail."""
 TIRED_KILOBYTES = 250 << 10
+"""The memory with which a worker is replaced."""
 SCHEMA_EVERY = 10
 STACKS = signal.SIGUSR1
 """The signal on which a worker writes where it is."""
@@ -59,22 +59,13 @@ class Inputs:
         except Exception as error:  # noqa: BLE001 - what the fuzzer does wrong is reported, too
             rule = f"the fuzzer: {type(error).__name__} in {innermost(error)}"
             failure = Failure(number, mutator.name, rule, _trace(error), bench.last)
-        peak = _peak()
-        if failure is None and peak > MEMORY_KILOBYTES:
-            rule = f"memory above {MEMORY_KILOBYTES >> 10} MB"
-            failure = Failure(number, mutator.name, rule, f"{peak >> 10} MB", bench.last)
-        return Result(number, mutator.name, bench.codes.copy(), failure, peak)
+        return Result(number, mutator.name, bench.codes.copy(), failure, bench.kilobytes)
 
 
 def _trace(error: BaseException) -> str:
     import traceback  # only where the fuzzer itself fails
 
     return "".join(traceback.format_exception(error))
-
-
-def _peak() -> int:
-    """The most memory that this process has held so far, in kilobytes."""
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 
 
 def new_bench(
@@ -98,7 +89,7 @@ def work(
     """Try the inputs of these numbers, and send what became of each.
 
     Writes the stacks of its threads to a file when it gets STACKS.  Ends early where the process
-    has grown, for what it held before hides what a command holds.
+    has grown.
     """
     os.setsid()  # a Ctrl-C is for the parent
     with stacks.open("w") as file:
@@ -123,5 +114,5 @@ def _work(
         if result is None:
             continue
         results.send(result)
-        if result.kilobytes > TIRED_KILOBYTES:
+        if resident() > TIRED_KILOBYTES:
             break
