@@ -11,6 +11,7 @@ import stat
 import tempfile
 from collections.abc import Callable
 from contextlib import closing, suppress
+from itertools import repeat
 from pathlib import Path
 from random import Random
 from typing import Any, Protocol
@@ -34,11 +35,12 @@ from tests.fuzz.mutations import (
     mutate_text,
     seal,
 )
-from tests.fuzz.scenarios import play
+from tests.fuzz.scenarios import look, play
 from tests.support import histories
 
 SUFFIXES = [".ndjson", ".ndjson", ".ndjson.gz", ".ndjson.zst", ".ndjson.zst"]
-BOMB_BYTES = 48 << 20
+BOMB_PIECE = 1 << 20
+BOMB_SUFFIXES = [".ndjson.gz", ".ndjson.zst"]
 
 
 class Mutator(Protocol):
@@ -95,6 +97,11 @@ class Archives:
         self._seeds = [lines_of(world) for world in worlds()]
 
     def play(self, rng: Random, bench: Bench) -> None:
+        if rng.random() < 0.001:
+            path = Path(f"bomb{rng.choice(BOMB_SUFFIXES)}")
+            path.write_bytes(_bomb(rng, path.name, rng.choice(self._seeds)))
+            look(rng, bench, Specimen(str(path), lambda: None))
+            return
         suffix = rng.choice(SUFFIXES)
         path = Path(f"mutated{suffix}")
         data = self._make(rng, suffix)
@@ -103,8 +110,6 @@ class Archives:
 
     def _make(self, rng: Random, suffix: str) -> bytes:
         lines = rng.choice(self._seeds)
-        if rng.random() < 0.002:
-            return _bomb(rng, suffix, lines)
         kind = rng.randrange(10)
         if kind < 6:
             body = seal(mutate_lines(rng, lines))
@@ -129,16 +134,17 @@ def lines_of(world: list[Sample]) -> list[bytes]:
 def _bomb(rng: Random, suffix: str, lines: list[bytes]) -> bytes:
     """An archive that is small, compressed, and has a line, a header or a text that is not."""
     filler = rng.choice([b" ", b"0", b"[", b"\n", b'{"message":'])
-    huge = filler * (BOMB_BYTES // len(filler))
+    piece = filler * (BOMB_PIECE // len(filler))
+    huge = repeat(piece, rng.choice([48, 1024]))
     at = rng.randrange(1, len(lines) + 1)
-    body = rng.choice(
+    begin, end = rng.choice(
         [
-            b"\n".join([*lines[:at], huge, *lines[at:]]),
-            huge + b"\n".join(lines),
-            lines[0][:-1] + b',"x":"' + huge + b'"}\n' + b"\n".join(lines[1:]),
+            (b"\n".join([*lines[:at], b""]), b"\n".join([b"", *lines[at:]])),
+            (b"", b"\n".join(lines)),
+            (lines[0][:-1] + b',"x":"', b"\n".join([b'"}', *lines[1:]])),
         ]
     )
-    return compress(suffix, body)
+    return compress(suffix, begin, *huge, end)
 
 
 def archive_contents(path: Path) -> Callable[[], Any]:

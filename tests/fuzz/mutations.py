@@ -257,13 +257,18 @@ def seal(lines: list[bytes]) -> bytes:
     return body + json.dumps(end).encode() + b"\n"
 
 
-def compress(suffix: str, data: bytes) -> bytes:
+def compress(suffix: str, *pieces: bytes) -> bytes:
     """Return the bytes as a file of this extension holds them."""
+    found = io.BytesIO()
     if suffix.endswith(".gz"):
-        return gzip.compress(data, 1, mtime=0)
-    if suffix.endswith(".zst"):
-        return zstd.ZstdCompressor().compress(data, zstd.ZstdCompressor.FLUSH_FRAME)
-    return data
+        with gzip.GzipFile(fileobj=found, mode="wb", compresslevel=1, mtime=0) as zipped:
+            zipped.writelines(pieces)
+    elif suffix.endswith(".zst"):
+        with zstd.ZstdFile(found, "w") as packed:
+            packed.writelines(pieces)
+    else:
+        found.writelines(pieces)
+    return found.getvalue()
 
 
 def decompress(suffix: str, data: bytes) -> bytes:
