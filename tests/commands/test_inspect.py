@@ -6,12 +6,17 @@ import asyncio
 import csv
 import io
 import json
+import sqlite3
+from contextlib import closing
 from pathlib import Path
+from urllib.parse import unquote, urlsplit
 
+import pymysql
 import pytest
 
 from memctl.model import MemoryKey
 from memctl.testing import samples
+from tests.stores.archives import sealed
 from tests.support.cli import FRIDAY, Run, fails, fill, report
 
 HOSTILE = "\x1b[31mred\x1b[0m \x1b]0;title\x07 \u202eback [bold]markup[/bold] :smile:\rover"
@@ -165,3 +170,57 @@ def test_inspect_options_that_exclude_each_other(run: Run, filled: str) -> None:
     fails(run("inspect", filled, "--messages", "--by", "user"), 2, "--by")
     fails(run("inspect", filled, "--messages", "--format", "csv"), 2, "ndjson")
     fails(run("inspect", filled, "--since", "yesterday"), 2, "'yesterday'", "30d")
+
+
+FORGED = (
+    '{"id":"m"}, "forged": true, "x": {}',
+    '{"id":"m","a":"\x1b[31m"}',
+    '{"id":"m"\x1b}',
+    '{"id":"m",}',
+    "5",
+    '{"id":"m","a":NaN,"b":1' + "0" * 30 + ',"c":"\\ud800"}',
+)
+
+
+def assert_prints_json(run: Run, store: str) -> None:
+    """Assert that the messages of a store are JSON of the contract, and nothing else is."""
+    for options in (["--json"], ["--format", "ndjson"]):
+        printed = run("inspect", store, "--messages", *options).stdout
+        assert not set(printed) & set("\x1b\x07\r")
+        rows = [json.loads(line) for line in printed.splitlines()] if options[1:] else None
+        for row in json.loads(printed)["messages"] if rows is None else rows:
+            assert set(row) == {"user", "session", "id", "marks", "message"}
+
+
+@pytest.mark.parametrize("forged", FORGED)
+def test_inspect_stored_text_that_forges_json(
+    run: Run, mysql_url: str, tmp_path: Path, forged: str
+) -> None:
+    key = MemoryKey("u", "s")
+    stores = [f"{tmp_path}/a.db", mysql_url]
+    for store in stores:
+        asyncio.run(fill(store, {key: [samples.entry("m"), samples.entry("n", 1)]}))
+    with closing(sqlite3.connect(stores[0])) as database, database:
+        database.execute("UPDATE message SET msg = ? WHERE id = 'u-s-m'", [forged])
+    parts = urlsplit(mysql_url)
+    with pymysql.connect(
+        host=parts.hostname,
+        port=parts.port or 0,
+        user=parts.username,
+        password=unquote(parts.password or ""),
+        database=parts.path[1:],
+        autocommit=True,
+    ) as server:
+        cursor = server.cursor()
+        cursor.execute("ALTER TABLE message MODIFY msg LONGTEXT")  # without its check
+        cursor.execute("UPDATE message SET msg = %s WHERE id = 'u-s-m'", [forged])
+    archive = sealed(
+        b'{"memory":{"user":"u","session":"s"}}',
+        b'{"message":%b,"marks":[],"id":"m"}' % forged.encode(),
+    )
+    (tmp_path / "a.ndjson").write_bytes(archive)
+    for store in (*stores, f"{tmp_path}/a.ndjson"):
+        assert_prints_json(run, store)
+        exported = run("export", store, "-o", f"{tmp_path}/to.ndjson", "--force")
+        if exported.exit_code == 0:
+            assert_prints_json(run, f"{tmp_path}/to.ndjson")
