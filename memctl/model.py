@@ -48,12 +48,15 @@ class StoredMessage(NamedTuple):
     unchanged (it may hold ``NaN``, huge integers, ``\\u0000`` and escaped lone surrogates).
     ``marks`` keep the order of the store, without repeats.  ``position`` is the column ``index``
     of the SQL layout where the source has one: it orders messages across users who share a session.
+    ``shape`` says how the store holds it, where that is not the way in which memctl would write it:
+    a text of the store's own, which an undo hands back to it.
     """
 
     id: str
     message: bytes
     marks: tuple[str, ...] = ()
     position: int | None = None
+    shape: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,7 +159,8 @@ class Change(NamedTuple):
     ``new`` are those that it is to have; None where it is to go.  A message that is put in comes
     after the one with the id ``after``, which the edit leaves in place, and after those that were
     put there before it; None is the beginning of the memory.  ``message`` and ``position`` are
-    those of the StoredMessage that is put in.
+    those of the StoredMessage that is put in.  ``was`` is the shape that the message has, and
+    ``shape`` the one that it is to have, as in StoredMessage; a store may ignore them.
     """
 
     id: str
@@ -165,6 +169,8 @@ class Change(NamedTuple):
     message: bytes = b""
     after: str | None = None
     position: int | None = None
+    was: str = ""
+    shape: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,6 +186,9 @@ class Edit:
     the edit makes the memory anew: a memory keeps its expiry.  ``offset`` counts the changes of the
     memory before ``changes``; ``last`` closes it.  The edits of one memory follow one another, each
     about as large as a Page at most.
+
+    ``before`` is what the store said in ``WriteResult.before`` of the change that the edit undoes,
+    and ``twins`` are the ids of ``WriteResult.twins``: there may be others of what is put in.
     """
 
     memory: Memory
@@ -187,6 +196,8 @@ class Edit:
     offset: int = 0
     last: bool = True
     summary: str | None = None
+    before: str = ""
+    twins: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)
@@ -210,9 +221,14 @@ class WriteResult:
     """The outcome for one memory: it is durable, or ``failure`` says why not.
 
     ``written`` counts messages that were put in or got other marks, ``deleted`` those that went.
+    ``before`` says what the reverse of the change would not restore, such as that there was no
+    session: a text of the store's own, for ``Edit.before``; empty where there is no such thing.
+    ``twins`` are ids of deleted messages that others still have, and how many.
     """
 
     key: MemoryKey
     written: int = 0
     deleted: int = 0
     failure: Failure | None = None
+    before: str = field(default="", compare=False)
+    twins: dict[str, int] = field(default_factory=dict, compare=False)

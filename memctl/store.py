@@ -380,7 +380,8 @@ class Store(ABC):
         to be put in is there, the place for it is not, the summary is another.  Other messages may
         be anything.  A memory that others do not release fails with ``held``.  Other codes are
         those of ``write``.  A memory whose messages all go keeps what else it has, where the store
-        has a place for that.
+        has a place for that.  What the reverse of an edit would not restore, ``WriteResult.before``
+        says; an edit that has it as ``Edit.before`` restores that too, where nothing else is in it.
 
         This default reads a memory, changes it, and writes it with REPLACE at the version that it
         read, a few times where others were faster.  It holds one memory at a time, and needs a

@@ -9,8 +9,10 @@ NDJSON, compressed by zstd, written whole before anything is changed:
     {"end":{"memories":1,"changes":1}}
 
 A message stands on the line after its change where ``message`` says so: of those that go and of
-those that are put in.  ``part`` and ``place`` of a memory are there where it has them.  A file
-without its last line is not whole.
+those that are put in.  ``was`` and ``shape`` are there where the store holds, or is to hold, the
+message in its own way (see ``Change``).  ``part`` and ``place`` of a memory are there where it has
+them, ``before`` and ``twins`` where an undo gives the store back what it said of the memory (see
+``Edit``).  A file without its last line is not whole.
 
 Runs that write down one memory after the other as they change them say ``"growing":true`` in the
 first line: when such a run is killed, what it left (NAME.part) can be read as far as it goes.
@@ -227,6 +229,8 @@ class _Page:
     def __init__(self, record: dict[str, Any]) -> None:
         key = MemoryKey(record["user"], record["session"], record.get("part", ""))
         self._summary, new = record.get("summary", (None, None))
+        self._before = record.get("before", "")
+        self._twins = frozenset(record.get("twins", ()))
         self._memory = Memory(key, new, record.get("ttl"), record.get("place"))
         self._changes: list[Change] = []
         self._offset = 0
@@ -244,7 +248,10 @@ class _Page:
 
     def take(self, *, last: bool) -> Edit:
         """Return the changes so far as an edit."""
-        edit = Edit(self._memory, self._changes, self._offset, last, self._summary)
+        edit = Edit(
+            *(self._memory, self._changes, self._offset, last, self._summary),
+            *(self._before, self._twins),
+        )
         self._offset += len(self._changes)
         self._changes, self._size = [], 0
         return edit
@@ -256,7 +263,13 @@ def _memory_record(edit: Edit) -> dict[str, Any]:
     record: dict[str, Any] = {"user": user, "session": session}
     if memory.summary is not None:
         record["summary"] = [edit.summary, memory.summary]
-    more = {"part": part or None, "ttl": memory.ttl, "place": memory.place}
+    more = {
+        "part": part or None,
+        "ttl": memory.ttl,
+        "place": memory.place,
+        "before": edit.before or None,
+        "twins": sorted(edit.twins) or None,
+    }
     return record | {name: value for name, value in more.items() if value is not None}
 
 
@@ -266,6 +279,10 @@ def _change_record(change: Change) -> dict[str, Any]:
         record["after"] = change.after
     if change.position is not None:
         record["index"] = change.position
+    if change.was:
+        record["was"] = change.was
+    if change.shape:
+        record["shape"] = change.shape
     if change.message:
         record["message"] = True
     return record
@@ -279,6 +296,8 @@ def _change(record: dict[str, Any], message: bytes) -> Change:
         message,
         record.get("after"),
         record.get("index"),
+        record.get("was", ""),
+        record.get("shape", ""),
     )
 
 

@@ -5,6 +5,7 @@ RUN/changes-1.ndjson.zst  what it did to each message (see ``changes``)
 RUN/changes-2.ndjson.zst  what it did to memories that were changed meanwhile, and so on
 RUN/replaced.ndjson.zst   an archive of the memories that it replaced by others
 RUN/mends.ndjson          what the store repaired besides messages (see ``repairs``)
+RUN/before.ndjson         what else the store said of memories that it has changed (``WriteResult``)
 RUN/running               is locked as long as it goes on
 
 Runs are in the order in which they were carried out: each gets the next number of the file
@@ -21,13 +22,15 @@ import re
 import secrets
 import shutil
 import time
-from collections.abc import Container, Iterator
+from collections.abc import Container, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field, fields
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import BinaryIO, NamedTuple
 from urllib.parse import quote, unquote_plus, urlencode, urlsplit
 
+from memctl import jsonio
 from memctl.errors import BadData, NotFound, Unavailable
 from memctl.journal import repairs
 from memctl.journal.changes import (
@@ -41,18 +44,20 @@ from memctl.journal.files import (
     count_up,
     create_locked,
     is_locked,
+    new_file,
     new_folder,
     refusals,
     replace_file,
 )
 from memctl.location import SECRET_QUERY, Location
-from memctl.model import Edit
+from memctl.model import Edit, MemoryKey, WriteResult
 
 REPLACED = "replaced.ndjson.zst"
 RUNNING, CUT_SHORT = "running", "cut-short"
 """The outcomes of a run that has recorded none."""
 _RECORD = "run.json"
 _COUNTER = "counter"
+_BEFORE = "before.ndjson"
 _DAY = 86_400
 _ID = re.compile(r"\d{8}-\d{6}-")
 
@@ -116,6 +121,7 @@ class Journal:
         self.folder = folder
         self._parts = 0
         self._held: int | None = None
+        self._before: BinaryIO | None = None
 
     def hold(self) -> None:
         """Show others that the run goes on, until it has ended or this process has.
@@ -163,6 +169,20 @@ class Journal:
         """Yield the edits of the last finished file of changes, without messages that go."""
         return read_changes(_part(self.folder, self._parts), leaving=False)
 
+    def note(self, result: WriteResult) -> None:
+        """Keep what the store said of a memory that it has changed.
+
+        Raises:
+            Unavailable: the system refuses.
+        """
+        if result.failure is not None or not (result.before or result.twins):
+            return
+        path = self.folder / _BEFORE
+        with refusals(path):
+            self._before = self._before or new_file(path)
+            self._before.write(jsonio.dumps([*result.key, result.before, result.twins]) + b"\n")
+            self._before.flush()
+
     def end(self, outcome: str) -> None:
         """Record how the run ended.
 
@@ -172,6 +192,7 @@ class Journal:
         self.run.ended = _now()
         self.run.outcome = outcome
         try:
+            self._close()
             self.save()
         finally:
             self._release()
@@ -179,7 +200,14 @@ class Journal:
     def discard(self) -> None:
         """Remove a run that changed nothing."""
         self._release()
+        self._close()
         _remove(self.folder)
+
+    def _close(self) -> None:
+        notes, self._before = self._before, None
+        if notes is not None:
+            with refusals(self.folder), notes:
+                os.fsync(notes.fileno())
 
     def _release(self) -> None:
         handle, self._held = self._held, None
@@ -187,6 +215,52 @@ class Journal:
             os.close(handle)
             with suppress(OSError):  # a file that stays is not locked, and does no harm
                 (self.folder / RUNNING).unlink()
+
+
+class Note(NamedTuple):
+    """What a store said of a memory; see ``WriteResult``."""
+
+    before: str = ""
+    twins: Mapping[str, int] = {}
+
+
+class Notes:
+    """What a store said of memories, read when it is asked for; nothing of most of them."""
+
+    def __init__(self, path: Path) -> None:
+        """Raise Unavailable if the system refuses, BadData if the file is damaged."""
+        self._path = path
+        self._places: dict[MemoryKey, int] = {}
+        with refusals(path):
+            if path.exists():
+                with path.open("rb") as file:
+                    place = 0
+                    for line in file:
+                        if line.endswith(b"\n"):  # if not, the run was killed
+                            self._places.setdefault(self._parse(line)[0], place)
+                        place += len(line)
+
+    def of(self, key: MemoryKey) -> Note:
+        """Return what the store said of the memory when it was first changed.
+
+        Raises:
+            Unavailable: the system refuses.
+        """
+        place = self._places.get(key)
+        if place is None:
+            return Note()
+        with refusals(self._path), self._path.open("rb") as file:
+            file.seek(place)
+            return self._parse(file.readline())[1]
+
+    def _parse(self, line: bytes) -> tuple[MemoryKey, Note]:
+        try:
+            user, session, part, before, twins = jsonio.loads(line)
+        except (ValueError, TypeError) as error:
+            raise BadData(
+                f"{self._path} is damaged: {error}", "what it could restore is not known"
+            ) from error
+        return MemoryKey(user, session, part), Note(before, twins)
 
 
 class Runs:
@@ -292,6 +366,10 @@ class Runs:
                 "a delete that was cut short there has changed nothing",
             )
         return parts
+
+    def before(self, run: Run) -> Notes:
+        """What the store said of the memories that a run has changed."""
+        return Notes(self.folder / run.id / _BEFORE)
 
     def replaced(self, run: Run) -> Path | None:
         """The archive of the memories that a run replaced, if it replaced any."""

@@ -213,6 +213,7 @@ async def _apply(
                 elif result.failure:
                     report.failures.append((result.key, result.failure))
                 else:
+                    journal.note(result)
                     _count(report.done, done, result)
                     progress.advance(memories=1, messages=done.messages)
     return changed
@@ -235,7 +236,7 @@ async def _tidy(edits: AsyncGenerator[Edit]) -> AsyncGenerator[Edit]:
         async for edit in edits:
             if begins:
                 count = 0
-            if edit.changes or (begins and edit.memory.summary is not None):
+            if edit.changes or (begins and (edit.memory.summary is not None or edit.before)):
                 if held is not None:
                     yield held
                 held = replace(edit, offset=count, last=False)

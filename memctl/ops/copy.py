@@ -32,6 +32,7 @@ from memctl.ops.retry import leaving_damaged
 from memctl.ops.stop import Stop
 from memctl.selection import Selection
 from memctl.store import Store
+from memctl.stores.catalog import IdSet
 
 
 async def without_repeats(
@@ -158,6 +159,8 @@ class CopyOptions:
     lossy: bool = False
     jobs: int = 1
     checksum: bool = False
+    exact: bool = False
+    """True where memories come back to the store that they are from: with the shapes they had."""
 
     @property
     def form(self) -> Precision:
@@ -232,6 +235,13 @@ class CopyJournal(Protocol):
 
         Raises:
             Unavailable: there is no room to write that down.
+        """
+
+    def wrote(self, result: WriteResult) -> None:
+        """A memory was written; the store may have said what was there before.
+
+        Raises:
+            Unavailable: as ``adds``.
         """
 
     async def replaces(self, pages: AsyncGenerator[Page]) -> None:
@@ -458,10 +468,14 @@ class _Copy:
             async for page in pages:
                 if page.memory.version is not None:  # the source's, which means nothing here
                     page = replace(page, memory=replace(page.memory, version=None))
+                if not self._options.exact and any(entry.shape for entry in page.messages):
+                    entries = [entry._replace(shape="") for entry in page.messages]
+                    page = replace(page, messages=entries)
                 key = page.memory.key
                 self._passed[key] = self._passed.get(key, 0) + len(page.messages)
                 if self._recorder is not None:
-                    self._recorder.adds(page, summary=key not in self._summarised)
+                    summary = self._target.features.summaries and key not in self._summarised
+                    self._recorder.adds(page, summary=summary)
                 yield page
                 del page
 
@@ -474,6 +488,8 @@ class _Copy:
             if self._mirror is not None:
                 self._mirror.pop(result.key, None)
             return
+        if self._recorder is not None:
+            self._recorder.wrote(result)
         report.memories.written += 1
         report.messages.written += result.written
         report.messages.deleted += result.deleted
@@ -505,8 +521,28 @@ class _Copy:
                         f"be undone; memories: {len(keys)}"
                     )
                 else:
+                    keys -= await self._unrestorable(keys)
                     await self._recorder.replaces(self._target.read(Selection(keys=keys)))
                 await self._write(self._read(self._where.only(keys)), WriteMode.REPLACE)
+
+    async def _unrestorable(self, keys: frozenset[MemoryKey]) -> set[MemoryKey]:
+        """Return the memories that could not be restored once they are replaced: they fail."""
+        if self._target.features.duplicate_ids:
+            return set()
+        found: set[MemoryKey] = set()
+        seen = IdSet()
+        async with aclosing(self._target.outline(Selection(keys=keys))) as pages:
+            async for page in pages:
+                if page.offset == 0:
+                    seen = IdSet()
+                seen.add(entry.id for entry in page.messages)
+                if page.last and seen.duplicates:
+                    found.add(page.memory.key)
+        for key in found:
+            text = "it holds a message id twice: replaced, it could not be restored"
+            self._report.fail(key, Failure("repeated-id", text), self._selected.get(key, 0))
+            self._settle(key)
+        return found
 
     async def _unknown(
         self, keys: frozenset[MemoryKey], held: dict[MemoryKey, Fingerprint]

@@ -111,7 +111,7 @@ def removal(page: Page) -> Edit:
     """The edit that takes away the messages of a page; nothing else of the memory changes."""
     after = page.anchors or [None] * len(page.messages)
     changes = [
-        Change(entry.id, entry.marks, None, entry.message, behind, entry.position)
+        Change(entry.id, entry.marks, None, entry.message, behind, entry.position, entry.shape)
         for entry, behind in zip(page.messages, after, strict=True)
     ]
     memory = page.memory

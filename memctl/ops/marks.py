@@ -53,7 +53,7 @@ async def plan_marks(store: Store, where: Selection, remark: MarkChange) -> Asyn
     async with aclosing(_selected(store, where, remark)) as pages:
         async for page in pages:
             changes = [
-                Change(entry.id, entry.marks, new)
+                Change(entry.id, entry.marks, new, was=entry.shape)
                 for entry in page.messages
                 if (new := remark(entry.marks)) != entry.marks
             ]

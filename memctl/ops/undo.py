@@ -8,13 +8,14 @@ A memory that the run did not come to, or that was undone before, needs nothing.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import AsyncGenerator, Iterable, Iterator, Sequence
+from collections.abc import AsyncGenerator, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import replace
 from pathlib import Path
 
 from memctl.errors import Failure
 from memctl.journal.changes import read_changes
+from memctl.journal.runs import Note
 from memctl.model import Change, Edit, Memory, MemoryKey, Page, StoredMessage
 from memctl.ops.compare import Hasher, Precision, fingerprints
 from memctl.ops.delete import removal
@@ -33,11 +34,16 @@ UndoConflicts = list[tuple[MemoryKey, Failure]]
 
 
 async def plan_undo(
-    store: Store, parts: Sequence[Path], where: Selection, refused: UndoConflicts
+    store: Store,
+    parts: Sequence[Path],
+    where: Selection,
+    refused: UndoConflicts,
+    notes: Callable[[MemoryKey], Note] = lambda _: Note(),
 ) -> AsyncGenerator[Edit]:
     """Yield edits that undo what the files of changes of a run say, as far as ``where`` goes.
 
     A memory that is in several files was done by the last one: the others had come too late.
+    ``notes`` gives what the store said of a memory when it was changed.
 
     Raises:
         BadData: a file is damaged.
@@ -45,17 +51,27 @@ async def plan_undo(
     """
     for number, path in enumerate(reversed(parts), 1):
         done: set[MemoryKey] = set()
-        async with aclosing(_reversals(store, path, where, refused, done)) as edits:
+        async with aclosing(_reversals(store, path, where, refused, done, notes)) as edits:
             async for edit in edits:
-                yield edit
+                if edit.offset == 0:
+                    note = notes(edit.memory.key)
+                    twins = frozenset(note.twins)
+                    yield replace(edit, before=note.before, twins=twins)
+                else:
+                    yield edit
         if number < len(parts):
             where = where.without(frozenset(done))
 
 
 async def _reversals(
-    store: Store, path: Path, where: Selection, refused: UndoConflicts, done: set[MemoryKey]
+    store: Store,
+    path: Path,
+    where: Selection,
+    refused: UndoConflicts,
+    done: set[MemoryKey],
+    notes: Callable[[MemoryKey], Note],
 ) -> AsyncGenerator[Edit]:
-    for group in _groups(path, where):
+    for group in _groups(path, where, notes):
         done.update(group)
         await _look(store, group)
         for key in [key for key, case in group.items() if case.is_half_done]:
@@ -103,10 +119,25 @@ async def unchanged_since_run(
     )
 
 
+async def same_outlines(one: Store, other: Store, where: Selection) -> frozenset[MemoryKey]:
+    """Return the keys of memories with the same ids, order and marks in both stores.
+
+    Raises:
+        MemctlError: as ``Store.read``.
+    """
+    here = await fingerprints(one.outline(where), Precision.OUTLINE, mark_order=False)
+    there = await fingerprints(other.outline(where), Precision.OUTLINE, mark_order=False)
+    return frozenset(
+        key for key, found in here.items() if key in there and found.digest == there[key].digest
+    )
+
+
 class _RunEffect:
     """A memory that a run changed, and what is there now."""
 
-    def __init__(self, edit: Edit) -> None:
+    def __init__(self, edit: Edit, twins: Mapping[str, int]) -> None:
+        """``twins`` are the ids of deleted messages that others had, and how many."""
+        self.twins = twins
         self.ends: dict[str, list[Ends]] = {}
         """The ends of each changed message, or of each of those that share an id, in order."""
         self.anchors: set[str] = set()
@@ -171,16 +202,29 @@ class _RunEffect:
 
     def _messages_are_as_before(self) -> bool:
         return all(
-            _fits(self.there.get(id, []), [old for old, _ in some])
-            for id, some in self.ends.items()
+            self._fits(id, [old for old, _ in some], len(some)) for id, some in self.ends.items()
         )
+
+    def _fits(self, id: str, wanted: list[Marks | None], more: int = 0) -> bool:
+        """Return whether the messages with the id have these marks; none, where none is wanted.
+
+        Of an id with twins, at least so many ``more`` than these must be there, or none more.
+        """
+        there = self.there.get(id, [])
+        twins = self.twins.get(id)
+        if twins is not None and (len(there) < twins + more if more else len(there) > twins):
+            return False
+        expected = Counter(frozenset(marks) for marks in wanted if marks is not None)
+        if not expected:
+            return twins is not None or not there
+        return expected <= Counter(map(frozenset, there))
 
     def _misfit(self) -> str:
         """Return the reason why it cannot be undone; empty where it can."""
         for id, some in self.ends.items():
             here = self.there.get(id, [])
             after = [new for _, new in some]
-            if not _fits(here, after):
+            if not self._fits(id, after):
                 if not here:
                     return f"the message {id!r} has gone since"
                 if after == [None] * len(after):
@@ -193,13 +237,9 @@ class _RunEffect:
         return ""
 
 
-def _fits(there: list[Marks], wanted: list[Marks | None]) -> bool:
-    """Return whether messages of one id have these marks; none, where none is wanted."""
-    expected = Counter(frozenset(marks) for marks in wanted if marks is not None)
-    return expected <= Counter(map(frozenset, there)) if expected else not there
-
-
-def _groups(path: Path, where: Selection) -> Iterator[dict[MemoryKey, _RunEffect]]:
+def _groups(
+    path: Path, where: Selection, notes: Callable[[MemoryKey], Note]
+) -> Iterator[dict[MemoryKey, _RunEffect]]:
     """The memories of a file of changes, some at a time; all changes of a memory together."""
     group: dict[MemoryKey, _RunEffect] = {}
     size = 0
@@ -207,7 +247,9 @@ def _groups(path: Path, where: Selection) -> Iterator[dict[MemoryKey, _RunEffect
         key = edit.memory.key
         if not where.has_key(key):
             continue
-        group.setdefault(key, _RunEffect(edit)).add(edit)
+        if key not in group:
+            group[key] = _RunEffect(edit, notes(key).twins)
+        group[key].add(edit)
         size += len(edit.changes) + 1
         if edit.last and size >= GROUP_CHANGES:
             yield group
@@ -236,7 +278,7 @@ def _reversed(path: Path, keys: Iterable[MemoryKey]) -> Iterator[Edit]:
 
 
 def _reverse(change: Change) -> Change:
-    return change._replace(old=change.new, new=change.old)
+    return change._replace(old=change.new, new=change.old, was=change.shape, shape=change.was)
 
 
 def _only(page: Page, group: dict[MemoryKey, _RunEffect]) -> Page:

@@ -118,7 +118,8 @@ class CompressRun(ChangeRun):
             self._observer.summarising(self.report.planned.memories) as watching,
         ):
             commits = SummaryCommitter(
-                store, spool, self.summarizer, writer, self.compressed, watching
+                *(store, spool, self.summarizer, writer, self.compressed, watching),
+                self.journal.note,
             )
             try:
                 await commits.run(ready)

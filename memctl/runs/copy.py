@@ -10,7 +10,7 @@ from memctl.errors import MemctlError, Uninitialised
 from memctl.journal.changes import ChangesWriter
 from memctl.journal.runs import REPLACED, Journal, Retention, Run, Runs
 from memctl.location import Location
-from memctl.model import Change, Edit, Memory, MemoryKey, Page
+from memctl.model import Change, Edit, Memory, MemoryKey, Page, WriteResult
 from memctl.ops.compare import Precision
 from memctl.ops.copy import CopyOptions, copy, refuse_losses
 from memctl.ops.follow import Lag, follow
@@ -75,6 +75,11 @@ class Recording:
         self._count += len(changes)
         self._open = not page.last
         self._expected = key, page.offset + len(page.messages)
+
+    def wrote(self, result: WriteResult) -> None:
+        """See ``Recorder``."""
+        assert self._journal is not None
+        self._journal.note(result)
 
     async def replaces(self, pages: AsyncGenerator[Page]) -> None:
         """See ``Recorder``."""

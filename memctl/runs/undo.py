@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
 from pathlib import Path
 from typing import Any
@@ -11,12 +11,12 @@ from memctl.errors import Failure
 from memctl.journal import runs
 from memctl.journal.repairs import FILE_NAME
 from memctl.location import Location
-from memctl.model import MemoryKey, OnConflict
+from memctl.model import Edit, Memory, MemoryKey, OnConflict
 from memctl.ops.apply import ChangeReport
 from memctl.ops.copy import CopyOptions, copy
 from memctl.ops.doctor.repair import revert_repairs
 from memctl.ops.report import CopyReport
-from memctl.ops.undo import plan_undo, unchanged_since_run
+from memctl.ops.undo import plan_undo, same_outlines, unchanged_since_run
 from memctl.registry import make_store
 from memctl.runs.change import ChangeRun, RunOptions, lock
 from memctl.runs.copy import Recording
@@ -35,13 +35,18 @@ class UndoRun(ChangeRun):
         folder: Path,
         options: RunOptions,
         report: ChangeReport | None = None,
+        notes: runs.Notes | None = None,
     ) -> None:
-        """``parts`` are the files of changes of the run to be undone, ``folder`` is its folder."""
+        """``parts`` are the files of changes of the run to be undone, ``folder`` is its folder.
+
+        ``notes`` are what its store said of memories.
+        """
+        of = notes.of if notes is not None else lambda _: runs.Note()
         report = report or ChangeReport()
         super().__init__(
             record,
             where,
-            lambda store, some: plan_undo(store, parts, some, report.failures),
+            lambda store, some: plan_undo(store, parts, some, report.failures, of),
             options,
             report,
         )
@@ -81,10 +86,15 @@ class RestoreRun:
         record: runs.Run,
         archive: Path,
         parts: Sequence[Path],
+        notes: runs.Notes,
         options: RunOptions,
         report: ChangeReport | None = None,
     ) -> None:
-        """``parts`` are the files of changes of the run that replaced the memories."""
+        """``parts`` are the files of changes of the run that replaced the memories.
+
+        ``notes`` are what its store said of them.
+        """
+        self._notes = notes
         self.record = record
         self.dry_run = options.dry_run
         self.report = report or ChangeReport()
@@ -116,23 +126,39 @@ class RestoreRun:
             async with aclosing(source.headers(where)) as memories:
                 keys = frozenset([memory.key async for memory in memories])
             good = await unchanged_since_run(store, self._parts, keys)
+            whole = Selection(keys=keys - good)
+            as_before = await same_outlines(source, store, whole) if keys - good else frozenset()
             self.report.failures += [
                 (key, Failure("conflict", "it has changed since it was replaced"))
-                for key in sorted(keys - good)
+                for key in sorted(keys - good - as_before)
             ]
             if self.dry_run:
                 await self._count(source, good)
             elif good:
                 self._recording.begin()
-                options = CopyOptions(OnConflict.REPLACE, checksum=True)
+                options = CopyOptions(OnConflict.REPLACE, checksum=True, exact=True)
                 chosen = Selection(keys=good)
                 await copy(source, store, chosen, options, copied, recorder=self._recording)
+                await self._tidy(store, good)
                 for counted in (self.report.planned, self.report.done):
                     counted.memories += copied.memories.written
                     counted.restored += copied.messages.written
                     counted.deleted += copied.messages.deleted
                 self.report.failures += copied.failures
             return keys
+
+    async def _tidy(self, store: Store, keys: frozenset[MemoryKey]) -> None:
+        """Give back to the store what it said of the memories when they were replaced."""
+
+        async def edits() -> AsyncGenerator[Edit]:
+            for key in keys:
+                if before := self._notes.of(key).before:
+                    yield Edit(Memory(key), [], before=before)
+
+        async with aclosing(store.edit(edits())) as results:
+            async for result in results:
+                if result.failure is not None:
+                    self.report.failures.append((result.key, result.failure))
 
     async def _count(self, source: Store, keys: frozenset[MemoryKey]) -> None:
         planned = self.report.planned

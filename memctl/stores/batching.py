@@ -6,6 +6,7 @@ import time
 from collections.abc import AsyncGenerator, Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
+from itertools import repeat
 from typing import Any, Generic, TypeVar
 
 import orjson
@@ -45,7 +46,7 @@ def messages_from_columns(
     ids: Iterable[str], messages: Iterable[bytes], marks: Iterable[Any], indexes: Iterable[Any]
 ) -> list[StoredMessage]:
     """Return messages from their parts, until one ends; without a call of Python for each."""
-    return list(map(_ENTRY, zip(ids, messages, marks, indexes, strict=False)))
+    return list(map(_ENTRY, zip(ids, messages, marks, indexes, repeat(""), strict=False)))
 
 
 def paginate(memory: Memory, entries: Iterable[StoredMessage], *, empty: bool) -> Iterator[Page]:

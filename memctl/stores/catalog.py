@@ -39,7 +39,7 @@ def count(
     marks, roles, role_and_time = info.marks, info.roles, dialect.role_and_time
     first, last = info.first, info.last
     number = size = 0
-    for _, text, marked, _ in messages:
+    for _, text, marked, *_ in messages:
         number += 1
         size += len(text)
         for mark in marked:

@@ -7,8 +7,8 @@ memory that is held whole.
 from __future__ import annotations
 
 from array import array
-from collections import deque
-from collections.abc import AsyncGenerator, Iterable, Iterator, Sequence
+from collections import Counter, deque
+from collections.abc import AsyncGenerator, Iterable, Iterator, Sequence, Set
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
@@ -47,6 +47,7 @@ class Mark(NamedTuple):
 
     at: int
     marks: Marks
+    shape: str = ""
 
 
 class Put(NamedTuple):
@@ -70,9 +71,14 @@ class ChangeMatcher:
     whether each change found its place: if not, the memory must be left alone.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, twins: Set[str] = frozenset()) -> None:
+        """``twins`` are ids that may be there although messages with them are put in."""
         self.written = 0
         self.deleted = 0
+        self._allowed = twins
+        self._dropped = array("q")
+        self._names: list[str] = []
+        """The ids of the messages that go, as long as they are few."""
         self._waiting: deque[Change] = deque()
         self._complete = False
         self._last_kept: str | None = None
@@ -123,10 +129,27 @@ class ChangeMatcher:
         """Return the reason why the changes do not fit, after all messages have passed."""
         if self._waiting:
             return Failure("changed", _misfit(self._waiting[0]))
+        if len(self._dropped) > _SOME and self._shared():
+            return Failure(
+                "repeated-id", "messages stay that share an id with some of those that go"
+            )
         for start in range(0, len(self._put), _SOME):
             if not set(self._put[start : start + _SOME]).isdisjoint(self._kept):
                 return Failure("changed", "a message that was to be put in is there already")
         return None
+
+    def twins(self) -> dict[str, int]:
+        """Return the ids of messages that went and that others still have, and how many."""
+        shared = Counter(self._shared())
+        return {id: shared[hash(id)] for id in self._names if hash(id) in shared}
+
+    def _shared(self) -> list[int]:
+        found: list[int] = []
+        for start in range(0, len(self._dropped), _SOME):
+            gone = set(self._dropped[start : start + _SOME])
+            if not gone.isdisjoint(self._kept):
+                found += [each for each in self._kept if each in gone]
+        return found
 
     def _place(
         self, change: Change, ids: Sequence[str], marks: Sequence[Marks], start: int
@@ -151,17 +174,22 @@ class ChangeMatcher:
     def _changed(self, change: Change, at: int, marks: Marks) -> Drop | Mark:
         if change.new is None:
             self.deleted += 1
+            self._dropped.append(hash(change.id))
+            if len(self._names) <= _SOME:
+                self._names.append(change.id)
             return Drop(at)
         self.written += 1
         self._kept.append(hash(change.id))
         self._last_kept = change.id
-        return Mark(at, _in_order(marks, change))
+        new = _in_order(marks, change)
+        return Mark(at, new, change.shape if new == change.new else "")
 
     def _put_in(self, change: Change) -> Put:
         self.written += 1
-        self._put.append(hash(change.id))
+        if change.id not in self._allowed:
+            self._put.append(hash(change.id))
         marks = tuple(dict.fromkeys(change.new or ()))
-        return Put(StoredMessage(change.id, change.message, marks, change.position))
+        return Put(StoredMessage(change.id, change.message, marks, change.position, change.shape))
 
 
 def _find(ids: Sequence[str], id: str, start: int) -> int | None:
@@ -320,7 +348,7 @@ def apply_edit(edit: Edit, there: Snapshot) -> tuple[Snapshot | None, WriteResul
     summary = there.memory.summary
     if edit.summary is not None and edit.summary != (summary or ""):
         return None, WriteResult(key, failure=Failure("changed", "the summary is another one"))
-    matcher = ChangeMatcher()
+    matcher = ChangeMatcher(edit.twins)
     matcher.give(edit.changes, last=True)
     ids, marks = [one.id for one in there.messages], [one.marks for one in there.messages]
     steps, at = matcher.apply(ids, marks)
@@ -333,7 +361,7 @@ def apply_edit(edit: Edit, there: Snapshot) -> tuple[Snapshot | None, WriteResul
         memory = replace(
             there.memory, summary=summary if edit.memory.summary is None else edit.memory.summary
         )
-    result = WriteResult(key, matcher.written, matcher.deleted)
+    result = WriteResult(key, matcher.written, matcher.deleted, twins=matcher.twins())
     return Snapshot(memory, list(_carried_out(steps, there.messages))), result
 
 
@@ -342,8 +370,8 @@ def _carried_out(steps: list[Step], messages: list[StoredMessage]) -> Iterator[S
         match step:
             case Keep(start, stop):
                 yield from messages[start:stop]
-            case Mark(at, marks):
-                yield messages[at]._replace(marks=marks)
+            case Mark(at, marks, shape):
+                yield messages[at]._replace(marks=marks, shape=shape)
             case Put(entry):
                 yield entry
             case Drop():

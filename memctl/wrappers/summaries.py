@@ -6,6 +6,7 @@ AgentScope's SQL and Redis memories keep no summary; with them, the session stat
 
 from __future__ import annotations
 
+import json
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable
 from contextlib import aclosing
 from dataclasses import replace
@@ -30,20 +31,25 @@ class SummaryEdits:
         self._settled: list[WriteResult] = []
         self._waiting: dict[MemoryKey, tuple[Memory, str]] = {}
         """The states as they were, and their new summaries."""
+        self._before: dict[MemoryKey, str] = {}
+        """What the states' store said of them; see ``WriteResult.before``."""
 
     async def passed_on(self, edits: AsyncGenerator[Edit]) -> AsyncGenerator[Edit]:
         """The edits that change messages; the others, and those that failed, are ``settled``."""
         begun = passing = False
         async for edit in edits:
+            of_messages, of_state = _parted(edit.before)
             if not begun:
-                failure = await self._change(edit)
-                passing = not failure and bool(edit.changes or not edit.last)
+                failure = await self._change(edit, of_state)
+                passing = not failure and bool(edit.changes or not edit.last or of_messages)
                 if not passing:
                     self._waiting.pop(edit.memory.key, None)
-                    self._settled.append(WriteResult(edit.memory.key, failure=failure))
+                    result = WriteResult(edit.memory.key, failure=failure)
+                    self._settled.append(self._with_before(result))
             begun = not edit.last
             if passing:
-                yield replace(edit, memory=replace(edit.memory, summary=None), summary=None)
+                memory = replace(edit.memory, summary=None)
+                yield replace(edit, memory=memory, summary=None, before=of_messages)
 
     def settled(self) -> list[WriteResult]:
         """Return the results since the last call of edits that change no messages."""
@@ -54,8 +60,8 @@ class SummaryEdits:
         """Put the summary back where the messages failed; the result says so where that fails."""
         waiting = self._waiting.pop(result.key, None)
         if waiting is None or result.failure is None:
-            return result
-        failure = await self._set(*waiting)
+            return self._with_before(result)
+        failure = (await self._set(*waiting)).failure
         if failure is None:
             return result
         why = f"{result.failure.message}; its new summary stays: {failure.message}"
@@ -66,7 +72,7 @@ class SummaryEdits:
         lines = []
         for key, waiting in self._waiting.items():
             try:
-                failure = await self._set(*waiting)
+                failure = (await self._set(*waiting)).failure
                 why = failure.message if failure else ""
             except MemctlError as error:  # another error ended the run, and tells more
                 why = error.message
@@ -75,33 +81,53 @@ class SummaryEdits:
         self._waiting.clear()
         return lines
 
-    async def _change(self, edit: Edit) -> Failure | None:
+    def _with_before(self, result: WriteResult) -> WriteResult:
+        """Return the result with what both stores said."""
+        of_state = self._before.pop(result.key, "")
+        return replace(result, before=_joined(result.before, of_state))
+
+    async def _change(self, edit: Edit, before: str) -> Failure | None:
         memory = edit.memory
-        if memory.summary is None and edit.summary is None:
+        if memory.summary is None and edit.summary is None and not before:
             return None
         found = await self._find(memory.key)
         there = found.summary or ""
         if edit.summary is not None and edit.summary != there:
             return Failure("changed", "the summary is another one")
-        if memory.summary is None or memory.summary == there:
+        if memory.summary in (None, there) and not before:
             return None
         state = replace(memory, key=found.key)
-        failure = await self._set(state, there)
-        if failure is None:
-            self._waiting[memory.key] = replace(state, summary=there), memory.summary
-        return failure
+        result = await self._set(state, there, before)
+        if result.failure is None:
+            now = there if memory.summary is None else memory.summary
+            self._waiting[memory.key] = replace(state, summary=there), now
+            self._before[memory.key] = result.before
+        return result.failure
 
-    async def _set(self, state: Memory, there: str) -> Failure | None:
+    async def _set(self, state: Memory, there: str, before: str = "") -> WriteResult:
         """Give a state its summary, if it has the one that is there."""
 
         async def one() -> AsyncGenerator[Edit]:
-            yield Edit(state, [], summary=there)
+            yield Edit(state, [], summary=there, before=before)
 
-        failure = None
+        done = WriteResult(state.key)
         async with aclosing(self._states.edit(one())) as results:
             async for result in results:
-                failure = result.failure
-        return failure
+                done = result
+        return done
+
+
+def _joined(of_messages: str, of_state: str) -> str:
+    """Return one text of what the stores of the messages and of the states said."""
+    if not (of_messages or of_state):
+        return ""
+    return json.dumps({"messages": of_messages, "state": of_state})
+
+
+def _parted(before: str) -> tuple[str, str]:
+    """Return what ``_joined`` joined; nothing of what others wrote."""
+    found = json.loads(before) if before.startswith('{"messages": ') else {}
+    return found.get("messages", ""), found.get("state", "")
 
 
 DEFAULT_USER = "default_user"
@@ -260,23 +286,26 @@ class SummaryOverlay(StoreWrapper):
         async with aclosing(self._messages.write(noted(), mode)) as results:
             async for result in results:
                 memory = headers.pop(result.key)
-                failure = None if result.failure else await self._write_summary(memory)
-                yield replace(result, failure=failure) if failure else result
+                summary = WriteResult(result.key)
+                if result.failure is None:
+                    summary = await self._write_summary(memory)
+                before = _joined(result.before, summary.before)
+                yield replace(result, failure=result.failure or summary.failure, before=before)
 
-    async def _write_summary(self, memory: Memory) -> Failure | None:
+    async def _write_summary(self, memory: Memory) -> WriteResult:
         there = await self._state(memory.key)
         if memory.summary is None or memory.summary == there.summary:
-            return None
+            return WriteResult(memory.key)
         state = replace(memory, key=there.key)
 
         async def page() -> AsyncGenerator[Page]:
             yield Page(state, [])
 
-        failure = None
+        done = WriteResult(memory.key)
         async with aclosing(self._states.write(page())) as results:
             async for result in results:
-                failure = result.failure
-        return failure
+                done = result
+        return done
 
     async def edit(self, edits: AsyncGenerator[Edit]) -> AsyncGenerator[WriteResult]:
         """Change the summary, then the messages.

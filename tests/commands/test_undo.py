@@ -14,6 +14,7 @@ from typing import Any
 from urllib.parse import quote, unquote
 
 import pytest
+import redis
 
 from memctl import zstd
 from memctl.commands._context import Run as ThisRun
@@ -439,3 +440,90 @@ def test_undo_killed_between_the_summary_and_the_messages(
     assert run("verify", store, f"{tmp_path}/a.ndjson").exit_code == 6
     assert report(run("undo", done, "--json"))["memories"]["written"]
     assert run("verify", store, f"{tmp_path}/a.ndjson").exit_code == 0
+
+
+# What a store may hold
+
+
+def test_undo_redis_id_that_stands_in_the_list_twice(run: Run, one: Callable[[str], Place]) -> None:
+    """``RedisMemory.add([a], skip_duplicated=False)`` makes such a list."""
+    place = one("redis")
+    [key] = place.keys(1)
+    put(place, [sample(key, [entry("a", 0, ("hint",)), entry("b", 1, ())])])
+    base = f"app:user_id:{key.user}:session:{key.session}"
+    with redis.Redis.from_url(place.text.partition("?")[0]) as client:
+        client.rpush(f"{base}:messages", "a")
+        client.rpush(f"{base}:mark:hint", "a")
+        for words in (("--mark", "hint"), ("--id", "a"), ("--all",)):
+            before = set(client.scan_iter())
+            done = report(run("delete", place.text, *words, "--yes", "--json"))
+            assert done["messages"]["deleted"] == (3 if words == ("--all",) else 2)
+            assert client.lrange(f"{base}:messages", 0, -1) != [b"a", b"b", b"a"]
+            report(run("undo", done["run"], "--json"))
+            assert client.lrange(f"{base}:messages", 0, -1) == [b"a", b"b", b"a"]
+            assert client.lrange(f"{base}:mark:hint", 0, -1) == [b"a", b"a"]
+            assert set(client.scan_iter()) == before
+
+
+def test_undo_memory_that_could_not_come_back_is_not_replaced(
+    run: Run, one: Callable[[str], Place], tmp_path: Path
+) -> None:
+    place = one("redis")
+    [key] = place.keys(1)
+    put(place, [sample(key, samples.entries(2))])
+    with redis.Redis.from_url(place.text.partition("?")[0]) as client:
+        client.rpush(f"app:user_id:{key.user}:session:{key.session}:messages", "m0000001")
+    origin = Place(place.backend, f"sqlite:///{tmp_path}/source.db", tmp_path)
+    put(origin, [sample(key, samples.entries(3, start=7))])
+    before = place.dump()
+    words = ("migrate", origin.text, place.text, "--on-conflict", "replace", "--json")
+    found = report(run(*words), 7)
+    assert found["failures"][0]["code"] == "repeated-id"
+    assert place.dump() == before
+
+
+@pytest.mark.parametrize("index", ["'x'", "x'00ff'", "2.5", str(2**63 - 1)])
+def test_undo_sqlite_index_of_any_kind(run: Run, one: Callable[[str], Place], index: str) -> None:
+    """What undo could not restore is not deleted."""
+    place = one("sqlite")
+    [key] = place.keys(1)
+    put(place, [sample(key, samples.entries(3))])
+    rows = 'SELECT *, typeof("index") FROM message ORDER BY id'
+    with sqlite3.connect(place.location.path) as connection:
+        connection.execute(f"UPDATE message SET \"index\" = {index} WHERE id LIKE '%-m0000001'")
+        connection.commit()
+        before = connection.execute(rows).fetchall()
+        for words in (("--id", "m0000000"), ("--id", "m0000001"), ("--all",)):
+            done = run("delete", place.text, *words, "--yes", "--json")
+            if not index.isdigit():
+                fails(done, 8, "is damaged")
+            else:
+                assert connection.execute(rows).fetchall() != before
+                report(run("undo", report(done)["run"], "--json"))
+            assert connection.execute(rows).fetchall() == before
+
+
+@pytest.mark.parametrize("name", ["state", "archive"])
+def test_undo_message_whose_twin_stayed(run: Run, one: Callable[[str], Place], name: str) -> None:
+    place = one(name)
+    [key] = place.keys(1)
+    twins = [entry("twin", 0, ("hint",)), entry("b", 1, ()), entry("twin", 2, ())]
+    put(place, [sample(key, twins)])
+    before = held(place)
+    for words in (("--mark", "hint"), ("--keep-last", "2"), ("--keep-last", "1")):
+        done = report(run("delete", place.text, *words, "--yes", "--json"))["run"]
+        assert held(place) != before
+        report(run("undo", done, "--store", place.text, "--json"))
+        assert held(place) == before, words
+        nothing = report(run("undo", done, "--store", place.text, "--json"))
+        assert nothing["messages"]["restored"] == 0
+
+
+def test_undo_import_without_a_place_for_its_summary(run: Run, one: Callable[[str], Place]) -> None:
+    place, origin = one("sqlite"), one("archive")
+    put(place, [sample(MemoryKey("u", "s"), samples.entries(2))])
+    put(origin, [sample(MemoryKey("u", "t"), samples.entries(2), summary="What was said.")])
+    before = held(place)
+    done = report(run("import", origin.text, place.text, "--lossy", "--json"))["run"]
+    report(run("undo", done, "--json"))
+    assert held(place) == before

@@ -240,7 +240,7 @@ async def test_edit_refuses_to_drop_one_of_two_equal_ids(
 async def test_edit_refuses_an_id_inserted_twice(client: redis.Redis, redis_url: str) -> None:
     put(client, BASE, ["m0"])
     async with store_of(redis_url) as store:
-        result = await edit(store, back("m1", after="m0"), back("m1", after="m0"))
+        result = await edit(store, back("m1", after="m0"), back("m1", after="m0", content="d"))
     assert result.failure
     assert result.failure.code == "repeated-id"
     assert set(dump(client, BASE)) == {f"{BASE}:messages", f"{BASE}:msg:m0"}

@@ -39,8 +39,8 @@ def applied(
                 match step:
                     case Keep(start, stop):
                         found += some[start:stop]
-                    case Mark(number, new):
-                        found.append(some[number]._replace(marks=new))
+                    case Mark(number, new, shape):
+                        found.append(some[number]._replace(marks=new, shape=shape))
                     case Put(new):
                         found.append(new)
                     case Drop():
@@ -139,7 +139,9 @@ def one_by_one(entries: list[StoredMessage], changes: list[Change]) -> list[Stor
         while todo and todo[0].old is None and todo[0].after == (kept[-1] if kept else None):
             change = todo.pop(0)
             found.append(
-                StoredMessage(change.id, change.message, change.new or (), change.position)
+                StoredMessage(
+                    *(change.id, change.message, change.new or ()), change.position, change.shape
+                )
             )
             put.add(change.id)
         if one is None:
@@ -152,7 +154,8 @@ def one_by_one(entries: list[StoredMessage], changes: list[Change]) -> list[Stor
             staying = [mark for mark in one.marks if mark in change.new]
             coming = [mark for mark in change.new if mark not in one.marks]
             in_order = change.new if one.marks == change.old else (*staying, *coming)
-            one = one._replace(marks=tuple(in_order))
+            shape = change.shape if in_order == change.new else ""
+            one = one._replace(marks=tuple(in_order), shape=shape)
         found.append(one)
         kept.append(one.id)
     return None if todo or put & set(kept) else found

@@ -7,7 +7,7 @@ also one that was killed.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Iterable, Iterator
+from collections.abc import AsyncGenerator, Callable, Iterable, Iterator
 from contextlib import aclosing, suppress
 from dataclasses import dataclass, replace
 from datetime import datetime
@@ -82,11 +82,11 @@ def _changes(done: SummarizedMemory, lines: Iterable[PlannedMessage]) -> Iterato
         stays = line.behind or stays
         goes = done.case.goes(line)
         if goes and (line.kind is MessageStatus.SUMMARY or done.mode is CompressMode.REPLACE):
-            yield Change(line.id, line.marks, None, line.message, stays, line.place)
+            yield Change(line.id, line.marks, None, line.message, stays, line.place, line.shape)
             continue
         stays = line.id
         if goes and line.kind is MessageStatus.SELECTED:
-            yield Change(line.id, line.marks, (*line.marks, COMPRESSED))
+            yield Change(line.id, line.marks, (*line.marks, COMPRESSED), was=line.shape)
 
 
 GROUP_MEMORIES = 256
@@ -109,7 +109,10 @@ class SummaryCommitter:
         writer: ChangesWriter,
         report: CompressReport,
         watching: SummaryProgress,
+        note: Callable[[WriteResult], None],
     ) -> None:
+        """``note`` keeps what the store says of a memory for undo."""
+        self._note = note
         self._store = store
         self._spool = spool
         self._summarizer = summarizer
@@ -178,6 +181,7 @@ class SummaryCommitter:
         if result.failure is not None:
             report.changes.failures.append((result.key, result.failure))
             return
+        self._note(result)
         report.changes.done.merge(changes)
         earlier = self._summarizer.count(case.earlier) if case.earlier else 0
         after = case.before - case.tokens - earlier + self._summarizer.count(done.text)

@@ -96,6 +96,7 @@ class PlannedMessage(NamedTuple):
     turn: Turn | None = None
     message: bytes = b""
     behind: str | None = None
+    shape: str = ""
 
 
 @dataclass(frozen=True, slots=True)

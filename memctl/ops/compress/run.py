@@ -117,7 +117,7 @@ async def plan_compression(
                 history = CompressionPlanner(page.memory, where, options, count, store.dialect)
                 behind = None
             for place, entry in enumerate(page.messages):
-                line = history.take(entry)
+                line = history.take(entry)._replace(shape=entry.shape)
                 if page.anchors is not None and page.anchors[place] != behind:
                     behind = page.anchors[place]
                     line = line._replace(behind=behind)

@@ -107,14 +107,19 @@ class _Plan:
         treatment = self._treatment
         ambiguous = not entry.id or entry.id in treatment.repeated
         if entry.id in treatment.gone and not ambiguous:
-            return [Change(entry.id, entry.marks, None, entry.message, self._kept, entry.position)]
+            return [
+                Change(
+                    *(entry.id, entry.marks, None, entry.message, self._kept),
+                    *(entry.position, entry.shape),
+                )
+            ]
         self._kept = entry.id
         if ambiguous:
             return []
         changes = []
         if treatment.unmarked and COMPRESSED in entry.marks:
             left = tuple(mark for mark in entry.marks if mark != COMPRESSED)
-            changes.append(Change(entry.id, entry.marks, left))
+            changes.append(Change(entry.id, entry.marks, left, was=entry.shape))
         for tool in treatment.answers.get(entry.id, ()):
             id, message = _answer(tool, entry, self._dialect)
             changes.append(Change(id, None, (), message, entry.id))

@@ -8,7 +8,8 @@
 A memory is followed by its messages, in order.  The digest is that of all bytes before the last
 line.  Some fields are there only where they say something: ``part`` of a memory that is one of
 several in its session; the attribute ``ttl``, the seconds that it had still to live; ``index``, the
-position column of the SQL layout.  ``id`` is missing in archives of memctl 0.1 where it is the
+position column of the SQL layout; ``shape``, in archives that memctl keeps for undo alone, the way
+in which the store held the message.  ``id`` is missing in archives of memctl 0.1 where it is the
 message's own.  Always there, it lets a line be written, and told from others, without a look into
 its message.
 """
@@ -205,11 +206,17 @@ def _tails(entries: Sequence[StoredMessage]) -> list[bytes]:
     marks = {some: f',{text[1:-1]},"id":' for some, text in marks.items()}
     # In pure ASCII, with a new line where there is none in a JSON text, to be cut again there.
     ids = json.dumps([one.id for one in entries], separators=("\n", ":"))[1:-1].split("\n")
-    ends = ["}\n" if one.position is None else f',"index":{one.position}}}\n' for one in entries]
+    ends = [_end(one) if one.position is not None or one.shape else "}\n" for one in entries]
     return [
         f"{marks[one.marks]}{id}{end}".encode()
         for one, id, end in zip(entries, ids, ends, strict=False)
     ]
+
+
+def _end(entry: StoredMessage) -> str:
+    index = "" if entry.position is None else f',"index":{entry.position}'
+    shape = f',"shape":{json.dumps(entry.shape)}' if entry.shape else ""
+    return f"{index}{shape}}}\n"
 
 
 def kind_of(line: Line) -> LineKind:
@@ -282,7 +289,8 @@ def outline(line: Line) -> StoredMessage:
     fields = _tail(line)
     if fields is None or not isinstance(fields.get("id"), str):
         return entry(*split(line))._replace(message=b"")
-    return StoredMessage(fields["id"], b"", tuple(fields["marks"]), fields.get("index"))
+    about = tuple(fields["marks"]), fields.get("index"), fields.get("shape", "")
+    return StoredMessage(fields["id"], b"", *about)
 
 
 def _tail(line: Line) -> dict[str, Any] | None:
@@ -311,7 +319,8 @@ def entry(message: bytes, fields: dict[str, Any]) -> StoredMessage:
     id = fields.get("id", _object(value).get("id"))
     if not isinstance(id, str):
         raise ValueError("the message has no id")
-    return StoredMessage(id, message, tuple(fields["marks"]), fields.get("index"))
+    about = tuple(fields["marks"]), fields.get("index"), fields.get("shape", "")
+    return StoredMessage(id, message, *about)
 
 
 def _object(value: Any) -> dict[str, Any]:
@@ -326,6 +335,8 @@ def _checked(fields: dict[str, Any]) -> dict[str, Any]:
         raise ValueError("the marks are not a list of texts")
     if not isinstance(fields.get("index"), int | None):
         raise ValueError("the index is not an integer")
+    if not isinstance(fields.get("shape", ""), str):
+        raise ValueError("the shape is not a text")
     return fields
 
 

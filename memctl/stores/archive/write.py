@@ -36,6 +36,8 @@ from memctl.stores.edits import ChangeMatcher, Drop, Keep, Mark, Put, Step
 from memctl.stores.files import system_errors
 
 _PIECE = 1024 * 1024
+_MADE = "made"
+"""What ``WriteResult.before`` says of a memory that was not there."""
 
 
 class ArchiveUpdate(ABC):
@@ -86,7 +88,8 @@ class ArchiveUpdate(ABC):
             return
         self._begun.add(key)
         deleted = held if self._mode is WriteMode.REPLACE else 0
-        self.results.append(WriteResult(key, deleted=deleted))
+        before = "" if key in self._before else _MADE
+        self.results.append(WriteResult(key, deleted=deleted, before=before))
         self.memory(page.memory)
 
     @abstractmethod
@@ -241,7 +244,7 @@ class EditedArchive:
                 if self._work is None:
                     if edit.memory.key in self.after:
                         return edits[number:]
-                    self._changes = ChangeMatcher()
+                    self._changes = ChangeMatcher(edit.twins)
                     self._work = self._edited(edit)
                 self._ended = edit.last
                 self._changes.give(edit.changes, last=edit.last)
@@ -280,10 +283,13 @@ class EditedArchive:
             elif not is_empty:
                 yield from self._fitted(changes)
                 failure = changes.failure()
-            self._end(old, memory, failure)
+            self._end(old, memory, failure, made=first.before == _MADE)
         while not self._ended:
             yield
-        result = WriteResult(memory.key, changes.written, changes.deleted)
+        twins = {} if failure else changes.twins()
+        counts = changes.written, changes.deleted
+        before = "" if exists else _MADE
+        result = WriteResult(memory.key, *counts, before=before, twins=twins)
         self.results.append(WriteResult(memory.key, failure=failure) if failure else result)
 
     def _seek(self, key: MemoryKey | None) -> Memory | None:
@@ -323,8 +329,13 @@ class EditedArchive:
                 return
             yield
 
-    def _end(self, old: Memory | None, memory: Memory, failure: Failure | None) -> None:
-        """Write the memory that comes next: as it was, where that failed."""
+    def _end(
+        self, old: Memory | None, memory: Memory, failure: Failure | None, *, made: bool
+    ) -> None:
+        """Write the memory that comes next: as it was, where that failed.
+
+        One that was ``made`` by the run that is undone goes if nothing is left of it.
+        """
         if old is None and failure is None:
             self._seek(None)
             self._section(memory.key, memory_line(memory), self._holds)
@@ -336,7 +347,9 @@ class EditedArchive:
             self.changed |= line != self._line or bool(
                 self._changes.written + self._changes.deleted
             )
-            self._section(memory.key, line, self._holds)
+            summary = old.summary if memory.summary is None else memory.summary
+            if not (made and self._changes.deleted and self._holds.is_empty and not summary):
+                self._section(memory.key, line, self._holds)
         elif old is not None:
             self._section(memory.key, self._line, self._held)
         self._held.clear()
@@ -361,7 +374,7 @@ def _take(steps: list[Step], run: list[Line], spool: _LineSpool) -> None:
                 spool.put(changed)
                 changed = []
                 spool.add(run[start:stop])
-            case Mark(at, marks):
+            case Mark(at, marks, _):
                 [entry] = entries([run[at]])
                 changed.append(entry._replace(marks=marks))
             case Put(entry):
@@ -408,6 +421,11 @@ class _LineSpool:
             while piece := self._file.read(_PIECE):
                 writer.copy(piece, 0)
         writer.copy(b"", self._messages)
+
+    @property
+    def is_empty(self) -> bool:
+        """Return whether nothing waits."""
+        return not self._messages
 
     def clear(self) -> None:
         """Empty it."""

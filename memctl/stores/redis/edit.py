@@ -14,10 +14,12 @@ lists, an id in any of them has the mark.
 
 from __future__ import annotations
 
+import json
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack
+from dataclasses import dataclass
 from functools import partial
 from itertools import chain, islice
 from typing import NamedTuple
@@ -61,6 +63,8 @@ Insertion = tuple[bytes | None, bytes]
 
 _TOGETHER = 50_000
 """So many ids of several memories are listed together."""
+_KEPT_IDS = 10_000
+"""Lists of more ids are not kept as they were."""
 _FEW_REMOVALS = 8
 """So many ids are removed from a list one by one; Redis searches all of it for each."""
 
@@ -104,8 +108,10 @@ class Editor:
         with ExitStack() as files:
             for one, state in zip(memories, self._watch(memories, files), strict=True):
                 try:
-                    good.append(self._applier(one, state))
-                    results.append(WriteResult(one.key, one.written, one.deleted))
+                    applier = self._applier(one, state)
+                    good.append(applier)
+                    counts = one.written, one.deleted
+                    results.append(WriteResult(one.key, *counts, before=applier.before()))
                 except MemoryRefused as refusal:
                     results.append(WriteResult(one.key, failure=refusal.failure))
             if not good:
@@ -120,7 +126,7 @@ class Editor:
         """Watch the memories, and return what they hold; ``files`` closes that."""
         snapshots = self._snapshots.watch(
             [MemoryRef(one.base, one.key) for one in memories],
-            [[*one.marked, *one.unmarked] for one in memories],
+            [[*one.marked, *one.unmarked, *one.lists.names] for one in memories],
         )
         for snapshot in snapshots:
             files.callback(snapshot.close)
@@ -190,8 +196,8 @@ class ChangeApplier:
                 self._check_group(group)
         if self._state.present < changes.presumed:
             raise MemoryRefused("changed", "the payload of a message is gone")
-        if changes.put.duplicates:
-            raise MemoryRefused("repeated-id", "a message id is put in twice")
+        if changes.put.duplicates != changes.texts.duplicates:
+            raise MemoryRefused("repeated-id", "two messages are put in with one id")
         self._check_repeats()
         if changes.new:
             id = first_unplaced(self._left(), changes.insertions())
@@ -232,8 +238,14 @@ class ChangeApplier:
 
     def _ids(self) -> IdChunks:
         """Yield the ids of the messages."""
-        left = self._left()
-        return insert_ids(left, self.changes.insertions()) if self.changes.new else left
+        if not self.changes.new:
+            return self._left()
+        found = insert_ids(self._left(), self.changes.insertions())
+        if self.changes.lists.messages:  # ids that repeat, of which places cannot tell the order
+            ids = list(chain.from_iterable(found))
+            then = self.changes.lists.messages
+            return iter([then if sorted(ids) == sorted(then) else ids])
+        return found
 
     def _is_dropped(self, name: bytes) -> Callable[[bytes], bool]:
         """Return whether an id is to go from a list of a mark.
@@ -254,7 +266,8 @@ class ChangeApplier:
     def _mark_insertions(self, name: bytes) -> Iterator[Insertion]:
         before, added = self._marks[name].ids, self.changes.marked[name]
         is_dropped = self._is_dropped(name)
-        seen: set[bytes] | None = set() if self._messages.ids.duplicates else None
+        repeats = self._messages.ids.duplicates or self.changes.put.duplicates
+        seen: set[bytes] | None = set() if repeats else None
         after: bytes | None = None
         for id in chain.from_iterable(self._ids()):
             if id in before:
@@ -277,13 +290,80 @@ class ChangeApplier:
             yield from rewrite_commands(self._messages, self._ids)
         elif changes.deleted:
             yield from removal_commands(self._messages, changes.gone.__contains__)
+        restored = self._restored()
         for name, its in self._marks.items():
-            if name in changes.marked:
+            if name in restored:
+                yield from rewrite_commands(its, partial(iter, [restored[name]]))
+            elif name in changes.marked:
                 yield from rewrite_commands(its, partial(self._marked, name))
             elif changes.new or name in changes.unmarked:
                 yield from removal_commands(its, self._is_dropped(name))
         yield from self._index_marks()
-        yield from self._expire()
+        yield from self._expire(restored)
+
+    # Lists that undo could not tell
+
+    def before(self) -> str:
+        """Return what the reverse of the changes would not restore; see ``WriteResult.before``.
+
+        Nothing of long lists: they are too much to keep.
+        """
+        changes = self.changes
+        names = self._marks if self._goes else changes.unmarked.keys() | changes.marked.keys()
+        if changes.marked and not self._indexed:
+            names = self._marks  # a new index names all
+        names = {name for name in names if name in self._marks}
+        repeats = bool(changes.deleted and self._messages.ids.duplicates)
+        count = sum(self._marks[name].count for name in names) + repeats * self._messages.count
+        if self._anew or count > _KEPT_IDS:
+            return ""
+        lists: dict[bytes, list[bytes] | None] = {}
+        for mark in sorted({canonical_mark(name) for name in names}):
+            held = {name: list(self._marks[name]) for name in mark_aliases(mark) if name in names}
+            usual = self._in_order(set(chain.from_iterable(held.values())))
+            if any(ids != usual for ids in held.values()):
+                for name, ids in held.items():
+                    lists[name] = None if ids == usual else ids
+        indexed = {name for name in self._marks if self._marks[name].count}
+        if not (lists or repeats) and (not names or indexed == self._indexed):
+            return ""
+        messages = [*self._messages] if repeats else []
+        return ListsBefore.dump(lists, self._indexed, names, messages)
+
+    @property
+    def _goes(self) -> bool:
+        """Return whether the memory ends, with all that it has."""
+        return not self.changes.new and not any(self._left())
+
+    def _in_order(self, marked: set[bytes]) -> list[bytes]:
+        """Return the ids in the order of the messages, as the lists of a mark should be."""
+        ids = chain.from_iterable(self._messages.chunks())
+        return [id for id in dict.fromkeys(ids) if id in marked]
+
+    def _restored(self) -> dict[bytes, list[bytes]]:
+        """Return the lists that are to be what they were, as far as they still can."""
+        lists = self.changes.lists.lists
+        if not lists:
+            return {}
+        final = {id for chunk in self._ids() for id in chunk}
+        found: dict[bytes, list[bytes]] = {}
+        for mark in {canonical_mark(name) for name in lists}:
+            now = {name: self._now(name) for name in mark_aliases(mark) if name in self._marks}
+            then = {name: lists.get(name) or its for name, its in now.items()}
+            then |= {name: [] for name in now if lists.get(name) == []}
+            marked = [
+                final.intersection(chain.from_iterable(each.values())) for each in (now, then)
+            ]
+            if marked[0] == marked[1]:
+                found |= then
+        return found
+
+    def _now(self, name: bytes) -> list[bytes]:
+        """Return a list of a mark as the changes alone would make it."""
+        if name in self.changes.marked:
+            return list(chain.from_iterable(self._marked(name)))
+        drops = self._is_dropped(name)
+        return list(chain.from_iterable(remove_ids(self._marks[name].chunks(), drops)))
 
     def _clear(self) -> Iterator[Command]:
         """Delete what is left over of a memory that expired or was deleted."""
@@ -297,6 +377,18 @@ class ChangeApplier:
         A new index names all marks, for RedisMemory knows no others then.
         """
         key = self._base + MARKS_INDEX
+        lists = self.changes.lists
+        if lists.index is not None:
+            names = lists.index | {
+                name
+                for name in self._indexed
+                if canonical_mark(name) not in set(map(canonical_mark, lists.names))
+            }
+            if added := names - self._indexed:
+                yield (b"SADD", key, *sorted(added))
+            if gone := self._indexed - names:
+                yield (b"SREM", key, *sorted(gone))
+            return
         new = self.changes.marked.keys() - self._indexed
         if new and not self._indexed:
             new = {name for name in self._marks if not self._is_empty(name)}
@@ -318,15 +410,17 @@ class ChangeApplier:
             return False
         return not any(remove_ids(self._marks[name].chunks(), self._is_dropped(name)))
 
-    def _expire(self) -> Iterator[Command]:
+    def _expire(self, restored: Iterable[bytes]) -> Iterator[Command]:
         """Let new keys expire with the others; a key that was there keeps its expiry."""
         ttl = self.ttl
         if ttl is None:
             return
         keys = [
-            self._marks[name].key for name in self.changes.marked if not self._marks[name].count
+            self._marks[name].key
+            for name in self.changes.marked.keys() | restored
+            if not self._marks[name].count
         ]
-        if self.changes.marked and not self._indexed:
+        if (self.changes.marked or self.changes.lists.index) and not self._indexed:
             keys.append(self._base + MARKS_INDEX)
         if self._anew:
             keys.append(self._base + MESSAGES)
@@ -341,6 +435,58 @@ def _refuse(ids: Iterator[bytes], reason: str) -> None:
 
 
 # Changes on their way
+
+
+@dataclass(frozen=True, slots=True)
+class ListsBefore:
+    """The lists of marks that a memory had, where they were not as memctl would make them.
+
+    A list is None where it would be made so, and ``index`` where nothing is known.
+    """
+
+    lists: dict[bytes, list[bytes] | None]
+    index: frozenset[bytes] | None
+    names: list[bytes]
+    """The lists that were changed."""
+    messages: list[bytes]
+    """The list of messages, where ids repeat in it."""
+
+    @staticmethod
+    def dump(
+        lists: dict[bytes, list[bytes] | None],
+        index: Iterable[bytes],
+        names: Iterable[bytes],
+        messages: Iterable[bytes],
+    ) -> str:
+        """Return it as a text."""
+        return json.dumps(
+            {
+                "lists": {
+                    decode(name): None if ids is None else [*map(decode, ids)]
+                    for name, ids in lists.items()
+                },
+                "index": sorted(map(decode, index)),
+                "names": sorted(map(decode, names)),
+                "messages": [*map(decode, messages)],
+            }
+        )
+
+    @classmethod
+    def load(cls, text: str) -> ListsBefore:
+        """Return it from a text, nothing where another store wrote that."""
+        try:
+            found = json.loads(text) if text else {}
+            return cls(
+                {
+                    encode(name): None if ids is None else [*map(encode, ids)]
+                    for name, ids in found["lists"].items()
+                },
+                frozenset(map(encode, found["index"])),
+                [*map(encode, found["names"])],
+                [*map(encode, found["messages"])],
+            )
+        except (ValueError, KeyError, TypeError, AttributeError):
+            return cls({}, None, [], [])
 
 
 class ChangeGroup(NamedTuple):
@@ -364,15 +510,18 @@ class MemoryChanges(ABC):
     payloads: Payloads
     """The payloads of the messages to insert."""
 
-    def __init__(self, base: bytes, memory: Memory, ttl: int | None) -> None:
-        """Take the TTL in milliseconds for a memory that is made anew."""
+    def __init__(self, base: bytes, memory: Memory, ttl: int | None, before: str) -> None:
+        """Take the TTL in milliseconds for a memory that is made anew, and ``Edit.before``."""
         self.base = base
+        self.lists = ListsBefore.load(before)
         self.key = memory.key
         self.ttl = ttl
         self.published = False
         self.written = self.deleted = self.new = self.presumed = 0
         """The numbers of messages changed or inserted, deleted, inserted, and presumed to exist."""
         self.put = IdSet()
+        self.texts = IdSet()
+        """The ids that are put in, each with its message."""
         self.gone = IdSet()
         self.marked: dict[bytes, IdSet] = {}
         """The ids that get a mark, by alias."""
@@ -429,6 +578,8 @@ class MemoryChanges(ABC):
             raise lone_surrogate(error) from error
         for change in changes if insertions else ():
             check_size(change.id, change.message)
+            if change.old is None:
+                self.texts.add((f"{change.id} {hash(change.message)}",))
         for group in groups:
             self._count(group)
         return ChangeChunk(groups, insertions)
@@ -455,9 +606,16 @@ class MemoryChanges(ABC):
 class InlineChanges(MemoryChanges):
     """Changes that go with the transaction."""
 
-    def __init__(self, base: bytes, memory: Memory, ttl: int | None, changes: list[Change]) -> None:
+    def __init__(
+        self,
+        base: bytes,
+        memory: Memory,
+        ttl: int | None,
+        changes: list[Change],
+        before: str,
+    ) -> None:
         """Raise MemoryRefused if Redis cannot hold what they make."""
-        super().__init__(base, memory, ttl)
+        super().__init__(base, memory, ttl, before)
         self._chunk = self._group(changes)
         self.payloads = InlinePayloads([each.message for each in changes if each.old is None])
 
@@ -468,8 +626,10 @@ class InlineChanges(MemoryChanges):
 class StagedChanges(MemoryChanges, Staging[ChangeChunk]):
     """Changes in a local file; the messages to insert are staged on the server."""
 
-    def __init__(self, keys: Keys, base: bytes, memory: Memory, ttl: int | None) -> None:
-        MemoryChanges.__init__(self, base, memory, ttl)
+    def __init__(
+        self, keys: Keys, base: bytes, memory: Memory, ttl: int | None, before: str
+    ) -> None:
+        MemoryChanges.__init__(self, base, memory, ttl, before)
         Staging.__init__(self, keys)
 
     def add(self, pipeline: Pipeline, changes: list[Change]) -> None:

@@ -360,8 +360,8 @@ class SelectionFilter:
     def __init__(self, pipeline: Pipeline, where: Selection) -> None:
         self._pipeline = pipeline
         self._where = Selection(marks=where.marks, exclude_marks=where.exclude_marks, ids=where.ids)
-        self._anchors: dict[tuple[MemoryKey, str], str | None] = {}
-        """The anchors of the selected messages; see ``Page.anchors``."""
+        self._anchors: dict[tuple[MemoryKey, str], list[str | None]] = {}
+        """The anchors of the selected messages with an id; see ``Page.anchors``."""
         self._anchor: str | None = None
         """The last message that is not selected."""
 
@@ -400,7 +400,8 @@ class SelectionFilter:
                 if at > last + 1:
                     self._anchor = decode(ids[at - 1])
                 last = at
-                self._anchors[snapshot.ref.key, message.id] = self._anchor
+                anchors = self._anchors.setdefault((snapshot.ref.key, message.id), [])
+                anchors.append(self._anchor)
                 selected.append(id)
                 marks.append(message.marks)
         if last < len(ids) - 1:
@@ -421,6 +422,10 @@ class SelectionFilter:
             return
         for page in pages:
             key = page.memory.key
-            anchors = [self._anchors.pop((key, message.id), None) for message in page.messages]
+            anchors = [self._take_anchor(key, message.id) for message in page.messages]
             yield replace(page, anchors=anchors)
         self._anchors.clear()
+
+    def _take_anchor(self, key: MemoryKey, id: str) -> str | None:
+        anchors = self._anchors[key, id]
+        return anchors.pop(0) if len(anchors) > 1 else anchors[0]

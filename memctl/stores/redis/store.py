@@ -147,7 +147,7 @@ class RedisMemoryStore(Store):
             async for batch in batch_edits(edits):
                 if isinstance(batch, LargeEdit):
                     memory = batch.edit.memory
-                    make = partial(self._staged_changes, memory)
+                    make = partial(self._staged_changes, memory, batch.edit.before)
                     yield await self._large(pipeline, memory, make, batch.pieces, editor.edit)
                     continue
                 async for result in self._small(pipeline, batch, self._inline, editor.edit):
@@ -155,11 +155,11 @@ class RedisMemoryStore(Store):
 
     def _inline(self, edit: Edit) -> InlineChanges:
         base, ttl = self._target(edit.memory)
-        return InlineChanges(base, edit.memory, ttl, edit.changes)
+        return InlineChanges(base, edit.memory, ttl, edit.changes, edit.before)
 
-    def _staged_changes(self, memory: Memory) -> StagedChanges:
+    def _staged_changes(self, memory: Memory, before: str) -> StagedChanges:
         base, ttl = self._target(memory)
-        return StagedChanges(self.keys, base, memory, ttl)
+        return StagedChanges(self.keys, base, memory, ttl, before)
 
     # Both
 

@@ -30,10 +30,11 @@ from memctl.stores.sql.locks import (
     lock_selected,
     lock_session_content,
     lock_sessions,
+    remove_empty,
     row_pages,
 )
 from memctl.stores.sql.positions import InsertRun, PositionAllocator, Shift
-from memctl.stores.sql.write import Rows, name_failure
+from memctl.stores.sql.write import Rows, name_failure, of_shape
 
 T = TypeVar("T")
 
@@ -117,7 +118,13 @@ class SqlEditor:
             for some in _split_by_session(batch):
                 await transaction.apply(some)
             transaction.finish()
-        return [WriteResult(_key(edit), *_count(edit.changes)) for edit in batch]
+            for edit in batch:
+                await transaction.remove_empty(_key(edit), edit.before)
+        before = transaction.before
+        return [
+            WriteResult(_key(edit), *_count(edit.changes), before=before.get(_key(edit), ""))
+            for edit in batch
+        ]
 
     async def _edit_large(self, connection: AsyncConnection, large: LargeEdit) -> WriteResult:
         key = _key(large.edit)
@@ -146,7 +153,8 @@ class SqlEditor:
                 del changes  # a huge message must be gone before the next step
                 await transaction.apply(edits)
             transaction.finish()
-        return WriteResult(key, written, deleted)
+            await transaction.remove_empty(key, large.edit.before)
+        return WriteResult(key, written, deleted, before=transaction.before.get(key, ""))
 
     async def _begin(self, transaction: EditTransaction, key: MemoryKey) -> AsyncExitStack:
         """Begin with all of a memory locked: once its pieces are taken, it cannot begin again."""
@@ -216,6 +224,8 @@ class EditTransaction:
         self._scans: dict[MemoryKey, SessionScan] = {}
         self._last: dict[MemoryKey, tuple[str | None, int]] = {}
         """The message that the last insertion follows, and the index of its last message."""
+        self.before: dict[MemoryKey, str] = {}
+        """What was not there before, by memory; see ``WriteResult.before``."""
         self._waiting: dict[str, tuple[MemoryKey, StoredMessage]] = {}
         """Messages that replace others, by the rows that must be deleted first."""
 
@@ -245,10 +255,15 @@ class EditTransaction:
         edits.clear()
         await self._delete(resolved)
         await self._mark(resolved.values())
-        rows, shifts = self._allocate(resolved, stored)
+        rows, shifts = await self._allocate(resolved, stored)
         del resolved
         await shift_rows(self._database, self.connection, shifts, self._lock)
         await rows.insert(self._database, self.connection)
+
+    async def remove_empty(self, key: MemoryKey, before: str) -> None:
+        """Delete what was not there before the changes that are undone, if nothing is left."""
+        if made := of_shape(before):
+            await remove_empty(self._database, self.connection, key, made)
 
     def finish(self) -> None:
         """Check that nothing is left to be done.
@@ -307,8 +322,11 @@ class EditTransaction:
         """Lock sessions before messages are inserted; one that is created is empty."""
         new = sorted(keys - self._scans.keys())
         if new:
-            known = await lock_sessions(self._database, self.connection, new, self._lock)
-            self._scans |= {key: SessionScan() for key in new if key.session not in known}
+            locked = await lock_sessions(
+                self._database, self.connection, new, self._lock, owners_only=True
+            )
+            self._scans |= {key: SessionScan() for key in new if key.session not in locked.known}
+            self.before |= {key: before for key in new if (before := locked.before(key))}
 
     async def _lock_messages(self, row_ids: list[str]) -> dict[str, MessageRow]:
         if not row_ids:
@@ -364,7 +382,7 @@ class EditTransaction:
             columns = ["msg_id", "mark"]
             await self._database.insert(self.connection, "message_mark", columns, marks)
 
-    def _allocate(
+    async def _allocate(
         self,
         resolved: Mapping[MemoryKey, ResolvedChanges],
         stored: Mapping[MemoryKey, Mapping[str, StoredRow]],
@@ -377,7 +395,11 @@ class EditTransaction:
             if one.insertions:
                 parts = one.in_order(stored[key], self._last.get(key))
                 runs = [part.run for part in parts]
-                allocated, shifted = self._scans[key].positions.insert(runs)
+                shifted: list[Shift] = []
+                if await self._fits(key, parts, stored[key]):
+                    allocated = [[index or 0 for index in run.wanted] for run in runs]
+                else:
+                    allocated, shifted = self._insert(key, runs)
                 shifts += [(key.session, shift) for shift in shifted]
                 self._last[key] = (parts[-1].after, allocated[-1][-1])
                 for part, indexes in zip(parts, allocated, strict=True):
@@ -390,6 +412,53 @@ class EditTransaction:
             for message in messages:
                 rows.add(key, [message], -1 if message.position is None else message.position - 1)
         return rows, shifts
+
+    def _insert(
+        self, key: MemoryKey, runs: Sequence[InsertRun]
+    ) -> tuple[list[list[int]], list[Shift]]:
+        try:
+            return self._scans[key].positions.insert(runs)
+        except OverflowError:
+            text = "there is no index left above the highest one in the session"
+            raise EditConflict({key: Failure("refused", text)}) from None
+
+    async def _fits(
+        self, key: MemoryKey, parts: Sequence[Insertion], stored: Mapping[str, StoredRow]
+    ) -> bool:
+        """Return whether the messages stand in their places at the indexes that they had.
+
+        Of rows with one index the row id decides, as for ``Dialect.select_ordered``.
+        """
+        positions = self._scans[key].positions
+        places: list[tuple[tuple[int, bytes] | None, list[tuple[int, bytes]]]] = []
+        for part in parts:
+            row = None if part.after is None else stored[part.after]
+            wanted = [
+                (index, of_shape(one.shape).get("row", _prefix(key) + one.id).encode())
+                for index, one in zip(part.run.wanted, part.messages, strict=True)
+                if index is not None
+            ]
+            if len(wanted) < len(part.messages) or part.run.low is not None:
+                return False
+            places.append((row and (row.position, row.row_id.encode()), wanted))
+        named = [place for after, wanted in places for place in (after, *wanted) if place]
+        ties = await self._ties(key, positions.shared({index for index, _ in named}))
+        return all(positions.follows(after, wanted, ties) for after, wanted in places)
+
+    async def _ties(self, key: MemoryKey, indexes: list[int]) -> dict[int, list[bytes]]:
+        """Return the row ids of the memory at these indexes."""
+        dialect = self._database.dialect
+        found: dict[int, list[bytes]] = {}
+        sql = (
+            f"SELECT {dialect.index}, m.id, {dialect.user} FROM {dialect.source()} "
+            f"WHERE m.session_id IN :sessions AND {dialect.index} IN :indexes"
+        )
+        for start in range(0, len(indexes), 1000):
+            values = {"sessions": [key.session], "indexes": indexes[start : start + 1000]}
+            for index, row_id, user in await self.connection.execute(*dialect.bind(sql, values)):
+                if user == key.user:
+                    found.setdefault(index, []).append(row_id.encode())
+        return found
 
     def _unblocked(self, deleted: list[str]) -> list[StoredMessage]:
         """Return the messages that waited for these rows to be deleted."""
@@ -454,7 +523,10 @@ class ResolvedChanges:
             at = None if after is None else stored[after].position
             low = last[1] if last and last[0] == after else None
             run = InsertRun(at, low, [change.position for change in changes])
-            messages = [StoredMessage(one.id, one.message, one.new or ()) for one in changes]
+            messages = [
+                StoredMessage(one.id, one.message, one.new or (), None, one.shape)
+                for one in changes
+            ]
             found.append(Insertion(after, run, messages))
         return sorted(found, key=lambda one: (one.run.after is not None, one.run.after or 0))
 
@@ -579,7 +651,8 @@ async def scan_sessions(
                 for key in by_session.get(session, ()):
                     own = key.user == user
                     positions = scans[key].positions
-                    (positions.own if own else positions.others).append(index)
+                    if type(index) is int:  # SQLite takes anything, in a damaged memory
+                        (positions.own if own else positions.others).append(index)
                     if own and row_id and not row_id.startswith(_prefix(key)):
                         scans[key].has_other_ids = True
                         name = MessageName(key, id or row_id)

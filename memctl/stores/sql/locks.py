@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from abc import abstractmethod
-from collections.abc import AsyncGenerator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Collection, Mapping, Sequence
 from contextlib import suppress
 from typing import Any, NamedTuple
 
@@ -24,13 +25,32 @@ ANSWER_SECONDS = 15
 # database locks as a whole.
 
 
+class LockedSessions(NamedTuple):
+    """The sessions that existed, and the rows that were created for the others."""
+
+    known: set[str]
+    sessions: set[str]
+    users: set[str]
+
+    def before(self, key: MemoryKey) -> str:
+        """Return what was not there, for ``WriteResult.before``."""
+        made = {"session": key.session in self.sessions, "user": key.user in self.users}
+        return json.dumps({name: None for name in made if made[name]}) if any(made.values()) else ""
+
+
 async def lock_sessions(
-    database: Database, connection: AsyncConnection, keys: Sequence[MemoryKey], lock: str
-) -> set[str]:
-    """Lock the sessions, creating those that are missing; return those that existed.
+    database: Database,
+    connection: AsyncConnection,
+    keys: Sequence[MemoryKey],
+    lock: str,
+    *,
+    owners_only: bool = False,
+) -> LockedSessions:
+    """Lock the sessions, creating those that are missing, and the users.
 
     A session that is created here is empty.  Into one that existed, an agent or another run may
-    have written up to now; from now on they wait.
+    have written up to now; from now on they wait.  With ``owners_only`` no other users are created
+    than the owners of new sessions.
     """
     owners: dict[str, str] = {}
     for key in keys:
@@ -38,14 +58,38 @@ async def lock_sessions(
     existing = f"SELECT t.id FROM {database.dialect.keyed_rows('session', 'id')} ORDER BY t.id"
     found = await database.for_rows(connection, f"{existing} {lock}", sorted(owners))
     known = {row[0] for row in found}
-    users = sorted({(key.user,) for key in keys})
-    await database.insert_missing(connection, "users", ["id"], users)
     new = sorted((name, user) for name, user in owners.items() if name not in known)
+    users = {user for _, user in new} if owners_only else {key.user for key in keys}
+    if users:
+        sql = f"SELECT t.id FROM {database.dialect.keyed_rows('users', 'id')}"
+        users -= {row[0] for row in await database.for_rows(connection, sql, sorted(users))}
+    if users:
+        rows = [(user,) for user in sorted(users)]
+        await database.insert_missing(connection, "users", ["id"], rows)
+    sessions = {name for name, _ in new}
     if new:
         created = await database.insert_missing(connection, "session", ["id", "user_id"], new)
         if created < len(new):
-            known |= {name for name, _ in new}
-    return known
+            known |= sessions
+            sessions = set()
+    return LockedSessions(known, sessions, users)
+
+
+async def remove_empty(
+    database: Database, connection: AsyncConnection, key: MemoryKey, made: Collection[str]
+) -> None:
+    """Delete the session and the user of a memory, of what was ``made``, if nothing is left."""
+    dialect = database.dialect
+    for name, table, column, child, value in (
+        ("session", "session", "session_id", "message", key.session),
+        ("user", "users", "user_id", "session", key.user),
+    ):
+        if name in made:
+            same = f"{dialect.exact('id')} = {dialect.exact(':name')}"
+            inner = f"{dialect.exact(f'c.{column}')} = {dialect.exact(':name')}"
+            unused = f"NOT EXISTS (SELECT 1 FROM {child} c WHERE {inner})"
+            sql = f"DELETE FROM {table} WHERE {same} AND {unused}"
+            await connection.execute(*dialect.bind(sql, {"name": value}))
 
 
 async def lock_rows(

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from array import array
 from bisect import bisect_left, bisect_right
-from collections.abc import Container, Sequence
+from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import NamedTuple
 
 
@@ -50,10 +51,37 @@ class PositionAllocator:
         """Remove the indexes of messages of the memory that were deleted."""
         self.own = array("q", [index for index in self.own if index not in deleted])
 
+    def shared(self, indexes: set[int]) -> list[int]:
+        """Return those of the indexes that messages of the memory have, in order."""
+        return sorted(index for index in indexes if _count_of(self.own, index))
+
+    def follows(
+        self,
+        after: tuple[int, bytes] | None,
+        wanted: Sequence[tuple[int, bytes]],
+        rows: Mapping[int, Sequence[bytes]],
+    ) -> bool:
+        """Return whether messages at these indexes directly follow another, None for the beginning.
+
+        Each is an index and a row id; ``rows`` are the row ids at those of the indexes that are
+        ``shared``.
+        """
+
+        def rank(place: tuple[int, bytes]) -> int:
+            index, row_id = place
+            return bisect_left(self.own, index) + sum([one < row_id for one in rows.get(index, ())])
+
+        first = 0 if after is None else rank(after) + 1
+        rising = all(one < other for one, other in pairwise(wanted))
+        return rising and all(rank(place) == first for place in wanted)
+
     def insert(self, runs: Sequence[InsertRun]) -> tuple[list[list[int]], list[Shift]]:
         """Return an index for each message of the runs, which are in order, and the shifts.
 
         A message keeps the index that it had where its place still exists.
+
+        Raises:
+            OverflowError: an index would be more than 64 bits hold.
         """
         shift = 0
         shifts: list[Shift] = []
@@ -63,7 +91,7 @@ class PositionAllocator:
             high = self.own[at] + shift if at < len(self.own) else None
             taken = self._taken(run, at, shift)
             indexes = _allocate(run.wanted, self._low(run, shift), high, taken)
-            allocated.append(indexes)
+            allocated.append(array("q", indexes).tolist())
             if high is not None and indexes[-1] >= high:
                 shift += indexes[-1] + 1 - high
                 shifts.append(Shift(self.own[at], shift))
@@ -83,9 +111,14 @@ class PositionAllocator:
         # In front of all others there is always room, below zero if need be, and nothing has to
         # move: agents look for the highest index alone.
         number = len(run.wanted)
-        if self.own and None in run.wanted and self.own[0] < number:
+        if self.own and None in run.wanted and self._room() < number:
             return min([self.own[0], *self.others[:1]]) - number - 1
         return -1
+
+    def _room(self) -> int:
+        """Return how many indexes from 0 on are free before the first message."""
+        first = self.own[0]
+        return first - bisect_left(self.others, first) + bisect_left(self.others, 0)
 
     def _taken(self, run: InsertRun, at: int, shift: int) -> set[int]:
         """Return the indexes of other users that are in the way."""
@@ -98,6 +131,10 @@ class PositionAllocator:
             ends = [bisect_left(indexes, shift.low) for shift in shifts] + [len(indexes)]
             for shift, start, end in zip(shifts, ends[:-1], ends[1:], strict=True):
                 indexes[start:end] = array("q", [index + shift.by for index in indexes[start:end]])
+
+
+def _count_of(indexes: array[int], index: int) -> int:
+    return bisect_right(indexes, index) - bisect_left(indexes, index)
 
 
 def _count_before(indexes: array[int], run: InsertRun) -> int:

@@ -31,6 +31,7 @@ from memctl.stores.batching import are_objects
 from memctl.stores.sql.database import Database, RejectedValue, damage, is_text
 from memctl.stores.sql.dialect import MAX_PUSHED_VALUES, NEVER, UNPROVEN, Condition
 from memctl.stores.sql.huge_messages import HUGE_BYTES
+from memctl.stores.sql.write import shape_of
 
 _SESSION_AND_USER = itemgetter(0, 1)
 _PAYLOAD = itemgetter(4)
@@ -212,15 +213,19 @@ class SqlReader:
         if not is_text("".join(row_ids)) and not self._skip_damage:
             raise _DamagedRow("the id of a message is not valid UTF-8")
         start = f"{key.user}-{key.session}-"
-        if all(map(str.startswith, row_ids, repeat(start))):
+        marked = zip(row_ids, marks, strict=True)
+        labels = [self._marks(row_id, some) if some else () for row_id, some in marked]
+        plain = all(map(str.startswith, row_ids, repeat(start)))
+        if plain:
             skipped = len(start)
             ids = [row_id[skipped:] for row_id in row_ids]
         else:
             pairs = zip(row_ids, texts, strict=True)
             ids = [await self._id(second, start, *pair) for pair in pairs]
-        marked = zip(row_ids, marks, strict=True)
-        labels = [self._marks(row_id, some) if some else () for row_id, some in marked]
-        return list(map(StoredMessage, ids, texts, labels, indexes))
+        if plain:
+            return list(map(StoredMessage, ids, texts, labels, indexes))
+        shapes = ["" if one.startswith(start) else shape_of(one) for one in row_ids]
+        return list(map(StoredMessage, ids, texts, labels, indexes, shapes))
 
     async def _id(
         self, second: AsyncConnection, start: str, row_id: str, message: bytes = b""

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from collections.abc import AsyncGenerator, Iterable, Sequence
 from contextlib import AsyncExitStack
 from itertools import islice, repeat
 from operator import lt
-from typing import cast
+from typing import Any, cast
 
 from sqlalchemy.ext.asyncio import AsyncConnection
 
@@ -15,10 +16,12 @@ from memctl.errors import Failure
 from memctl.model import MemoryKey, Page, StoredMessage, WriteMode, WriteResult
 from memctl.stores.batching import BATCH_BYTES, Large, Small, gather
 from memctl.stores.sql.database import Database, Extent, RejectedValue
-from memctl.stores.sql.locks import lock_sessions
+from memctl.stores.sql.locks import LockedSessions, lock_sessions
 
 BATCH_MESSAGES = 10_000
 """Small memories share a transaction up to this size: a commit waits for the disk."""
+
+MAX_INDEX = 2**63 - 1
 
 
 class SqlWriter:
@@ -32,6 +35,7 @@ class SqlWriter:
     def __init__(self, database: Database, mode: WriteMode) -> None:
         self._database = database
         self._mode = mode
+        self._exact = mode is WriteMode.REPLACE
         self._messages: dict[MemoryKey, int] = {}
         self._last_indexes: dict[str, int] = {}
 
@@ -92,7 +96,7 @@ class SqlWriter:
         results = []
         async with self._database.transaction(connection):
             keys = [small.memory.key for small in batch]
-            await self._lock_sessions(connection, keys)
+            locked = await self._lock_sessions(connection, keys)
             stale = [self._failure(small.memory.key, small.offset) for small in batch]
             deleted = await self._clear(connection, keys)
             last_indexes = {key.session: self._last_indexes.get(key.session, -1) for key in keys}
@@ -104,9 +108,11 @@ class SqlWriter:
                     continue
                 start = _start(small.entries, small.offset, last_indexes[key.session])
                 last_indexes[key.session] = max(
-                    last_indexes[key.session], rows.add(key, small.entries, start)
+                    last_indexes[key.session],
+                    rows.add(key, small.entries, start, exact=self._exact),
                 )
-                results.append(WriteResult(key, len(small.entries), deleted.get(key, 0)))
+                counts = len(small.entries), deleted.get(key, 0)
+                results.append(WriteResult(key, *counts, before=locked.before(key)))
             await rows.insert(self._database, connection)
         for result, small in zip(results, batch, strict=True):
             if not result.failure:
@@ -133,7 +139,7 @@ class SqlWriter:
     ) -> WriteResult:
         written = 0
         async with self._database.transaction(connection):
-            await self._lock_sessions(connection, [key])
+            locked = await self._lock_sessions(connection, [key])
             failure = self._failure(key, large.offset)
             if failure:
                 await _drain(large.pages)
@@ -146,13 +152,13 @@ class SqlWriter:
                         page.messages, large.offset, self._last_indexes.get(key.session, -1)
                     )
                 rows = Rows()
-                last = rows.add(key, page.messages, last)
+                last = rows.add(key, page.messages, last, exact=self._exact)
                 written += len(page.messages)
                 del page  # a huge message must be gone before the next step of its transaction
                 await rows.insert(self._database, connection)
         self._messages[key] = large.offset + written
         self._last_indexes[key.session] = max(self._last_indexes.get(key.session, -1), last or 0)
-        return WriteResult(key, written, deleted.get(key, 0))
+        return WriteResult(key, written, deleted.get(key, 0), before=locked.before(key))
 
     # Steps of a transaction
 
@@ -165,20 +171,24 @@ class SqlWriter:
             return Failure("changed", f"the target holds {held} messages, not {offset}")
         return None
 
-    async def _lock_sessions(self, connection: AsyncConnection, keys: list[MemoryKey]) -> None:
+    async def _lock_sessions(
+        self, connection: AsyncConnection, keys: list[MemoryKey]
+    ) -> LockedSessions:
         """Lock the sessions until the transaction ends, and learn what they hold.
 
         A session that is created here is empty.  One that existed is counted again: an agent, or
         another run, may have written meanwhile.
         """
         lock = self._database.dialect.row_lock
-        known = await lock_sessions(self._database, connection, keys, lock)
+        locked = await lock_sessions(self._database, connection, keys, lock)
+        known = locked.known
         if known:
             for key in keys:
                 if key.session in known:
                     self._messages[key] = 0
             found = await self._database.extents(connection, {"sessions": sorted(known)})
             self._learn(found.items())
+        return locked
 
     async def _clear(
         self, connection: AsyncConnection, keys: list[MemoryKey]
@@ -214,14 +224,27 @@ class Rows:
         self._messages: list[tuple[str, bytes, str, int]] = []
         self._marks: list[tuple[str, str]] = []
 
-    def add(self, key: MemoryKey, messages: list[StoredMessage], last: int) -> int:
-        """Take messages of a memory, their index above ``last``; return the last index."""
+    def add(
+        self, key: MemoryKey, messages: list[StoredMessage], last: int, *, exact: bool = False
+    ) -> int:
+        """Take messages of a memory, their index above ``last``; return the last index.
+
+        With ``exact`` any indexes stay that have the messages in their order.
+        """
         if not messages:
             return last
-        ids, texts, marks, positions = zip(*messages, strict=True)
-        indexes = _indexes(positions, last)
+        ids, texts, marks, positions, shapes = zip(*messages, strict=True)
         start = f"{key.user}-{key.session}-"
         row_ids = [start + id for id in ids]
+        if any(shapes):
+            row_ids = [
+                of_shape(one).get("row", id) for one, id in zip(shapes, row_ids, strict=True)
+            ]
+        places = list(zip(positions, map(str.encode, row_ids), strict=True)) if exact else []
+        if exact and None not in positions and all(map(lt, places, islice(places, 1, None))):
+            indexes = cast("Sequence[int]", positions)
+        else:
+            indexes = _indexes(positions, last)
         self._messages += zip(row_ids, texts, repeat(key.session), indexes)
         self._marks += [
             (row_id, mark)
@@ -240,6 +263,20 @@ class Rows:
             await database.insert(connection, "message", columns, messages)
         if marks:
             await database.insert(connection, "message_mark", ["msg_id", "mark"], marks)
+
+
+def shape_of(row_id: str) -> str:
+    """Return the shape of a message whose row id is not of the usual form."""
+    return json.dumps({"row": row_id})
+
+
+def of_shape(shape: str) -> dict[str, Any]:
+    """Return what a shape says, nothing where another store made it."""
+    try:
+        found = json.loads(shape or "{}")
+    except ValueError:
+        return {}
+    return found if isinstance(found, dict) else {}
 
 
 def _start(messages: list[StoredMessage], offset: int, last_index: int) -> int:
@@ -264,6 +301,10 @@ def _indexes(positions: Sequence[int | None], last: int) -> Sequence[int]:
     for position in positions:
         last = max(last + 1, position or 0)
         indexes.append(last)
+    if last > MAX_INDEX:
+        raise RejectedValue(
+            "the session has a message at the highest index that there is", "refused"
+        )
     return indexes
 
 

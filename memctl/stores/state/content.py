@@ -6,6 +6,7 @@ The array holds ``[message, [mark, ...]]`` pairs, or bare messages as AgentScope
 
 from __future__ import annotations
 
+import json
 import re
 from array import array
 from collections import Counter
@@ -34,6 +35,18 @@ PROVEN_BEGIN = re.compile(rb'\[\{"id": "([^"\\]*+)"')
 _FIELDS = frozenset({ID, NAME, ROLE, TIMESTAMP})
 _KNOWN_MARKS = 1000
 
+BARE = "bare"
+"""The shape of a message without a list of marks."""
+
+
+def marks_of_shape(shape: str, marks: tuple[str, ...]) -> bytes | None:
+    """Return the list of marks as it was, where a mark stands in it twice; None for a usual one."""
+    try:
+        found = jsonio.loads(shape.encode()) if shape.startswith("[") else None
+        return shape.encode() if found is not None and _marks(found) == marks else None
+    except ValueError:  # another store's shape
+        return None
+
 
 class Content:
     """A reader of the array at a cursor, which it leaves after the array.
@@ -54,6 +67,9 @@ class Content:
         self._cursor = cursor
         self._keep = keep
         self._marks: dict[bytes, tuple[str, ...]] = {}
+        self._repeats: dict[bytes, str] = {}
+        """The shapes of lists in which a mark stands twice."""
+        self._message_end = 0
         self._closed = False
         self._place: tuple[int, int] | None = None
         """The position in the document of the marks of the last message that was searched for."""
@@ -139,6 +155,8 @@ class Content:
             if proven is None or proven[1].decode() != name:
                 self.plain = False
                 name = _text(name)
+            if found[1] in self._repeats:
+                batch.shapes[len(batch.ids)] = self._repeats[found[1]]
             batch.ids.append(name)
             batch.texts.append(text)
             batch.marks.append(marks)
@@ -178,7 +196,11 @@ class Content:
 
     def _learn(self, text: bytes) -> tuple[str, ...]:
         """The marks of a message, which soon come again."""
-        marks = _marks(jsonio.loads(text))
+        value = jsonio.loads(text)
+        marks = _marks(value)
+        if len(marks) < len(value):
+            self._repeats[text] = json.dumps(value)
+            self.plain = False  # the second reading has to tell, too
         if b"}" in text:
             self.plain = False  # a guess within a window might find its end there
         if len(self._marks) >= _KNOWN_MARKS:
@@ -204,12 +226,16 @@ class Content:
         self._place = None
         match await cursor.peek():
             case b"{":
+                batch.shapes[len(batch.ids)] = BARE
                 await self._message(batch)
             case b"[":
                 cursor.at += 1
                 await self._message(batch)
                 await cursor.next(b",")
-                marks = await self._checked_marks()
+                value = await self._checked_marks()
+                marks = _marks(value)
+                if len(marks) < len(value):
+                    batch.shapes[len(batch.ids) - 1] = json.dumps(value)
                 await cursor.next(b"]")
             case b"":
                 raise cursor.cut_off()
@@ -217,14 +243,16 @@ class Content:
                 raise cursor.bad("a message, or a pair of a message and its marks, was expected")
         batch.marks.append(marks)
 
-    async def _checked_marks(self) -> tuple[str, ...]:
+    async def _checked_marks(self) -> list[str]:
         cursor = self._cursor
         await cursor.peek()
         start = cursor.position
         text = await cursor.take()
         self._place = start, cursor.position
         try:
-            return _marks(None if text is None else cursor.parsed(text))
+            value: list[str] = [] if text is None else cursor.parsed(text)
+            _marks(None if text is None else value)
+            return value
         except ValueError as error:
             raise cursor.bad("a list of marks was expected", start - cursor.position) from error
 
@@ -250,6 +278,7 @@ class Content:
             message = b""
             if self._keep:
                 message = jsonio.utf8(await cursor.source.read_at(start, size))
+        self._message_end = cursor.position
         self.keys = self.keys or frozenset(value)
         batch.ids.append(_text(value.get(ID)))
         batch.texts.append(message)
@@ -287,11 +316,15 @@ class MessageColumns:
     roles: list[Any] = field(default_factory=list)
     times: list[Any] = field(default_factory=list)
     sizes: list[int] = field(default_factory=list)
+    shapes: dict[int, str] = field(default_factory=dict)
+    """The shapes of messages that are not pairs as memctl writes them, by their places."""
 
     def entries(self) -> list[StoredMessage]:
         """The messages, which the batch then no longer holds."""
         entries = list(map(StoredMessage, self.ids, self.texts, self.marks))
         self.texts.clear()
+        for at, shape in self.shapes.items():
+            entries[at] = entries[at]._replace(shape=shape)
         return entries
 
 
@@ -339,15 +372,16 @@ class MessageCounts:
 class PlacedMessages:
     """Some messages in columns; places count from the beginning of the document.
 
-    A message and its marks stand from ``starts`` to ``ends``, the marks from ``marked`` to
-    ``unmarked``; these are None where a message stands without.  ``buffer`` is what the document
-    holds from ``base`` on, perhaps these messages.
+    A message and its marks stand from ``starts`` to ``ends``, the message itself to ``told``, the
+    marks from ``marked`` to ``unmarked``; these are None where a message stands without.
+    ``buffer`` is what the document holds from ``base`` on, perhaps these messages.
     """
 
     ids: list[str] = field(default_factory=list)
     marks: list[tuple[str, ...]] = field(default_factory=list)
     starts: list[int] = field(default_factory=list)
     ends: list[int] = field(default_factory=list)
+    told: list[int] = field(default_factory=list)
     marked: list[int | None] = field(default_factory=list)
     unmarked: list[int | None] = field(default_factory=list)
     buffer: bytes = b""
@@ -395,6 +429,7 @@ class PlacedContent(Content):
             places.marks.append(marks)
             places.starts.append(base + at)
             places.ends.append(base + found.start(2))
+            places.told.append(base + found.start() + 1)
             places.marked.append(base + found.start(1))
             places.unmarked.append(base + found.end(1))
             at = found.end()
@@ -412,6 +447,7 @@ class PlacedContent(Content):
         places.starts.append(cursor.position)
         await self._item(batch)
         places.ends.append(cursor.position)
+        places.told.append(self._message_end)
         await self._pass()
         places.ids = batch.ids
         places.marks = batch.marks

@@ -96,6 +96,15 @@ class MemoryPart:
     info: MemoryInfo
     plain: bool = False
     entries: list[StoredMessage] | None = None
+    told_by_messages: bool = False
+    """True where nothing says that it is a memory but its messages."""
+
+    @property
+    def summary_shape(self) -> str:
+        """Return how an empty summary stands there: ``missing``, ``null``, or as a text."""
+        if self.summary is None:
+            return "missing"
+        return "null" if not self.text and self.summary.end - self.summary.start == 4 else ""
 
 
 @dataclass(slots=True)
@@ -152,6 +161,38 @@ async def find(source: Source, *, keep: bool = False, wanted: str = "") -> Docum
         BadData: the document is not JSON, is cut off, or a memory in it is broken.
     """
     return await _MemoryFinder(source, keep=keep, wanted=split(wanted)).run()
+
+
+async def span_with_comma(source: Source, steps: Steps) -> Span | None:
+    """Return the place of a member of an object, and of the comma that goes with it.
+
+    Raises:
+        BadData: the document is not JSON.
+    """
+    return await _member(Cursor(source), steps)
+
+
+async def _member(cursor: Cursor, steps: Steps) -> Span | None:
+    if await cursor.peek() != b"{":
+        return None
+    start = before = cursor.position + 1
+    found: Span | None = None
+    async for key in cursor.members():
+        if key != steps[0]:
+            await cursor.skip()
+        elif len(steps) > 1:
+            at = cursor.position
+            found = await _member(cursor, steps[1:])
+            cursor.seek(at)
+            await cursor.skip()
+        else:
+            await cursor.skip()
+            end = cursor.position
+            if before == start and await cursor.peek() == b",":
+                end = cursor.position + 1
+            found = Span(before, end)
+        before = cursor.position
+    return found
 
 
 @dataclass(slots=True)
@@ -233,7 +274,8 @@ class _MemoryFinder:
             info = here.counts.info()
             info.summary = bool(here.text)
             self._index.parts[path] = MemoryPart(
-                path, span, here.content, here.summary, here.text, info, here.plain, here.entries
+                *(path, span, here.content, here.summary, here.text, info, here.plain),
+                *(here.entries, here.summary is None and here.keys != {CONTENT}),
             )
         place = self._index.place
         on_the_way = here.steps == self._wanted[: len(here.steps)]

@@ -13,7 +13,14 @@ from memctl.selection import Selection
 from memctl.store import OpenMode
 from memctl.stores.files import system_errors
 from memctl.stores.state.document import Document, DocumentIndex
-from memctl.stores.state.files import SUFFIX, FileDocument, FileDraft, publish_files, split_stem
+from memctl.stores.state.files import (
+    SUFFIX,
+    FileDocument,
+    FileDraft,
+    publish_files,
+    remove_file,
+    split_stem,
+)
 from memctl.stores.state.rewrite import Draft
 from memctl.stores.state.store import OwnedDocument, StateStore
 
@@ -118,6 +125,9 @@ class StateFileStore(StateStore):
 
     async def draft(self, name: str, old: Document | None) -> Draft:
         return FileDraft(Path(name), old)
+
+    async def remove(self, name: str, document: Document) -> None:
+        remove_file(Path(name), document)
 
     async def publish(
         self,

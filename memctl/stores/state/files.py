@@ -128,6 +128,14 @@ class FileDraft(Draft):
         return changed
 
 
+def remove_file(path: Path, document: Document) -> None:
+    """Remove a file, unless somebody has changed it since it was opened."""
+    with system_errors(path, "write"):
+        if _signature(os.stat(path)) == document.version:
+            path.unlink()
+            sync_folder(path.parent)
+
+
 async def publish_files(published: Sequence[tuple[Draft, object]]) -> list[Failure | None]:
     """Give each file its name when all are on the disk; a failure for those overtaken."""
     drafts = [draft for draft, _ in published if isinstance(draft, FileDraft)]

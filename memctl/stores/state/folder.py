@@ -21,6 +21,7 @@ from memctl.stores.state.files import (
     is_ambiguous,
     obstacle,
     publish_files,
+    remove_file,
     split_stem,
     stem_of,
     stems,
@@ -144,6 +145,9 @@ class SessionFolderStore(StateStore):
         path = self._path(name)
         _make(path.parent)
         return FileDraft(path, old)
+
+    async def remove(self, name: str, document: Document) -> None:
+        remove_file(self._path(name), document)
 
     async def publish(
         self,

@@ -322,6 +322,10 @@ class RedisSessionStore(StateStore):
         assert isinstance(old, WatchedKey), name
         return KeyDraft(self._server, old)
 
+    async def remove(self, name: str, document: Document) -> None:
+        assert isinstance(document, WatchedKey), name
+        await document.replace([(b"UNLINK", document.key)])
+
     async def publish(
         self, drafts: list[tuple[Draft, float | None]], *, keep: bool = False
     ) -> list[Failure | None]:

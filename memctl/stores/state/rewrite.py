@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from abc import ABC, abstractmethod
 from collections.abc import AsyncGenerator
 from dataclasses import dataclass
@@ -12,7 +13,7 @@ from memctl.errors import BadData, Failure
 from memctl.json_stream import WINDOW, Cursor, Source
 from memctl.model import Change, Edit, Memory, StoredMessage, WriteMode
 from memctl.stores.edits import ChangeMatcher, Drop, Keep, Mark, Put, Step
-from memctl.stores.state.content import PlacedContent, PlacedMessages
+from memctl.stores.state.content import BARE, PlacedContent, PlacedMessages, marks_of_shape
 from memctl.stores.state.document import (
     CONTENT,
     SUMMARY,
@@ -63,6 +64,8 @@ class RewritePlan:
     splices: list[Splice]
     first: bool = True
     deleted: int = 0
+    before: str = ""
+    """See ``WriteResult.before``."""
 
 
 class Rewrite:
@@ -76,6 +79,8 @@ class Rewrite:
         self.draft = draft
         self.written = 0
         self.deleted = plan.deleted
+        self.before = plan.before
+        self.twins: dict[str, int] = {}
         self._old = old
         self._splices = sorted(plan.splices, key=lambda splice: splice.start)
         self._copied = 0
@@ -97,7 +102,9 @@ class Rewrite:
     async def _add(self, entries: list[StoredMessage]) -> None:
         pieces: list[bytes] = []
         for entry in entries:
-            pieces.append(b"[" if self._first else BETWEEN + b"[")
+            bare = entry.shape == BARE and not entry.marks
+            opening = b"" if bare else b"["
+            pieces.append(opening if self._first else BETWEEN + opening)
             self._first = False
             if len(entry.message) > WINDOW:  # not to be copied with the others
                 await self.draft.write(b"".join(pieces))
@@ -105,8 +112,9 @@ class Rewrite:
                 pieces.clear()
             else:
                 pieces.append(entry.message)
-            marks = jsonio.dumps(entry.marks) if entry.marks else b"[]"
-            pieces.append(BETWEEN + marks + b"]")
+            if not bare:
+                marks = marks_of_shape(entry.shape, entry.marks) or jsonio.dumps(entry.marks)
+                pieces.append(BETWEEN + marks + b"]")
         await self.draft.write(b"".join(pieces))
         self.written += len(entries)
 
@@ -181,12 +189,13 @@ def plan(
     if part is not None:
         splices = [*_summary(part, memory), *_content(part, mode, messages=messages)]
         replaced = mode is WriteMode.REPLACE
-        return RewritePlan(splices, replaced or not held, held if replaced else 0)
+        before = before_of(part, memory, messages=messages)
+        return RewritePlan(splices, replaced or not held, held if replaced else 0, before)
     if any(not step for step in split(path)):
         return Failure("bad-name", f"the path {path!r} has a name without letters")
     if index is None:
         head, tail = _nested(split(path), memory, content=True)
-        return RewritePlan([Splice(0, 0, head, True, tail)])
+        return RewritePlan([Splice(0, 0, head, True, tail)], before='{"made": "document"}')
     return _insertion(index.place, path, memory, content=messages or not memory.summary)
 
 
@@ -195,12 +204,24 @@ def revision(part: MemoryPart, memory: Memory, *, messages: bool) -> RewritePlan
 
     None where there is nothing to change.
     """
+    before = before_of(part, memory, messages=messages)
     if part.content is None or not messages:
         return RewritePlan(
-            [*_summary(part, memory), *_content(part, WriteMode.ADD, messages=messages)]
+            [*_summary(part, memory), *_content(part, WriteMode.ADD, messages=messages)],
+            before=before,
         )
     start = part.content.start + 1
-    return RewritePlan([*_summary(part, memory), Splice(start, start, b"", True)])
+    return RewritePlan([*_summary(part, memory), Splice(start, start, b"", True)], before=before)
+
+
+def before_of(part: MemoryPart, memory: Memory, *, messages: bool) -> str:
+    """Return what the reverse of a change of a memory would not restore."""
+    found = {}
+    if _summary(part, memory) and part.summary_shape:
+        found["summary"] = part.summary_shape
+    if messages and part.content is None:
+        found["content"] = "missing"
+    return json.dumps(found) if found else ""
 
 
 def _summary(part: MemoryPart, memory: Memory) -> list[Splice]:
@@ -237,7 +258,8 @@ def _insertion(
     # The members go after those that are there, within the braces that are there.
     head = (b"" if place.empty else BETWEEN) + head[1:]
     end = place.span.end - 1
-    return RewritePlan([Splice(end, end, head, content, tail[:-1])])
+    before = json.dumps({"made": split(path)[: len(place.steps) + 1]})
+    return RewritePlan([Splice(end, end, head, content, tail[:-1])], before=before)
 
 
 def _nested(steps: tuple[str, ...], memory: Memory, *, content: bool) -> tuple[bytes, bytes]:
@@ -276,7 +298,7 @@ class EditRewrite(Rewrite):
         self._document = old
         self._content = part.content if part else None
         self._plain = part is not None and part.plain
-        self._changes = ChangeMatcher()
+        self._changes = ChangeMatcher(edit.twins)
         self._changes.give(edit.changes, last=edit.last)
         self._places = PlacedMessages()
         self._untouched = True
@@ -296,6 +318,7 @@ class EditRewrite(Rewrite):
             await self._messages()
             self.written, self.deleted = self._changes.written, self._changes.deleted
             self._misfit = self._changes.failure()
+            self.twins = {} if self._misfit else self._changes.twins()
         if self._misfit is None:
             await super()._finish()
 
@@ -335,9 +358,9 @@ class EditRewrite(Rewrite):
             case Keep(start, stop):
                 await self._go_to(places.starts[start])
                 await self._copy_to(places.ends[stop - 1])
-            case Mark(at, marks):
+            case Mark(at, marks, shape):
                 await self._go_to(places.starts[at])
-                await self._mark(at, marks)
+                await self._mark(at, marks, shape)
             case Put(entry):
                 await self._add([entry])
                 self._untouched = False
@@ -352,11 +375,16 @@ class EditRewrite(Rewrite):
             self._copied = start
         self._untouched, self._first = True, False
 
-    async def _mark(self, at: int, marks: tuple[str, ...]) -> None:
+    async def _mark(self, at: int, marks: tuple[str, ...], shape: str) -> None:
         places = self._places
         marked, unmarked = places.marked[at], places.unmarked[at]
-        if marks != places.marks[at]:
-            text = jsonio.dumps(marks)
+        if shape == BARE and not marks and marked is not None:
+            await self._copy_to(places.starts[at])
+            self._copied += 1
+            await self._copy_to(places.told[at])
+            self._copied = places.ends[at]
+        elif marks != places.marks[at]:
+            text = marks_of_shape(shape, marks) or jsonio.dumps(marks)
             if marked is None or unmarked is None:  # a bare message, of AgentScope before 1.0.12
                 await self._copy_to(places.starts[at])
                 await self.draft.write(b"[")

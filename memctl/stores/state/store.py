@@ -107,6 +107,10 @@ class StateStore(Store):
         """A new document of that name, to take the place of the old one."""
 
     @abstractmethod
+    async def remove(self, name: str, document: Document) -> None:
+        """Remove a document, unless somebody has changed it since it was opened."""
+
+    @abstractmethod
     async def publish(
         self, drafts: list[tuple[Draft, float | None]], *, keep: bool = False
     ) -> list[Failure | None]:

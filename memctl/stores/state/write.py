@@ -5,19 +5,32 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
+from memctl import jsonio
 from memctl.errors import BadData, Failure
 from memctl.model import Change, Edit, Memory, Page, WriteMode, WriteResult
 from memctl.stores.batching import Large, Small, gather
 from memctl.stores.edits import LargeEdit, batch_edits
-from memctl.stores.state.document import Document, DocumentChanged, DocumentIndex, find
+from memctl.stores.state.document import (
+    CONTENT,
+    SUMMARY,
+    Document,
+    DocumentChanged,
+    DocumentIndex,
+    MemoryPart,
+    find,
+    span_with_comma,
+    split,
+)
 from memctl.stores.state.rewrite import (
     Draft,
     EditRewrite,
     Rewrite,
     RewritePlan,
+    Splice,
     plan,
     revision,
 )
@@ -29,6 +42,8 @@ T = TypeVar("T", Small, Edit)
 
 Begin = Callable[[Draft], Rewrite]
 
+_EMPTY_BYTES = 64 * 1024
+"""A document that holds an empty memory alone is not larger."""
 DEFAULT_PATH = "memory"
 """The default path of the memory in a session: the name that
 ``load_session_state(..., memory=InMemoryMemory())`` gives it."""
@@ -103,7 +118,77 @@ class StateWriter:
                 )
                 for edit in edits
             ]
-            return await self._publish(rewrites, keep=True)
+            results = await self._publish(rewrites, keep=True)
+        failed = {result.key for result in results if result.failure is not None}
+        for edit in edits:
+            if edit.before and edit.memory.key not in failed:
+                await self._tidy(edit.memory, edit.before)
+        return results
+
+    async def _tidy(self, memory: Memory, before: str) -> None:
+        """Remove what was not there before the changes that were undone, if nothing is in it.
+
+        A state that somebody writes to meanwhile keeps it.
+        """
+        name = self._store.name_of(memory.key)
+        document = None if isinstance(name, Failure) else await self._store.document(name)
+        if isinstance(name, Failure) or document is None:
+            return
+        try:
+            if document.exists:
+                await self._remove(name, document, memory, before)
+        finally:
+            await document.close()
+
+    async def _remove(self, name: str, document: Document, memory: Memory, before: str) -> None:
+        found = await self._locate(document, memory, editing=True)
+        index, path = (None, "") if isinstance(found, Failure) else found
+        part = index.parts.get(path) if index is not None else None
+        if part is None:
+            return
+        then = jsonio.loads(before.encode())
+        made, empty = then.get("made"), not (part.text or part.info.messages)
+        if made == "document":
+            if empty and await self._is_alone(document, path):
+                await self._store.remove(name, document)
+            return
+        steps = split(path)
+        splices: list[Splice] = []
+        if made is not None:
+            gone = [tuple(made)] if empty else []
+        else:
+            missing = {"summary": not part.text, "content": not part.info.messages}
+            gone = [
+                (*steps, {"summary": SUMMARY, "content": CONTENT}[key])
+                for key, is_empty in missing.items()
+                if then.get(key) == "missing" and is_empty
+            ]
+            if then.get("summary") == "null" and part.summary and not part.text:
+                splices.append(Splice(part.summary.start, part.summary.end, b"null"))
+        for member in gone:
+            span = await span_with_comma(document, member)
+            if span is not None:
+                splices.append(Splice(span.start, span.end, b""))
+        if not splices:
+            return
+        draft = await self._store.draft(name, document)
+        try:
+            rewrite = Rewrite(memory, draft, document, RewritePlan(splices))
+            if await rewrite.finish() is None:
+                await self._store.publish([(draft, None)], keep=True)
+        finally:
+            await draft.discard()
+
+    async def _is_alone(self, document: Document, path: str) -> bool:
+        """Return whether the document holds nothing but the memory, which is empty."""
+        if document.size > _EMPTY_BYTES:
+            return False
+        value = jsonio.loads(await document.read_at(0, document.size))
+        for step in split(path):
+            if not isinstance(value, dict) or value.keys() != {step}:
+                return False
+            value = value[step]
+        return isinstance(value, dict) and value.keys() <= {SUMMARY, CONTENT}
 
     @asynccontextmanager
     async def _begun(
@@ -163,6 +248,8 @@ class StateWriter:
             return Failure("changed", "the summary is another one")
         planned: RewritePlan | Failure = RewritePlan([])
         if part is not None:
+            if part.told_by_messages and memory.summary is None and _may_empty(edit, part):
+                memory = replace(memory, summary="")  # or it would be no memory any more
             planned = revision(part, memory, messages=messages)
         elif messages or memory.summary:
             planned = plan(index, path, memory, WriteMode.ADD, 0, messages=messages)
@@ -222,9 +309,17 @@ class StateWriter:
         drafts = [(rewrite.draft, rewrite.memory.ttl) for rewrite in complete]
         failures = await self._store.publish(drafts, keep=keep)
         for rewrite, failure in zip(complete, failures, strict=True):
-            result = WriteResult(rewrite.memory.key, rewrite.written, rewrite.deleted)
-            results.append(WriteResult(rewrite.memory.key, failure=failure) if failure else result)
+            key = rewrite.memory.key
+            counts = rewrite.written, rewrite.deleted
+            result = WriteResult(key, *counts, before=rewrite.before, twins=rewrite.twins)
+            results.append(WriteResult(key, failure=failure) if failure else result)
         return results
+
+
+def _may_empty(edit: Edit, part: MemoryPart) -> bool:
+    """Return whether no message may be left of a memory."""
+    gone = sum([change.new is None for change in edit.changes])
+    return not edit.last or gone == part.info.messages
 
 
 def _groups(batch: list[T], size: int) -> Iterator[list[T]]:

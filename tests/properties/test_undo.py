@@ -1,0 +1,298 @@
+"""After an undo a store is what it was before the run: every value, and the shape of each."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+import redis
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from sqlalchemy import text as sql
+
+from memctl.model import MemoryKey, StoredMessage
+from memctl.stores.sql.store import SqlStore
+from memctl.testing import Place
+from memctl.testing.samples import sample
+from tests.support.backends import BACKENDS, new_place, place_at
+from tests.support.cli import Run, report
+from tests.support.places import put
+from tests.support.servers.pool import Servers
+
+IDS = [f"m{number}" for number in range(6)]
+MARKS = ["hint", "compressed", "a"]
+KEY = MemoryKey("u", "s")
+OTHER = MemoryKey("v", "t")
+
+
+def message(id: str, number: int) -> dict[str, Any]:
+    """A message as AgentScope stores it, with enough in it for a summary."""
+    role = ("user", "assistant")[number % 2]
+    return {
+        "id": id,
+        "name": role,
+        "role": role,
+        "content": f"Part {number} of the trip." * 3,
+        "metadata": None,
+        "timestamp": f"2025-01-0{number % 9 + 1} 10:00:00.000",
+    }
+
+
+def stored(id: str, number: int, *marks: str) -> StoredMessage:
+    return StoredMessage(id, json.dumps(message(id, number)).encode(), marks)
+
+
+SOME = [stored("n0", 50), stored("n1", 51)]
+Fill = Callable[[Place, st.DataObject], None]
+Dump = Callable[[Place], Any]
+some_marks = st.lists(st.sampled_from(MARKS), max_size=2)
+"""Perhaps one of them twice."""
+some_messages = st.lists(
+    st.tuples(st.sampled_from(IDS), some_marks), max_size=6, unique_by=lambda one: one[0]
+)
+
+
+# Session states
+
+
+@st.composite
+def states(draw: st.DrawFn) -> Any:
+    """A state of any version, with other things in it: pairs, bare messages, no summary."""
+    found = draw(some_messages)
+    bare = draw(st.lists(st.booleans(), min_size=6, max_size=6))
+    content = [
+        message(id, n) if bare[n] else [message(id, n), marks]
+        for n, (id, marks) in enumerate(found)
+    ]
+    memory: dict[str, Any] = {}
+    if (summary := draw(st.sampled_from([..., None, "", "Old."]))) is not ...:
+        memory["_compressed_summary"] = summary
+    memory["content"] = content
+    if (content or summary is not ...) and draw(st.booleans()):
+        memory["max_size"] = 3
+    return draw(st.sampled_from([memory, {"agent": {"memory": memory, "name": "F"}, "plan": {}}]))
+
+
+def fill_file(place: Place, data: st.DataObject) -> None:
+    place.location.path.write_text(json.dumps(data.draw(states())))
+
+
+def fill_folder(place: Place, data: st.DataObject) -> None:
+    place.location.path.mkdir()
+    (place.location.path / "u_s.json").write_text(json.dumps(data.draw(states())))
+    (place.location.path / "v_t.json").write_text('{"plan": {}}')
+
+
+def dump_files(place: Place) -> Any:
+    return {path.name: json.loads(path.read_bytes()) for path in place.folder.rglob("*.json")}
+
+
+# SQL
+
+rows = st.lists(
+    st.tuples(
+        st.sampled_from(IDS),
+        st.sampled_from(["u-s-{}", "u-s-{}", "v-s-{}", "w-s-{}", "foreign {}"]),
+        st.sampled_from([0, 1, 1, 2, 3, 7, -4, 2**63 - 1]),
+        st.frozensets(st.sampled_from(MARKS), max_size=2),
+    ),
+    max_size=6,
+    unique_by=lambda row: row[0],
+)
+
+
+async def _fill_tables(place: Place, found: list[Any]) -> None:
+    async with place.store() as store:
+        assert isinstance(store, SqlStore)
+        dialect = store.database.dialect
+        insert = (
+            f"INSERT INTO message (id, msg, session_id, {dialect.index_column}) "
+            f"VALUES (:id, {dialect.stub_cast.format(':msg')}, 's', :position)"
+        )
+        async with (
+            store.database.connect() as connection,
+            store.database.transaction(connection),
+        ):
+            await connection.execute(sql("INSERT INTO users VALUES ('u')"))
+            await connection.execute(sql("INSERT INTO session VALUES ('s', 'u')"))
+            for number, (id, form, position, marks) in enumerate(found):
+                row = form.format(id)
+                text = json.dumps(message(id, number))
+                await connection.execute(
+                    sql(insert), {"id": row, "msg": text, "position": position}
+                )
+                for mark in marks:
+                    marked = sql("INSERT INTO message_mark VALUES (:id, :mark)")
+                    await connection.execute(marked, {"id": row, "mark": mark})
+
+
+async def _dump_tables(place: Place) -> Any:
+    async with place.store(create=False) as store:
+        assert isinstance(store, SqlStore)
+        async with (
+            store.database.connect() as connection,
+            store.database.read_transaction(connection),
+        ):
+            found = {}
+            for table in ("users", "session", "message", "message_mark"):
+                rows = await connection.execute(sql(f"SELECT * FROM {table}"))
+                found[table] = sorted([repr(value) for value in row] for row in rows)
+            return found
+
+
+def fill_tables(place: Place, data: st.DataObject) -> None:
+    asyncio.run(_fill_tables(place, data.draw(rows)))
+
+
+def dump_tables(place: Place) -> Any:
+    return asyncio.run(_dump_tables(place))
+
+
+def fill_both(place: Place, data: st.DataObject) -> None:
+    fill_tables(place, data)
+    states = place.folder / "states"
+    states.mkdir()
+    found = data.draw(
+        st.sampled_from([None, {"memory": {"_compressed_summary": "Old."}}, {"a": 1}])
+    )
+    if found is not None:
+        (states / "u_s.json").write_text(json.dumps(found))
+
+
+def dump_both(place: Place) -> Any:
+    return dump_tables(place), dump_files(place)
+
+
+# Redis
+
+
+def fill_redis(place: Place, data: st.DataObject) -> None:
+    base = "app:user_id:u:session:s:"
+    ids = data.draw(st.lists(st.sampled_from(IDS), max_size=6))
+    lists = st.lists(st.sampled_from(IDS), max_size=3)
+    with redis.Redis.from_url(place.text.partition("?")[0]) as client:
+        if ids:
+            client.rpush(f"{base}messages", *ids)
+        for number, id in enumerate(dict.fromkeys(ids)):
+            client.set(f"{base}msg:{id}", json.dumps(message(id, number)))
+        for mark in ("hint", "_MemoryMark.HINT", "a"):
+            if marked := data.draw(lists):
+                client.rpush(f"{base}mark:{mark}", *marked)
+        if index := data.draw(st.lists(st.sampled_from(["hint", "a", "gone"]), max_size=3)):
+            client.sadd(f"{base}marks_index", *index)
+        if data.draw(st.booleans()):
+            for key in client.scan_iter():
+                client.expire(key, 5000)
+
+
+def dump_redis(place: Place) -> Any:
+    with redis.Redis.from_url(place.text.partition("?")[0]) as client:
+        read: dict[bytes, Callable[[bytes], Any]] = {
+            b"list": lambda key: client.lrange(key, 0, -1),
+            b"set": client.smembers,
+            b"string": lambda key: json.loads(client.get(key)),
+        }
+        return {
+            key: (read[client.type(key)](key), client.ttl(key) != -1) for key in client.scan_iter()
+        }
+
+
+def fill_redis_session(place: Place, data: st.DataObject) -> None:
+    with redis.Redis.from_url(place.text.partition("?")[0]) as client:
+        client.set("user_id:u:session:s:state", json.dumps(data.draw(states())))
+
+
+# Archives
+
+
+def fill_archive(place: Place, data: st.DataObject) -> None:
+    found = data.draw(some_messages)
+    messages = [
+        stored(id, n, *dict.fromkeys(marks))._replace(position=n * 2)
+        for n, (id, marks) in enumerate(found)
+    ]
+    put(place, [sample(KEY, messages, summary=data.draw(st.sampled_from(["", "Old."])))])
+
+
+def dump_archive(place: Place) -> Any:
+    """All lines but the first, which has a time, and the last, which has a digest of it."""
+    return place.location.path.read_bytes().splitlines()[1:-1]
+
+
+@dataclass(frozen=True)
+class Case:
+    """A store, how it is filled past memctl, and all that is in it."""
+
+    fill: Fill
+    dump: Dump
+    examples: int = 8
+    options: str = ""
+    """The options of the URL, with the folder of the place."""
+
+
+STORES = {
+    "state": Case(fill_file, dump_files, 20),
+    "sessions": Case(fill_folder, dump_files),
+    "redis-session": Case(fill_redis_session, dump_redis),
+    "sqlite": Case(fill_tables, dump_tables, 20),
+    "sqlite with states": Case(fill_both, dump_both, 12, "?state={}/states"),
+    "postgresql": Case(fill_tables, dump_tables, 6),
+    "mysql": Case(fill_tables, dump_tables, 6),
+    "redis": Case(fill_redis, dump_redis, 20),
+    "archive": Case(fill_archive, dump_archive),
+}
+
+COPY = ("migrate", "ARCHIVE", "STORE", "--lossy", "--no-verify", "--on-conflict")
+COMPRESS = ("compress", "STORE", "--keep-recent", "1", "--mode")
+ACTIONS: list[tuple[str, ...]] = [
+    ("delete", "STORE", "--mark", "hint", "--yes"),
+    ("delete", "STORE", "--all", "--yes"),
+    ("delete", "STORE", "--keep-last", "2", "--yes"),
+    ("mark", "add", "STORE", "hint"),
+    ("mark", "remove", "STORE", "hint"),
+    ("mark", "rename", "STORE", "a", "hint"),
+    (*COMPRESS, "mark"),
+    (*COMPRESS, "message"),
+    (*COMPRESS, "replace"),
+    ("import", "ARCHIVE", "STORE", "--lossy"),
+    (*COPY, "append"),
+    (*COPY, "replace"),
+]
+
+
+@pytest.mark.parametrize("name", STORES)
+def test_property_undo_leaves_no_trace(
+    run: Run, servers: Servers, tmp_path: Path, name: str
+) -> None:
+    case = STORES[name]
+    archive = tmp_path / "source.ndjson"
+    kind = name.partition(" ")[0]
+    only = BACKENDS[kind](servers).only
+    incoming = [sample(key, SOME, summary="New.") for key in ([only] if only else [KEY, OTHER])]
+    put(place_at("archive", str(archive), tmp_path, servers), incoming)
+    # Lists of marks that a whole memory loses with it come back in the order of its messages.
+    actions = [one for one in ACTIONS if name != "redis" or one != (*COPY, "replace")]
+
+    @settings(max_examples=case.examples)
+    @given(data=st.data())
+    def check(data: st.DataObject) -> None:
+        place = new_place(kind, tmp_path, servers)
+        store = place.text + case.options.format(place.folder)
+        case.fill(place, data)
+        before = case.dump(place)
+        words = data.draw(st.sampled_from(actions))
+        named = {"STORE": store, "ARCHIVE": str(archive)}
+        done = run(*[named.get(word, word) for word in words], "--json")
+        assert done.exit_code in (0, 5, 7, 9), (done.exit_code, done.stderr)
+        kept = json.loads(done.stdout).get("run") if done.stdout else None
+        if kept is not None:
+            report(run("undo", kept, "--store", store, "--json"))
+        if kept is not None or words[0] not in ("import", "migrate"):  # into an empty store
+            assert case.dump(place) == before
+
+    check()
