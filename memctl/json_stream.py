@@ -9,6 +9,7 @@ its size.  Takes what AgentScope writes: ``NaN``, huge integers, surrogates writ
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import AsyncGenerator
 from typing import Any, Protocol
 
@@ -24,6 +25,7 @@ LARGE = 4 * 1024 * 1024
 DEPTH = 100
 """The greatest depth of nesting of large values, and of objects that are looked into."""
 
+_LEAP = 64 * 1024
 _LONGEST_ESCAPE = len(r"\u0000")
 
 
@@ -64,6 +66,7 @@ class Cursor:
         self.buffer = b""
         self.at = 0
         self._base = start
+        self._leap_from = 0
 
     @property
     def position(self) -> int:
@@ -135,9 +138,29 @@ class Cursor:
         elif self.buffer[self.at : self.at + 1] == b"{":
             async for _ in self.members(depth):
                 await self.skip(depth + 1)
+                self.leap(b"{", b"}")
         else:
             async for _ in self.items(depth):
                 await self.skip(depth + 1)
+                self.leap(b"[", b"]")
+
+    def leap(self, begin: bytes, end: bytes, stop: re.Pattern[bytes] | None = None) -> None:
+        """Skip many more members or items at once, up to a comma; checked as one container.
+
+        That they make one proves the comma to stand between two of them.  Where that fails, as with
+        what is nested, or with what ``stop`` finds, they are skipped one by one for a while.
+        """
+        while self.buffer.startswith(b",", self.at) and self.position >= self._leap_from:
+            last = self.buffer.rfind(b",", self.at + 1, self.at + _LEAP)
+            try:
+                stopped = last < 0 or (stop and stop.search(self.buffer, self.at, last))
+                passed = not stopped and parse(begin + self.buffer[self.at + 1 : last] + end)
+            except ValueError:
+                passed = False
+            if not passed:
+                self._leap_from = self.position + _LEAP
+                return
+            self.at = last
 
     async def members(self, depth: int = 0) -> AsyncGenerator[str]:
         """The keys of the object that comes next; at each, its value must be taken or skipped."""

@@ -224,3 +224,21 @@ def test_inspect_stored_text_that_forges_json(
         exported = run("export", store, "-o", f"{tmp_path}/to.ndjson", "--force")
         if exported.exit_code == 0:
             assert_prints_json(run, f"{tmp_path}/to.ndjson")
+
+
+@pytest.mark.parametrize("odd", ["", '"r\\u006fle": 1,', '"a": [[1, 2], {"b": 3}],', ",", '"a" 1,'])
+def test_inspect_state_with_many_keys(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, odd: str
+) -> None:
+    for name, size in (("WINDOW", 512), ("LARGE", 2048), ("_LEAP", 256)):
+        monkeypatch.setattr(f"memctl.json_stream.{name}", size)
+    keys = [f'"k{number}": {number},' for number in range(1000)]
+    keys.insert(500, odd)
+    memory = json.dumps({"_compressed_summary": "", "content": []})
+    path = tmp_path / "u_s.json"
+    path.write_text(f'{{"app": {{{"".join(keys)} "memory": {memory}}}, "x": {{{keys[0]} "z": 0}}}}')
+    result = run("inspect", str(path), "--json")
+    if odd in (",", '"a" 1,'):
+        fails(result, 8, "is not JSON")
+    else:
+        assert report(result)["totals"]["memories"] == 1

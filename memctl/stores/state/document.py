@@ -29,6 +29,8 @@ _MARKER = re.compile(rb'"content"|"_compressed_summary"|\\u00')
 
 _AUTHOR = {ROLE, NAME}
 """The fields that a message has, and a memory has not."""
+_IDENTIFYING = re.compile(rb'"role"|"name"|' + _MARKER.pattern)
+
 _TELLING = frozenset({*_AUTHOR, CONTENT})
 
 Steps = tuple[str, ...]
@@ -247,6 +249,7 @@ class _MemoryFinder:
     async def _object(self, steps: Steps) -> None:
         cursor = self._cursor
         here = _OpenObject(steps, cursor.position)
+        on_the_way = len(steps) < len(self._wanted) and steps == self._wanted[: len(steps)]
         async for key in cursor.members():
             here.keys.add(key if key in _TELLING else "")
             first = await cursor.peek()
@@ -262,6 +265,8 @@ class _MemoryFinder:
                 await self._object((*steps, key))
             else:
                 await cursor.skip()
+                if not on_the_way:
+                    cursor.leap(b"{", b"}", _IDENTIFYING)
         self._close(here, Span(here.start, cursor.position))
 
     def _close(self, here: _OpenObject, span: Span) -> None:
