@@ -19,7 +19,7 @@ import signal
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from functools import partial
 from multiprocessing.connection import Connection, wait
@@ -30,6 +30,7 @@ from tests.fuzz.bench import Bench
 from tests.fuzz.command import parser
 from tests.fuzz.mutators import known, prepare
 from tests.fuzz.report import Failure, Result, Tally
+from tests.fuzz.scenarios import SCENES
 from tests.fuzz.worker import STACKS, Inputs, new_bench, work
 
 REPORT_SECONDS = 30
@@ -49,6 +50,7 @@ def main() -> int:
     parser_.add_argument("--workers", type=int, default=1)
     parser_.add_argument("--servers", type=Path, help="a folder in which servers are shared")
     parser_.add_argument("--mutators", help=f"of {','.join(known())}; all, if left out")
+    parser_.add_argument("--scenes", help=f"of {','.join(SCENES)}; all, if left out")
     options = parser_.parse_args()
     names = options.mutators.split(",") if options.mutators else list(known())
     # In memory, where there is such a place: syncing a file then costs nothing.
@@ -60,6 +62,8 @@ def main() -> int:
             return repeat(options.seed, options.only, folder, options.servers or folder)
         last = min(ENOUGH, options.first + options.inputs)
         fuzzer = Fuzzer(options.seed, names, folder, options.servers or folder, options.workers)
+        if options.scenes:
+            fuzzer.scenes = options.scenes.split(",")
         tally = fuzzer.run(range(options.first, last), options.minutes * 60)
     finally:
         os.chdir("/")
@@ -75,7 +79,7 @@ def repeat(seed: int, number: int, folder: Path, servers: Path) -> int:
     parser()
     faulthandler.dump_traceback_later(HANG_SECONDS, exit=True)
     bench = new_bench(folder / "one", multiprocessing.Value("d"), print)
-    bench.targets = targets
+    bench.targets, bench.scenes = targets, SCENES
     result = Inputs(seed, mutators, known()).play(number, bench)
     if result is None or result.failure is None:
         print("no invariant was broken")
@@ -118,6 +122,8 @@ class Fuzzer:
     def __init__(
         self, seed: int, names: list[str], folder: Path, servers: Path, workers: int
     ) -> None:
+        self.scenes: Collection[str] = SCENES
+        """What is done with stores: the inputs for others are made, and left."""
         self._tally = Tally(seed)
         self._folder = folder
         self._workers = workers
@@ -164,7 +170,7 @@ class Fuzzer:
 
     def _bench(self, folder: Path, begun: Any) -> Bench:
         bench = new_bench(folder, begun)
-        bench.targets = self._targets
+        bench.targets, bench.scenes = self._targets, self.scenes
         return bench
 
     def _look_at(self, worker: Worker) -> Worker | None:

@@ -6,7 +6,7 @@ import json
 import os
 import shutil
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from random import Random
@@ -55,6 +55,8 @@ class Bench:
     """The stores on servers that the input may change."""
     targets: list[Callable[[Random], Specimen]] = field(default_factory=list)
     """Functions that make a store to copy into."""
+    scenes: Collection[str] = ()
+    """What is done with stores; see ``scenarios``."""
     last: list[str] = field(default_factory=list)
     """The words of the last command."""
     number: int = 0

@@ -324,7 +324,10 @@ class Sqlite:
         if kind == 9:
             path.write_bytes(mutate_bytes(rng, path.read_bytes(), 1))
         state = rng.choice(["", "", "", "?state=states"])
-        argument = f"sqlite:///{path.absolute()}{state}" if state else str(path)
+        argument = str(path)
+        if state:
+            Path("states").mkdir()
+            argument = f"sqlite:///{path.absolute()}{state}"
         play(rng, bench, Specimen(argument, database_contents(path)))
 
 

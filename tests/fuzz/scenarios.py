@@ -222,11 +222,22 @@ def _check_verifies(bench: Bench, first: str, second: str, what: str) -> None:
         )
 
 
+SCENES: dict[str, tuple[Callable[[Random, Bench, Specimen], None], int]] = {
+    "look": (look, 10),
+    "change": (change, 3),
+    "export": (export, 1),
+    "copy": (copy, 1),
+    "copy-into": (copy_into, 1),
+}
+"""What is done with a store, and how often; to read it is cheapest."""
+
+
 def play(rng: Random, bench: Bench, store: Specimen) -> None:
-    """Do one or two of these things with the store; reading is the cheapest and most frequent."""
-    scene = rng.choices([look, change, export, copy, copy_into], [10, 3, 1, 1, 1])[0]
-    if scene is look:
-        for _ in range(rng.choice([1, 1, 2])):
-            look(rng, bench, store)
-    else:
-        scene(rng, bench, store)
+    """Do one of these things with the store, where the bench is for it; read it once or twice."""
+    [name] = rng.choices(list(SCENES), [weight for _, weight in SCENES.values()])
+    if name not in bench.scenes:
+        return
+    scene, _ = SCENES[name]
+    scene(rng, bench, store)
+    if scene is look and rng.random() < 0.3:
+        look(rng, bench, store)

@@ -19,13 +19,19 @@ from tests.fuzz.invariants import Broken
 from tests.support.servers.pool import Servers
 
 SEED = 1
-SAMPLES = {"words,config,journal": 1200}
-"""Mutators, and below which number their inputs are tried."""
+SAMPLES = [
+    ("words,config,journal", "", 1000),
+    ("archive,state,sessions,odd", "look,export", 700),
+    ("redis", "look,export", 800),
+]
+"""Mutators, what is done with their stores, and below which number inputs are tried."""
 
 
-@pytest.mark.parametrize("mutators", SAMPLES)
-def test_fuzz_sample_breaks_no_invariant(mutators: str, servers: Servers) -> None:
-    words = ["--seed", SEED, "--inputs", SAMPLES[mutators], "--mutators", mutators]
+@pytest.mark.parametrize(("mutators", "scenes", "count"), SAMPLES)
+def test_fuzz_sample_breaks_no_invariant(
+    mutators: str, scenes: str, count: int, servers: Servers
+) -> None:
+    words = ["--seed", SEED, "--inputs", count, "--mutators", mutators, "--scenes", scenes]
     done = subprocess.run(
         [sys.executable, "-m", "tests.fuzz", *map(str, words), "--servers", servers.run],
         cwd=Path(__file__).parents[2],
