@@ -162,7 +162,9 @@ class Journal:
         Raises:
             Unavailable: the system refuses.
         """
-        self._parts += 1
+        last = _part(self.folder, self._parts)
+        if not self._parts or last.exists() or last.with_name(last.name + UNFINISHED).exists():
+            self._parts += 1  # else the last one was given up
         return ChangesWriter(_part(self.folder, self._parts), growing=growing)
 
     def edits(self) -> Iterator[Edit]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from memctl.errors import UsageError
 from memctl.journal import runs
 from memctl.model import Finding
 from memctl.ops.doctor.check import Limits
@@ -53,7 +54,13 @@ class RepairRun(ChangeRun):
     async def plan(self, store: Store) -> bool:
         """Plan the edits, and ask the store what it can repair."""
         something = await super().plan(store)
-        return await self._store_repairs.plan(store, self.where) or something
+        something = await self._store_repairs.plan(store, self.where) or something
+        if self._store_repairs.planned["damaged-row"] and not self._options.backup:
+            raise UsageError(
+                "--no-backup does not go with damaged rows, which are set aside into the backup",
+                "leave it out, or name the findings to be repaired",
+            )
+        return something
 
     async def carry_out(self, store: Store) -> None:
         """Edit the messages, then have the store repair the rest."""

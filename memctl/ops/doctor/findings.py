@@ -164,6 +164,15 @@ _KINDS = (
         "restore it from a backup; JSONSession writes in place, and a crash truncates the file",
     ),
     FindingKind(
+        "damaged-row",
+        Severity.ERROR,
+        "rows that hold no message, name, mark or position",
+        "AgentScope fails to load the whole memory; memctl leaves it out",
+        "restore them from a backup; --repair sets them aside, into the journal of the run, from "
+        "where memctl undo puts them back",
+        RepairMethod.STORE,
+    ),
+    FindingKind(
         "orphan-mark",
         Severity.WARNING,
         "marks of messages that do not exist",

@@ -23,6 +23,14 @@ Longer lists are compared by memctl.
 SMALL_BYTES = 64 * 1024
 """Larger messages are fetched one by one: drivers fetch rows by number, whatever their size."""
 
+COLUMNS = {
+    "message_mark": ("msg_id", "mark"),
+    "message": ("id", "msg", "session_id", "index"),
+    "session": ("id", "user_id"),
+    "users": ("id",),
+}
+"""The columns of AgentScope's tables, the tables in the order in which rows can go."""
+
 ALWAYS, NEVER = "1 = 1", "1 = 0"
 
 UNPROVEN = b"\0"
@@ -84,6 +92,8 @@ class Dialect(ABC):
     is_sound: ClassVar[str] = ALWAYS
     """SQL that tests, without ``m``, whether the columns of a message have the types that they
     were declared with, where the database does not see to it."""
+    is_sound_mark: ClassVar[str] = ALWAYS
+    """SQL that tests the same of a row ``k`` of ``message_mark``."""
     unusable_indexes: ClassVar[str] = ""
     """A statement that lists indexes which exist and are not used, where there can be any."""
 
@@ -189,6 +199,14 @@ class Dialect(ABC):
             columns = f"{self.row_columns}, session_id, {self.index_column}, {stubbed} AS msg"
             message = f"(SELECT {columns} FROM message WHERE {self.sound})"
         return f"{message} m LEFT JOIN {self.session_table} s ON s.id = m.session_id"
+
+    def damaged_rows(self, table: str) -> str:  # noqa: ARG002 - most databases have none
+        """Return the statement that reads the damaged rows of a table, empty where none can be.
+
+        Its columns are the row, the user and the session, as bytes or NULL, and for each of
+        ``COLUMNS`` its type and its value, a text as bytes.
+        """
+        return ""
 
     @property
     def sound(self) -> str:

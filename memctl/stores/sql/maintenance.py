@@ -13,12 +13,12 @@ from typing import Any
 from sqlalchemy import Connection, inspect, text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from memctl.errors import UsageError
+from memctl.errors import BadData, UsageError
 from memctl.model import Finding, MemoryKey
 from memctl.selection import Selection
 from memctl.store import Maintenance, Note, Record, Store
 from memctl.stores.sql.database import Database
-from memctl.stores.sql.dialect import Dialect
+from memctl.stores.sql.dialect import COLUMNS, Dialect
 
 REPAIRS = frozenset({"orphan-mark", "duplicate-index", "user-row-missing", "no-session-index"})
 INDEX = "ix_message_session_id"
@@ -52,6 +52,7 @@ class SqlMaintenance(Maintenance):
                 checks.strange_row_ids,
                 checks.missing_sessions,
                 checks.missing_users,
+                checks.damaged_rows,
             ]
             if not where.named:  # what belongs to no memory
                 selected += [checks.orphan_marks, checks.missing_index]
@@ -63,6 +64,8 @@ class SqlMaintenance(Maintenance):
 
     async def repair(self, code: str, where: Selection, note: Note) -> int:
         match code:
+            case "damaged-row":
+                return await self._set_aside(where, note)
             case "orphan-mark":
                 return 0 if where.named else await self._delete_orphan_marks(note)
             case "duplicate-index":
@@ -86,18 +89,72 @@ class SqlMaintenance(Maintenance):
 
     # Repairs
 
+    async def _set_aside(self, where: Selection, note: Note) -> int:
+        """Delete the damaged rows, each noted with the types and the values of its columns."""
+        count = 0
+        async with self._transaction() as connection:
+            checks = _Checks(self._database, connection, where)
+            for table in COLUMNS:
+                places: list[int] = []
+                async with aclosing(checks.damaged(table, where)) as pages:
+                    async for page in pages:
+                        rows = [[place, *cells] for _, place, cells in page]
+                        await note({"code": "damaged-row", "table": table, "rows": rows})
+                        places += [place for _, place, _ in page]
+                for place in places:
+                    await self._run(connection, f"DELETE FROM {table} WHERE rowid = {place:d}")
+                count += len(places)
+        return count
+
+    async def _put_back(self, connection: AsyncConnection, record: Record) -> int:
+        """Insert rows that were set aside, but for those that are there."""
+        table = record["table"]
+        if table not in COLUMNS:
+            raise BadData(f"{table!r} is no table of AgentScope's", "was the journal edited?")
+        return sum([await self._insert(connection, table, *row) for row in record["rows"]])
+
+    async def _insert(
+        self, connection: AsyncConnection, table: str, place: int, *cells: list[Any]
+    ) -> int:
+        """Insert a row at its place, if that is free; return 0 if its key is taken, or it is there.
+
+        A cell is the type of a value and the value, a text or blob in hexadecimal.
+        """
+        names = [f'"{name}"' for name in COLUMNS[table]]
+        values = {
+            f"value_{number}": bytes.fromhex(value) if kind in ("text", "blob") else value
+            for number, (kind, value) in enumerate(cells)
+        }
+        given = [
+            f"CAST(:value_{number} AS TEXT)" if kind == "text" else f":value_{number}"
+            for number, (kind, _) in enumerate(cells)
+        ]
+        same = " AND ".join(map(" IS ".join, zip(names, given, strict=True)))
+        there = await connection.execute(text(f"SELECT 1 FROM {table} WHERE {same}"), values)
+        if there.first() is not None:
+            return 0
+        others = await connection.execute(text(f"SELECT 1 FROM {table} WHERE rowid = {place:d}"))
+        free = "NULL" if others.first() is not None else f"{place:d}"
+        sql = (
+            f"INSERT OR IGNORE INTO {table} (rowid, {', '.join(names)}) "
+            f"VALUES ({free}, {', '.join(given)})"
+        )
+        return (await connection.execute(text(sql), values)).rowcount
+
     async def _delete_orphan_marks(self, note: Note) -> int:
         async with self._transaction() as connection:
             rows = (
                 "SELECT k.msg_id AS id, k.mark AS mark FROM message_mark k "
-                "LEFT JOIN message m ON m.id = k.msg_id WHERE m.id IS NULL"
+                "LEFT JOIN message m ON m.id = k.msg_id "
+                f"WHERE m.id IS NULL AND {self._dialect.is_sound_mark}"
             )
             count = await self._collect(connection, rows, {})
             await self._note(connection, note, "orphan-mark", "id, mark")
             await self._run(
                 connection,
                 "DELETE FROM message_mark WHERE NOT EXISTS "
-                "(SELECT 1 FROM message m WHERE m.id = message_mark.msg_id)",
+                "(SELECT 1 FROM message m WHERE m.id = message_mark.msg_id) "
+                f"AND {self._dialect.is_sound_mark.replace('k.', '')}",
             )
             return count
 
@@ -116,7 +173,8 @@ class SqlMaintenance(Maintenance):
                 numbered = (
                     f"SELECT id, session_id, {index} AS old_index, CAST(ROW_NUMBER() OVER "
                     f"(PARTITION BY session_id ORDER BY {place}) AS {dialect.big_integer}) "
-                    "AS place FROM message WHERE session_id IN :sessions"
+                    "AS place FROM message WHERE session_id IN :sessions "
+                    f"AND {dialect.sound}"
                 )
                 rows = (
                     "SELECT id, old_index, new_index FROM (SELECT id, old_index, place + "
@@ -156,7 +214,7 @@ class SqlMaintenance(Maintenance):
                     condition += f" AND {column} IN :{name}"
                     values[name] = chosen
             rows = (
-                "SELECT DISTINCT s.user_id AS id FROM session s "
+                f"SELECT DISTINCT s.user_id AS id FROM {self._dialect.session_table} s "
                 f"LEFT JOIN users u ON u.id = s.user_id WHERE u.id IS NULL{condition}"
             )
             count = await self._collect(connection, rows, values)
@@ -184,6 +242,8 @@ class SqlMaintenance(Maintenance):
     async def _revert(self, connection: AsyncConnection, record: Record) -> int:
         index = self._dialect.index_column
         match record["code"]:
+            case "damaged-row":
+                return await self._put_back(connection, record)
             case "orphan-mark":
                 empty = "SELECT msg_id AS id, mark FROM message_mark WHERE 1 = 0"
                 await self._fill(connection, empty, ("id", "mark"), record["rows"])
@@ -281,6 +341,7 @@ class _Checks:
     def __init__(self, database: Database, connection: AsyncConnection, where: Selection) -> None:
         self._database = database
         self._connection = connection
+        self._where = where
         # Of a session all users are looked at, whoever is selected.
         sessions = Selection(sessions=where.sessions)
         self._condition, self._values = database.dialect.condition(sessions)
@@ -322,8 +383,8 @@ class _Checks:
         sql = (
             "SELECT session_id, position, MIN(owner), COUNT(*) FROM ("
             f"SELECT {session} AS session_id, {dialect.index} AS position, s.user_id AS owner "
-            f"FROM message m LEFT JOIN session s ON s.id = m.session_id "
-            f"WHERE {self._condition}) AS found "
+            f"FROM (SELECT * FROM message WHERE {dialect.sound}) m "
+            f"LEFT JOIN session s ON s.id = m.session_id WHERE {self._condition}) AS found "
             f"GROUP BY {dialect.exact('session_id')}, position HAVING COUNT(*) > 1 "
             f"ORDER BY {dialect.exact('session_id')}, position"
         )
@@ -367,18 +428,54 @@ class _Checks:
     async def missing_users(self) -> AsyncGenerator[Finding]:
         """Find sessions of a user without a row."""
         sql = (
-            "SELECT s.user_id, s.id FROM session s LEFT JOIN users u ON u.id = s.user_id "
-            "WHERE u.id IS NULL"
+            f"SELECT s.user_id, s.id FROM {self._database.dialect.session_table} s "
+            "LEFT JOIN users u ON u.id = s.user_id WHERE u.id IS NULL"
         )
         async with aclosing(self._rows(sql)) as rows:
             async for user, session in rows:
                 yield Finding("user-row-missing", MemoryKey(user, session))
 
+    async def damaged(
+        self, table: str, where: Selection
+    ) -> AsyncGenerator[list[tuple[MemoryKey | None, int, list[Any]]]]:
+        """Yield pages of the damaged rows of a table: memory if known, place, and its cells.
+
+        A cell is the type of a value and the value, a text or blob in hexadecimal.
+        """
+        sql = self._database.dialect.damaged_rows(table)
+        if not sql:
+            return
+        async with aclosing(self._database.rows(self._connection, sql, {})) as partitions:
+            async for rows in partitions:
+                page = []
+                for place, user, session, *values in rows:
+                    names = [_name(user), _name(session)]
+                    key = MemoryKey(*names) if any(names) else None
+                    if where.has_key(key) if key else not where.named:
+                        pairs = zip(values[::2], values[1::2], strict=True)
+                        page.append((key, place, [_cell(*pair) for pair in pairs]))
+                if page:
+                    yield page
+
+    async def damaged_rows(self) -> AsyncGenerator[Finding]:
+        """Find rows that neither memctl nor AgentScope can read."""
+        found: dict[MemoryKey | None, tuple[int, list[str]]] = {}
+        for table in COLUMNS:
+            async with aclosing(self.damaged(table, self._where)) as pages:
+                async for page in pages:
+                    for key, place, _ in page:
+                        count, names = found.get(key, (0, []))
+                        if len(names) < EXAMPLES:
+                            names.append(f"{table}:{place}")
+                        found[key] = count + 1, names
+        for key, (count, names) in found.items():
+            yield Finding("damaged-row", key, count, tuple(names))
+
     async def orphan_marks(self) -> AsyncGenerator[Finding]:
         """Find marks of no message: SQLite does not enforce its foreign keys by default."""
         sql = (
             "SELECT k.msg_id FROM message_mark k LEFT JOIN message m ON m.id = k.msg_id "
-            "WHERE m.id IS NULL"
+            f"WHERE m.id IS NULL AND {self._database.dialect.is_sound_mark}"
         )
         count = 0
         ids: list[str] = []
@@ -409,6 +506,14 @@ class _Checks:
                 found[key] = (count + 1, ids)
         for key, (count, ids) in found.items():
             yield Finding(code, key, count, tuple(ids))
+
+
+def _name(text: bytes | None) -> str:
+    return "" if text is None else text.decode("utf-8", "surrogateescape")
+
+
+def _cell(kind: str, value: bytes | float | None) -> list[Any]:
+    return [kind, value.hex() if isinstance(value, bytes) else value]
 
 
 def _shared(session: list[Sequence[Any]]) -> Iterable[Finding]:

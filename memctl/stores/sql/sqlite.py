@@ -25,8 +25,9 @@ from memctl.selection import Selection
 from memctl.store import OpenMode
 from memctl.stores.locks import FileLock
 from memctl.stores.sql.database import FETCH_ROWS, Database, damage, first_line, prefetch
-from memctl.stores.sql.dialect import ALWAYS, UNPROVEN, Condition, Dialect
+from memctl.stores.sql.dialect import ALWAYS, COLUMNS, UNPROVEN, Condition, Dialect
 from memctl.stores.sql.huge_messages import CHUNK_BYTES, HUGE_BYTES
+from memctl.stores.sql.maintenance import REPAIRS
 from memctl.stores.sql.read import ReadMode, SqlReader
 from memctl.stores.sql.sqlite_driver import (
     LOCK_TIMEOUT,
@@ -48,6 +49,8 @@ SEARCH_ROWS = 50_000
 FIRST_ROW = -(2**63)
 
 _CANNOT_OPEN = "check who owns the file and its folder, and the limit of open files (ulimit -n)"
+_OCTETS = sqlite3.sqlite_version_info >= (3, 43)
+"""True where SQLite tells the size of a text without loading it."""
 _STAGED_KEYS = "memctl.staged_keys"
 _DUPLICATE_KEY = (sqlite3.SQLITE_CONSTRAINT_PRIMARYKEY, sqlite3.SQLITE_CONSTRAINT_UNIQUE)
 
@@ -64,12 +67,12 @@ class SqliteDialect(Dialect):
     )
     # What is the same for all rows of a session is computed once, and in bytes: SQLite's texts end
     # at a NUL for some functions, and for others not.
-    _owner, _between = "CAST(user_id AS BLOB)", "CAST('-' || id || '-' AS BLOB)"
+    _user, _between = "CAST(user_id AS BLOB)", "CAST('-' || id || '-' AS BLOB)"
     _start = "CAST(user_id || '-' || id || '-' AS BLOB)"
     session_table = (
         f"(SELECT id, user_id, {_start} AS start, length({_start}) AS size, "
-        f"{_between} AS between_, length({_owner}) + 2 AS behind, "
-        f"instr({_start}, {_between}) = length({_owner}) + 1 AS plain "
+        f"{_between} AS between_, length({_user}) + 2 AS behind, "
+        f"instr({_start}, {_between}) = length({_user}) + 1 AS plain "
         "FROM session WHERE typeof(id) = 'text' AND typeof(user_id) = 'text' LIMIT -1)"
     )
     in_row_ids = "IN (SELECT id FROM temp.memctl_keys)"
@@ -96,6 +99,8 @@ class SqliteDialect(Dialect):
     def parsed_user(self) -> str:
         return "memctl_user(m.rowid, CAST(m.id AS BLOB), CAST(m.session_id AS BLOB))"
 
+    is_sound_mark = "typeof(k.msg_id) = 'text' AND typeof(k.mark) = 'text'"
+
     def proven_payload(self) -> str:
         # Without Python's lock, while Python is busy with the rows before.
         first = bytes(UNPROVEN).hex()
@@ -104,11 +109,62 @@ class SqliteDialect(Dialect):
 
     def message_size(self) -> str:
         # octet_length need not load the message.
-        known = sqlite3.sqlite_version_info >= (3, 43)
-        return "octet_length(m.msg)" if known else "LENGTH(CAST(m.msg AS BLOB))"
+        return "octet_length(m.msg)" if _OCTETS else "LENGTH(CAST(m.msg AS BLOB))"
 
     def temporary(self, table: str) -> str:
         return f"temp.{table}"
+
+    def damaged_rows(self, table: str) -> str:
+        joined = f"LEFT JOIN {self.session_table} s ON s.id = m.session_id"
+        match table:
+            case "message":
+                fault = self._damaged_message()
+                user, session = self._owner, "m.session_id"
+                source = f"(SELECT rowid, * FROM message WHERE {fault}) m {joined}"
+            case "message_mark":  # those of a message that goes, too
+                fault = (
+                    "typeof(msg_id) <> 'text' OR typeof(mark) <> 'text' OR "
+                    "memctl_damaged(NULL, CAST(msg_id AS BLOB), CAST(mark AS BLOB)) "
+                    f"OR msg_id IN (SELECT id FROM message WHERE {self._damaged_message()})"
+                )
+                user, session = f"CASE WHEN m.id IS NOT NULL THEN {self._owner} END", "m.session_id"
+                source = (
+                    f"(SELECT rowid, * FROM message_mark WHERE {fault}) t "
+                    f"LEFT JOIN message m ON m.id = t.msg_id {joined}"
+                )
+            case _:
+                names = COLUMNS[table]
+                types = " OR ".join(f"typeof({name}) <> 'text'" for name in names)
+                texts = ", ".join(f"CAST({name} AS BLOB)" for name in names)
+                user, session = ("t.user_id", "t.id") if table == "session" else ("t.id", "NULL")
+                source = f"(SELECT rowid, * FROM {table} WHERE {types} " + (
+                    f"OR memctl_damaged(NULL, {texts})) t"
+                )
+        row = "m" if table == "message" else "t"
+        cells = ", ".join(
+            f'typeof({row}."{name}"), CASE typeof({row}."{name}") WHEN \'text\' '
+            f'THEN CAST({row}."{name}" AS BLOB) ELSE {row}."{name}" END'
+            for name in COLUMNS[table]
+        )
+        key = ", ".join(
+            f"CASE typeof({of}) WHEN 'text' THEN CAST({of} AS BLOB) "
+            f"WHEN 'null' THEN NULL ELSE CAST(quote({of}) AS BLOB) END"
+            for of in (user, session)
+        )
+        return f"SELECT {row}.rowid, {key}, {cells} FROM {source}"
+
+    def _damaged_message(self) -> str:
+        small = f"octet_length(msg) <= {HUGE_BYTES}" if _OCTETS else f"length(msg) <= {HUGE_BYTES}"
+        return (
+            f"(NOT ({self.is_sound}) OR memctl_damaged(CASE WHEN {small} THEN CAST(msg AS BLOB) "
+            "END, CAST(id AS BLOB), CAST(session_id AS BLOB)))"
+        )
+
+    @property
+    def _owner(self) -> str:
+        """SQL for the user of a row that may be damaged."""
+        readable = "typeof(m.id) = 'text' AND typeof(m.session_id) = 'text'"
+        return f"CASE WHEN {readable} THEN {self.user} ELSE s.user_id END"
 
     def unsoundly_marked(self) -> str:
         """Return the statement that reads the user and the session of marks that are no text."""
@@ -122,8 +178,6 @@ class SqliteDialect(Dialect):
 
         Its columns are the user and the session, both as bytes, and what is wrong.
         """
-        readable = "typeof(m.id) = 'text' AND typeof(m.session_id) = 'text'"
-        owner = f"CASE WHEN {readable} THEN {self.user} ELSE s.user_id END"
         fault = (
             "CASE WHEN typeof(m.id) <> 'text' THEN 'its id is ' || typeof(m.id) "
             "WHEN typeof(m.session_id) <> 'text' THEN 'its session is ' || typeof(m.session_id) "
@@ -131,7 +185,7 @@ class SqliteDialect(Dialect):
             "ELSE 'its index is ' || typeof(m.\"index\") END"
         )
         return (
-            f"SELECT CAST({owner} AS BLOB), CAST(CASE typeof(m.session_id) WHEN 'text' "
+            f"SELECT CAST({self._owner} AS BLOB), CAST(CASE typeof(m.session_id) WHEN 'text' "
             f"THEN m.session_id ELSE quote(m.session_id) END AS BLOB), "
             f"'row ' || m.rowid || ' of the table message: ' || {fault} "
             f"FROM (SELECT rowid, * FROM message WHERE NOT ({self.is_sound})) m "
@@ -528,6 +582,7 @@ class SqliteStore(SqlStore):
     """
 
     kind = "sqlite"
+    features = replace(SqlStore.features, repairs=REPAIRS | {"damaged-row"})
     database_class = SqliteDatabase
     database: SqliteDatabase
 
@@ -603,9 +658,20 @@ def _insert_sql(table: str, columns: Sequence[str]) -> str:
 
 
 def add_functions(driver: sqlite3.Connection) -> None:
-    """Add memctl's functions to a new connection: ``memctl_field`` and ``memctl_user``."""
+    """Add memctl's functions to a new connection: those named ``memctl_`` in statements."""
     driver.create_function("memctl_field", 2, _field, deterministic=True)
     driver.create_function("memctl_user", 3, partial(_user, driver))
+    driver.create_function("memctl_damaged", -1, _damaged, deterministic=True)
+
+
+def _damaged(message: bytes | None, *names: bytes) -> bool:
+    """Return whether a message is not a JSON object, or a name not UTF-8."""
+    try:
+        for name in names:
+            name.decode()
+        return message is not None and not isinstance(jsonio.outline(jsonio.utf8(message)), dict)
+    except ValueError:
+        return True
 
 
 def _field(message: bytes | None, name: str) -> str | None:
