@@ -18,7 +18,7 @@ from memctl.registry import make_store, parse
 from memctl.store import OpenMode
 from memctl.testing import samples
 from memctl.testing.drive import write_all
-from tests.stores.test_sql_faults import ALICE, BOB, Database, database, fill, messages
+from tests.stores.test_sql_findings import ALICE, BOB, Database, database, fill, messages
 
 __all__ = ["database"]
 

@@ -192,4 +192,8 @@ async def test_sql_findings_message_that_is_no_json(tmp_path: Path) -> None:
     database.execute("""UPDATE message SET id = 'x', msg = '[' WHERE id = 'alice-s1-m2'""")
     database.execute("DELETE FROM message_mark")
     found = await examined(database)
-    assert {finding.code for finding in found} == {"invalid-message", "row-id-mismatch"}
+    assert {finding.code for finding in found} == {
+        "damaged-row",
+        "invalid-message",
+        "row-id-mismatch",
+    }
