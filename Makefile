@@ -36,7 +36,8 @@ soak: $(VENV)/.dev
 fuzz: $(VENV)/.dev
 	@scripts/get-servers $(BIN)/python
 	@$(BIN)/python -m tests.fuzz --minutes $(MINUTES) --workers $(WORKERS) \
-		$(if $(SEED),--seed $(SEED)) $(if $(ONLY),--only $(ONLY)) $(if $(MUTATORS),--mutators $(MUTATORS))
+		$(if $(SEED),--seed $(SEED)) $(if $(ONLY),--only $(ONLY)) \
+		$(if $(MUTATORS),--mutators $(MUTATORS)) $(if $(SCENES),--scenes $(SCENES))
 
 lint: $(VENV)/.dev
 	@$(BIN)/ruff check .
