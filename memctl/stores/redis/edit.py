@@ -337,15 +337,18 @@ class ChangeApplier:
 
     def _in_order(self, marked: set[bytes]) -> list[bytes]:
         """Return the ids in the order of the messages, as the lists of a mark should be."""
-        ids = chain.from_iterable(self._messages.chunks())
-        return [id for id in dict.fromkeys(ids) if id in marked]
+        if not marked:
+            return []
+        return list(dict.fromkeys(id for id in self._messages if id in marked))
 
     def _restored(self) -> dict[bytes, list[bytes]]:
         """Return the lists that are to be what they were, as far as they still can."""
         lists = self.changes.lists.lists
         if not lists:
             return {}
-        final = {id for chunk in self._ids() for id in chunk}
+        named = {id for ids in lists.values() for id in ids or ()}
+        named.update(chain.from_iterable(self._now(name) for name in lists if name in self._marks))
+        final = named.intersection(chain.from_iterable(self._ids()))
         found: dict[bytes, list[bytes]] = {}
         for mark in {canonical_mark(name) for name in lists}:
             now = {name: self._now(name) for name in mark_aliases(mark) if name in self._marks}

@@ -429,21 +429,29 @@ class EditTransaction:
 
         Of rows with one index the row id decides, as for ``Dialect.select_ordered``.
         """
+        if any(part.run.low is not None or None in part.run.wanted for part in parts):
+            return False
         positions = self._scans[key].positions
-        places: list[tuple[tuple[int, bytes] | None, list[tuple[int, bytes]]]] = []
+        wanted = [index for part in parts for index in part.run.wanted if index is not None]
+        rows = [stored[part.after] for part in parts if part.after is not None]
+        shared = positions.shared(wanted, 1) | positions.shared([row.position for row in rows], 2)
+        ties = await self._ties(key, sorted(shared)) if shared else {}
+        named = bool(shared) or len(set(wanted)) < len(wanted)
         for part in parts:
             row = None if part.after is None else stored[part.after]
-            wanted = [
-                (index, of_shape(one.shape).get("row", _prefix(key) + one.id).encode())
+            places = [
+                (index or 0, self._row_id(key, one) if named else b"")
                 for index, one in zip(part.run.wanted, part.messages, strict=True)
-                if index is not None
             ]
-            if len(wanted) < len(part.messages) or part.run.low is not None:
+            after = row and (row.position, row.row_id.encode() if named else b"")
+            if not positions.follows(after, places, ties):
                 return False
-            places.append((row and (row.position, row.row_id.encode()), wanted))
-        named = [place for after, wanted in places for place in (after, *wanted) if place]
-        ties = await self._ties(key, positions.shared({index for index, _ in named}))
-        return all(positions.follows(after, wanted, ties) for after, wanted in places)
+        return True
+
+    @staticmethod
+    def _row_id(key: MemoryKey, message: StoredMessage) -> bytes:
+        row: str = of_shape(message.shape).get("row", _prefix(key) + message.id)
+        return row.encode()
 
     async def _ties(self, key: MemoryKey, indexes: list[int]) -> dict[int, list[bytes]]:
         """Return the row ids of the memory at these indexes."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from array import array
 from bisect import bisect_left, bisect_right
-from collections.abc import Container, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import NamedTuple
@@ -51,9 +51,9 @@ class PositionAllocator:
         """Remove the indexes of messages of the memory that were deleted."""
         self.own = array("q", [index for index in self.own if index not in deleted])
 
-    def shared(self, indexes: set[int]) -> list[int]:
-        """Return those of the indexes that messages of the memory have, in order."""
-        return sorted(index for index in indexes if _count_of(self.own, index))
+    def shared(self, indexes: Iterable[int], least: int) -> set[int]:
+        """Return those of the indexes that at least so many messages of the memory have."""
+        return {index for index in indexes if _count_of(self.own, index) >= least}
 
     def follows(
         self,

@@ -272,8 +272,10 @@ def shape_of(row_id: str) -> str:
 
 def of_shape(shape: str) -> dict[str, Any]:
     """Return what a shape says, nothing where another store made it."""
+    if not shape:
+        return {}
     try:
-        found = json.loads(shape or "{}")
+        found = json.loads(shape)
     except ValueError:
         return {}
     return found if isinstance(found, dict) else {}
