@@ -74,6 +74,7 @@ def main() -> int:
 
 def repeat(seed: int, number: int, folder: Path, servers: Path) -> int:
     """Try one input, and show what is done with it."""
+    kept = Path(tempfile.gettempdir(), f"memctl-fuzz-{seed}-{number}")
     draw = Inputs(seed, (), known())
     mutators, targets = prepare([draw.name(number)], servers)
     parser()
@@ -84,7 +85,6 @@ def repeat(seed: int, number: int, folder: Path, servers: Path) -> int:
     if result is None or result.failure is None:
         print("no invariant was broken")
         return 0
-    kept = folder.parent / f"memctl-fuzz-{seed}-{number}"
     shutil.rmtree(kept, ignore_errors=True)
     shutil.copytree(bench.folder, kept, symlinks=True, ignore=_special)
     print(f"{result.failure.rule}\n{result.failure.detail}\nwhat is left is in {kept}")
