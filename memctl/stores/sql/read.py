@@ -37,7 +37,6 @@ _SESSION_AND_USER = itemgetter(0, 1)
 _PAYLOAD = itemgetter(4)
 _MESSAGE_COLUMNS = itemgetter(2, 3, 4, 5)
 _BEFORE = itemgetter(6)
-_FIRST_BYTE = itemgetter(slice(1))
 _BRACE = "{", b"{"
 _FEW = 10_000
 """With more selected messages than these all memories are gone through at once."""
@@ -206,15 +205,14 @@ class SqlReader:
                 texts = (UNPROVEN + texts[0],)
         if isinstance(texts[0], str):
             texts = tuple(text.encode("utf-8", "surrogatepass") for text in texts)
-        if not (self._outline or set(map(_FIRST_BYTE, texts)) <= {b"{"}):
+        if not (self._outline or all(map(bytes.startswith, texts, repeat(b"{")))):
             texts = tuple(map(self._proven, row_ids, texts))
         if not all(map(bytes.isascii, texts)):
             texts = tuple(map(self._utf8, row_ids, texts))
         if not is_text("".join(row_ids)) and not self._skip_damage:
             raise _DamagedRow("the id of a message is not valid UTF-8")
         start = f"{key.user}-{key.session}-"
-        marked = zip(row_ids, marks, strict=True)
-        labels = [self._marks(row_id, some) if some else () for row_id, some in marked]
+        labels = self._labels(row_ids, marks)
         plain = all(map(str.startswith, row_ids, repeat(start)))
         if plain:
             skipped = len(start)
@@ -265,6 +263,16 @@ class SqlReader:
             if self._skip_damage:
                 return text
             raise _DamagedRow(f"the message {row_id!r} is not UTF-8: {error}") from error
+
+    def _labels(
+        self, row_ids: Sequence[str], marks: Sequence[str | bytes | None]
+    ) -> list[tuple[str, ...]]:
+        """Return the marks of each message."""
+        try:
+            return [_sorted_marks(some) if some else () for some in marks]
+        except (ValueError, TypeError):  # find out which
+            marked = zip(row_ids, marks, strict=True)
+            return [self._marks(row_id, some) if some else () for row_id, some in marked]
 
     def _marks(self, row_id: str, marks: str | bytes) -> tuple[str, ...]:
         try:
