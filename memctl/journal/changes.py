@@ -142,7 +142,8 @@ class ChangesWriter:
 def read_changes(path: Path, *, messages: bool = True, leaving: bool = True) -> Iterator[Edit]:
     """The edits, in pages, as they were written; without ``messages`` these are empty.
 
-    Without ``leaving`` those that go are, and where they stood is left out: so much a store needs.
+    Without ``leaving`` those that go are, and where they stood is left out: so much a store needs
+    where no two have the same id.
 
     Raises:
         BadData: the file is not whole, or something else.

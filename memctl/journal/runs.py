@@ -167,9 +167,9 @@ class Journal:
             self._parts += 1  # else the last one was given up
         return ChangesWriter(_part(self.folder, self._parts), growing=growing)
 
-    def edits(self) -> Iterator[Edit]:
-        """Yield the edits of the last finished file of changes, without messages that go."""
-        return read_changes(_part(self.folder, self._parts), leaving=False)
+    def edits(self, *, leaving: bool) -> Iterator[Edit]:
+        """Yield the edits of the last finished file of changes; see ``read_changes``."""
+        return read_changes(_part(self.folder, self._parts), leaving=leaving)
 
     def note(self, result: WriteResult) -> None:
         """Keep what the store said of a memory that it has changed.

@@ -194,7 +194,8 @@ async def _apply(
     pending: dict[MemoryKey, ChangeCounts] = {}
 
     async def edits() -> AsyncGenerator[Edit]:
-        async with aclosing(_read(grouped(journal.edits(), edit_size, _STEP))) as batches:
+        planned = journal.edits(leaving=store.features.duplicate_ids)
+        async with aclosing(_read(grouped(planned, edit_size, _STEP))) as batches:
             async for some in batches:
                 for edit in some:
                     if stop.asked and edit.offset == 0:

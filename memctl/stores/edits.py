@@ -8,10 +8,11 @@ from __future__ import annotations
 
 from array import array
 from collections import Counter, deque
-from collections.abc import AsyncGenerator, Iterable, Iterator, Sequence, Set
+from collections.abc import AsyncGenerator, Callable, Iterable, Iterator, Sequence, Set
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
+from memctl import jsonio
 from memctl.errors import Failure
 from memctl.model import (
     PAGE_ENTRIES,
@@ -27,6 +28,8 @@ from memctl.stores.batching import BATCH_BYTES, Group, paginate
 _SOME = 1 << 16
 
 Marks = tuple[str, ...]
+TextTest = Callable[[int, bytes], bool]
+"""Whether the message of an index has this text."""
 
 
 class Keep(NamedTuple):
@@ -62,8 +65,9 @@ Step = Keep | Drop | Mark | Put
 class ChangeMatcher:
     """A matcher of the changes of an edit to the messages of a memory, in one pass over both.
 
-    A change waits for the next message with its id and its old marks, whatever their order.  One
-    that puts a message in waits until the message ``after`` is the last that stays.  Ids may
+    A change waits for the next message with its id and its old marks, whatever their order, and
+    with its text, if it is to go: no other is deleted than the one that was written down.  One that
+    puts a message in waits until the message ``after`` is the last that stays.  Ids may
     repeat: a change is for the first message that it fits, behind that of the change before it.
 
     ``give`` takes the changes as they come, ``apply`` the ids and marks of the messages; more
@@ -96,19 +100,29 @@ class ChangeMatcher:
         self._waiting.extend(changes)
         self._complete = last
 
+    def next_to_go(self, id: str) -> bytes:
+        """Return the text of the next message with this id that is to go, if it is in hand."""
+        gone = (one.message for one in self._waiting if one.id == id and one.new is None)
+        return next(gone, b"")
+
     def apply(
-        self, ids: Sequence[str], marks: Sequence[Marks], start: int = 0
+        self,
+        ids: Sequence[str],
+        marks: Sequence[Marks],
+        start: int = 0,
+        *,
+        has_text: TextTest = lambda at, text: True,  # noqa: ARG005
     ) -> tuple[list[Step], int]:
         """Return the steps for the next messages, from ``start`` on, and how many are settled then.
 
         All of them are, unless it is hungry.  Without messages it is the end of the memory that
-        comes next.
+        comes next.  ``has_text`` compares their texts, see ``is_same_text``.
         """
         steps: list[Step] = []
         at = start
         while self._waiting:
             change = self._waiting[0]
-            found = self._place(change, ids, marks, at)
+            found = self._place(change, ids, marks, at, has_text)
             if found is None:
                 self._keep(steps, ids, at, len(ids))
                 return steps, len(ids)
@@ -152,12 +166,20 @@ class ChangeMatcher:
         return found
 
     def _place(
-        self, change: Change, ids: Sequence[str], marks: Sequence[Marks], start: int
+        self,
+        change: Change,
+        ids: Sequence[str],
+        marks: Sequence[Marks],
+        start: int,
+        has_text: TextTest,
     ) -> int | None:
         """Return the index of the message that changes, or of the one to put it before."""
         if change.old is not None:
+            text = change.message if change.new is None else b""
             at = _find(ids, change.id, start)
-            while at is not None and not _same(marks[at], change.old):
+            while at is not None and not (
+                _same(marks[at], change.old) and (not text or has_text(at, text))
+            ):
                 at = _find(ids, change.id, at + 1)
             return at
         if change.after == self._last_kept:
@@ -197,6 +219,16 @@ def _find(ids: Sequence[str], id: str, start: int) -> int | None:
         return ids.index(id, start)
     except ValueError:
         return None
+
+
+def is_same_text(text: bytes, other: bytes) -> bool:
+    """Return whether two messages are the same, as text or by value."""
+    if text == other:
+        return True
+    try:
+        return jsonio.canonical(text) == jsonio.canonical(other)
+    except ValueError:  # nested too deep to tell
+        return False
 
 
 def _same(marks: Marks, others: Marks) -> bool:
@@ -351,7 +383,9 @@ def apply_edit(edit: Edit, there: Snapshot) -> tuple[Snapshot | None, WriteResul
     matcher = ChangeMatcher(edit.twins)
     matcher.give(edit.changes, last=True)
     ids, marks = [one.id for one in there.messages], [one.marks for one in there.messages]
-    steps, at = matcher.apply(ids, marks)
+    steps, at = matcher.apply(
+        ids, marks, has_text=lambda at, text: is_same_text(there.messages[at].message, text)
+    )
     steps += matcher.apply([], [])[0] if at == len(ids) else []
     failure = matcher.failure()
     if failure is not None:

@@ -19,7 +19,7 @@ import redis
 from memctl import zstd
 from memctl.commands._context import Run as ThisRun
 from memctl.commands._run import record
-from memctl.model import MemoryKey
+from memctl.model import MemoryKey, StoredMessage
 from memctl.registry import parse
 from memctl.runs.change import ChangeRun
 from memctl.testing import Place, samples
@@ -517,6 +517,28 @@ def test_undo_message_whose_twin_stayed(run: Run, one: Callable[[str], Place], n
         assert held(place) == before, words
         nothing = report(run("undo", done, "--store", place.text, "--json"))
         assert nothing["messages"]["restored"] == 0
+
+
+@pytest.mark.parametrize("name", ["state", "redis-session", "archive"])
+@pytest.mark.parametrize("size", [10, 5_000_000])
+def test_undo_message_whose_twin_has_another_text(
+    run: Run, one: Callable[[str], Place], name: str, size: int
+) -> None:
+    """What goes is what was written down, though another has its id and its marks."""
+    place = one(name)
+    [key] = place.keys(1)
+    texts = ["first " * (size // 6), "between", "second " * (size // 6)]
+    messages = [
+        StoredMessage(id, json.dumps({"id": id, "content": text}).encode())
+        for id, text in zip(["twin", "b", "twin"], texts, strict=True)
+    ]
+    put(place, [sample(key, messages)])
+    before = held(place)
+    done = report(run("delete", place.text, "--match", "second", "--yes", "--json"))["run"]
+    [(_, _, found)] = held(place).values()
+    assert [json.loads(text)["content"][:5] for _, _, text in found] == ["first", "betwe"]
+    report(run("undo", done, "--store", place.text, "--json"))
+    assert held(place) == before
 
 
 def test_undo_import_without_a_place_for_its_summary(run: Run, one: Callable[[str], Place]) -> None:

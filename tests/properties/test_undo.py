@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import json
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -216,12 +217,19 @@ def fill_archive(place: Place, data: st.DataObject) -> None:
         stored(id, n, *dict.fromkeys(marks))._replace(position=n * 2)
         for n, (id, marks) in enumerate(found)
     ]
-    put(place, [sample(KEY, messages, summary=data.draw(st.sampled_from(["", "Old."])))])
+    put(place, [sample(KEY, messages, summary=data.draw(st.sampled_from([None, "", "Old."])))])
+    first, *rest, _ = place.location.path.read_bytes().splitlines(keepends=True)
+    header = json.loads(first) | data.draw(st.sampled_from([{}, {"more": [1.5]}, {"source": 1}]))
+    text = b"".join([json.dumps(header).encode() + b"\n", *rest])
+    counts = {"memories": 1, "messages": len(messages)}
+    end = {"end": {**counts, "digest": "sha256:" + hashlib.sha256(text).hexdigest()}}
+    place.location.path.write_bytes(text + json.dumps(end).encode() + b"\n")
 
 
 def dump_archive(place: Place) -> Any:
-    """All lines but the first, which has a time, and the last, which has a digest of it."""
-    return place.location.path.read_bytes().splitlines()[1:-1]
+    """All lines but the last, which has a digest; of the first all but the time of writing."""
+    first, *rest, _ = place.location.path.read_bytes().splitlines()
+    return json.loads(first) | {"created": ""}, rest
 
 
 @dataclass(frozen=True)

@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from enum import Enum
 from itertools import chain, repeat
 from typing import Any, NamedTuple
@@ -69,14 +69,24 @@ class ArchiveWriter:
     another archive.  ``finish`` ends the archive; the stream stays open.
     """
 
-    def __init__(self, stream: Sink, *, created: str, source: str | None = None) -> None:
-        """``created`` is a time in ISO 8601; ``source`` says where the memories come from."""
+    def __init__(
+        self,
+        stream: Sink,
+        *,
+        created: str,
+        source: str | None = None,
+        header: Mapping[str, Any] | None = None,
+    ) -> None:
+        """``created`` is a time in ISO 8601; ``source`` says where the memories come from.
+
+        ``header`` is that of the archive that is replaced, which the new one keeps.
+        """
         self.memories = 0
         self.messages = 0
         self._stream = stream
         self._hash = hashlib.sha256()
-        header = {"memctl": "archive", "version": VERSION, "created": created, "source": source}
-        self._write(jsonio.dumps(header) + b"\n")
+        new = {"memctl": "archive", "version": VERSION, "created": created, "source": source}
+        self._write(jsonio.dumps({**header, "created": created} if header else new) + b"\n")
 
     def memory(self, memory: Memory) -> None:
         """Open a memory."""
@@ -239,7 +249,7 @@ def read_header(line: Line) -> dict[str, Any] | None:
         return None
     if not isinstance(record, dict) or record.get("memctl") != "archive":
         return None
-    return record if isinstance(record.get("version"), int) else None
+    return record if type(record.get("version")) is int else None
 
 
 def read_memory(line: Line) -> Memory:

@@ -8,6 +8,7 @@ import os
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from itertools import islice
+from typing import Any
 
 from memctl import system
 from memctl.errors import BadData
@@ -165,9 +166,10 @@ _HEADER_BYTES = 64 * 1024
 
 @dataclass(slots=True)
 class ArchiveContents:
-    """The contents of a whole archive: the number of messages of each memory."""
+    """The contents of a whole archive: its header, and the number of messages of each memory."""
 
-    source: str | None = None
+    header: dict[str, Any] = field(default_factory=dict)
+    """The first line; empty where there is no archive, or where it is too large to be kept."""
     memories: dict[MemoryKey, int] = field(default_factory=dict)
 
 
@@ -217,8 +219,8 @@ class _Check:
                 f"{self._label} is an archive of version {header['version']}",
                 f"this memctl reads version {VERSION}: install a later one",
             )
-        source = header.get("source")
-        self.contents.source = source if isinstance(source, str) else None
+        if len(line) <= _HEADER_BYTES // 6:  # in ASCII it may take six times as much
+            self.contents.header = header
         self._hash.update(line)
         self._lines = 1
 

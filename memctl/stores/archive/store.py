@@ -173,17 +173,14 @@ class ArchiveStore(Store):
                     await in_thread(incoming.finish)
             if incoming.changes or (not incoming.results and self._descriptor is None):
                 await in_thread(partial(self._publish, file))
-                self._contents = ArchiveContents(self._source, incoming.after)
+                self._contents = ArchiveContents(self._contents.header, incoming.after)
         for result in incoming.results:
             yield result
 
-    @property
-    def _source(self) -> str | None:
-        return self.origin or self._contents.source
-
     def _writer(self, sink: Sink) -> ArchiveWriter:
         created = self.created or datetime.now().astimezone().isoformat(timespec="seconds")
-        return ArchiveWriter(sink, created=created, source=self._source)
+        header = self._contents.header
+        return ArchiveWriter(sink, created=created, source=self.origin, header=header)
 
     def _incoming(self, writer: ArchiveWriter, mode: WriteMode, stack: ExitStack) -> ArchiveUpdate:
         """Return the update that writes; only one into existing memories needs a spool."""
@@ -229,7 +226,7 @@ class ArchiveStore(Store):
                     await in_thread(revision.finish)
             if revision.changed:
                 await in_thread(partial(self._publish, file))
-                self._contents = ArchiveContents(self._source, revision.after)
+                self._contents = ArchiveContents(self._contents.header, revision.after)
         return revision.results, left
 
     def _publish(self, file: AtomicFile) -> None:

@@ -7,6 +7,7 @@ import tempfile
 from abc import ABC, abstractmethod
 from collections.abc import Generator, Iterator
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import IO
 
@@ -23,21 +24,27 @@ from memctl.model import (
     WriteResult,
 )
 from memctl.stores.archive.format import (
+    MESSAGE,
     ArchiveWriter,
     Line,
     entries,
     memory_line,
     message_lines,
     outlines,
+    read_memory,
+    split,
     with_summary,
 )
 from memctl.stores.archive.read import ArchiveContents, MemorySections, uncut
-from memctl.stores.edits import ChangeMatcher, Drop, Keep, Mark, Put, Step
+from memctl.stores.edits import ChangeMatcher, Drop, Keep, Mark, Put, Step, is_same_text
 from memctl.stores.files import system_errors
 
 _PIECE = 1024 * 1024
 _MADE = "made"
-"""What ``WriteResult.before`` says of a memory that was not there."""
+"""What ``WriteResult.before`` says of a memory that was not there.
+
+Of another it is the line that opened it, where that comes back in no other way.
+"""
 
 
 class ArchiveUpdate(ABC):
@@ -147,6 +154,8 @@ class MergedArchive(ArchiveUpdate):
         self._spool = spool
         self._path = path
         self._spooled: dict[MemoryKey, SpooledMemory] = {}
+        self._replaced: dict[MemoryKey, str] = {}
+        """The lines of memories, as far as the reverse of the write would not restore them."""
         self._size = 0
 
     def memory(self, memory: Memory) -> None:
@@ -169,6 +178,10 @@ class MergedArchive(ArchiveUpdate):
                 self._copy(new)
                 self.after[new.memory.key] = new.messages
         self._writer.finish()
+        self.results = [
+            replace(one, before=one.before or self._replaced.get(one.key, ""))
+            for one in self.results
+        ]
 
     def _merge(self, old: Memory, new: SpooledMemory | None) -> None:
         kept = self._before[old.key]
@@ -178,6 +191,8 @@ class MergedArchive(ArchiveUpdate):
             summary = old.summary if new.memory.summary is None else new.memory.summary
             ttl = old.ttl if new.memory.ttl is None else new.memory.ttl
             self._writer.memory(replace(old, summary=summary, ttl=ttl))
+            if (summary is not None and old.summary is None) or ttl != old.ttl:
+                self._replaced[old.key] = _as_text(self._old.line)
         if new is None or self._mode is WriteMode.ADD:
             for run in self._old.runs():
                 self._writer.copy(uncut(run), len(run))
@@ -275,6 +290,7 @@ class EditedArchive:
         is_empty = first.last and not first.changes
         failure: Failure | None = None
         exists = memory.key in self._before
+        before = "" if exists else _MADE
         if exists or not is_empty or memory.summary:
             old = self._seek(memory.key) if exists else None
             there = (old.summary if old else None) or ""
@@ -283,12 +299,13 @@ class EditedArchive:
             elif not is_empty:
                 yield from self._fitted(changes)
                 failure = changes.failure()
-            self._end(old, memory, failure, made=first.before == _MADE)
+            if old and failure is None and memory.summary is not None and old.summary is None:
+                before = _as_text(self._line)
+            self._end(old, memory, failure, first.before)
         while not self._ended:
             yield
         twins = {} if failure else changes.twins()
         counts = changes.written, changes.deleted
-        before = "" if exists else _MADE
         result = WriteResult(memory.key, *counts, before=before, twins=twins)
         self.results.append(WriteResult(memory.key, failure=failure) if failure else result)
 
@@ -318,7 +335,7 @@ class EditedArchive:
             del found
             at = 0
             while True:
-                steps, at = changes.apply(ids, marks, at)
+                steps, at = changes.apply(ids, marks, at, has_text=partial(_has_text, run))
                 _take(steps, run, self._holds)
                 if not changes.hungry:
                     break
@@ -330,12 +347,14 @@ class EditedArchive:
             yield
 
     def _end(
-        self, old: Memory | None, memory: Memory, failure: Failure | None, *, made: bool
+        self, old: Memory | None, memory: Memory, failure: Failure | None, before: str
     ) -> None:
         """Write the memory that comes next: as it was, where that failed.
 
-        One that was ``made`` by the run that is undone goes if nothing is left of it.
+        One that was made by the run that is undone, as ``before`` says, goes if nothing is left of
+        it.
         """
+        made = before == _MADE
         if old is None and failure is None:
             self._seek(None)
             self._section(memory.key, memory_line(memory), self._holds)
@@ -344,6 +363,7 @@ class EditedArchive:
             line = self._line
             if memory.summary is not None and memory.summary != old.summary:
                 line = with_summary(line, memory.summary)
+            line = _line_before(before, line)
             self.changed |= line != self._line or bool(
                 self._changes.written + self._changes.deleted
             )
@@ -363,6 +383,28 @@ class EditedArchive:
         for run in self._runs():
             self._writer.copy(uncut(run), len(run))
         self.after[key] = self._writer.messages - before
+
+
+def _line_before(before: str, line: bytes) -> bytes:
+    """Return the line that a memory had, if it says the same of it as the line that it has."""
+    try:
+        before_line = before.encode("utf-8", "surrogatepass")
+        had, has = read_memory(before_line), read_memory(line)
+    except ValueError:  # there is none, or another store's
+        return line
+    same = had.key == has.key and (had.summary or "") == (has.summary or "")
+    return before_line if same else line
+
+
+def _as_text(line: bytes) -> str:
+    return line.decode("utf-8", "surrogatepass")
+
+
+def _has_text(run: list[Line], at: int, text: bytes) -> bool:
+    """Return whether a message of a run has this text."""
+    line = run[at]
+    in_place = line.startswith(MESSAGE) and line.startswith(text, len(MESSAGE))
+    return in_place or is_same_text(split(line)[0], text)
 
 
 def _take(steps: list[Step], run: list[Line], spool: _LineSpool) -> None:

@@ -374,7 +374,8 @@ class PlacedMessages:
 
     A message and its marks stand from ``starts`` to ``ends``, the message itself to ``told``, the
     marks from ``marked`` to ``unmarked``; these are None where a message stands without.
-    ``buffer`` is what the document holds from ``base`` on, perhaps these messages.
+    ``buffer`` is what the document holds from ``base`` on, perhaps these messages.  One that was
+    found otherwise has its text in ``texts``, empty if it is large, and its length in ``sizes``.
     """
 
     ids: list[str] = field(default_factory=list)
@@ -384,6 +385,8 @@ class PlacedMessages:
     told: list[int] = field(default_factory=list)
     marked: list[int | None] = field(default_factory=list)
     unmarked: list[int | None] = field(default_factory=list)
+    texts: list[bytes] = field(default_factory=list)
+    sizes: list[int] = field(default_factory=list)
     buffer: bytes = b""
     base: int = 0
 
@@ -449,7 +452,7 @@ class PlacedContent(Content):
         places.ends.append(cursor.position)
         places.told.append(self._message_end)
         await self._pass()
-        places.ids = batch.ids
+        places.ids, places.texts, places.sizes = batch.ids, batch.texts, batch.sizes
         places.marks = batch.marks
         marked, unmarked = self._place or (None, None)
         places.marked.append(marked)

@@ -12,7 +12,7 @@ from memctl import jsonio
 from memctl.errors import BadData, Failure
 from memctl.json_stream import WINDOW, Cursor, Source
 from memctl.model import Change, Edit, Memory, StoredMessage, WriteMode
-from memctl.stores.edits import ChangeMatcher, Drop, Keep, Mark, Put, Step
+from memctl.stores.edits import ChangeMatcher, Drop, Keep, Mark, Put, Step, is_same_text
 from memctl.stores.state.content import BARE, PlacedContent, PlacedMessages, marks_of_shape
 from memctl.stores.state.document import (
     CONTENT,
@@ -346,11 +346,38 @@ class EditRewrite(Rewrite):
                 piece = await anext(self._pieces, None)
                 changes.give(piece or (), last=piece is None)
                 del piece
-            steps, at = changes.apply(places.ids, places.marks, at)
+            if places.texts == [b""] and (text := changes.next_to_go(places.ids[0])):
+                await self._compare(places, text)
+            steps, at = changes.apply(places.ids, places.marks, at, has_text=self._has_text)
             for step in steps:
                 await self._step(step)
             if not changes.hungry:
                 return
+
+    async def _compare(self, places: PlacedMessages, text: bytes) -> None:
+        """Read a large message, piece by piece, so that a text which it has is not held twice."""
+        assert self._document is not None
+        start, end = places.told[0] - places.sizes[0], places.told[0]
+        at = start
+        if end - start == len(text):
+            while at < end:
+                piece = await self._document.read_at(at, min(WINDOW, end - at))
+                if not piece or not text.startswith(piece, at - start):
+                    break
+                at += len(piece)
+        if at < end:
+            found = jsonio.utf8(await self._document.read_at(start, end - start))
+            places.texts = [found]
+        else:
+            places.texts = [text]
+
+    def _has_text(self, at: int, text: bytes) -> bool:
+        """Return whether one of the messages at hand has this text."""
+        places = self._places
+        if places.texts:
+            return is_same_text(places.texts[at], text)
+        start, end = places.starts[at] + 1 - places.base, places.told[at] - places.base
+        return is_same_text(places.buffer[start:end], text)
 
     async def _step(self, step: Step) -> None:
         places = self._places
