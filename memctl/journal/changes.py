@@ -309,7 +309,8 @@ def _bare(record: dict[str, Any], message: bytes) -> Change:  # noqa: ARG001
 def _stored(record: dict[str, Any], message: bytes) -> Change:
     if record["new"] is not None:
         return _change(record, message)
-    return Change(record["id"], _marks(record["old"]), None, b"", None, record.get("index"))
+    index, was = record.get("index"), record.get("was", "")
+    return Change(record["id"], _marks(record["old"]), None, b"", None, index, was)
 
 
 def _marks(marks: list[str] | None) -> tuple[str, ...] | None:

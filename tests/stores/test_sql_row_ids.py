@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import sqlite3
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -14,6 +16,7 @@ from memctl.stores.sql.store import SqlStore
 from memctl.testing import samples
 from memctl.testing.drive import outline
 from tests.support.backends import SQL_PLACES
+from tests.support.cli import Run, report
 from tests.support.servers.pool import Servers
 
 FOREIGN = {
@@ -76,3 +79,34 @@ async def test_sql_row_ids_of_another_form(kind: str, tmp_path: Path, servers: S
                 [page] = [page async for page in pages]
                 assert [(page.memory.key.user, entry.id) for entry in page.messages] == [(user, id)]
                 assert b"timestamp" in page.messages[0].message
+
+
+@pytest.mark.parametrize("first", ["u-s-twin", "x1"])
+def test_sql_row_with_the_id_of_another_is_not_deleted_for_it(
+    run: Run, tmp_path: Path, first: str
+) -> None:
+    name = f"{tmp_path}/a.db"
+    text = json.loads(samples.message("twin", 1))
+    with closing(sqlite3.connect(name)) as connection:
+        connection.executescript(
+            """
+            CREATE TABLE users (id VARCHAR(255) PRIMARY KEY);
+            CREATE TABLE session (id VARCHAR(255) PRIMARY KEY, user_id VARCHAR(255));
+            CREATE TABLE message (
+                id VARCHAR(255) PRIMARY KEY, msg JSON, session_id VARCHAR(255), "index" BIGINT
+            );
+            CREATE TABLE message_mark (
+                msg_id VARCHAR(255), mark VARCHAR(255), PRIMARY KEY (msg_id, mark)
+            );
+            INSERT INTO users VALUES ('u');
+            INSERT INTO session VALUES ('s', 'u');
+            """
+        )
+        for number, row in enumerate([first, "x2"]):
+            stored = json.dumps(text | {"content": f"text {number}"})
+            connection.execute("INSERT INTO message VALUES (?, ?, 's', ?)", (row, stored, number))
+        connection.commit()
+        before = connection.execute("SELECT * FROM message").fetchall()
+        for words in (("--match", "text 1"), ("--all",)):
+            done = report(run("delete", name, *words, "--yes", "--json"), 7)
+            assert connection.execute("SELECT * FROM message").fetchall() == before, done

@@ -311,7 +311,12 @@ class EditTransaction:
         marks = await self._marks(list(rows) if others else row_ids)
         return {
             key: {
-                id: StoredRow(row_id, rows[row_id].position, marks.get(row_id, NO_MARKS))
+                id: StoredRow(
+                    row_id,
+                    rows[row_id].position,
+                    marks.get(row_id, NO_MARKS),
+                    repeated=key in self._scans and id in self._scans[key].repeated,
+                )
                 for id, row_id in ids.items()
                 if row_id in rows  # if not, it was deleted since the scan
             }
@@ -494,6 +499,8 @@ class StoredRow(NamedTuple):
     row_id: str
     position: int
     marks: frozenset[str]
+    repeated: bool = False
+    """Whether several rows have its message id."""
 
 
 class Insertion(NamedTuple):
@@ -554,6 +561,8 @@ def resolve_changes(
             return Failure("changed", f"there is no message {change.id!r} any more")
         if row.marks != set(change.old):
             return Failure("changed", f"the marks of the message {change.id!r} differ")
+        if row.repeated or of_shape(change.was).get("row", row.row_id) != row.row_id:
+            return Failure("repeated-id", f"two messages have the id {change.id!r}")
         done.add(change.id)
         if change.new is None:
             resolved.deleted.append(row.row_id)
@@ -628,6 +637,8 @@ class SessionScan:
 
     positions: PositionAllocator = field(default_factory=PositionAllocator)
     has_other_ids: bool = False
+    repeated: set[str] = field(default_factory=set)
+    """Ids that several rows of another form have, as far as they were asked for."""
 
 
 async def scan_sessions(
@@ -664,7 +675,9 @@ async def scan_sessions(
                     if own and row_id and not row_id.startswith(_prefix(key)):
                         scans[key].has_other_ids = True
                         name = MessageName(key, id or row_id)
-                        if name in missing:
+                        if name in others:
+                            scans[key].repeated.add(name.id)
+                        elif name in missing:
                             others[name] = row_id
     for scan in scans.values():
         scan.positions.sort()
