@@ -205,7 +205,7 @@ async def _apply(
                 del some, edit  # not kept while the next ones are read: they may be large
 
     with stop.cooperative_while(when=not store.features.commits_at_end):
-        async with aclosing(store.edit(edits())) as results:
+        async with aclosing(edits()) as planned, aclosing(store.edit(planned)) as results:
             async for result in results:
                 report.left -= 1
                 done = pending.pop(result.key)

@@ -22,8 +22,8 @@ from tests.fuzz.report import Failure, Result
 
 ADDRESS_SPACE = 4 << 30
 """More than memory: threads, maps of files.  Beyond it, allocations fail."""
-TIRED_KILOBYTES = 250 << 10
-"""The memory with which a worker is replaced."""
+TIRED_KILOBYTES = 180 << 10
+"""By how much a worker may grow before it is replaced."""
 SCHEMA_EVERY = 10
 STACKS = signal.SIGUSR1
 """The signal on which a worker writes where it is."""
@@ -108,11 +108,12 @@ def _work(
     current: Synchronized[int],
     results: Connection,
 ) -> None:
+    tired = resident() + TIRED_KILOBYTES
     for number in numbers:
         current.value = number
         result = inputs.play(number, bench)
         if result is None:
             continue
         results.send(result)
-        if resident() > TIRED_KILOBYTES:
+        if resident() > tired:
             break

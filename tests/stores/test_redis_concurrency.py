@@ -170,12 +170,12 @@ async def test_edit_fails_where_staged_messages_are_evicted(
     before = dump(client, BASE)
 
     async def evicted() -> AsyncGenerator[Edit]:
-        for start in (0, 1000):
+        for start in (0, 1000, 2000):
             changes = [back(f"n{n}", after="m0") for n in range(start, start + 1000)]
-            if start:
+            if start == 2000:
                 keys: Any = client.keys("memctl:*")
                 client.delete(keys[3])
-            yield Edit(Memory(KEY), changes, start, last=bool(start))
+            yield Edit(Memory(KEY), changes, start, last=start == 2000)
 
     async with store_of(redis_url) as store:
         [result] = [result async for result in store.edit(evicted())]

@@ -66,9 +66,8 @@ class SqlEditor:
         async with AsyncExitStack() as stack:
             connection: AsyncConnection | None = None
             together = self._database.batch_changes
-            async for batch in batch_edits(
-                edits, large=BATCH_CHANGES, together=together, most=together
-            ):
+            batches = batch_edits(edits, large=BATCH_CHANGES, together=together, most=together)
+            async for batch in await stack.enter_async_context(aclosing(batches)):
                 if connection is None:
                     connection = await stack.enter_async_context(self._database.connect())
                 if isinstance(batch, LargeEdit):

@@ -379,11 +379,10 @@ class SqliteDatabase(Database):
     ) -> Sequence[Any]:
         driver = await _driver(connection)
         try:
-            async with driver.execute(statement, bound) as cursor:  # closed, or it holds its lock
-                return [*await cursor.fetchall()]
+            return await driver.fetch_all(statement, bound)
         except sqlite3.OperationalError as error:
             await self._decode_all(connection, error)
-        return [*await driver.execute_fetchall(statement, bound)]
+        return await driver.fetch_all(statement, bound)
 
     async def _decode_all(
         self, connection: AsyncConnection, error: sqlite3.OperationalError

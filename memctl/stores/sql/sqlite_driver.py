@@ -6,7 +6,7 @@ import asyncio
 import sqlite3
 import time
 from collections.abc import Callable
-from contextlib import suppress
+from contextlib import closing, suppress
 from typing import Any, TypeVar
 
 import aiosqlite
@@ -112,6 +112,15 @@ class Connection(aiosqlite.Connection):
             with suppress(sqlite3.ProgrammingError):  # it is closed by now
                 driver.interrupt()
             raise
+
+    async def fetch_all(self, sql: str, parameters: Any = ()) -> list[Any]:
+        """Return all rows of a statement in one step, so that no lock is held between two."""
+
+        def fetch() -> list[Any]:
+            with closing(self._conn.execute(sql, parameters)) as cursor:  # closed also on errors
+                return cursor.fetchall()
+
+        return await self._execute(fetch)  # type: ignore[no-any-return]
 
     def check(self, *_: int) -> None:
         """End the work at hand if it was cancelled: a backup, which nothing else interrupts.
