@@ -8,7 +8,7 @@ A memory that the run did not come to, or that was undone before, needs nothing.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import AsyncGenerator, Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Iterable, Iterator, Sequence
 from contextlib import aclosing
 from dataclasses import replace
 from pathlib import Path
@@ -135,9 +135,12 @@ async def same_outlines(one: Store, other: Store, where: Selection) -> frozenset
 class _RunEffect:
     """A memory that a run changed, and what is there now."""
 
-    def __init__(self, edit: Edit, twins: Mapping[str, int]) -> None:
-        """``twins`` are the ids of deleted messages that others had, and how many."""
-        self.twins = twins
+    def __init__(self, edit: Edit, note: Note) -> None:
+        """``note`` is what the store said of the memory."""
+        self.twins = note.twins
+        """The ids of deleted messages that others had, and how many."""
+        self.noted = bool(note.before)
+        self.found = False
         self.ends: dict[str, list[Ends]] = {}
         """The ends of each changed message, or of each of those that share an id, in order."""
         self.anchors: set[str] = set()
@@ -159,6 +162,7 @@ class _RunEffect:
 
     def look(self, page: Page) -> None:
         """Take what the memory holds now."""
+        self.found = True
         self.now = page.memory.summary
         for entry in page.messages:
             if entry.id in self.ends:
@@ -198,6 +202,8 @@ class _RunEffect:
         before, after = self.summary
         if after is not None and (self.now or "") != (before or ""):
             return False
+        if not self.ends and self.noted and self.found:
+            return False  # a memory without messages was made
         return self._messages_are_as_before()
 
     def _messages_are_as_before(self) -> bool:
@@ -248,7 +254,7 @@ def _groups(
         if not where.has_key(key):
             continue
         if key not in group:
-            group[key] = _RunEffect(edit, notes(key).twins)
+            group[key] = _RunEffect(edit, notes(key))
         group[key].add(edit)
         size += len(edit.changes) + 1
         if edit.last and size >= GROUP_CHANGES:

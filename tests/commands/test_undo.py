@@ -541,6 +541,21 @@ def test_undo_message_whose_twin_has_another_text(
     assert held(place) == before
 
 
+@pytest.mark.parametrize("name", ["sqlite", "archive"])
+def test_undo_import_of_a_memory_without_messages(
+    run: Run, one: Callable[[str], Place], name: str
+) -> None:
+    place, origin = one(name), one("archive")
+    put(origin, [sample(key, []) for key in place.keys(1)])
+    put(place, [sample(MemoryKey("v", "t"), samples.entries(2))])
+    done = report(run("import", origin.text, place.text, "--json"))["run"]
+    sessions = [row["session"] for row in report(run("inspect", place.text, "--json"))["memories"]]
+    assert len(sessions) == 2
+    report(run("undo", done, "--json"))
+    [row] = report(run("inspect", place.text, "--json"))["memories"]
+    assert row["session"] == "t"
+
+
 def test_undo_import_without_a_place_for_its_summary(run: Run, one: Callable[[str], Place]) -> None:
     place, origin = one("sqlite"), one("archive")
     put(place, [sample(MemoryKey("u", "s"), samples.entries(2))])

@@ -368,7 +368,10 @@ class EditedArchive:
                 self._changes.written + self._changes.deleted
             )
             summary = old.summary if memory.summary is None else memory.summary
-            if not (made and self._changes.deleted and self._holds.is_empty and not summary):
+            left = self._before[memory.key] - self._changes.deleted
+            if made and not left and self._holds.is_empty and not summary:
+                self.changed = True
+            else:
                 self._section(memory.key, line, self._holds)
         elif old is not None:
             self._section(memory.key, self._line, self._held)
