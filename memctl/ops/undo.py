@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import AsyncGenerator, Callable, Iterable, Iterator, Sequence
 from contextlib import aclosing
 from dataclasses import replace
+from itertools import repeat
 from pathlib import Path
 
 from memctl.errors import Failure
@@ -84,7 +85,7 @@ async def _reversals(
             pages = select_with_anchors(store, Selection(keys=added, ids=ids))
             async with aclosing(pages):
                 async for page in pages:
-                    yield _summarised(removal(_only(page, group)), group)
+                    yield _summarised(removal(group[page.memory.key].added(page)), group)
         for edit in _reversed(path, keys - added):
             yield edit
 
@@ -141,6 +142,9 @@ class _RunEffect:
         """The ids of deleted messages that others had, and how many."""
         self.noted = bool(note.before)
         self.found = False
+        self._stays: str | None = None
+        """The last message of ``added`` that stays, and the one before it that was not read."""
+        self._behind: str | None = None
         self.ends: dict[str, list[Ends]] = {}
         """The ends of each changed message, or of each of those that share an id, in order."""
         self.anchors: set[str] = set()
@@ -169,6 +173,21 @@ class _RunEffect:
                 self.there.setdefault(entry.id, []).append(entry.marks)
             if entry.id in self.anchors:
                 self.seen.add(entry.id)
+
+    def added(self, page: Page) -> Page:
+        """Return the page without messages that the run did not add; these are anchors, too.
+
+        They were read because it added one with such an id to another memory.
+        """
+        messages: list[StoredMessage] = []
+        anchors: list[str | None] = []
+        for one, behind in zip(page.messages, page.anchors or repeat(None), strict=False):
+            if one.id in self.ends:
+                messages.append(one)
+                anchors.append(self._stays if behind == self._behind else behind)
+            else:
+                self._stays, self._behind = one.id, behind
+        return replace(page, messages=messages, anchors=anchors)
 
     @property
     def only_adds(self) -> bool:
@@ -285,14 +304,6 @@ def _reversed(path: Path, keys: Iterable[MemoryKey]) -> Iterator[Edit]:
 
 def _reverse(change: Change) -> Change:
     return change._replace(old=change.new, new=change.old, was=change.shape, shape=change.was)
-
-
-def _only(page: Page, group: dict[MemoryKey, _RunEffect]) -> Page:
-    """The page without messages of that id which the run did not add."""
-    ends = group[page.memory.key].ends
-    after = page.anchors or [None] * len(page.messages)
-    kept = [pair for pair in zip(page.messages, after, strict=True) if pair[0].id in ends]
-    return replace(page, messages=[one for one, _ in kept], anchors=[behind for _, behind in kept])
 
 
 def _summarised(edit: Edit, group: dict[MemoryKey, _RunEffect]) -> Edit:

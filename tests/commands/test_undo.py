@@ -541,6 +541,25 @@ def test_undo_message_whose_twin_has_another_text(
     assert held(place) == before
 
 
+@pytest.mark.parametrize("name", ["sqlite", "redis", "archive"])
+def test_undo_of_undo_of_memories_that_share_ids(
+    run: Run, one: Callable[[str], Place], name: str
+) -> None:
+    """What goes from one memory and stays in another is what others stood behind."""
+    place = one(name)
+    messages = samples.entries(4)
+    marked = [one._replace(marks=("hint",)) for one in messages]
+    first, second = [*messages[:2], *marked[2:]], [marked[0], messages[1], marked[2], messages[3]]
+    keys = [MemoryKey("u", "s"), MemoryKey("u", "t")]
+    put(place, [sample(keys[0], first), sample(keys[1], second)])
+    before = held(place)
+    words = ("delete", place.text, "--mark", "hint", "--yes", "--json")
+    last = report(run(*words))["run"]
+    for _ in range(3):
+        last = report(run("undo", last, "--store", place.text, "--json"))["run"]
+    assert held(place) == before
+
+
 @pytest.mark.parametrize("name", ["sqlite", "archive"])
 def test_undo_import_of_a_memory_without_messages(
     run: Run, one: Callable[[str], Place], name: str
