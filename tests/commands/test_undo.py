@@ -23,6 +23,7 @@ from memctl.model import MemoryKey, StoredMessage
 from memctl.registry import parse
 from memctl.runs.change import ChangeRun
 from memctl.testing import Place, samples
+from memctl.testing.drive import read
 from memctl.testing.samples import entry, sample
 from tests.support.backends import new_place, place_at
 from tests.support.cli import Run, fails, report
@@ -539,6 +540,38 @@ def test_undo_message_whose_twin_has_another_text(
     assert [json.loads(text)["content"][:5] for _, _, text in found] == ["first", "betwe"]
     report(run("undo", done, "--store", place.text, "--json"))
     assert held(place) == before
+
+
+@pytest.mark.parametrize("name", ["sqlite", "postgresql", "mysql"])
+def test_undo_of_a_repair_moves_rows_back(run: Run, one: Callable[[str], Place], name: str) -> None:
+    """An answer that is put in moves the rows behind it; undone, they are where they were."""
+    place = one(name)
+    call = {"type": "tool_use", "id": "t", "name": "f", "input": {}}
+    contents = ["Do it.", [call], "And?", "Well."]
+    messages = [
+        StoredMessage(
+            f"m{number}",
+            json.dumps(
+                {**json.loads(samples.message(f"m{number}", number)), "content": content}
+            ).encode(),
+        )
+        for number, content in enumerate(contents)
+    ]
+    put(place, [sample(MemoryKey("u", "s"), messages)])
+
+    def positions() -> list[int | None]:
+        async def look() -> list[int | None]:
+            async with place.store(create=False) as store:
+                [found] = (await read(store)).values()
+                return [entry.position for entry in found.entries]
+
+        return asyncio.run(look())
+
+    last = json.loads(run("doctor", place.text, "--repair", "--yes", "--json").stdout)["run"]
+    assert positions() == [0, 1, 2, 3, 4]
+    for expected in ([0, 1, 2, 3], [0, 1, 2, 3, 4], [0, 1, 2, 3]):
+        last = report(run("undo", last, "--store", place.text, "--json"))["run"]
+        assert positions() == expected
 
 
 @pytest.mark.parametrize("name", ["sqlite", "redis", "archive"])

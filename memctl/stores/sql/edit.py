@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from collections import defaultdict
 from collections.abc import (
     AsyncGenerator,
@@ -15,7 +16,7 @@ from collections.abc import (
 )
 from contextlib import AsyncExitStack, aclosing
 from dataclasses import dataclass, field, replace
-from typing import NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from sqlalchemy.ext.asyncio import AsyncConnection
 
@@ -45,6 +46,9 @@ PAUSES = (0.01, 0.03, 0.1, *[0.5] * 100)
 """Seconds between attempts while others hold a memory: InnoDB too waits for 50 seconds."""
 
 NO_MARKS: frozenset[str] = frozenset()
+
+_KEPT_SHIFTS = 1000
+"""More shifts of a memory are too much to keep."""
 
 
 class EditConflict(Exception):
@@ -118,10 +122,9 @@ class SqlEditor:
                 await transaction.apply(some)
             transaction.finish()
             for edit in batch:
-                await transaction.remove_empty(_key(edit), edit.before)
-        before = transaction.before
+                await transaction.restore(_key(edit), edit.before)
         return [
-            WriteResult(_key(edit), *_count(edit.changes), before=before.get(_key(edit), ""))
+            WriteResult(_key(edit), *_count(edit.changes), before=transaction.before(_key(edit)))
             for edit in batch
         ]
 
@@ -152,8 +155,8 @@ class SqlEditor:
                 del changes  # a huge message must be gone before the next step
                 await transaction.apply(edits)
             transaction.finish()
-            await transaction.remove_empty(key, large.edit.before)
-        return WriteResult(key, written, deleted, before=transaction.before.get(key, ""))
+            await transaction.restore(key, large.edit.before)
+        return WriteResult(key, written, deleted, before=transaction.before(key))
 
     async def _begin(self, transaction: EditTransaction, key: MemoryKey) -> AsyncExitStack:
         """Begin with all of a memory locked: once its pieces are taken, it cannot begin again."""
@@ -223,8 +226,12 @@ class EditTransaction:
         self._scans: dict[MemoryKey, SessionScan] = {}
         self._last: dict[MemoryKey, tuple[str | None, int]] = {}
         """The message that the last insertion follows, and the index of its last message."""
-        self.before: dict[MemoryKey, str] = {}
-        """What was not there before, by memory; see ``WriteResult.before``."""
+        self._made: dict[MemoryKey, str] = {}
+        """What was not there before, by memory."""
+        self._shifts: dict[MemoryKey, list[list[Shift]]] = {}
+        """How other rows were shifted to make room, step by step."""
+        self._back: dict[MemoryKey, list[list[Shift]]] = {}
+        """The same of those that were shifted back."""
         self._waiting: dict[str, tuple[MemoryKey, StoredMessage]] = {}
         """Messages that replace others, by the rows that must be deleted first."""
 
@@ -249,6 +256,8 @@ class EditTransaction:
             EditConflict: something differs, and the transaction must be rolled back.
             Contended: others hold some of it, and it must be rolled back too.
         """
+        for edit in edits:
+            await self._shift_again(_key(edit), edit.before)
         stored = await self._find(edits)
         resolved = _resolve_all(edits, stored)
         edits.clear()
@@ -259,10 +268,53 @@ class EditTransaction:
         await shift_rows(self._database, self.connection, shifts, self._lock)
         await rows.insert(self._database, self.connection)
 
-    async def remove_empty(self, key: MemoryKey, before: str) -> None:
-        """Delete what was not there before the changes that are undone, if nothing is left."""
-        if made := of_shape(before):
-            await remove_empty(self._database, self.connection, key, made)
+    def before(self, key: MemoryKey) -> str:
+        """Return what the reverse of the changes would not restore; see ``WriteResult.before``."""
+        found = of_shape(self._made.get(key, ""))
+        for name, shifts in (("shifts", self._shifts), ("back", self._back)):
+            steps = shifts.get(key, [])
+            if 0 < sum(map(len, steps)) <= _KEPT_SHIFTS:
+                found[name] = steps
+        return json.dumps(found) if found else ""
+
+    async def restore(self, key: MemoryKey, before: str) -> None:
+        """Restore what ``before`` says of a memory, after the changes are undone.
+
+        What was not there is deleted, if nothing is left in it, and rows are shifted back.
+        """
+        noted = of_shape(before)
+        if not noted:
+            return
+        for step in reversed(_steps(noted.get("shifts"))):
+            await self._shift_back(key, step)
+        await remove_empty(self._database, self.connection, key, noted)
+
+    async def _shift_back(self, key: MemoryKey, step: list[Shift]) -> None:
+        """Undo a step of shifts, unless another row stands in the room that it made."""
+        dialect = self._database.dialect
+        sql = (
+            f"SELECT 1 FROM message m WHERE m.session_id IN :sessions "
+            f"AND {dialect.index} >= :low AND {dialect.index} < :high LIMIT 1"
+        )
+        passed = 0
+        for shift in step:
+            room = {"low": shift.low + passed, "high": shift.low + shift.by}
+            values = {"sessions": [key.session], **room}
+            if await self._database.fetch_all(self.connection, sql, values):
+                return
+            passed = shift.by
+        back = [(key.session, Shift(one.low + one.by, -one.by)) for one in step]
+        await shift_rows(self._database, self.connection, back, self._lock)
+        self._back.setdefault(key, []).insert(0, step)
+
+    async def _shift_again(self, key: MemoryKey, before: str) -> None:
+        """Make the room again that was there before the undo which is undone."""
+        if key in self._shifts or '"back"' not in before:
+            return
+        self._shifts[key] = _steps(of_shape(before).get("back"))
+        for step in self._shifts[key]:
+            shifts = [(key.session, shift) for shift in step]
+            await shift_rows(self._database, self.connection, shifts, self._lock)
 
     def finish(self) -> None:
         """Check that nothing is left to be done.
@@ -330,7 +382,7 @@ class EditTransaction:
                 self._database, self.connection, new, self._lock, owners_only=True
             )
             self._scans |= {key: SessionScan() for key in new if key.session not in locked.known}
-            self.before |= {key: before for key in new if (before := locked.before(key))}
+            self._made |= {key: before for key in new if (before := locked.before(key))}
 
     async def _lock_messages(self, row_ids: list[str]) -> dict[str, MessageRow]:
         if not row_ids:
@@ -405,6 +457,8 @@ class EditTransaction:
                 else:
                     allocated, shifted = self._insert(key, runs)
                 shifts += [(key.session, shift) for shift in shifted]
+                if shifted:
+                    self._shifts.setdefault(key, []).append(shifted)
                 self._last[key] = (parts[-1].after, allocated[-1][-1])
                 for part, indexes in zip(parts, allocated, strict=True):
                     for message, index in zip(part.messages, indexes, strict=True):
@@ -475,6 +529,11 @@ class EditTransaction:
     def _unblocked(self, deleted: list[str]) -> list[StoredMessage]:
         """Return the messages that waited for these rows to be deleted."""
         return [self._waiting.pop(row_id)[1] for row_id in deleted if row_id in self._waiting]
+
+
+def _steps(noted: Any) -> list[list[Shift]]:
+    """Return the shifts of ``EditTransaction.before``."""
+    return [[Shift(*one) for one in step] for step in noted or ()]
 
 
 def _prefix(key: MemoryKey) -> str:
