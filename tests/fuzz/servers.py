@@ -270,7 +270,10 @@ class SqlServer:
         play(rng, bench, store)
 
     def _tables(self, rng: Random, *, loose: bool, odd: bool) -> list[str]:
-        """Statements that make the tables; ``loose`` without references, ``odd`` of other types."""
+        """Statements that make the tables.
+
+        ``loose`` ones lack references, keys and NOT NULL, ``odd`` ones have columns of other types.
+        """
 
         def kind(name: str) -> str:
             types = self.types[name]
@@ -279,16 +282,22 @@ class SqlServer:
         def refer(to: str, more: str = "") -> str:
             return "" if loose else f" REFERENCES {self._quoted(to)} ({self._quoted('id')}){more}"
 
+        def key(*names: str) -> str:
+            columns = ", ".join(map(self._quoted, names))
+            return "" if loose and rng.random() < 0.2 else f", PRIMARY KEY ({columns})"
+
         q = self._quoted
+        null = "" if loose else " NOT NULL"
         tables = [
-            f"CREATE TABLE {q('users')} ({q('id')} {kind('name')} PRIMARY KEY)",
-            f"CREATE TABLE {q('session')} ({q('id')} {kind('name')} PRIMARY KEY, "
-            f"{q('user_id')} {kind('name')}{refer('users')})",
-            f"CREATE TABLE {q('message')} ({q('id')} {kind('name')} PRIMARY KEY, "
-            f"{q('msg')} {kind('msg')}, {q('session_id')} {kind('name')}{refer('session')}, "
-            f"{q('index')} {kind('index')})",
+            f"CREATE TABLE {q('users')} ({q('id')} {kind('name')}{key('id')})",
+            f"CREATE TABLE {q('session')} ({q('id')} {kind('name')}, "
+            f"{q('user_id')} {kind('name')}{null}{refer('users')}{key('id')})",
+            f"CREATE TABLE {q('message')} ({q('id')} {kind('name')}, "
+            f"{q('msg')} {kind('msg')}{null}, {q('session_id')} {kind('name')}{null}"
+            f"{refer('session')}, {q('index')} {kind('index')}{null}{key('id')})",
             f"CREATE TABLE {q('message_mark')} ({q('msg_id')} {kind('name')}"
-            f"{refer('message', ' ON DELETE CASCADE')}, {q('mark')} {kind('name')})",
+            f"{refer('message', ' ON DELETE CASCADE')}, {q('mark')} {kind('name')}"
+            f"{key('msg_id', 'mark')})",
         ]
         if odd and rng.random() < 0.2:
             del tables[rng.randrange(len(tables))]

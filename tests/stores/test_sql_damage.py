@@ -1,4 +1,4 @@
-"""Tests of damaged rows: each damage, as every command meets it, in a SQLite file."""
+"""Tests of damaged rows, as every command meets them: in SQLite, and on servers."""
 
 from __future__ import annotations
 
@@ -18,9 +18,8 @@ from memctl.registry import make_store, parse
 from memctl.store import OpenMode
 from memctl.testing import samples
 from memctl.testing.drive import write_all
-from tests.stores.test_sql_findings import ALICE, BOB, Database, database, fill, messages
-
-__all__ = ["database"]
+from tests.stores.test_sql_findings import ALICE, BOB, Database, fill, make_database, messages
+from tests.support.servers.pool import Servers
 
 Run = Callable[..., Result]
 
@@ -35,49 +34,35 @@ CREATE TABLE new_message_mark (msg_id VARCHAR(255), mark VARCHAR(255), PRIMARY K
 
 _NO_TEXT = "CAST(x'FF' AS TEXT)"
 _CONTENTS = {
-    "number": "'5'",
     "word": "'a/b'",
     "byte": _NO_TEXT,
-    "blob": "x'DEADBEEF'",
     "list": "'[]'",
-    "cut off": "substr(msg, 1, 40)",
     "two values": """'{"id": "m2"}, "forged": {"a": 1}'""",
     "byte within": """CAST('{"id": "m2", "x": "' || x'FF' || '"}' AS TEXT)""",
 }
-DAMAGE = (
-    {
-        f"message {name}": f"UPDATE message SET msg = {value} WHERE id = 'alice-s1-m2'"
-        for name, value in _CONTENTS.items()
-    }
-    | {
-        f"{column} {name}": f"UPDATE message SET \"{column}\" = {value} WHERE id = 'alice-s1-m2'"
-        for column, name, value in (
-            ("msg", "null", "NULL"),
-            ("id", "null", "NULL"),
-            ("id", "blob", "CAST(id AS BLOB)"),
-            ("id", "byte", f"'alice-s1-' || {_NO_TEXT}"),
-            ("session_id", "null", "NULL"),
-            ("session_id", "blob", "x'DEADBEEF'"),
-            ("session_id", "byte", _NO_TEXT),
-            ("index", "null", "NULL"),
-            ("index", "text", "'x'"),
-            ("index", "blob", "x'DEAD'"),
-            ("index", "real", "1.5"),
-        )
-    }
-    | {
-        f"{table} {column} {name}": f"UPDATE {table} SET {column} = {value} WHERE {row}"
-        for table, column, row in (
-            ("session", "id", "id = 's1'"),
-            ("session", "user_id", "id = 's1'"),
-            ("users", "id", "id = 'alice'"),
-            ("message_mark", "mark", "msg_id = 'alice-s1-m2'"),
-            ("message_mark", "msg_id", "msg_id = 'alice-s1-m2'"),
-        )
-        for name, value in (("null", "NULL"), ("blob", "x'DEADBEEF'"), ("byte", _NO_TEXT))
-    }
-)
-_OUTSIDE = ("users", "message_mark msg_id")
+_VALUES = {"null": "NULL", "blob": "x'DEADBEEF'", "byte": _NO_TEXT, "text": "'x'"}
+DAMAGE = {
+    f"message {name}": f"UPDATE message SET msg = {value} WHERE id = 'alice-s1-m2'"
+    for name, value in _CONTENTS.items()
+} | {
+    f"{column} {name}": (
+        f"UPDATE {table} SET {column.rpartition('.')[2]} = {_VALUES[name]} WHERE {row}"
+    )
+    for table, row, damages in (
+        (
+            *("message", "id = 'alice-s1-m2'"),
+            (
+                *("msg null", "id null", "id byte", "session_id null", "session_id blob"),
+                *('"index" null', '"index" text', '"index" blob'),
+            ),
+        ),
+        ("session", "id = 's1'", ("session.id null", "session.id blob", "user_id null")),
+        ("users", "id = 'alice'", ("users.id byte",)),
+        ("message_mark", "msg_id = 'alice-s1-m2'", ("mark null", "mark byte", "msg_id blob")),
+    )
+    for column, name in map(str.split, damages)
+}
+_OUTSIDE = ("users", "msg_id")
 """Damage of rows that belong to no memory."""
 
 
@@ -106,7 +91,15 @@ def dump(path: Path) -> dict[str, list[Any]]:
     return found
 
 
-@pytest.mark.parametrize("damage", DAMAGE)
+EACH_COMMAND = (
+    *("message word", "message byte", "message byte within", "msg null", "id null", "id byte"),
+    *("session_id blob", '"index" null', '"index" blob', "user_id null", "users.id byte"),
+    *("mark null", "msg_id blob"),
+)
+"""Damage that is read in different ways."""
+
+
+@pytest.mark.parametrize("damage", EACH_COMMAND)
 def test_sql_damage_is_left_out_and_the_rest_goes_on(
     tmp_path: Path, good: Path, run: Run, damage: str
 ) -> None:
@@ -147,7 +140,7 @@ def test_sql_damage_is_left_out_and_the_rest_goes_on(
         assert dump(path) != before
         check((0,), "undo", "--yes")
         rows = dump(path)
-        if damage.startswith(("session ", "users ")):  # rows that a restored message needs
+        if damage.startswith(("session.", "user")):  # rows that a restored message needs
             rows, expected = ({"message": of["message"]} for of in (rows, before))
             assert rows == expected
             shutil.copy(good, path)
@@ -244,6 +237,7 @@ def test_sql_damage_of_the_file(tmp_path: Path, good: Path, run: Run) -> None:
     files = {
         "page": whole[:4096] + bytes(len(whole) - 4096),
         "schema": whole[:schema] + b"CREATF" + whole[schema + 6 :],
+        "name": whole.replace(b"messagemessage", b"messag\xff" * 2).replace(b"CREATE", b"CREATF"),
         "length": whole[: len(whole) // 2],
         "header": b"no database at all" + whole[18:],
     }
@@ -256,13 +250,135 @@ def test_sql_damage_of_the_file(tmp_path: Path, good: Path, run: Run) -> None:
             assert [line.startswith("  hint: ") for line in result.stderr.splitlines()] == [0, 1]
 
 
-def test_sql_damage_of_content_in_any_database(database: Database, run: Run) -> None:
-    """Servers see to the types of columns, and that a message is JSON, but not an object."""
+@pytest.fixture(params=["postgresql", "mysql"])
+def served(request: pytest.FixtureRequest, tmp_path: Path, servers: Servers) -> Database:
+    """A database of a server with two memories, whose columns may be NULL."""
+    found: Database = make_database(request.param, tmp_path, servers)
+    asyncio.run(fill(found))
+    found.unbind()
+    for table, column, kind in (
+        ("message", "msg", "LONGTEXT"),
+        ("message", "session_id", "VARCHAR(255)"),
+        ("message", "index", "BIGINT"),
+        ("session", "user_id", "VARCHAR(255)"),
+    ):
+        if found.kind == "mysql":
+            found.execute(f'ALTER TABLE {table} MODIFY "{column}" {kind} NULL')
+        else:
+            found.execute(f'ALTER TABLE {table} ALTER COLUMN "{column}" DROP NOT NULL')
+    return found
+
+
+async def rows_of(database: Database) -> dict[str, list[str]]:
+    """Return every row, as the server has it."""
+    engine = make_store(parse(database.url)).database.make_engine()  # type: ignore[attr-defined]
+    async with engine.connect() as connection:
+        found = {
+            table: sorted(map(str, (await connection.exec_driver_sql(f"SELECT * FROM {table}"))))
+            for table in ("users", "session", "message", "message_mark")
+        }
+    await engine.dispose()
+    return found
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        "UPDATE message SET msg = '5' WHERE id = 'alice-s1-m2'",
+        "UPDATE message SET msg = NULL WHERE id = 'alice-s1-m2'",
+        "UPDATE message SET \"index\" = NULL WHERE id = 'alice-s1-m2'",
+        "UPDATE message SET session_id = NULL WHERE id = 'alice-s1-m2'",
+        "UPDATE session SET user_id = NULL WHERE id = 's1'",
+    ],
+)
+def test_sql_damage_on_a_server(served: Database, run: Run, tmp_path: Path, damage: str) -> None:
+    url = served.url
+    served.execute(damage)
+    before = asyncio.run(rows_of(served))
+
+    def check(allowed: tuple[int, ...], *arguments: object) -> Result:
+        result = run(*arguments)
+        assert result.exit_code in allowed, (arguments, result.exit_code, result.stderr)
+        return result
+
+    check((7,), "inspect", url, "--messages", "--json")
+    check((7,), "export", url, "-o", tmp_path / "a.ndjson")
+    check((0,), "verify", tmp_path / "a.ndjson", url, "--user", BOB.user)
+    check((7,), "delete", url, "--role", "user", "--yes")
+    assert asyncio.run(rows_of(served)) != before
+    check((0,), "undo", "--yes", "--store", url)
+    assert asyncio.run(rows_of(served)) == before
+    found = json.loads(check((6,), "doctor", url, "damaged-row", "--json").stdout)
+    [finding] = found["findings"]
+    assert finding["code"] == "damaged-row"
+    repaired = check((0, 6), "doctor", url, "damaged-row", "--repair", "--yes")
+    after = asyncio.run(rows_of(served))
+    if damage.startswith("UPDATE session"):  # its messages stay, and the row with them
+        assert after == before
+        return
+    assert repaired.exit_code == 0, repaired.stdout
+    gone = {table: set(rows) - set(after[table]) for table, rows in before.items()}
+    assert {table: len(rows) for table, rows in gone.items() if rows} == {
+        "message": 1,
+        "message_mark": 1,
+    }
+    check((0,), "inspect", url)
+    check((0,), "undo", "--yes", "--store", url)
+    assert asyncio.run(rows_of(served)) == before
+
+
+@pytest.mark.parametrize("kind", ["postgresql", "mysql"])
+def test_sql_damage_of_tables_made_by_hand(
+    kind: str, tmp_path: Path, servers: Servers, run: Run
+) -> None:
+    database = make_database(kind, tmp_path, servers)
     asyncio.run(fill(database))
-    database.execute("UPDATE message SET msg = '5' WHERE id = 'alice-s1-m2'")
-    assert run("inspect", database.url, "--messages", "--json").exit_code == 7
-    assert run("delete", database.url, "--user", ALICE.user, "--yes").exit_code == 8
-    assert run("verify", database.url, database.url, "--user", BOB.user).exit_code == 0
+    database.unbind()
+    for table, columns in (("message_mark", ("msg_id", "mark")), ("message", ("id",))):
+        key = "PRIMARY KEY" if kind == "mysql" else f"CONSTRAINT {table}_pkey"
+        database.execute(f"ALTER TABLE {table} DROP {key}")
+        for column in columns:
+            loose = "DROP NOT NULL" if kind == "postgresql" else "VARCHAR(255) NULL"
+            verb = "ALTER COLUMN" if kind == "postgresql" else "MODIFY"
+            database.execute(f"ALTER TABLE {table} {verb} {column} {loose}")
+    database.execute("UPDATE message SET id = NULL WHERE id = 'alice-s1-m2'")
+    database.execute("UPDATE message_mark SET mark = NULL WHERE msg_id = 'b-o-b-s-2-m2'")
+    before = asyncio.run(rows_of(database))
+    assert run("inspect", database.url, "--messages", "--json").exit_code == 8
+    assert run("doctor", database.url, "damaged-row").exit_code == 6
+    for change in (("delete", "--role", "user"), ("doctor", "--repair")):
+        refused = run(change[0], database.url, *change[1:], "--yes")
+        assert (refused.exit_code, "has no primary key" in refused.stderr) == (8, True)
+    assert asyncio.run(rows_of(database)) == before
+    verb = "ALTER COLUMN" if kind == "postgresql" else "MODIFY"
+    binary = "TYPE bytea USING session_id::bytea" if kind == "postgresql" else "VARBINARY(255)"
+    database.execute(f"ALTER TABLE message {verb} session_id {binary}")
+    for command in ("inspect", "doctor"):
+        refused = run(command, database.url)
+        assert refused.exit_code == 8
+        assert "the column 'session_id' of the table 'message'" in refused.stderr
+
+
+def test_sql_damage_of_a_table_without_its_key(tmp_path: Path, good: Path, run: Run) -> None:
+    """What is deleted there could not be put back."""
+    path = tmp_path / "m.db"
+    shutil.copy(good, path)
+    with sqlite3.connect(path) as driver:
+        driver.execute("ALTER TABLE session RENAME TO keyed")
+        driver.execute("CREATE TABLE session AS SELECT * FROM keyed")
+    driver.close()
+    before = dump(path)
+    assert run("inspect", path).exit_code == 0
+    for command in (
+        ("delete", path, "--all", "--yes"),
+        ("mark", "add", path, "new"),
+        ("compress", path, "--mode", "message"),
+        ("doctor", path, "--repair", "--yes"),
+    ):
+        refused = run(*command)
+        assert (refused.exit_code, "has no primary key" in refused.stderr) == (8, True), command
+    assert dump(path) == before
+    assert run("history", "--json").stdout.count('"id"') == 0
 
 
 async def test_sql_damage_keeps_its_memory_from_being_written(tmp_path: Path) -> None:

@@ -46,7 +46,11 @@ class Database:
 @pytest.fixture(params=["sqlite", "postgresql", "mysql"])
 def database(request: pytest.FixtureRequest, tmp_path: Path, servers: Servers) -> Database:
     """An empty database."""
-    kind: str = request.param
+    return make_database(request.param, tmp_path, servers)
+
+
+def make_database(kind: str, tmp_path: Path, servers: Servers) -> Database:
+    """Make an empty database of a kind."""
     if kind == "sqlite":
         path = tmp_path / "m.db"
         return Database(kind, f"sqlite:///{path}", lambda sql: _execute(path, sql))

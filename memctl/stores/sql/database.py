@@ -12,6 +12,7 @@ import asyncio
 from abc import ABC, abstractmethod
 from collections.abc import AsyncGenerator, Callable, Coroutine, Iterator, Mapping, Sequence
 from contextlib import aclosing, asynccontextmanager, contextmanager, suppress
+from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 from sqlalchemy import text
@@ -22,9 +23,9 @@ from memctl.errors import BadData, Failure, Lost, MemctlError, Uninitialised
 from memctl.location import Location
 from memctl.model import PAGE_ENTRIES, MemoryKey
 from memctl.store import OpenMode
-from memctl.stores.sql.dialect import ALWAYS, Condition, Dialect
+from memctl.stores.sql.dialect import Condition, Dialect
 from memctl.stores.sql.huge_messages import MAX_HUGE, HugeMessages, describe
-from memctl.stores.sql.schema import create_tables, missing_tables
+from memctl.stores.sql.schema import METADATA, create_tables, examine_schema
 
 if TYPE_CHECKING:
     from memctl.stores.sql.locks import ConnectionLock
@@ -86,6 +87,8 @@ class Database(ABC):
         """The memories that are known to be damaged, and why."""
         self._searched = False
         self._examined = False
+        self._keyless: list[str] = []
+        """The tables without their primary key."""
         self._lock: ConnectionLock | None = None
 
     @property
@@ -172,7 +175,11 @@ class Database(ABC):
         with self.errors():
             try:
                 async with self._engine.connect() as connection:
-                    missing = await connection.run_sync(missing_tables)
+                    typed, keys = self.dialect.typed, self.mode.writes
+                    schema = await connection.run_sync(
+                        partial(examine_schema, typed=typed, keys=keys)
+                    )
+                missing = schema.missing
                 if missing and not self.mode.creates:
                     raise Uninitialised(
                         f"{self.label} holds no AgentScope memory: it has no table {missing[0]!r}",
@@ -181,6 +188,9 @@ class Database(ABC):
                     )
                 if missing:
                     await self._create_tables()
+                if self.dialect.typed:
+                    self.dialect.expect_nulls(schema.nullable)
+                self._keyless = schema.keyless
             except BaseException:
                 await self.close()
                 raise
@@ -250,13 +260,33 @@ class Database(ABC):
 
     async def find_unsound(self, connection: AsyncConnection) -> None:
         """Find the rows whose columns have other types than declared; the memories are damaged."""
-        if not self._examined and self.dialect.is_sound != ALWAYS:
+        if not self._examined and self.dialect.may_be_unsound:
             self.damaged |= await self.describe_unsound(connection)
         self._examined = True
 
     async def describe_unsound(self, connection: AsyncConnection) -> dict[MemoryKey, Failure]:
         """Return the memories of which rows are not sound, where the database lets that be."""
-        raise NotImplementedError
+        damaged: dict[MemoryKey, Failure] = {}
+        for sql in self.dialect.unsound_rows():
+            for user, session, fault in await self.fetch_all(connection, sql, {}):
+                damaged[MemoryKey(user, session)] = damage(fault)
+            self.dialect.has_unsound = bool(damaged)  # the next statement sees the others
+        return damaged
+
+    def require_keys(self) -> None:
+        """Check that rows are known by their keys, before any changes.
+
+        Raises:
+            BadData: a table has no primary key: what is deleted there could not be restored.
+        """
+        if self._keyless:
+            name = self._keyless[0]
+            key = ", ".join(METADATA.tables[name].primary_key.columns.keys())
+            raise BadData(
+                f"the table {name!r} of {self.label} has no primary key, and memctl could not undo "
+                "changes",
+                f"delete rows that have none or share one, then add it: {name} ({key})",
+            )
 
     def is_damaged(self, key: MemoryKey) -> bool:
         """Return whether a memory is known to be damaged, as one is whose name is no text."""
@@ -285,10 +315,18 @@ class Database(ABC):
 
     @asynccontextmanager
     async def connect(self) -> AsyncGenerator[AsyncConnection]:
-        """Open a connection for transactions that follow one another: connecting takes time."""
+        """Open a connection for transactions that follow one another: connecting takes time.
+
+        Raises:
+            BadData: as ``require_keys``.
+        """
+        self.require_keys()
         with self.errors():
             connection = await self._engine.connect()
         try:
+            if not self._examined:
+                async with self.read_transaction(connection):
+                    await self.find_unsound(connection)
             yield connection
         finally:
             with self.errors():

@@ -67,7 +67,7 @@ class Dialect(ABC):
     """The message as text or bytes."""
     row_columns: ClassVar[str] = "id"
     """The columns that identify a row of ``message``."""
-    session_table: ClassVar[str] = "session"
+    session_table: str = "session"
     """The sessions that ``source`` joins, as a table or a subquery."""
     row_lock: ClassVar[str] = ""
     """The end of a SELECT that locks its rows until the transaction ends."""
@@ -89,10 +89,12 @@ class Dialect(ABC):
     """SQL that converts a text to the type of ``message.msg``."""
     big_integer: ClassVar[str] = "BIGINT"
     """The type of an integer of 64 bits in a CAST."""
-    is_sound: ClassVar[str] = ALWAYS
+    typed: ClassVar[bool] = True
+    """True where a column holds values of its type alone."""
+    is_sound: str = ALWAYS
     """SQL that tests, without ``m``, whether the columns of a message have the types that they
     were declared with, where the database does not see to it."""
-    is_sound_mark: ClassVar[str] = ALWAYS
+    is_sound_mark: str = ALWAYS
     """SQL that tests the same of a row ``k`` of ``message_mark``."""
     unusable_indexes: ClassVar[str] = ""
     """A statement that lists indexes which exist and are not used, where there can be any."""
@@ -101,6 +103,27 @@ class Dialect(ABC):
         self.huge = HugeMessages({})
         self.has_unsound = False
         """True when some messages are not ``is_sound``: no statement sees these."""
+        self.nullable: dict[str, Sequence[str]] = {}
+        """The columns of each table that may be NULL."""
+
+    def expect_nulls(self, nullable: Mapping[str, Sequence[str]]) -> None:
+        """Take the columns of each table that may be NULL: none is where AgentScope made them."""
+        self.nullable = {table: names for table, names in nullable.items() if names}
+        self.is_sound = self._filled("message")
+        self.is_sound_mark = self._filled("message_mark", "k.")
+        if "session" in self.nullable:
+            filled = self._filled("session")
+            self.session_table = f"(SELECT id, user_id FROM session WHERE {filled})"
+
+    def _filled(self, table: str, row: str = "") -> str:
+        names = self.nullable.get(table, ())
+        quoted = (f"{row}{self.quote}{name}{self.quote}" for name in names)
+        return " AND ".join(f"{name} IS NOT NULL" for name in quoted) or ALWAYS
+
+    @property
+    def may_be_unsound(self) -> bool:
+        """Whether rows must be looked at to know that their columns hold what they should."""
+        return not self.typed or bool(self.nullable)
 
     # Expressions
 
@@ -191,22 +214,100 @@ class Dialect(ABC):
         """Return SQL that tests whether ``m.msg`` is a huge message."""
         return f"{self.message_size()} > {HUGE_BYTES}"
 
-    def source(self) -> str:
-        """Return the tables of every statement about messages, with stubs for huge ones."""
+    def source(self, rows: str = "") -> str:
+        """Return the tables of every statement about messages, with stubs for huge ones.
+
+        ``rows`` is a condition on the messages, without ``m``; if not given, they are sound.
+        """
         message = "message"
-        if self.huge or self.has_unsound:
+        if self.huge or self.has_unsound or rows:
             stubbed = self.huge.stubbed("msg", self.stub_cast)
             columns = f"{self.row_columns}, session_id, {self.index_column}, {stubbed} AS msg"
-            message = f"(SELECT {columns} FROM message WHERE {self.sound})"
+            message = f"(SELECT {columns} FROM message WHERE {rows or self.sound})"
         return f"{message} m LEFT JOIN {self.session_table} s ON s.id = m.session_id"
 
-    def damaged_rows(self, table: str) -> str:  # noqa: ARG002 - most databases have none
+    def unsound_rows(self) -> Sequence[str]:
+        """Return the statements that read what is not sound, where columns may be NULL.
+
+        Their columns are the user and the session of a memory, and what is wrong.
+        """
+        found = []
+        session = "COALESCE(m.session_id, 'NULL')"
+        if names := self.nullable.get("message"):
+            quoted = {name: f"m.{self.quote}{name}{self.quote}" for name in names}
+            cases = (f"WHEN {of} IS NULL THEN 'its {name} is null'" for name, of in quoted.items())
+            found.append(
+                f"SELECT {self.user}, {session}, CONCAT('a row of the table message: ', "
+                f"CASE {' '.join(cases)} END) FROM {self.source(f'NOT ({self.is_sound})')}"
+            )
+        if "mark" in self.nullable.get("message_mark", ()):
+            found.append(
+                f"SELECT {self.user}, {session}, 'a mark of a message is not a text' "
+                f"FROM {self.source()} JOIN message_mark k ON k.msg_id = m.id WHERE k.mark IS NULL"
+            )
+        if "session" in self.nullable:
+            found.append(
+                "SELECT COALESCE(user_id, 'NULL'), COALESCE(id, 'NULL'), "
+                "'its row in session holds no text' "
+                f"FROM session WHERE NOT ({self._filled('session')})"
+            )
+        return found
+
+    def damaged_rows(self, table: str) -> str:
         """Return the statement that reads the damaged rows of a table, empty where none can be.
 
-        Its columns are the row, the user and the session, as bytes or NULL, and for each of
-        ``COLUMNS`` its type and its value, a text as bytes.
+        Its columns are the row, the user and the session, as bytes or NULL, the message if it is
+        damaged only where it is no JSON object, and for each of ``COLUMNS`` its type and its value,
+        a text as bytes.
         """
-        return ""
+        unsound = f"NOT ({self.is_sound}) OR {self.no_object()}"
+        key = f"{self.as_bytes(self.user)}, {self.as_bytes('m.session_id')}"
+        whole = "m.msg"
+        if self.huge:  # of which ``source`` has a stub
+            whole = "(SELECT w.msg FROM message w WHERE w.id = m.id)"
+        proof = f"CASE WHEN {self._filled('message', 'm.')} THEN {self.as_bytes(whole)} END"
+        match table:
+            case "message":
+                cells = self._cells(table, "m", whole)
+                return f"SELECT m.id, {key}, {proof}, {cells} FROM {self.source(unsound)}"
+            case "message_mark":  # those of a message that goes, too
+                cells = self._cells(table, "t")
+                return (
+                    f"SELECT t.msg_id, {key}, {proof}, {cells} FROM message_mark t "
+                    f"LEFT JOIN ({self.source(unsound)}) ON m.id = t.msg_id "
+                    f"WHERE m.id IS NOT NULL OR NOT ({self._filled(table, 't.')})"
+                )
+        if table not in self.nullable:
+            return ""
+        user, session = ("user_id", "id") if table == "session" else ("id", "NULL")
+        return (
+            f"SELECT id, {self.as_bytes(user)}, {self.as_bytes(session)}, NULL, "
+            f"{self._cells(table, 't')} FROM {table} t WHERE NOT ({self._filled(table)})"
+        )
+
+    def _cells(self, table: str, row: str, message: str = "") -> str:
+        cells = []
+        for name in COLUMNS[table]:
+            of = message if name == "msg" else f"{row}.{self.quote}{name}{self.quote}"
+            kind, value = ("integer", of) if name == "index" else ("text", self.as_bytes(of))
+            cells.append(f"CASE WHEN {of} IS NULL THEN 'null' ELSE '{kind}' END, {value}")
+        return ", ".join(cells)
+
+    def no_object(self) -> str:
+        """Return SQL that tests, without ``m``, whether a message may not be a JSON object."""
+        return NEVER
+
+    def as_bytes(self, text: str) -> str:
+        """Return SQL for a text in UTF-8."""
+        return text
+
+    def given(self, column: str, place: str) -> str:  # noqa: ARG002 - most take any text
+        """Return SQL for the value of a column from the text at ``place``."""
+        return place
+
+    def insert_free(self, insert: str, column: str) -> str:  # noqa: ARG002 - for MySQL
+        """Return an INSERT that leaves a row alone whose key is taken."""
+        return f"{insert} ON CONFLICT DO NOTHING"
 
     @property
     def sound(self) -> str:

@@ -13,14 +13,18 @@ from typing import Any
 from sqlalchemy import Connection, inspect, text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
+from memctl import jsonio
 from memctl.errors import BadData, UsageError
 from memctl.model import Finding, MemoryKey
 from memctl.selection import Selection
 from memctl.store import Maintenance, Note, Record, Store
 from memctl.stores.sql.database import Database
 from memctl.stores.sql.dialect import COLUMNS, Dialect
+from memctl.stores.sql.locks import lock_rows
 
-REPAIRS = frozenset({"orphan-mark", "duplicate-index", "user-row-missing", "no-session-index"})
+REPAIRS = frozenset(
+    {"damaged-row", "orphan-mark", "duplicate-index", "user-row-missing", "no-session-index"}
+)
 INDEX = "ix_message_session_id"
 """The name that SQLAlchemy gives an index on that column."""
 
@@ -94,26 +98,63 @@ class SqlMaintenance(Maintenance):
         count = 0
         async with self._transaction() as connection:
             checks = _Checks(self._database, connection, where)
+            if self._dialect.row_lock:
+                # Until the end no agent can add a mark, which would go unnoted.
+                async with aclosing(checks.damaged("message", where)) as pages:
+                    row_ids = [str(place) async for page in pages for _, place, _ in page]
+                if row_ids:
+                    await lock_rows(self._database, connection, row_ids, self._dialect.row_lock)
             for table in COLUMNS:
-                places: list[int] = []
+                places: list[Any] = []
                 async with aclosing(checks.damaged(table, where)) as pages:
                     async for page in pages:
                         rows = [[place, *cells] for _, place, cells in page]
                         await note({"code": "damaged-row", "table": table, "rows": rows})
                         places += [place for _, place, _ in page]
-                for place in places:
-                    await self._run(connection, f"DELETE FROM {table} WHERE rowid = {place:d}")
-                count += len(places)
+                deleted = [await self._take_out(connection, table, place) for place in places]
+                count += len(deleted) if table == "message_mark" else sum(deleted)
         return count
+
+    async def _take_out(self, connection: AsyncConnection, table: str, place: int | str) -> int:
+        """Delete a row, or the marks of a message, by what ``Dialect.damaged_rows`` calls it."""
+        if not self._dialect.typed:
+            return await self._run(connection, f"DELETE FROM {table} WHERE rowid = {int(place)}")
+        column = COLUMNS[table][0]
+        sql = f"DELETE FROM {table} WHERE {self._same(column)}"
+        if table == "session":  # its messages are of somebody
+            inner = self._same("c.session_id")
+            sql += f" AND NOT EXISTS (SELECT 1 FROM message c WHERE {inner})"
+        return (await connection.execute(text(sql), {"place": place})).rowcount
+
+    def _same(self, column: str) -> str:
+        exact = f"{self._dialect.exact(column)} = {self._dialect.exact(':place')}"
+        return f"{column} = :place AND {exact}"
 
     async def _put_back(self, connection: AsyncConnection, record: Record) -> int:
         """Insert rows that were set aside, but for those that are there."""
         table = record["table"]
         if table not in COLUMNS:
             raise BadData(f"{table!r} is no table of AgentScope's", "was the journal edited?")
-        return sum([await self._insert(connection, table, *row) for row in record["rows"]])
+        insert = self._insert if self._dialect.typed else self._insert_anything
+        return sum([await insert(connection, table, *row) for row in record["rows"]])
 
     async def _insert(
+        self, connection: AsyncConnection, table: str, _place: str, *cells: list[Any]
+    ) -> int:
+        """Insert a row, as ``_insert_anything`` does, into columns that have a type."""
+        pairs = zip(COLUMNS[table], cells, strict=True)
+        found = {name: (kind, value) for name, (kind, value) in pairs if kind != "null"}
+        values = {
+            f"value_{name}": bytes.fromhex(value).decode() if kind == "text" else str(value)
+            for name, (kind, value) in found.items()
+        }
+        names = ", ".join(f"{self._dialect.quote}{name}{self._dialect.quote}" for name in found)
+        given = ", ".join(self._dialect.given(name, f":value_{name}") for name in found)
+        sql = f"INSERT INTO {table} ({names}) VALUES ({given})"
+        statement = text(self._dialect.insert_free(sql, COLUMNS[table][0]))
+        return (await connection.execute(statement, values)).rowcount
+
+    async def _insert_anything(
         self, connection: AsyncConnection, table: str, place: int, *cells: list[Any]
     ) -> int:
         """Insert a row at its place, if that is free; return 0 if its key is taken, or it is there.
@@ -437,7 +478,7 @@ class _Checks:
 
     async def damaged(
         self, table: str, where: Selection
-    ) -> AsyncGenerator[list[tuple[MemoryKey | None, int, list[Any]]]]:
+    ) -> AsyncGenerator[list[tuple[MemoryKey | None, int | str, list[Any]]]]:
         """Yield pages of the damaged rows of a table: memory if known, place, and its cells.
 
         A cell is the type of a value and the value, a text or blob in hexadecimal.
@@ -448,7 +489,9 @@ class _Checks:
         async with aclosing(self._database.rows(self._connection, sql, {})) as partitions:
             async for rows in partitions:
                 page = []
-                for place, user, session, *values in rows:
+                for place, user, session, message, *values in rows:
+                    if message is not None and _is_object(message):
+                        continue
                     names = [_name(user), _name(session)]
                     key = MemoryKey(*names) if any(names) else None
                     if where.has_key(key) if key else not where.named:
@@ -510,6 +553,13 @@ class _Checks:
 
 def _name(text: bytes | None) -> str:
     return "" if text is None else text.decode("utf-8", "surrogateescape")
+
+
+def _is_object(message: bytes) -> bool:
+    try:
+        return isinstance(jsonio.outline(jsonio.utf8(message)), dict)
+    except ValueError:
+        return False
 
 
 def _cell(kind: str, value: bytes | float | None) -> list[Any]:

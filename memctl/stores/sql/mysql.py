@@ -187,6 +187,16 @@ class MysqlDialect(Dialect):
         # In MariaDB the column is a text, whose check may be missing.
         return f"IF(JSON_VALID(m.msg), {self.payload}, CONCAT(_utf8mb4 x'00', {self.payload}))"
 
+    def no_object(self) -> str:
+        # What is not valid here may be for Python: NaN.
+        return "IF(JSON_VALID(msg), JSON_TYPE(msg) <> 'OBJECT', 1)"
+
+    def as_bytes(self, text: str) -> str:
+        return f"CAST(CONVERT({text} USING utf8mb4) AS BINARY)"
+
+    def insert_free(self, insert: str, column: str) -> str:
+        return f"{insert} ON DUPLICATE KEY UPDATE {column} = {column}"
+
     def message_size(self) -> str:
         return "LENGTH(m.msg)"
 

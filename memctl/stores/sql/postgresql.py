@@ -137,10 +137,10 @@ class PostgresqlDialect(Dialect):
     def field(self, name: str) -> str:
         return f"CASE WHEN json_typeof(j.msg -> '{name}') = 'string' THEN j.msg ->> '{name}' END"
 
-    def source(self) -> str:
+    def source(self, rows: str = "") -> str:
         # Only a text that has such an escape pays for being cleaned.
         return (
-            super().source() + " CROSS JOIN LATERAL (SELECT CASE "
+            super().source(rows) + " CROSS JOIN LATERAL (SELECT CASE "
             "WHEN strpos(t.msg, '\\u0000') = 0 AND strpos(t.msg, '\\ud') = 0 "
             "AND strpos(t.msg, '\\uD') = 0 THEN m.msg "
             f"ELSE CAST(regexp_replace(t.msg, '{_UNREADABLE}', '\\u0001', 'g') AS json) END AS msg "
@@ -194,6 +194,16 @@ class PostgresqlDialect(Dialect):
             f"CASE WHEN right(m.id, length({end})) = {end} "
             f"THEN left(m.id, length(m.id) - length({end})) END"
         )
+
+    def no_object(self) -> str:
+        return "json_typeof(msg) <> 'object'"
+
+    def as_bytes(self, text: str) -> str:
+        return f"convert_to(CAST({text} AS TEXT), 'UTF8')"
+
+    def given(self, column: str, place: str) -> str:
+        types = {"msg": "json", "index": "bigint"}
+        return f"CAST(CAST({place} AS TEXT) AS {types.get(column, 'TEXT')})"
 
     def message_size(self) -> str:
         return "octet_length(CAST(m.msg AS TEXT))"

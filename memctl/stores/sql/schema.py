@@ -5,12 +5,15 @@ Source: ``memory/_working_memory/_sqlalchemy_memory.py`` of agentscope 1.0.12 to
 
 from __future__ import annotations
 
+from typing import Any, NamedTuple
+
 from sqlalchemy import (
     JSON,
     BigInteger,
     Column,
     Connection,
     ForeignKey,
+    Integer,
     MetaData,
     String,
     Table,
@@ -20,6 +23,8 @@ from sqlalchemy import (
 from memctl.errors import BadData
 
 METADATA = MetaData()
+
+_OWN = "give AgentScope's memory a database (or a schema) of its own"
 
 Table("users", METADATA, Column("id", String(255), primary_key=True))
 Table(
@@ -44,31 +49,62 @@ Table(
 )
 
 
-def missing_tables(connection: Connection) -> list[str]:
-    """Return the names of AgentScope's tables that the database lacks.
+class Schema(NamedTuple):
+    """The differences of a database from AgentScope's tables."""
+
+    missing: list[str]
+    """The tables that it lacks."""
+    nullable: dict[str, list[str]]
+    """The columns of each table that may be NULL."""
+    keyless: list[str]
+    """The tables without their primary key."""
+
+
+def examine_schema(connection: Connection, *, typed: bool, keys: bool) -> Schema:
+    """Return how the tables differ from AgentScope's, in their primary keys too with ``keys``.
+
+    ``typed`` tells that a column holds values of its type alone.
 
     Raises:
-        BadData: a table of one of these names is somebody else's (a column is missing).
+        BadData: a table of one of these names is somebody else's (a column is missing, or its type
+            holds none of its values).
     """
-    there = set(inspect(connection).get_table_names())
-    missing = []
+    inspector = inspect(connection)
+    there = set(inspector.get_table_names())
+    found = Schema([], {}, [])
     for name, table in METADATA.tables.items():
         if name not in there:
-            missing.append(name)
+            found.missing.append(name)
             continue
-        types = {column["name"]: column["type"] for column in inspect(connection).get_columns(name)}
-        lacking = [column.name for column in table.columns if column.name not in types]
-        if "id" in types and not isinstance(types["id"], String):
-            raise BadData(
-                f"the table {name!r} is not AgentScope's: its column 'id' is not a text",
-                "give AgentScope's memory a database (or a schema) of its own",
-            )
-        if lacking:
-            raise BadData(
-                f"the table {name!r} is not AgentScope's: it has no column {lacking[0]!r}",
-                "give AgentScope's memory a database (or a schema) of its own",
-            )
-    return missing
+        columns = {column["name"]: column for column in inspector.get_columns(name)}
+        alien = f"the table {name!r} is not AgentScope's: "
+        if "id" in columns and not isinstance(columns["id"]["type"], String):
+            raise BadData(f"{alien}its column 'id' is not a text", _OWN)
+        for column in table.columns:
+            if column.name not in columns:
+                raise BadData(f"{alien}it has no column {column.name!r}", _OWN)
+            if typed and not _holds(columns[column.name]["type"], column.type):
+                raise BadData(
+                    f"the column {column.name!r} of the table {name!r} is of the type "
+                    f"{columns[column.name]['type']}, not {column.type}",
+                    "change it to that type (ALTER TABLE), as AgentScope makes it",
+                )
+        found.nullable[name] = [one.name for one in table.columns if columns[one.name]["nullable"]]
+        if keys:
+            key = inspector.get_pk_constraint(name)["constrained_columns"]
+            if set(key) != set(table.primary_key.columns.keys()):
+                found.keyless.append(name)
+    return found
+
+
+def _holds(type_: Any, declared: Any) -> bool:
+    """Return whether a column of a type holds values of the type that AgentScope declares."""
+    match declared:
+        case JSON():  # MariaDB's is a text
+            return type(type_).__name__ in ("JSON", "LONGTEXT", "MEDIUMTEXT")
+        case String():
+            return isinstance(type_, String)
+    return isinstance(type_, Integer)
 
 
 def create_tables(connection: Connection) -> None:

@@ -27,7 +27,6 @@ from memctl.stores.locks import FileLock
 from memctl.stores.sql.database import FETCH_ROWS, Database, damage, first_line, prefetch
 from memctl.stores.sql.dialect import ALWAYS, COLUMNS, UNPROVEN, Condition, Dialect
 from memctl.stores.sql.huge_messages import CHUNK_BYTES, HUGE_BYTES
-from memctl.stores.sql.maintenance import REPAIRS
 from memctl.stores.sql.read import ReadMode, SqlReader
 from memctl.stores.sql.sqlite_driver import (
     LOCK_TIMEOUT,
@@ -61,6 +60,7 @@ class SqliteDialect(Dialect):
     mark_array = "json_group_array(CASE typeof(k.mark) WHEN 'text' THEN k.mark END)"
     payload = "CAST(m.msg AS BLOB)"
     row_columns = "rowid, id"
+    typed = False
     is_sound = (
         "typeof(id) = 'text' AND typeof(session_id) = 'text' AND typeof(\"index\") = 'integer' "
         "AND msg IS NOT NULL"
@@ -151,7 +151,7 @@ class SqliteDialect(Dialect):
             f"WHEN 'null' THEN NULL ELSE CAST(quote({of}) AS BLOB) END"
             for of in (user, session)
         )
-        return f"SELECT {row}.rowid, {key}, {cells} FROM {source}"
+        return f"SELECT {row}.rowid, {key}, NULL, {cells} FROM {source}"
 
     def _damaged_message(self) -> str:
         small = f"octet_length(msg) <= {HUGE_BYTES}" if _OCTETS else f"length(msg) <= {HUGE_BYTES}"
@@ -197,7 +197,7 @@ class SqliteDatabase(Database):
     """A SQLite file; opened read-only unless it is to be written."""
 
     dialect_class = SqliteDialect
-    driver_errors = (sqlite3.Error, UnicodeEncodeError)
+    driver_errors = (sqlite3.Error, UnicodeError)
 
     dialect: SqliteDialect
     _driver: sqlite3.Connection
@@ -261,6 +261,8 @@ class SqliteDatabase(Database):
     # Errors
 
     def translate(self, error: BaseException) -> MemctlError | None:
+        if isinstance(error, UnicodeDecodeError):  # SQLite's own words, or the name of a column
+            return BadData(f"{self.label} holds a name that is not UTF-8", RECOVER)
         text = first_line(error)
         code = getattr(error, "sqlite_errorcode", None)
         name = getattr(error, "sqlite_errorname", "") or ""
@@ -299,7 +301,6 @@ class SqliteDatabase(Database):
                     journal = await cursor.fetchone()
                 if journal == ("delete",):
                     await driver.execute("PRAGMA journal_mode = PERSIST")
-                await self.find_unsound(connection)
             try:
                 yield connection
             finally:
@@ -581,7 +582,6 @@ class SqliteStore(SqlStore):
     """
 
     kind = "sqlite"
-    features = replace(SqlStore.features, repairs=REPAIRS | {"damaged-row"})
     database_class = SqliteDatabase
     database: SqliteDatabase
 

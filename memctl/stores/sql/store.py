@@ -58,6 +58,10 @@ class SqlStore(Store):
     async def identity(self) -> str:
         return await self.database.identity()
 
+    async def check_integrity(self, where: Selection) -> None:  # noqa: ARG002 - the tables
+        if self.mode.writes:
+            self.database.require_keys()
+
     async def is_empty(self) -> bool:
         async with self.database.snapshot(find_huge=False) as connection:
             for table in "message", "session":  # of a memory without messages
