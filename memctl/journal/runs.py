@@ -363,6 +363,11 @@ class Runs:
             check_whole(left)
             parts.append(left)
         if not parts and not (folder / repairs.FILE_NAME).exists():
+            if run.undoes and run.ended:  # it undid nothing but what a store had repaired itself
+                raise BadData(
+                    f"the run {run.id} has undone repairs of the store, which are not done again",
+                    "memctl doctor --repair repairs what it finds",
+                )
             raise BadData(
                 f"what the run {run.id} changes was not written down to its end",
                 "a delete that was cut short there has changed nothing",

@@ -593,6 +593,18 @@ def test_undo_of_undo_of_memories_that_share_ids(
     assert held(place) == before
 
 
+def test_undo_of_replacing_in_an_archive_takes_its_summary_away(
+    run: Run, one: Callable[[str], Place]
+) -> None:
+    place, origin = one("archive"), one("archive")
+    put(place, [sample(MemoryKey("u", "s"), samples.entries(2), summary=None)])
+    put(origin, [sample(MemoryKey("u", "s"), samples.entries(1, start=7), summary="New.")])
+    before = place.location.path.read_bytes().splitlines()[1:-1]
+    words = ("import", origin.text, place.text, "--on-conflict", "replace", "--json")
+    report(run("undo", report(run(*words))["run"], "--json"))
+    assert place.location.path.read_bytes().splitlines()[1:-1] == before
+
+
 @pytest.mark.parametrize("name", ["sqlite", "archive"])
 def test_undo_import_of_a_memory_without_messages(
     run: Run, one: Callable[[str], Place], name: str

@@ -301,7 +301,7 @@ class EditedArchive:
                 failure = changes.failure()
             if old and failure is None and memory.summary is not None and old.summary is None:
                 before = _as_text(self._line)
-            self._end(old, memory, failure, first.before)
+            self._end(old, memory, failure, first.before, is_empty=is_empty)
         while not self._ended:
             yield
         twins = {} if failure else changes.twins()
@@ -347,7 +347,13 @@ class EditedArchive:
             yield
 
     def _end(
-        self, old: Memory | None, memory: Memory, failure: Failure | None, before: str
+        self,
+        old: Memory | None,
+        memory: Memory,
+        failure: Failure | None,
+        before: str,
+        *,
+        is_empty: bool,
     ) -> None:
         """Write the memory that comes next: as it was, where that failed.
 
@@ -363,7 +369,8 @@ class EditedArchive:
             line = self._line
             if memory.summary is not None and memory.summary != old.summary:
                 line = with_summary(line, memory.summary)
-            line = _line_before(before, line)
+            # What nothing else is changed of was restored by a copy, which keeps a summary.
+            line = _line_before(before, line, as_it_is=is_empty and memory.summary is None)
             self.changed |= line != self._line or bool(
                 self._changes.written + self._changes.deleted
             )
@@ -388,15 +395,15 @@ class EditedArchive:
         self.after[key] = self._writer.messages - before
 
 
-def _line_before(before: str, line: bytes) -> bytes:
-    """Return the line that a memory had, if it says the same of it as the line that it has."""
+def _line_before(before: str, line: bytes, *, as_it_is: bool) -> bytes:
+    """Return the line that a memory had, ``as_it_is`` or if it has the summary of the other one."""
     try:
         before_line = before.encode("utf-8", "surrogatepass")
         had, has = read_memory(before_line), read_memory(line)
     except ValueError:  # there is none, or another store's
         return line
-    same = had.key == has.key and (had.summary or "") == (has.summary or "")
-    return before_line if same else line
+    same = as_it_is or (had.summary or "") == (has.summary or "")
+    return before_line if same and had.key == has.key else line
 
 
 def _as_text(line: bytes) -> str:
