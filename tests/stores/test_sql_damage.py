@@ -381,6 +381,21 @@ def test_sql_damage_of_a_table_without_its_key(tmp_path: Path, good: Path, run: 
     assert run("history", "--json").stdout.count('"id"') == 0
 
 
+def test_sql_damage_of_a_table_that_is_a_view(tmp_path: Path, good: Path, run: Run) -> None:
+    path = tmp_path / "m.db"
+    shutil.copy(good, path)
+    with sqlite3.connect(path) as driver:
+        driver.execute("ALTER TABLE users RENAME TO people")
+        driver.execute("CREATE VIEW users AS SELECT * FROM people")
+        driver.execute("DROP TABLE message_mark")
+    driver.close()
+    before = path.read_bytes()
+    for command in (("inspect", path), ("migrate", good, path)):
+        refused = run(*command)
+        assert (refused.exit_code, "'users' is a view" in refused.stderr) == (8, True), command
+    assert path.read_bytes() == before
+
+
 async def test_sql_damage_keeps_its_memory_from_being_written(tmp_path: Path) -> None:
     database = Database("sqlite", f"sqlite:///{tmp_path}/m.db", print)
     await fill(database)

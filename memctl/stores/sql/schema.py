@@ -66,7 +66,7 @@ def examine_schema(connection: Connection, *, typed: bool, keys: bool) -> Schema
     ``typed`` tells that a column holds values of its type alone.
 
     Raises:
-        BadData: a table of one of these names is somebody else's (a column is missing, or its type
+        BadData: what has one of these names is somebody else's (a column is missing, or its type
             holds none of its values).
     """
     inspector = inspect(connection)
@@ -74,6 +74,8 @@ def examine_schema(connection: Connection, *, typed: bool, keys: bool) -> Schema
     found = Schema([], {}, [])
     for name, table in METADATA.tables.items():
         if name not in there:
+            if name in inspector.get_view_names():
+                raise BadData(f"{name!r} is a view, not AgentScope's table", _OWN)
             found.missing.append(name)
             continue
         columns = {column["name"]: column for column in inspector.get_columns(name)}
