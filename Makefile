@@ -1,7 +1,7 @@
 # From a fresh clone, with Python 3.11 or later, make and git: make demo, make test.
 
 PYTHON ?= python3
-WORKERS ?= 4
+WORKERS ?= 5
 MINUTES ?= 60
 TRY ?= oldest newest pipx
 

@@ -6,12 +6,28 @@ import asyncio
 import logging
 import os
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import pytest
 import redis
 from typer.testing import CliRunner, Result
 
 from tests.support.servers.pool import Servers
+
+TRUST = Path(__file__).parent / "trust"
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Have each process begin with a share of the slow tests, lest one is left alone with them."""
+    processes = int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))
+    slow = [item for item in items if item.path.is_relative_to(TRUST)]
+    others = [item for item in items if not item.path.is_relative_to(TRUST)]
+    items[:] = [
+        item
+        for number in range(processes)
+        for part in (slow, others)
+        for item in part[len(part) * number // processes : len(part) * (number + 1) // processes]
+    ]
 
 
 class Unawaited(logging.Handler):

@@ -98,9 +98,9 @@ async def test_connecting_times_out(silent: Silent, scheme: str) -> None:
     assert "rediss:// is with TLS" in str(late.value.hint)
 
 
-def test_connecting_times_out_by_itself(silent: Silent) -> None:
-    runs = [start("inspect", f"{scheme}://127.0.0.1:{silent.port}") for scheme in SCHEMES]
-    for process in runs:
+def test_connecting_that_times_out_is_one_error(silent: Silent) -> None:
+    urls = [f"{scheme}://127.0.0.1:{silent.port}?socket_connect_timeout=1" for scheme in SCHEMES]
+    for process in [start("inspect", url) for url in urls]:
         _, said = process.communicate(timeout=30)
         assert process.returncode == Unavailable.exit_code, said
 

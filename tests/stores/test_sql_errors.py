@@ -14,7 +14,7 @@ import pytest
 from memctl.errors import Lost, MemctlError, Unavailable
 from memctl.registry import make_store, parse
 from memctl.store import OpenMode
-from memctl.stores.sql import mysql, postgresql, sqlite
+from memctl.stores.sql import mysql, postgresql, sqlite_driver
 from memctl.stores.sql.database import Contended
 from memctl.stores.sql.store import SqlStore
 from memctl.testing import samples
@@ -66,7 +66,7 @@ def test_sql_what_stays_in_mysql(code: int) -> None:
 
 
 async def test_sql_locked_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sqlite, "LOCK_TIMEOUT", 0.1)
+    monkeypatch.setattr(sqlite_driver, "LOCK_TIMEOUT", 0.1)
     one = sample(samples.key(1), samples.entries(2))
     async with make_store(parse(f"{tmp_path}/m.db"), OpenMode.CREATE) as store:
         other = sqlite3.connect(tmp_path / "m.db", isolation_level=None)

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from tests.support.servers.pool import Servers
+from tests.trust import kills
 from tests.trust.kills import Trial, WriteResult, Yard
 from tests.trust.places import PAIRS
 
@@ -24,7 +25,10 @@ def yard(tmp_path_factory: pytest.TempPathFactory, servers: Servers) -> Iterator
 
 
 @pytest.mark.parametrize(("source", "target"), PAIRS)
-def test_migrate_killed_at_any_moment(yard: Yard, source: str, target: str) -> None:
+def test_migrate_killed_at_any_moment(
+    yard: Yard, source: str, target: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(kills, "PATIENCE", 0)  # the soak waits for locks that expire
     for number in range(TRIALS):
         Trial(yard, (source, target), number).run()
     assert yard.tally.phases.total() >= TRIALS
