@@ -17,7 +17,7 @@ from memctl.testing import samples
 from tests.support.cli import fill
 from tests.support.servers.pool import Servers
 
-SIZE = 60_000_000
+SIZE = 40_000_000
 LIMIT = 200 * 1024 * 1024 + SIZE
 TARGETS: dict[str, Callable[[Path, Servers], str]] = {
     "sqlite": lambda folder, _: f"{folder}/a.db",

@@ -189,7 +189,7 @@ class Trial:
         run = self._start()
         code = run.stop_at(moment, number)
         stopped = code in (-number, 128 + number)
-        if not stopped and code:
+        if not stopped and code not in (0, BUSY):  # the server may still hold the lock
             self._fail(f"the run ended with {code}:\n{run.said}")
         if "Traceback" in run.said:
             self._fail(f"a traceback:\n{run.said}")

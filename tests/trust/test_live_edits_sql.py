@@ -23,7 +23,7 @@ from tests.support.backends import SQL_PLACES
 from tests.support.servers.pool import Servers, start
 from tests.trust.operator import Operator
 
-EDITS = 700
+EDITS = 400
 """For each database."""
 MISSED = 5
 """So often at least an agent was faster, and the edit left the memory alone."""
