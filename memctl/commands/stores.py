@@ -14,9 +14,7 @@ from memctl.registry import kinds, spec_of, store_class
 
 
 @takes_options
-def stores(
-    run: Run,
-) -> None:
+def stores(run: Run) -> None:
     """List the kinds of store and what each can hold."""
     output = run.output
     found = [_row(kind, output) for kind in kinds()]

@@ -77,7 +77,8 @@ def undo(
         return found
 
     folder = runs.folder / undone.id
-    undoing = UndoRun(*(new_record(), where, parts, folder, options, report), runs.before(undone))
+    notes = runs.before(undone)
+    undoing = UndoRun(new_record(), where, parts, folder, options, report, notes)
     outcome = ChangeOutcome(undoing, location.label)
     outcome.more["undoes"] = undone.id
     asks = run_id is None and not yes and not dry_run
@@ -88,9 +89,7 @@ def undo(
     archive = runs.replaced(undone)
     try:
         if archive is not None:
-            restoring = RestoreRun(
-                *(new_record(), archive, parts, runs.before(undone), options, report)
-            )
+            restoring = RestoreRun(new_record(), archive, parts, notes, options, report)
             keys = wait_for(_restore(this, restoring, location, where))
             outcome.earlier = restoring.id
             undoing.where = where.without(keys)

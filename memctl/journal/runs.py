@@ -220,14 +220,14 @@ class Journal:
 
 
 class Note(NamedTuple):
-    """What a store said of a memory; see ``WriteResult``."""
+    """The note of a store on a memory; see ``WriteResult``."""
 
     before: str = ""
     twins: Mapping[str, int] = {}
 
 
 class Notes:
-    """What a store said of memories, read when it is asked for; nothing of most of them."""
+    """The notes of a store on memories that a run has changed, read when they are asked for."""
 
     def __init__(self, path: Path) -> None:
         """Raise Unavailable if the system refuses, BadData if the file is damaged."""
@@ -375,7 +375,7 @@ class Runs:
         return parts
 
     def before(self, run: Run) -> Notes:
-        """What the store said of the memories that a run has changed."""
+        """Return the notes of the store on the memories that a run has changed."""
         return Notes(self.folder / run.id / _BEFORE)
 
     def replaced(self, run: Run) -> Path | None:

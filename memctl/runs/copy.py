@@ -20,6 +20,7 @@ from memctl.registry import make_store
 from memctl.runs.change import Observer, Unobserved, lock
 from memctl.selection import Selection
 from memctl.store import OpenMode, Store
+from memctl.stores.locks import FileLock, lock_owner
 
 
 class Recording:
@@ -136,19 +137,26 @@ class NewTarget:
         self._is_new = bool(path.name) and not os.path.lexists(path)
 
     async def withdraw(self, report: CopyReport) -> None:
-        """Remove the target if it is new and empty; its store is closed."""
+        """Remove the target if it is new and empty, unless another run has locked it since.
+
+        Its store is closed.
+        """
         path = self._location.path
         if not self._is_new or report.memories.written or not path.exists():
             return
         with suppress(MemctlError, OSError):  # why the copy failed tells more
-            with suppress(Uninitialised):
-                async with make_store(self._location) as store:
-                    if not await store.is_empty():
-                        return
             if path.is_dir():
-                path.rmdir()
-            else:
-                path.unlink()
+                path.rmdir()  # refuses a folder that holds something, such as the lock of a run
+                return
+            with FileLock(path, self._location.label).held(lock_owner()):
+                if await self._is_empty():
+                    path.unlink()
+
+    async def _is_empty(self) -> bool:
+        with suppress(Uninitialised):
+            async with make_store(self._location) as store:
+                return await store.is_empty()
+        return True
 
 
 class CopyRun:

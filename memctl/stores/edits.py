@@ -29,7 +29,7 @@ _SOME = 1 << 16
 
 Marks = tuple[str, ...]
 TextTest = Callable[[int, bytes], bool]
-"""Whether the message of an index has this text."""
+"""Returns whether the message of an index has this text."""
 
 
 class Keep(NamedTuple):

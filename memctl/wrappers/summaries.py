@@ -32,7 +32,7 @@ class SummaryEdits:
         self._waiting: dict[MemoryKey, tuple[Memory, str]] = {}
         """The states as they were, and their new summaries."""
         self._before: dict[MemoryKey, str] = {}
-        """What the states' store said of them; see ``WriteResult.before``."""
+        """The notes of the states' store on them; see ``WriteResult.before``."""
 
     async def passed_on(self, edits: AsyncGenerator[Edit]) -> AsyncGenerator[Edit]:
         """The edits that change messages; the others, and those that failed, are ``settled``."""

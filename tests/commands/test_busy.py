@@ -15,8 +15,11 @@ from pathlib import Path
 import pytest
 
 from memctl.errors import Uninitialised
+from memctl.ops.report import CopyReport
 from memctl.registry import make_store, parse
+from memctl.runs.copy import NewTarget
 from memctl.selection import Selection
+from memctl.store import OpenMode
 from memctl.testing import samples
 from memctl.testing.lock_holder import lock_elsewhere
 from tests.support.cli import Run, fails, fill, report
@@ -191,3 +194,15 @@ def test_lock_longest_name_has_a_lock(run: Run, source: str, tmp_path: Path) -> 
     assert run("migrate", source, target).exit_code == 0
     with locked(str(target)):
         fails(run("migrate", source, target), 75, "pid 4242")
+
+
+async def test_lock_new_target_of_another_run_is_not_removed(tmp_path: Path) -> None:
+    """A run that fails takes its empty target away; by then it may be that of the next run."""
+    path = tmp_path / "t.db"
+    failed = NewTarget(parse(str(path)))
+    async with make_store(parse(str(path)), OpenMode.CREATE) as other:
+        await other.lock("another run")
+        await failed.withdraw(CopyReport())
+        assert path.exists()
+    await failed.withdraw(CopyReport())
+    assert not path.exists()

@@ -485,7 +485,7 @@ def test_undo_memory_that_could_not_come_back_is_not_replaced(
 
 @pytest.mark.parametrize("index", ["'x'", "x'00ff'", "2.5", str(2**63 - 1)])
 def test_undo_sqlite_index_of_any_kind(run: Run, one: Callable[[str], Place], index: str) -> None:
-    """What undo could not restore is not deleted."""
+    """A message that undo could not restore is not deleted."""
     place = one("sqlite")
     [key] = place.keys(1)
     put(place, [sample(key, samples.entries(3))])
@@ -525,7 +525,7 @@ def test_undo_message_whose_twin_stayed(run: Run, one: Callable[[str], Place], n
 def test_undo_message_whose_twin_has_another_text(
     run: Run, one: Callable[[str], Place], name: str, size: int
 ) -> None:
-    """What goes is what was written down, though another has its id and its marks."""
+    """The message that was written down goes, though another has its id and its marks."""
     place = one(name)
     [key] = place.keys(1)
     texts = ["first " * (size // 6), "between", "second " * (size // 6)]
@@ -578,7 +578,7 @@ def test_undo_of_a_repair_moves_rows_back(run: Run, one: Callable[[str], Place],
 def test_undo_of_undo_of_memories_that_share_ids(
     run: Run, one: Callable[[str], Place], name: str
 ) -> None:
-    """What goes from one memory and stays in another is what others stood behind."""
+    """An id goes from one memory, stays in another, and others stood behind it."""
     place = one(name)
     messages = samples.entries(4)
     marked = [one._replace(marks=("hint",)) for one in messages]

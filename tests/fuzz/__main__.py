@@ -36,7 +36,7 @@ from tests.fuzz.worker import STACKS, Inputs, new_bench, work
 REPORT_SECONDS = 30
 HANG_SECONDS = 20
 GRACE_SECONDS = 0.5
-"""How long a worker that hangs has to write where."""
+"""Seconds in which a worker that hangs can write its stacks."""
 ENOUGH = 1 << 60
 
 
@@ -123,7 +123,7 @@ class Fuzzer:
         self, seed: int, names: list[str], folder: Path, servers: Path, workers: int
     ) -> None:
         self.scenes: Collection[str] = SCENES
-        """What is done with stores: the inputs for others are made, and left."""
+        """The scenes that are played; an input that would need another is skipped."""
         self._tally = Tally(seed)
         self._folder = folder
         self._workers = workers

@@ -1,4 +1,4 @@
-"""What an input is tried on: folders of its own, commands, and the invariants after each."""
+"""The bench of an input: folders of its own, commands, and the invariants after each."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Specimen:
     stdin: bytes | None = None
     """Its bytes, where it can be read from there."""
     options: tuple[str, ...] = ()
-    """What commands need to find the memory in it."""
+    """The options by which commands find the memory in it."""
     has_password: bool = False
     """True where the argument has one, which runs do not record."""
     maybe_empty: bool = True
@@ -56,7 +56,7 @@ class Bench:
     targets: list[Callable[[Random], Specimen]] = field(default_factory=list)
     """Functions that make a store to copy into."""
     scenes: Collection[str] = ()
-    """What is done with stores; see ``scenarios``."""
+    """The scenes that are played with stores; see ``scenarios``."""
     last: list[str] = field(default_factory=list)
     """The words of the last command."""
     number: int = 0

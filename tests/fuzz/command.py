@@ -33,18 +33,18 @@ ALLOWED_PROGRAMS = (["/bin/sh", "-c", "echo secret"], ["/bin/sh", "-c", "cat"], 
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """How a command ended."""
+    """The end of a command."""
 
     arguments: list[str]
     code: int
     stdout: bytes
     stderr: str
     crash: BaseException | None = None
-    """What memctl calls unforeseen, or what it let through."""
+    """An error that memctl calls unforeseen, or that it let through."""
     kilobytes: int = 0
     """By how much the process has grown in between."""
     behind: str = ""
-    """What failed in a task, a thread or a destructor, where nobody looks."""
+    """Errors of tasks, threads and destructors, where nobody looks."""
 
 
 class Memctl:
@@ -177,7 +177,7 @@ def _stay_local(event: str, args: tuple[Any, ...]) -> None:
 
 
 _RESET_PEAK = "5"
-"""What the kernel takes to forget the most memory that a process has held; see proc(5)."""
+"""The text that makes the kernel forget the most memory that a process has held; see proc(5)."""
 
 
 def _status(name: str) -> int:

@@ -44,11 +44,11 @@ BOMB_SUFFIXES = [".ndjson.gz", ".ndjson.zst"]
 
 
 class Mutator(Protocol):
-    """What makes inputs of one subject, and tries them."""
+    """A maker of inputs of one subject, which it tries."""
 
     name: str
     weight: int
-    """How many inputs of a hundred or so are its."""
+    """Its share of the inputs, in about a hundred."""
 
     def play(self, rng: Random, bench: Bench) -> None:
         """Make an input, and run commands on it.

@@ -1,4 +1,4 @@
-"""What a run of the fuzzer found."""
+"""The report of a run of the fuzzer."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class Failure:
     number: int
     mutator: str
     rule: str
-    """What it has in common with others of its kind."""
+    """The signature that it shares with others of its kind."""
     detail: str
     words: list[str]
     """The command after which it showed."""
@@ -29,7 +29,7 @@ class Failure:
 
 @dataclass(slots=True)
 class Result:
-    """What became of an input."""
+    """The outcome of an input."""
 
     number: int
     mutator: str

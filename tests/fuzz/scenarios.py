@@ -1,4 +1,4 @@
-"""What is done with a mutated store: it is read, copied, copied into, changed, and undone."""
+"""The scenes of a mutated store: it is read, copied, copied into, changed, and undone."""
 
 from __future__ import annotations
 
@@ -229,7 +229,7 @@ SCENES: dict[str, tuple[Callable[[Random, Bench, Specimen], None], int]] = {
     "copy": (copy, 1),
     "copy-into": (copy_into, 1),
 }
-"""What is done with a store, and how often; to read it is cheapest."""
+"""The scenes and their weights; reading is cheapest."""
 
 
 def play(rng: Random, bench: Bench, store: Specimen) -> None:

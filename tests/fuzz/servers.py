@@ -329,7 +329,7 @@ REFUSALS = (
     OverflowError,
     ValueError,
 )
-"""What a driver raises where a server takes a statement or a row not."""
+"""The errors of a driver where a server refuses a statement or a row."""
 
 
 def _mutate_rows(rng: Random, rows: Rows) -> None:

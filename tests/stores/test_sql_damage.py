@@ -360,7 +360,7 @@ def test_sql_damage_of_tables_made_by_hand(
 
 
 def test_sql_damage_of_a_table_without_its_key(tmp_path: Path, good: Path, run: Run) -> None:
-    """What is deleted there could not be put back."""
+    """A deletion there could not be undone."""
     path = tmp_path / "m.db"
     shutil.copy(good, path)
     with sqlite3.connect(path) as driver:

@@ -41,7 +41,7 @@ from memctl.stores.files import system_errors
 
 _PIECE = 1024 * 1024
 _MADE = "made"
-"""What ``WriteResult.before`` says of a memory that was not there.
+"""The ``WriteResult.before`` of a memory that was not there.
 
 Of another it is the line that opened it, where that comes back in no other way.
 """

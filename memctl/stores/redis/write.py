@@ -58,7 +58,7 @@ class MemoryRefused(Exception):
 
 
 class Named(Protocol):
-    """What has the name of a memory."""
+    """Something with the name of a memory."""
 
     key: MemoryKey
 
@@ -447,7 +447,7 @@ def _set_commands(
 
 
 class Staging(Generic[T]):
-    """What comes in many pages: payloads staged on the server, the rest in a local file."""
+    """A memory in many pages: payloads staged on the server, the rest in a local file."""
 
     payloads: Payloads
 

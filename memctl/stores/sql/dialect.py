@@ -122,7 +122,7 @@ class Dialect(ABC):
 
     @property
     def may_be_unsound(self) -> bool:
-        """Whether rows must be looked at to know that their columns hold what they should."""
+        """True where only the rows show that their columns hold what they should."""
         return not self.typed or bool(self.nullable)
 
     # Expressions

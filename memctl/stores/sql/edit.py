@@ -227,9 +227,9 @@ class EditTransaction:
         self._last: dict[MemoryKey, tuple[str | None, int]] = {}
         """The message that the last insertion follows, and the index of its last message."""
         self._made: dict[MemoryKey, str] = {}
-        """What was not there before, by memory."""
+        """The rows that did not exist before, by memory."""
         self._shifts: dict[MemoryKey, list[list[Shift]]] = {}
-        """How other rows were shifted to make room, step by step."""
+        """The shifts of other rows that made room, step by step."""
         self._back: dict[MemoryKey, list[list[Shift]]] = {}
         """The same of those that were shifted back."""
         self._waiting: dict[str, tuple[MemoryKey, StoredMessage]] = {}
@@ -558,7 +558,7 @@ class StoredRow(NamedTuple):
     position: int
     marks: frozenset[str]
     repeated: bool = False
-    """Whether several rows have its message id."""
+    """True if several rows have its message id."""
 
 
 class Insertion(NamedTuple):

@@ -50,7 +50,7 @@ DEFAULT_PATH = "memory"
 
 
 class StateWriter:
-    """What writes to a store.
+    """A writer of the states of a store.
 
     A new document is made of the opened one that it will replace, and takes its place only if
     nobody has written to that since: what an agent writes meanwhile is never lost.
