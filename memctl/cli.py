@@ -139,6 +139,24 @@ class Memctl(TyperGroup):
 
     def _run(self, ctx: Any) -> Any:
         try:
+            return self._run_and_report(ctx)
+        except BrokenPipeError as error:
+            # Whoever read has enough.  Typer would end with 1, as of an error.
+            raise typer.Exit(_PIPE_CLOSED) from error
+        except OSError as error:
+            # Stores translate their own, so it is stdout that cannot be written.
+            unsaid = error.__context__  # the error that could not be reported
+            failure = _exhausted(error) or Unavailable(
+                f"the output cannot be written: {error.strerror}",
+                f"it was to say: {unsaid.message}" if isinstance(unsaid, MemctlError) else None,
+            )
+            output = _output(ctx)
+            output.report, output.listing, output.format = None, None, Format.TABLE
+            output.fail(failure)
+            raise typer.Exit(failure.exit_code) from error
+
+    def _run_and_report(self, ctx: Any) -> Any:
+        try:
             result = super().invoke(ctx)
             _output(ctx).done(ctx.invoked_subcommand)
             return result
@@ -146,21 +164,9 @@ class Memctl(TyperGroup):
             cause = _output(ctx).cause(error)
             _output(ctx).fail(cause, ctx.invoked_subcommand)
             raise typer.Exit(cause.exit_code) from cause
-        except BrokenPipeError as error:
-            # Whoever read has enough.  Typer would end with 1, as of an error.
-            raise typer.Exit(_PIPE_CLOSED) from error
-        except OSError as error:
-            # Stores translate their own, so it is stdout that cannot be written.
-            failure = _exhausted(error) or Unavailable(
-                f"the output cannot be written: {error.strerror}"
-            )
-            output = _output(ctx)
-            output.report, output.listing, output.format = None, None, Format.TABLE
-            output.fail(failure)
-            raise typer.Exit(failure.exit_code) from error
         except KeyboardInterrupt as end:
             raise typer.Exit(128 + signals.stopped_by(end)) from end
-        except (typer.Exit, typer.Abort):
+        except (typer.Exit, typer.Abort, OSError):
             raise
         except Exception as error:
             if found := _usage(error, ctx.command):

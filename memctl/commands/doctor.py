@@ -91,7 +91,8 @@ def doctor(
             change(output, repairing, location, outcome, asks=not yes and at_terminal())
             found = _examined_again(output, repairing, location, limits)
         except MemctlError:
-            output.report = _report(location, None, outcome)  # as far as it came
+            if repairing.planned or repairing.report.failures:
+                output.report = _report(location, None, outcome)  # as far as it came
             raise
         _finish(output, location, found, wanted, outcome)
         return

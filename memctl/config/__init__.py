@@ -165,7 +165,10 @@ def load(explicit: Path | None, environment: Mapping[str, str]) -> Config:
             "check --config and MEMCTL_CONFIG; 'memctl config init' writes one",
         ) from None
     except OSError as error:
-        raise UsageError(f"the configuration {path} cannot be read: {error.strerror}") from error
+        raise UsageError(
+            f"the configuration {path} cannot be read: {error.strerror}",
+            "name a file that you may read with --config or MEMCTL_CONFIG",
+        ) from error
     try:
         content = tomllib.loads(raw.decode())
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
