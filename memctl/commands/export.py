@@ -246,12 +246,10 @@ class Exporting:
         if not force:
             folder.refuse_foreign()
         work = (self._output, self._outcome, self._location, self._where, folder)
-        if self._outcome.dry_run:
+        made = nullcontext() if self._outcome.dry_run else folder.made()
+        with made, self._locked(output):
             wait_for(write_folder(*work, prune=prune))
-        else:
-            with folder.made(), self._locked(output):
-                wait_for(write_folder(*work, prune=prune))
-        self._end()
+            self._end()
 
     def _begin(self, file: str) -> None:
         self._outcome.file = self._outcome.target = file

@@ -27,7 +27,7 @@ from memctl.dialects.view import (
     ToolCallBlock,
     ToolResultBlock,
 )
-from memctl.errors import MemctlError, UsageError
+from memctl.errors import MemctlError, Partial, UsageError
 from memctl.location import visible
 from memctl.model import Memory, MemoryKey, Page, StoredMessage
 from memctl.ops.compare import Fingerprint, Hasher, Precision, summary_digest
@@ -317,6 +317,8 @@ class MarkdownFolder:
     def made(self) -> Iterator[None]:
         """Make the folder for the body; without an index, it is again as it was if that fails.
 
+        After a ``Partial`` it keeps what was written.
+
         Raises:
             MemctlError: the system refuses.
         """
@@ -327,6 +329,8 @@ class MarkdownFolder:
             if self.fresh:
                 self.write_index()
             yield
+        except Partial:  # what could be written stays
+            raise
         except BaseException:
             if self.fresh:
                 self._withdraw(folder=new)

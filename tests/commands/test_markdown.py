@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import re
+import sqlite3
+from contextlib import closing
 from pathlib import Path
 
 import orjson
@@ -211,3 +213,19 @@ def test_markdown_refusals(run: Run, filled: str, tmp_path: Path) -> None:
     fails(run(*options, "-o", tmp_path / "a.md", "--prune"), 2, "--prune is for Markdown folders")
     fails(run(*options, "-o", tmp_path / "c", "--prune", "--last", "1"), 2, "selection of messages")
     fails(run(*options, "-o", tmp_path / "c", "--user", "nobody"), 4, "nobody")
+
+
+def test_markdown_of_nothing_but_damage_leaves_no_folder(
+    run: Run, database: str, tmp_path: Path
+) -> None:
+    folder = tmp_path / "md"
+    asyncio.run(fill(database, {samples.key(0): samples.entries(3)}))
+    path = database.removeprefix("sqlite:///")
+    with closing(sqlite3.connect(path)) as damaging, damaging:
+        damaging.execute("UPDATE message SET msg = '5' WHERE rowid = 2")
+    words = ("export", database, "--as", "markdown", "-o", folder)
+    fails(run(*words), 8, "is damaged")
+    assert not folder.exists()
+    asyncio.run(fill(database, {samples.key(1): samples.entries(3)}))
+    fails(run(*words), 7, "is damaged")
+    assert len(list(folder.rglob("*.md"))) == 2  # the other memory, and README.md
