@@ -1,0 +1,282 @@
+"""An AgentScope 2.x session as a memory: taken apart, and put together again.  No I/O.
+
+A session is a record, whose state has the context that the model sees, and a message log, which is
+what people see.  As a memory it is the messages of the log in order; those that are not in the
+context have the mark ``compressed``, and the state's summary is the summary.  All else that a
+session has is the extra, a JSON object::
+
+    {"record": {"agent_id": "default", ...}, "payload": {"origin": ..., "config": ...},
+     "state": {"session_id": ..., "reply_context": ...}, "context": [...], "summary": [...]}
+
+``context`` is there where the context is not just the unmarked messages of the log in order: a list
+of ids, each of a message as the log has it, and of messages that the log lacks or has with another
+value.  ``summary`` is there where the stored one is not a text.  The times in ``record`` have the
+zone of UTC.
+
+Source: ``app/storage/_model/_session.py``, ``app/storage/_model/_agent.py`` and
+``state/_state.py`` of agentscope 2.0.10.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Any
+
+from memctl import jsonio
+
+COMPRESSED = "compressed"
+DEFAULT_AGENT = "default"
+"""The agent of a session that comes from elsewhere, unless ``?agent=`` names one."""
+MARKS = frozenset({COMPRESSED})
+"""The only marks that the messages of a session can have."""
+COLUMNS = ("agent_id", "source", "source_schedule_id", "team_id", "created_at", "updated_at")
+"""The fields of ``record`` in an extra."""
+
+Object = dict[str, Any]
+Entry = str | Object
+"""An entry of a context: the id of a message of the log, or a message."""
+
+
+class NotASession(ValueError):
+    """A record is not that of a session: its payload, its state or its context is something else.
+
+    Also an extra that is not a JSON object of the form above.
+    """
+
+
+@dataclass(slots=True)
+class Session:
+    """The record of a session, apart from its log.
+
+    ``payload`` is without the state, ``state`` without the context and the summary.
+    """
+
+    record: Object = field(default_factory=dict)
+    """What ``COLUMNS`` names, as far as it is stored."""
+    payload: Object = field(default_factory=dict)
+    state: Object = field(default_factory=dict)
+    context: list[Object] = field(default_factory=list)
+    """The messages of the context, as stored."""
+    summary: Any = ""
+    """A text, or a list of blocks."""
+
+    @classmethod
+    def of(cls, record: Object, payload: Any) -> Session:
+        """Return a session from its record and its payload, which is left as it is.
+
+        Raises:
+            NotASession: the payload is that of something else.
+        """
+        if not isinstance(payload, dict):
+            raise NotASession("its payload is not a JSON object")
+        state = payload.get("state", {})
+        if not isinstance(state, dict):
+            raise NotASession("its state is not a JSON object")
+        context = state.get("context", [])
+        if not isinstance(context, list) or not all(isinstance(one, dict) for one in context):
+            raise NotASession("its context is not a list of messages")
+        others = {name: value for name, value in payload.items() if name != "state"}
+        kept = {name: value for name, value in state.items() if name not in ("context", "summary")}
+        return cls(record, others, kept, context, state.get("summary", ""))
+
+    @property
+    def summary_text(self) -> str:
+        """The summary as a text: that of its blocks, where it is a list."""
+        return _text_of(self.summary)
+
+    def ids(self) -> set[str]:
+        """Return the ids of the messages in the context."""
+        return {id for id in map(_id, self.context) if id is not None}
+
+    def extra(self, context: Sequence[Entry] | None) -> str:
+        """Return the extra; ``context`` is that of ``Comparison.differing``."""
+        value: Object = {"record": self.record, "payload": self.payload, "state": self.state}
+        if context is not None:
+            value["context"] = context
+        if not isinstance(self.summary, str):
+            value["summary"] = self.summary
+        return json.dumps(value, separators=(",", ":"))
+
+    def value(self, context: Sequence[Any]) -> Object:
+        """Return the payload with the state, which has this context."""
+        return {**self.payload, "state": self._state(context)}
+
+    def text(self, context: Iterable[bytes]) -> bytes:
+        """Return the payload as JSON, with the state, whose context are messages as texts."""
+        mark = "[]"
+        before, _, after = jsonio.dumps(self._state(mark)).rpartition(b'"[]"')
+        inside = jsonio.dumps(self.payload).removesuffix(b"}")
+        start = b"," if self.payload else b""
+        parts = [inside, start, b'"state":', before, b"[", b",".join(context), b"]", after, b"}"]
+        return b"".join(parts)
+
+    def _state(self, context: Any) -> Object:
+        # The context comes last, where ``text`` looks for it.
+        return {**self.state, "summary": self.summary, "context": context}
+
+
+class Comparison:
+    """A comparison of a context with the log, whose messages pass in order.
+
+    ::
+
+        comparison = Comparison(session.context)
+        for id, text in log:
+            comparison.add(id, text)
+        extra = session.extra(comparison.differing())
+
+    Messages that are not in the context may be left out.
+    """
+
+    def __init__(self, context: Sequence[Object]) -> None:
+        self._context = context
+        self._places: dict[str, list[int]] = {}
+        for place, message in enumerate(context):
+            id = _id(message)
+            if id is not None:
+                self._places.setdefault(id, []).append(place)
+        self._entries: list[Entry] = list(context)
+        self._next = 0
+        self._in_order = all(len(places) == 1 for places in self._places.values())
+        self.variants: dict[str, Object] = {}
+        """The messages that differ from those of the log, as the context has them."""
+
+    def marks(self, id: str) -> tuple[str, ...]:
+        """Return the marks of a message of the log."""
+        return () if id in self._places else (COMPRESSED,)
+
+    def add(self, id: str, text: bytes) -> None:
+        """Take the next message of the log."""
+        for place in self._places.get(id, ()):
+            message = self._context[place]
+            if _same(message, text):
+                self._entries[place] = id
+            else:
+                self.variants[id] = message
+            self._in_order &= place == self._next
+            self._next += 1
+
+    def differing(self) -> list[Entry] | None:
+        """Return the context, None where it is the unmarked messages of the log in order."""
+        whole = self._in_order and self._next == len(self._context)
+        same = whole and all(isinstance(entry, str) for entry in self._entries)
+        return None if same else self._entries
+
+
+def merge(entries: Sequence[Entry], log: Iterable[tuple[str, bool]]) -> list[Entry]:
+    """Return the entries of a context, once the log has these messages in this order.
+
+    ``entries`` are messages, or ids of them; ``log`` says of each message of the log whether it is
+    to be in the context.  An entry whose message is not to be there goes; a message that comes into
+    the context takes its place after the one before it in the log.  Entries that the log lacks
+    stay.
+    """
+    there = {_id(entry) for entry in entries} - {None}
+    gone: set[str] = set()
+    added: dict[str | None, list[str]] = {}
+    last: str | None = None
+    for name, in_context in log:
+        if not in_context:
+            gone.add(name)
+        elif name in there:
+            last = name
+        else:
+            added.setdefault(last, []).append(name)
+    merged: list[Entry] = list(added.pop(None, ()))
+    for entry in entries:
+        id = _id(entry)
+        if id is None or id not in gone:
+            merged.append(entry)
+        if id is not None:
+            merged += added.pop(id, ())
+    return merged
+
+
+def parse_extra(extra: str) -> tuple[Session, list[Entry] | None]:
+    """Return what an extra says: a session without its context, and the entries of that.
+
+    Raises:
+        NotASession: it is not the extra of a session.
+    """
+    try:
+        found = jsonio.loads(extra.encode())
+    except ValueError as error:
+        raise NotASession(f"its extra is not JSON: {error}") from error
+    match found:
+        case {"record": dict(record), "payload": dict(payload), "state": dict(state)}:
+            context = found.get("context")
+        case _:
+            raise NotASession("its extra is not that of an AgentScope 2.x session")
+    entries = context if isinstance(context, list) else []
+    if context is not None and not (
+        isinstance(context, list) and all(isinstance(one, str | dict) for one in entries)
+    ):
+        raise NotASession("the context in its extra is not a list of ids and messages")
+    session = Session(record, payload, state, summary=found.get("summary", ""))
+    return session, context
+
+
+def new_session(name: str, agent: str, now: datetime) -> Session:
+    """Return the session that AgentScope would make of this name; ``now`` has a zone.
+
+    Its state has no more than AgentScope cannot make up: it completes the rest when it loads it.
+    """
+    moment = now.astimezone(UTC).isoformat()
+    record = dict.fromkeys(COLUMNS) | {
+        "agent_id": agent,
+        "source": "user",
+        "created_at": moment,
+        "updated_at": moment,
+    }
+    payload = {
+        "origin": {"type": "user"},
+        "config": {"workspace_id": agent, "name": name, "naming": {"auto": False}},
+    }
+    return Session(record, payload, {"session_id": name})
+
+
+def agent_record(user: str, agent: str, now: datetime) -> Object:
+    """Return the record of an agent as AgentScope would make it: all its fields, times with zone.
+
+    Its configuration is left to AgentScope, which completes it when it loads it.
+    """
+    moment = now.astimezone(UTC).isoformat()
+    return {
+        "id": agent,
+        "created_at": moment,
+        "updated_at": moment,
+        "user_id": user,
+        "source": "user",
+        "data": {"id": agent, "name": agent},
+    }
+
+
+def with_summary(session: Session, summary: str | None) -> None:
+    """Give a session the summary of its memory; one in blocks stays where its text is the same."""
+    if summary is not None and summary != session.summary_text:
+        session.summary = summary
+
+
+def _text_of(summary: Any) -> str:
+    if isinstance(summary, str):
+        return summary
+    if not isinstance(summary, list):
+        return ""
+    texts = [block.get("text") for block in summary if isinstance(block, dict)]
+    return "\n".join(text for text in texts if isinstance(text, str))
+
+
+def _id(entry: Entry) -> str | None:
+    id = entry if isinstance(entry, str) else entry.get("id")
+    return id if isinstance(id, str) else None
+
+
+def _same(message: Object, text: bytes) -> bool:
+    """Return whether a message has the value of a text."""
+    try:
+        return json.dumps(message, sort_keys=True) == json.dumps(jsonio.loads(text), sort_keys=True)
+    except (ValueError, RecursionError):  # the log's is damaged
+        return False

@@ -1,0 +1,187 @@
+"""AgentScope 2.x sessions, taken apart and put together again."""
+
+from __future__ import annotations
+
+import json
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from memctl import jsonio
+from memctl.stores.agentscope2 import (
+    Comparison,
+    NotASession,
+    Session,
+    agent_record,
+    merge,
+    new_session,
+    parse_extra,
+    with_summary,
+)
+
+NOW = datetime(2026, 1, 2, 3, 4, 5, 6, UTC)
+
+
+def msg(id: str, text: str = "hi") -> dict[str, Any]:
+    return {"id": id, "role": "user", "content": [{"type": "text", "text": text}]}
+
+
+def stored(context: list[dict[str, Any]], summary: Any = "", **others: Any) -> dict[str, Any]:
+    state = {"session_id": "s", "reply_context": {"cur_iter": 2}, "zebra": [1, None]}
+    return {
+        "origin": {"type": "user"},
+        "config": {"workspace_id": "w"},
+        "state": state | {"summary": summary, "context": context},
+    } | others
+
+
+def compare(
+    payload: dict[str, Any], log: list[dict[str, Any]]
+) -> tuple[str, list[tuple[str, ...]]]:
+    session = Session.of({"agent_id": "a"}, payload)
+    comparison = Comparison(session.context)
+    for one in log:
+        comparison.add(one["id"], jsonio.dumps(one))
+    marks = [comparison.marks(one["id"]) for one in log]
+    return session.extra(comparison.differing()), marks
+
+
+def assemble(extra: str, log: list[dict[str, Any]], marks: list[tuple[str, ...]]) -> Any:
+    session, entries = parse_extra(extra)
+    texts = {one["id"]: one for one in log}
+    marked = list(zip(texts, (not labels for labels in marks), strict=True))
+    context = merge([id for id, inside in marked if inside] if entries is None else entries, marked)
+    return session.value([texts[one] if isinstance(one, str) else one for one in context])
+
+
+def test_a_session_apart_has_marks_and_no_context() -> None:
+    log = [msg("a"), msg("b"), msg("c")]
+    extra, marks = compare(stored(log[1:]), log)
+    assert marks == [("compressed",), (), ()]
+    assert "context" not in json.loads(extra)
+    assert assemble(extra, log, marks) == stored(log[1:])
+
+
+@pytest.mark.parametrize(
+    "context",
+    [
+        [msg("b", "shorter"), msg("c")],
+        [msg("c"), msg("b")],
+        [msg("x"), msg("b"), msg("c")],
+        [msg("b"), msg("b"), msg("c")],
+        [{"role": "user"}, msg("b")],
+        [msg("only")],
+        [],
+    ],
+    ids=["a variant", "another order", "a stranger", "twice", "no id", "no log", "empty"],
+)
+def test_a_context_survives(context: list[dict[str, Any]]) -> None:
+    log = [msg("a"), msg("b"), msg("c")]
+    extra, marks = compare(stored(context), log)
+    assert assemble(extra, log, marks) == stored(context)
+
+
+@pytest.mark.parametrize("one", [1, 1.0, True, float("nan"), 2**70, "\ud83d"])
+@pytest.mark.parametrize("other", [1, 1.0, True, float("nan"), 2**70, "\ud83d"])
+def test_values_that_differ_in_type_alone_differ(one: Any, other: Any) -> None:
+    extra, _ = compare(stored([msg("a") | {"metadata": one}]), [msg("a") | {"metadata": other}])
+    assert ("context" in json.loads(extra)) == (repr(one) != repr(other))
+
+
+@pytest.mark.parametrize(
+    ("entries", "log", "merged"),
+    [
+        (["a", "b"], [("a", True), ("b", False)], ["a"]),
+        (["a", "c"], [("a", True), ("b", True), ("c", True)], ["a", "b", "c"]),
+        (["b"], [("a", True), ("b", True), ("c", True)], ["a", "b", "c"]),
+        ([msg("x"), "b"], [("a", True), ("b", True)], ["a", msg("x"), "b"]),
+        ([msg("b", "short")], [("a", False), ("b", False)], []),
+        ([msg("b", "short")], [("b", True)], [msg("b", "short")]),
+        (["c", "a"], [("a", True), ("b", True), ("c", True)], ["c", "a", "b"]),
+    ],
+)
+def test_merge_keeps_the_order_of_the_context(
+    entries: list[Any], log: list[tuple[str, bool]], merged: list[Any]
+) -> None:
+    assert merge(entries, log) == merged
+
+
+@given(
+    st.lists(st.sampled_from("abcdefgh"), unique=True),
+    st.lists(st.tuples(st.sampled_from("abcdefgh"), st.booleans()), unique_by=lambda one: one[0]),
+)
+def test_merge_has_what_the_log_says(entries: list[str], log: list[tuple[str, bool]]) -> None:
+    merged = merge(entries, log)
+    gone = {id for id, inside in log if not inside}
+    assert sorted(merged) == sorted(({id for id, _ in log} | set(entries)) - gone)
+    kept = [id for id in entries if id not in gone]
+    assert [id for id in merged if id in kept] == kept
+
+
+@pytest.mark.parametrize(
+    ("summary", "text"),
+    [
+        ("so far", "so far"),
+        (
+            [{"type": "text", "text": "so"}, {"type": "data"}, {"type": "text", "text": "far"}],
+            "so\nfar",
+        ),
+        (None, ""),
+        ({"odd": 1}, ""),
+    ],
+)
+def test_a_summary_is_a_text_and_survives(summary: Any, text: str) -> None:
+    session = Session.of({}, stored([], summary))
+    assert session.summary_text == text
+    again, _ = parse_extra(session.extra(None))
+    if isinstance(summary, str):
+        assert again.summary == ""
+    with_summary(again, text)
+    assert again.value([]) == stored([], summary)
+    with_summary(again, "another")
+    assert again.value([]) == stored([], "another")
+
+
+def test_a_payload_as_text_has_the_messages_as_they_are() -> None:
+    session = Session.of({}, stored([], 'say "[]"', empty="[]"))
+    text = session.text([b'{"id":  "a"}', b'{"id":"b"}'])
+    assert b'[{"id":  "a"},{"id":"b"}]' in text
+    assert jsonio.loads(text) == session.value([{"id": "a"}, {"id": "b"}])
+    assert jsonio.loads(Session().text([])) == {"state": {"summary": "", "context": []}}
+
+
+@pytest.mark.parametrize(
+    "payload",
+    [[], None, {"state": []}, {"state": {"context": {}}}, {"state": {"context": ["a"]}}],
+)
+def test_another_payload_is_not_a_session(payload: Any) -> None:
+    with pytest.raises(NotASession):
+        Session.of({}, payload)
+
+
+@pytest.mark.parametrize(
+    "extra",
+    [
+        "",
+        "[]",
+        "{}",
+        '{"record": {}, "payload": {}}',
+        '{"record": {}, "payload": {}, "state": {}, "context": 1}',
+        '{"record": {}, "payload": {}, "state": {}, "context": [1]}',
+    ],
+)
+def test_another_extra_is_refused(extra: str) -> None:
+    with pytest.raises(NotASession):
+        parse_extra(extra)
+
+
+def test_a_new_session_belongs_to_its_agent() -> None:
+    session = new_session("trip", "friday", NOW)
+    assert session.record["agent_id"] == "friday"
+    assert session.record["created_at"] == "2026-01-02T03:04:05.000006+00:00"
+    assert session.value([])["state"] == {"session_id": "trip", "summary": "", "context": []}
+    agent = agent_record("ada", "friday", NOW)
+    assert (agent["user_id"], agent["id"], agent["data"]["id"]) == ("ada", "friday", "friday")
