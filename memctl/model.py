@@ -66,6 +66,9 @@ class Memory:
     ``summary`` is AgentScope's ``_compressed_summary``: ``""`` where there is none, ``None`` where
     the store has no place for one.  ``ttl`` is the time to its expiry in seconds, ``None`` where
     it does not expire.
+    ``extra`` is what else the dialect keeps of a memory, a text of its own such as the record of a
+    session of AgentScope 2.x; empty where there is nothing.  ADD to a memory and ``edit`` keep that
+    of the store.
     ``place`` is the path at which it stood in its session state, such as ``agent.memory``: a new
     state gets it there, as the application expects it; it is not part of what the memory is.
 
@@ -77,6 +80,7 @@ class Memory:
     key: MemoryKey
     summary: str | None = None
     ttl: float | None = None
+    extra: str = ""
     place: str | None = field(default=None, compare=False)
     version: str | None = field(default=None, compare=False)
 

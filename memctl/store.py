@@ -91,6 +91,8 @@ class Features:
     """
 
     # What it can hold besides messages
+    marks: frozenset[str] | None = None
+    """The only marks that a message can have; None where it can have any."""
     mark_order: bool = False
     """The order of the marks of a message."""
     summaries: bool = False
@@ -301,6 +303,9 @@ class Store(ABC):
             Unavailable: the store went away; memories without a WriteResult are not written.
         """
 
+    def adopt(self, dialect: Dialect) -> None:  # noqa: B027 - most stores have one of their own
+        """Hold messages of this dialect from now on, where any will do and none are there yet."""
+
     # What is in it
 
     async def is_empty(self) -> bool:
@@ -402,7 +407,7 @@ class Store(ABC):
             if there.exists and there.memory.version is None:
                 text = "the store does not say which version of it is stored"
                 return WriteResult(key, failure=Failure("refused", text))
-            changed, result = apply_edit(edit, there)
+            changed, result = apply_edit(edit, there, self.dialect)
             if changed is None:
                 return result
             # ADD fails where another program has made the memory meanwhile.

@@ -242,6 +242,10 @@ class Dialect(ABC):
     def summary_message(self, summary: str) -> bytes:
         """Return the message, without an id, in which a model is sent a summary."""
 
+    def without(self, extra: str, is_gone: Callable[[str], bool]) -> str:  # noqa: ARG002
+        """Return ``Memory.extra`` without what it says of messages that go, given their ids."""
+        return extra
+
     @abstractmethod
     def tool_sides(self, text: bytes) -> Iterator[tuple[ToolSide, str]]:
         """Yield the calls and results of a message, each with its id.

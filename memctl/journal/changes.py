@@ -10,9 +10,9 @@ NDJSON, compressed by zstd, written whole before anything is changed:
 
 A message stands on the line after its change where ``message`` says so: of those that go and of
 those that are put in.  ``was`` and ``shape`` are there where the store holds, or is to hold, the
-message in its own way (see ``Change``).  ``part`` and ``place`` of a memory are there where it has
-them, ``before`` and ``twins`` where an undo gives the store back what it said of the memory (see
-``Edit``).  A file without its last line is not whole.
+message in its own way (see ``Change``).  ``part``, ``extra`` and ``place`` of a memory are there
+where it has them, ``before`` and ``twins`` where an undo gives the store back what it said of the
+memory (see ``Edit``).  A file without its last line is not whole.
 
 Runs that write down one memory after the other as they change them say ``"growing":true`` in the
 first line: when such a run is killed, what it left (NAME.part) can be read as far as it goes.
@@ -232,7 +232,9 @@ class _Page:
         self._summary, new = record.get("summary", (None, None))
         self._before = record.get("before", "")
         self._twins = frozenset(record.get("twins", ()))
-        self._memory = Memory(key, new, record.get("ttl"), record.get("place"))
+        self._memory = Memory(
+            key, new, record.get("ttl"), record.get("extra", ""), record.get("place")
+        )
         self._changes: list[Change] = []
         self._offset = 0
         self._size = 0
@@ -267,6 +269,7 @@ def _memory_record(edit: Edit) -> dict[str, Any]:
     more = {
         "part": part or None,
         "ttl": memory.ttl,
+        "extra": memory.extra or None,
         "place": memory.place,
         "before": edit.before or None,
         "twins": sorted(edit.twins) or None,

@@ -200,6 +200,7 @@ async def copy(
             f"source and target are the same store: {source.label}", "name another target"
         )
     target.origin = source.label
+    target.adopt(source.dialect)
     stop = stop or Stop()
     heard = progress or SilentProgress()
     before = report.settled.keys() | set()

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
 from memctl.dialects.view import Dialect, ToolSide
-from memctl.model import Change, Edit, Memory, MemoryKey, Page, StoredMessage
+from memctl.model import Change, Edit, MemoryKey, Page, StoredMessage
 from memctl.ops.select import reads_all, select_with_anchors
 from memctl.selection import Selection
 from memctl.store import Store
@@ -115,7 +115,7 @@ def removal(page: Page) -> Edit:
         for entry, behind in zip(page.messages, after, strict=True)
     ]
     memory = page.memory
-    kept = Memory(memory.key, None, memory.ttl, memory.place)
+    kept = replace(memory, summary=None, version=None)
     return Edit(kept, changes, page.offset, page.last)
 
 

@@ -11,7 +11,8 @@ from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from dataclasses import dataclass, replace
 
-from memctl.model import Change, Edit, Memory, Page
+from memctl.errors import UsageError
+from memctl.model import Change, Edit, Page
 from memctl.ops.select import whole_memories
 from memctl.selection import Selection
 from memctl.store import Store
@@ -48,8 +49,16 @@ async def plan_marks(store: Store, where: Selection, remark: MarkChange) -> Asyn
     """Yield edits that change the marks of the selected messages.
 
     Raises:
+        UsageError: the messages of the store cannot have the new mark.
         MemctlError: as ``Store.read``.
     """
+    possible = store.features.marks
+    if remark.new is not None and possible is not None and remark.new not in possible:
+        known = f"the only mark there is {', '.join(sorted(possible))}" if possible else ""
+        raise UsageError(
+            f"the messages of {store.label} cannot be marked {remark.new!r}",
+            known or "its messages have no marks",
+        )
     async with aclosing(_selected(store, where, remark)) as pages:
         async for page in pages:
             changes = [
@@ -58,7 +67,7 @@ async def plan_marks(store: Store, where: Selection, remark: MarkChange) -> Asyn
                 if (new := remark(entry.marks)) != entry.marks
             ]
             memory = page.memory
-            kept = Memory(memory.key, None, memory.ttl, memory.place)
+            kept = replace(memory, summary=None, version=None)
             yield Edit(kept, changes, page.offset, page.last)
 
 

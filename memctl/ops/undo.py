@@ -297,7 +297,7 @@ def _reversed(path: Path, keys: Iterable[MemoryKey]) -> Iterator[Edit]:
     for edit in read_changes(path):
         if edit.memory.key in wanted:
             memory = edit.memory
-            back = Memory(memory.key, edit.summary, memory.ttl, memory.place)
+            back = replace(memory, summary=edit.summary)
             changes = [_reverse(change) for change in edit.changes]
             yield Edit(back, changes, edit.offset, edit.last, memory.summary)
 

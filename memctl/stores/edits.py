@@ -13,6 +13,8 @@ from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 from memctl import jsonio
+from memctl.dialects.agentscope1 import AGENTSCOPE1
+from memctl.dialects.view import Dialect
 from memctl.errors import Failure
 from memctl.model import (
     PAGE_ENTRIES,
@@ -151,6 +153,12 @@ class ChangeMatcher:
             if not set(self._put[start : start + _SOME]).isdisjoint(self._kept):
                 return Failure("changed", "a message that was to be put in is there already")
         return None
+
+    def gone(self) -> Callable[[str], bool]:
+        """Return whether all messages with an id went, as a function of the id."""
+        dropped = set(self._dropped)
+        stay = dropped.intersection(self._kept) if dropped else dropped
+        return lambda id: hash(id) in dropped and hash(id) not in stay
 
     def twins(self) -> dict[str, int]:
         """Return the ids of messages that went and that others still have, and how many."""
@@ -371,10 +379,13 @@ async def whole_edits(edits: AsyncGenerator[Edit]) -> AsyncGenerator[Edit]:
             parts = []
 
 
-def apply_edit(edit: Edit, there: Snapshot) -> tuple[Snapshot | None, WriteResult]:
+def apply_edit(
+    edit: Edit, there: Snapshot, dialect: Dialect = AGENTSCOPE1
+) -> tuple[Snapshot | None, WriteResult]:
     """Return the memory as the edit leaves it, and the counts; None where it does not fit.
 
-    The snapshot has the version of the one that it was made from.
+    ``dialect`` is that of the messages.  The snapshot has the version of the one that it was made
+    from.
     """
     key = edit.memory.key
     summary = there.memory.summary
@@ -393,7 +404,9 @@ def apply_edit(edit: Edit, there: Snapshot) -> tuple[Snapshot | None, WriteResul
     memory = replace(edit.memory, version=there.memory.version)
     if there.exists:
         memory = replace(
-            there.memory, summary=summary if edit.memory.summary is None else edit.memory.summary
+            there.memory,
+            summary=summary if edit.memory.summary is None else edit.memory.summary,
+            extra=dialect.without(there.memory.extra, matcher.gone()),
         )
     result = WriteResult(key, matcher.written, matcher.deleted, twins=matcher.twins())
     return Snapshot(memory, list(_carried_out(steps, there.messages))), result

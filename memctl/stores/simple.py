@@ -152,6 +152,7 @@ class SimpleStore(Store):
                 wanted,
                 summary=there.memory.summary if wanted.summary is None else wanted.summary,
                 ttl=there.memory.ttl if wanted.ttl is None else wanted.ttl,
+                extra=there.memory.extra if mode is WriteMode.ADD and version else wanted.extra,
             )
             await self.save(key, Snapshot(memory, whole), version)
         except VersionChanged:

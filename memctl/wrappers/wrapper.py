@@ -65,6 +65,9 @@ class StoreWrapper(Store):
     async def keeps_summary(self, key: MemoryKey) -> bool:
         return await self._store.keeps_summary(key)
 
+    def adopt(self, dialect: Dialect) -> None:
+        self._store.adopt(dialect)
+
     async def is_empty(self) -> bool:
         return await self._store.is_empty()
 

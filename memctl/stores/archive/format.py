@@ -5,13 +5,15 @@
     {"message":{...as it was stored...},"marks":["hint"],"id":"..."}
     {"end":{"memories":1,"messages":1,"digest":"sha256:..."}}
 
-A memory is followed by its messages, in order.  The digest is that of all bytes before the last
-line.  Some fields are there only where they say something: ``part`` of a memory that is one of
-several in its session; the attribute ``ttl``, the seconds that it had still to live; ``index``, the
-position column of the SQL layout; ``shape``, in archives that memctl keeps for undo alone, the way
-in which the store held the message.  ``id`` is missing in archives of memctl 0.1 where it is the
-message's own.  Always there, it lets a line be written, and told from others, without a look into
-its message.
+Messages of another dialect than AgentScope 1.x make it version 2, and the first line names it, such
+as ``"dialect":"agentscope2"``.  A memory is followed by its messages, in order.  The digest is that
+of all bytes before the last line.  Some fields are there only where they say something: ``part`` of
+a memory that is one of several in its session; ``extra``, what else the dialect keeps of a memory,
+as a text; the attribute ``ttl``, the seconds that it had still to live; ``index``, the position
+column of the SQL layout; ``shape``, in archives that memctl keeps for undo alone, the way in which
+the store held the message.  ``id`` is missing in archives of memctl 0.1 where it is the message's
+own.  Always there, it lets a line be written, and told from others, without a look into its
+message.
 """
 
 from __future__ import annotations
@@ -26,6 +28,7 @@ from typing import Any, NamedTuple
 import orjson
 
 from memctl import jsonio
+from memctl.dialects.agentscope1 import AGENTSCOPE1
 from memctl.errors import BadData
 from memctl.model import LARGEST_MESSAGE, Memory, MemoryKey, StoredMessage
 from memctl.stores.archive.compression import Sink
@@ -34,6 +37,8 @@ from memctl.stores.batching import are_objects, messages_from_columns
 Line = bytes | bytearray
 
 VERSION = 1
+LATEST_VERSION = 2
+"""The version of an archive whose messages are not those of AgentScope 1.x."""
 LARGEST_RECORD = 64 * 1024 * 1024
 """The limit in bytes of a line that is not a message."""
 LARGEST_REST = 1024 * 1024
@@ -76,8 +81,11 @@ class ArchiveWriter:
         created: str,
         source: str | None = None,
         header: Mapping[str, Any] | None = None,
+        dialect: str = AGENTSCOPE1.name,
     ) -> None:
         """``created`` is a time in ISO 8601; ``source`` says where the memories come from.
+
+        ``dialect`` is that of the messages.
 
         ``header`` is that of the archive that is replaced, which the new one keeps.
         """
@@ -86,7 +94,10 @@ class ArchiveWriter:
         self._stream = stream
         self._hash = hashlib.sha256()
         new = {"memctl": "archive", "version": VERSION, "created": created, "source": source}
-        self._write(jsonio.dumps({**header, "created": created} if header else new) + b"\n")
+        record = {**header, "created": created} if header else new
+        if dialect != record.get("dialect", AGENTSCOPE1.name):
+            record |= {"version": LATEST_VERSION, "dialect": dialect}
+        self._write(jsonio.dumps(record) + b"\n")
 
     def memory(self, memory: Memory) -> None:
         """Open a memory."""
@@ -141,13 +152,15 @@ def memory_line(memory: Memory) -> bytes:
     record["summary"] = memory.summary
     attributes = {"ttl": memory.ttl, "place": memory.place}
     record["attributes"] = {name: value for name, value in attributes.items() if value is not None}
+    if memory.extra:
+        record["extra"] = memory.extra
     return _bounded(jsonio.dumps({"memory": record}), memory.key)
 
 
-def with_summary(line: Line, summary: str) -> bytes:
-    """The record that opens a memory, with another summary; the rest of it stays."""
+def with_fields(line: Line, **fields: str) -> bytes:
+    """The record that opens a memory, with another summary or ``extra``; the rest of it stays."""
     record = jsonio.loads(bytes(line))
-    record["memory"]["summary"] = summary
+    record["memory"] |= fields
     return _bounded(jsonio.dumps(record), read_memory(line).key)
 
 
@@ -262,9 +275,10 @@ def read_memory(line: Line) -> Memory:
         raise ValueError("the name of the memory is not a text")
     if not isinstance(summary, str | None) or not isinstance(ttl, int | float | None):
         raise ValueError("the summary is not a text, or the ttl not a number")
-    if not isinstance(place, str | None):
-        raise ValueError("the place is not a text")
-    return Memory(MemoryKey(user, session, part), summary, ttl, place)
+    extra = record.get("extra", "")
+    if not isinstance(place, str | None) or not isinstance(extra, str):
+        raise ValueError("the place, or what else the memory has, is not a text")
+    return Memory(MemoryKey(user, session, part), summary, ttl, extra, place)
 
 
 def read_end(line: Line) -> EndRecord:

@@ -11,6 +11,9 @@ from itertools import islice
 from typing import Any
 
 from memctl import system
+from memctl.dialects.agentscope1 import AGENTSCOPE1
+from memctl.dialects.registry import DIALECTS
+from memctl.dialects.view import Dialect
 from memctl.errors import BadData
 from memctl.model import LARGEST_MESSAGE, PAGE_ENTRIES, Memory, MemoryKey, Page, StoredMessage
 from memctl.selection import Selection
@@ -18,8 +21,8 @@ from memctl.stores.archive.compression import DAMAGE, decompressed
 from memctl.stores.archive.format import (
     LARGEST_RECORD,
     LARGEST_REST,
+    LATEST_VERSION,
     MESSAGE,
-    VERSION,
     Line,
     LineKind,
     check_messages,
@@ -171,6 +174,7 @@ class ArchiveContents:
     header: dict[str, Any] = field(default_factory=dict)
     """The first line; empty where there is no archive, or where it is too large to be kept."""
     memories: dict[MemoryKey, int] = field(default_factory=dict)
+    dialect: Dialect = AGENTSCOPE1
 
 
 def verify(descriptor: int, label: str) -> ArchiveContents:
@@ -214,11 +218,18 @@ class _Check:
                 f"{self._label} is not an archive of memctl",
                 'an archive begins with {"memctl":"archive", plain or compressed by gzip or zstd',
             )
-        if header["version"] > VERSION:
+        if header["version"] > LATEST_VERSION:
             raise BadData(
                 f"{self._label} is an archive of version {header['version']}",
-                f"this memctl reads version {VERSION}: install a later one",
+                f"this memctl reads versions up to {LATEST_VERSION}: install a later one",
             )
+        dialect = header.get("dialect", AGENTSCOPE1.name)
+        if dialect not in DIALECTS:
+            raise BadData(
+                f"{self._label} holds messages of another dialect, {dialect!r:.100}",
+                f"this memctl reads {', '.join(DIALECTS)}: install a later one",
+            )
+        self.contents.dialect = DIALECTS[dialect]
         if len(line) <= _HEADER_BYTES // 6:  # in ASCII it may take six times as much
             self.contents.header = header
         self._hash.update(line)

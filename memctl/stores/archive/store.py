@@ -14,6 +14,7 @@ from typing import TypeVar
 
 from memctl import system
 from memctl.concurrency import in_thread
+from memctl.dialects.view import Dialect
 from memctl.errors import BadData, Unavailable
 from memctl.location import Location, same_file
 from memctl.model import Edit, Memory, MemoryInfo, Page, StoredMessage, WriteMode, WriteResult
@@ -65,6 +66,7 @@ class ArchiveStore(Store):
             if self._descriptor is not None:
                 with system_errors(self.location.path, "read"):
                     self._contents = await in_thread(partial(verify, self._descriptor, self.label))
+                    self.dialect = self._contents.dialect
         except BaseException:
             self._close_file()
             raise
@@ -97,6 +99,10 @@ class ArchiveStore(Store):
         self.unlock()
         self._close_file()
 
+    def adopt(self, dialect: Dialect) -> None:
+        if not self._contents.memories:
+            self.dialect = dialect
+
     # Reading
 
     async def list_memories(self, where: Selection) -> AsyncGenerator[MemoryInfo]:
@@ -108,7 +114,7 @@ class ArchiveStore(Store):
                     memory = page.memory
                     info = MemoryInfo(memory.key, summary=bool(memory.summary), ttl=memory.ttl)
                     ids = IdSet()
-                count(info, page.messages)
+                count(info, page.messages, self.dialect)
                 ids.add(entry.id for entry in page.messages)
                 if page.last:
                     info.repeated = ids.duplicates
@@ -138,7 +144,7 @@ class ArchiveStore(Store):
                     yield memory
 
     def read(self, where: Selection) -> AsyncGenerator[Page]:
-        return where.apply(self._pages(where))
+        return where.apply(self._pages(where), self.dialect)
 
     def outline(self, where: Selection) -> AsyncGenerator[Page]:
         return self._pages(where, outlines)
@@ -173,14 +179,18 @@ class ArchiveStore(Store):
                     await in_thread(incoming.finish)
             if incoming.changes or (not incoming.results and self._descriptor is None):
                 await in_thread(partial(self._publish, file))
-                self._contents = ArchiveContents(self._contents.header, incoming.after)
+                self._contents = ArchiveContents(
+                    self._contents.header, incoming.after, self.dialect
+                )
         for result in incoming.results:
             yield result
 
     def _writer(self, sink: Sink) -> ArchiveWriter:
         created = self.created or datetime.now().astimezone().isoformat(timespec="seconds")
         header = self._contents.header
-        return ArchiveWriter(sink, created=created, source=self.origin, header=header)
+        return ArchiveWriter(
+            sink, created=created, source=self.origin, header=header, dialect=self.dialect.name
+        )
 
     def _incoming(self, writer: ArchiveWriter, mode: WriteMode, stack: ExitStack) -> ArchiveUpdate:
         """Return the update that writes; only one into existing memories needs a spool."""
@@ -226,7 +236,9 @@ class ArchiveStore(Store):
                     await in_thread(revision.finish)
             if revision.changed:
                 await in_thread(partial(self._publish, file))
-                self._contents = ArchiveContents(self._contents.header, revision.after)
+                self._contents = ArchiveContents(
+                    self._contents.header, revision.after, self.dialect
+                )
         return revision.results, left
 
     def _publish(self, file: AtomicFile) -> None:

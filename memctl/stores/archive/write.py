@@ -33,7 +33,7 @@ from memctl.stores.archive.format import (
     outlines,
     read_memory,
     split,
-    with_summary,
+    with_fields,
 )
 from memctl.stores.archive.read import ArchiveContents, MemorySections, uncut
 from memctl.stores.edits import ChangeMatcher, Drop, Keep, Mark, Put, Step, is_same_text
@@ -190,7 +190,8 @@ class MergedArchive(ArchiveUpdate):
         else:
             summary = old.summary if new.memory.summary is None else new.memory.summary
             ttl = old.ttl if new.memory.ttl is None else new.memory.ttl
-            self._writer.memory(replace(old, summary=summary, ttl=ttl))
+            extra = old.extra if self._mode is WriteMode.ADD else new.memory.extra
+            self._writer.memory(replace(old, summary=summary, ttl=ttl, extra=extra))
             if (summary is not None and old.summary is None) or ttl != old.ttl:
                 self._replaced[old.key] = _as_text(self._old.line)
         if new is None or self._mode is WriteMode.ADD:
@@ -231,6 +232,7 @@ class EditedArchive:
         path: Path,
     ) -> None:
         """``old`` is the archive that is there, and ``contents`` its own; ``path`` is its place."""
+        self._dialect = contents.dialect
         self.results: list[WriteResult] = []
         self.after: dict[MemoryKey, int] = {}
         """The number of messages of each memory of the new archive, once it is finished."""
@@ -299,8 +301,12 @@ class EditedArchive:
             elif not is_empty:
                 yield from self._fitted(changes)
                 failure = changes.failure()
-            if old and failure is None and memory.summary is not None and old.summary is None:
-                before = _as_text(self._line)
+            if old and failure is None:
+                extra = self._dialect.without(old.extra, changes.gone())
+                adds_summary = memory.summary is not None and old.summary is None
+                if adds_summary or extra != old.extra:
+                    before = _as_text(self._line)
+                old = replace(old, extra=extra)
             self._end(old, memory, failure, first.before, is_empty=is_empty)
         while not self._ended:
             yield
@@ -368,7 +374,9 @@ class EditedArchive:
         elif old is not None and failure is None:
             line = self._line
             if memory.summary is not None and memory.summary != old.summary:
-                line = with_summary(line, memory.summary)
+                line = with_fields(line, summary=memory.summary)
+            if old.extra != read_memory(line).extra:
+                line = with_fields(line, extra=old.extra)
             # What nothing else is changed of was restored by a copy, which keeps a summary.
             line = _line_before(before, line, as_it_is=is_empty and memory.summary is None)
             self.changed |= line != self._line or bool(

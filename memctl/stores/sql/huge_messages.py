@@ -12,7 +12,8 @@ from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 from memctl import jsonio
-from memctl.dialects.agentscope1 import ID, NAME, ROLE, TIMESTAMP
+from memctl.dialects.agentscope import ID, NAME, ROLE
+from memctl.dialects.agentscope1 import TIMESTAMP
 
 HUGE_BYTES = 8 * 1024 * 1024
 """Messages above this size are huge."""

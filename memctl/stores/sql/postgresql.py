@@ -15,7 +15,8 @@ from sqlalchemy import event
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_engine
 from sqlalchemy.pool import NullPool
 
-from memctl.dialects.agentscope1 import ROLE, TIMESTAMP
+from memctl.dialects.agentscope import ROLE
+from memctl.dialects.agentscope1 import TIMESTAMP
 from memctl.errors import BadData, Lost, MemctlError, NotFound, Unavailable, UsageError
 from memctl.location import Location
 from memctl.stores.sql.database import FETCH_ROWS, Contended, Database, first_line, prefetch

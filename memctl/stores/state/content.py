@@ -18,7 +18,8 @@ from typing import Any
 import orjson
 
 from memctl import jsonio
-from memctl.dialects.agentscope1 import ID, NAME, ROLE, TIMESTAMP
+from memctl.dialects.agentscope import ID, NAME, ROLE
+from memctl.dialects.agentscope1 import TIMESTAMP
 from memctl.json_stream import LARGE, Cursor
 from memctl.model import MemoryInfo, MemoryKey, StoredMessage
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from memctl import jsonio
-from memctl.dialects.agentscope1 import NAME, ROLE
+from memctl.dialects.agentscope import NAME, ROLE
 from memctl.errors import BadData, Unavailable
 from memctl.json_stream import DEPTH, Cursor, Source
 from memctl.model import Finding, MemoryInfo, MemoryKey, StoredMessage

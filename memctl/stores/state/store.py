@@ -180,7 +180,7 @@ class StateStore(Store):
                     continue
                 self.check(document, index)
                 for key, part in self._named(owned, index, where):
-                    memory = Memory(key, part.text, document.ttl, part.path or None)
+                    memory = Memory(key, part.text, document.ttl, place=part.path or None)
                     yield FoundMemory(memory, part, document)
                 await asyncio.sleep(0)
         self._checked = {_scope(where)}

@@ -1,0 +1,218 @@
+"""The parts that the messages of AgentScope 1.x and 2.x have in common.
+
+Both are JSON objects with ``id``, ``name``, ``role``, ``content`` and ``metadata``, whose content
+is a list of blocks by ``type`` (``message/`` of agentscope 1.0.21 and 2.0.10).
+"""
+
+from __future__ import annotations
+
+import re
+from abc import abstractmethod
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, ClassVar
+
+from memctl import jsonio
+from memctl.dialects.view import (
+    Block,
+    Dialect,
+    MessageView,
+    NotAnObject,
+    PairMatcher,
+    ToolResultBlock,
+    ToolSide,
+)
+
+ID, NAME, ROLE, CONTENT = "id", "name", "role", "content"
+"""The fields of a message that stores look for without parsing the rest."""
+
+RESULT = "tool_result"
+ROLES = ("user", "assistant", "system")
+
+
+class AgentScopeView(MessageView):
+    """A message of AgentScope."""
+
+    __slots__ = ()
+    time_field: ClassVar[str]
+    fields: ClassVar[frozenset[str]]
+    """The fields that AgentScope knows."""
+
+    @property
+    def id(self) -> str | None:
+        return self._text(ID)
+
+    @property
+    def role(self) -> str | None:
+        return self._text(ROLE)
+
+    @property
+    def name(self) -> str | None:
+        return self._text(NAME)
+
+    @property
+    def time(self) -> str | None:
+        return self._text(self.time_field)
+
+    def _text(self, field: str) -> str | None:
+        found = self.value.get(field)
+        return found if isinstance(found, str) else None
+
+    @property
+    def metadata(self) -> dict[str, Any]:
+        found = self.value.get("metadata")
+        return found if isinstance(found, dict) else {}
+
+    @property
+    def unknown(self) -> dict[str, Any]:
+        return {name: value for name, value in self.value.items() if name not in self.fields}
+
+    def texts(self) -> Iterator[str]:
+        content = self.value.get(CONTENT)
+        if isinstance(content, str):
+            yield content
+        for block in content if isinstance(content, list) else ():
+            if isinstance(block, dict):
+                yield from _texts(block)
+
+
+def _texts(block: dict[str, Any]) -> Iterator[str]:
+    for name in ("text", "thinking", "hint", "output"):
+        value = block.get(name)
+        if isinstance(value, str):
+            yield value
+        elif name in ("hint", "output") and isinstance(value, list):
+            for inner in value:
+                if isinstance(inner, dict):
+                    yield from _texts(inner)
+
+
+def string(value: Any) -> str:
+    """Return a value as a text; an empty one for None."""
+    if isinstance(value, str):
+        return value
+    return "" if value is None else str(value)
+
+
+def block_id(block: dict[str, Any]) -> str:
+    """Return the id of a block as a text; an empty one where it has none."""
+    id = block.get("id")
+    if isinstance(id, str):
+        return id
+    return "" if id is None else repr(id)
+
+
+def _bytes(value: Any) -> int:
+    """Return the bytes of the texts in a value, media included."""
+    if isinstance(value, str):
+        return len(value) if value.isascii() else len(value.encode("utf-8", "surrogatepass"))
+    if isinstance(value, dict):
+        return sum(map(_bytes, value.values()))
+    if isinstance(value, list):
+        return sum(map(_bytes, value))
+    return 0
+
+
+class AgentScopeDialect(Dialect):
+    """A dialect of AgentScope."""
+
+    view: ClassVar[type[AgentScopeView]]
+    call: ClassVar[str]
+    """The type of the block that calls a tool."""
+
+    def parse(self, text: bytes) -> AgentScopeView:
+        return self.view(_object(jsonio.loads(text)))
+
+    def outline(self, text: bytes) -> AgentScopeView:
+        return self.view(_object(jsonio.outline(text)))
+
+    def role_and_time(self, text: bytes) -> tuple[str | None, str | None]:
+        value = _object(jsonio.outline(text))
+        role, time = value.get(ROLE), value.get(self.view.time_field)
+        return role if isinstance(role, str) else None, time if isinstance(time, str) else None
+
+    def output_bytes(self, result: ToolResultBlock) -> int:
+        return _bytes(result.value.get("output")) if isinstance(result.value, dict) else 0
+
+    def tool_sides(self, text: bytes) -> Iterator[tuple[ToolSide, str]]:
+        if _TOOL not in text and not (_ESCAPED in text and _ESCAPED_ASCII.search(text)):
+            return
+        message = jsonio.outline(text)
+        content = message.get(CONTENT) if isinstance(message, dict) else None
+        for block in content if isinstance(content, list) else ():
+            if isinstance(block, dict) and block.get("type") in (self.call, RESULT):
+                id = block.get("id")
+                if isinstance(id, str):
+                    yield ToolSide.CALL if block["type"] == self.call else ToolSide.RESULT, id
+
+    def pair_matcher(self, halves: Iterable[tuple[str, ToolSide]]) -> PairMatcher:
+        return _PairMatcher(self, halves)
+
+    @abstractmethod
+    def stored_block(self, block: Block) -> dict[str, Any]:
+        """Return a block as AgentScope stores it."""
+
+
+def _object(value: Any) -> dict[str, Any]:
+    if not isinstance(value, dict):
+        raise NotAnObject("a message is not a JSON object")
+    return value
+
+
+_TOOL, _ESCAPED = b"tool_", b"\\u00"
+"""One of them is in every message with such a block: the name, or letters of it in escapes."""
+_ESCAPED_ASCII = re.compile(rb"\\u00[2-7]")
+_PLAIN_ID = re.compile(rb"[\w.:+=-]+", re.ASCII)
+"""An id that stands in JSON as it is, unless letters of it are in escapes."""
+_TOGETHER = 8 * 1024 * 1024
+"""Bytes of messages that are searched as one."""
+_IDS = re.compile(rb'"id"\s*:\s*"([^"\\]*)"')
+
+
+class _PairMatcher:
+    """A search for messages with the other half of some calls.
+
+    What rules most of them out is decided for many at once, in C.
+    """
+
+    def __init__(self, dialect: AgentScopeDialect, halves: Iterable[tuple[str, ToolSide]]) -> None:
+        self._dialect = dialect
+        self._others = {(side.other, id) for id, side in halves}
+        self._ids: dict[bytes, set[bytes]] = {}
+        types = {ToolSide.CALL: dialect.call, ToolSide.RESULT: RESULT}
+        for side, id in self._others:
+            name = id.encode("utf-8", "surrogatepass")
+            self._ids.setdefault(types[side].encode(), set()).add(name)
+        self._plain = all(_PLAIN_ID.fullmatch(id) for ids in self._ids.values() for id in ids)
+
+    def __call__(self, messages: Sequence[bytes]) -> Iterator[int]:
+        for index in self._candidates(messages):
+            if not self._others.isdisjoint(self._dialect.tool_sides(messages[index])):
+                yield index
+
+    def _candidates(self, messages: Sequence[bytes]) -> list[int]:
+        """Return the indexes of the messages that may match, by the bytes of their texts."""
+        # One byte is found much faster than several, and most texts have none such.
+        slashed = [index for index, text in enumerate(messages) if b"\\" in text]
+        escaped = [index for index in slashed if _ESCAPED in messages[index]]
+        found: set[int] = set()
+        if any(map(_ESCAPED_ASCII.search, _joined([messages[index] for index in escaped]))):
+            found.update(index for index in escaped if _ESCAPED_ASCII.search(messages[index]))
+        named = [index for index, text in enumerate(messages) if _TOOL in text]
+        for kind, ids in self._ids.items():
+            having = [index for index in named if kind in messages[index]]
+            if self._plain and not _have(ids, [messages[index] for index in having]):
+                continue
+            found.update(
+                index for index in having if not self._plain or _have(ids, [messages[index]])
+            )
+        return sorted(found)
+
+
+def _have(ids: set[bytes], texts: list[bytes]) -> bool:
+    """Return whether one of the ids, or a part of a text that looks like it, is in the texts."""
+    return not all(ids.isdisjoint(_IDS.findall(text)) for text in _joined(texts))
+
+
+def _joined(texts: list[bytes]) -> list[bytes]:
+    """Return the texts as one, if that is not too large."""
+    return [b"\n".join(texts)] if sum(map(len, texts)) <= _TOGETHER else texts

@@ -1,0 +1,240 @@
+"""The messages of AgentScope 2.x, and what a session has besides them.
+
+Sources: ``message/_base.py`` and ``_block.py`` (what is stored, and what loads),
+``state/_state.py`` and ``app/storage/_model/`` (a session) of agentscope 2.0.10.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable, Iterator, Sequence
+from datetime import datetime
+from functools import partial
+from typing import Any
+
+from memctl import jsonio
+from memctl.dialects import agentscope
+from memctl.dialects.agentscope import (
+    CONTENT,
+    ID,
+    NAME,
+    RESULT,
+    ROLE,
+    ROLES,
+    AgentScopeDialect,
+    AgentScopeView,
+)
+from memctl.dialects.view import (
+    Block,
+    HintBlock,
+    MediaBlock,
+    TextBlock,
+    ThinkingBlock,
+    ToolCallBlock,
+    ToolResultBlock,
+    UnknownBlock,
+)
+
+CREATED = "created_at"
+CALL = "tool_call"
+COMPRESSED = "compressed"
+"""The only mark: of a message that is in the log, and not in the context."""
+DEFAULT_AGENT = "default"
+"""The agent of sessions that come from elsewhere, unless ``?agent=`` names another."""
+
+_FIELDS = frozenset(
+    {
+        *(ID, NAME, ROLE, CONTENT, CREATED, "metadata", "usage", "finished_at"),
+        *("finished_reason", "structured_output", "error"),
+    }
+)
+_NEEDED = {
+    "text": ("text",),
+    "thinking": ("thinking",),
+    "hint": ("hint",),
+    "data": ("source",),
+    CALL: ("id", "name", "input"),
+    RESULT: ("id", "name", "output"),
+}
+_ALLOWED = {"user": ("text", "data"), "system": ("text",), "assistant": tuple(_NEEDED)}
+"""The types of block by the role of the message (``Msg.validate_role_content``)."""
+
+
+class AgentScope2View(AgentScopeView):
+    """A message of AgentScope 2.x."""
+
+    __slots__ = ()
+    time_field = CREATED
+    fields = _FIELDS
+
+    @property
+    def blocks(self) -> list[Block]:
+        return _blocks(self.value.get(CONTENT))
+
+    @property
+    def fault(self) -> str:
+        for name in (NAME, ROLE, CONTENT):
+            if name not in self.value:
+                return f"no {name}"
+        role, content = self.value[ROLE], self.value[CONTENT]
+        if role not in ROLES:
+            return "its role is none of user, assistant, system"
+        if not isinstance(content, list):
+            return "its content is not a list of blocks"
+        for block in content:
+            kind = block.get("type") if isinstance(block, dict) else None
+            if not isinstance(kind, str) or kind not in _NEEDED:
+                return "a block of its content has no type that AgentScope knows"
+            if kind not in _ALLOWED[role]:
+                return f"a message of role {role} holds a {kind} block"
+            if any(name not in block for name in _NEEDED[kind]):
+                return f"a {kind} block lacks {' or '.join(_NEEDED[kind])}"
+        return ""
+
+
+def _blocks(content: Any) -> list[Block]:
+    if isinstance(content, str):
+        return [TextBlock(content, content)]
+    return [_block(block) for block in content] if isinstance(content, list) else []
+
+
+def _block(block: Any) -> Block:
+    if not isinstance(block, dict):
+        return UnknownBlock("?", {"type": "?", "value": block})
+    match block.get("type"):
+        case "text":
+            return TextBlock(agentscope.string(block.get("text")), block)
+        case "thinking":
+            return ThinkingBlock(agentscope.string(block.get("thinking")), block)
+        case "hint":
+            return HintBlock("\n".join(_texts_of(block.get("hint"))), block)
+        case "tool_call":
+            name = agentscope.string(block.get("name"))
+            return ToolCallBlock(agentscope.block_id(block), name, _input(block), block)
+        case "tool_result":
+            name = agentscope.string(block.get("name"))
+            output = partial(_blocks, block.get("output"))
+            return ToolResultBlock(agentscope.block_id(block), name, output, block)
+        case "data":
+            return _data(block)
+        case _:
+            return UnknownBlock(str(block.get("type", "?")), block)
+
+
+def _texts_of(value: Any) -> Iterator[str]:
+    for block in _blocks(value):
+        if isinstance(block, TextBlock):
+            yield block.text
+
+
+def _input(block: dict[str, Any]) -> Any:
+    """Return the decoded arguments of a call; as they are stored where they are no JSON."""
+    found = block.get("input")
+    if not isinstance(found, str):
+        return found
+    try:
+        return jsonio.loads(found.encode("utf-8", "surrogatepass"))
+    except ValueError:
+        return found
+
+
+def _data(block: dict[str, Any]) -> MediaBlock:
+    source = block.get("source")
+    if not isinstance(source, dict):
+        return MediaBlock("data", value=block)
+    media_type = agentscope.string(source.get("media_type")) or "?"
+    kind = media_type.split("/")[0]
+    if source.get("type") == "url":
+        return MediaBlock(kind, agentscope.string(source.get("url")), media_type, value=block)
+    data = source.get("data")
+    return MediaBlock(kind, None, media_type, data if isinstance(data, str) else "", block)
+
+
+def new_id() -> str:
+    """Return an id as AgentScope makes them (``_utils/_common.py``)."""
+    return uuid.uuid4().hex
+
+
+class AgentScope2(AgentScopeDialect):
+    """The dialect of AgentScope 2.x.
+
+    ``Memory.extra`` is a JSON object: ``record`` has the columns of the session, ``payload`` its
+    payload without the state, ``state`` the state without context and summary.  ``context`` is
+    there where the context is not what the unmarked messages say: a list of ids, and of messages
+    that differ from the log or that the log lacks.  ``summary`` is there where the summary is a
+    list of blocks.
+    """
+
+    name = "agentscope2"
+    view = AgentScope2View
+    call = CALL
+
+    def author(
+        self, role: str, name: str, content: str | Sequence[Block], moment: datetime
+    ) -> tuple[str, bytes]:
+        id, time = new_id(), moment.isoformat()
+        blocks = [TextBlock(content)] if isinstance(content, str) else content
+        stored = [self.stored_block(one) for one in blocks]
+        for block in stored:
+            block.setdefault(ID, new_id())
+            block |= {CREATED: time, "finished_at": time}
+        message: dict[str, Any] = {
+            NAME: name,
+            CONTENT: stored,
+            ROLE: role,
+            ID: id,
+            "metadata": {},
+            CREATED: time,
+            "usage": None,
+            "finished_at": time,
+            "finished_reason": None,
+            "structured_output": None,
+            "error": None,
+        }
+        return id, jsonio.dumps(message)
+
+    def stored_block(self, block: Block) -> dict[str, Any]:
+        match block:
+            case TextBlock(text):
+                return {"type": "text", "text": text}
+            case HintBlock(text):
+                return {"type": "hint", "hint": text}
+            case ThinkingBlock(text):
+                return {"type": "thinking", "thinking": text}
+            case ToolCallBlock(id, name, input):
+                text = jsonio.dumps(input).decode()
+                return {"type": CALL, "id": id, "name": name, "input": text, "state": "finished"}
+            case ToolResultBlock(id, name, output):
+                plain = len(output) == 1 and isinstance(output[0], TextBlock)
+                stored = (
+                    output[0].text  # type: ignore[union-attr]
+                    if plain
+                    else [self.stored_block(one) for one in output]
+                )
+                result = {"type": RESULT, "id": id, "name": name, "output": stored}
+                return result | {"state": "success"}
+            case MediaBlock(kind, url, media_type, data):
+                known = media_type or f"{kind}/*"
+                source = {"type": "url", "url": url, "media_type": known}
+                if url is None:
+                    source = {"type": "base64", "data": data, "media_type": known}
+                return {"type": "data", "source": source}
+            case UnknownBlock(_, value):
+                return dict(value)
+
+    def summary_message(self, summary: str) -> bytes:
+        text = {"type": "text", "text": summary}
+        return jsonio.dumps({NAME: "user", ROLE: "user", CONTENT: [text]})
+
+    def without(self, extra: str, is_gone: Callable[[str], bool]) -> str:
+        found = jsonio.loads(extra.encode("utf-8", "surrogatepass")) if extra else {}
+        context = found.get("context")
+        if context is None:
+            return extra
+        kept = [one for one in context if not is_gone(one if isinstance(one, str) else one[ID])]
+        if len(kept) == len(context):
+            return extra
+        return jsonio.dumps(found | {"context": kept}).decode()
+
+
+AGENTSCOPE2 = AgentScope2()
