@@ -97,6 +97,20 @@ BUILT_IN = (
         options=frozenset({"prefix", "ttl", "layout", "path"}),
     ),
     StoreSpec(
+        "redis-runtime",
+        "redis://...?layout=runtime",
+        "agentscope-runtime's histories and memories",
+        "memctl.stores.redis.runtime:RuntimeStore",
+        options=frozenset({"prefix", "ttl", "layout"}),
+    ),
+    StoreSpec(
+        "redis-agentscope2",
+        "redis://...?layout=agentscope2",
+        "AgentScope 2.x's sessions",
+        "memctl.stores.redis.agentscope2:RedisAgentScope2Store",
+        options=frozenset({"prefix", "ttl", "layout", "agent"}),
+    ),
+    StoreSpec(
         "state",
         "PATH.json",
         "a state_dict, or one session state",
@@ -125,7 +139,13 @@ SUFFIXES = tuple(suffix for spec in BUILT_IN for suffix in spec.suffixes)
 """The ends of the paths that memctl itself knows."""
 URL_OPTIONS = frozenset().union(*(spec.options for spec in BUILT_IN)) - {"user", "session"}
 """memctl's own options in a URL, whatever its kind."""
-LAYOUTS = ("memory", "session")
+_REDIS_LAYOUTS = {
+    "memory": "redis",
+    "session": "redis-session",
+    "agentscope2": "redis-agentscope2",
+    "runtime": "redis-runtime",
+}
+LAYOUTS = tuple(_REDIS_LAYOUTS)
 
 
 def kinds() -> list[str]:
@@ -269,8 +289,8 @@ def _parse_url(text: str) -> Location:
         raise UsageError(
             f"layout={visible(options['layout'])} is unknown", f"known are {', '.join(LAYOUTS)}"
         )
-    if kind == "redis" and options.get("layout") == "session":
-        kind = "redis-session"
+    if kind == "redis":
+        kind = _REDIS_LAYOUTS[options.get("layout", "memory")]
     return Location(kind, redact(text), url, Path(), options)
 
 

@@ -22,6 +22,7 @@ import pytest
 pytest.register_assert_rewrite("memctl.testing.drive", "memctl.testing.suite")
 
 from memctl.testing.backend import Backend, Place, new_place  # noqa: E402
+from memctl.testing.samples import Style  # noqa: E402
 from memctl.testing.suite import StoreSuite  # noqa: E402
 
-__all__ = ["Backend", "Place", "StoreSuite", "new_place"]
+__all__ = ["Backend", "Place", "StoreSuite", "Style", "new_place"]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -14,6 +14,7 @@ from memctl.model import MemoryKey
 from memctl.registry import make_store, parse
 from memctl.store import OpenMode, Store
 from memctl.testing import samples
+from memctl.testing.samples import Style
 
 
 @dataclass(frozen=True)
@@ -46,6 +47,8 @@ class Backend:
     """There is nothing to create: an empty place is a store without memories."""
     many: int = 300
     """The number of memories in the test of many writes; more where they share transactions."""
+    style: Style = field(default_factory=Style)
+    """The dialect of its messages, and the marks that they can have."""
     lease: float = 0.0
     """Seconds after which a lock ends that its owner does not renew; 0 where locks do not."""
     lock_holder: str = "memctl.testing.lock_holder"

@@ -10,6 +10,7 @@ import json
 from collections.abc import AsyncGenerator, Iterable
 
 from memctl import jsonio
+from memctl.dialects.registry import DIALECTS
 from memctl.model import (
     PAGE_ENTRIES,
     Change,
@@ -97,7 +98,8 @@ async def read(store: Store, where: Selection = ALL) -> dict[MemoryKey, Sample]:
 async def picked(everything: Iterable[Sample], where: Selection) -> dict[MemoryKey, Sample]:
     """Return the messages that ``Selection`` itself picks out of everything."""
     found: dict[MemoryKey, Sample] = {}
-    async for page in where.apply(pages(one for one in everything if where.has_key(one.key))):
+    some = pages(one for one in everything if where.has_key(one.key))
+    async for page in where.apply(some, DIALECTS[samples.style().dialect]):
         found.setdefault(page.memory.key, Sample(page.memory)).entries.extend(page.messages)
     return found
 
@@ -137,7 +139,7 @@ def gone(entry: StoredMessage) -> Change:
 
 
 def marked(entry: StoredMessage, *marks: str) -> Change:
-    return Change(entry.id, entry.marks, marks)
+    return Change(entry.id, entry.marks, samples.possible(marks))
 
 
 def put(entry: StoredMessage, after: StoredMessage | None = None) -> Change:
@@ -147,7 +149,7 @@ def put(entry: StoredMessage, after: StoredMessage | None = None) -> Change:
 
 
 def with_marks(entry: StoredMessage, *marks: str) -> StoredMessage:
-    return entry._replace(marks=marks)
+    return entry._replace(marks=samples.possible(marks))
 
 
 def changing(place: Place, keys: Iterable[MemoryKey] = ()) -> Store:

@@ -1,9 +1,12 @@
-"""Memories as AgentScope 1.x writes them, and as badly as the field has them."""
+"""Memories as AgentScope writes them, and as badly as the field has them.
+
+The messages are those of AgentScope 1.x, unless ``use`` has set another dialect.
+"""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from functools import cache
@@ -93,8 +96,40 @@ MESSAGES: dict[str, dict[str, Any]] = {
 """Fields of messages, by what makes them hard."""
 
 
+@dataclass(frozen=True)
+class Style:
+    """The messages that a store takes: their dialect, and ``Features.marks``."""
+
+    dialect: str = "agentscope1"
+    marks: frozenset[str] | None = None
+
+
+_STYLES = [Style()]
+
+
+def use(style: Style) -> None:
+    """Make messages of this style from now on."""
+    _STYLES[0] = style
+
+
+def style() -> Style:
+    """Return the style of the messages that are made."""
+    return _STYLES[0]
+
+
+def possible(marks: Iterable[str]) -> tuple[str, ...]:
+    """Return the marks; where the style has others, one of these in the place of each."""
+    allowed = style().marks
+    if allowed is None:
+        return tuple(marks)
+    instead = sorted(allowed)[:1]
+    return tuple(
+        dict.fromkeys(one for mark in marks for one in ([mark] if mark in allowed else instead))
+    )
+
+
 def message(id: str, number: int = 0, **fields: Any) -> bytes:
-    """A message as AgentScope's ``Msg.to_dict`` has it, some fields replaced."""
+    """A message as the framework stores it, some fields replaced; these are of AgentScope 1.x."""
     role = ("user", "assistant", "system")[number % 3]
     value = {
         "id": id,
@@ -104,7 +139,36 @@ def message(id: str, number: int = 0, **fields: Any) -> bytes:
         "metadata": {"b": number, "a": [True, None, 1.5]},
         "timestamp": (BEGIN + timedelta(minutes=number)).isoformat(" ", "milliseconds"),
     }
-    return json.dumps(value | fields).encode()
+    return json.dumps(_IN_DIALECT[style().dialect](value | fields)).encode()
+
+
+def _as_agentscope2(value: dict[str, Any]) -> dict[str, Any]:
+    fields = {"created_at" if name == "timestamp" else name: one for name, one in value.items()}
+    return fields | {"content": _blocks(value["content"])}
+
+
+def _as_runtime(value: dict[str, Any]) -> dict[str, Any]:
+    fields = {name: one for name, one in value.items() if name not in ("name", "timestamp")}
+    about = {"original_id": value["id"], "original_name": value["name"]}
+    return fields | {
+        "object": "message",
+        "type": "message",
+        "content": _blocks(value["content"]),
+        "metadata": about | {"metadata": value["metadata"]},
+    }
+
+
+def _blocks(content: Any) -> Any:
+    return [{"type": "text", "text": content}] if isinstance(content, str) else content
+
+
+_IN_DIALECT: dict[str, Callable[[dict[str, Any]], dict[str, Any]]] = {
+    "agentscope1": lambda value: value,
+    "agentscope2": _as_agentscope2,
+    "runtime": _as_runtime,
+}
+TIME_FIELDS = {"agentscope1": "timestamp", "agentscope2": "created_at", "runtime": None}
+"""The field of a message that has its time, by dialect."""
 
 
 def marks_of(number: int) -> tuple[str, ...]:
@@ -117,16 +181,16 @@ def marks_of(number: int) -> tuple[str, ...]:
 
 def entry(id: str, number: int = 0, marks: tuple[str, ...] = (), **fields: Any) -> StoredMessage:
     """One message of a memory."""
-    return StoredMessage(id, message(id, number, **fields), marks)
+    return StoredMessage(id, message(id, number, **fields), possible(marks))
 
 
 def entries(count: int, start: int = 0) -> list[StoredMessage]:
     """So many small messages, marked as ``marks_of`` has it."""
-    return [_numbered(n) for n in range(start, start + count)]
+    return [_numbered(n, style()) for n in range(start, start + count)]
 
 
 @cache
-def _numbered(number: int) -> StoredMessage:
+def _numbered(number: int, _: Style) -> StoredMessage:
     return entry(f"m{number:07}", number, marks_of(number))
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from memctl import testing
 from memctl.model import MemoryKey
-from memctl.testing import Backend, Place
+from memctl.testing import Backend, Place, Style
 from tests.support.servers.pool import Servers
 
 MANY = 2500
@@ -15,7 +15,9 @@ LEASE = 0.6
 """Seconds that a lock in Redis lasts in the conformance suite, where no test waits for 30."""
 
 
-def _redis(name: str, option: str) -> Callable[[Servers], Backend]:
+def _redis(
+    name: str, option: str, style: Style | None = None, *, refuses_names: bool = False
+) -> Callable[[Servers], Backend]:
     def by_socket(servers: Servers, text: str) -> str:
         url, _, options = text.partition("?")
         return f"{servers.redis.socket_url(url)}&{options}"
@@ -27,6 +29,8 @@ def _redis(name: str, option: str) -> Callable[[Servers], Backend]:
         lambda text: servers.redis.dump(text.partition("?")[0]),
         exists=True,
         many=MANY,
+        style=style or Style(),
+        refuses_names=refuses_names,
         lease=LEASE,
         lock_holder="tests.support.lock_holder",
     )
@@ -55,6 +59,14 @@ BACKENDS: dict[str, Callable[[Servers], Backend]] = {
     ),
     "redis": _redis("redis", "prefix=app:"),
     "redis-session": _redis("redis-session", "layout=session"),
+    "redis-agentscope2": _redis(
+        "redis-agentscope2",
+        "layout=agentscope2",
+        Style("agentscope2", frozenset({"compressed"})),
+    ),
+    "redis-runtime": _redis(
+        "redis-runtime", "layout=runtime", Style("runtime", frozenset()), refuses_names=True
+    ),
     "archive": lambda _: Backend("archive", lambda folder: f"{folder}/a.ndjson", many=MANY),
     "archive-gz": lambda _: Backend(
         "archive-gz", lambda folder: f"{folder}/a.ndjson.gz", many=MANY

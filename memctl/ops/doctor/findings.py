@@ -274,6 +274,37 @@ _KINDS = (
         RepairMethod.STORE,
     ),
     FindingKind(
+        "expires-unread",
+        Severity.WARNING,
+        "memories of agentscope-runtime that expire while nobody reads them",
+        "only the services of agentscope-runtime, removed in 1.1, refresh the TTL: the data will "
+        "be gone",
+        "export them now: memctl export STORE FILE, or memctl migrate STORE TARGET",
+    ),
+    FindingKind(
+        "ambiguous-key",
+        Severity.ERROR,
+        "histories of agentscope-runtime whose user or session holds a ':'",
+        "the services list and delete them as sessions of another user, too: user 'u' gets those "
+        "of user 'u:x'",
+        "migrate them: memctl tells users apart by what is within the history",
+    ),
+    FindingKind(
+        "owner-mismatch",
+        Severity.WARNING,
+        "histories of agentscope-runtime under another user or session than their own",
+        "the services find them by the key, and write them back under the name within: one "
+        "session becomes two",
+        "export the memory, delete it, and import it: memctl export, memctl delete, memctl import",
+    ),
+    FindingKind(
+        "session-index-stale",
+        Severity.WARNING,
+        "sessions that an index 'session_index' of agentscope-runtime 0.2 names wrongly",
+        "0.2 lists sessions that are not there, and neither lists nor deletes those that it lacks",
+        "delete the key session_index:USER with redis-cli when no 0.2 is in use any more",
+    ),
+    FindingKind(
         "marks-index-missing",
         Severity.NOTICE,
         "marks in a memory without an index of its marks",

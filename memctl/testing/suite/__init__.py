@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
+from memctl.testing import samples
 from memctl.testing.backend import Backend, Place, new_place
 from memctl.testing.suite.catalog import CatalogTests
 from memctl.testing.suite.edit import EditTests
@@ -32,6 +33,12 @@ class StoreSuite(
     LockTests,
 ):
     """All that a store must promise; it takes a fixture ``backend``, which gives a ``Backend``."""
+
+    @pytest.fixture(autouse=True)
+    def _style(self, backend: Backend) -> Iterator[None]:
+        samples.use(backend.style)
+        yield
+        samples.use(samples.Style())
 
     @pytest.fixture
     def make_place(self, backend: Backend, tmp_path: Path) -> Callable[[], Place]:

@@ -28,7 +28,8 @@ SELECTIONS = {
 def _assert_agrees(info: MemoryInfo, found: Sample) -> None:
     messages = [jsonio.loads(entry.message) for entry in found.entries]
     roles = [message["role"] for message in messages if isinstance(message.get("role"), str)]
-    times = [m["timestamp"] for m in messages if isinstance(m.get("timestamp"), str)]
+    time = samples.TIME_FIELDS[samples.style().dialect]
+    times = [m[time] for m in messages if time is not None and isinstance(m.get(time), str)]
     assert info.messages == len(messages)
     assert info.marks == Counter(mark for entry in found.entries for mark in entry.marks)
     assert info.roles == Counter(roles)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from memctl.model import MemoryKey, StoredMessage
+from memctl.model import MemoryKey
 from memctl.selection import Selection
 from memctl.testing import samples
 from memctl.testing.backend import Place
@@ -20,7 +20,7 @@ def memories(place: Place) -> list[Sample]:
     if place.backend.only:
         return found
     for name in samples.NAMES:
-        named = [StoredMessage(other, samples.message(other), (name,)) for other in samples.NAMES]
+        named = [samples.entry(other, marks=(name,)) for other in samples.NAMES]
         found.append(sample(MemoryKey(name, f"of {name}"), named))
         found.append(sample(MemoryKey(f"user of {name}", name), named[:3]))
     for user in ("a", "b", "a-shared", "", "-"):

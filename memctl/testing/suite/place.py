@@ -14,7 +14,7 @@ from memctl.store import OpenMode
 from memctl.testing import samples
 from memctl.testing.backend import Place
 from memctl.testing.drive import infos, read, write_all
-from memctl.testing.samples import sample
+from memctl.testing.samples import Style, sample
 
 
 class PlaceTests:
@@ -31,6 +31,12 @@ class PlaceTests:
             async with place.store(create=False):
                 pass
         assert place.dump() == before
+
+    async def test_place_holds_messages_of_its_style(self, place: Place) -> None:
+        async with place.store() as store:
+            assert store.features.marks == place.backend.style.marks
+            if place.backend.style != Style():
+                assert store.dialect.name == place.backend.style.dialect
 
     async def test_place_has_one_identity(self, make_place: Callable[[], Place]) -> None:
         place, other = make_place(), make_place()

@@ -79,27 +79,29 @@ SELECTIONS = {
 }
 
 
-ODD = [
-    samples.entry("odd:*?[x]", 1, ("hint", "HINT"), name="会话 😀", content="会话 😀 100%\\n"),
-    samples.entry("blocks", 2, content=[{"type": "text", "text": "a needle"}]),
-    samples.entry(
-        "result",
-        3,
-        content=[{"type": "tool_result", "output": [{"type": "text", "text": "a needle"}]}],
-    ),
-    samples.entry("input", 4, content=[{"type": "tool_use", "input": {"text": "a needle"}}]),
-    samples.entry("no role", 5, role=None, name=None, timestamp=None, content=None),
-    samples.entry("not a text", 5, role=7, name=["Friday"], timestamp=1740830400, content=7),
-    samples.entry("bad time", 6, timestamp="yesterday"),
-    samples.entry("other time", 7, timestamp="2025-03-02T08:00:00+09:00"),
-    samples.entry("day", 8, timestamp="2025-03-02"),
-]
+def odd() -> list[StoredMessage]:
+    """Return messages that are hard to select by."""
+    return [
+        samples.entry("odd:*?[x]", 1, ("hint", "HINT"), name="会话 😀", content="会话 😀 100%\\n"),
+        samples.entry("blocks", 2, content=[{"type": "text", "text": "a needle"}]),
+        samples.entry(
+            "result",
+            3,
+            content=[{"type": "tool_result", "output": [{"type": "text", "text": "a needle"}]}],
+        ),
+        samples.entry("input", 4, content=[{"type": "tool_use", "input": {"text": "a needle"}}]),
+        samples.entry("no role", 5, role=None, name=None, timestamp=None, content=None),
+        samples.entry("not a text", 5, role=7, name=["Friday"], timestamp=1740830400, content=7),
+        samples.entry("bad time", 6, timestamp="yesterday"),
+        samples.entry("other time", 7, timestamp="2025-03-02T08:00:00+09:00"),
+        samples.entry("day", 8, timestamp="2025-03-02"),
+    ]
 
 
 def memories(place: Place) -> list[Sample]:
     """A large memory, small ones, one of odd messages and, where it can be, an empty one."""
     keys = place.keys(6)
-    found = [sample(keys[0], [*samples.entries(2345), *ODD])]
+    found = [sample(keys[0], [*samples.entries(2345), *odd()])]
     found += [sample(key, samples.entries(5, start=n)) for n, key in enumerate(keys[1:])]
     return found
 

@@ -43,9 +43,10 @@ class VersionTests:
         one, *others = await filled(place, 6, 3)
         seen = [(await memory_of(place, one.key)).version]
         assert (await memory_of(place, one.key)).version == seen[0], "reading changes none"
-        async with changing(place) as store:
-            await edit_all(store, one.key, [marked(one.entries[0], "new")])
-        seen.append((await memory_of(place, one.key)).version)
+        if samples.style().marks != frozenset():
+            async with changing(place) as store:
+                await edit_all(store, one.key, [marked(one.entries[0], "new")])
+            seen.append((await memory_of(place, one.key)).version)
         async with place.store() as store:
             await write(store, [sample(one.key, samples.entries(1, start=50))], offset=6)
         seen.append((await memory_of(place, one.key)).version)

@@ -1,0 +1,271 @@
+"""The messages of agentscope-runtime's services.
+
+Sources: ``engine/schemas/agent_schemas.py`` (what is stored, and what loads) and
+``adapters/agentscope/message.py`` (from and to AgentScope) of agentscope-runtime 1.0.5.  One
+message of AgentScope becomes several of these, whose ``metadata`` has its ``original_id`` and
+``original_name``; its time is lost.
+"""
+
+from __future__ import annotations
+
+import re
+import uuid
+from collections.abc import Iterable, Iterator, Sequence
+from datetime import datetime
+from functools import partial
+from typing import Any
+
+from memctl import jsonio
+from memctl.dialects.agentscope import CONTENT, ID, ROLE, AgentScopeDialect, AgentScopeView, string
+from memctl.dialects.agentscope1 import AGENTSCOPE1, AgentScope1View
+from memctl.dialects.view import (
+    Block,
+    HintBlock,
+    MediaBlock,
+    PairMatcher,
+    TextBlock,
+    ThinkingBlock,
+    ToolCallBlock,
+    ToolResultBlock,
+    ToolSide,
+    UnknownBlock,
+)
+
+_CALL_TYPES = ("plugin_call", "function_call", "component_call", "mcp_call")
+_OUTPUT = "_output"
+_SIDES = dict.fromkeys(_CALL_TYPES, ToolSide.CALL) | {
+    name + _OUTPUT: ToolSide.RESULT for name in _CALL_TYPES
+}
+_ROLES = ("user", "assistant", "system", "tool", None)
+_CONTENTS = ("text", "image", "data", "audio", "file", "refusal")
+_DATA_URL = re.compile(r"data:([^;,]*)(?:;[^,]*)?,", re.ASCII)
+
+
+class RuntimeView(AgentScopeView):
+    """A message of agentscope-runtime."""
+
+    __slots__ = ()
+    time_field = ""
+    fields = frozenset(
+        {
+            *(ID, ROLE, CONTENT, "object", "type", "status", "metadata", "usage", "error"),
+            *("code", "message", "sequence_number"),
+        }
+    )
+
+    @property
+    def name(self) -> str | None:
+        found = self.metadata.get("original_name")
+        return found if isinstance(found, str) else None
+
+    @property
+    def time(self) -> None:
+        return None
+
+    @property
+    def kind(self) -> str:
+        """The type of the message, such as ``reasoning`` or ``plugin_call``."""
+        return string(self.value.get("type", "message"))
+
+    @property
+    def blocks(self) -> list[Block]:
+        kind, found = self.kind, self.value.get(CONTENT)
+        blocks = [_block(kind, one) for one in found] if isinstance(found, list) else []
+        error = self.value.get("message")
+        if kind == "error" and isinstance(error, str):
+            blocks.append(TextBlock(error, {"type": "text", "text": error}))
+        return blocks
+
+    @property
+    def fault(self) -> str:
+        if self.value.get(ROLE) not in _ROLES:
+            return "its role is none of user, assistant, system, tool"
+        content = self.value.get(CONTENT)
+        if content is None:
+            return ""
+        if not isinstance(content, list):
+            return "its content is not a list"
+        for one in content:
+            if not isinstance(one, dict) or one.get("type") not in _CONTENTS:
+                return "a part of its content has no type that agentscope-runtime knows"
+        return ""
+
+    def texts(self) -> Iterator[str]:
+        for block in self.blocks:
+            match block:
+                case TextBlock(text) | ThinkingBlock(text):
+                    yield text
+                case ToolResultBlock(output=output):
+                    yield from (one.text for one in output if isinstance(one, TextBlock))
+
+
+def _block(kind: str, content: Any) -> Block:
+    if not isinstance(content, dict):
+        return UnknownBlock("?", {"type": "?", "value": content})
+    data = content.get("data")
+    match content.get("type"):
+        case "text" if kind == "reasoning":
+            return ThinkingBlock(string(content.get("text")), content)
+        case "text":
+            return TextBlock(string(content.get("text")), content)
+        case "refusal":
+            return TextBlock(string(content.get("refusal")), content)
+        case "data" if isinstance(data, dict) and kind in _SIDES:
+            return _tool_block(_SIDES[kind], data, content)
+        case "data":
+            return TextBlock(jsonio.dumps(data).decode(), content)
+        case "image":
+            return _media("image", string(content.get("image_url")), "", content)
+        case "audio":
+            return _media("audio", string(data), string(content.get("format")), content)
+        case "file":
+            place = content.get("file_url") or content.get("file_data")
+            return _media("file", string(place), "", content)
+        case other:
+            return UnknownBlock(string(other) or "?", content)
+
+
+def _tool_block(side: ToolSide, data: dict[str, Any], content: dict[str, Any]) -> Block:
+    id, name = string(data.get("call_id")), string(data.get("name"))
+    if side is ToolSide.CALL:
+        return ToolCallBlock(id, name, _decoded(data.get("arguments")), content)
+    return ToolResultBlock(id, name, partial(_output, data.get("output")), content)
+
+
+def _decoded(value: Any) -> Any:
+    """Return the value of a JSON text; what is none as it is."""
+    if not isinstance(value, str):
+        return value
+    try:
+        return jsonio.loads(value.encode("utf-8", "surrogatepass"))
+    except ValueError:
+        return value
+
+
+def _output(value: Any) -> list[Block]:
+    """Return the blocks of an output: those of AgentScope where it is a list of them."""
+    found = _decoded(value)
+    blocks = AgentScope1View({CONTENT: found}).blocks if isinstance(found, list) else []
+    if blocks and not any(isinstance(block, UnknownBlock) for block in blocks):
+        return blocks
+    text = value if isinstance(value, str) else jsonio.dumps(value).decode()
+    return [TextBlock(text, text)]
+
+
+def _media(kind: str, place: str, format: str, content: dict[str, Any]) -> MediaBlock:
+    """Return an image, a sound or a file: at a URL, or with the message."""
+    found = _DATA_URL.match(place)
+    if found is not None:
+        return MediaBlock(kind, None, found[1] or "?", place[found.end() :], content)
+    if "://" in place:
+        return MediaBlock(kind, place, value=content)
+    media_type = format if "/" in format else f"{kind}/{format}" if format else "?"
+    return MediaBlock(kind, None, media_type, place, content)
+
+
+class Runtime(AgentScopeDialect):
+    """The dialect of agentscope-runtime's services."""
+
+    name = "runtime"
+    view = RuntimeView
+    call = "plugin_call"
+
+    def role_and_time(self, text: bytes) -> tuple[str | None, str | None]:
+        return super().role_and_time(text)[0], None
+
+    def author(
+        self,
+        role: str,
+        name: str,
+        content: str | Sequence[Block],
+        moment: datetime,  # noqa: ARG002 - these messages have no time
+    ) -> tuple[str, bytes]:
+        blocks = [TextBlock(content)] if isinstance(content, str) else content
+        id = f"msg_{uuid.uuid4()}"
+        message: dict[str, Any] = {
+            "sequence_number": None,
+            "object": "message",
+            "status": "completed",
+            "error": None,
+            ID: id,
+            "type": next(map(_type_of, blocks), "message"),
+            ROLE: role,
+            CONTENT: [self.stored_block(one) for one in blocks],
+            "code": None,
+            "message": None,
+            "usage": None,
+            "metadata": {"original_id": id, "original_name": name, "metadata": {}},
+        }
+        return id, jsonio.dumps(message)
+
+    def stored_block(self, block: Block) -> dict[str, Any]:
+        stored: dict[str, Any]
+        match block:
+            case TextBlock(text) | HintBlock(text) | ThinkingBlock(text):
+                stored = {"type": "text", "text": text}
+            case ToolCallBlock(id, name, input):
+                arguments = jsonio.dumps(input).decode()
+                data = {"call_id": id, "name": name, "arguments": arguments}
+                stored = {"type": "data", "data": data}
+            case ToolResultBlock(id, name, output):
+                plain = len(output) == 1 and isinstance(output[0], TextBlock)
+                blocks = [AGENTSCOPE1.stored_block(one) for one in output]
+                text = output[0].text if plain else jsonio.dumps(blocks).decode()  # type: ignore[union-attr]
+                stored = {"type": "data", "data": {"call_id": id, "name": name, "output": text}}
+            case MediaBlock(kind, url, media_type, data):
+                place = url if url is not None else f"data:{media_type};base64,{data or ''}"
+                if kind == "image":
+                    stored = {"type": kind, "image_url": place}
+                elif kind == "audio":
+                    stored = {"type": kind, "data": place, "format": media_type}
+                else:
+                    stored = {"type": "file", "file_url": place}
+            case UnknownBlock(_, value):
+                stored = {"type": "data", "data": value}
+        return {"object": "content", "delta": False, "index": None} | stored
+
+    def output_bytes(self, result: ToolResultBlock) -> int:
+        data = result.value.get("data") if isinstance(result.value, dict) else None
+        output = data.get("output") if isinstance(data, dict) else None
+        return len(string(output).encode("utf-8", "surrogatepass"))
+
+    def summary_message(self, summary: str) -> bytes:
+        text = {"type": "text", "text": summary}
+        return jsonio.dumps({"type": "message", ROLE: "user", CONTENT: [text]})
+
+    def tool_sides(self, text: bytes) -> Iterator[tuple[ToolSide, str]]:
+        if b"_call" not in text and b"\\u" not in text:
+            return
+        message = jsonio.outline(text)
+        side = _SIDES.get(str(message.get("type"))) if isinstance(message, dict) else None
+        content = message.get(CONTENT) if side is not None else None
+        for one in content if isinstance(content, list) else ():
+            data = one.get("data") if isinstance(one, dict) else None
+            id = data.get("call_id") if isinstance(data, dict) else None
+            if side is not None and isinstance(id, str):
+                yield side, id
+
+    def pair_matcher(self, halves: Iterable[tuple[str, ToolSide]]) -> PairMatcher:
+        others = {(side.other, id) for id, side in halves}
+
+        def match(messages: Sequence[bytes]) -> Iterator[int]:
+            for index, text in enumerate(messages):
+                if not others.isdisjoint(self.tool_sides(text)):
+                    yield index
+
+        return match
+
+
+def _type_of(block: Block) -> str:
+    match block:
+        case ThinkingBlock():
+            return "reasoning"
+        case ToolCallBlock():
+            return "plugin_call"
+        case ToolResultBlock():
+            return "plugin_call_output"
+        case _:
+            return "message"
+
+
+RUNTIME = Runtime()

@@ -1,0 +1,443 @@
+"""The sessions that AgentScope 2.x keeps in Redis (``RedisStorage``).
+
+Source: ``app/storage/_redis_storage.py`` of agentscope 2.0.10, whose ``KeyConfig`` has the keys.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from itertools import chain
+from typing import Any
+
+from redis.exceptions import ResponseError
+
+from memctl import jsonio
+from memctl.dialects.agentscope2 import AGENTSCOPE2
+from memctl.errors import BadData, UsageError
+from memctl.location import Location, visible
+from memctl.model import Memory, MemoryKey, StoredMessage
+from memctl.selection import Selection
+from memctl.store import Features, OpenMode
+from memctl.stores.agentscope2 import (
+    COMPRESSED,
+    DEFAULT_AGENT,
+    MARKS,
+    Comparison,
+    NotASession,
+    Session,
+    agent_record,
+    merge,
+    new_session,
+    parse_extra,
+    with_summary,
+)
+from memctl.stores.edits import Snapshot
+from memctl.stores.redis.keys import decode, encode, encode_or_none, escape
+from memctl.stores.redis.pipeline import WRONG_TYPE, Command, Pipeline, scan
+from memctl.stores.redis.whole import MADE, Held, MemoryPlace, WholeMemoryStore
+from memctl.stores.simple import Rejected
+
+PREFIX = "agentscope:"
+"""The beginning of all keys, unless ``?prefix=`` names another."""
+MESSAGES, IDS = b":messages", b":message_ids"
+
+_SESSION = b":session:"
+_TIMES = ("created_at", "updated_at")
+_IDENTITY = ("id", "user_id")
+_SOURCE = ("source", "source_schedule_id")
+_PUSHED = 1000
+_NEVER, _MISSING = -1, -2
+"""Replies of PTTL."""
+_MADE_AGENT = f"{MADE} agent "
+
+
+@dataclass(frozen=True, slots=True)
+class StoredSession:
+    """What the keys of a session hold, besides the texts of its messages."""
+
+    record: dict[str, Any] | None
+    """The record without its state; None where only a log is there."""
+    session: Session
+    context: list[Any]
+    """The entries of the context that ``merge`` takes; none where it is what the marks say."""
+    indexed: bool
+    """The set of ids is there."""
+    expiries: tuple[int, int, int]
+    """The TTLs of record, log and ids in milliseconds, as PTTL has them."""
+
+
+class RedisAgentScope2Store(WholeMemoryStore):
+    """A string, a list and a set a session, under ``{prefix}user:{user}:session:{session}``.
+
+    The string is the record with the state; the list ``:messages`` is the log, and the set
+    ``:message_ids`` has its ids.  A log whose record has expired is a memory, too.
+
+    Users and sessions may hold ``:``: a record says whose it is.  Reading changes no expiry.  A new
+    session gets the agent of its extra, else that of the location (``?agent=``); its record is
+    made where it is missing.
+    """
+
+    kind = "redis-agentscope2"
+    lock_name = "agentscope2"
+    dialect = AGENTSCOPE2
+    features = Features(summaries=True, ttl=True, empty=True, parallel=True, marks=MARKS)
+
+    def __init__(self, location: Location, mode: OpenMode = OpenMode.READ) -> None:
+        super().__init__(location, mode)
+        self.agent = location.options.get("agent", DEFAULT_AGENT)
+        if not self.agent:
+            raise UsageError(f"{location.label} names no agent", "such as ?agent=default")
+        if "prefix" not in location.options:
+            self.server.prefix = PREFIX
+        self._prefix = encode(self.server.prefix)
+
+    # Names
+
+    def key_of(self, user: str, *names: str) -> bytes:
+        """Return a key of a user, such as that of ``("agent", "a1")``."""
+        return self._prefix + b":".join(map(encode, ("user", user, *names)))
+
+    def place_of(self, key: MemoryKey) -> MemoryPlace:
+        if encode_or_none(key.user) is None or encode_or_none(key.session) is None:
+            raise Rejected("bad-name", f"{key} has half of a surrogate pair in its name")
+        if key.part:
+            raise Rejected("bad-name", f"a session is one memory, without a part like {key.part!r}")
+        return MemoryPlace(self.key_of(key.user, "session", key.session), key, asked=True)
+
+    def places(self, pipeline: Pipeline, where: Selection) -> list[MemoryPlace]:
+        if where.keys is not None:
+            found = self.named(key for key in where.keys if where.has_key(key))
+        else:
+            pattern = self._pattern(where)
+            bases = set(scan(pipeline, pattern, b"string"))
+            lists = scan(pipeline, pattern + MESSAGES, b"list")
+            bases.update(key.removesuffix(MESSAGES) for key in lists)
+            found = [MemoryPlace(base, self._split(base)) for base in bases]
+        return sorted(found, key=lambda place: place.order)
+
+    def _pattern(self, where: Selection) -> bytes:
+        def one(names: frozenset[str]) -> bytes:
+            name = encode_or_none(next(iter(names))) if len(names) == 1 else None
+            return b"*" if name is None else escape(name)
+
+        user, session = one(where.users), one(where.sessions)
+        return escape(self._prefix + b"user:") + user + _SESSION + session
+
+    def _split(self, base: bytes) -> MemoryKey:
+        """Return the name of a session as far as its key tells."""
+        user, _, session = base.removeprefix(self._prefix + b"user:").partition(_SESSION)
+        return MemoryKey(decode(user), decode(session))
+
+    def watched(self, place: MemoryPlace) -> Sequence[bytes]:
+        return place.key, place.key + MESSAGES, place.key + IDS
+
+    # Reading
+
+    def fetch(self, pipeline: Pipeline, place: MemoryPlace) -> Held | None:
+        keys = self.watched(place)
+        commands = [
+            *((b"GET", keys[0]), (b"LRANGE", keys[1], b"0", b"-1"), (b"EXISTS", keys[2])),
+            *((b"PTTL", key) for key in keys),
+        ]
+        text, log, indexed, *expiries = pipeline.execute(commands, tolerate=WRONG_TYPE)
+        if isinstance(text, ResponseError) or isinstance(log, ResponseError):
+            raise Rejected("bad-name", f"a key of {place.memory} holds something else")
+        if text is None and not log:
+            return None
+        name = f"the session {visible(decode(place.key))}"
+        owner, record, session = self._session(place, text, name)
+        if owner is None:
+            return None
+        if place.asked and owner != place.memory:
+            raise Rejected("bad-name", f"the key of {place.memory} is that of {owner}")
+        comparison = Comparison(session.context)
+        messages: list[StoredMessage] = []
+        digest = hashlib.sha256(text or b"")
+        for one in log:
+            id = _id_of(one, name)
+            comparison.add(id, one)
+            variant = comparison.variants.get(id)
+            shape = "" if variant is None else jsonio.dumps(variant).decode()
+            messages.append(StoredMessage(id, jsonio.utf8(one), comparison.marks(id), shape=shape))
+            digest.update(b"%d " % len(one) + one)
+        differing = comparison.differing()
+        memory = Memory(
+            owner,
+            session.summary_text,
+            ttl=_left(expiries),
+            extra="" if record is None else session.extra(differing),
+            version=digest.hexdigest(),
+        )
+        kept = StoredSession(record, session, differing or [], bool(indexed), tuple(expiries))
+        return Held(memory, messages, kept=kept)
+
+    def _session(
+        self, place: MemoryPlace, text: bytes | None, name: str
+    ) -> tuple[MemoryKey | None, dict[str, Any] | None, Session]:
+        """Return whose session it is, None if none, the record without its state, and the session.
+
+        Raises:
+            BadData: it is damaged.
+        """
+        if text is None:
+            return self._split(place.key), None, Session()
+        try:
+            value = jsonio.loads(text)
+            if not isinstance(value, dict):
+                raise NotASession("it is not a JSON object")
+            owner = self._owner(place, value)
+            if owner is None:
+                return None, None, Session()
+            session = Session.of(_common(value), _payload(value))
+        except ValueError as error:
+            raise BadData(f"{name} is damaged: {error}") from error
+        return owner, {one: found for one, found in value.items() if one != "state"}, session
+
+    def _owner(self, place: MemoryPlace, value: dict[str, Any]) -> MemoryKey | None:
+        """Return whose session a record is; None where it is a record of something else."""
+        user, session = value.get("user_id"), value.get("id")
+        if not (isinstance(user, str) and isinstance(session, str)):
+            return self._split(place.key)
+        told = MemoryKey(user, session)
+        try:
+            return told if self.place_of(told).key == place.key else None
+        except Rejected:  # a name that no key can have
+            return None
+
+    # Writing
+
+    def replacing(
+        self,
+        pipeline: Pipeline,  # noqa: ARG002 - all is in hand
+        place: MemoryPlace,
+        old: Held | None,
+        new: Snapshot,
+    ) -> list[Command]:
+        stored = old.kept if old is not None else None
+        before = old.messages if old is not None else []
+        assert stored is None or isinstance(stored, StoredSession)
+        key = new.memory.key
+        ttl = self.server.ttl_of(new.memory.ttl)
+        record: dict[str, Any] | None
+        if old is not None and stored is not None and new.memory.extra == old.memory.extra:
+            record, session, entries = stored.record, stored.session, stored.context
+        else:
+            record = None
+            session, entries = self._introduced(key, new.memory.extra)
+        commands: list[Command] = []
+        if record is None and _needs_record(new, is_log=stored is not None):
+            if not session.payload:
+                session, _ = self._introduced(key, "")
+            record = _record_of(key, session)
+            if stored is not None and stored.record is not None:
+                commands += self._indexing(key, stored.record, b"SREM")
+            commands += self._indexing(key, record, b"SADD")
+            agent = str(record["agent_id"])
+            made = jsonio.dumps(_local(agent_record(key.user, agent, datetime.now(UTC))))
+            commands.append((b"SET", self.key_of(key.user, "agent", agent), made, b"NX"))
+        if record is not None:
+            with_summary(session, new.memory.summary)
+            context = _context(entries, before, new.messages)
+            whole = Session({}, record, session.state, summary=session.summary)
+            commands.append((b"SET", place.key, whole.text(context), b"KEEPTTL"))
+        commands += _logging(place.key, stored, before, new.messages)
+        return [*commands, *_expiring(place.key, stored, ttl)]
+
+    def _introduced(self, key: MemoryKey, extra: str) -> tuple[Session, list[Any]]:
+        """Return a session that comes from elsewhere, and the entries of its context.
+
+        Raises:
+            Rejected: the extra is not that of a session.
+        """
+        if not extra:
+            return new_session(key.session, self.agent, datetime.now(UTC)), []
+        try:
+            session, entries = parse_extra(extra)
+        except NotASession as error:
+            raise Rejected("refused", str(error)) from error
+        return session, entries or []
+
+    def before(self, pipeline: Pipeline, memory: Memory) -> str:
+        session, _ = self._introduced(memory.key, memory.extra)
+        agent = str(session.record.get("agent_id") or self.agent)
+        [exists] = pipeline.execute([(b"EXISTS", self.key_of(memory.key.user, "agent", agent))])
+        return MADE if exists else _MADE_AGENT + agent
+
+    def removing(
+        self, pipeline: Pipeline, place: MemoryPlace, old: Held, before: str
+    ) -> list[Command]:
+        stored, user = old.kept, old.memory.key.user
+        assert isinstance(stored, StoredSession)
+        commands: list[Command] = [(b"UNLINK", *self.watched(place))]
+        if stored.record is not None:
+            commands += self._indexing(old.memory.key, stored.record, b"SREM")
+            agent = str(stored.record.get("agent_id"))
+            if before == _MADE_AGENT + agent:
+                sessions = self.key_of(user, "agent", agent, "sessions")
+                # Watched, so that no session comes to the agent meanwhile.
+                _, count = pipeline.execute([(b"WATCH", sessions), (b"SCARD", sessions)])
+                if count <= 1:
+                    commands.append((b"UNLINK", self.key_of(user, "agent", agent)))
+                    commands.append((b"SREM", self.key_of(user, "agents"), encode(agent)))
+        return commands
+
+    def _indexing(self, key: MemoryKey, record: dict[str, Any], command: bytes) -> list[Command]:
+        """Return what adds a session to the sets that name it, or takes it out of them."""
+        agent, session = str(record.get("agent_id")), encode(key.session)
+        commands: list[Command] = [
+            (command, self.key_of(key.user, "agent", agent, "sessions"), session)
+        ]
+        if command == b"SADD":
+            commands.append((b"SADD", self.key_of(key.user, "agents"), encode(agent)))
+        match record.get("origin"):
+            case {"type": "schedule", "schedule_id": str(id)}:
+                commands.append(
+                    (command, self.key_of(key.user, "schedule", id, "sessions"), session)
+                )
+            case {"type": "channel", "channel_id": str(id)}:
+                commands.append(
+                    (command, self.key_of(key.user, "channel", id, "sessions"), session)
+                )
+        return commands
+
+
+# Records
+
+
+def _common(value: dict[str, Any]) -> dict[str, Any]:
+    """Return what a record has in common with a row of SQL, whose times have the zone of UTC."""
+    origin = value.get("origin")
+    found: dict[str, Any] = {"agent_id": value.get("agent_id"), "source": value.get("source")}
+    found["source_schedule_id"] = value.get("source_schedule_id")
+    if isinstance(origin, dict):
+        found["source"] = origin.get("type")
+        found["source_schedule_id"] = origin.get("schedule_id")
+    found["team_id"] = value.get("team_id")
+    return found | {name: _moved(value[name], UTC) for name in _TIMES if name in value}
+
+
+def _payload(value: dict[str, Any]) -> dict[str, Any]:
+    others = (*_IDENTITY, *_TIMES, *_SOURCE, "agent_id", "team_id")
+    return {name: found for name, found in value.items() if name not in others}
+
+
+def _record_of(key: MemoryKey, session: Session) -> dict[str, Any]:
+    """Return the record of a session that is made."""
+    common = session.record
+    kept = ("agent_id", "team_id", *(() if "origin" in session.payload else _SOURCE))
+    times = {name: _moved(common[name], None) for name in _TIMES if name in common}
+    named = {"id": key.session, "user_id": key.user}
+    return named | times | {name: common.get(name) for name in kept} | session.payload
+
+
+def _local(record: dict[str, Any]) -> dict[str, Any]:
+    """Return a record whose times are those of AgentScope in Redis: local, without a zone."""
+    return record | {name: _moved(record[name], None) for name in _TIMES if name in record}
+
+
+def _moved(time: Any, zone: Any) -> Any:
+    """Return a time in UTC, or as local time without a zone; what is no time as it is."""
+    try:
+        moment = datetime.fromisoformat(time)
+    except (TypeError, ValueError):
+        return time
+    if zone is None:
+        return moment.astimezone().replace(tzinfo=None).isoformat()
+    return moment.astimezone(zone).isoformat()
+
+
+def _needs_record(new: Snapshot, *, is_log: bool) -> bool:
+    """Return whether a log alone cannot hold the memory."""
+    in_context = any(COMPRESSED not in message.marks for message in new.messages)
+    return not is_log or bool(new.memory.summary or new.memory.extra) or in_context
+
+
+# Logs
+
+
+def _id_of(text: bytes, name: str) -> str:
+    try:
+        return jsonio.field(text, "id") or ""
+    except ValueError as error:
+        raise BadData(f"{name} is damaged: a message of its log is not valid: {error}") from error
+
+
+def _context(
+    entries: list[Any], before: list[StoredMessage], messages: list[StoredMessage]
+) -> Iterator[bytes]:
+    """Yield the messages of a context, as texts.
+
+    The shape of a message is its text in the context, where that differs from the log's.
+    """
+    texts = {one.id: one.shape.encode() or one.message for one in messages}
+    log = [(message.id, COMPRESSED not in message.marks) for message in messages]
+    gone = ((message.id, False) for message in before if message.id not in texts)
+    for entry in merge(entries, chain(log, gone)):
+        if isinstance(entry, dict):
+            yield jsonio.dumps(entry)
+        elif entry in texts:
+            yield texts[entry]
+
+
+def _logging(
+    base: bytes,
+    stored: StoredSession | None,
+    before: list[StoredMessage],
+    messages: list[StoredMessage],
+) -> Iterator[Command]:
+    """Yield the commands that make a log of another one, of which the beginning may stay."""
+    for message in messages:
+        if not MARKS.issuperset(message.marks):
+            mark = next(mark for mark in message.marks if mark not in MARKS)
+            raise Rejected("refused", f"AgentScope 2.x has no mark {mark!r}")
+    same = 0
+    for old, new in zip(before, messages, strict=False):
+        if old.message != new.message:
+            break
+        same += 1
+    key, ids = base + MESSAGES, base + IDS
+    more = messages[same:]
+    if 0 < same < len(before):
+        yield (b"LTRIM", key, b"0", b"%d" % (same - 1))
+    for start in range(0, len(more), _PUSHED):
+        yield (b"RPUSH", key, *(one.message for one in more[start : start + _PUSHED]))
+    if same == 0 and before:  # trimmed last, so that the list keeps its expiry
+        yield (b"LTRIM", key, b"%d" % len(before), b"-1")
+    if stored is None or stored.indexed or not before:
+        there, here = {one.id for one in before}, {one.id for one in messages}
+        # Added first, so that the set keeps its expiry.
+        for command, some in ((b"SADD", here - there), (b"SREM", there - here)):
+            names = [_encoded(id) for id in sorted(some)]
+            for start in range(0, len(names), _PUSHED):
+                yield (command, ids, *names[start : start + _PUSHED])
+
+
+def _encoded(id: str) -> bytes:
+    name = encode_or_none(id)
+    if name is None:
+        raise Rejected("refused", f"no key can hold the message id {id!r}")
+    return name
+
+
+def _left(expiries: Sequence[int]) -> float | None:
+    """Return the seconds until the record expires, or the log where there is no record."""
+    ttl = next((one for one in expiries if one != _MISSING), _NEVER)
+    return ttl / 1000 if ttl >= 0 else None
+
+
+def _expiring(base: bytes, stored: StoredSession | None, ttl: int | None) -> Iterator[Command]:
+    """Yield the commands that give the keys of a session the TTL, or new ones that of the others.
+
+    They do nothing to a key that is not there.
+    """
+    keys = base, base + MESSAGES, base + IDS
+    if ttl is not None:
+        yield from ((b"PEXPIRE", key, b"%d" % ttl) for key in keys)
+    elif stored is not None:
+        left = max(stored.expiries)
+        for key, one in zip(keys, stored.expiries, strict=True):
+            if one == _MISSING and left > 0:
+                yield (b"PEXPIRE", key, b"%d" % left)

@@ -1,0 +1,297 @@
+"""A store of Redis that holds one memory in RAM at a time, and replaces it in one transaction.
+
+For layouts whose memories are read and written as a whole by their own library, too.  A subclass
+names the keys, takes their values apart and puts them together.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import AsyncGenerator, Callable, Iterable, Sequence
+from contextlib import aclosing, suppress
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import ClassVar, TypeVar
+
+from memctl.errors import BadData, Failure
+from memctl.location import Location
+from memctl.model import (
+    Edit,
+    Finding,
+    Memory,
+    MemoryKey,
+    Page,
+    StoredMessage,
+    WriteMode,
+    WriteResult,
+)
+from memctl.selection import Selection
+from memctl.store import EDIT_ATTEMPTS, OpenMode, Store
+from memctl.stores.catalog import IdSet
+from memctl.stores.edits import Snapshot, apply_edit, whole_edits
+from memctl.stores.redis.pipeline import Command, Pipeline, in_thread
+from memctl.stores.redis.server import RedisServer
+from memctl.stores.simple import Rejected
+
+T = TypeVar("T")
+
+MADE = "made"
+"""``WriteResult.before`` of a memory that was not there."""
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryPlace:
+    """Where a memory is: its first key, and its name."""
+
+    key: bytes
+    memory: MemoryKey
+    field: bytes | None = None
+    """The field of the hash that holds it, where it is one."""
+    asked: bool = False
+    """The memory was asked for by its name; else that is what the key tells of it."""
+
+    @property
+    def order(self) -> tuple[bytes, bytes]:
+        """Return what puts places into a stable order."""
+        return self.key, self.field or b""
+
+
+@dataclass(frozen=True, slots=True)
+class Held(Snapshot):
+    """A memory that was read, and what its store keeps to write it again."""
+
+    kept: object = None
+
+
+class WholeMemoryStore(Store):
+    """The parts that such stores share: reading, writing and editing by ``WATCH`` and ``MULTI``.
+
+    ``Memory.ttl`` None leaves an expiry as it is, at the moment of writing.
+    """
+
+    lock_name: ClassVar[str]
+    damage_code: ClassVar[str] = "damaged-state"
+
+    def __init__(self, location: Location, mode: OpenMode = OpenMode.READ) -> None:
+        super().__init__(location, mode)
+        self.server = RedisServer(location)
+
+    # What a layout has to say; called in a thread
+
+    @abstractmethod
+    def places(self, pipeline: Pipeline, where: Selection) -> list[MemoryPlace]:
+        """Return where the memories may be that are selected, sorted; some may turn out not to be.
+
+        Those of ``where.keys`` need not exist.
+        """
+
+    @abstractmethod
+    def place_of(self, key: MemoryKey) -> MemoryPlace:
+        """Return where a memory is or will be.
+
+        Raises:
+            Rejected: it cannot have that name.
+        """
+
+    @abstractmethod
+    def watched(self, place: MemoryPlace) -> Sequence[bytes]:
+        """Return the keys that make up the memory of a place."""
+
+    @abstractmethod
+    def fetch(self, pipeline: Pipeline, place: MemoryPlace) -> Held | None:
+        """Return the memory of a place, with its ``Memory.version``; None where there is none.
+
+        Raises:
+            BadData: it is damaged.
+            Rejected: it was asked for, and another memory is there.
+        """
+
+    @abstractmethod
+    def replacing(
+        self, pipeline: Pipeline, place: MemoryPlace, old: Held | None, new: Snapshot
+    ) -> list[Command]:
+        """Return the commands that put a memory in the place of another one.
+
+        Raises:
+            Rejected: the layout does not take it.
+        """
+
+    @abstractmethod
+    def removing(
+        self, pipeline: Pipeline, place: MemoryPlace, old: Held, before: str
+    ) -> list[Command]:
+        """Return the commands that remove a memory that is empty, and what was made with it."""
+
+    def before(self, pipeline: Pipeline, memory: Memory) -> str:  # noqa: ARG002 - most need neither
+        """Return ``WriteResult.before`` of a memory that is about to be made."""
+        return MADE
+
+    def named(self, keys: Iterable[MemoryKey]) -> list[MemoryPlace]:
+        """Return the places of memories that are named, but for names that no memory can have."""
+        found = []
+        for key in keys:
+            with suppress(Rejected):
+                found.append(self.place_of(key))
+        return found
+
+    # The place
+
+    async def open(self, mode: OpenMode) -> None:
+        self.mode = mode
+        await self.server.open()
+
+    async def close(self) -> None:
+        await self.server.close()
+
+    async def lock(self, owner: str) -> None:
+        await self.server.lock(self.lock_name, owner, self.warnings)
+
+    async def identity(self) -> str:
+        return f"{self.kind}:{self.server.identity()}"
+
+    # Reading
+
+    def read(self, where: Selection) -> AsyncGenerator[Page]:
+        return where.apply(self._pages(where), self.dialect)
+
+    async def _pages(self, where: Selection) -> AsyncGenerator[Page]:
+        async with self.server.pipeline() as pipeline:
+            places = await in_thread(pipeline, partial(self.places, pipeline, where))
+            for place in places:
+                found = await self._fetch_or_note(pipeline, place, where)
+                if found is None or not where.has_key(found.memory.key):
+                    continue
+                self.left_out.others = True
+                async with aclosing(found.pages()) as pages:
+                    async for page in pages:
+                        yield page
+
+    async def _fetch_or_note(
+        self, pipeline: Pipeline, place: MemoryPlace, where: Selection
+    ) -> Held | None:
+        """Return the memory; None where there is none, or where its damage is noted."""
+        try:
+            return await in_thread(pipeline, partial(self.fetch, pipeline, place))
+        except Rejected:
+            return None
+        except BadData as error:
+            key = place.memory
+            if where.has_key(key):
+                if self.skips_damage:
+                    self.damage.append(Finding(self.damage_code, key, detail=error.message))
+                else:
+                    self.left_out.failures[key] = Failure("damaged", error.message)
+            return None
+
+    # Writing
+
+    async def write(
+        self, pages: AsyncGenerator[Page], mode: WriteMode = WriteMode.ADD
+    ) -> AsyncGenerator[WriteResult]:
+        messages: list[StoredMessage] = []
+        first: Page | None = None
+        async with self.server.pipeline() as pipeline:
+            async for page in pages:
+                first = first or page
+                messages += page.messages
+                if page.last:
+                    call = partial(self._write, pipeline, first, messages, mode)
+                    yield await in_thread(pipeline, partial(_result, pipeline, first.memory, call))
+                    first, messages = None, []
+
+    def _write(
+        self, pipeline: Pipeline, first: Page, messages: list[StoredMessage], mode: WriteMode
+    ) -> WriteResult:
+        memory = first.memory
+        place = self.place_of(memory.key)
+        before = ""
+        for _ in range(EDIT_ATTEMPTS):
+            old = self._watch(pipeline, place)
+            there = old or Snapshot(Memory(memory.key), [])
+            failure = self._misfit(there, first, messages, mode)
+            if failure is not None:
+                pipeline.execute([(b"UNWATCH",)])
+                return WriteResult(memory.key, failure=failure)
+            whole = [*there.messages, *messages] if mode is WriteMode.ADD else messages
+            new = self.merged(there, memory, mode)
+            before = "" if old else self.before(pipeline, new)
+            if pipeline.commit(self.replacing(pipeline, place, old, Snapshot(new, whole))):
+                gone = len(there.messages) if mode is WriteMode.REPLACE else 0
+                return WriteResult(memory.key, len(messages), gone, before=before)
+        return WriteResult(memory.key, failure=_BUSY)
+
+    def _misfit(
+        self, there: Snapshot, first: Page, messages: list[StoredMessage], mode: WriteMode
+    ) -> Failure | None:
+        wanted = first.memory.version
+        if mode is WriteMode.REPLACE:
+            return _BUSY if wanted not in (None, there.memory.version) else self._repeated(messages)
+        if len(there.messages) != first.offset:
+            text = f"there are {len(there.messages)} messages, not {first.offset}"
+            return Failure("changed", text)
+        return self._repeated([*there.messages, *messages])
+
+    def _repeated(self, messages: list[StoredMessage]) -> Failure | None:
+        if self.features.duplicate_ids:
+            return None
+        ids = IdSet()
+        ids.add(message.id for message in messages)
+        return Failure("repeated-id", "a message id occurs twice") if ids.duplicates else None
+
+    def merged(self, there: Snapshot, wanted: Memory, mode: WriteMode) -> Memory:
+        """Return what the memory has besides messages after it was written."""
+        summary = there.memory.summary if wanted.summary is None else wanted.summary
+        stays = there.memory.version is not None and mode is WriteMode.ADD
+        extra = there.memory.extra if stays else wanted.extra
+        return replace(wanted, summary=summary, extra=extra)
+
+    # Changing
+
+    async def edit(self, edits: AsyncGenerator[Edit]) -> AsyncGenerator[WriteResult]:
+        async with self.server.pipeline() as pipeline, aclosing(whole_edits(edits)) as wholes:
+            async for edit in wholes:
+                if not self.features.summaries:
+                    edit = replace(edit, memory=replace(edit.memory, summary=None), summary=None)
+                call = partial(self._edit_whole, pipeline, edit)
+                yield await in_thread(pipeline, partial(_result, pipeline, edit.memory, call))
+
+    def _edit_whole(self, pipeline: Pipeline, edit: Edit) -> WriteResult:
+        place = self.place_of(edit.memory.key)
+        for _ in range(EDIT_ATTEMPTS):
+            old = self._watch(pipeline, place)
+            there = old or Snapshot(Memory(edit.memory.key), exists=False)
+            changed, result = apply_edit(edit, there)  # ``replacing`` sees to the extra
+            if changed is None:
+                pipeline.execute([(b"UNWATCH",)])
+                return result
+            # What is there keeps its expiry, as it is at that moment.
+            memory = replace(changed.memory, ttl=None if old else edit.memory.ttl)
+            before = "" if old else self.before(pipeline, memory)
+            if old and edit.before and not (changed.messages or memory.summary):
+                commands = self.removing(pipeline, place, old, edit.before)
+            else:
+                new = Snapshot(memory, changed.messages)
+                commands = self.replacing(pipeline, place, old, new)
+            if pipeline.commit(commands):
+                return replace(result, before=before)
+        return WriteResult(edit.memory.key, failure=_BUSY)
+
+    def _watch(self, pipeline: Pipeline, place: MemoryPlace) -> Held | None:
+        """Return the memory, which nobody can change from now on without failing the commit."""
+        pipeline.execute([(b"WATCH", *self.watched(place))])
+        return self.fetch(pipeline, place)
+
+
+_BUSY = Failure("changed", "another program has changed it meanwhile")
+
+
+def _result(pipeline: Pipeline, memory: Memory, call: Callable[[], WriteResult]) -> WriteResult:
+    """Return the result of a call, or of what it raised because of the memory alone."""
+    try:
+        return call()
+    except Rejected as rejected:
+        failure = rejected.failure
+    except BadData as error:
+        failure = Failure("refused", error.message)
+    pipeline.execute([(b"UNWATCH",)])
+    return WriteResult(memory.key, failure=failure)
