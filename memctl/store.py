@@ -374,6 +374,20 @@ class Store(ABC):
                     entry = page.messages[index]
                     yield page.memory.key, StoredMessage(entry.id, entry.message)
 
+    async def snapshot(self, key: MemoryKey) -> Snapshot:
+        """Return a memory held whole; one that is not there is empty.
+
+        Raises:
+            MemctlError: as ``read``.
+        """
+        memory: Memory | None = None
+        messages: list[StoredMessage] = []
+        async with aclosing(self.read(Selection(keys=frozenset({key})))) as pages:
+            async for page in pages:
+                memory = page.memory
+                messages += page.messages
+        return Snapshot(memory or Memory(key), messages, exists=memory is not None)
+
     # Changing it
 
     async def edit(self, edits: AsyncGenerator[Edit]) -> AsyncGenerator[WriteResult]:
@@ -403,7 +417,7 @@ class Store(ABC):
         key = edit.memory.key
         result = WriteResult(key)
         for _ in range(EDIT_ATTEMPTS):
-            there = await self._snapshot(key)
+            there = await self.snapshot(key)
             if there.exists and there.memory.version is None:
                 text = "the store does not say which version of it is stored"
                 return WriteResult(key, failure=Failure("refused", text))
@@ -419,15 +433,6 @@ class Store(ABC):
             if result.failure is None or result.failure.code != "changed":
                 return result
         return result
-
-    async def _snapshot(self, key: MemoryKey) -> Snapshot:
-        memory: Memory | None = None
-        messages: list[StoredMessage] = []
-        async with aclosing(self.read(Selection(keys=frozenset({key})))) as pages:
-            async for page in pages:
-                memory = page.memory
-                messages += page.messages
-        return Snapshot(memory or Memory(key), messages, exists=memory is not None)
 
     def maintenance(self) -> Maintenance:
         """Return what finds and repairs damage that no message shows."""

@@ -73,7 +73,7 @@ def undo(
 
     def new_record() -> Run:
         found = record(this, "undo", argument, location)
-        found.undoes = undone.id
+        found.undoes, found.dialect = undone.id, undone.dialect
         return found
 
     folder = runs.folder / undone.id

@@ -56,7 +56,7 @@ _NEEDED = {
     CALL: ("id", "name", "input"),
     RESULT: ("id", "name", "output"),
 }
-_ALLOWED = {"user": ("text", "data"), "system": ("text",), "assistant": tuple(_NEEDED)}
+ALLOWED = {"user": ("text", "data"), "system": ("text",), "assistant": tuple(_NEEDED)}
 """The types of block by the role of the message (``Msg.validate_role_content``)."""
 
 
@@ -85,7 +85,7 @@ class AgentScope2View(AgentScopeView):
             kind = block.get("type") if isinstance(block, dict) else None
             if not isinstance(kind, str) or kind not in _NEEDED:
                 return "a block of its content has no type that AgentScope knows"
-            if kind not in _ALLOWED[role]:
+            if kind not in ALLOWED[role]:
                 return f"a message of role {role} holds a {kind} block"
             if any(name not in block for name in _NEEDED[kind]):
                 return f"a {kind} block lacks {' or '.join(_NEEDED[kind])}"

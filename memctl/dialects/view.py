@@ -246,6 +246,10 @@ class Dialect(ABC):
         """Return ``Memory.extra`` without what it says of messages that go, given their ids."""
         return extra
 
+    def is_default(self, extra: str, user: str, session: str) -> bool:  # noqa: ARG002
+        """Return whether ``Memory.extra`` is what a store makes of itself for this session."""
+        return not extra
+
     @abstractmethod
     def tool_sides(self, text: bytes) -> Iterator[tuple[ToolSide, str]]:
         """Yield the calls and results of a message, each with its id.

@@ -87,6 +87,8 @@ class Run:
     undone_by: str = ""
     settled: bool = False
     """True if an undo found nothing left to undo."""
+    dialect: str = ""
+    """That of the messages in the changes; empty for that of the store."""
     number: int = 0
     """Its place in the order of the runs; 0 for a run of an earlier version."""
     planned: bool = False

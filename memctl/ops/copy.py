@@ -33,6 +33,7 @@ from memctl.ops.stop import Stop
 from memctl.selection import Selection
 from memctl.store import Store
 from memctl.stores.catalog import IdSet
+from memctl.wrappers.converted import inside, shown_as
 
 
 async def without_repeats(
@@ -201,6 +202,7 @@ async def copy(
         )
     target.origin = source.label
     target.adopt(source.dialect)
+    target = shown_as(target, source.dialect)
     stop = stop or Stop()
     heard = progress or SilentProgress()
     before = report.settled.keys() | set()
@@ -245,11 +247,11 @@ class CopyJournal(Protocol):
             Unavailable: as ``adds``.
         """
 
-    async def replaces(self, pages: AsyncGenerator[Page]) -> None:
-        """These memories are replaced by others.
+    async def replaces(self, store: Store, keys: frozenset[MemoryKey]) -> None:
+        """These memories of the target, in its own dialect, are replaced by others.
 
         Raises:
-            MemctlError: of the pages, or as ``adds``.
+            MemctlError: as ``Store.read``, or as ``adds``.
         """
 
 
@@ -523,7 +525,7 @@ class _Copy:
                     )
                 else:
                     keys -= await self._unrestorable(keys)
-                    await self._recorder.replaces(self._target.read(Selection(keys=keys)))
+                    await self._recorder.replaces(inside(self._target), keys)
                 await self._write(self._read(self._where.only(keys)), WriteMode.REPLACE)
 
     async def _unrestorable(self, keys: frozenset[MemoryKey]) -> set[MemoryKey]:

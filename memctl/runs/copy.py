@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import AsyncGenerator, Callable, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, aclosing, contextmanager, suppress
 
 from memctl.errors import MemctlError, Uninitialised
@@ -82,12 +82,14 @@ class Recording:
         assert self._journal is not None
         self._journal.note(result)
 
-    async def replaces(self, pages: AsyncGenerator[Page]) -> None:
+    async def replaces(self, store: Store, keys: frozenset[MemoryKey]) -> None:
         """See ``Recorder``."""
         assert self._journal is not None
         path = self._journal.folder / REPLACED
-        store = make_store(Location("archive", str(path), path=path), OpenMode.CREATE)
-        async with store, aclosing(store.write(pages)) as results:
+        archive = make_store(Location("archive", str(path), path=path), OpenMode.CREATE)
+        archive.adopt(store.dialect)
+        pages = store.read(Selection(keys=keys))
+        async with archive, aclosing(archive.write(pages)) as results:
             async for _ in results:
                 continue
 
@@ -219,6 +221,8 @@ class CopyRun:
             Loss: the target has no place for something, and ``lossy`` is not set.
         """
         await source.check_integrity(self.where)
+        if self._recording is not None:
+            self._recording.run.dialect = source.dialect.name
         self.report.warnings += await refuse_losses(
             source, target, self.where, lossy=self.options.lossy
         )

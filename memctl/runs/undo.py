@@ -7,7 +7,8 @@ from contextlib import aclosing
 from pathlib import Path
 from typing import Any
 
-from memctl.errors import Failure
+from memctl.dialects.registry import DIALECTS
+from memctl.errors import BadData, Failure
 from memctl.journal import runs
 from memctl.journal.repairs import FILE_NAME
 from memctl.location import Location
@@ -22,6 +23,7 @@ from memctl.runs.change import ChangeRun, RunOptions, lock
 from memctl.runs.copy import Recording
 from memctl.selection import Selection
 from memctl.store import Store
+from memctl.wrappers.converted import shown_as
 
 
 class UndoRun(ChangeRun):
@@ -65,7 +67,7 @@ class UndoRun(ChangeRun):
                 "what the run repaired besides the messages belongs to no single user: it stays"
             )
             self._repaired = False
-        something = await super().plan(store)
+        something = await super().plan(_as_recorded(store, self.record))
         return something or self._repaired
 
     async def carry_out(self, store: Store) -> None:
@@ -75,7 +77,23 @@ class UndoRun(ChangeRun):
             self._reverted = await revert_repairs(store, self._folder)
             self._observer.note(f"undone besides the messages: {self._reverted:,}")
         if self.report.planned.memories:
-            await super().carry_out(store)
+            await super().carry_out(_as_recorded(store, self.record))
+
+
+def _as_recorded(store: Store, record: runs.Run) -> Store:
+    """Return the store in the dialect in which changes were recorded.
+
+    Raises:
+        BadData: this memctl does not know it.
+    """
+    if not record.dialect:
+        return store
+    if record.dialect not in DIALECTS:
+        raise BadData(
+            f"the run was recorded in another dialect, {record.dialect!r}",
+            f"this memctl reads {', '.join(DIALECTS)}: install a later one",
+        )
+    return shown_as(store, DIALECTS[record.dialect])
 
 
 class RestoreRun:
@@ -125,7 +143,9 @@ class RestoreRun:
                 await lock(store)
             async with aclosing(source.headers(where)) as memories:
                 keys = frozenset([memory.key async for memory in memories])
-            good = await unchanged_since_run(store, self._parts, keys)
+            recorded = _as_recorded(store, self.record)
+            self.record.dialect = ""  # what replaced them is recorded in the dialect of the store
+            good = await unchanged_since_run(recorded, self._parts, keys)
             whole = Selection(keys=keys - good)
             as_before = await same_outlines(source, store, whole) if keys - good else frozenset()
             self.report.failures += [

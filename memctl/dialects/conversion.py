@@ -1,0 +1,442 @@
+"""Conversion of messages from one dialect to another, exact on the way back.
+
+Of two dialects one is *fine* and the other *coarse*: one coarse message stands for one or several
+fine ones, such as a reply of AgentScope 2.x for a call of AgentScope 1.x and its result.  A
+``Joint`` says how, as well as the other dialect can express it.  ``Joiner`` and ``Splitter`` make
+it exact: they convert, convert back, and note what that does not give, as a delta, in the metadata
+of the new message::
+
+    "metadata": {"memctl": {"agentscope1": "{\\"check\\": \\"...\\", \\"delta\\": [...]}"}}
+
+The note is a JSON text of its own, so that every store takes what it holds (``NaN``, lone
+surrogates).  It counts as long as the message is what it was: ``check`` is a digest of it.  A
+message that was changed since is converted as it is.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
+from hashlib import blake2b
+from typing import Any, ClassVar
+
+import orjson
+
+from memctl import jsonio
+from memctl.dialects.delta import delta, patch
+from memctl.dialects.view import Dialect
+from memctl.model import Memory, StoredMessage
+
+NOTES = "memctl"
+"""The key of the metadata under which the notes are, by the dialect that they lead back to."""
+COMPRESSED = "compressed"
+
+Message = dict[str, Any]
+
+
+class Joint(ABC):
+    """The correspondence of the messages of two dialects.
+
+    Its functions are pure, take messages without notes, and never fail on a JSON object.  What they
+    give loads in the framework, whatever they are given.
+    """
+
+    fine: ClassVar[Dialect]
+    coarse: ClassVar[Dialect]
+
+    @abstractmethod
+    def belongs(self, group: list[Message], message: Message) -> bool:
+        """Return whether a fine message belongs to the coarse one of those before it."""
+
+    @abstractmethod
+    def join(self, parts: list[Message], id: str) -> Message:
+        """Return the coarse message, with this id, of one or several fine ones."""
+
+    @abstractmethod
+    def split(self, whole: Message) -> list[Message]:
+        """Return the fine messages of a coarse one: one at least, the first with its id."""
+
+
+@dataclass(slots=True)
+class Entry:
+    """A message on its way: its id and marks in the store, and its value."""
+
+    id: str
+    value: Message
+    marks: tuple[str, ...] = ()
+
+
+@dataclass(slots=True)
+class _Note:
+    """What a message does not say of those that it was made of."""
+
+    check: str = ""
+    count: int = 1
+    """The number of messages of which it is the first, or that it was made of."""
+    delta: Any = None
+    ids: list[str] | None = None
+    """The ids in the store, where they are not those of the messages."""
+    marks: list[list[str]] | None = None
+    extra: str = ""
+    """``Memory.extra``, in the first message of a memory."""
+
+    @classmethod
+    def parse(cls, text: Any) -> _Note | None:
+        """Return the note of a text; None where it is not one."""
+        if not isinstance(text, str):
+            return None
+        try:
+            found = jsonio.loads(text.encode("utf-8", "surrogatepass"))
+        except ValueError:
+            return None
+        if not isinstance(found, dict):
+            return None
+        note = cls(
+            found.get("check", ""),
+            found.get("count", 1),
+            found.get("delta"),
+            found.get("ids"),
+            found.get("marks"),
+            found.get("extra", ""),
+        )
+        return note if note._is_sound() else None
+
+    def _is_sound(self) -> bool:
+        ids, marks = self.ids, self.marks
+        return (
+            isinstance(self.check, str)
+            and type(self.count) is int
+            and self.count > 0
+            and isinstance(self.extra, str)
+            and (ids is None or (_are_texts(ids) and len(ids) > 0))
+            and (marks is None or (isinstance(marks, list) and all(map(_are_texts, marks))))
+        )
+
+    @property
+    def says_something(self) -> bool:
+        return (
+            self.count > 1
+            or self.delta is not None
+            or self.ids is not None
+            or self.marks is not None
+            or bool(self.extra)
+        )
+
+    def applied_to(self, base: Any) -> Any:
+        """Return the value that the delta makes of another; None where it is not one of it."""
+        try:
+            return patch(base, self.delta)
+        except ValueError:
+            return None
+
+    def text(self) -> str:
+        record: dict[str, Any] = {"check": self.check}
+        if self.count > 1:
+            record["count"] = self.count
+        for name in ("delta", "ids", "marks"):
+            if (value := getattr(self, name)) is not None:
+                record[name] = value
+        if self.extra:
+            record["extra"] = self.extra
+        return jsonio.dumps(record).decode("ascii")
+
+
+def _are_texts(value: Any) -> bool:
+    return isinstance(value, list) and all(isinstance(one, str) for one in value)
+
+
+def _check(values: list[Message]) -> str:
+    """Return a digest of messages, by value."""
+    try:
+        text = orjson.dumps(values, option=orjson.OPT_SORT_KEYS)
+    except TypeError:
+        text = jsonio.canonical(jsonio.dumps(values))
+    return blake2b(text, digest_size=8).hexdigest()
+
+
+def _take_note(value: Message, dialect: Dialect) -> tuple[Message, _Note | None]:
+    """Return a message without the note that leads back to a dialect, and the note."""
+    metadata = value.get("metadata")
+    if not isinstance(metadata, dict) or not isinstance(notes := metadata.get(NOTES), dict):
+        return value, None
+    note = _Note.parse(notes.get(dialect.name))
+    if note is None:
+        return value, None
+    others = {name: text for name, text in notes.items() if name != dialect.name}
+    kept = {name: one for name, one in metadata.items() if name != NOTES}
+    if others:
+        kept[NOTES] = others
+    return {**value, "metadata": kept}, note
+
+
+def _put_note(value: Message, dialect: Dialect, note: _Note) -> None:
+    metadata = dict(value["metadata"])
+    notes = metadata.get(NOTES)
+    metadata[NOTES] = {**(notes if isinstance(notes, dict) else {}), dialect.name: note.text()}
+    value["metadata"] = metadata
+
+
+def _parse(entry: StoredMessage) -> Entry:
+    value = jsonio.loads(entry.message)
+    if not isinstance(value, dict):
+        raise ValueError(f"the message {entry.id!r} is not a JSON object")
+    return Entry(entry.id, value, entry.marks)
+
+
+def _text(value: Message) -> bytes:
+    """Return a message as JSON, exact."""
+    try:
+        text = orjson.dumps(value)
+    except TypeError:  # a lone surrogate, or an integer past 64 bits
+        return jsonio.dumps(value)
+    # orjson writes null for NaN and infinities.
+    return jsonio.dumps(value) if b"null" in text and _has_odd_float(value) else text
+
+
+def _has_odd_float(value: Any) -> bool:
+    if isinstance(value, float):
+        return value - value != 0
+    if isinstance(value, dict):
+        return any(map(_has_odd_float, value.values()))
+    return isinstance(value, list) and any(map(_has_odd_float, value))
+
+
+class Converter(ABC):
+    """A conversion of one memory, whose messages pass in order; used once."""
+
+    source: Dialect
+    target: Dialect
+
+    def __init__(self) -> None:
+        self._used: set[int] = set()
+        """The ids that the new messages have, as hashes."""
+        self._extra = ""
+        """The source's ``Memory.extra``, until a message carries it."""
+
+    def memory(self, memory: Memory, first: StoredMessage | None) -> Memory:
+        """Return what the memory has besides messages; called before the first of them is added."""
+        if not self.source.is_default(memory.extra, memory.key.user, memory.key.session):
+            self._extra = memory.extra
+        note = _take_note(_parse(first).value, self.target)[1] if first is not None else None
+        return replace(memory, extra=note.extra if note is not None else "")
+
+    @abstractmethod
+    def add(self, entries: Iterable[StoredMessage]) -> list[StoredMessage]:
+        """Take the next messages; return those that are converted.
+
+        Raises:
+            ValueError: one is not a JSON object.
+        """
+
+    @abstractmethod
+    def end(self) -> list[StoredMessage]:
+        """Return the messages that waited for more."""
+
+    @property
+    def left(self) -> bool:
+        """Return whether no message has carried what the memory has besides messages."""
+        return bool(self._extra)
+
+    def _take_extra(self) -> str:
+        extra, self._extra = self._extra, ""
+        return extra
+
+    def _unused(self, id: str) -> str:
+        """Return an id that no other of the new messages has."""
+        found, number = id, 1
+        while hash(found) in self._used:
+            number += 1
+            found = f"{id}~{number}"
+        self._used.add(hash(found))
+        return found
+
+
+class Joiner(Converter):
+    """A conversion from the fine to the coarse dialect."""
+
+    def __init__(self, joint: Joint) -> None:
+        super().__init__()
+        self.source, self.target = joint.fine, joint.coarse
+        self._joint = joint
+        self._group: list[Entry] = []
+        self._note: _Note | None = None
+
+    def add(self, entries: Iterable[StoredMessage]) -> list[StoredMessage]:
+        done: list[StoredMessage] = []
+        for entry in entries:
+            one = _parse(entry)
+            one.value, note = _take_note(one.value, self.target)
+            if self._group and (note is not None or not self._goes_on(one)):
+                done.append(self._joined())
+            if not self._group:
+                self._note = note
+            self._group.append(one)
+        return done
+
+    def end(self) -> list[StoredMessage]:
+        return [self._joined()] if self._group else []
+
+    def _goes_on(self, one: Entry) -> bool:
+        """Return whether a message belongs to those that wait."""
+        note, place = self._note, len(self._group)
+        if note is not None and note.count > 1 and note.ids is not None:
+            if place < len(note.ids) and one.id == note.ids[place]:
+                return True
+            if place == len(note.ids):
+                return False
+        return self._joint.belongs([each.value for each in self._group], one.value)
+
+    def _joined(self) -> StoredMessage:
+        group, note = self._group, self._note
+        self._group, self._note = [], None
+        parts = [one.value for one in group]
+        given = [one.marks for one in group]
+        marks = (COMPRESSED,) if all(COMPRESSED in some for some in given) else ()
+        new = _Note(extra=self._take_extra())
+        if set(given) != {marks}:
+            new.marks = [list(some) for some in given]
+        whole = self._restored(parts, note) if note is not None else None
+        if whole is not None:
+            id = whole["id"] = self._unused(str(whole.get("id", group[0].id)))
+        else:
+            id = self._unused(group[0].id)
+            whole = self._joint.join(parts, id)
+            back = self._joint.split(whole)
+            ids = [one.id for one in group]
+            new.delta = None if back == parts else delta(back, parts)
+            new.ids = ids if ids != [value.get("id") for value in parts] else None
+        if new.says_something:
+            new.check = _check([whole])
+            _put_note(whole, self.source, new)
+        return StoredMessage(id, _text(whole), marks)
+
+    def _restored(self, parts: list[Message], note: _Note) -> Message | None:
+        """Return the message that these were made of; None where they have changed since."""
+        if len(parts) != note.count or _check(parts) != note.check:
+            return None
+        base = self._joint.join(parts, str(parts[0].get("id", "")))
+        found = note.applied_to(base)
+        return found if isinstance(found, dict) else None
+
+
+class Splitter(Converter):
+    """A conversion from the coarse to the fine dialect."""
+
+    def __init__(self, joint: Joint) -> None:
+        super().__init__()
+        self.source, self.target = joint.coarse, joint.fine
+        self._joint = joint
+
+    def add(self, entries: Iterable[StoredMessage]) -> list[StoredMessage]:
+        done: list[StoredMessage] = []
+        for entry in entries:
+            done += self._split(_parse(entry))
+        return done
+
+    def end(self) -> list[StoredMessage]:
+        return []
+
+    def _split(self, entry: Entry) -> list[StoredMessage]:
+        whole, note = _take_note(entry.value, self.target)
+        parts = self._joint.split(whole)
+        restored = self._restored(whole, parts, note) if note is not None else None
+        if note is not None and restored is not None:
+            parts = restored
+            ids = note.ids or [str(value.get("id", entry.id)) for value in parts]
+            self._used.update(map(hash, ids))
+            new = _Note(extra=self._take_extra())
+        else:
+            ids = [self._unused(str(value["id"])) for value in parts]
+            for value, id in zip(parts, ids, strict=True):
+                value["id"] = id
+            back = self._joint.join(parts, ids[0])
+            change = None if back == whole else delta(back, whole)
+            new = _Note(count=len(parts), delta=change, extra=self._take_extra())
+            new.ids = ids if len(ids) > 1 else None
+        if new.says_something:
+            new.check = _check(parts)
+            new.count = len(parts)
+            if len(parts) > 1:
+                new.ids = ids
+            _put_note(parts[0], self.source, new)
+        marks = _marks_of_parts(note, entry.marks, len(parts))
+        return [
+            StoredMessage(id, _text(value), some)
+            for id, value, some in zip(ids, parts, marks, strict=True)
+        ]
+
+    def _restored(self, whole: Message, parts: list[Message], note: _Note) -> list[Message] | None:
+        """Return the messages that this was made of; None where it has changed since."""
+        if _check([whole]) != note.check:
+            return None
+        found = note.applied_to(parts)
+        if not isinstance(found, list) or not all(isinstance(one, dict) for one in found):
+            return None
+        return found if found and (note.ids is None or len(note.ids) == len(found)) else None
+
+
+def _marks_of_parts(
+    note: _Note | None, marks: tuple[str, ...], count: int
+) -> list[tuple[str, ...]]:
+    """Return the marks of the parts of a message: those they had, but for what came since."""
+    if note is None or note.marks is None or len(note.marks) != count:
+        return [marks] * count
+    had = [tuple(some) for some in note.marks]
+    was, now = all(COMPRESSED in some for some in had), COMPRESSED in marks
+    if now and not was:
+        return [some if COMPRESSED in some else (*some, COMPRESSED) for some in had]
+    if was and not now:
+        return [tuple(mark for mark in some if mark != COMPRESSED) for some in had]
+    return had
+
+
+@dataclass(frozen=True, slots=True)
+class Conversion:
+    """The way from one dialect to another: one step, or several over others.
+
+    ::
+
+        converter = Conversion((partial(Joiner, VERSIONS),)).converter()
+        memory = converter.memory(page.memory, page.messages[0])
+        messages = converter.add(page.messages) + converter.end()
+    """
+
+    steps: tuple[Callable[[], Converter], ...]
+
+    def converter(self) -> Converter:
+        """Return what converts one memory."""
+        made = [step() for step in self.steps]
+        return made[0] if len(made) == 1 else _Chain(made)
+
+
+class _Chain(Converter):
+    """Several conversions, one after the other."""
+
+    def __init__(self, steps: list[Converter]) -> None:
+        super().__init__()
+        self.source, self.target = steps[0].source, steps[-1].target
+        self._steps = steps
+
+    def memory(self, memory: Memory, first: StoredMessage | None) -> Memory:
+        for step in self._steps:
+            memory = step.memory(memory, first)
+            # Only the first message can carry anything, and a step passes it on as it is.
+            first = None
+        return memory
+
+    def add(self, entries: Iterable[StoredMessage]) -> list[StoredMessage]:
+        found = list(entries)
+        for step in self._steps:
+            found = step.add(found)
+        return found
+
+    def end(self) -> list[StoredMessage]:
+        found: list[StoredMessage] = []
+        for step in self._steps:
+            found = [*step.add(found), *step.end()]
+        return found
+
+    @property
+    def left(self) -> bool:
+        return any(step.left for step in self._steps)

@@ -1,0 +1,39 @@
+"""The conversions that memctl knows, by the dialects between which they lead."""
+
+from __future__ import annotations
+
+from functools import partial
+
+from memctl.dialects.conversion import Conversion, Joiner, Joint, Splitter
+from memctl.dialects.versions import VERSIONS
+from memctl.dialects.view import Dialect
+from memctl.errors import UsageError
+
+JOINTS: tuple[Joint, ...] = (VERSIONS,)
+
+
+def conversion(source: Dialect, target: Dialect) -> Conversion:
+    """Return the shortest way from one dialect to another.
+
+    Raises:
+        UsageError: there is none.
+    """
+    ways: dict[str, Conversion] = {source.name: Conversion(())}
+    while target.name not in ways:
+        longer = {
+            end.name: Conversion((*way.steps, partial(step, joint)))
+            for start, way in ways.items()
+            for joint in JOINTS
+            for step, begin, end in (
+                (Joiner, joint.fine, joint.coarse),
+                (Splitter, joint.coarse, joint.fine),
+            )
+            if begin.name == start and end.name not in ways
+        }
+        if not longer:
+            raise UsageError(
+                f"memctl does not convert messages of {source.name} to {target.name}",
+                "copy them to a store of the same kind, such as an archive",
+            )
+        ways |= longer
+    return ways[target.name]

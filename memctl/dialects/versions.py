@@ -1,0 +1,345 @@
+"""The messages of AgentScope 1.x as those of 2.x, and the reverse.
+
+A reply of 2.x holds calls and their results.  In 1.x a result is a message of its own, of role
+system: it belongs to the message that holds its call, if it comes right behind it.
+"""
+
+from __future__ import annotations
+
+import mimetypes
+import re
+from collections.abc import Iterator
+from typing import Any
+from urllib.parse import quote, unquote, urlsplit
+
+import orjson
+
+from memctl import jsonio
+from memctl.dialects import agentscope1, agentscope2
+from memctl.dialects.agentscope import CONTENT, ID, NAME, RESULT, ROLE, ROLES
+from memctl.dialects.conversion import Joint, Message
+
+_TIME = re.compile(r"\d{4}-\d\d-\d\d[ T]\d\d:\d\d(?::\d\d(?:\.\d{3}(?:\d{3})?)?)?")
+"""A time as both versions write it, but for the character between date and time."""
+_NO_TIME = "1970-01-01T00:00:00"
+_SURROGATE = re.compile("[\ud800-\udfff]")
+_URL = re.compile(
+    r"(?i:https?|wss?|ftp)://[A-Za-z0-9-]+(?:\.[A-Za-z0-9-]+)*(?::\d{1,4})?(?:[/?#].*)?|(?:data|file):.+",
+    re.DOTALL,
+)
+"""A URL that AgentScope 2.x loads, once what is in its path is quoted."""
+_OWN = frozenset({"id", "created_at", "finished_at"})
+"""The fields of each block of 2.x that 1.x lacks."""
+
+Block = dict[str, Any]
+
+
+class Versions(Joint):
+    """AgentScope 1.x and 2.x."""
+
+    fine = agentscope1.AGENTSCOPE1
+    coarse = agentscope2.AGENTSCOPE2
+
+    def belongs(self, group: list[Message], message: Message) -> bool:
+        content = message.get(CONTENT)
+        if not isinstance(content, list) or not content:
+            return False
+        if any(not isinstance(block, dict) or block.get("type") != RESULT for block in content):
+            return False
+        first = group[0].get(CONTENT)
+        calls = {
+            block.get("id")
+            for block in (first if isinstance(first, list) else ())
+            if isinstance(block, dict) and block.get("type") == agentscope1.CALL
+            if isinstance(block.get("id"), str)
+        }
+        for part in group[1:]:
+            calls -= {block.get("id") for block in part[CONTENT]}
+        ids = [block.get("id") for block in content]
+        return all(isinstance(id, str) and id in calls for id in ids)
+
+    def join(self, parts: list[Message], id: str) -> Message:
+        first = parts[0]
+        time = _to_iso(first.get(agentscope1.TIMESTAMP))
+        blocks: list[Block] = []
+        for part in parts:
+            when = time if part is first else _to_iso(part.get(agentscope1.TIMESTAMP))
+            blocks += _upgraded(part.get(CONTENT), id, len(blocks), when)
+        answered = {block["id"] for block in blocks if block["type"] == RESULT}
+        role = first.get(ROLE)
+        allowed = agentscope2.ALLOWED.get(role, ()) if isinstance(role, str) else ()
+        if any(block["type"] not in allowed for block in blocks) or role not in ROLES:
+            role = "assistant"
+        for block in blocks:
+            if block["type"] == agentscope2.CALL:
+                block["state"] = "finished" if block["id"] in answered else "pending"
+        name = first.get(NAME)
+        metadata = first.get("metadata")
+        return {
+            NAME: _clean(name) if isinstance(name, str) else role,
+            CONTENT: blocks,
+            ROLE: role,
+            ID: _clean(id),
+            "metadata": _clean_value(metadata) if isinstance(metadata, dict) else {},
+            agentscope2.CREATED: time,
+            "usage": None,
+            "finished_at": time,
+            "finished_reason": None,
+            "structured_output": None,
+            "error": None,
+        }
+
+    def split(self, whole: Message) -> list[Message]:
+        id, name, role = whole.get(ID), whole.get(NAME), whole.get(ROLE)
+        metadata, content = whole.get("metadata"), whole.get(CONTENT)
+        time = _from_iso(whole.get(agentscope2.CREATED))
+        id = id if isinstance(id, str) else ""
+        role = role if role in ROLES else "assistant"
+        name = name if isinstance(name, str) else str(role)
+        first = _part(id, name, str(role), time)
+        if isinstance(metadata, dict):
+            first["metadata"] = dict(metadata)
+        parts, calls = [first], set[str]()
+        for block in content if isinstance(content, list) else ():
+            if not isinstance(block, dict):
+                continue
+            kind = block.get("type")
+            if kind == RESULT and (len(parts) > 1 or block.get("id") in calls):
+                when = _from_iso(block.get(agentscope2.CREATED))
+                part = _part(f"{id}-{len(parts)}", "system", "system", when)
+                parts.append(part)
+            elif kind != RESULT and len(parts) > 1 and parts[-1][ROLE] == "system":
+                when = _from_iso(block.get(agentscope2.CREATED))
+                parts.append(_part(f"{id}-{len(parts)}", name, str(role), when))
+            if kind == agentscope2.CALL and isinstance(block.get("id"), str):
+                calls.add(block["id"])
+            parts[-1][CONTENT].append(_downgraded(block))
+        for part in parts:
+            _shorten(part)
+        return parts
+
+
+def _part(id: str, name: str, role: str, time: str) -> Message:
+    return {
+        ID: id,
+        NAME: name,
+        ROLE: role,
+        CONTENT: [],
+        "metadata": {},
+        agentscope1.TIMESTAMP: time,
+    }
+
+
+def _shorten(part: Message) -> None:
+    """Write the content of a message that is one text as a text, as people's messages are."""
+    content = part[CONTENT]
+    if part[ROLE] != "assistant" and len(content) == 1 and content[0].keys() == {"type", "text"}:
+        part[CONTENT] = content[0]["text"]
+
+
+def _to_iso(time: Any) -> str:
+    if isinstance(time, str) and _TIME.fullmatch(time):
+        return time.replace(" ", "T")
+    return _NO_TIME
+
+
+def _from_iso(time: Any) -> str:
+    if isinstance(time, str) and _TIME.fullmatch(time):
+        return time.replace("T", " ")
+    return _clean(time) if isinstance(time, str) else _NO_TIME.replace("T", " ")
+
+
+def _clean(text: str) -> str:
+    """Return a text without lone surrogates, which AgentScope 2.x does not load."""
+    return text if text.isascii() else _SURROGATE.sub("\ufffd", text)
+
+
+def _clean_value(value: Any) -> Any:
+    """Return a value without lone surrogates, and with null for numbers that JSON lacks."""
+    if isinstance(value, str):
+        return _clean(value)
+    if isinstance(value, float):
+        return value if value - value == 0 else None
+    if isinstance(value, dict):
+        return {_clean(name): _clean_value(one) for name, one in value.items()}
+    return list(map(_clean_value, value)) if isinstance(value, list) else value
+
+
+def _text_value(value: Any) -> str:
+    """Return what should be a text as one."""
+    if isinstance(value, str):
+        return _clean(value)
+    return "" if value is None else jsonio.dumps(value).decode()
+
+
+# 1.x to 2.x
+
+
+def _upgraded(content: Any, id: str, number: int, time: str) -> list[Block]:
+    """Return the blocks of a message or of a result; those that 2.x does not know are left out."""
+    if isinstance(content, str):
+        content = [{"type": "text", "text": content}]
+    found = []
+    for block in content if isinstance(content, list) else ():
+        if isinstance(block, dict) and (upgraded := _upgraded_block(block, id, number, time)):
+            upgraded.setdefault(ID, _clean(f"{id}-{number}"))
+            upgraded[agentscope2.CREATED] = upgraded["finished_at"] = time
+            found.append(upgraded)
+            number += 1
+    return found
+
+
+def _upgraded_block(block: Block, id: str, number: int, time: str) -> Block | None:
+    match block.get("type"):
+        case "text":
+            return {"type": "text", "text": _text_value(block.get("text"))}
+        case "thinking":
+            others = {
+                _clean(name): _clean_value(value)
+                for name, value in block.items()
+                if name not in _OWN and name not in ("type", "thinking")
+            }
+            return {**others, "type": "thinking", "thinking": _text_value(block.get("thinking"))}
+        case "tool_use":
+            return {
+                "type": agentscope2.CALL,
+                ID: _text_value(block.get("id")),
+                NAME: _text_value(block.get("name")),
+                "input": _input(block.get("input")),
+                "state": "pending",
+                "suggested_rules": [],
+            }
+        case "tool_result":
+            output = block.get("output")
+            if isinstance(output, list):
+                inner = _upgraded(output, f"{id}-{number}", 0, time)
+                output = [one for one in inner if one["type"] in ("text", "data")]
+            return {
+                "type": RESULT,
+                ID: _text_value(block.get("id")),
+                NAME: _text_value(block.get("name")),
+                "output": output if isinstance(output, list) else _text_value(output),
+                "state": "success",
+                "metadata": {},
+            }
+        case "image" | "audio" | "video" as kind:
+            source = _upgraded_source(kind, block.get("source"))
+            name = block.get("name")
+            named = {"name": _clean(name) if isinstance(name, str) else None}
+            return None if source is None else {"type": "data", "source": source} | named
+        case _:
+            return None
+
+
+def _input(value: Any) -> str:
+    """Return the arguments of a call as JSON text."""
+    if not value and isinstance(value, dict):
+        return "{}"
+    text = jsonio.compact(value) if _is_finite(value) else jsonio.dumps(value)
+    return text.decode()
+
+
+def _is_finite(value: Any) -> bool:
+    if isinstance(value, float):
+        return value - value == 0
+    if isinstance(value, dict):
+        return all(map(_is_finite, value.values()))
+    return not isinstance(value, list) or all(map(_is_finite, value))
+
+
+def _upgraded_source(kind: str, source: Any) -> Block | None:
+    if not isinstance(source, dict):
+        return None
+    if source.get("type") == "url" and isinstance(source.get("url"), str):
+        url = _as_url(source["url"])
+        guessed, _ = mimetypes.guess_type(urlsplit(url).path)
+        fits = guessed is not None and guessed.startswith(f"{kind}/")
+        return {"type": "url", "url": url, "media_type": guessed if fits else f"{kind}/*"}
+    media_type, data = source.get("media_type"), source.get("data")
+    if source.get("type") != "base64" or not isinstance(data, str):
+        return None
+    known = _clean(media_type) if isinstance(media_type, str) else f"{kind}/*"
+    return {"type": "base64", "data": _clean(data), "media_type": known}
+
+
+def _as_url(text: str) -> str:
+    """Return a URL that 2.x loads; a path becomes one of a file."""
+    text = _clean(text)
+    if _URL.fullmatch(text):
+        scheme, _, rest = text.partition(":")
+        return f"{scheme}:{quote(rest, safe=_SAFE)}"
+    return "file:///" + quote(text.removeprefix("/"))
+
+
+_SAFE = "/:?#[]@!$&'()*+,;=%~-._"
+
+
+# 2.x to 1.x
+
+
+def _downgraded(block: Block) -> Block:
+    match block.get("type"):
+        case "text":
+            return {"type": "text", "text": _text_value(block.get("text"))}
+        case "hint":
+            return {"type": "text", "text": "\n".join(_texts(block.get("hint")))}
+        case "tool_call":
+            return {
+                "type": agentscope1.CALL,
+                ID: block.get("id"),
+                NAME: block.get("name"),
+                "input": _arguments(block.get("input")),
+            }
+        case "tool_result":
+            output = block.get("output")
+            if isinstance(output, list):
+                output = [_downgraded(one) for one in output if isinstance(one, dict)]
+            return {
+                "type": RESULT,
+                ID: block.get("id"),
+                NAME: block.get("name"),
+                "output": output if isinstance(output, list) else _text_value(output),
+            }
+        case "data":
+            return _downgraded_data(block)
+        case _:  # thinking, with what models add to it, and what 2.x does not know
+            return {name: value for name, value in block.items() if name not in _OWN}
+
+
+def _texts(value: Any) -> Iterator[str]:
+    if isinstance(value, str):
+        yield value
+    for block in value if isinstance(value, list) else ():
+        if isinstance(block, dict) and isinstance(block.get("text"), str):
+            yield block["text"]
+
+
+def _arguments(text: Any) -> Any:
+    """Return the arguments of a call, an object, of their JSON text."""
+    if not isinstance(text, str):
+        return {}
+    try:
+        found = orjson.loads(text) if len(text) < 19 else jsonio.loads(text.encode())
+    except ValueError:  # also UnicodeEncodeError and orjson.JSONDecodeError
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
+def _downgraded_data(block: Block) -> Block:
+    source = block.get("source")
+    source = source if isinstance(source, dict) else {}
+    media_type = _text_value(source.get("media_type"))
+    kind = media_type.split("/")[0]
+    known = {"type": kind if kind in agentscope1.MEDIA else "file"}
+    if source.get("type") == "url":
+        url = _text_value(source.get("url"))
+        if url.startswith("file:///"):
+            url = unquote(url.removeprefix("file://"))
+        found: Block = known | {"source": {"type": "url", "url": url}}
+    else:
+        data = _text_value(source.get("data"))
+        found = known | {"source": {"type": "base64", "media_type": media_type, "data": data}}
+    return found | ({"name": block["name"]} if block.get("name") else {})
+
+
+VERSIONS = Versions()

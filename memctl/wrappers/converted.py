@@ -1,0 +1,319 @@
+"""A store whose messages are shown, and taken, in another dialect than its own."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Iterator
+from contextlib import aclosing
+from dataclasses import replace
+from difflib import SequenceMatcher
+
+from memctl import jsonio
+from memctl.dialects.conversion import Conversion
+from memctl.dialects.conversions import conversion
+from memctl.dialects.view import Dialect
+from memctl.errors import BadData, Failure
+from memctl.model import (
+    Change,
+    Edit,
+    Memory,
+    MemoryInfo,
+    MemoryKey,
+    Page,
+    StoredMessage,
+    WriteMode,
+    WriteResult,
+)
+from memctl.selection import Selection
+from memctl.store import EDIT_ATTEMPTS, Features, Matches, Store
+from memctl.stores.batching import PageBuilder
+from memctl.stores.catalog import catalog
+from memctl.stores.edits import Snapshot, apply_edit, is_same_text, whole_edits
+from memctl.wrappers.wrapper import StoreWrapper
+
+
+def shown_as(store: Store, dialect: Dialect) -> Store:
+    """Return the store as one of this dialect; the store itself where it is.
+
+    Raises:
+        UsageError: memctl does not convert its messages to that dialect, or the reverse.
+    """
+    return store if store.dialect.name == dialect.name else ConvertedStore(store, dialect)
+
+
+def inside(store: Store) -> Store:
+    """Return the store that ``shown_as`` was given."""
+    return store.store if isinstance(store, ConvertedStore) else store
+
+
+class ConvertedStore(StoreWrapper):
+    """A store of another dialect.
+
+    Messages are converted as they are read and written.  A memory that exists is changed by an
+    edit, for which it is held whole: a new message may belong to one that is there.
+    """
+
+    def __init__(self, store: Store, dialect: Dialect) -> None:
+        super().__init__(store)
+        self._dialect = dialect
+        self._reading = conversion(store.dialect, dialect)
+        self._writing = conversion(dialect, store.dialect)
+        self._passed: dict[MemoryKey, int] = {}
+        """The number of messages that are being written."""
+
+    @property
+    def store(self) -> Store:
+        """The store inside."""
+        return self._store
+
+    @property
+    def dialect(self) -> Dialect:  # type: ignore[override]
+        """The dialect in which the messages are shown."""
+        return self._dialect
+
+    @property
+    def features(self) -> Features:  # type: ignore[override]
+        """The features of the store inside; notes in its messages hold marks and repeated ids."""
+        return replace(
+            self._store.features,
+            marks=None,
+            mark_order=True,
+            duplicate_ids=True,
+            cheap_outline=False,
+            cheap_positions=False,
+        )
+
+    # Reading
+
+    def read(self, where: Selection) -> AsyncGenerator[Page]:
+        return where.apply(self._pages(where), self._dialect)
+
+    def outline(self, where: Selection) -> AsyncGenerator[Page]:
+        return self._pages(where)
+
+    def read_with_anchors(self, where: Selection) -> AsyncGenerator[Page]:
+        return self.read(where)
+
+    def _pages(self, where: Selection) -> AsyncGenerator[Page]:
+        whole = Selection(where.users, where.sessions, where.parts, where.keys, where.done)
+        return _converted(self._store.read(whole), self._reading, self.label)
+
+    def list_memories(self, where: Selection) -> AsyncGenerator[MemoryInfo]:
+        return catalog(self.read(where), self._dialect)
+
+    async def headers(self, where: Selection) -> AsyncGenerator[Memory]:
+        async with aclosing(self.read(where)) as pages:
+            async for page in pages:
+                if page.offset == 0:
+                    yield page.memory
+
+    def duplicates(self, where: Selection) -> AsyncGenerator[tuple[Memory, int]]:
+        return Store.duplicates(self, where)
+
+    def find_messages(
+        self, where: Selection, matches: Matches
+    ) -> AsyncGenerator[tuple[MemoryKey, StoredMessage]]:
+        return Store.find_messages(self, where, matches)
+
+    # Writing
+
+    async def write(
+        self, pages: AsyncGenerator[Page], mode: WriteMode = WriteMode.ADD
+    ) -> AsyncGenerator[WriteResult]:
+        self._store.origin = self.origin
+        async with aclosing(pages):
+            page = await anext(pages, None)
+            while page is not None:
+                if mode is WriteMode.ADD and page.offset:
+                    yield await self._append(page, pages)
+                    page = await anext(pages, None)
+                    continue
+                run = _Run(page, pages, mode)
+                converted = _converted(self._counted(run.pages()), self._writing, self.label)
+                async with aclosing(self._store.write(converted, mode)) as results:
+                    async for result in results:
+                        written = self._passed.pop(result.key, 0)
+                        yield result if result.failure else replace(result, written=written)
+                page = run.next
+
+    async def _counted(self, pages: AsyncGenerator[Page]) -> AsyncGenerator[Page]:
+        async with aclosing(pages):
+            async for page in pages:
+                key = page.memory.key
+                self._passed[key] = self._passed.get(key, 0) + len(page.messages)
+                yield page
+
+    async def _append(self, first: Page, rest: AsyncGenerator[Page]) -> WriteResult:
+        """Put messages behind those of a memory."""
+        key, messages, last = first.memory.key, list(first.messages), first.last
+        while not last:
+            page = await anext(rest)
+            messages += page.messages
+            last = page.last
+        stored = await self._store.snapshot(key)
+        shown = self._converted_snapshot(stored, self._reading)
+        if len(shown.messages) != first.offset:
+            text = f"there are {len(shown.messages)} messages, not {first.offset}"
+            return WriteResult(key, failure=Failure("changed", text))
+        summary = first.memory.summary
+        memory = shown.memory if summary is None else replace(shown.memory, summary=summary)
+        result = WriteResult(key, len(messages))
+        return await self._change(
+            stored, Snapshot(memory, [*shown.messages, *messages]), result, None
+        )
+
+    async def edit(self, edits: AsyncGenerator[Edit]) -> AsyncGenerator[WriteResult]:
+        async with aclosing(whole_edits(edits)) as wholes:
+            async for edit in wholes:
+                yield await self._edit(edit)
+
+    async def _edit(self, edit: Edit) -> WriteResult:
+        key = edit.memory.key
+        result = WriteResult(key)
+        for _ in range(EDIT_ATTEMPTS):
+            stored = await self._store.snapshot(key)
+            shown = self._converted_snapshot(stored, self._reading)
+            changed, result = apply_edit(edit, shown, self._dialect)
+            if changed is None:
+                return result
+            result = await self._change(stored, changed, result, edit)
+            if result.failure is None or result.failure.code != "changed":
+                return result
+        return result
+
+    async def _change(
+        self, stored: Snapshot, shown: Snapshot, result: WriteResult, edit: Edit | None
+    ) -> WriteResult:
+        """Make a memory what is shown; ``edit`` is the one that does."""
+        wanted = self._converted_snapshot(shown, self._writing)
+        had, summary = stored.memory.summary, wanted.memory.summary
+        memory = wanted.memory
+        if stored.exists:
+            memory = replace(stored.memory, summary=None if summary == had else summary)
+        change = Edit(
+            memory,
+            list(_changes(stored.messages, wanted.messages)),
+            before=edit.before if edit is not None else "",
+        )
+        if not (change.changes or change.before or memory.summary is not None):
+            return result
+        done = result
+
+        async def one() -> AsyncGenerator[Edit]:
+            yield change
+
+        async with aclosing(self._store.edit(one())) as results:
+            async for written in results:
+                if written.failure is not None:
+                    return WriteResult(result.key, failure=written.failure)
+                done = replace(result, before=written.before)
+        return done
+
+    def _converted_snapshot(self, snapshot: Snapshot, way: Conversion) -> Snapshot:
+        converter = way.converter()
+        messages = snapshot.messages
+        try:
+            memory = converter.memory(snapshot.memory, messages[0] if messages else None)
+            converted = [*converter.add(messages), *converter.end()]
+        except ValueError as error:
+            raise _damaged(self.label, snapshot.memory.key, error) from error
+        return Snapshot(memory, converted, snapshot.exists)
+
+
+def _damaged(label: str, key: MemoryKey, error: ValueError) -> BadData:
+    return BadData(f"{label}: {key} holds a message that cannot be converted: {error}")
+
+
+async def _converted(
+    pages: AsyncGenerator[Page], way: Conversion, label: str
+) -> AsyncGenerator[Page]:
+    """Yield the pages of whole memories in another dialect."""
+    converter = way.converter()
+    builder: PageBuilder | None = None
+    async with aclosing(pages):
+        async for page in pages:
+            key = page.memory.key
+            try:
+                if page.offset == 0 or builder is None:
+                    converter = way.converter()
+                    first = page.messages[0] if page.messages else None
+                    builder = PageBuilder(converter.memory(page.memory, first))
+                messages = converter.add(page.messages)
+                last = page.last
+                del page  # not kept while the next one is read: it may be large
+                if last:
+                    messages += converter.end()
+            except ValueError as error:
+                raise _damaged(label, key, error) from error
+            for one in builder.take(messages):
+                yield one
+            if last:
+                yield builder.page(last=True)
+                builder = None
+
+
+class _Run:
+    """The memories that can be written without a look at what is there."""
+
+    def __init__(self, first: Page, rest: AsyncGenerator[Page], mode: WriteMode) -> None:
+        self.next: Page | None = first
+        """The page that comes after them; None at the end."""
+        self._rest = rest
+        self._mode = mode
+
+    async def pages(self) -> AsyncGenerator[Page]:
+        """Yield their pages."""
+        begins = True
+        while (page := self.next) is not None:
+            if begins and page.offset and self._mode is WriteMode.ADD:
+                return
+            begins = page.last
+            yield page
+            del page
+            self.next = await anext(self._rest, None)
+
+
+def _changes(old: list[StoredMessage], new: list[StoredMessage]) -> Iterator[Change]:
+    """Yield what makes the new messages of the old ones, in order."""
+    start = 0
+    while start < min(len(old), len(new)) and _is_same(old[start], new[start]):
+        start += 1
+    tail = 0
+    while tail < min(len(old), len(new)) - start and _is_same(old[-1 - tail], new[-1 - tail]):
+        tail += 1
+    one, other = old[: len(old) - tail], new[: len(new) - tail]
+    # By value: a store may write the same message in another way.
+    texts = [
+        [(entry.id, jsonio.canonical(entry.message)) for entry in some[start:]]
+        for some in (one, other)
+    ]
+    after: str | None = None
+    for place in range(start):
+        yield from _marked(old[place], new[place])
+        after = old[place].id
+    steps = SequenceMatcher(None, texts[0], texts[1], autojunk=False).get_opcodes()
+    for kind, begin, end, begins, ends in steps:
+        some, others = one[start + begin : start + end], other[start + begins : start + ends]
+        if kind == "equal":
+            for pair in zip(some, others, strict=True):
+                yield from _marked(*pair)
+            after = some[-1].id
+            continue
+        for entry in some:
+            yield Change(
+                *(entry.id, entry.marks, None, entry.message, after, entry.position),
+                was=entry.shape,
+            )
+        for entry in others:
+            yield Change(entry.id, None, entry.marks, entry.message, after)
+    for place in range(-tail, 0):
+        yield from _marked(old[place], new[place])
+
+
+def _is_same(old: StoredMessage, new: StoredMessage) -> bool:
+    return old.id == new.id and is_same_text(old.message, new.message)
+
+
+def _marked(old: StoredMessage, new: StoredMessage) -> Iterator[Change]:
+    """Yield the change of the marks of a message that stays."""
+    if old.marks != new.marks:
+        yield Change(old.id, old.marks, new.marks, was=old.shape)
