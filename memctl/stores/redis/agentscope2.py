@@ -6,7 +6,8 @@ Source: ``app/storage/_redis_storage.py`` of agentscope 2.0.10, whose ``KeyConfi
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator, Sequence
+import secrets
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from itertools import chain
@@ -59,7 +60,7 @@ class StoredSession:
     """What the keys of a session hold, besides the texts of its messages."""
 
     record: dict[str, Any] | None
-    """The record without its state; None where only a log is there."""
+    """The record; None where only a log is there."""
     session: Session
     context: list[Any]
     """The entries of the context that ``merge`` takes; none where it is what the marks say."""
@@ -177,7 +178,7 @@ class RedisAgentScope2Store(WholeMemoryStore):
     def _session(
         self, place: MemoryPlace, text: bytes | None, name: str
     ) -> tuple[MemoryKey | None, dict[str, Any] | None, Session]:
-        """Return whose session it is, None if none, the record without its state, and the session.
+        """Return whose session it is, None if none, its record and what that holds.
 
         Raises:
             BadData: it is damaged.
@@ -194,7 +195,7 @@ class RedisAgentScope2Store(WholeMemoryStore):
             session = Session.of(_common(value), _payload(value))
         except ValueError as error:
             raise BadData(f"{name} is damaged: {error}") from error
-        return owner, {one: found for one, found in value.items() if one != "state"}, session
+        return owner, value, session
 
     def _owner(self, place: MemoryPlace, value: dict[str, Any]) -> MemoryKey | None:
         """Return whose session a record is; None where it is a record of something else."""
@@ -240,9 +241,8 @@ class RedisAgentScope2Store(WholeMemoryStore):
             commands.append((b"SET", self.key_of(key.user, "agent", agent), made, b"NX"))
         if record is not None:
             with_summary(session, new.memory.summary)
-            context = _context(entries, before, new.messages)
-            whole = Session({}, record, session.state, summary=session.summary)
-            commands.append((b"SET", place.key, whole.text(context), b"KEEPTTL"))
+            text = _text(record, session, _context(entries, before, new.messages))
+            commands.append((b"SET", place.key, text, b"KEEPTTL"))
         commands += _logging(place.key, stored, before, new.messages)
         return [*commands, *_expiring(place.key, stored, ttl)]
 
@@ -331,6 +331,16 @@ def _record_of(key: MemoryKey, session: Session) -> dict[str, Any]:
     times = {name: _moved(common[name], None) for name in _TIMES if name in common}
     named = {"id": key.session, "user_id": key.user}
     return named | times | {name: common.get(name) for name in kept} | session.payload
+
+
+def _text(record: dict[str, Any], session: Session, context: Iterable[bytes]) -> bytes:
+    """Return the text of a record with the state of the session, in the order that it has."""
+    there = record.get("state") or {}
+    token = secrets.token_hex(16)
+    found = session.state | {"summary": session.summary, "context": token}
+    state = {name: found[name] for name in dict.fromkeys((*there, *found)) if name in found}
+    before, _, after = jsonio.dumps(record | {"state": state}).partition(f'"{token}"'.encode())
+    return b"".join((before, b"[", b",".join(context), b"]", after))
 
 
 def _local(record: dict[str, Any]) -> dict[str, Any]:
