@@ -104,6 +104,13 @@ BUILT_IN = (
         options=frozenset({"prefix", "ttl", "layout"}),
     ),
     StoreSpec(
+        "redis-runtime-state",
+        "redis://...?layout=runtime-state",
+        "the states of agentscope-runtime",
+        "memctl.stores.state.runtime:RuntimeStateStore",
+        options=frozenset({"prefix", "ttl", "layout", "path"}),
+    ),
+    StoreSpec(
         "redis-agentscope2",
         "redis://...?layout=agentscope2",
         "AgentScope 2.x's sessions",
@@ -144,6 +151,7 @@ _REDIS_LAYOUTS = {
     "session": "redis-session",
     "agentscope2": "redis-agentscope2",
     "runtime": "redis-runtime",
+    "runtime-state": "redis-runtime-state",
 }
 LAYOUTS = tuple(_REDIS_LAYOUTS)
 

@@ -59,6 +59,9 @@ BACKENDS: dict[str, Callable[[Servers], Backend]] = {
     ),
     "redis": _redis("redis", "prefix=app:"),
     "redis-session": _redis("redis-session", "layout=session"),
+    "redis-runtime-state": _redis(
+        "redis-runtime-state", "layout=runtime-state", refuses_names=True
+    ),
     "redis-agentscope2": _redis(
         "redis-agentscope2",
         "layout=agentscope2",

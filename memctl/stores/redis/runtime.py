@@ -211,9 +211,7 @@ class RuntimeStore(WholeMemoryStore):
                 found.append(Finding("owner-mismatch", key))
             elif ":" in key.user or ":" in key.session:
                 found.append(Finding("ambiguous-key", key))
-        if left:
-            detail = f"the first of them in {max(1, round(min(left) / 60))} min"
-            found.append(Finding("expires-unread", None, len(left), detail=detail))
+        found += expiring_unread(left)
         if not where.sessions and where.keys is None:
             found += self._stale_indexes(pipeline, where, histories)
         return found
@@ -259,6 +257,13 @@ def _fields(pipeline: Pipeline, key: bytes) -> Iterator[bytes]:
     [fields] = pipeline.execute([(b"HKEYS", key)], tolerate=WRONG_TYPE)
     if isinstance(fields, list):
         yield from fields
+
+
+def expiring_unread(left: list[float]) -> Iterator[Finding]:
+    """Yield the finding about memories that have so many seconds left, if there are any."""
+    if left:
+        detail = f"the first of them in {max(1, round(min(left) / 60))} min"
+        yield Finding("expires-unread", None, len(left), detail=detail)
 
 
 class _RuntimeMaintenance(Maintenance):
