@@ -53,7 +53,8 @@ class StoreSpec:
     """The extra of memctl that installs its driver."""
 
 
-_SQL_OPTIONS = frozenset({"state", "state_path"})
+_SQL_OPTIONS = frozenset({"state", "state_path", "layout"})
+_SQL2_OPTIONS = frozenset({"layout", "agent"})
 BUILT_IN = (
     StoreSpec(
         "sqlite",
@@ -79,6 +80,28 @@ BUILT_IN = (
         "memctl.stores.sql.mysql:MysqlStore",
         schemes=("mysql", "mariadb"),
         options=_SQL_OPTIONS,
+        extra="mysql",
+    ),
+    StoreSpec(
+        "sqlite-agentscope2",
+        "sqlite:///PATH?layout=agentscope2, &agent=",
+        "AgentScope 2.x sessions in a SQLite file",
+        "memctl.stores.sql.sqlite:SqliteAgentscope2Store",
+        options=_SQL2_OPTIONS,
+    ),
+    StoreSpec(
+        "postgresql-agentscope2",
+        "postgresql://...?layout=agentscope2, &agent=",
+        "AgentScope 2.x sessions in PostgreSQL",
+        "memctl.stores.sql.postgresql:PostgresqlAgentscope2Store",
+        options=_SQL2_OPTIONS,
+    ),
+    StoreSpec(
+        "mysql-agentscope2",
+        "mysql://...?layout=agentscope2, &agent=",
+        "AgentScope 2.x sessions in MySQL or MariaDB",
+        "memctl.stores.sql.mysql:MysqlAgentscope2Store",
+        options=_SQL2_OPTIONS,
         extra="mysql",
     ),
     StoreSpec(
@@ -146,14 +169,20 @@ SUFFIXES = tuple(suffix for spec in BUILT_IN for suffix in spec.suffixes)
 """The ends of the paths that memctl itself knows."""
 URL_OPTIONS = frozenset().union(*(spec.options for spec in BUILT_IN)) - {"user", "session"}
 """memctl's own options in a URL, whatever its kind."""
-_REDIS_LAYOUTS = {
-    "memory": "redis",
-    "session": "redis-session",
-    "agentscope2": "redis-agentscope2",
-    "runtime": "redis-runtime",
-    "runtime-state": "redis-runtime-state",
+_LAYOUTS = {
+    "redis": {
+        "memory": "redis",
+        "session": "redis-session",
+        "agentscope2": "redis-agentscope2",
+        "runtime": "redis-runtime",
+        "runtime-state": "redis-runtime-state",
+    },
+    **{
+        kind: {"memory": kind, "agentscope2": f"{kind}-agentscope2"}
+        for kind in ("sqlite", "postgresql", "mysql")
+    },
 }
-LAYOUTS = tuple(_REDIS_LAYOUTS)
+"""The kinds by what ``?layout=`` says, for each kind that a URL has."""
 
 
 def kinds() -> list[str]:
@@ -291,15 +320,16 @@ def _parse_url(text: str) -> Location:
     options = {name: value for name, value in pairs if name in URL_OPTIONS}
     others = [pair for pair in pairs if pair[0] not in URL_OPTIONS]
     url = join_url(parts._replace(query=urlencode(others, quote_via=quote)))
-    if kind == "sqlite":
-        return _sqlite(text, parts, url, options, others)
-    if options.get("layout", "memory") not in LAYOUTS:
+    layouts = _LAYOUTS.get(kind, {})
+    if options.get("layout", "memory") not in (layouts or ["memory"]):
         raise UsageError(
-            f"layout={visible(options['layout'])} is unknown", f"known are {', '.join(LAYOUTS)}"
+            f"layout={visible(options['layout'])} is unknown",
+            f"known are {', '.join(layouts)}" if layouts else "it is for SQL and Redis",
         )
-    if kind == "redis":
-        kind = _REDIS_LAYOUTS[options.get("layout", "memory")]
-    return Location(kind, redact(text), url, Path(), options)
+    named = layouts.get(options.get("layout", "memory"), kind)
+    if kind == "sqlite":
+        return _sqlite(named, text, parts, url, options, others)
+    return Location(named, redact(text), url, Path(), options)
 
 
 def _split(text: str) -> SplitResult:
@@ -324,6 +354,7 @@ def _split(text: str) -> SplitResult:
 
 
 def _sqlite(
+    kind: str,
     text: str,
     parts: SplitResult,
     url: str,
@@ -338,7 +369,8 @@ def _sqlite(
         )
     if others:
         raise UsageError(
-            f"SQLite takes no option {visible(others[0][0])!r}", "known are state and state_path"
+            f"SQLite takes no option {visible(others[0][0])!r}",
+            "known are layout, agent, state and state_path",
         )
     path = Path(unquote(parts.path.removeprefix("/"))).expanduser()
-    return Location("sqlite", redact(text), url, path, options)
+    return Location(kind, redact(text), url, path, options)

@@ -107,6 +107,8 @@ class Features:
     """One message id may occur twice in a memory."""
     parts: bool = False
     """Several memories in one session."""
+    session_owners: bool = False
+    """A session belongs to one user, and no other can have one of that name."""
     single_session: bool = False
     """It holds one session only."""
     ambiguous_names: bool = False

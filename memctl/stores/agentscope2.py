@@ -26,10 +26,8 @@ from datetime import UTC, datetime
 from typing import Any
 
 from memctl import jsonio
+from memctl.dialects.agentscope2 import COMPRESSED
 
-COMPRESSED = "compressed"
-DEFAULT_AGENT = "default"
-"""The agent of a session that comes from elsewhere, unless ``?agent=`` names one."""
 MARKS = frozenset({COMPRESSED})
 """The only marks that the messages of a session can have."""
 COLUMNS = ("agent_id", "source", "source_schedule_id", "team_id", "created_at", "updated_at")
@@ -202,7 +200,7 @@ def parse_extra(extra: str) -> tuple[Session, list[Entry] | None]:
         NotASession: it is not the extra of a session.
     """
     try:
-        found = jsonio.loads(extra.encode())
+        found = jsonio.loads(extra.encode("utf-8", "surrogatepass"))
     except ValueError as error:
         raise NotASession(f"its extra is not JSON: {error}") from error
     match found:

@@ -15,6 +15,9 @@ LEASE = 0.6
 """Seconds that a lock in Redis lasts in the conformance suite, where no test waits for 30."""
 
 
+AGENTSCOPE2 = Style("agentscope2", frozenset({"compressed"}))
+
+
 def _redis(
     name: str, option: str, style: Style | None = None, *, refuses_names: bool = False
 ) -> Callable[[Servers], Backend]:
@@ -57,6 +60,33 @@ BACKENDS: dict[str, Callable[[Servers], Backend]] = {
         many=MANY,
         refuses_names=True,  # as PostgreSQL
     ),
+    "sqlite-agentscope2": lambda _: Backend(
+        "sqlite-agentscope2",
+        lambda folder: f"sqlite:///{folder}/m.db?layout=agentscope2",
+        many=MANY,
+        style=AGENTSCOPE2,
+        refuses_names=True,  # of sessions of other users
+    ),
+    "postgresql-agentscope2": lambda servers: Backend(
+        "postgresql-agentscope2",
+        lambda _: f"{servers.postgresql.fresh()}?layout=agentscope2",
+        lambda text: f"{servers.postgresql.socket_url(text.partition('?')[0])}&layout=agentscope2",
+        lambda text: servers.postgresql.dump(text.partition("?")[0]),
+        refuses=frozenset({"not a number", "infinity"}),
+        many=MANY,
+        style=AGENTSCOPE2,
+        refuses_names=True,  # as SQLite
+    ),
+    "mysql-agentscope2": lambda servers: Backend(
+        "mysql-agentscope2",
+        lambda _: f"{servers.mariadb.fresh()}?layout=agentscope2",
+        lambda text: f"{servers.mariadb.socket_url(text.partition('?')[0])}&layout=agentscope2",
+        lambda text: servers.mariadb.dump(text.partition("?")[0]),
+        refuses=frozenset({"not a number", "infinity", "deep", "lone surrogate"}),
+        many=MANY,
+        style=AGENTSCOPE2,
+        refuses_names=True,  # as SQLite
+    ),
     "redis": _redis("redis", "prefix=app:"),
     "redis-session": _redis("redis-session", "layout=session"),
     "redis-runtime-state": _redis(
@@ -65,7 +95,7 @@ BACKENDS: dict[str, Callable[[Servers], Backend]] = {
     "redis-agentscope2": _redis(
         "redis-agentscope2",
         "layout=agentscope2",
-        Style("agentscope2", frozenset({"compressed"})),
+        AGENTSCOPE2,
     ),
     "redis-runtime": _redis(
         "redis-runtime", "layout=runtime", Style("runtime", frozenset()), refuses_names=True

@@ -10,12 +10,20 @@ from __future__ import annotations
 
 import asyncio
 from abc import ABC, abstractmethod
-from collections.abc import AsyncGenerator, Callable, Coroutine, Iterator, Mapping, Sequence
+from collections.abc import (
+    AsyncGenerator,
+    Awaitable,
+    Callable,
+    Coroutine,
+    Iterator,
+    Mapping,
+    Sequence,
+)
 from contextlib import aclosing, asynccontextmanager, contextmanager, suppress
 from functools import partial
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, TypeVar
 
-from sqlalchemy import text
+from sqlalchemy import Connection, text
 from sqlalchemy.exc import DBAPIError, SQLAlchemyError
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
@@ -29,6 +37,8 @@ from memctl.stores.sql.schema import METADATA, create_tables, examine_schema
 
 if TYPE_CHECKING:
     from memctl.stores.sql.locks import ConnectionLock
+
+T = TypeVar("T")
 
 CREATE_ATTEMPTS = 5
 CREATE_PAUSE = 0.2
@@ -85,8 +95,8 @@ class Database(ABC):
         self.dialect = self.dialect_class()
         self.damaged: dict[MemoryKey, Failure] = {}
         """The memories that are known to be damaged, and why."""
-        self._searched = False
-        self._examined = False
+        self._searched = self._examined = True
+        """True where the rows of AgentScope 1.x's tables need not be looked through, first."""
         self._keyless: list[str] = []
         """The tables without their primary key."""
         self._lock: ConnectionLock | None = None
@@ -170,37 +180,52 @@ class Database(ABC):
 
     async def open(self, mode: OpenMode) -> None:
         """Connect, and create the tables if the mode says so; raises as ``Store.open``."""
+        await self.start(mode, self._prepare)
+
+    async def start(self, mode: OpenMode, prepare: Callable[[], Awaitable[None]]) -> None:
+        """Connect, and prepare the tables; where that fails nothing stays open.
+
+        Raises:
+            MemctlError: as ``Store.open``.
+        """
         self.mode = mode
         self._engine = self.make_engine()
         with self.errors():
             try:
-                async with self._engine.connect() as connection:
-                    typed, keys = self.dialect.typed, self.mode.writes
-                    schema = await connection.run_sync(
-                        partial(examine_schema, typed=typed, keys=keys)
-                    )
-                missing = schema.missing
-                if missing and not self.mode.creates:
-                    raise Uninitialised(
-                        f"{self.label} holds no AgentScope memory: it has no table {missing[0]!r}",
-                        "is it the right database? AgentScope's tables are users, session, "
-                        "message, message_mark",
-                    )
-                if missing:
-                    await self._create_tables()
-                if self.dialect.typed:
-                    self.dialect.expect_nulls(schema.nullable)
-                self._keyless = schema.keyless
+                await prepare()
             except BaseException:
                 await self.close()
                 raise
 
-    async def _create_tables(self) -> None:
+    async def run(self, work: Callable[[Connection], T]) -> T:
+        """Return what ``work`` finds out on a connection."""
+        with self.errors():
+            async with self._engine.connect() as connection:
+                return await connection.run_sync(work)
+
+    async def _prepare(self) -> None:
+        typed, keys = self.dialect.typed, self.mode.writes
+        schema = await self.run(partial(examine_schema, typed=typed, keys=keys))
+        missing = schema.missing
+        if missing and not self.mode.creates:
+            raise Uninitialised(
+                f"{self.label} holds no AgentScope memory: it has no table {missing[0]!r}",
+                "is it the right database? AgentScope's tables are users, session, "
+                "message, message_mark",
+            )
+        if missing:
+            await self.create(create_tables)
+        self._searched = self._examined = False
+        if self.dialect.typed:
+            self.dialect.expect_nulls(schema.nullable)
+        self._keyless = schema.keyless
+
+    async def create(self, work: Callable[[Connection], None]) -> None:
         """Create what is missing, while another run may be doing the same."""
         for left in reversed(range(CREATE_ATTEMPTS)):
             try:
                 async with self._engine.begin() as connection:
-                    await connection.run_sync(create_tables)
+                    await connection.run_sync(work)
                 return
             except self._caught:
                 if not left:
@@ -379,6 +404,13 @@ class Database(ABC):
         if isinstance(payload, str):
             return payload.encode("utf-8", "surrogatepass")
         return payload or b""
+
+    async def execute_json(
+        self, connection: AsyncConnection, sql: str, value: bytes, values: Mapping[str, Any]
+    ) -> None:
+        """Run a statement with ``value`` at ``Dialect.json_place``."""
+        stored = {**values, "json": self.dialect.stored_json(value)}
+        await self.fetch_all(connection, sql, stored)
 
     async def fetch_all(
         self, connection: AsyncConnection, sql: str, values: Mapping[str, Any]

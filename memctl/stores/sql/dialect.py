@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Mapping, Sequence
+from datetime import datetime, timedelta
 from typing import Any, ClassVar, NamedTuple
 
 from sqlalchemy import TextClause, bindparam, text
@@ -304,6 +305,33 @@ class Dialect(ABC):
     def given(self, column: str, place: str) -> str:  # noqa: ARG002 - most take any text
         """Return SQL for the value of a column from the text at ``place``."""
         return place
+
+    json_place: ClassVar[str] = ":json"
+    """SQL for the value ``json`` of a statement, which goes into a column of JSON."""
+    time_step: ClassVar[timedelta] = timedelta(microseconds=1)
+    """The least difference of two times in a column."""
+    reads_briefly: ClassVar[bool] = False
+    """True where a transaction that reads keeps others from writing."""
+
+    def json_text(self, column: str) -> str:
+        """Return SQL for a column of JSON as text or bytes."""
+        return column
+
+    @abstractmethod
+    def json_size(self, column: str) -> str:
+        """Return SQL for the bytes of a column of JSON."""
+
+    def stored_json(self, value: bytes) -> Any:
+        """Return JSON as the driver takes it at ``json_place``."""
+        return value
+
+    def stored_time(self, time: datetime) -> Any:
+        """Return a time without a zone as the driver takes it for a column of times."""
+        return time
+
+    def earlier(self, column: str, seconds: int) -> str:
+        """Return SQL for a time some seconds before that of a column."""
+        return f"{column} - INTERVAL '{seconds}' SECOND"
 
     def insert_free(self, insert: str, column: str) -> str:  # noqa: ARG002 - for MySQL
         """Return an INSERT that leaves a row alone whose key is taken."""

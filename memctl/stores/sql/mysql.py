@@ -10,6 +10,7 @@ import ssl
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
+from datetime import timedelta
 from hashlib import sha256
 from typing import Any
 from urllib.parse import parse_qsl, unquote, urlsplit
@@ -20,6 +21,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_en
 from sqlalchemy.pool import NullPool
 
 from memctl.errors import BadData, Lost, MemctlError, NotFound, Unavailable, UsageError
+from memctl.stores.sql.agentscope2 import Agentscope2Store
 from memctl.stores.sql.database import FETCH_ROWS, Contended, Database, RejectedValue, first_line
 from memctl.stores.sql.dialect import Dialect
 from memctl.stores.sql.huge_messages import CHUNK_BYTES
@@ -132,6 +134,7 @@ class MysqlDialect(Dialect):
     """The SQL of MySQL and MariaDB."""
 
     quote = "`"
+    time_step = timedelta(seconds=1)
     mark_array = "JSON_ARRAYAGG(k.mark)"
     row_lock = "FOR UPDATE"
     no_wait = "NOWAIT"
@@ -198,7 +201,13 @@ class MysqlDialect(Dialect):
         return f"{insert} ON DUPLICATE KEY UPDATE {column} = {column}"
 
     def message_size(self) -> str:
-        return "LENGTH(m.msg)"
+        return self.json_size("m.msg")
+
+    def json_size(self, column: str) -> str:
+        return f"LENGTH({column})"
+
+    def stored_json(self, value: bytes) -> Any:
+        return value.decode()
 
     def drop_temporary(self, table: str) -> str:
         return f"DROP TEMPORARY TABLE IF EXISTS {table}"
@@ -407,6 +416,14 @@ class MysqlDatabase(Database):
     ) -> int:
         sql = _insert_sql("INSERT", table, columns) + " ON DUPLICATE KEY UPDATE id = id"
         return (await connection.exec_driver_sql(sql, rows)).rowcount
+
+
+class MysqlAgentscope2Store(Agentscope2Store):
+    """AgentScope 2.x sessions in MySQL or MariaDB."""
+
+    kind = "mysql-agentscope2"
+    features = replace(Agentscope2Store.features, parallel=True)
+    database_class = MysqlDatabase
 
 
 class MysqlStore(SqlStore):

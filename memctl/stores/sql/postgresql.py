@@ -19,6 +19,7 @@ from memctl.dialects.agentscope import ROLE
 from memctl.dialects.agentscope1 import TIMESTAMP
 from memctl.errors import BadData, Lost, MemctlError, NotFound, Unavailable, UsageError
 from memctl.location import Location
+from memctl.stores.sql.agentscope2 import Agentscope2Store
 from memctl.stores.sql.database import FETCH_ROWS, Contended, Database, first_line, prefetch
 from memctl.stores.sql.dialect import SMALL_BYTES, Condition, Dialect
 from memctl.stores.sql.huge_messages import CHUNK_BYTES, HUGE_BYTES
@@ -207,7 +208,10 @@ class PostgresqlDialect(Dialect):
         return f"CAST(CAST({place} AS TEXT) AS {types.get(column, 'TEXT')})"
 
     def message_size(self) -> str:
-        return "octet_length(CAST(m.msg AS TEXT))"
+        return self.json_size("m.msg")
+
+    def json_size(self, column: str) -> str:
+        return f"octet_length(CAST({column} AS TEXT))"
 
     def temporary(self, table: str) -> str:
         return f"pg_temp.{table}"
@@ -392,6 +396,14 @@ class PostgresqlDatabase(Database):
             *(list(column) for column in zip(*rows, strict=True)),
         )
         return int(status.rpartition(" ")[2])
+
+
+class PostgresqlAgentscope2Store(Agentscope2Store):
+    """AgentScope 2.x sessions in PostgreSQL."""
+
+    kind = "postgresql-agentscope2"
+    features = replace(Agentscope2Store.features, parallel=True)
+    database_class = PostgresqlDatabase
 
 
 class PostgresqlStore(SqlStore):

@@ -8,6 +8,7 @@ import threading
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import aclosing, asynccontextmanager, suppress
 from dataclasses import replace
+from datetime import datetime
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -24,6 +25,7 @@ from memctl.model import PAGE_ENTRIES, MemoryKey, Page
 from memctl.selection import Selection
 from memctl.store import OpenMode
 from memctl.stores.locks import FileLock
+from memctl.stores.sql.agentscope2 import Agentscope2Store
 from memctl.stores.sql.database import FETCH_ROWS, Database, damage, first_line, prefetch
 from memctl.stores.sql.dialect import ALWAYS, COLUMNS, UNPROVEN, Condition, Dialect
 from memctl.stores.sql.huge_messages import CHUNK_BYTES, HUGE_BYTES
@@ -61,6 +63,8 @@ class SqliteDialect(Dialect):
     payload = "CAST(m.msg AS BLOB)"
     row_columns = "rowid, id"
     typed = False
+    json_place = "CAST(:json AS TEXT)"
+    reads_briefly = True
     is_sound = (
         "typeof(id) = 'text' AND typeof(session_id) = 'text' AND typeof(\"index\") = 'integer' "
         "AND msg IS NOT NULL"
@@ -108,8 +112,17 @@ class SqliteDialect(Dialect):
         return f"{proven} ELSE CAST(x'{first}' || {self.payload} AS BLOB) END"
 
     def message_size(self) -> str:
-        # octet_length need not load the message.
-        return "octet_length(m.msg)" if _OCTETS else "LENGTH(CAST(m.msg AS BLOB))"
+        return self.json_size("m.msg")
+
+    def json_size(self, column: str) -> str:
+        # octet_length need not load the text.
+        return f"octet_length({column})" if _OCTETS else f"LENGTH(CAST({column} AS BLOB))"
+
+    def json_text(self, column: str) -> str:
+        return f"CAST({column} AS BLOB)"
+
+    def stored_time(self, time: datetime) -> Any:
+        return time.isoformat(" ", "microseconds")  # as SQLAlchemy writes it
 
     def temporary(self, table: str) -> str:
         return f"temp.{table}"
@@ -524,7 +537,7 @@ class SqliteDatabase(Database):
     async def insert(
         self, connection: AsyncConnection, table: str, columns: Sequence[str], rows: list[Any]
     ) -> None:
-        if "msg" in columns:
+        if table == "message":
             huge = [row for row in rows if len(row[1]) > HUGE_BYTES]
             if huge:
                 rows = [row for row in rows if len(row[1]) <= HUGE_BYTES]
@@ -572,6 +585,13 @@ class SqliteDatabase(Database):
         )
         await connection.exec_driver_sql("DELETE FROM temp.huge")
         self._has_staged_rows = False
+
+
+class SqliteAgentscope2Store(Agentscope2Store):
+    """AgentScope 2.x sessions in a SQLite database."""
+
+    kind = "sqlite-agentscope2"
+    database_class = SqliteDatabase
 
 
 class SqliteStore(SqlStore):
@@ -652,7 +672,9 @@ async def _fetch(cursor: aiosqlite.Cursor, size: int) -> Sequence[Any]:
 def _insert_sql(table: str, columns: Sequence[str]) -> str:
     names = ", ".join(f'"{column}"' for column in columns)
     # The message comes as bytes: SQLite makes a text of them without copying it.
-    values = ", ".join("CAST(? AS TEXT)" if column == "msg" else "?" for column in columns)
+    values = ", ".join(
+        "CAST(? AS TEXT)" if column in ("msg", "payload") else "?" for column in columns
+    )
     return f"INSERT INTO {table} ({names}) VALUES ({values})"
 
 

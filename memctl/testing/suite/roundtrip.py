@@ -124,6 +124,8 @@ class RoundtripTests:
     async def test_roundtrip_of_two_users_with_one_session(self, many_place: Place) -> None:
         written = [sample(MemoryKey(user, "default"), samples.entries(4)) for user in ("a", "b")]
         async with many_place.store() as store:
+            if store.features.session_owners:
+                pytest.skip("a session belongs to one user")
             await write_all(store, written)
             found = await read(store)
             assert set(found) == {one.key for one in written}
