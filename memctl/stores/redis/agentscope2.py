@@ -16,15 +16,13 @@ from typing import Any
 from redis.exceptions import ResponseError
 
 from memctl import jsonio
-from memctl.dialects.agentscope2 import AGENTSCOPE2
+from memctl.dialects.agentscope2 import AGENTSCOPE2, COMPRESSED, DEFAULT_AGENT
 from memctl.errors import BadData, UsageError
 from memctl.location import Location, visible
 from memctl.model import Memory, MemoryKey, StoredMessage
 from memctl.selection import Selection
 from memctl.store import Features, OpenMode
 from memctl.stores.agentscope2 import (
-    COMPRESSED,
-    DEFAULT_AGENT,
     MARKS,
     Comparison,
     NotASession,
