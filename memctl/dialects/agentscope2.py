@@ -150,9 +150,26 @@ def _data(block: dict[str, Any]) -> MediaBlock:
     return MediaBlock(kind, None, media_type, data if isinstance(data, str) else "", block)
 
 
+def default_payload(session: str, agent: str) -> dict[str, Any]:
+    """Return the payload of a new session, but for its state."""
+    config = {"workspace_id": agent, "name": session, "naming": {"auto": False}}
+    return {"origin": {"type": "user"}, "config": config}
+
+
+def default_state(session: str) -> dict[str, Any]:
+    """Return the state of a new session, but for its context and summary.
+
+    AgentScope completes the rest when it loads it.
+    """
+    return {"session_id": session}
+
+
 def new_id() -> str:
     """Return an id as AgentScope makes them (``_utils/_common.py``)."""
     return uuid.uuid4().hex
+
+
+_DEFAULT_COLUMNS = frozenset({"agent_id", "source", "created_at", "updated_at"})
 
 
 class AgentScope2(AgentScopeDialect):
@@ -225,6 +242,23 @@ class AgentScope2(AgentScopeDialect):
     def summary_message(self, summary: str) -> bytes:
         text = {"type": "text", "text": summary}
         return jsonio.dumps({NAME: "user", ROLE: "user", CONTENT: [text]})
+
+    def is_default(self, extra: str, user: str, session: str) -> bool:  # noqa: ARG002
+        if not extra:
+            return True
+        found = jsonio.loads(extra.encode("utf-8", "surrogatepass"))
+        record = found.get("record")
+        if not isinstance(record, dict) or record.get("agent_id") != DEFAULT_AGENT:
+            return False
+        # The times are those of the copy.
+        others = {name for name, value in record.items() if value is not None} - _DEFAULT_COLUMNS
+        return (
+            not others
+            and record.get("source") in (None, "user")
+            and found.get("payload") == default_payload(session, DEFAULT_AGENT)
+            and found.get("state") == default_state(session)
+            and found.keys() <= {"record", "payload", "state"}
+        )
 
     def without(self, extra: str, is_gone: Callable[[str], bool]) -> str:
         found = jsonio.loads(extra.encode("utf-8", "surrogatepass")) if extra else {}

@@ -16,8 +16,9 @@ message that was changed since is converted as it is.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
+from functools import partial
 from hashlib import blake2b
 from typing import Any, ClassVar
 
@@ -80,6 +81,8 @@ class _Note:
     marks: list[list[str]] | None = None
     extra: str = ""
     """``Memory.extra``, in the first message of a memory."""
+    metadata: list[Any] | None = None
+    """The metadata of the message, where that is no object: in a list, empty where it has none."""
 
     @classmethod
     def parse(cls, text: Any) -> _Note | None:
@@ -99,16 +102,18 @@ class _Note:
             found.get("ids"),
             found.get("marks"),
             found.get("extra", ""),
+            found.get("metadata"),
         )
         return note if note._is_sound() else None
 
     def _is_sound(self) -> bool:
-        ids, marks = self.ids, self.marks
+        ids, marks, metadata = self.ids, self.marks, self.metadata
         return (
             isinstance(self.check, str)
             and type(self.count) is int
             and self.count > 0
             and isinstance(self.extra, str)
+            and (metadata is None or (isinstance(metadata, list) and len(metadata) < 2))
             and (ids is None or (_are_texts(ids) and len(ids) > 0))
             and (marks is None or (isinstance(marks, list) and all(map(_are_texts, marks))))
         )
@@ -134,7 +139,7 @@ class _Note:
         record: dict[str, Any] = {"check": self.check}
         if self.count > 1:
             record["count"] = self.count
-        for name in ("delta", "ids", "marks"):
+        for name in ("delta", "ids", "marks", "metadata"):
             if (value := getattr(self, name)) is not None:
                 record[name] = value
         if self.extra:
@@ -167,14 +172,20 @@ def _take_note(value: Message, dialect: Dialect) -> tuple[Message, _Note | None]
     kept = {name: one for name, one in metadata.items() if name != NOTES}
     if others:
         kept[NOTES] = others
-    return {**value, "metadata": kept}, note
+    if note.metadata is None or kept:
+        return {**value, "metadata": kept}, note
+    plain = {name: one for name, one in value.items() if name != "metadata"}
+    return plain | ({"metadata": note.metadata[0]} if note.metadata else {}), note
 
 
 def _put_note(value: Message, dialect: Dialect, note: _Note) -> None:
-    metadata = dict(value["metadata"])
+    metadata = value.get("metadata")
+    if not isinstance(metadata, dict):
+        note.metadata = [metadata] if "metadata" in value else []
+        metadata = {}
     notes = metadata.get(NOTES)
-    metadata[NOTES] = {**(notes if isinstance(notes, dict) else {}), dialect.name: note.text()}
-    value["metadata"] = metadata
+    others = notes if isinstance(notes, dict) else {}
+    value["metadata"] = {**metadata, NOTES: {**others, dialect.name: note.text()}}
 
 
 def _parse(entry: StoredMessage) -> Entry:
@@ -402,11 +413,16 @@ class Conversion:
         messages = converter.add(page.messages) + converter.end()
     """
 
-    steps: tuple[Callable[[], Converter], ...]
+    steps: tuple[partial[Joiner] | partial[Splitter], ...]
+
+    @property
+    def refines(self) -> bool:
+        """Return whether it leads to a finer dialect."""
+        return bool(self.steps) and all(step.func is Splitter for step in self.steps)
 
     def converter(self) -> Converter:
         """Return what converts one memory."""
-        made = [step() for step in self.steps]
+        made: list[Converter] = [step() for step in self.steps]
         return made[0] if len(made) == 1 else _Chain(made)
 
 

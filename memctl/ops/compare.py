@@ -26,7 +26,7 @@ from memctl.ops.report import Progress, SilentProgress
 from memctl.ops.retry import leaving_damaged
 from memctl.selection import Selection
 from memctl.store import Store
-from memctl.wrappers.converted import shown_as
+from memctl.wrappers.converted import comparable
 
 DIGEST_BYTES = 16
 
@@ -488,14 +488,14 @@ async def compare(
     side may have gone on since: messages behind those of the right side, and other memories, are
     counted as ``grown``.  With ``together`` both sides are read at the same time: faster, and too
     much where messages are huge, for then each side has one.  A memory that is damaged on a side
-    is not compared: see ``Store.left_out``.  A right side of another dialect is compared as it is
-    converted to that of the left one.
+    is not compared: see ``Store.left_out``.  Sides of two dialects are compared in the finer
+    one, to which the other is converted.
 
     Raises:
         MemctlError: as ``Store.read``.
     """
     heard = progress or SilentProgress()
-    right = shown_as(right, left.dialect)
+    left, right = comparable(left, right)
     return await leaving_damaged(
         lambda: _Comparison(left, right, where, copied, heard, together=together).run()
     )

@@ -21,7 +21,7 @@ from memctl.model import Memory, MemoryKey, StoredMessage
 from memctl.ops.compare import Difference
 from memctl.selection import Selection
 from memctl.store import Store
-from memctl.wrappers.converted import shown_as
+from memctl.wrappers.converted import comparable
 
 LARGEST_BYTES = 1 << 20
 """Bytes of a message that is looked at line by line."""
@@ -224,7 +224,7 @@ async def with_lines(
     Raises:
         MemctlError: as ``Store.read``.
     """
-    right = shown_as(right, left.dialect)
+    left, right = comparable(left, right)
     for some in _groups(found):
         with tempfile.TemporaryFile() as one, tempfile.TemporaryFile() as other:
             ours, theirs = _Side(one), _Side(other)

@@ -26,7 +26,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from memctl import jsonio
-from memctl.dialects.agentscope2 import COMPRESSED
+from memctl.dialects.agentscope2 import COMPRESSED, default_payload, default_state
 
 MARKS = frozenset({COMPRESSED})
 """The only marks that the messages of a session can have."""
@@ -229,11 +229,7 @@ def new_session(name: str, agent: str, now: datetime) -> Session:
         "created_at": moment,
         "updated_at": moment,
     }
-    payload = {
-        "origin": {"type": "user"},
-        "config": {"workspace_id": agent, "name": name, "naming": {"auto": False}},
-    }
-    return Session(record, payload, {"session_id": name})
+    return Session(record, default_payload(name, agent), default_state(name))
 
 
 def agent_record(user: str, agent: str, now: datetime) -> Object:

@@ -40,6 +40,17 @@ def shown_as(store: Store, dialect: Dialect) -> Store:
     return store if store.dialect.name == dialect.name else ConvertedStore(store, dialect)
 
 
+def comparable(left: Store, right: Store) -> tuple[Store, Store]:
+    """Return the stores in one dialect: the finer one, in which no message needs a note.
+
+    Raises:
+        UsageError: as ``shown_as``.
+    """
+    if conversion(left.dialect, right.dialect).refines:
+        return shown_as(left, right.dialect), right
+    return left, shown_as(right, left.dialect)
+
+
 def inside(store: Store) -> Store:
     """Return the store that ``shown_as`` was given."""
     return store.store if isinstance(store, ConvertedStore) else store
