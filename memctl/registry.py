@@ -18,6 +18,7 @@ from memctl import plugins
 from memctl.errors import UsageError
 from memctl.location import Location, join_url, redact, visible
 from memctl.store import OpenMode, Store
+from memctl.wrappers.detected import DetectedStore
 from memctl.wrappers.summaries import SummaryOverlay
 
 
@@ -230,15 +231,41 @@ def store_class(kind: str) -> Any:
 def make_store(location: Location, mode: OpenMode = OpenMode.READ) -> Store:
     """Return a store for the location, not yet opened; with ``?state=`` its summaries come along.
 
+    Where the URL names no layout and there may be several, the store finds its own when it opens.
+
     Raises:
         UsageError: see ``store_class``; or ``?state=`` does not fit the store.
     """
-    store: Store = store_class(location.kind)(location, mode)
+    made = store_class(location.kind)
+    store: Store = made(location, mode)
     state = location.options.get("state")
     if state is None:
+        finds = "layout" not in location.options and location.kind in _LAYOUTS
+        if finds and made.other_layout is not Store.other_layout:
+            return DetectedStore(store, lambda layout: _in_layout(location, layout, mode))
         return store
     place = _state(location, state)
     return SummaryOverlay(store, store_class(place.kind)(place, mode))
+
+
+def _in_layout(location: Location, layout: str, mode: OpenMode) -> Store:
+    """Return the store of a layout that was found at a location."""
+    kind = _LAYOUTS[location.kind][layout]
+    found = replace(location, kind=kind, options=location.options | {"layout": layout})
+    return make_store(found, mode)
+
+
+async def located(location: Location) -> Location:
+    """Return the location with the kind of the layout that is found there.
+
+    Raises:
+        MemctlError: as ``Store.open``; a store that knows its layout is not opened.
+    """
+    store = make_store(location, OpenMode.CHANGE)
+    if isinstance(store, DetectedStore):
+        async with store:
+            return store.location
+    return location
 
 
 def _state(location: Location, state: str) -> Location:

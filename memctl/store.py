@@ -308,6 +308,17 @@ class Store(ABC):
     def adopt(self, dialect: Dialect) -> None:  # noqa: B027 - most stores have one of their own
         """Hold messages of this dialect from now on, where any will do and none are there yet."""
 
+    async def other_layout(self) -> str | None:
+        """Return the ``?layout=`` of what is there, where that is not this store's.
+
+        Asked of an open store whose URL names no layout.
+
+        Raises:
+            UsageError: there are several, and the URL has to name one.
+            BadData: what is there is of no layout that memctl knows.
+        """
+        return None
+
     # What is in it
 
     async def is_empty(self) -> bool:

@@ -100,6 +100,8 @@ async def opened(store: Store, output: Output) -> AsyncGenerator[Store]:
 
 
 SNIFFED = 64
+_PATHS = ("state", "sessions", "redis-session", "redis-runtime-state")
+"""The kinds whose memories stand at paths of a state."""
 
 
 def narrowed(location: Location, where: Selection, path: str | None) -> Location:
@@ -108,7 +110,7 @@ def narrowed(location: Location, where: Selection, path: str | None) -> Location
     A state_dict does not say whose memory it is; one ``--user`` and one ``--session`` do.
     """
     options = dict(location.options)
-    if path is not None and location.kind in ("state", "sessions", "redis-session"):
+    if path is not None and location.kind in _PATHS:
         options["path"] = path
     if location.kind == "state":
         for name, values in (("user", where.users), ("session", where.sessions)):

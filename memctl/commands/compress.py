@@ -18,11 +18,11 @@ from memctl.commands._options import (
     takes_options,
 )
 from memctl.commands._reports import ChangeOutcome
-from memctl.commands._run import changeable, record, run_options
+from memctl.commands._run import changeable, record, run_options, wait_for
 from memctl.errors import Loss, UsageError
 from memctl.ops.compress.plan import CompressMode, CompressOptions
 from memctl.output import tables
-from memctl.registry import make_store
+from memctl.registry import located, make_store
 from memctl.runs.compress import CompressRun
 from memctl.selection import Selection
 from memctl.summarizer import Summarizer
@@ -123,6 +123,7 @@ def compress(
             f"set input_price and output_price in [summarizers.{summarizer}]",
         )
     location = changeable(run, store, where, path)
+    location = wait_for(located(location))
     can_hold = make_store(location).features.summaries
     if mode is CompressMode.MARK and not can_hold:
         raise Loss(

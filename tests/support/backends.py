@@ -117,6 +117,8 @@ BACKENDS: dict[str, Callable[[Servers], Backend]] = {
     ),
 }
 """A function that makes the backend of each kind, with the servers of the test run."""
+WITH_ANY_MARK = [name for name in BACKENDS if not name.endswith(("-agentscope2", "-runtime"))]
+"""Those whose messages are of AgentScope 1.x, with any marks."""
 
 
 def place_at(name: str, text: str, folder: Path, servers: Servers) -> Place:

@@ -11,15 +11,16 @@ from contextlib import closing, suppress
 from functools import partial
 from typing import Any, TypeVar
 
-from memctl.errors import MemctlError
-from memctl.location import Location
+from memctl.errors import BadData, MemctlError, UsageError
+from memctl.location import Location, visible
 from memctl.model import Edit, Memory, MemoryKey, Page, WriteMode, WriteResult
 from memctl.selection import Selection
 from memctl.store import Features, Maintenance, OpenMode, Store
 from memctl.stores.batching import Large, Small, gather, grouped, page_size
 from memctl.stores.edits import LargeEdit, batch_edits
 from memctl.stores.redis.edit import Editor, InlineChanges, StagedChanges
-from memctl.stores.redis.keys import Keys
+from memctl.stores.redis.keys import Keys, decode
+from memctl.stores.redis.layouts import look_at_keys
 from memctl.stores.redis.maintenance import REPAIRS, RedisMaintenance
 from memctl.stores.redis.pipeline import Pipeline, in_thread, items_in_thread
 from memctl.stores.redis.read import Reader
@@ -72,6 +73,31 @@ class RedisMemoryStore(Store):
             base = self.keys.base_or_none(key)
             if base is not None and not key.part:
                 self.catalogue.claim(base, key)
+
+    async def other_layout(self) -> str | None:
+        async with self.server.pipeline() as pipeline:
+            look = partial(look_at_keys, pipeline, self.keys.prefix)
+            found = await in_thread(pipeline, look)
+        others = found.layouts - {"memory"}
+        if "memory" in found.layouts:
+            others.discard("session")  # states and memories stand next to each other
+        if self.mode.creates:
+            others &= {"agentscope2"}  # that alone is written to where nothing else is asked for
+        if others and (len(others) > 1 or "memory" in found.layouts):
+            names = sorted(others | (found.layouts & {"memory"}))
+            raise UsageError(
+                f"{self.label} holds data of several layouts: {', '.join(names)}",
+                f"choose one: ?layout={names[0]}",
+            )
+        if others:
+            return others.pop()
+        if found.unknown and not (found.layouts or self.mode.creates):
+            names = [visible(decode(key)) for key in found.unknown]
+            raise BadData(
+                f"{self.label} holds keys that memctl does not know: {', '.join(names)}",
+                "is it the right database, and has its application a ?prefix=?",
+            )
+        return None
 
     # Reading
 

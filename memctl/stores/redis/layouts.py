@@ -1,0 +1,95 @@
+"""The layouts that the keys of a Redis database tell of."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from redis.exceptions import ResponseError
+
+from memctl.stores.redis.keys import escape
+from memctl.stores.redis.pipeline import Pipeline
+
+_ENOUGH = 50_000
+"""Keys after which no more are looked at, where some of them are known."""
+_COUNT = b"2000"
+_EXAMPLES = 3
+_PROBED = 20
+
+_PATTERNS = {
+    "session": re.compile(rb"user_id:.*:session:.*:state", re.DOTALL),
+    "memory": re.compile(rb"user_id:.*:session:", re.DOTALL),
+    "agentscope2": re.compile(rb"user:.*:(session:|agents?\b)", re.DOTALL),
+    "runtime": re.compile(rb"session:.*?:|user_memory:", re.DOTALL),
+    "runtime-state": re.compile(rb"user_state:.*?:", re.DOTALL),
+}
+"""The beginnings of keys, by layout; the first that matches counts."""
+_OWN = b"memctl:"
+_AGENTSCOPE2 = b"agentscope:"
+
+
+@dataclass(slots=True)
+class Keyspace:
+    """The layouts of the keys under a prefix, and some keys that memctl does not know."""
+
+    layouts: set[str] = field(default_factory=set)
+    unknown: list[bytes] = field(default_factory=list)
+
+
+def look_at_keys(pipeline: Pipeline, prefix: bytes) -> Keyspace:
+    """Return the layouts of the keys under a prefix.
+
+    The keys are scanned once, and no further than is needed to know some of many.
+
+    Raises:
+        Unavailable: see ``Pipeline.stream``.
+    """
+    found = Keyspace()
+    doubtful: dict[bytes, str] = {}
+    for seen, key in enumerate(_keys(pipeline, prefix), 1):
+        layout = _layout(key.removeprefix(prefix), prefix)
+        if layout in ("runtime", "runtime-state"):
+            if len(doubtful) < _PROBED:
+                doubtful[key] = layout
+        elif layout is not None:
+            found.layouts.add(layout)
+        elif len(found.unknown) < _EXAMPLES and not key.removeprefix(prefix).startswith(_OWN):
+            found.unknown.append(key)
+        if seen >= _ENOUGH and (found.layouts or doubtful):
+            break
+    for key, layout in doubtful.items():
+        if _is_runtime(pipeline, key, key.removeprefix(prefix).startswith(b"session:")):
+            found.layouts.add(layout)
+        elif len(found.unknown) < _EXAMPLES:
+            found.unknown.append(key)
+    return found
+
+
+def _keys(pipeline: Pipeline, prefix: bytes) -> Iterator[bytes]:
+    cursor = b"0"
+    while True:
+        command = (b"SCAN", cursor, b"MATCH", escape(prefix) + b"*", b"COUNT", _COUNT)
+        [(cursor, keys)] = pipeline.execute([command])
+        yield from keys
+        if cursor == b"0":
+            return
+
+
+def _layout(name: bytes, prefix: bytes) -> str | None:
+    """Return the layout of a key without its prefix; None where none has such keys."""
+    if not prefix:  # that of AgentScope 2.x is its own
+        if name.startswith(_AGENTSCOPE2):
+            return "agentscope2"
+        if name.startswith(b"user:"):
+            return None
+    return next((one for one, pattern in _PATTERNS.items() if pattern.match(name)), None)
+
+
+def _is_runtime(pipeline: Pipeline, key: bytes, is_history: bool) -> bool:
+    """Return whether a key is one of agentscope-runtime: others have such names, too."""
+    if not is_history:
+        [kind] = pipeline.execute([(b"TYPE", key)])
+        return bool(kind == b"hash")
+    [start] = pipeline.execute([(b"GETRANGE", key, b"0", b"4095")], tolerate="WRONGTYPE")
+    return not isinstance(start, ResponseError) and b'"user_id"' in start and b'"id"' in start
