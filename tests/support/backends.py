@@ -120,6 +120,9 @@ BACKENDS: dict[str, Callable[[Servers], Backend]] = {
 WITH_ANY_MARK = [name for name in BACKENDS if not name.endswith(("-agentscope2", "-runtime"))]
 """Those whose messages are of AgentScope 1.x, with any marks."""
 
+OF_AGENTSCOPE2 = [name for name in BACKENDS if name.endswith("-agentscope2")]
+"""The backends whose messages are those of AgentScope 2.x."""
+
 
 def place_at(name: str, text: str, folder: Path, servers: Servers) -> Place:
     """Return the place of the store of this name that a user writes so."""
