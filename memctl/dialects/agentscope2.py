@@ -248,14 +248,15 @@ class AgentScope2(AgentScopeDialect):
             return True
         found = jsonio.loads(extra.encode("utf-8", "surrogatepass"))
         record = found.get("record")
-        if not isinstance(record, dict) or record.get("agent_id") != DEFAULT_AGENT:
+        agent = record.get("agent_id") if isinstance(record, dict) else None
+        if not isinstance(record, dict) or not isinstance(agent, str):
             return False
-        # The times are those of the copy.
+        # The times are those of the copy, and the agent is the one that was named for it.
         others = {name for name, value in record.items() if value is not None} - _DEFAULT_COLUMNS
         return (
             not others
             and record.get("source") in (None, "user")
-            and found.get("payload") == default_payload(session, DEFAULT_AGENT)
+            and found.get("payload") == default_payload(session, agent)
             and found.get("state") == default_state(session)
             and found.keys() <= {"record", "payload", "state"}
         )

@@ -50,9 +50,8 @@ def result(id: str, call: str) -> StoredMessage:
 def test_hostile_memories_come_back_as_they_were(
     run: Run, archive: Place, one: Callable[[str], Place], tmp_path: Path, name: str
 ) -> None:
-    # MariaDB takes at most 31 levels; PostgreSQL no numbers that JSON lacks.
     place, back = one(name), f"{tmp_path}/back.ndjson"
-    put(archive, memories(12))
+    put(archive, memories(12, 20 if name.startswith("mysql") else 90))  # MariaDB takes 31 levels
     found = report(run("migrate", archive.text, place.text, "--json"))
     assert (found["memories"]["written"], found["messages"]["written"]) == (12, 480)
     assert run("verify", archive.text, place.text).exit_code == 0

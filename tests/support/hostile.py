@@ -12,23 +12,22 @@ from memctl.testing.samples import Sample
 
 PIECES = [
     *("a", "\u00fc", "\U0001f600", "\x00", "\ud800", "\u2028", "<b>", "'; DROP", "${x}", "\\", '"'),
-    *("\n", "\t", ":", "*", "%", "\u202e", "A" * 300, " "),
+    *("\n", "\t", ":", "*", "%", "\u202e", "A" * 80, " "),
 ]
 USERS = ["u1", "u:2", "*", "\u00fc\U0001f600", "a-b"]
 MARKS = ["hint", "compressed", "a:b", "*", "\u00e9", "x-y", "%s", "\U0001f600", "two words"]
 MESSAGES = 40
 """The number of messages of each memory."""
-DEEP = 90
 LARGE = 3_000_000
 
 
-def memories(count: int, *, finite: bool = False) -> Iterator[Sample]:
-    """Yield so many memories; ``finite`` ones have no numbers that JSON lacks.
+def memories(count: int, deep: int = 90) -> Iterator[Sample]:
+    """Yield so many memories.
 
-    The first has a message of 3 MB, and some are 90 levels deep.
+    The first has a message of 3 MB, and some are so many levels ``deep``.
     """
     chance = Random(7)
-    writer = _Writer(chance, finite=finite)
+    writer = _Writer(chance, deep)
     for number in range(count):
         user = chance.choice(USERS)
         key = MemoryKey(user, f"s-{number}" if number % 3 else f"s:{number}*")
@@ -40,9 +39,9 @@ def memories(count: int, *, finite: bool = False) -> Iterator[Sample]:
 
 
 class _Writer:
-    def __init__(self, chance: Random, *, finite: bool) -> None:
+    def __init__(self, chance: Random, deep: int) -> None:
         self._chance = chance
-        self._finite = finite
+        self._deep = deep
 
     def messages(self) -> Iterator[StoredMessage]:
         """Yield the messages of a memory: calls are mostly followed by their results."""
@@ -82,7 +81,7 @@ class _Writer:
 
     def metadata(self) -> Any:
         deep: Any = "deep"
-        for _ in range(DEEP):
+        for _ in range(self._deep):
             deep = [deep]
         one = self._chance.random()
         return {"deep": deep} if one < 0.02 else None if one < 0.3 else {"key": self.value()}
@@ -97,7 +96,7 @@ class _Writer:
                 return self._chance.choice([0, 1, -1, 2**63, 2**80, -(2**70)])
             case 3:
                 return self._chance.choice([1.5, 1e300, -0.0, 1.0])
-            case 4 if not self._finite:
+            case 4:
                 return self._chance.choice([float("nan"), float("inf")])
             case 5 if depth < 3:
                 return [self.value(depth + 1) for _ in range(self._chance.randint(0, 3))]

@@ -1032,7 +1032,10 @@ class SessionEdit:
         """Store the context as it is now, and the summary."""
         session = self._session
         summary = self._edit.memory.summary
-        merged = merge(session.context, after)
+        again = {entry.id for entry in new}
+        # A message that takes the place of another with its id takes it in the context too.
+        entries = [one["id"] if one.get("id") in again else one for one in session.context]
+        merged = merge(entries, after)
         if merged == session.context and summary in (None, session.summary_text):
             return
         if summary is not None:
