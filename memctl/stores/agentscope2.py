@@ -20,13 +20,14 @@ Source: ``app/storage/_model/_session.py``, ``app/storage/_model/_agent.py`` and
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence, Set
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
 
 from memctl import jsonio
 from memctl.dialects.agentscope2 import COMPRESSED, default_payload, default_state
+from memctl.model import Finding, MemoryKey
 
 MARKS = frozenset({COMPRESSED})
 """The only marks that the messages of a session can have."""
@@ -246,6 +247,26 @@ def agent_record(user: str, agent: str, now: datetime) -> Object:
         "source": "user",
         "data": {"id": agent, "name": agent},
     }
+
+
+def context_findings(key: MemoryKey, context: Sequence[Object], log: Set[str]) -> Iterator[Finding]:
+    """Yield what is wrong with the context of a session, whose log has messages of these ids."""
+    unlogged = [id for message in context if (id := _id(message)) not in log]
+    if unlogged:
+        names = tuple(id or "" for id in unlogged[:3])
+        yield Finding("context-not-in-log", key, len(unlogged), names)
+    calls: set[Any] = set()
+    orphans: list[str] = []
+    for message in context:
+        content = message.get("content")
+        for block in content if isinstance(content, list) else ():
+            match block:
+                case {"type": "tool_call", "id": str(id)}:
+                    calls.add(id)
+                case {"type": "tool_result", "id": str(id)} if id not in calls:
+                    orphans.append(_id(message) or "")
+    if orphans:
+        yield Finding("context-result-without-call", key, len(orphans), tuple(orphans[:3]))
 
 
 def with_summary(session: Session, summary: str | None) -> None:

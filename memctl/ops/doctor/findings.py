@@ -274,6 +274,46 @@ _KINDS = (
         RepairMethod.STORE,
     ),
     FindingKind(
+        "context-not-in-log",
+        Severity.WARNING,
+        "messages in the context of a 2.x session that its log lacks",
+        "the model sees them and people do not: no list of messages shows them, and memctl neither "
+        "counts nor deletes them",
+        "they leave the context when AgentScope compresses it; to be rid of them now, delete the "
+        "session with AgentScope",
+    ),
+    FindingKind(
+        "context-result-without-call",
+        Severity.ERROR,
+        "tool results in the context of a 2.x session whose call is not before them",
+        "model APIs refuse the conversation, so every further reply of the agent fails",
+        "mark the message compressed, or delete it: memctl mark add compressed STORE --id ID",
+    ),
+    FindingKind(
+        "session-record-missing",
+        Severity.WARNING,
+        "logs of 2.x sessions whose record is gone",
+        "AgentScope lists no such session, and its log stays; the record expired or was deleted "
+        "apart from it",
+        "memctl export keeps the log; memctl delete STORE --session ID removes its messages",
+    ),
+    FindingKind(
+        "session-expires-apart",
+        Severity.WARNING,
+        "2.x sessions whose keys do not expire together",
+        "AgentScope refreshes the record when the state is saved and the log when a message "
+        "comes: one will be gone while the other is in use",
+        "save the state of the session once, or set one TTL with redis-cli",
+    ),
+    FindingKind(
+        "session-index-expired",
+        Severity.NOTICE,
+        "sessions and agents of 2.x that an index names although they expired",
+        "the sets 'agents' and 'agent:ID:sessions' never expire; AgentScope looks each of them up "
+        "in vain, each time it lists",
+        "remove them from the sets with redis-cli (SREM)",
+    ),
+    FindingKind(
         "expires-unread",
         Severity.WARNING,
         "memories of agentscope-runtime that expire while nobody reads them",

@@ -7,9 +7,10 @@ from __future__ import annotations
 
 import hashlib
 import secrets
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import AsyncGenerator, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import partial
 from itertools import chain
 from typing import Any
 
@@ -19,15 +20,16 @@ from memctl import jsonio
 from memctl.dialects.agentscope2 import AGENTSCOPE2, COMPRESSED, DEFAULT_AGENT
 from memctl.errors import BadData, UsageError
 from memctl.location import Location, visible
-from memctl.model import Memory, MemoryKey, StoredMessage
+from memctl.model import Finding, Memory, MemoryKey, StoredMessage
 from memctl.selection import Selection
-from memctl.store import Features, OpenMode
+from memctl.store import Features, Maintenance, OpenMode
 from memctl.stores.agentscope2 import (
     MARKS,
     Comparison,
     NotASession,
     Session,
     agent_record,
+    context_findings,
     merge,
     new_session,
     parse_extra,
@@ -35,7 +37,14 @@ from memctl.stores.agentscope2 import (
 )
 from memctl.stores.edits import Snapshot
 from memctl.stores.redis.keys import decode, encode, encode_or_none, escape
-from memctl.stores.redis.pipeline import WRONG_TYPE, Command, Pipeline, scan
+from memctl.stores.redis.pipeline import (
+    WRONG_TYPE,
+    Command,
+    Pipeline,
+    in_thread,
+    items_in_thread,
+    scan,
+)
 from memctl.stores.redis.whole import MADE, Held, MemoryPlace, WholeMemoryStore
 from memctl.stores.simple import Rejected
 
@@ -92,6 +101,9 @@ class RedisAgentScope2Store(WholeMemoryStore):
         if "prefix" not in location.options:
             self.server.prefix = PREFIX
         self._prefix = encode(self.server.prefix)
+
+    def maintenance(self) -> Maintenance:
+        return SessionMaintenance(self)
 
     # Names
 
@@ -449,3 +461,72 @@ def _expiring(base: bytes, stored: StoredSession | None, ttl: int | None) -> Ite
         for key, one in zip(keys, stored.expiries, strict=True):
             if one == _MISSING and left > 0:
                 yield (b"PEXPIRE", key, b"%d" % left)
+
+
+# Findings
+
+_APART = 60_000
+"""Milliseconds by which the TTLs of a session may differ."""
+
+
+class SessionMaintenance(Maintenance):
+    """What the keys of sessions show."""
+
+    store: RedisAgentScope2Store
+
+    async def check(self, where: Selection) -> AsyncGenerator[Finding]:
+        async for finding in super().check(where):
+            yield finding
+        async with self.store.server.pipeline() as pipeline:
+            sessions = partial(self._sessions, pipeline, where)
+            async for finding in items_in_thread(pipeline, sessions):
+                yield finding
+            if not where.sessions and where.keys is None:
+                for finding in await in_thread(pipeline, partial(self._stale, pipeline, where)):
+                    yield finding
+
+    def _sessions(self, pipeline: Pipeline, where: Selection) -> Iterator[list[Finding]]:
+        for place in self.store.places(pipeline, where):
+            try:
+                held = self.store.fetch(pipeline, place)
+            except (BadData, Rejected):
+                continue  # reading has named it
+            if held is not None and where.has_key(held.memory.key):
+                yield list(_findings_of(held))
+
+    def _stale(self, pipeline: Pipeline, where: Selection) -> list[Finding]:
+        """Return the sets of which members are gone, a finding for each kind."""
+        found = []
+        start = self.store.server.prefix
+        for name, ending in (("agent", b":agents"), ("session", b":sessions")):
+            stale: list[str] = []
+            pattern = escape(encode(start) + b"user:") + b"*" + ending
+            for key in sorted(set(scan(pipeline, pattern, b"set"))):
+                user = decode(key).removeprefix(f"{start}user:")
+                user = user.removesuffix(":agents").partition(":agent:")[0]
+                if (where.users and user not in where.users) or b":schedule:" in key:
+                    continue
+                [members] = pipeline.execute([(b"SMEMBERS", key)])
+                ids = sorted(map(decode, members))
+                keys = [self.store.key_of(user, name, id) for id in ids]
+                there = pipeline.execute((b"EXISTS", key) for key in keys)
+                stale += [id for id, one in zip(ids, there, strict=True) if not one]
+            if stale:
+                examples = tuple(stale[:3])
+                detail = f"{name}s"
+                found.append(Finding("session-index-expired", None, len(stale), examples, detail))
+        return found
+
+
+def _findings_of(held: Held) -> Iterator[Finding]:
+    key, stored = held.memory.key, held.kept
+    assert isinstance(stored, StoredSession)
+    if stored.record is None:
+        yield Finding("session-record-missing", key)
+        return
+    log = {message.id for message in held.messages}
+    yield from context_findings(key, stored.session.context, log)
+    left = [one for one in stored.expiries if one != _MISSING]
+    some_never = _NEVER in left and max(left) > 0
+    if some_never or (_NEVER not in left and max(left) - min(left) > _APART):
+        yield Finding("session-expires-apart", key)
