@@ -125,7 +125,7 @@ BUILT_IN = (
         "redis://...?layout=runtime",
         "agentscope-runtime's histories and memories",
         "memctl.stores.redis.runtime:RuntimeStore",
-        options=frozenset({"prefix", "ttl", "layout"}),
+        options=frozenset({"prefix", "ttl", "layout", "path"}),
     ),
     StoreSpec(
         "redis-runtime-state",

@@ -111,6 +111,9 @@ class Features:
     """A session belongs to one user, and no other can have one of that name."""
     single_session: bool = False
     """It holds one session only."""
+    retired: bool = False
+    """No program reads its format any more: nothing new is written but what an archive of it
+    brings back."""
     ambiguous_names: bool = False
     """Its names can be read in several ways, until ``resolve_names`` says what may be in it."""
 

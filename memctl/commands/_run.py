@@ -100,7 +100,7 @@ async def opened(store: Store, output: Output) -> AsyncGenerator[Store]:
 
 
 SNIFFED = 64
-_PATHS = ("state", "sessions", "redis-session", "redis-runtime-state")
+_PATHS = ("state", "sessions", "redis-session", "redis-runtime", "redis-runtime-state")
 """The kinds whose memories stand at paths of a state."""
 
 

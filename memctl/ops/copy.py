@@ -192,13 +192,21 @@ async def copy(
     where the source has changed.
 
     Raises:
-        UsageError: source and target are the same.
+        UsageError: source and target are the same, or the format of the target is retired.
         Interrupted: ``stop`` was asked for; the memory at hand was written.
         MemctlError: as ``Store.read`` and ``Store.write``.
     """
     if await source.identity() == await target.identity():
         raise UsageError(
             f"source and target are the same store: {source.label}", "name another target"
+        )
+    if target.features.retired and not (
+        source.kind == "archive" and source.dialect.name == target.dialect.name
+    ):
+        raise UsageError(
+            f"{target.label} is of a format that no program reads any more",
+            "it takes back what was exported from it, and nothing else; "
+            "migrate to ?layout=agentscope2",
         )
     target.origin = source.label
     target.adopt(source.dialect)

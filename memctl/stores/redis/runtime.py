@@ -14,7 +14,7 @@ from typing import Any
 
 from memctl import jsonio
 from memctl.dialects.runtime import RUNTIME
-from memctl.errors import BadData
+from memctl.errors import BadData, UsageError
 from memctl.location import Location, visible
 from memctl.model import Finding, Memory, MemoryKey, StoredMessage
 from memctl.selection import Selection
@@ -25,8 +25,8 @@ from memctl.stores.redis.pipeline import WRONG_TYPE, Command, Pipeline, in_threa
 from memctl.stores.redis.whole import Held, MemoryPlace, WholeMemoryStore
 from memctl.stores.simple import Rejected
 
-MEMORY = "memory"
-"""The part of a session that the memory service holds; the history has none."""
+HISTORY, MEMORY = "history", "memory"
+"""The paths of the two services; without one the part of a memory of the second is its path."""
 
 _SESSION = b"session:"
 _MEMORY = b"user_memory:"
@@ -37,7 +37,8 @@ class RuntimeStore(WholeMemoryStore):
     """The strings ``session:{user}:{session}`` and the hashes ``user_memory:{user}``.
 
     A string holds the history of a session, a field of a hash what the memory service keeps of one:
-    the part ``memory`` of its session.  All sessions in a hash expire together.
+    the part ``memory`` of its session.  All sessions in a hash expire together.  With ``?path=``
+    only ``history`` or only ``memory`` is there, and has no part.
 
     A user or session may hold ``:``, and the ``user_id`` and ``id`` within a history say whose it
     is; without them a user ends at the first ``:``.  Reading changes no expiry.
@@ -47,23 +48,40 @@ class RuntimeStore(WholeMemoryStore):
     lock_name = "runtime"
     dialect = RUNTIME
     features = Features(
-        marks=frozenset(), ttl=True, empty=True, duplicate_ids=True, parts=True, parallel=True
+        marks=frozenset(),
+        ttl=True,
+        empty=True,
+        duplicate_ids=True,
+        parts=True,
+        retired=True,
+        parallel=True,
     )
 
     def __init__(self, location: Location, mode: OpenMode = OpenMode.READ) -> None:
         super().__init__(location, mode)
         self._prefix = encode(self.server.prefix)
+        self._path = location.options.get("path")
+        if self._path not in (None, HISTORY, MEMORY):
+            raise UsageError(
+                f"{location.label} has no path {visible(self._path)}",
+                f"{HISTORY!r} are the histories, {MEMORY!r} is what the memory service keeps",
+            )
 
     def maintenance(self) -> Maintenance:
         return _RuntimeMaintenance(self)
 
     # Names
 
+    @property
+    def _part(self) -> str:
+        """The part of what the memory service keeps."""
+        return "" if self._path == MEMORY else MEMORY
+
     def place_of(self, key: MemoryKey) -> MemoryPlace:
         user, session = encode_or_none(key.user), encode_or_none(key.session)
         if user is None or session is None:
             raise Rejected("bad-name", f"{key} has half of a surrogate pair in its name")
-        if key.part == MEMORY:
+        if MEMORY in (key.part, self._path) and key.part in ("", self._part):
             return MemoryPlace(self._prefix + _MEMORY + user, key, session, asked=True)
         if key.part:
             text = f"a session has a history and the part {MEMORY!r}, not {key.part!r}"
@@ -74,8 +92,10 @@ class RuntimeStore(WholeMemoryStore):
         if where.keys is not None:
             found = self.named(key for key in where.keys if where.has_key(key))
         else:
-            found = self._histories(pipeline, where)
-            if not where.parts or MEMORY in where.parts:
+            found = []
+            if self._path != MEMORY:
+                found += self._histories(pipeline, where)
+            if self._path != HISTORY and (not where.parts or MEMORY in where.parts):
                 found += self._memories(pipeline, where)
         return sorted(found, key=lambda place: place.order)
 
@@ -96,7 +116,7 @@ class RuntimeStore(WholeMemoryStore):
             user = decode(key.removeprefix(self._prefix + _MEMORY))
             if not where.users or user in where.users:
                 for field in _fields(pipeline, key):
-                    name = MemoryKey(user, decode(field), MEMORY)
+                    name = MemoryKey(user, decode(field), self._part)
                     found.append(MemoryPlace(key, name, field))
         return found
 

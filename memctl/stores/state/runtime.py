@@ -37,6 +37,8 @@ from memctl.stores.state.store import OwnedDocument, StateStore
 
 _STATE = b"user_state:"
 _FIRST = "1"
+LATEST = "latest"
+"""The path of the last round, whatever its number."""
 _UNCHOSEN = "\0"
 """Names no round, where there are several."""
 
@@ -164,12 +166,13 @@ class RuntimeStateStore(StateStore):
     """A hash a session, ``user_state:{user}:{session}``, with a field for each round.
 
     Each round is a memory: the part of its key is the round where a session has several, such as
-    ``2`` or ``2:agent.memory``.  A user ends at the first ``:`` of a key, unless the selection
-    names another.  All rounds of a session expire together.  Reading changes no expiry.
+    ``2`` or ``2:agent.memory``.  The option ``path`` chooses one by such a text, or the ``latest``.
+    A user ends at the first ``:`` of a key, unless the selection names another.  All rounds of a
+    session expire together.  Reading changes no expiry.
     """
 
     kind = "redis-runtime-state"
-    features = replace(StateStore.features, ttl=True)
+    features = replace(StateStore.features, ttl=True, retired=True)
     together = 1
     """Each takes a connection, which watches the hash."""
 
@@ -177,6 +180,10 @@ class RuntimeStateStore(StateStore):
         super().__init__(location, mode)
         self._server = RedisServer(location)
         self._start = encode(self._server.prefix) + _STATE
+        head, _, path = (self.path or "").partition(":")
+        self._chosen = head if head.isdigit() or head == LATEST else None
+        if self._chosen is not None:
+            self.path = path or None
         self._claimed: dict[bytes, MemoryKey] = {}
         """The names of keys that were written, or are expected, and could be read in other ways."""
 
@@ -222,13 +229,19 @@ class RuntimeStateStore(StateStore):
     async def documents(self, where: Selection) -> AsyncGenerator[OwnedDocument, None]:
         async with self._server.pipeline() as pipeline:
             for key, owner in await in_thread(pipeline, partial(self._hashes, pipeline, where)):
-                rounds = await in_thread(pipeline, partial(_rounds, pipeline, key))
+                rounds = self._selected(await in_thread(pipeline, partial(_rounds, pipeline, key)))
                 for name in rounds:
                     get = partial(_field, pipeline, key, encode(name))
                     document = await in_thread(pipeline, get)
                     if document.exists:
                         yield Round(document, owner[:2], None, name, len(rounds) > 1)
                     await document.close()
+
+    def _selected(self, rounds: list[str]) -> list[str]:
+        """Return the rounds that ``?path=`` names; all where it names none."""
+        if self._chosen == LATEST:
+            return rounds[-1:]
+        return rounds if self._chosen is None else [one for one in rounds if one == self._chosen]
 
     def _hashes(self, pipeline: Pipeline, where: Selection) -> list[tuple[bytes, MemoryKey]]:
         if where.keys is not None:
@@ -301,6 +314,9 @@ class RuntimeStateStore(StateStore):
         if place is not None:
             async with self._server.pipeline() as pipeline:
                 rounds = await in_thread(pipeline, partial(_rounds, pipeline, place))
+        if self._chosen is not None:
+            newest = rounds[-1] if rounds else _FIRST
+            return newest if self._chosen == LATEST else self._chosen, key.part
         head, _, path = key.part.partition(":")
         if head in rounds or head.isdigit():
             return head, path
