@@ -50,6 +50,10 @@ class Joint(ABC):
     def belongs(self, group: list[Message], message: Message) -> bool:
         """Return whether a fine message belongs to the coarse one of those before it."""
 
+    def id(self, parts: list[Message], id: str) -> str:  # noqa: ARG002
+        """Return the id of the coarse message of these, the first of which has the given one."""
+        return id
+
     @abstractmethod
     def join(self, parts: list[Message], id: str) -> Message:
         """Return the coarse message, with this id, of one or several fine ones."""
@@ -311,7 +315,7 @@ class Joiner(Converter):
         if whole is not None:
             id = whole["id"] = self._unused(str(whole.get("id", group[0].id)))
         else:
-            id = self._unused(group[0].id)
+            id = self._unused(self._joint.id(parts, group[0].id))
             whole = self._joint.join(parts, id)
             back = self._joint.split(whole)
             ids = [one.id for one in group]
@@ -326,7 +330,7 @@ class Joiner(Converter):
         """Return the message that these were made of; None where they have changed since."""
         if len(parts) != note.count or _check(parts) != note.check:
             return None
-        base = self._joint.join(parts, str(parts[0].get("id", "")))
+        base = self._joint.join(parts, self._joint.id(parts, str(parts[0].get("id", ""))))
         found = note.applied_to(base)
         return found if isinstance(found, dict) else None
 
@@ -361,7 +365,7 @@ class Splitter(Converter):
             ids = [self._unused(str(value["id"])) for value in parts]
             for value, id in zip(parts, ids, strict=True):
                 value["id"] = id
-            back = self._joint.join(parts, ids[0])
+            back = self._joint.join(parts, self._joint.id(parts, ids[0]))
             change = None if back == whole else delta(back, whole)
             new = _Note(count=len(parts), delta=change, extra=self._take_extra())
             new.ids = ids if len(ids) > 1 else None

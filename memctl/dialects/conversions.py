@@ -5,11 +5,12 @@ from __future__ import annotations
 from functools import partial
 
 from memctl.dialects.conversion import Conversion, Joiner, Joint, Splitter
+from memctl.dialects.runtime_versions import RUNTIME_VERSIONS
 from memctl.dialects.versions import VERSIONS
 from memctl.dialects.view import Dialect
 from memctl.errors import UsageError
 
-JOINTS: tuple[Joint, ...] = (VERSIONS,)
+JOINTS: tuple[Joint, ...] = (VERSIONS, RUNTIME_VERSIONS)
 
 
 def conversion(source: Dialect, target: Dialect) -> Conversion:

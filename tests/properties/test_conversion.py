@@ -6,6 +6,7 @@ import json
 from collections.abc import Sequence
 from typing import Any
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -13,6 +14,7 @@ from memctl import jsonio
 from memctl.dialects.agentscope1 import AGENTSCOPE1
 from memctl.dialects.agentscope2 import AGENTSCOPE2
 from memctl.dialects.conversions import conversion
+from memctl.dialects.runtime import RUNTIME
 from memctl.dialects.view import Dialect
 from memctl.model import Memory, MemoryKey, StoredMessage
 from tests.properties.strategies import any_text, few_marks, names, times, values
@@ -181,3 +183,58 @@ def test_conversion_2_to_1_and_back(entries: tuple[StoredMessage, ...]) -> None:
     assert len({one.id for one in converted}) == len(converted)
     back = convert(AGENTSCOPE1, AGENTSCOPE2, memory, converted)[1]
     assert plain(back) == plain(entries)
+
+
+content_3 = (
+    st.fixed_dictionaries({"type": st.just("text"), "text": any_text})
+    | st.fixed_dictionaries(
+        {
+            "type": st.just("data"),
+            "data": st.fixed_dictionaries(
+                {"call_id": call_ids, "name": any_text},
+                optional={"arguments": any_text | values, "output": any_text | values},
+            ),
+        }
+    )
+    | st.fixed_dictionaries(
+        {"type": st.sampled_from(["image", "audio", "file", "refusal"])},
+        optional={"image_url": any_text, "data": any_text, "file_url": any_text | values},
+    )
+    | values
+)
+types = st.sampled_from(["message", "reasoning", "plugin_call", "plugin_call_output", "error"])
+
+
+@st.composite
+def entries_3(draw: st.DrawFn, id: str) -> StoredMessage:
+    """A message of agentscope-runtime, or nearly one."""
+    message: dict[str, Any] = {
+        "id": id,
+        "type": draw(types | values),
+        "role": draw(st.sampled_from(["user", "assistant", "system", "tool"]) | values),
+        "content": draw(st.lists(content_3, max_size=3) | values),
+        "metadata": draw(
+            st.fixed_dictionaries(
+                {"original_id": st.sampled_from(["m1", "m2"]) | any_text},
+                optional={"original_name": any_text, "metadata": values},
+            )
+            | values
+        ),
+        **draw(st.dictionaries(any_text, values, max_size=2)),
+    }
+    return StoredMessage(id, json.dumps(message | {"id": id}).encode())
+
+
+@pytest.mark.parametrize("target", [AGENTSCOPE1, AGENTSCOPE2])
+@given(
+    st.lists(names, max_size=6, unique=True).flatmap(
+        lambda ids: st.tuples(*(entries_3(id) for id in ids))
+    )
+)
+def test_conversion_from_the_runtime_and_back(
+    target: Dialect, entries: tuple[StoredMessage, ...]
+) -> None:
+    memory, converted = convert(RUNTIME, target, MEMORY, entries)
+    assert len({one.id for one in converted}) == len(converted)
+    assert not {target.parse(one.message).fault for one in converted} - {""}
+    assert plain(convert(target, RUNTIME, memory, converted)[1]) == plain(entries)
