@@ -10,6 +10,8 @@ INTEROP := .interop
 BIN := $(VENV)/bin
 
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
+# Tests start many processes of Python, which need not all compile the same modules.
+unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: demo test dist-test soak fuzz lint format docs clean
 

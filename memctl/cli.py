@@ -10,6 +10,7 @@ import signal
 import sys
 from collections.abc import Iterator, MutableMapping
 from enum import StrEnum
+from functools import cache
 from importlib import import_module
 from pathlib import Path
 from typing import Annotated, Any
@@ -57,12 +58,7 @@ class LazyCommands(MutableMapping[str, Any]):
     """The commands by name, each imported when it is looked up; plugins where memctl has none."""
 
     def __getitem__(self, name: str) -> TyperCommand:
-        if name not in COMMANDS:
-            return _plugin(name)
-        from memctl.commands._options import build  # not needed to show the help
-
-        module, _, function = COMMANDS[name][0].partition(":")
-        return build(getattr(import_module(f"memctl.commands.{module}"), function or module), name)
+        return _command(name) if name in COMMANDS else _plugin(name)
 
     def __iter__(self) -> Iterator[str]:
         return iter(COMMANDS)
@@ -177,6 +173,14 @@ class Memctl(TyperGroup):
             failed = _exhausted(error) or _unforeseen(error)
             _output(ctx).fail(failed, ctx.invoked_subcommand)
             raise typer.Exit(failed.exit_code) from error
+
+
+@cache
+def _command(name: str) -> TyperCommand:
+    from memctl.commands._options import build  # not needed to show the help
+
+    module, _, function = COMMANDS[name][0].partition(":")
+    return build(getattr(import_module(f"memctl.commands.{module}"), function or module), name)
 
 
 def _plugins() -> list[str]:

@@ -6,13 +6,18 @@ import asyncio
 import logging
 import os
 from collections.abc import Callable, Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
 import redis
+import typer.testing
+from typer.main import get_command
 from typer.testing import CliRunner, Result
 
 from tests.support.servers.pool import Servers
+
+_parser = cache(get_command)
 
 TRUST = Path(__file__).parent / "trust"
 
@@ -61,6 +66,14 @@ def servers(tmp_path_factory: pytest.TempPathFactory) -> Servers:
     return Servers(base.parent if "PYTEST_XDIST_WORKER" in os.environ else base)
 
 
+@pytest.fixture(autouse=True)
+def _no_databases_left(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Drop the databases of a test, whose files take memory."""
+    yield
+    if "servers" in request.fixturenames:
+        request.getfixturevalue("servers").drop_created()
+
+
 @pytest.fixture
 def postgresql_url(servers: Servers) -> str:
     """An empty PostgreSQL database."""
@@ -95,13 +108,15 @@ def _away(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPa
 
 
 @pytest.fixture
-def run() -> Callable[..., Result]:
+def run(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Result]:
     """Run a command of memctl in this process.
 
     ``run("migrate", source, target, input="")`` gives the exit code, stdout and stderr.
     """
     from memctl.cli import app
 
+    # A process builds the parser once; so do the tests in one.
+    monkeypatch.setattr(typer.testing, "_get_command", _parser)
     runner = CliRunner()
 
     def call(*arguments: object, input: str | bytes | None = None) -> Result:

@@ -449,6 +449,7 @@ class MysqlRows(SqlServer):
             database=name,
             autocommit=True,
             charset="utf8mb4",
+            ssl_disabled=True,
         )
 
     def _execute(self, connection: Any, sql: str, values: Iterable[Any] = ()) -> list[Any]:

@@ -14,6 +14,7 @@ import time
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from hashlib import blake2b
 from pathlib import Path
 from random import Random
 from typing import NoReturn
@@ -251,8 +252,15 @@ def states(found: dict[MemoryKey, Sample], *, order: bool) -> dict[MemoryKey, St
     }
 
 
-def _value(message: bytes) -> str:
-    return json.dumps(jsonio.loads(message))
+_values: dict[bytes, bytes] = {}
+
+
+def _value(message: bytes) -> bytes:
+    """Return a digest of what a message says, made once for each text: most come many times."""
+    text = blake2b(message).digest()
+    if text not in _values:
+        _values[text] = blake2b(json.dumps(jsonio.loads(message)).encode()).digest()
+    return _values[text]
 
 
 def _brief(state: State | None) -> str:

@@ -128,16 +128,14 @@ class Database(Place):
 
 class Postgresql(Database):
     def make(self) -> str:
-        return self.servers.postgresql.fresh()
+        return self.servers.postgresql.create()
 
     def names(self) -> list[str]:
         sql = "SELECT tablename FROM pg_tables WHERE schemaname = 'public'"
         return self.servers.postgresql.execute(self.url, sql).splitlines()
 
     def drop(self) -> None:
-        server = self.servers.postgresql
-        name = self.url.rpartition("/")[2]
-        server.execute(server.url("postgres", user="postgres"), f"DROP DATABASE {name} (FORCE)")
+        self.servers.postgresql.drop(self.url)
 
 
 class Mysql(Database):

@@ -31,6 +31,11 @@ class Servers:
     def postgresql(self) -> Postgresql:
         return start(lambda: Postgresql(self.run))
 
+    def drop_created(self) -> None:
+        """Drop the databases of a test that has ended."""
+        if "postgresql" in self.__dict__:  # it has started
+            self.postgresql.drop_created()
+
     @cached_property
     def mariadb(self) -> Mariadb:
         return start(lambda: Mariadb(self.run))

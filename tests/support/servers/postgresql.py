@@ -12,6 +12,7 @@ import subprocess
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote, urlencode
+from uuid import uuid4
 
 from tests.support.servers import (
     Missing,
@@ -40,14 +41,34 @@ class Postgresql:
         self.port: int = info["port"]
         self.sockets: str = info["folder"]
         self._programs = Path(info["programs"])
+        self._created: list[str] = []
 
     def fresh(self) -> str:
-        """The URL of a new, empty database."""
-        admin = _socket_url(self.sockets, self.port, "postgres")
-        number = self.execute(admin, "SELECT nextval('fresh')")
-        name = f"test_{number}"
-        self.execute(admin, f"CREATE DATABASE {name} OWNER memctl")
+        """The URL of a new, empty database, until the test ends: see ``drop_created``."""
+        url = self.create()
+        self._created.append(url)
+        return url
+
+    def create(self) -> str:
+        """The URL of a new, empty database that stays until it is dropped."""
+        name = f"test_{uuid4().hex[:12]}"
+        # Without a log of each page that is copied.
+        self.execute(self._admin, f"CREATE DATABASE {name} OWNER memctl STRATEGY file_copy")
         return self.url(name)
+
+    def drop(self, url: str) -> None:
+        """Drop a database, whoever uses it."""
+        name = url.rpartition("/")[2]
+        self.execute(self._admin, f"DROP DATABASE IF EXISTS {name} WITH (FORCE)")
+
+    def drop_created(self) -> None:
+        """Drop the databases of a test that has ended."""
+        while self._created:
+            self.drop(self._created.pop())
+
+    @property
+    def _admin(self) -> str:
+        return _socket_url(self.sockets, self.port, "postgres")
 
     def url(self, name: str, *, user: str = "memctl", password: str = PASSWORD) -> str:
         """A URL over TCP with a login."""
@@ -75,10 +96,10 @@ class Postgresql:
 
     def cut(self, url: str) -> int:
         """End every connection to the database, as a restart or a firewall would; count them."""
-        admin = _socket_url(self.sockets, self.port, "postgres")
         name = url.rpartition("/")[2]
         sessions = f"pg_stat_activity WHERE datname = '{name}'"
-        return self.execute(admin, f"SELECT pg_terminate_backend(pid) FROM {sessions}").count("t")
+        sql = f"SELECT pg_terminate_backend(pid) FROM {sessions}"
+        return self.execute(self._admin, sql).count("t")
 
     def kill(self) -> None:
         """End the server as a crash would."""
@@ -151,7 +172,6 @@ def _start(folder: Path, own: tuple[str, ...]) -> dict[str, Any]:
     )
     admin = _socket_url(str(folder), port, "postgres")
     _psql(programs, admin, f"CREATE ROLE memctl LOGIN PASSWORD '{PASSWORD}'")
-    _psql(programs, admin, "CREATE SEQUENCE fresh")
     return {"port": port, "programs": str(programs)}
 
 
