@@ -71,7 +71,8 @@ def _no_databases_left(request: pytest.FixtureRequest) -> Iterator[None]:
     """Drop the databases of a test, whose files take memory."""
     yield
     if "servers" in request.fixturenames:
-        request.getfixturevalue("servers").drop_created()
+        shared = "filled" in request.fixturenames  # see memctl/testing/suite/selection.py
+        request.getfixturevalue("servers").end_test(keep=shared)
 
 
 @pytest.fixture

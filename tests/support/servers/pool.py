@@ -31,10 +31,10 @@ class Servers:
     def postgresql(self) -> Postgresql:
         return start(lambda: Postgresql(self.run))
 
-    def drop_created(self) -> None:
-        """Drop the databases of a test that has ended."""
+    def end_test(self, *, keep: bool = False) -> None:
+        """Drop the databases that a test has taken, unless others use them, too."""
         if "postgresql" in self.__dict__:  # it has started
-            self.postgresql.drop_created()
+            self.postgresql.end_test(keep=keep)
 
     @cached_property
     def mariadb(self) -> Mariadb:

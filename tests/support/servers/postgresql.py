@@ -44,7 +44,7 @@ class Postgresql:
         self._created: list[str] = []
 
     def fresh(self) -> str:
-        """The URL of a new, empty database, until the test ends: see ``drop_created``."""
+        """The URL of a new, empty database, until the test ends: see ``end_test``."""
         url = self.create()
         self._created.append(url)
         return url
@@ -61,10 +61,12 @@ class Postgresql:
         name = url.rpartition("/")[2]
         self.execute(self._admin, f"DROP DATABASE IF EXISTS {name} WITH (FORCE)")
 
-    def drop_created(self) -> None:
-        """Drop the databases of a test that has ended."""
-        while self._created:
-            self.drop(self._created.pop())
+    def end_test(self, *, keep: bool) -> None:
+        """Drop what ``fresh`` has given since the end of the test before, unless it is kept."""
+        if not keep:
+            for url in self._created:
+                self.drop(url)
+        self._created.clear()
 
     @property
     def _admin(self) -> str:
