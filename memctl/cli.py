@@ -10,7 +10,6 @@ import signal
 import sys
 from collections.abc import Iterator, MutableMapping
 from enum import StrEnum
-from functools import cache
 from importlib import import_module
 from pathlib import Path
 from typing import Annotated, Any
@@ -57,8 +56,19 @@ _PIPE_CLOSED = 128 + getattr(signal, "SIGPIPE", 13)  # Windows does not have it
 class LazyCommands(MutableMapping[str, Any]):
     """The commands by name, each imported when it is looked up; plugins where memctl has none."""
 
+    def __init__(self) -> None:
+        self._built: dict[str, TyperCommand] = {}
+
     def __getitem__(self, name: str) -> TyperCommand:
-        return _command(name) if name in COMMANDS else _plugin(name)
+        if name not in COMMANDS:
+            return _plugin(name)
+        if name not in self._built:
+            from memctl.commands._options import build  # not needed to show the help
+
+            module, _, function = COMMANDS[name][0].partition(":")
+            command = getattr(import_module(f"memctl.commands.{module}"), function or module)
+            self._built[name] = build(command, name)
+        return self._built[name]
 
     def __iter__(self) -> Iterator[str]:
         return iter(COMMANDS)
@@ -173,14 +183,6 @@ class Memctl(TyperGroup):
             failed = _exhausted(error) or _unforeseen(error)
             _output(ctx).fail(failed, ctx.invoked_subcommand)
             raise typer.Exit(failed.exit_code) from error
-
-
-@cache
-def _command(name: str) -> TyperCommand:
-    from memctl.commands._options import build  # not needed to show the help
-
-    module, _, function = COMMANDS[name][0].partition(":")
-    return build(getattr(import_module(f"memctl.commands.{module}"), function or module), name)
 
 
 def _plugins() -> list[str]:

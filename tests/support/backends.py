@@ -19,7 +19,12 @@ AGENTSCOPE2 = Style("agentscope2", frozenset({"compressed"}))
 
 
 def _redis(
-    name: str, option: str, style: Style | None = None, *, refuses_names: bool = False
+    name: str,
+    option: str,
+    style: Style | None = None,
+    *,
+    many: int = MANY,
+    refuses_names: bool = False,
 ) -> Callable[[Servers], Backend]:
     def by_socket(servers: Servers, text: str) -> str:
         url, _, options = text.partition("?")
@@ -31,7 +36,7 @@ def _redis(
         lambda text: by_socket(servers, text),
         lambda text: servers.redis.dump(text.partition("?")[0]),
         exists=True,
-        many=MANY,
+        many=many,
         style=style or Style(),
         refuses_names=refuses_names,
         lease=LEASE,
@@ -88,9 +93,10 @@ BACKENDS: dict[str, Callable[[Servers], Backend]] = {
         refuses_names=True,  # as SQLite
     ),
     "redis": _redis("redis", "prefix=app:"),
-    "redis-session": _redis("redis-session", "layout=session"),
+    # Each state is written by itself.
+    "redis-session": _redis("redis-session", "layout=session", many=300),
     "redis-runtime-state": _redis(
-        "redis-runtime-state", "layout=runtime-state", refuses_names=True
+        "redis-runtime-state", "layout=runtime-state", many=300, refuses_names=True
     ),
     "redis-agentscope2": _redis(
         "redis-agentscope2",
