@@ -170,11 +170,12 @@ class RedisAgentScope2Store(WholeMemoryStore):
         for one in log:
             id = _id_of(one, name)
             comparison.add(id, one)
-            variant = comparison.variants.get(id)
-            shape = "" if variant is None else jsonio.dumps(variant).decode()
-            messages.append(StoredMessage(id, jsonio.utf8(one), comparison.marks(id), shape=shape))
+            messages.append(StoredMessage(id, jsonio.utf8(one), comparison.marks(id)))
             digest.update(b"%d " % len(one) + one)
         differing = comparison.differing()
+        if differing is not None:
+            shapes = _shapes(differing)
+            messages = [one._replace(shape=shapes.get(one.id, "")) for one in messages]
         memory = Memory(
             owner,
             session.summary_text,
@@ -385,21 +386,50 @@ def _id_of(text: bytes, name: str) -> str:
         raise BadData(f"{name} is damaged: a message of its log is not valid: {error}") from error
 
 
+def _shapes(entries: list[Any]) -> dict[str, str]:
+    """Return the shapes of the messages of a context that is not just what the marks say.
+
+    A shape has the entry before the message, and its text where that differs from the log's.
+    """
+    found: dict[str, str] = {}
+    last: str | None = None
+    for entry in entries:
+        id = entry.get("id") if isinstance(entry, dict) else entry
+        if isinstance(id, str):
+            shape = {"after": last, "message": entry if isinstance(entry, dict) else None}
+            found.setdefault(id, jsonio.dumps(shape).decode())
+            last = id
+    return found
+
+
 def _context(
     entries: list[Any], before: list[StoredMessage], messages: list[StoredMessage]
 ) -> Iterator[bytes]:
-    """Yield the messages of a context, as texts.
-
-    The shape of a message is its text in the context, where that differs from the log's.
-    """
-    texts = {one.id: one.shape.encode() or one.message for one in messages}
+    """Yield the messages of a context, as texts."""
+    texts = {one.id: one.message for one in messages}
     log = [(message.id, COMPRESSED not in message.marks) for message in messages]
     gone = ((message.id, False) for message in before if message.id not in texts)
-    for entry in merge(entries, chain(log, gone)):
+    for entry in merge(_restored(entries, messages), chain(log, gone)):
         if isinstance(entry, dict):
             yield jsonio.dumps(entry)
         elif entry in texts:
             yield texts[entry]
+
+
+def _restored(entries: list[Any], messages: list[StoredMessage]) -> list[Any]:
+    """Return the entries of a context with those that come back to the places they had."""
+    found = list(entries)
+    ids = [entry.get("id") if isinstance(entry, dict) else entry for entry in found]
+    there = set(ids)
+    for one in messages:
+        if one.shape and one.id not in there and COMPRESSED not in one.marks:
+            shape = jsonio.loads(one.shape.encode())
+            if shape["after"] is None or shape["after"] in there:
+                at = 0 if shape["after"] is None else ids.index(shape["after"]) + 1
+                found.insert(at, shape["message"] or one.id)
+                ids.insert(at, one.id)
+                there.add(one.id)
+    return found
 
 
 def _logging(

@@ -1,0 +1,138 @@
+"""Layouts of Redis that are found by their keys."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+
+import pytest
+import redis
+
+from memctl.model import MemoryKey
+from memctl.registry import make_store, parse
+from memctl.store import OpenMode
+from memctl.testing import samples
+from tests.support.cli import Run, fails, fill, report
+from tests.support.redis_sessions import history, message, put_session, record
+from tests.support.servers.pool import Servers
+
+KEY = MemoryKey("u", "s")
+
+
+def _memory(client: redis.Redis) -> None:
+    client.rpush("user_id:u:session:s:messages", "m1")
+    client.set("user_id:u:session:s:msg:m1", samples.message("m1"))
+
+
+def _state(client: redis.Redis) -> None:
+    state = {"memory": {"_compressed_summary": "", "content": []}}
+    client.set("user_id:u:session:s:state", json.dumps(state))
+
+
+def _agentscope2(client: redis.Redis) -> None:
+    put_session(client, record([message("m1")]), [message("m1")])
+
+
+def _history(client: redis.Redis) -> None:
+    client.set("session:u:s", history("u", "s", ["m1"]), ex=1000)
+
+
+def _runtime_memory(client: redis.Redis) -> None:
+    client.hset("user_memory:u", "s", json.dumps([{"id": "m1", "role": "user"}]))
+
+
+def _runtime_state(client: redis.Redis) -> None:
+    state = {"memory": {"_compressed_summary": "", "content": []}}
+    client.hset("user_state:u:s", "1", json.dumps(state))
+
+
+def _nothing(_: redis.Redis) -> None:
+    """Leave the database empty."""
+
+
+FOUND: dict[str, tuple[Callable[[redis.Redis], None], str, str]] = {
+    "nothing": (_nothing, "redis", "redis"),
+    "memories": (_memory, "redis", "redis"),
+    "states": (_state, "redis-session", "redis"),
+    "sessions of 2.x": (_agentscope2, "redis-agentscope2", "redis-agentscope2"),
+    "histories": (_history, "redis-runtime", "redis"),
+    "memories of the runtime": (_runtime_memory, "redis-runtime", "redis"),
+    "states of the runtime": (_runtime_state, "redis-runtime-state", "redis"),
+}
+"""What fills a database, and the kinds of store that it is to read and as a target."""
+
+
+@pytest.mark.parametrize("name", FOUND)
+async def test_layout_is_found(client: redis.Redis, redis_url: str, name: str) -> None:
+    filling, kind, target = FOUND[name]
+    filling(client)
+    for mode, expected in (
+        (OpenMode.READ, kind),
+        (OpenMode.CHANGE, kind),
+        (OpenMode.CREATE, target),
+    ):
+        async with make_store(parse(redis_url), mode) as store:
+            assert store.kind == expected
+            assert store.features == make_store(store.location).features
+
+
+async def test_layout_of_memories_and_states_is_that_of_memories(
+    client: redis.Redis, redis_url: str
+) -> None:
+    _memory(client)
+    _state(client)
+    async with make_store(parse(redis_url)) as store:
+        assert store.kind == "redis"
+
+
+@pytest.mark.parametrize("command", ["inspect", "doctor"])
+def test_layouts_that_are_several_are_named(
+    client: redis.Redis, redis_url: str, run: Run, command: str
+) -> None:
+    _memory(client)
+    _agentscope2(client)
+    fails(run(command, redis_url), 2, "agentscope2, memory", "?layout=agentscope2")
+    assert run("inspect", f"{redis_url}?layout=memory").exit_code == 0
+    assert run("inspect", f"{redis_url}?layout=agentscope2").exit_code == 0
+
+
+@pytest.mark.parametrize("command", ["inspect", "doctor"])
+def test_layout_that_is_unknown_is_no_empty_store(
+    client: redis.Redis, redis_url: str, run: Run, command: str
+) -> None:
+    client.set("celery-task", "x")
+    client.set("session:web:1", "another application's")
+    client.rpush("user:7:cart", "x")
+    result = run(command, redis_url)
+    fails(result, 8, "keys that memctl does not know", "celery-task", "session:web:1")
+    assert run(command, f"{redis_url}?layout=memory").exit_code == 0
+
+
+def test_layout_of_memories_next_to_other_keys(
+    client: redis.Redis, redis_url: str, run: Run
+) -> None:
+    _memory(client)
+    client.set("celery-task", "x")
+    client.set("session:web:1", "another application's")
+    client.set("memctl:lock:memory", "x")
+    assert report(run("inspect", redis_url, "--json"))["memories"]
+
+
+async def test_layout_is_found_under_a_prefix(client: redis.Redis, redis_url: str) -> None:
+    _memory(client)  # of another application
+    await fill(f"{redis_url}?layout=agentscope2&prefix=app:", {KEY: samples.entries(0)})
+    async with make_store(parse(f"{redis_url}?prefix=app:")) as store:
+        assert store.kind == "redis-agentscope2"
+    async with make_store(parse(redis_url)) as store:
+        assert store.kind == "redis"
+
+
+def test_layout_is_found_by_a_change_and_its_undo(
+    client: redis.Redis, redis_url: str, run: Run, servers: Servers
+) -> None:
+    _agentscope2(client)
+    before = servers.redis.dump(redis_url)
+    assert run("delete", redis_url, "--id", "m1", "--yes").exit_code == 0
+    assert client.llen("agentscope:user:u:session:s:messages") == 0
+    assert run("undo", "--yes").exit_code == 0
+    assert servers.redis.dump(redis_url) == before
