@@ -171,7 +171,7 @@ async def copy(
     run = CopyRun(where, options, recording, observer=Unobserved(progress))
     with run.recorded():
         await run.examine(source, target)
-        await run.begin(target)
+        await run.begin(source, target)
         await run.copy(source, target)
     report = run.report
     return Copied(

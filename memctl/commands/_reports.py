@@ -59,6 +59,7 @@ class CopyOutcome:
                 "failed": messages.failed,
             },
             "failures": [_failure(*item) for item in self.copied.failures],
+            "losses": losses(self.copied),
         }
         if self.verified is not None:
             data["verified"] = self.verified
@@ -96,6 +97,18 @@ class CopyOutcome:
             f"{failure.message}",
             "the report names each; the rest was done",
         )
+
+
+def losses(copied: CopyReport) -> list[dict[str, Any]]:
+    """Return what the target of a copy has no place for, as reports show it."""
+    return [
+        {
+            "kind": lost.kind,
+            "memories": lost.memories,
+            "example": {"user": lost.example.user, "session": lost.example.session},
+        }
+        for lost in copied.losses
+    ]
 
 
 def only_damage(failures: list[tuple[MemoryKey, Failure]]) -> bool:

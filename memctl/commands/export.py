@@ -290,7 +290,7 @@ class Exporting:
             copying = CopyRun(where, options, observer=self._output, report=outcome.copied)
             await copying.examine(source, file)
             async with opened(file, self._output):
-                await copying.begin(file)
+                await copying.begin(source, file)
                 await copying.copy(source, file, "exporting")
         for text in outcome.copied.warnings:
             self._output.warn(text)

@@ -194,7 +194,7 @@ class Migration:
                 if interval is None and not destination.path.exists():
                     await self._refuse_new(source)
             async with opened(target, self._output):
-                await self._copy.begin(target)
+                await self._copy.begin(source, target)
                 self._retries.reached = True
                 await self._copy.copy(source, target, following=interval is not None)
                 if interval is not None:

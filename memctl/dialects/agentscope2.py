@@ -183,6 +183,7 @@ class AgentScope2(AgentScopeDialect):
     """
 
     name = "agentscope2"
+    keeps_extra = True
     view = AgentScope2View
     call = CALL
 

@@ -167,6 +167,7 @@ class Runtime(AgentScopeDialect):
     """The dialect of agentscope-runtime's services."""
 
     name = "runtime"
+    keeps_extra = True
     view = RuntimeView
     call = "plugin_call"
 

@@ -197,6 +197,8 @@ class Dialect(ABC):
     """
 
     name: ClassVar[str]
+    keeps_extra: ClassVar[bool] = False
+    """True if a memory has more than messages, marks and a summary: ``Memory.extra``."""
 
     @abstractmethod
     def parse(self, text: bytes) -> MessageView:

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from dataclasses import dataclass, replace
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from memctl.concurrency import together
 from memctl.errors import Failure, Interrupted, Loss, UsageError
@@ -27,7 +27,7 @@ from memctl.ops.compare import (
     id_digest,
     share_names,
 )
-from memctl.ops.report import CopyReport, Progress, SilentProgress, Total
+from memctl.ops.report import CopyReport, Lost, Progress, SilentProgress, Total
 from memctl.ops.retry import leaving_damaged
 from memctl.ops.stop import Stop
 from memctl.selection import Selection
@@ -59,56 +59,91 @@ async def without_repeats(
             offset += len(entries)
 
 
+class _LossKind(NamedTuple):
+    """A kind of loss: its name in reports, what is lost, and what to do about it."""
+
+    name: str
+    noun: str
+    hint: str
+
+
 _LOSSES = {
-    "summaries": (
+    "summaries": _LossKind(
+        "summary",
         "a summary",
         "give summaries a place with ?state=FOLDER (or ?state=redis), or let them go with --lossy",
     ),
-    "ttl": ("an expiry", "let it go with --lossy"),
-    "duplicate_ids": ("a message id that occurs twice", "keep the first with --lossy"),
+    "ttl": _LossKind("expiry", "an expiry", "let it go with --lossy"),
+    "duplicate_ids": _LossKind(
+        "repeated-id", "a message id that occurs twice", "keep the first with --lossy"
+    ),
+    "extra": _LossKind(
+        "session", "the settings of a session without messages", "let them go with --lossy"
+    ),
 }
 
 
 async def refuse_losses(
-    source: Store, target: Store, where: Selection, *, lossy: bool
-) -> list[str]:
-    """Return the losses of the copy, as warnings.
+    source: Store, target: Store, where: Selection, report: CopyReport, *, lossy: bool
+) -> None:
+    """Report what the copy would lose, as ``losses`` and as warnings.
 
     Raises:
         Loss: it would lose something, and ``lossy`` is not set.
-        UsageError: several memories of one session have no names in the target.
+        UsageError: several memories of one session have no names in the target; or memctl does not
+            convert the messages of the source to those of the target.
     """
+    converts = source.dialect.name != target.dialect.name
+    target = shown_as(target, source.dialect)
     if target.features.single_session:
         await _refuse_several(source, target, where)
     lacking = {
         name
-        for name in ("parts", *_LOSSES)
+        for name in ("parts", "summaries", "ttl", "duplicate_ids")
         if getattr(source.features, name) and not getattr(target.features, name)
     }
-    if not lacking:
-        return []
-    first: dict[str, MemoryKey] = {}
-    counts: dict[str, int] = {}
-    async with aclosing(_headers(source, where, lacking)) as found:
-        async for memory, repeated in found:
-            if memory.key.part and "parts" in lacking:
-                raise UsageError(
-                    f"the session {memory.key.session!r} holds several memories, such as "
-                    f"{memory.key.part!r}, and {target.label} has a place for one",
-                    f"choose one with --path {memory.key.part}",
-                )
-            for loss in _of(memory, repeated):
-                if loss in lacking:
-                    first.setdefault(loss, memory.key)
-                    counts[loss] = counts.get(loss, 0) + 1
+    found: dict[str, Lost] = {}
+    if lacking:
+        async with aclosing(_headers(source, where, lacking)) as memories:
+            async for memory, repeated in memories:
+                if memory.key.part and "parts" in lacking:
+                    raise UsageError(
+                        f"the session {memory.key.session!r} holds several memories, such as "
+                        f"{memory.key.part!r}, and {target.label} has a place for one",
+                        f"choose one with --path {memory.key.part}",
+                    )
+                for loss in _of(memory, repeated):
+                    if loss in lacking:
+                        _add(found, loss, memory.key)
+    if converts and source.dialect.keeps_extra:
+        async with aclosing(_bare(source, where)) as keys:
+            async for key in keys:
+                _add(found, "extra", key)
+    report.losses[:] = found.values()
     losses = [
-        f"{target.label} has no place for {_LOSSES[loss][0]}, and {first[loss]} has one "
-        f"(such memories: {counts[loss]})"
-        for loss in first
+        f"{target.label} has no place for {_LOSSES[loss].noun}, and {one.example} has one "
+        f"(such memories: {one.memories})"
+        for loss, one in found.items()
     ]
     if losses and not lossy:
-        raise Loss("; ".join(losses), _LOSSES[next(iter(first))][1])
-    return [f"{text}: left behind" for text in losses]
+        raise Loss("; ".join(losses), _LOSSES[next(iter(found))].hint)
+    report.warnings += [f"{text}: left behind" for text in losses]
+
+
+def _add(found: dict[str, Lost], loss: str, key: MemoryKey) -> None:
+    one = found.get(loss) or Lost(_LOSSES[loss].name, 0, key)
+    found[loss] = one._replace(memories=one.memories + 1)
+
+
+async def _bare(source: Store, where: Selection) -> AsyncGenerator[MemoryKey]:
+    """Yield the memories without a message to carry what else the dialect keeps of them."""
+    async with aclosing(source.list_memories(where)) as infos:
+        empty = frozenset([info.key async for info in infos if not info.messages])
+    if empty:
+        async with aclosing(source.headers(Selection(keys=empty))) as memories:
+            async for memory in memories:
+                if not source.dialect.is_default(memory.extra, *memory.key[:2]):
+                    yield memory.key
 
 
 async def _refuse_several(source: Store, target: Store, where: Selection) -> None:
@@ -186,7 +221,7 @@ async def copy(
 ) -> None:
     """Copy the selected memories; ``report`` tells what was done, also when an error ends it.
 
-    What the target cannot hold is left behind: ``losses.refuse_losses`` tells beforehand, when the
+    What the target cannot hold is left behind: ``refuse_losses`` tells beforehand, when the
     target need not even be there.  ``mirror`` keeps the digests of the outlines that copies of the
     same stores have left in the target: what is still so is not somebody else's, and is replaced
     where the source has changed.

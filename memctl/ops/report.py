@@ -59,6 +59,14 @@ class Counts:
     failed: int = 0
 
 
+class Lost(NamedTuple):
+    """A kind of loss in a copy: in how many memories, and one of them."""
+
+    kind: str
+    memories: int
+    example: MemoryKey
+
+
 @dataclass(slots=True)
 class CopyReport:
     """The result of a copy.
@@ -77,6 +85,8 @@ class CopyReport:
     largest: int = 0
     """Bytes of the messages of the largest page that was read."""
     warnings: list[str] = field(default_factory=list)
+    losses: list[Lost] = field(default_factory=list)
+    """What the target has no place for."""
     total: Total | None = None
     """The total of the selection, where outlines gave it beforehand."""
 

@@ -19,7 +19,7 @@ from memctl.ops.stop import Stop
 from memctl.registry import make_store
 from memctl.runs.change import Observer, Unobserved, lock
 from memctl.selection import Selection
-from memctl.store import OpenMode, Store
+from memctl.store import Features, OpenMode, Store
 from memctl.stores.locks import FileLock, lock_owner
 
 
@@ -168,7 +168,7 @@ class CopyRun:
     with run.recorded():
         await run.examine(source, target)  # before the target is opened
         async with target:
-            await run.begin(target)
+            await run.begin(source, target)
             await run.copy(source, target)
     """
 
@@ -193,6 +193,8 @@ class CopyRun:
         self._recording = recording
         self._observer: Observer = observer or Unobserved()
         self._copied = False
+        self._expected: tuple[str, Features] | None = None
+        """The dialect and the features of the target when losses were looked for."""
         self._mirror: dict[MemoryKey, bytes] = {}
 
     @property
@@ -223,17 +225,24 @@ class CopyRun:
         await source.check_integrity(self.where)
         if self._recording is not None:
             self._recording.run.dialect = source.dialect.name
-        self.report.warnings += await refuse_losses(
-            source, target, self.where, lossy=self.options.lossy
-        )
+        await self._refuse_losses(source, target)
         self.examined = True
 
-    async def begin(self, target: Store) -> None:
+    async def _refuse_losses(self, source: Store, target: Store) -> None:
+        self._expected = target.dialect.name, target.features
+        lossy = self.options.lossy
+        await refuse_losses(source, target, self.where, self.report, lossy=lossy)
+
+    async def begin(self, source: Store, target: Store) -> None:
         """Lock the target, and begin to record unless it holds nothing that could be lost.
 
         Raises:
             Busy: another run writes to the target.
+            Loss: as ``examine``, of a target whose layout is known only now that it is open.
         """
+        target.adopt(source.dialect)
+        if self._expected not in (None, (target.dialect.name, target.features)):
+            await self._refuse_losses(source, target)
         if self._dry_run:
             return
         await lock(target)

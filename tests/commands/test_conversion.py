@@ -84,3 +84,74 @@ def test_a_growing_memory_is_followed_and_undone_step_by_step(
     for done in reversed(runs):
         assert run("undo", done, "--store", place.text).exit_code == 0
         assert held(place) == states.pop()
+
+
+def said(id: str, text: str) -> StoredMessage:
+    """Return a message as AgentScope 2.x stores it."""
+    time = "2026-01-01T10:00:00"
+    block = {"type": "text", "text": text, "id": f"{id}-0", "created_at": time, "finished_at": time}
+    value = {"id": id, "name": "user", "role": "user", "content": [block], "metadata": {}}
+    return StoredMessage(id, json.dumps(value | {"created_at": time}).encode())
+
+
+EXTRA = {
+    "record": {"agent_id": "friday", "source": "user"},
+    "payload": {"origin": {"type": "user"}, "config": {"name": "Trip"}},
+    "state": {"session_id": "trip"},
+}
+
+
+@pytest.fixture
+def sessions(tmp_path: Path, servers: Servers) -> Place:
+    """A SQLite database of AgentScope 2.x: a session with a summary, and one without messages."""
+    place = new_place("sqlite-agentscope2", tmp_path, servers)
+    full = sample(MemoryKey("ada", "full"), [said("m", "Hi")], summary="What was said.")
+    bare = sample(MemoryKey("ada", "trip"), [], extra=json.dumps(EXTRA))
+    put(place, [full, bare])
+    return place
+
+
+def test_losses_are_named_and_counted_before_anything_is_written(
+    run: Run, sessions: Place, tmp_path: Path
+) -> None:
+    target = tmp_path / "old.db"
+    for more in ([], ["--dry-run"]):
+        found = report(run("migrate", sessions.text, target, "--json", *more), 9)
+        kinds = {one["kind"]: (one["memories"], one["example"]) for one in found["losses"]}
+        assert kinds == {
+            "summary": (1, {"user": "ada", "session": "full"}),
+            "session": (1, {"user": "ada", "session": "trip"}),
+        }
+        assert "summary" in found["error"]["message"]
+        assert "settings of a session" in found["error"]["message"]
+        assert not target.exists()
+    found = report(run("migrate", sessions.text, target, "--json", "--lossy"))
+    assert {one["kind"] for one in found["losses"]} == {"summary", "session"}
+    assert len(found["warnings"]) == 2
+
+
+def test_a_session_takes_its_settings_along_and_back(
+    run: Run, sessions: Place, tmp_path: Path
+) -> None:
+    old = f"sqlite:///{tmp_path}/old.db?state={tmp_path}/states"
+    back = f"sqlite:///{tmp_path}/new.db?layout=agentscope2"
+    there = tmp_path / "sessions.ndjson"
+    append(sessions, KEY, [said("q", "Hello")])
+    for source, target in ((sessions.text, old), (old, back), (back, there)):
+        assert run("migrate", source, target).exit_code == 0
+        assert run("verify", sessions.text, target).exit_code == 0
+    extras = [json.loads(line) for line in there.read_text().splitlines() if '"extra"' in line]
+    kept = {one["memory"]["session"]: json.loads(one["memory"]["extra"]) for one in extras}
+    assert kept["trip"]["record"]["agent_id"] == "friday"
+    assert kept["trip"]["payload"]["config"] == {"name": "Trip"}
+
+
+def test_an_unknown_way_is_refused(run: Run, archive: Place, tmp_path: Path) -> None:
+    put(archive, [sample(KEY, [message("q", "user", "Hello")])])
+    header, *lines = Path(archive.text).read_text().splitlines()
+    path = tmp_path / "later.ndjson"
+    value = json.loads(header) | {"version": 2, "dialect": "agentscope9"}
+    path.write_text("\n".join([json.dumps(value), *lines]) + "\n")
+    found = run("inspect", path)
+    assert found.exit_code == 8
+    assert "agentscope9" in found.stderr
