@@ -54,7 +54,7 @@ class StoreSpec:
     """The extra of memctl that installs its driver."""
 
 
-_SQL_OPTIONS = frozenset({"state", "state_path", "layout"})
+_SQL_OPTIONS = frozenset({"state", "state_path", "layout", "agent"})
 _SQL2_OPTIONS = frozenset({"layout", "agent"})
 BUILT_IN = (
     StoreSpec(
@@ -170,6 +170,8 @@ SUFFIXES = tuple(suffix for spec in BUILT_IN for suffix in spec.suffixes)
 """The ends of the paths that memctl itself knows."""
 URL_OPTIONS = frozenset().union(*(spec.options for spec in BUILT_IN)) - {"user", "session"}
 """memctl's own options in a URL, whatever its kind."""
+SQL_KINDS = ("sqlite", "postgresql", "mysql")
+"""The kinds of SQL databases, whose layout the tables tell."""
 _LAYOUTS = {
     "redis": {
         "memory": "redis",
@@ -178,10 +180,7 @@ _LAYOUTS = {
         "runtime": "redis-runtime",
         "runtime-state": "redis-runtime-state",
     },
-    **{
-        kind: {"memory": kind, "agentscope2": f"{kind}-agentscope2"}
-        for kind in ("sqlite", "postgresql", "mysql")
-    },
+    **{kind: {"memory": kind, "agentscope2": f"{kind}-agentscope2"} for kind in SQL_KINDS},
 }
 """The kinds by what ``?layout=`` says, for each kind that a URL has."""
 

@@ -26,6 +26,7 @@ from sqlalchemy import (
 from sqlalchemy.dialects.mysql import DATETIME
 
 from memctl.errors import BadData
+from memctl.stores.sql import schema
 
 METADATA = MetaData()
 REVISION = "0004_sops"
@@ -162,3 +163,21 @@ def create_tables(connection: Connection) -> None:
     if there.isdisjoint(METADATA.tables) and _VERSION.name not in there:
         _VERSION.create(connection)
         connection.execute(text(f"INSERT INTO alembic_version VALUES ('{REVISION}')"))
+
+
+def find_layouts(connection: Connection) -> set[str]:
+    """Return the layouts of the tables that are there, as ``?layout=`` names them."""
+    inspector = inspect(connection)
+    there = set(inspector.get_table_names())
+
+    def has(table: Table) -> bool:
+        if table.name not in there:
+            return False
+        columns = {column["name"] for column in inspector.get_columns(table.name)}
+        return columns >= {column.name for column in table.columns}
+
+    layouts = {
+        "memory": [schema.METADATA.tables[name] for name in ("message", "session")],
+        "agentscope2": [METADATA.tables[name] for name in ("messages", "sessions")],
+    }
+    return {layout for layout, tables in layouts.items() if all(map(has, tables))}

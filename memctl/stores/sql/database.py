@@ -180,7 +180,7 @@ class Database(ABC):
 
     async def open(self, mode: OpenMode) -> None:
         """Connect, and create the tables if the mode says so; raises as ``Store.open``."""
-        await self.start(mode, self._prepare)
+        await self.start(mode, self.prepare)
 
     async def start(self, mode: OpenMode, prepare: Callable[[], Awaitable[None]]) -> None:
         """Connect, and prepare the tables; where that fails nothing stays open.
@@ -203,7 +203,12 @@ class Database(ABC):
             async with self._engine.connect() as connection:
                 return await connection.run_sync(work)
 
-    async def _prepare(self) -> None:
+    async def prepare(self) -> None:
+        """Look at AgentScope 1.x's tables, and create them if the mode says so.
+
+        Raises:
+            MemctlError: as ``Store.open``.
+        """
         typed, keys = self.dialect.typed, self.mode.writes
         schema = await self.run(partial(examine_schema, typed=typed, keys=keys))
         missing = schema.missing

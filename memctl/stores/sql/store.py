@@ -6,6 +6,7 @@ from collections.abc import AsyncGenerator, Iterator
 from contextlib import aclosing, contextmanager
 from typing import ClassVar
 
+from memctl.errors import UsageError
 from memctl.location import Location
 from memctl.model import (
     Edit,
@@ -20,6 +21,7 @@ from memctl.model import (
 from memctl.selection import Selection
 from memctl.store import Features, Matches, OpenMode, Store
 from memctl.stores.catalog import catalog
+from memctl.stores.sql.agentscope2_tables import find_layouts
 from memctl.stores.sql.database import Database
 from memctl.stores.sql.edit import SqlEditor
 from memctl.stores.sql.maintenance import REPAIRS, SqlMaintenance
@@ -44,10 +46,28 @@ class SqlStore(Store):
     def __init__(self, location: Location, mode: OpenMode = OpenMode.READ) -> None:
         super().__init__(location, mode)
         self.database = self.database_class(location, self.label)
+        self._other: str | None = None
+        """The layout of the tables, where it is not this one."""
 
     async def open(self, mode: OpenMode) -> None:
         self.mode = mode
-        await self.database.open(mode)
+        await self.database.start(mode, self._prepare)
+
+    async def _prepare(self) -> None:
+        if not {"layout", "state"} & self.location.options.keys():
+            layouts = await self.database.run(find_layouts)
+            if layouts == {"memory", "agentscope2"}:
+                raise UsageError(
+                    f"{self.label} holds data of several layouts: agentscope2, memory",
+                    "choose one: ?layout=agentscope2",
+                )
+            if layouts == {"agentscope2"}:
+                self._other = "agentscope2"
+                return
+        await self.database.prepare()
+
+    async def other_layout(self) -> str | None:
+        return self._other
 
     async def close(self) -> None:
         await self.database.close()
