@@ -10,9 +10,9 @@ import pytest
 
 from memctl.model import MemoryKey
 from memctl.stores.sql import edit as editing
-from memctl.stores.sql.store import SqlStore
 from memctl.testing import Place, samples
 from memctl.testing.samples import sample
+from tests.support.backends import sql_database
 from tests.support.cli import Run, report
 from tests.support.places import held, ids, put
 
@@ -22,9 +22,9 @@ ENTRIES = samples.entries(20)
 async def take(stack: AsyncExitStack, place: Place, key: MemoryKey) -> None:
     """Mark a message as AgentScope does, in a transaction that ends with the stack."""
     store = await stack.enter_async_context(place.store())
-    assert isinstance(store, SqlStore)
-    connection = await stack.enter_async_context(store.database.connect())
-    await stack.enter_async_context(store.database.transaction(connection))
+    database = sql_database(store)
+    connection = await stack.enter_async_context(database.connect())
+    await stack.enter_async_context(database.transaction(connection))
     hint = next(one.id for one in ENTRIES if "hint" in one.marks)
     row = f"{key.user}-{key.session}-{hint}"
     sql = f"INSERT INTO message_mark (msg_id, mark) VALUES ('{row}', 'mine')"

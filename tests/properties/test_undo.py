@@ -17,10 +17,9 @@ from hypothesis import strategies as st
 from sqlalchemy import text as sql
 
 from memctl.model import MemoryKey, StoredMessage
-from memctl.stores.sql.store import SqlStore
 from memctl.testing import Place
 from memctl.testing.samples import sample
-from tests.support.backends import BACKENDS, new_place, place_at
+from tests.support.backends import BACKENDS, new_place, place_at, sql_database
 from tests.support.cli import Run, report
 from tests.support.places import put
 from tests.support.servers.pool import Servers
@@ -109,15 +108,15 @@ rows = st.lists(
 
 async def _fill_tables(place: Place, found: list[Any]) -> None:
     async with place.store() as store:
-        assert isinstance(store, SqlStore)
-        dialect = store.database.dialect
+        database = sql_database(store)
+        dialect = database.dialect
         insert = (
             f"INSERT INTO message (id, msg, session_id, {dialect.index_column}) "
             f"VALUES (:id, {dialect.stub_cast.format(':msg')}, 's', :position)"
         )
         async with (
-            store.database.connect() as connection,
-            store.database.transaction(connection),
+            database.connect() as connection,
+            database.transaction(connection),
         ):
             await connection.execute(sql("INSERT INTO users VALUES ('u')"))
             await connection.execute(sql("INSERT INTO session VALUES ('s', 'u')"))
@@ -134,10 +133,10 @@ async def _fill_tables(place: Place, found: list[Any]) -> None:
 
 async def _dump_tables(place: Place) -> Any:
     async with place.store(create=False) as store:
-        assert isinstance(store, SqlStore)
+        database = sql_database(store)
         async with (
-            store.database.connect() as connection,
-            store.database.read_transaction(connection),
+            database.connect() as connection,
+            database.read_transaction(connection),
         ):
             found = {}
             for table in ("users", "session", "message", "message_mark"):

@@ -14,11 +14,10 @@ from memctl.model import MemoryKey, StoredMessage, WriteResult
 from memctl.registry import make_store, parse
 from memctl.store import OpenMode, Store
 from memctl.stores.sql import edit as editing
-from memctl.stores.sql.store import SqlStore
 from memctl.testing import samples
 from memctl.testing.drive import assert_changed, edit, edits, gone, put, read, write_all
 from memctl.testing.samples import sample
-from tests.support.backends import SQL_PLACES
+from tests.support.backends import SQL_PLACES, sql_database
 from tests.support.servers.pool import Servers
 
 ALICE = MemoryKey("alice", "of alice")
@@ -49,8 +48,8 @@ async def filled(url: str) -> AsyncGenerator[Store]:
 @asynccontextmanager
 async def agent(store: Store) -> AsyncGenerator[AsyncConnection]:
     """A transaction of somebody else."""
-    assert isinstance(store, SqlStore)
-    async with store.database.connect() as connection, store.database.transaction(connection):
+    database = sql_database(store)
+    async with database.connect() as connection, database.transaction(connection):
         yield connection
 
 

@@ -19,6 +19,7 @@ from memctl.store import OpenMode
 from memctl.testing import samples
 from memctl.testing.drive import write_all
 from tests.stores.test_sql_findings import ALICE, BOB, Database, fill, make_database, messages
+from tests.support.backends import sql_database
 from tests.support.servers.pool import Servers
 
 Run = Callable[..., Result]
@@ -271,7 +272,7 @@ def served(request: pytest.FixtureRequest, tmp_path: Path, servers: Servers) -> 
 
 async def rows_of(database: Database) -> dict[str, list[str]]:
     """Return every row, as the server has it."""
-    engine = make_store(parse(database.url)).database.make_engine()  # type: ignore[attr-defined]
+    engine = sql_database(make_store(parse(database.url))).make_engine()
     async with engine.connect() as connection:
         found = {
             table: sorted(map(str, (await connection.exec_driver_sql(f"SELECT * FROM {table}"))))

@@ -15,7 +15,6 @@ from memctl.model import Change, MemoryKey, StoredMessage
 from memctl.registry import make_store, parse
 from memctl.store import OpenMode, Store
 from memctl.stores.sql.positions import InsertRun, PositionAllocator
-from memctl.stores.sql.store import SqlStore
 from memctl.testing import samples
 from memctl.testing.drive import (
     assert_changed,
@@ -31,7 +30,7 @@ from memctl.testing.drive import (
 )
 from memctl.testing.samples import sample
 from tests.stores.test_sql_row_ids import FOREIGN, NAMES
-from tests.support.backends import SQL_PLACES
+from tests.support.backends import SQL_PLACES, sql_database
 from tests.support.servers.pool import Servers
 
 ALICE = MemoryKey("alice", "s")
@@ -78,8 +77,8 @@ async def rows(url: str) -> dict[MemoryKey, Rows]:
 
 async def count(url: str, table: str) -> int:
     async with make_store(parse(url)) as store:
-        assert isinstance(store, SqlStore)
-        async with store.database.snapshot(find_huge=False) as connection:
+        database = sql_database(store)
+        async with database.snapshot(find_huge=False) as connection:
             result = await connection.exec_driver_sql(f"SELECT COUNT(*) FROM {table}")
             return int(result.scalar_one())
 
@@ -306,17 +305,15 @@ async def foreign(url: str) -> None:
         for number, (row_id, fields) in enumerate(FOREIGN.values())
     ]
     async with make_store(parse(url), OpenMode.CREATE) as store:
-        assert isinstance(store, SqlStore)
-        async with store.database.connect() as connection, store.database.transaction(connection):
-            await store.database.insert_missing(connection, "users", ["id"], [("u",)])
-            await store.database.insert_missing(
-                connection, "session", ["id", "user_id"], [("s", "u")]
-            )
-            await store.database.insert(
+        database = sql_database(store)
+        async with database.connect() as connection, database.transaction(connection):
+            await database.insert_missing(connection, "users", ["id"], [("u",)])
+            await database.insert_missing(connection, "session", ["id", "user_id"], [("s", "u")])
+            await database.insert(
                 connection, "message", ["id", "msg", "session_id", "index"], found
             )
             marks = [("u-s-x", "hint"), ("big", "b"), ("big", "a"), ("just-a-name", "hint")]
-            await store.database.insert(connection, "message_mark", ["msg_id", "mark"], marks)
+            await database.insert(connection, "message_mark", ["msg_id", "mark"], marks)
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -16,18 +16,18 @@ from memctl.registry import make_store, parse
 from memctl.store import OpenMode
 from memctl.stores.sql import mysql, postgresql, sqlite_driver
 from memctl.stores.sql.database import Contended
-from memctl.stores.sql.store import SqlStore
 from memctl.testing import samples
 from memctl.testing.drive import write, write_all
 from memctl.testing.samples import sample
+from tests.support.backends import sql_database
 
 
 def told(kind: str, error: BaseException) -> MemctlError | None:
     """Return the error that a store of the kind makes of an error of its driver."""
     places = {"sqlite": "m.db", "postgresql": "postgresql://h/d", "mysql": "mysql://h/d"}
     store = make_store(parse(places[kind]))
-    assert isinstance(store, SqlStore)
-    return store.database.translate(error)
+    database = sql_database(store)
+    return database.translate(error)
 
 
 @pytest.mark.parametrize(

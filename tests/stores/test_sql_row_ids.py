@@ -12,10 +12,9 @@ import pytest
 from memctl.registry import make_store, parse
 from memctl.selection import Selection
 from memctl.store import OpenMode
-from memctl.stores.sql.store import SqlStore
 from memctl.testing import samples
 from memctl.testing.drive import outline
-from tests.support.backends import SQL_PLACES
+from tests.support.backends import SQL_PLACES, sql_database
 from tests.support.cli import Run, report
 from tests.support.servers.pool import Servers
 
@@ -54,16 +53,14 @@ async def test_sql_row_ids_of_another_form(kind: str, tmp_path: Path, servers: S
         for number, (row_id, fields) in enumerate(FOREIGN.values())
     ]
     async with make_store(parse(SQL_PLACES[kind](tmp_path, servers)), OpenMode.CREATE) as store:
-        assert isinstance(store, SqlStore)
-        async with store.database.connect() as connection, store.database.transaction(connection):
-            await store.database.insert_missing(connection, "users", ["id"], [("u",)])
-            await store.database.insert_missing(
-                connection, "session", ["id", "user_id"], [("s", "u")]
-            )
+        database = sql_database(store)
+        async with database.connect() as connection, database.transaction(connection):
+            await database.insert_missing(connection, "users", ["id"], [("u",)])
+            await database.insert_missing(connection, "session", ["id", "user_id"], [("s", "u")])
             columns = ["id", "msg", "session_id", "index"]
-            await store.database.insert(connection, "message", columns, rows)
+            await database.insert(connection, "message", columns, rows)
             marks = [("u-s-x", "hint"), ("big", "b"), ("big", "a")]
-            await store.database.insert(connection, "message_mark", ["msg_id", "mark"], marks)
+            await database.insert(connection, "message_mark", ["msg_id", "mark"], marks)
         found = await outline(store, Selection(), read=True)
         assert found == await outline(store, Selection(), read=False)
         names = {(key.user, id): index for key, _, entries in found for id, _, index in entries}

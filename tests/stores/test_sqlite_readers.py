@@ -187,13 +187,14 @@ async def test_sqlite_transactions_of_a_run_share_a_journal(path: Path, mode: st
     """The journal goes with the run; the journal mode of the file stays its owner's choice."""
     with agent(path) as database:
         database.execute(f"PRAGMA journal_mode = {mode}")
-    async with make_store(parse(str(path)), OpenMode.CHANGE) as store:
-        assert isinstance(store, sqlite.SqliteStore)
-        async with store.database.connect() as connection:
-            for _ in range(2):
-                async with store.database.transaction(connection):
-                    await connection.exec_driver_sql('UPDATE message SET "index" = "index" + 1')
-                assert has_journal(path) == (mode == "delete")
+    async with (
+        sqlite.SqliteStore(parse(str(path)), OpenMode.CHANGE) as store,
+        store.database.connect() as connection,
+    ):
+        for _ in range(2):
+            async with store.database.transaction(connection):
+                await connection.exec_driver_sql('UPDATE message SET "index" = "index" + 1')
+            assert has_journal(path) == (mode == "delete")
     assert not has_journal(path)
     with agent(path) as database:
         assert database.execute("PRAGMA journal_mode").fetchone() == (mode,)

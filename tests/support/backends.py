@@ -7,7 +7,11 @@ from pathlib import Path
 
 from memctl import testing
 from memctl.model import MemoryKey
+from memctl.store import Store
+from memctl.stores.sql.database import Database
+from memctl.stores.sql.store import SqlStore
 from memctl.testing import Backend, Place, Style
+from memctl.wrappers.wrapper import StoreWrapper
 from tests.support.servers.pool import Servers
 
 MANY = 2500
@@ -146,3 +150,10 @@ SQL_PLACES: dict[str, Callable[[Path, Servers], str]] = {
     "mysql": lambda _, servers: servers.mariadb.fresh(),
 }
 """A new and empty database of each kind."""
+
+
+def sql_database(store: Store) -> Database:
+    """Return the database of a SQL store, which may have found its layout first."""
+    found = store._store if isinstance(store, StoreWrapper) else store
+    assert isinstance(found, SqlStore)
+    return found.database

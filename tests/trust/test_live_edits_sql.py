@@ -16,10 +16,9 @@ from memctl.model import Change, MemoryKey, Page, StoredMessage
 from memctl.registry import make_store, parse
 from memctl.selection import Selection
 from memctl.store import OpenMode
-from memctl.stores.sql.store import SqlStore
 from memctl.testing.drive import read
 from tests.support.agentscope import PYTHON, AgentScope, place_of
-from tests.support.backends import SQL_PLACES
+from tests.support.backends import SQL_PLACES, sql_database
 from tests.support.servers.pool import Servers, start
 from tests.trust.operator import Operator
 
@@ -149,7 +148,7 @@ async def test_live_sql_agent_writes_while_messages_are_deleted(
     async with make_store(parse(url), OpenMode.CREATE):
         pass
     async with make_store(parse(url), OpenMode.CHANGE) as store:
-        assert isinstance(store, SqlStore)
+        database = sql_database(store)
         operator = Operator(store, HINTS, PLAIN, back)
         with writing(url, tmp_path) as wrote:
             end = time.monotonic() + SECONDS
@@ -165,7 +164,7 @@ async def test_live_sql_agent_writes_while_messages_are_deleted(
         assert set(found) == set(KEYS)
         for key in KEYS:
             assert_nothing_lost(found[key].entries, wrote[key.session], order=key in KEYS[1::2])
-        async with store.database.snapshot(find_huge=False) as connection:
+        async with database.snapshot(find_huge=False) as connection:
             orphans = await connection.exec_driver_sql(
                 "SELECT * FROM message_mark WHERE msg_id NOT IN (SELECT id FROM message)"
             )

@@ -110,7 +110,7 @@ class Agentscope2Database:
 
     async def fetch(self, connection: AsyncConnection, sql: str, **values: Any) -> Sequence[Any]:
         """Return all rows of a statement."""
-        return await self.database.fetch_all(connection, sql, values)
+        return await self.database.execute(connection, sql, values)
 
     def _text(self, column: str = "m.payload") -> str:
         return self.dialect.json_text(column)

@@ -28,7 +28,7 @@ from sqlalchemy.exc import DBAPIError, SQLAlchemyError
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
 from memctl.errors import BadData, Failure, Lost, MemctlError, Uninitialised
-from memctl.location import Location
+from memctl.location import Location, visible
 from memctl.model import PAGE_ENTRIES, MemoryKey
 from memctl.store import OpenMode
 from memctl.stores.sql.dialect import Condition, Dialect
@@ -43,6 +43,9 @@ T = TypeVar("T")
 CREATE_ATTEMPTS = 5
 CREATE_PAUSE = 0.2
 """Seconds until the slower of two runs that create tables at once looks for them again."""
+
+NAMED_TABLES = 10
+"""The tables of somebody else that an error names at most."""
 
 FETCH_ROWS = 256
 """Rows that are fetched from a driver at a time: together at most 16 MiB."""
@@ -213,10 +216,11 @@ class Database(ABC):
         schema = await self.run(partial(examine_schema, typed=typed, keys=keys))
         missing = schema.missing
         if missing and not self.mode.creates:
+            others = ", ".join(visible(name) for name in schema.others[:NAMED_TABLES])
             raise Uninitialised(
                 f"{self.label} holds no AgentScope memory: it has no table {missing[0]!r}",
                 "is it the right database? AgentScope's tables are users, session, "
-                "message, message_mark",
+                f"message, message_mark{f'; it has {others}' if others else ''}",
             )
         if missing:
             await self.create(create_tables)
@@ -415,7 +419,16 @@ class Database(ABC):
     ) -> None:
         """Run a statement with ``value`` at ``Dialect.json_place``."""
         stored = {**values, "json": self.dialect.stored_json(value)}
-        await self.fetch_all(connection, sql, stored)
+        await self.execute(connection, sql, stored)
+
+    async def execute(
+        self, connection: AsyncConnection, sql: str, values: Mapping[str, Any]
+    ) -> Sequence[Any]:
+        """Run a statement that may wait for others; return its rows.
+
+        No rows of another statement are being read on the connection.
+        """
+        return await self.fetch_all(connection, sql, values)
 
     async def fetch_all(
         self, connection: AsyncConnection, sql: str, values: Mapping[str, Any]

@@ -369,17 +369,29 @@ class MysqlDatabase(Database):
     async def insert(
         self, connection: AsyncConnection, table: str, columns: Sequence[str], rows: list[Any]
     ) -> None:
-        if "msg" in columns:
+        at = next((at for at, name in enumerate(columns) if name in ("msg", "payload")), None)
+        if at is not None:
             limit = await self._piece_limit(connection)
-            for row in [row for row in rows if len(row[1]) > limit]:
-                await self._insert_huge(connection, *row)
+            for row in [row for row in rows if len(row[at]) > limit]:
+                async with self._put_together(connection, row[at]) as text:
+                    sql = _insert_sql("INSERT", table, columns, {at: text})
+                    await connection.exec_driver_sql(sql, (*row[:at], *row[at + 1 :]))
             rows = [
-                (row_id, message.decode(), *rest)
-                for row_id, message, *rest in rows
-                if len(message) <= limit
+                (*row[:at], row[at].decode(), *row[at + 1 :])
+                for row in rows
+                if len(row[at]) <= limit
             ]
         if rows:
             await connection.exec_driver_sql(_insert_sql("INSERT", table, columns), rows)
+
+    async def execute_json(
+        self, connection: AsyncConnection, sql: str, value: bytes, values: Mapping[str, Any]
+    ) -> None:
+        if len(value) <= await self._piece_limit(connection):
+            await super().execute_json(connection, sql, value, values)
+            return
+        async with self._put_together(connection, value) as text:
+            await self.execute(connection, sql.replace(":json", text), values)
 
     async def _piece_limit(self, connection: AsyncConnection) -> int:
         """Return the bytes of text that a statement can hold: escaped, it may be twice as long."""
@@ -388,13 +400,12 @@ class MysqlDatabase(Database):
             self._packet = int(result.scalar_one())
         return min(CHUNK_BYTES, self._packet // 4)
 
-    async def _insert_huge(
-        self, connection: AsyncConnection, row_id: str, message: bytes, session: str, index: int
-    ) -> None:
-        """Put a message together on the server: a statement holds little of it."""
-        if len(message) > self._packet:
+    @asynccontextmanager
+    async def _put_together(self, connection: AsyncConnection, text: bytes) -> AsyncGenerator[str]:
+        """Put a text together on the server, and give its name there: a statement holds little."""
+        if len(text) > self._packet:
             raise RejectedValue(
-                f"{self.label}: a message of {len(message)} bytes exceeds the server's "
+                f"{self.label}: a text of {len(text)} bytes exceeds the server's "
                 f"max_allowed_packet of {self._packet}",
                 "refused",
             )
@@ -402,13 +413,10 @@ class MysqlDatabase(Database):
         await run("SET @memctl_text = ''")
         decoder = codecs.getincrementaldecoder("utf-8")()
         size = await self._piece_limit(connection)
-        for start in range(0, len(message), size):
-            piece = decoder.decode(message[start : start + size])
+        for start in range(0, len(text), size):
+            piece = decoder.decode(text[start : start + size])
             await run("SET @memctl_text = CONCAT(@memctl_text, %s)", (piece,))
-        await run(
-            "INSERT INTO message (id, msg, session_id, `index`) VALUES (%s, @memctl_text, %s, %s)",
-            (row_id, session, index),
-        )
+        yield "@memctl_text"
         await run("SET @memctl_text = NULL")
 
     async def insert_missing(
@@ -484,6 +492,9 @@ def _tls(mode: str, root: str | None) -> ssl.SSLContext | None:
     return context
 
 
-def _insert_sql(verb: str, table: str, columns: Sequence[str]) -> str:
+def _insert_sql(
+    verb: str, table: str, columns: Sequence[str], values: Mapping[int, str] | None = None
+) -> str:
     names = ", ".join(f"`{column}`" for column in columns)
-    return f"{verb} INTO {table} ({names}) VALUES ({', '.join(['%s'] * len(columns))})"
+    places = ", ".join((values or {}).get(at, "%s") for at in range(len(columns)))
+    return f"{verb} INTO {table} ({names}) VALUES ({places})"

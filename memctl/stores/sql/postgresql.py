@@ -367,6 +367,14 @@ class PostgresqlDatabase(Database):
             await driver.execute("SELECT 1")
         return found
 
+    async def execute(
+        self, connection: AsyncConnection, sql: str, values: Mapping[str, Any]
+    ) -> Sequence[Any]:
+        # Without ``_turn``: other connections must go on while this one waits.
+        statement, bound = self.compile(sql, values)
+        found: Sequence[Any] = await (await _driver(connection)).fetch(statement, *bound)
+        return found
+
     async def for_rows(
         self, connection: AsyncConnection, sql: str, row_ids: Sequence[str]
     ) -> Sequence[Any]:

@@ -58,6 +58,8 @@ class Schema(NamedTuple):
     """The columns of each table that may be NULL."""
     keyless: list[str]
     """The tables without their primary key."""
+    others: list[str]
+    """The tables of somebody else."""
 
 
 def examine_schema(connection: Connection, *, typed: bool, keys: bool) -> Schema:
@@ -71,7 +73,7 @@ def examine_schema(connection: Connection, *, typed: bool, keys: bool) -> Schema
     """
     inspector = inspect(connection)
     there = set(inspector.get_table_names())
-    found = Schema([], {}, [])
+    found = Schema([], {}, [], sorted(there - METADATA.tables.keys()))
     for name, table in METADATA.tables.items():
         if name not in there:
             if name in inspector.get_view_names():

@@ -135,6 +135,8 @@ class RoundtripTests:
     @pytest.mark.parametrize("summary", ['What was said: 😀 "quoted" \0 \ud800 it\'s', ""])
     async def test_roundtrip_of_summaries(self, place: Place, summary: str) -> None:
         [key] = place.keys(1)
+        if "lone surrogate" in place.backend.refuses:
+            summary = summary.replace("\ud800", "")
         async with place.store() as store:
             await write(store, [sample(key, samples.entries(3), summary=summary)])
             memory = (await read(store))[key].memory
