@@ -131,11 +131,14 @@ def speed_table() -> str:
 
 
 def holds(kind: str) -> str:
-    """Return a sentence on what a kind of store can hold besides messages and marks."""
+    """Return a sentence on what a kind of store can hold."""
     held = store_class(kind).features
+    first = "It holds messages" if held.marks == frozenset() else "It holds messages and marks"
+    if held.marks:
+        first = f"It holds messages and the mark {', '.join(sorted(held.marks))}"
     able = [text for name, text in _HELD.items() if getattr(held, name)]
     lacks = [text for name, text in _HELD.items() if not getattr(held, name)]
-    lines = ["It holds messages and marks" + (f", and also {', '.join(able)}." if able else ".")]
+    lines = [first + (f", and also {', '.join(able)}." if able else ".")]
     if lacks:
         lines.append(f"It has no place for {', '.join(lacks)}.")
     return "\n".join(lines)

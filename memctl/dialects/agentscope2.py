@@ -186,6 +186,7 @@ class AgentScope2(AgentScopeDialect):
     keeps_extra = True
     view = AgentScope2View
     call = CALL
+    answers_within = True
 
     def author(
         self, role: str, name: str, content: str | Sequence[Block], moment: datetime

@@ -7,6 +7,8 @@ from collections.abc import Iterable
 
 import pytest
 
+from memctl import jsonio
+from memctl.dialects.agentscope2 import AGENTSCOPE2
 from memctl.model import Finding, Memory, MemoryKey, Page, StoredMessage
 from memctl.ops.doctor.check import Limits, MemoryExaminer
 from memctl.ops.doctor.findings import KINDS
@@ -46,6 +48,26 @@ def test_doctor_broken_history(code: str, history: list[histories.Marked], ids: 
     [finding] = examined(entries(history))
     assert (finding.code, finding.key, list(finding.examples)) == (code, KEY, ids)
     assert finding.count == 1
+
+
+def test_doctor_result_in_the_message_of_its_call() -> None:
+    """As AgentScope 2.x has it; in 1.x such a result comes before its call."""
+    tool = {"type": "tool_call", "id": "t1", "name": "f", "input": "{}"}
+    output = {"type": "tool_result", "id": "t1", "name": "f", "output": "ok"}
+    other = {**tool, "id": "t2"}
+
+    def findings(*blocks: dict[str, str]) -> list[str]:
+        value = {"id": "m1", "name": "n", "role": "assistant", "content": blocks}
+        messages = [StoredMessage("m1", jsonio.dumps(value))]
+        examiner = MemoryExaminer(
+            Memory(KEY, ""), Limits(10**5), repeats=False, dialect=AGENTSCOPE2
+        )
+        examiner.take(Page(Memory(KEY, ""), messages))
+        return [one.code for one in examiner.faults()]
+
+    assert findings(tool, output) == []
+    assert findings(tool, output, other) == ["tool-call-without-result"]
+    assert findings(output) == ["tool-result-without-call"]
 
 
 def test_doctor_what_is_compressed_is_not_sent() -> None:

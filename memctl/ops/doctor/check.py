@@ -236,13 +236,18 @@ class MemoryExaminer:
     def _tools(self, id: str, found: ExaminedMessage) -> None:
         """Pair results with the calls that wait for them.
 
-        The results of a message come before its calls: the formatters send them so.
+        The results of a message come before its calls, for the formatters send them so, unless the
+        dialect has a call and its result in one message.
         """
         together = len(found.results)
+        own = {tool.id for tool in found.calls} if self._dialect.answers_within else set()
+        answered = own.intersection(name for name, _ in found.results)
         alone = found.only_tools and not found.calls
         for name, size in found.results:
             if size > self._limits.max_result:
                 self._note("oversized-tool-result", id, f"the first has {size:,} bytes")
+            if name in answered:
+                continue
             call = self._open.pop(name, None)
             if call is None:
                 self._wait(name, _EarlyResult(id, together, alone))
@@ -250,6 +255,8 @@ class MemoryExaminer:
                 self._note("tool-result-apart", id)
         self._place += bool(found.calls or not found.results)
         for tool in found.calls:
+            if tool.id in answered:
+                continue
             early = self._early.pop(tool.id, None)
             if early is not None:
                 self._note("tool-result-before-call", early.id)
