@@ -7,13 +7,14 @@ TRY ?= oldest newest pipx
 
 VENV := .venv
 INTEROP := .interop
+INTEROP2 := .interop2
 BIN := $(VENV)/bin
 
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 # Tests start many processes of Python, which need not all compile the same modules.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo test dist-test soak fuzz lint format docs clean
+.PHONY: demo test interop dist-test soak fuzz lint format docs clean
 
 demo: $(VENV)/.package
 	@PATH="$(CURDIR)/$(BIN):$$PATH" examples/demo.sh
@@ -21,7 +22,12 @@ demo: $(VENV)/.package
 # pytest last: its closing line closes the output.
 test: lint $(INTEROP)/.ready
 	@scripts/get-servers $(BIN)/python
-	@$(BIN)/pytest -n $(WORKERS) --dist worksteal
+	@$(BIN)/pytest -n $(WORKERS) --dist worksteal --ignore tests/interop2
+
+# The frameworks beyond AgentScope 1.x, each in an environment of its own, made once.
+interop: $(VENV)/.dev $(INTEROP)/.ready $(INTEROP2)/.ready
+	@scripts/get-servers $(BIN)/python
+	@$(BIN)/pytest -n $(WORKERS) --dist worksteal tests/interop2
 
 # Builds memctl, and tries what was built with the oldest and the newest version of what it needs.
 dist-test:
@@ -56,7 +62,7 @@ docs: $(VENV)/.dev
 	@$(BIN)/python tools/generate.py
 
 clean:
-	rm -rf $(VENV) $(INTEROP) build dist .cache .mypy_cache .ruff_cache .pytest_cache \
+	rm -rf $(VENV) $(INTEROP) $(INTEROP2) build dist .cache .mypy_cache .ruff_cache .pytest_cache \
 		.hypothesis .import_linter_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
@@ -74,4 +80,10 @@ $(VENV)/.dev: $(VENV)/.package
 $(INTEROP)/.ready: requirements/interop.txt
 	@scripts/make-venv "$(PYTHON)" $(INTEROP) requirements/interop.txt \
 		agentscope==1.0.21 'mcp<2' tqdm aiosqlite greenlet asyncpg aiomysql redis
+	@touch $@
+
+# AgentScope 2.x, for tests/interop2.
+$(INTEROP2)/.ready: requirements/interop2.txt
+	@scripts/make-venv "$(PYTHON)" $(INTEROP2) requirements/interop2.txt \
+		agentscope==2.0.10 sqlalchemy alembic aiosqlite greenlet asyncpg aiomysql apscheduler redis
 	@touch $@

@@ -15,6 +15,7 @@ message that was changed since is converted as it is.
 
 from __future__ import annotations
 
+import json
 from abc import ABC, abstractmethod
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
@@ -148,7 +149,8 @@ class _Note:
                 record[name] = value
         if self.extra:
             record["extra"] = self.extra
-        return jsonio.dumps(record).decode("ascii")
+        # In one form, whatever the order of the fields in which a store gave the message.
+        return json.dumps(record, separators=(",", ":"), sort_keys=True)
 
 
 def _are_texts(value: Any) -> bool:

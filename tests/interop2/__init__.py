@@ -1,0 +1,1 @@
+"""The real AgentScope 2.x on both ends; run by ``make interop``."""
