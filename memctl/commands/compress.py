@@ -27,6 +27,7 @@ from memctl.runs.compress import CompressRun
 from memctl.selection import Selection
 from memctl.summarizer import Summarizer
 from memctl.summary import TEMPLATE, check_template
+from memctl.system import read_file
 
 
 @takes_options
@@ -162,7 +163,7 @@ def _summarizer(run: Run, name: str, prompt_file: Path | None) -> Summarizer:
 
 def _text(path: Path) -> str:
     try:
-        text = path.read_text("utf-8")
+        text = read_file(path).decode()
     except (OSError, UnicodeDecodeError) as error:
         raise UsageError(f"{path} cannot be read", str(error)) from error
     if not text.strip():

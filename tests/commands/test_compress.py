@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -437,3 +438,6 @@ def test_compress_prompt_of_ones_own(run: Run, filled: str, tmp_path: Path) -> N
     fails(run("compress", filled, "--prompt-file", told), 2, "extractive")
     told.write_bytes(b"\xff\xfe")
     fails(run(*words, "--prompt-file", told), 2, "cannot be read")
+    os.mkfifo(tmp_path / "pipe")
+    for option in ("--prompt-file", "--template-file"):
+        fails(run(*words, option, tmp_path / "pipe"), 2, "not a regular file")
