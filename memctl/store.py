@@ -52,7 +52,7 @@ class DamagedMemory(BadData):
     def __init__(self, label: str, key: MemoryKey, failure: Failure) -> None:
         super().__init__(
             f"{label}: {key} is damaged: {failure.message}",
-            "memctl doctor names what is damaged; --repair sets it aside",
+            "memctl doctor names what is damaged; --repair sets rows aside",
         )
 
 
@@ -153,6 +153,10 @@ class LeftOut:
     failures: dict[MemoryKey, Failure] = field(default_factory=dict)
     others: bool = False
     """True when another memory was read."""
+
+    def may_have(self, key: MemoryKey) -> bool:
+        """Return whether a memory may be one of them; the parts of a session are not told."""
+        return key in self.failures or key._replace(part="") in self.failures
 
 
 class Maintenance:

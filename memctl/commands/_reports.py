@@ -16,7 +16,7 @@ from memctl.output.report import Report
 from memctl.output.terminal import Output
 from memctl.runs.change import ChangeRun
 
-DOCTOR = "memctl doctor names what is damaged; --repair sets it aside"
+DOCTOR = "memctl doctor names what is damaged; --repair sets rows aside"
 
 
 class CopyOutcome:

@@ -41,7 +41,7 @@ from memctl.registry import make_store, spec_of
 from memctl.runs.change import refuse_absent
 from memctl.runs.copy import CopyRun
 from memctl.selection import Selection
-from memctl.store import Store
+from memctl.store import LeftOut, Store
 from memctl.stores.files import (
     TEMPORARY_PREFIX,
     sync_folder,
@@ -740,7 +740,7 @@ async def write_folder(
             await _write(output, outcome, store, where.only(found.changed), folder)
     refuse_absent(where, len(found.all), location)
     if prune and found.all:
-        _prune(outcome, where, folder, found.all)
+        _prune(outcome, where, folder, found.all, store.left_out)
     elif prune:
         output.warn("no memory was found, so no file is removed")
     if not outcome.dry_run:
@@ -802,10 +802,15 @@ async def _write(
 
 
 def _prune(
-    outcome: ExportOutcome, where: Selection, folder: MarkdownFolder, there: set[MemoryKey]
+    outcome: ExportOutcome,
+    where: Selection,
+    folder: MarkdownFolder,
+    there: set[MemoryKey],
+    damaged: LeftOut,
 ) -> None:
     for path, stamp in folder.files():
-        if where.has_key(stamp.key) and stamp.key not in there:
+        gone = stamp.key not in there and not damaged.may_have(stamp.key)
+        if gone and where.has_key(stamp.key):
             if not outcome.dry_run:
                 folder.remove(path)
             outcome.removed.append(str(path))

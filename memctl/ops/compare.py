@@ -639,10 +639,16 @@ class _Comparison:
         self, left: _Fingerprints, right: _Fingerprints
     ) -> tuple[_Fingerprints, _Fingerprints]:
         """Both sides, without the memories that one store could not hold, or that are damaged."""
-        damaged = self._left.left_out.failures.keys() | self._right.left_out.failures.keys()
-        if damaged:
-            left = {key: side for key, side in left.items() if key not in damaged}
-            right = {key: side for key, side in right.items() if key not in damaged}
+        damaged = [self._left.left_out, self._right.left_out]
+        if any(one.failures for one in damaged):
+            left, right = (
+                {
+                    key: print_
+                    for key, print_ in side.items()
+                    if not any(one.may_have(key) for one in damaged)
+                }
+                for side in (left, right)
+            )
         here, there = self._left.features, self._right.features
         if not (here.empty and there.empty):
             summaries = here.summaries and there.summaries

@@ -185,7 +185,7 @@ class Output:
         return kind(
             f"{key} is damaged and left out: {failure.message}"
             + (f"; and {more:,} more" if more else ""),
-            "memctl doctor names what is damaged; --repair sets it aside",
+            "memctl doctor names what is damaged; --repair sets rows aside",
         )
 
     def emit(self, error: MemctlError | None = None) -> None:

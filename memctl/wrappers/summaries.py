@@ -11,7 +11,7 @@ from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable
 from contextlib import aclosing
 from dataclasses import replace
 
-from memctl.errors import Failure, MemctlError
+from memctl.errors import BadData, Failure, MemctlError
 from memctl.model import Edit, Finding, Memory, MemoryInfo, MemoryKey, Page, WriteMode, WriteResult
 from memctl.selection import Selection
 from memctl.store import Features, Maintenance, Note, OpenMode, Record, Store
@@ -175,7 +175,9 @@ class SummaryOverlay(StoreWrapper):
 
     async def check_integrity(self, where: Selection) -> None:
         await self._messages.check_integrity(where)
-        await self._states.check_integrity(where)
+        async with aclosing(self._state_headers(where)) as states:
+            async for _ in states:
+                pass
 
     def resolve_names(self, keys: Iterable[MemoryKey]) -> None:
         found = list(keys)
@@ -242,7 +244,7 @@ class SummaryOverlay(StoreWrapper):
         """Yield the memories of which there is only a summary."""
         if not where.whole:
             return
-        async with aclosing(self._states.headers(where)) as memories:
+        async with aclosing(self._state_headers(where)) as memories:
             async for memory in memories:
                 key = memory.key
                 known = {key, MemoryKey(DEFAULT_USER, key.session)} if not key.user else {key}
@@ -262,12 +264,22 @@ class SummaryOverlay(StoreWrapper):
         if key.user == DEFAULT_USER:
             keys.append(MemoryKey("", key.session))
         for name in keys:
-            async with aclosing(
-                self._states.headers(Selection(keys=frozenset({name})))
-            ) as memories:
+            async with aclosing(self._state_headers(Selection(keys=frozenset({name})))) as memories:
                 async for memory in memories:
                     return memory
         return None
+
+    async def _state_headers(self, where: Selection) -> AsyncGenerator[Memory]:
+        """Yield the states.
+
+        Raises:
+            BadData: one is damaged, so nobody knows the summary of its memory.
+        """
+        async with aclosing(self._states.headers(where)) as memories:
+            async for memory in memories:
+                yield memory
+        for failure in self._states.left_out.failures.values():
+            raise BadData(failure.message, "restore it from a backup; nothing was written")
 
     async def write(
         self, pages: AsyncGenerator[Page], mode: WriteMode = WriteMode.ADD

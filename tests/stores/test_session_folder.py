@@ -216,17 +216,18 @@ async def test_sessions_several_memories_of_a_session(tmp_path: Path) -> None:
         assert await keys(store) == {("u", "s", "")}
 
 
-async def test_sessions_one_broken_file_is_found_before_anything_is_handed_out(
-    tmp_path: Path,
-) -> None:
+async def test_sessions_one_broken_file_is_left_out(tmp_path: Path) -> None:
     put(tmp_path, "a_1.json")
     path = put(tmp_path, "b_1.json")
     path.write_bytes(path.read_bytes()[:-5])
     async with store_of(tmp_path) as store:
-        with pytest.raises(BadData, match=r"b_1\.json is cut off at byte") as found:
-            await anext(store.read(ALL))
-        assert "nothing was written" in (found.value.hint or "")
-        assert await keys(store, Selection(users=frozenset({"a"}))) == {("a", "1", "")}
+        await store.check_integrity(ALL)
+        assert await keys(store) == {("a", "1", "")}
+        [(key, failure)] = store.left_out.failures.items()
+        assert (key, failure.code) == (MemoryKey("b", "1"), "damaged")
+        assert "b_1.json is cut off at byte" in failure.message
+        assert store.left_out.may_have(MemoryKey("b", "1", "agent.memory"))
+        assert not store.left_out.may_have(MemoryKey("a", "1"))
     async with store_of(tmp_path, create=True) as store:
         results = await write(store, [MemoryKey("b", "1"), MemoryKey("c", "1")])
         assert [code(result) for result in results.values()] == ["refused", None]

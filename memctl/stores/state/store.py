@@ -85,7 +85,6 @@ class StateStore(Store):
     def __init__(self, location: Location, mode: OpenMode = OpenMode.READ) -> None:
         super().__init__(location, mode)
         self.path = location.options.get("path")
-        self._checked: set[Selection] = set()
         self._indexes: dict[tuple[str, object], DocumentIndex] = {}
 
     # What a kind of document has to tell
@@ -139,22 +138,16 @@ class StateStore(Store):
                 yield found.memory
 
     async def check_integrity(self, where: Selection) -> None:
-        await self._check(where)
+        if self.features.single_session and not (self.mode.creates or self.skips_damage):
+            async with aclosing(self._found(where, keep=False)) as found:
+                async for _ in found:
+                    pass
 
     async def read(self, where: Selection) -> AsyncGenerator[Page]:
-        await self._check(where)
         async with aclosing(self._pages(where)) as pages:
             async for page in where.apply(pages):
                 yield page
                 await asyncio.sleep(0)
-
-    async def _check(self, where: Selection) -> None:
-        """Look for broken documents before the first page is out, so that nothing is written."""
-        if self.mode.creates or self.skips_damage or _scope(where) in self._checked:
-            return
-        async with aclosing(self._found(where, keep=False)) as found:
-            async for _ in found:
-                pass
 
     async def _pages(self, where: Selection) -> AsyncGenerator[Page, None]:
         async with aclosing(self._found(where, keep=True)) as memories:
@@ -167,23 +160,31 @@ class StateStore(Store):
                         yield page
 
     async def _found(self, where: Selection, *, keep: bool) -> AsyncGenerator[FoundMemory, None]:
-        """The selected memories; with ``keep``, those of small documents have their messages."""
+        """The selected memories; with ``keep``, those of small documents have their messages.
+
+        A document is checked to its end before anything of it is handed out.  One that is damaged
+        is left out where there may be others.
+        """
         async with aclosing(self.documents(where)) as documents:
             async for owned in documents:
                 document = owned.document
                 try:
                     index = await self.index(document, keep=keep)
                 except BadData as error:
-                    if not self.skips_damage:
+                    if self.skips_damage:
+                        self.damage.append(damaged(owned.owner, error))
+                    elif self.features.single_session:
                         raise
-                    self.damage.append(damaged(owned.owner, error))
+                    else:
+                        failure = Failure("damaged", error.message)
+                        self.left_out.failures[MemoryKey(*owned.owner)] = failure
                     continue
                 self.check(document, index)
                 for key, part in self._named(owned, index, where):
                     memory = Memory(key, part.text, document.ttl, place=part.path or None)
+                    self.left_out.others = True
                     yield FoundMemory(memory, part, document)
                 await asyncio.sleep(0)
-        self._checked = {_scope(where)}
 
     async def index(self, document: Document, *, keep: bool) -> DocumentIndex:
         """Return the index of a document; of a large one it is cached until that changes."""
@@ -231,11 +232,6 @@ class StateStore(Store):
 
     def edit(self, edits: AsyncGenerator[Edit]) -> AsyncGenerator[WriteResult]:
         return StateWriter(self).edit(edits)
-
-
-def _scope(where: Selection) -> Selection:
-    """Return the part of a selection that names memories."""
-    return Selection(where.users, where.sessions, where.parts, where.keys)
 
 
 async def _streamed(found: FoundMemory) -> AsyncGenerator[Page]:

@@ -1,0 +1,88 @@
+"""Damaged session states: each fails alone, and the others go on."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from pathlib import Path
+
+import pytest
+
+from memctl.model import MemoryKey
+from memctl.testing import Backend, Place, samples
+from memctl.testing.backend import new_place
+from tests.support.backends import BACKENDS
+from tests.support.cli import Run, contents, fails, fill, report
+from tests.support.servers.pool import Servers
+
+GOOD, BAD, OTHER = MemoryKey("a", "1"), MemoryKey("b", "1"), MemoryKey("c", "1")
+
+
+@pytest.fixture(params=["sessions", "redis-session"])
+def states(request: pytest.FixtureRequest, tmp_path: Path, servers: Servers) -> Place:
+    """Three states, of which the second is cut off."""
+    backend: Backend = BACKENDS[request.param](servers)
+    place = new_place(backend, tmp_path)
+    asyncio.run(fill(place.text, {key: samples.entries(5) for key in (GOOD, BAD, OTHER)}))
+    if request.param == "sessions":
+        [path] = place.folder.rglob("b_1.json")
+        path.write_bytes(path.read_bytes()[:-9])
+    else:
+        with servers.redis.client(place.text.partition("?")[0]) as client:
+            [name] = client.keys("*user_id:b:*")
+            client.set(name, client.get(name)[:-9])
+    return place
+
+
+def test_damaged_state_is_left_out_of_a_copy(states: Place, run: Run, tmp_path: Path) -> None:
+    target = f"{tmp_path}/t.db"
+    found = report(run("migrate", states.text, target, "--json"), 7)
+    assert found["memories"]["written"] == 2
+    [failure] = found["failures"]
+    assert (failure["session"], failure["user"], failure["code"]) == ("1", "b", "damaged")
+    assert contents(target).keys() == {GOOD, OTHER}
+    assert report(run("verify", states.text, target, "--json"), 7)["differences"] == []
+
+
+def test_damaged_state_is_named_by_inspect(states: Place, run: Run) -> None:
+    fails(run("inspect", states.text), 7, "b", "cut off")
+    result = run("inspect", states.text, "--user", "a", "--json")
+    assert report(result)["totals"]["memories"] == 1
+
+
+def test_damaged_state_stays_while_others_change(states: Place, run: Run) -> None:
+    before = states.dump()
+    [bad] = [name for name in before if "b_1.json" in str(name) or ":b:" in str(name)]
+    found = report(run("delete", states.text, "--last", "2", "--yes", "--json"), 7)
+    assert [failure["code"] for failure in found["failures"]] == ["damaged"]
+    assert found["messages"]["deleted"] == 4
+    assert states.dump()[bad] == before[bad]
+    assert run("undo", "--yes").exit_code == 0
+    assert len(contents(states.text)[GOOD]) == 5
+    assert states.dump()[bad] == before[bad]
+
+
+def test_damaged_state_is_not_pruned_from_markdown(states: Place, run: Run, tmp_path: Path) -> None:
+    folder = tmp_path / "markdown"
+    words = ("--as", "markdown", "-o", folder)
+    good = tmp_path / "good"
+    parts = {key: samples.entries(5) for key in (BAD._replace(part="x.memory"), GOOD)}
+    asyncio.run(fill(str(good), parts))
+    assert run("export", good, *words).exit_code == 0
+    before = {path.name for path in folder.rglob("*.md")}
+    result = run("export", states.text, *words, "--prune")
+    assert result.exit_code in (7, 8), result.stderr
+    assert before <= {path.name for path in folder.rglob("*.md")}
+
+
+def test_damaged_state_refuses_to_guess_a_summary(run: Run, tmp_path: Path) -> None:
+    """Of messages whose summaries are kept in states."""
+    folder = tmp_path / "states"
+    asyncio.run(fill(str(folder), {BAD: [], GOOD: []}, summary="S"))
+    database = f"{tmp_path}/m.db"
+    asyncio.run(fill(database, {key: samples.entries(3) for key in (GOOD, BAD)}))
+    (folder / "b_1.json").write_text(json.dumps({"memory": {"_compressed_summary": "S"}})[:-3])
+    target = tmp_path / "t.ndjson"
+    result = run("migrate", f"sqlite:///{database}?state={folder}", target)
+    fails(result, 8, "cut off")
+    assert not target.exists()
