@@ -8,6 +8,7 @@ TRY ?= oldest newest pipx
 VENV := .venv
 INTEROP := .interop
 INTEROP2 := .interop2
+RUNTIME := .interop-runtime
 BIN := $(VENV)/bin
 
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
@@ -22,12 +23,12 @@ demo: $(VENV)/.package
 # pytest last: its closing line closes the output.
 test: lint $(INTEROP)/.ready
 	@scripts/get-servers $(BIN)/python
-	@$(BIN)/pytest -n $(WORKERS) --dist worksteal --ignore tests/interop2
+	@$(BIN)/pytest -n $(WORKERS) --dist worksteal --ignore tests/interop2 --ignore tests/interop_runtime
 
 # The frameworks beyond AgentScope 1.x, each in an environment of its own, made once.
-interop: $(VENV)/.dev $(INTEROP)/.ready $(INTEROP2)/.ready
+interop: $(VENV)/.dev $(INTEROP)/.ready $(INTEROP2)/.ready $(RUNTIME)/.ready
 	@scripts/get-servers $(BIN)/python
-	@$(BIN)/pytest -n $(WORKERS) --dist worksteal tests/interop2
+	@$(BIN)/pytest -n $(WORKERS) --dist worksteal tests/interop2 tests/interop_runtime
 
 # Builds memctl, and tries what was built with the oldest and the newest version of what it needs.
 dist-test:
@@ -62,7 +63,7 @@ docs: $(VENV)/.dev
 	@$(BIN)/python tools/generate.py
 
 clean:
-	rm -rf $(VENV) $(INTEROP) $(INTEROP2) build dist .cache .mypy_cache .ruff_cache .pytest_cache \
+	rm -rf $(VENV) $(INTEROP) $(INTEROP2) $(RUNTIME) build dist .cache .mypy_cache .ruff_cache .pytest_cache \
 		.hypothesis .import_linter_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
@@ -86,4 +87,10 @@ $(INTEROP)/.ready: requirements/interop.txt
 $(INTEROP2)/.ready: requirements/interop2.txt
 	@scripts/make-venv "$(PYTHON)" $(INTEROP2) requirements/interop2.txt \
 		agentscope==2.0.10 sqlalchemy alembic aiosqlite greenlet asyncpg aiomysql apscheduler redis
+	@touch $@
+
+# The services of agentscope-runtime, for tests/interop_runtime.  They cannot be imported with a2a 1.
+$(RUNTIME)/.ready: requirements/interop-runtime.txt
+	@scripts/make-venv "$(PYTHON)" $(RUNTIME) requirements/interop-runtime.txt \
+		agentscope-runtime==1.0.5 agentscope==1.0.21 'a2a-sdk<1' 'mcp<2' greenlet tqdm
 	@touch $@

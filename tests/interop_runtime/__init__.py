@@ -1,0 +1,1 @@
+"""memctl and the real services of agentscope-runtime on the same Redis: ``make interop``."""

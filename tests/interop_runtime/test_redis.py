@@ -1,0 +1,111 @@
+"""What the real services write is read and changed by memctl, and read by them again."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import redis
+
+from tests.interop_runtime.conftest import Runtime
+from tests.support.cli import Run, report
+from tests.support.servers.pool import Servers
+
+TEXT = "Where to?"
+MESSAGES: list[dict[str, Any]] = [
+    {"id": "m1", "name": "ada", "role": "user", "content": TEXT, "metadata": {"n": 1}},
+    {
+        "id": "m2",
+        "name": "friday",
+        "role": "assistant",
+        "metadata": None,
+        "content": [
+            {"type": "thinking", "thinking": "a call is due"},
+            {"type": "tool_use", "id": "c1", "name": "search", "input": {"q": "kyoto"}},
+        ],
+    },
+    {
+        "id": "m3",
+        "name": "system",
+        "role": "system",
+        "metadata": None,
+        "content": [{"type": "tool_result", "id": "c1", "name": "search", "output": "temples"}],
+    },
+    {"id": "m4", "name": "friday", "role": "assistant", "content": "To Kyoto.", "metadata": None},
+]
+STATE = {
+    "memory": {"_compressed_summary": "", "content": [[{**MESSAGES[0], "timestamp": ""}, []]]},
+    "name": "Friday",
+}
+
+
+@pytest.fixture
+def url(redis_url: str, runtime: Runtime) -> str:
+    """Redis with a session in all three services, and two rounds of its state."""
+    about = {"user": "u", "session": "s"}
+    runtime("write", redis_url, messages=MESSAGES, state=STATE, **about)
+    runtime("write", redis_url, messages=[], state=STATE, **about)
+    return redis_url
+
+
+def seen(runtime: Runtime, url: str, round: int | None = None) -> Any:
+    return runtime("read", url, user="u", session="s", round=round)
+
+
+def test_runtime_services_are_listed(url: str, run: Run) -> None:
+    found = report(run("inspect", f"{url}?layout=runtime", "--json"))
+    rows = {(one["session"], one.get("path")): one for one in found["memories"]}
+    assert len(rows) == 2
+    assert all(one["messages"] == 5 for one in rows.values())
+    assert all(900 < one["ttl"] <= 1000 for one in rows.values())
+    found = report(run("inspect", f"{url}?layout=runtime-state", "--json"))
+    assert len(found["memories"]) == 2
+    text = run("context", f"{url}?layout=runtime", "--path", "history", "--user", "u").stdout
+    assert TEXT in text
+    assert "temples" in text
+
+
+def test_runtime_session_without_some_messages(
+    client: redis.Redis, url: str, run: Run, runtime: Runtime
+) -> None:
+    before = seen(runtime, url)
+    place = f"{url}?layout=runtime"
+    words = ("delete", place, "--match", TEXT, "--yes")
+    assert run(*words).exit_code == 0
+    assert client.ttl("session:u:s") > 900
+    found = seen(runtime, url)
+    assert [one["id"] for one in found["history"]] == ["m2", "m3", "m4"]
+    assert [one["id"] for one in found["memory"]] == ["m2", "m3", "m4"]
+    assert run("undo", "--yes").exit_code == 0
+    assert seen(runtime, url) == before
+
+
+def test_runtime_session_comes_back_from_an_archive(
+    client: redis.Redis, url: str, run: Run, runtime: Runtime, tmp_path: Path
+) -> None:
+    before = [seen(runtime, url, round) for round in (None, 1, 2)]
+    archives = {layout: f"{tmp_path}/{layout}.ndjson" for layout in ("runtime", "runtime-state")}
+    for layout, archive in archives.items():
+        assert run("export", f"{url}?layout={layout}", "-o", archive).exit_code == 0
+    client.flushdb()
+    for layout, archive in archives.items():
+        assert run("import", archive, f"{url}?layout={layout}").exit_code == 0
+    found = [seen(runtime, url, round) for round in (None, 1, 2)]
+    for one, other in zip(found, before, strict=True):
+        assert one["history"] == other["history"]
+        assert one["memory"] == other["memory"]
+        # memctl brings back the memory of a state; the rest is the application's.
+        assert one["state"]["memory"] == other["state"]["memory"]
+
+
+@pytest.mark.parametrize("target", ["memory", "agentscope2"])
+def test_runtime_history_is_migrated(url: str, run: Run, servers: Servers, target: str) -> None:
+    source = f"{url}?layout=runtime"
+    to = f"{servers.redis.fresh()}?layout={target}"
+    words = ("migrate", source, to, "--path", "history")
+    assert run(*words).exit_code == 0
+    shown = run("context", to, "--user", "u").stdout
+    for text in (TEXT, "temples", "To Kyoto."):
+        assert text in shown
+    assert run("doctor", to).exit_code == 0
