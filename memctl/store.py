@@ -315,6 +315,10 @@ class Store(ABC):
     def adopt(self, dialect: Dialect) -> None:  # noqa: B027 - most stores have one of their own
         """Hold messages of this dialect from now on, where any will do and none are there yet."""
 
+    async def settle_layout(self) -> bool:
+        """Find the layout before ``open``; return whether it is another than the usual one."""
+        return False
+
     async def other_layout(self) -> str | None:
         """Return the ``?layout=`` of what is there, where that is not this store's.
 

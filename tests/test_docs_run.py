@@ -76,6 +76,12 @@ def test_docs_migration_is_run(
     assert ran.count("verify") >= 3
 
 
+def test_docs_upgrade_is_run(world: Path, run: Run) -> None:
+    assert world
+    ran = follow((ROOT / "docs" / "upgrade.md").read_text("utf-8"), run)
+    assert {"inspect", "doctor", "export", "migrate", "verify", "context"} == set(ran)
+
+
 def test_docs_selection_is_run(world: Path, run: Run) -> None:
     assert world
     ran = follow((ROOT / "docs" / "selection.md").read_text("utf-8"), run)

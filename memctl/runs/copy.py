@@ -6,7 +6,7 @@ import os
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, aclosing, contextmanager, suppress
 
-from memctl.errors import MemctlError, Uninitialised
+from memctl.errors import Loss, MemctlError, Uninitialised
 from memctl.journal.changes import ChangesWriter
 from memctl.journal.runs import REPLACED, Journal, Retention, Run, Runs
 from memctl.location import Location
@@ -225,7 +225,12 @@ class CopyRun:
         await source.check_integrity(self.where)
         if self._recording is not None:
             self._recording.run.dialect = source.dialect.name
-        await self._refuse_losses(source, target)
+        try:
+            await self._refuse_losses(source, target)
+        except Loss:
+            if not await target.settle_layout():
+                raise
+            await self._refuse_losses(source, target)
         self.examined = True
 
     async def _refuse_losses(self, source: Store, target: Store) -> None:

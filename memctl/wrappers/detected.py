@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
+from memctl.dialects.agentscope2 import AGENTSCOPE2
+from memctl.errors import NotFound, Uninitialised
 from memctl.model import MemoryKey
 from memctl.store import OpenMode, Store
 from memctl.wrappers.wrapper import StoreWrapper
@@ -28,6 +30,25 @@ class DetectedStore(StoreWrapper):
         if layout is None:
             return
         await self._store.close()
+        self._take(layout)
+        await super().open(mode)
+
+    async def settle_layout(self) -> bool:
+        usual = self._store
+        try:
+            await usual.open(OpenMode.READ)
+        except (NotFound, Uninitialised):  # it is to be made
+            return False
+        try:
+            layout = await usual.other_layout()
+        finally:
+            await usual.close()
+        if layout is None or self._choose(layout).dialect.name != AGENTSCOPE2.name:
+            return False  # no other layout is written to unless the URL names it
+        self._take(layout)
+        return True
+
+    def _take(self, layout: str) -> None:
         self._store = self._choose(layout)
         self.kind = self._store.kind  # type: ignore[misc]
         self.location = self._store.location
@@ -35,7 +56,6 @@ class DetectedStore(StoreWrapper):
         self._store.resolve_names(self._names)
         if self.skips_damage:
             self._store.skip_damage()
-        await super().open(mode)
 
     def resolve_names(self, keys: Iterable[MemoryKey]) -> None:
         keys = list(keys)

@@ -65,6 +65,9 @@ class StoreWrapper(Store):
     async def keeps_summary(self, key: MemoryKey) -> bool:
         return await self._store.keeps_summary(key)
 
+    async def settle_layout(self) -> bool:
+        return await self._store.settle_layout()
+
     def adopt(self, dialect: Dialect) -> None:
         self._store.adopt(dialect)
 
