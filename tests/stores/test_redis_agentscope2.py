@@ -15,7 +15,7 @@ from memctl.store import OpenMode, Store
 from memctl.testing.drive import assert_changed, edit, edits, read, write
 from memctl.testing.samples import Sample
 from tests.support.cli import Run, report
-from tests.support.redis_sessions import BASE, message, put_session, record, result
+from tests.support.redis_sessions import BASE, contents, message, put_session, record, result
 from tests.support.servers.pool import Servers
 
 KEY = MemoryKey("u", "s")
@@ -110,19 +110,19 @@ async def test_session_keeps_what_memctl_does_not_know(client: redis.Redis, redi
     ids=" ".join,
 )
 def test_session_is_restored_exactly(
-    client: redis.Redis, redis_url: str, run: Run, servers: Servers, words: tuple[str, ...]
+    client: redis.Redis, redis_url: str, run: Run, words: tuple[str, ...]
 ) -> None:
     """Also where the context has another text of a message, and one that the log lacks."""
     variant, unlogged = message("m2", metadata={"cut": True}), message("m9")
     put_session(client, record([unlogged, variant, THREE]), [ONE, TWO, THREE], ttl=1000)
-    before = servers.redis.dump(redis_url)
+    before = contents(client)
     store = f"{redis_url}?layout=agentscope2"
     at = 2 if words[0] == "mark" else 1
     command = [*words[:at], store, *words[at:]]
     assert run(*command).exit_code == 0
-    assert servers.redis.dump(redis_url) != before
+    assert contents(client) != before
     assert run("undo", "--yes").exit_code == 0
-    assert servers.redis.dump(redis_url) == before
+    assert contents(client) == before
 
 
 async def test_session_loses_a_message_from_context_and_log(
@@ -150,7 +150,7 @@ async def test_session_that_comes_has_an_agent(client: redis.Redis, redis_url: s
 
 @pytest.mark.parametrize("has_agent", [True, False])
 def test_session_that_came_goes_without_a_trace(
-    client: redis.Redis, redis_url: str, run: Run, servers: Servers, tmp_path: Path, has_agent: bool
+    client: redis.Redis, redis_url: str, run: Run, tmp_path: Path, has_agent: bool
 ) -> None:
     url, archive = f"{redis_url}?layout=agentscope2", str(tmp_path / "a.ndjson")
     put_session(client, record([ONE, TWO]), [ONE, TWO])
@@ -158,11 +158,11 @@ def test_session_that_came_goes_without_a_trace(
     client.flushdb()
     other = {"id": "other"} if has_agent else {"user_id": "another"}
     put_session(client, record([ONE], **other), [ONE])
-    before = servers.redis.dump(redis_url)
+    before = contents(client)
     assert run("import", archive, url).exit_code == 0
     assert log_of(client) == ["m1", "m2"]
     assert run("undo", "--yes").exit_code == 0
-    assert servers.redis.dump(redis_url) == before
+    assert contents(client) == before
 
 
 def test_session_goes_to_another_redis_and_back(

@@ -13,8 +13,7 @@ from memctl.registry import make_store, parse
 from memctl.store import OpenMode
 from memctl.testing import samples
 from tests.support.cli import Run, fails, fill, report
-from tests.support.redis_sessions import history, message, put_session, record
-from tests.support.servers.pool import Servers
+from tests.support.redis_sessions import contents, history, message, put_session, record
 
 KEY = MemoryKey("u", "s")
 
@@ -128,11 +127,11 @@ async def test_layout_is_found_under_a_prefix(client: redis.Redis, redis_url: st
 
 
 def test_layout_is_found_by_a_change_and_its_undo(
-    client: redis.Redis, redis_url: str, run: Run, servers: Servers
+    client: redis.Redis, redis_url: str, run: Run
 ) -> None:
     _agentscope2(client)
-    before = servers.redis.dump(redis_url)
+    before = contents(client)
     assert run("delete", redis_url, "--id", "m1", "--yes").exit_code == 0
     assert client.llen("agentscope:user:u:session:s:messages") == 0
     assert run("undo", "--yes").exit_code == 0
-    assert servers.redis.dump(redis_url) == before
+    assert contents(client) == before

@@ -70,3 +70,16 @@ def history(user: str, session: str, ids: Iterable[str], **fields: Any) -> str:
     """The value of a session's history."""
     messages = [runtime_message(id) for id in ids]
     return json.dumps({"id": session, "user_id": user, "messages": messages} | fields)
+
+
+def contents(client: redis.Redis) -> dict[bytes, tuple[Any, bool]]:
+    """Every key: its value, and whether it will expire.  (A dump has sets in any order.)"""
+    found: dict[bytes, tuple[Any, bool]] = {}
+    for key in client.scan_iter():
+        kind = client.type(key)
+        if kind == b"set":
+            value: Any = client.smembers(key)
+        else:
+            value = client.lrange(key, 0, -1) if kind == b"list" else client.get(key)
+        found[key] = value, client.ttl(key) != -1
+    return found
