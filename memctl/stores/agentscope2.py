@@ -90,6 +90,17 @@ class Session:
         """Return the ids of the messages in the context."""
         return {id for id in map(_id, self.context) if id is not None}
 
+    def places(self) -> dict[str, str | None]:
+        """Return the messages in the context by their ids, each with the id of the one before."""
+        found: dict[str, str | None] = {}
+        last: str | None = None
+        for message in self.context:
+            id = _id(message)
+            if id is not None:
+                found.setdefault(id, last)
+                last = id
+        return found
+
     def extra(self, context: Sequence[Entry] | None) -> str:
         """Return the extra; ``context`` is that of ``Comparison.differing``."""
         value: Object = {"record": self.record, "payload": self.payload, "state": self.state}

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import AsyncGenerator, Iterable, Iterator, Sequence
+from collections.abc import AsyncGenerator, Iterable, Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack, aclosing
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
@@ -79,6 +79,8 @@ SESSION_COLUMNS = ("id", "user_id", *COLUMNS, "payload")
 AGENT_COLUMNS = ("id", "user_id", "source", "created_at", "updated_at", "payload")
 MESSAGE_COLUMNS = ("session_id", "msg_id", "created_at", "payload")
 _TIMES = ("created_at", "updated_at")
+_NOWHERE = 0
+"""In the place of an id, where a message was not in the context."""
 _PLAIN = re.compile("[0-9a-z]+")
 ATTEMPTS = 3
 """The attempts to write a session that another run may be making."""
@@ -472,6 +474,7 @@ class Agentscope2Reader:
             self._failures[key] = damage(str(error))
             return
         extra = session.extra(comparison.differing())
+        places = session.places()
         memory = Memory(key, session.summary_text, extra=extra)
         entries: list[StoredMessage] = []
         offset = size = 0
@@ -491,7 +494,7 @@ class Agentscope2Reader:
                         yield Page(memory, entries, offset, last=False)
                         offset += len(entries)
                         entries, size = [], 0
-                    shape = _shape(row.time, comparison.variants.get(row.id))
+                    shape = _shape(row.time, row.id, comparison.variants, places)
                     marks = comparison.marks(row.id)
                     entries.append(StoredMessage(row.id, text, marks, shape=shape))
                     size += len(text)
@@ -944,7 +947,7 @@ class SessionEdit:
     ) -> None:
         dropped: list[str] = []
         new: list[StoredMessage] = []
-        variants: dict[str, dict[str, Any]] = {}
+        shapes: dict[str, dict[str, Any]] = {}
         after: list[tuple[str, bool]] = []
         placed: list[tuple[str, Any, StoredMessage | None]] = []
         for step in steps:
@@ -957,12 +960,12 @@ class SessionEdit:
                     after.append((log[at][0], False))
                 case Mark(at, wanted, shape):
                     _refuse_marks([StoredMessage(log[at][0], b"", wanted)])
-                    _add_variant(variants, log[at][0], shape)
+                    shapes[log[at][0]] = {} if wanted else _json_object(shape)
                     after.append((log[at][0], not wanted))
                     placed.append((*log[at], None))
                 case Put(entry):
                     _refuse_marks([entry])
-                    _add_variant(variants, entry.id, entry.shape)
+                    shapes[entry.id] = {} if entry.marks else _json_object(entry.shape)
                     new.append(entry)
                     after.append((entry.id, not entry.marks))
                     placed.append((entry.id, None, entry))
@@ -970,9 +973,7 @@ class SessionEdit:
         await self._tables.delete_messages(self._connection, self._key.session, dropped)
         await self._insert(placed)
         # An id that went and came again is what it is now.
-        await self._context(
-            [one for one in after if one[1] or one[0] not in replaced], new, variants
-        )
+        await self._context([one for one in after if one[1] or one[0] not in replaced], new, shapes)
 
     async def _insert(self, placed: list[tuple[str, Any, StoredMessage | None]]) -> None:
         """Insert rows at their places, with other times for the rows after them if needed."""
@@ -1027,15 +1028,19 @@ class SessionEdit:
         self,
         after: list[tuple[str, bool]],
         new: list[StoredMessage],
-        variants: dict[str, dict[str, Any]],
+        shapes: dict[str, dict[str, Any]],
     ) -> None:
-        """Store the context as it is now, and the summary."""
+        """Store the context as it is now, and the summary.
+
+        ``shapes`` are those of the messages that change, which say what they were in it.
+        """
         session = self._session
         summary = self._edit.memory.summary
         again = {entry.id for entry in new}
         # A message that takes the place of another with its id takes it in the context too.
         entries = [one["id"] if one.get("id") in again else one for one in session.context]
-        merged = merge(entries, after)
+        variants = {id: shape["context"] for id, shape in shapes.items() if _is_variant(shape, id)}
+        merged = merge(_restored(entries, shapes), after)
         if merged == session.context and summary in (None, session.summary_text):
             return
         if summary is not None:
@@ -1169,17 +1174,36 @@ def made_of(draft: Draft, agents: set[str]) -> str:
     return json.dumps({"session": None} | ({"agent": agent} if agent in agents else {}))
 
 
-def _add_variant(variants: dict[str, dict[str, Any]], id: str, shape: str) -> None:
-    variant = _json_object(shape).get("context")
-    if isinstance(variant, dict) and variant.get("id") == id:
-        variants[id] = variant
+def _is_variant(shape: dict[str, Any], id: str) -> bool:
+    """Return whether a shape says how a message stood in the context."""
+    variant = shape.get("context")
+    return isinstance(variant, dict) and variant.get("id") == id
 
 
-def _shape(time: Any, variant: dict[str, Any] | None) -> str:
+def _restored(entries: Sequence[Entry], shapes: Mapping[str, dict[str, Any]]) -> list[Entry]:
+    """Return the entries of a context, with those that come back to the places they had."""
+    ids = [one if isinstance(one, str) else one.get("id") for one in entries]
+    there = set(ids)
+    found = list(entries)
+    for id, shape in shapes.items():
+        last = shape.get("after", _NOWHERE)
+        if id not in there and (last is None or (isinstance(last, str) and last in there)):
+            at = 0 if last is None else ids.index(last) + 1
+            found.insert(at, id)
+            ids.insert(at, id)
+            there.add(id)
+    return found
+
+
+def _shape(
+    time: Any, id: str, variants: Mapping[str, Any], places: Mapping[str, str | None]
+) -> str:
     """Return the shape of a message: the time of its row, and how it stands in the context."""
     found: dict[str, Any] = {"at": _moment_text(time)}
-    if variant is not None:
-        found["context"] = variant
+    if id in places:
+        found["after"] = places[id]
+    if id in variants:
+        found["context"] = variants[id]
     return json.dumps(found)
 
 
