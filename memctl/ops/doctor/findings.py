@@ -290,6 +290,14 @@ _KINDS = (
         "mark the message compressed, or delete it: memctl mark add compressed STORE --id ID",
     ),
     FindingKind(
+        "session-open-to-others",
+        Severity.NOTICE,
+        "users of 2.x in one SQL database, where a session is found by its id alone",
+        "AgentScope's SQL storage lists the messages of a session for any user who names it, and "
+        "replaces the state of another user's session of the same id",
+        "let no user choose the id of a session, or give each user a database",
+    ),
+    FindingKind(
         "session-record-missing",
         Severity.WARNING,
         "logs of 2.x sessions whose record is gone",

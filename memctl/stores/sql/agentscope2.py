@@ -28,6 +28,7 @@ from memctl.model import (
     PAGE_BYTES,
     PAGE_ENTRIES,
     Edit,
+    Finding,
     Memory,
     MemoryKey,
     Page,
@@ -36,7 +37,7 @@ from memctl.model import (
     WriteResult,
 )
 from memctl.selection import Selection
-from memctl.store import DamagedMemory, Features, OpenMode, Store
+from memctl.store import DamagedMemory, Features, Maintenance, OpenMode, Store
 from memctl.stores.agentscope2 import (
     COLUMNS,
     MARKS,
@@ -45,6 +46,7 @@ from memctl.stores.agentscope2 import (
     NotASession,
     Session,
     agent_record,
+    context_findings,
     merge,
     new_session,
     parse_extra,
@@ -173,6 +175,19 @@ class Agentscope2Database:
             rows = await self.fetch(connection, sql, names=some)
             found |= {name: (count, last) for name, count, last in rows}
         return found
+
+    async def users(self, connection: AsyncConnection) -> list[str]:
+        """Return the users who have sessions."""
+        sql = "SELECT DISTINCT user_id FROM sessions ORDER BY user_id"
+        return [user for (user,) in await self.fetch(connection, sql)]
+
+    async def logs_alone(self, connection: AsyncConnection) -> list[str]:
+        """Return the names of logs that have no session."""
+        sql = (
+            "SELECT DISTINCT m.session_id FROM messages m WHERE NOT EXISTS "
+            "(SELECT 1 FROM sessions s WHERE s.id = m.session_id) ORDER BY m.session_id"
+        )
+        return [name for (name,) in await self.fetch(connection, sql)]
 
     async def logs(self, connection: AsyncConnection, names: list[str]) -> dict[str, list[LogRow]]:
         """Return the logs of a few small sessions."""
@@ -1066,6 +1081,42 @@ class SessionEdit:
 # The store
 
 
+class Agentscope2Maintenance(Maintenance):
+    """What the contexts of sessions show, and logs without a session."""
+
+    store: Agentscope2Store
+
+    async def check(self, where: Selection) -> AsyncGenerator[Finding]:
+        async for finding in super().check(where):
+            yield finding
+        tables = self.store.tables
+        async with self.store.database.snapshot(find_huge=False) as connection:
+            async with aclosing(tables.listed(connection, where)) as listed:
+                async for one in listed:
+                    key = MemoryKey(one.user, one.session)
+                    if where.has_key(key):
+                        for finding in await self._session(connection, key):
+                            yield finding
+            if where.users or where.sessions or where.keys is not None:
+                return
+            if names := await tables.logs_alone(connection):
+                yield Finding("session-record-missing", None, len(names), tuple(names[:3]))
+            users = await tables.users(connection)
+            if len(users) > 1:
+                yield Finding("session-open-to-others", None, len(users), tuple(users[:3]))
+
+    async def _session(self, connection: AsyncConnection, key: MemoryKey) -> list[Finding]:
+        stored = (await self.store.tables.sessions(connection, [key.session])).get(key.session)
+        if stored is None:
+            return []
+        try:
+            session = stored.session()
+        except NotASession:
+            return []  # reading has named it
+        entries = await self.store.tables.entries(connection, key.session)
+        return list(context_findings(key, session.context, {id for id, _ in entries}))
+
+
 class Agentscope2Store(Store):
     """The sessions in AgentScope 2.x's tables; a subclass names its database."""
 
@@ -1126,6 +1177,9 @@ class Agentscope2Store(Store):
         self, pages: AsyncGenerator[Page], mode: WriteMode = WriteMode.ADD
     ) -> AsyncGenerator[WriteResult]:
         return Agentscope2Writer(self.tables, mode, self.agent).write(pages)
+
+    def maintenance(self) -> Maintenance:
+        return Agentscope2Maintenance(self)
 
     def edit(self, edits: AsyncGenerator[Edit]) -> AsyncGenerator[WriteResult]:
         return Agentscope2Editor(self.tables, self.agent).edit(edits)
