@@ -71,6 +71,8 @@ class Entry:
     id: str
     value: Message
     marks: tuple[str, ...] = ()
+    odd: bool = False
+    """True if it may hold a number that JSON lacks, such as NaN."""
 
 
 @dataclass(slots=True)
@@ -198,25 +200,15 @@ def _parse(entry: StoredMessage) -> Entry:
     value = jsonio.loads(entry.message)
     if not isinstance(value, dict):
         raise ValueError(f"the message {entry.id!r} is not a JSON object")
-    return Entry(entry.id, value, entry.marks)
+    odd = b"NaN" in entry.message or b"Infinity" in entry.message
+    return Entry(entry.id, value, entry.marks, odd)
 
 
-def _text(value: Message) -> bytes:
+def _text(value: Message, *, odd: bool) -> bytes:
     """Return a message as JSON, exact."""
-    try:
-        text = orjson.dumps(value)
-    except TypeError:  # a lone surrogate, or an integer past 64 bits
+    if odd:  # orjson writes null for NaN and infinities
         return jsonio.dumps(value)
-    # orjson writes null for NaN and infinities.
-    return jsonio.dumps(value) if b"null" in text and _has_odd_float(value) else text
-
-
-def _has_odd_float(value: Any) -> bool:
-    if isinstance(value, float):
-        return value - value != 0
-    if isinstance(value, dict):
-        return any(map(_has_odd_float, value.values()))
-    return isinstance(value, list) and any(map(_has_odd_float, value))
+    return jsonio.compact(value)
 
 
 class Converter(ABC):
@@ -326,7 +318,8 @@ class Joiner(Converter):
         if new.says_something:
             new.check = _check([whole])
             _put_note(whole, self.source, new)
-        return StoredMessage(id, _text(whole), marks)
+        odd = any(one.odd for one in group)
+        return StoredMessage(id, _text(whole, odd=odd), marks)
 
     def _restored(self, parts: list[Message], note: _Note) -> Message | None:
         """Return the message that these were made of; None where they have changed since."""
@@ -379,7 +372,7 @@ class Splitter(Converter):
             _put_note(parts[0], self.source, new)
         marks = _marks_of_parts(note, entry.marks, len(parts))
         return [
-            StoredMessage(id, _text(value), some)
+            StoredMessage(id, _text(value, odd=entry.odd), some)
             for id, value, some in zip(ids, parts, marks, strict=True)
         ]
 
