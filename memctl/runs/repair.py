@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from memctl.dialects.agentscope1 import AGENTSCOPE1
 from memctl.errors import UsageError
 from memctl.journal import runs
 from memctl.model import Finding
@@ -11,6 +12,7 @@ from memctl.ops.doctor.repair import RepairPlanner, StoreRepairs
 from memctl.runs.change import ChangeRun, RunOptions
 from memctl.selection import Selection
 from memctl.store import Store
+from memctl.wrappers.converted import shown_as
 
 
 class RepairRun(ChangeRun):
@@ -53,7 +55,9 @@ class RepairRun(ChangeRun):
 
     async def plan(self, store: Store) -> bool:
         """Plan the edits, and ask the store what it can repair."""
-        something = await super().plan(store)
+        shown = _editable(store)
+        self.record.dialect = shown.dialect.name
+        something = await super().plan(shown)
         something = await self._store_repairs.plan(store, self.where) or something
         if self._store_repairs.planned["damaged-row"] and not self._options.backup:
             raise UsageError(
@@ -65,7 +69,7 @@ class RepairRun(ChangeRun):
     async def carry_out(self, store: Store) -> None:
         """Edit the messages, then have the store repair the rest."""
         if self.report.planned.memories:
-            await super().carry_out(store)
+            await super().carry_out(_editable(store))
         self.begin()
         with self._observer.progress("repairing"):
             await self._store_repairs.carry_out(store, self.where, self.journal.folder)
@@ -83,3 +87,12 @@ class RepairRun(ChangeRun):
         """Return the numbers of changes that the history shows."""
         repaired = self._store_repairs.done.total()
         return super().counts() | ({"mended": repaired} if repaired else {})
+
+
+def _editable(store: Store) -> Store:
+    """Return the store in the dialect in which its messages are repaired.
+
+    In AgentScope 2.x a result is a part of the reply that holds its call.  In 1.x it is a message,
+    which can be put in or taken out; as it is converted it joins that reply.
+    """
+    return shown_as(store, AGENTSCOPE1) if store.dialect.answers_within else store

@@ -155,3 +155,26 @@ def test_an_unknown_way_is_refused(run: Run, archive: Place, tmp_path: Path) -> 
     found = run("inspect", path)
     assert found.exit_code == 8
     assert "agentscope9" in found.stderr
+
+
+@pytest.mark.parametrize("name", OF_AGENTSCOPE2)
+def test_an_unanswered_call_of_2_x_is_answered_within_its_reply(
+    run: Run, archive: Place, one: Callable[[str], Place], name: str
+) -> None:
+    place = one(name)
+    entries = [message("q", "user", "Hi"), call("c", "1"), message("p", "user", "Well?")]
+    put(archive, [sample(KEY, entries)])
+    assert run("migrate", archive.text, place.text).exit_code == 0
+    before = held(place)
+    assert "tool-call-without-result" in run("doctor", place.text).stdout
+    done = report(run("doctor", place.text, "--repair", "--yes", "--json"))["run"]
+    after = held(place)[KEY][2]
+    assert [id for id, _, _ in after] == ["q", "c", "p"]
+    reply = json.loads(after[1][2])["content"]
+    assert [(block["type"], block["state"]) for block in reply] == [
+        ("tool_call", "finished"),
+        ("tool_result", "success"),
+    ]
+    assert run("doctor", place.text).exit_code == 0
+    assert run("undo", done, "--store", place.text).exit_code == 0
+    assert held(place) == before
