@@ -268,7 +268,13 @@ class AgentScope2(AgentScopeDialect):
         context = found.get("context")
         if context is None:
             return extra
-        kept = [one for one in context if not is_gone(one if isinstance(one, str) else one[ID])]
+        # A message that the log lacks may be without an id.
+        ids = (one if isinstance(one, str) else one.get(ID) for one in context)
+        kept = [
+            one
+            for one, id in zip(context, ids, strict=True)
+            if not (isinstance(id, str) and is_gone(id))
+        ]
         if len(kept) == len(context):
             return extra
         return jsonio.dumps(found | {"context": kept}).decode()
