@@ -225,13 +225,17 @@ class ConvertedStore(StoreWrapper):
         try:
             memory = converter.memory(snapshot.memory, messages[0] if messages else None)
             converted = [*converter.add(messages), *converter.end()]
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             raise _damaged(self.label, snapshot.memory.key, error) from error
         return Snapshot(memory, converted, snapshot.exists)
 
 
-def _damaged(label: str, key: MemoryKey, error: ValueError) -> BadData:
-    return BadData(f"{label}: {key} holds a message that cannot be converted: {error}")
+def _damaged(label: str, key: MemoryKey, error: ValueError | RecursionError) -> BadData:
+    why = "nested too deep" if isinstance(error, RecursionError) else error
+    return BadData(
+        f"{label}: {key} holds a message that cannot be converted: {why}",
+        "copy the others: --user and --session choose them",
+    )
 
 
 async def _converted(
@@ -253,7 +257,7 @@ async def _converted(
                 del page  # not kept while the next one is read: it may be large
                 if last:
                     messages += converter.end()
-            except ValueError as error:
+            except (ValueError, RecursionError) as error:
                 raise _damaged(label, key, error) from error
             for one in builder.take(messages):
                 yield one

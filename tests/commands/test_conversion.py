@@ -146,6 +146,17 @@ def test_a_session_takes_its_settings_along_and_back(
     assert kept["trip"]["payload"]["config"] == {"name": "Trip"}
 
 
+def test_a_message_that_is_nested_too_deep_is_named(
+    run: Run, archive: Place, tmp_path: Path
+) -> None:
+    deep = '{"a":' * 900 + "1" + "}" * 900
+    text = f'{{"id":"q","name":"a","role":"user","content":"Hi","metadata":{deep}}}'
+    put(archive, [sample(KEY, [StoredMessage("q", text.encode())])])
+    found = run("migrate", archive.text, f"sqlite:///{tmp_path}/new.db?layout=agentscope2")
+    assert found.exit_code == 8
+    assert "nested too deep" in found.stderr
+
+
 def test_an_unknown_way_is_refused(run: Run, archive: Place, tmp_path: Path) -> None:
     put(archive, [sample(KEY, [message("q", "user", "Hello")])])
     header, *lines = Path(archive.text).read_text().splitlines()
