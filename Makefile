@@ -12,8 +12,10 @@ RUNTIME := .interop-runtime
 BIN := $(VENV)/bin
 
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
-# Tests start many processes of Python, which need not all compile the same modules.
-unexport PYTHONDONTWRITEBYTECODE
+# Tests start many processes of Python, which need not all compile the same modules.  They find them
+# compiled, and write none: one whose files are limited would leave half a module.
+COMPILE := $(BIN)/python -m compileall -q memctl tests benchmarks tools
+test interop: export PYTHONDONTWRITEBYTECODE := 1
 
 .PHONY: demo test interop dist-test soak fuzz lint format docs clean
 
@@ -23,11 +25,13 @@ demo: $(VENV)/.package
 # pytest last: its closing line closes the output.
 test: lint $(INTEROP)/.ready
 	@scripts/get-servers $(BIN)/python
+	@$(COMPILE)
 	@$(BIN)/pytest -n $(WORKERS) --dist worksteal --ignore tests/interop2 --ignore tests/interop_runtime
 
 # The frameworks beyond AgentScope 1.x, each in an environment of its own, made once.
 interop: $(VENV)/.dev $(INTEROP)/.ready $(INTEROP2)/.ready $(RUNTIME)/.ready
 	@scripts/get-servers $(BIN)/python
+	@$(COMPILE)
 	@$(BIN)/pytest -n $(WORKERS) --dist worksteal tests/interop2 tests/interop_runtime
 
 # Builds memctl, and tries what was built with the oldest and the newest version of what it needs.

@@ -128,6 +128,14 @@ class Timeout(StoreWrapper):
         async with self._clock.answer():
             await super().lock(owner)
 
+    async def settle_layout(self) -> bool:
+        async with self._clock.answer():
+            return await super().settle_layout()
+
+    async def other_layout(self) -> str | None:
+        async with self._clock.answer():
+            return await super().other_layout()
+
     async def identity(self) -> str:
         async with self._clock.answer():
             return await super().identity()

@@ -17,6 +17,7 @@ from memctl.model import (
 )
 from memctl.selection import Selection
 from memctl.store import Features, Maintenance, Matches, OpenMode, Store
+from memctl.stores.edits import Snapshot
 
 
 class StoreWrapper(Store):
@@ -67,6 +68,12 @@ class StoreWrapper(Store):
 
     async def settle_layout(self) -> bool:
         return await self._store.settle_layout()
+
+    async def other_layout(self) -> str | None:
+        return await self._store.other_layout()
+
+    async def snapshot(self, key: MemoryKey) -> Snapshot:
+        return await super().snapshot(key)  # of what this wrapper reads
 
     def adopt(self, dialect: Dialect) -> None:
         self._store.adopt(dialect)

@@ -184,7 +184,7 @@ def test_doctor_truncated_session_files(agentscope: AgentScope, run: Run, tmp_pa
     assert codes(report) == {"s1": ["damaged-state"], "s3": ["damaged-state"]}
     assert report["memories"] == 3
     assert "bob_s1.json" in report["findings"][0]["message"]
-    assert run("inspect", folder).exit_code == 8
+    assert run("inspect", folder).exit_code == 7
     assert found(run, folder, "--user", "bob", "--session", "s2")["healthy"]
     assert not found(run, folder, "--user", "bob", "--session", "s3")["healthy"]
 

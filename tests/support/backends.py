@@ -127,7 +127,9 @@ BACKENDS: dict[str, Callable[[Servers], Backend]] = {
     ),
 }
 """A function that makes the backend of each kind, with the servers of the test run."""
-WITH_ANY_MARK = [name for name in BACKENDS if not name.endswith(("-agentscope2", "-runtime"))]
+WITH_ANY_MARK = [
+    name for name in BACKENDS if not name.endswith(("-agentscope2", "-runtime", "-state"))
+]
 """Those whose messages are of AgentScope 1.x, with any marks."""
 
 OF_AGENTSCOPE2 = [name for name in BACKENDS if name.endswith("-agentscope2")]
