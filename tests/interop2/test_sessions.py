@@ -210,6 +210,19 @@ def test_agents_go_on_on_both_sides(
     assert "And now?" in again
 
 
+def grown_beyond(run: Run, store: str, count: int) -> int:
+    """Wait until a store holds more messages than these; return how many."""
+    deadline = time.monotonic() + 60
+    while time.monotonic() < deadline:
+        found = run("inspect", store, "--json")
+        if found.exit_code == 0:
+            messages: int = json.loads(found.stdout)["totals"]["messages"]
+            if messages > count:
+                return messages
+        time.sleep(0.2)
+    raise AssertionError(f"{store} still holds {count} messages")
+
+
 @pytest.mark.parametrize("kind", ["sqlite", "redis"])
 def test_a_live_memory_of_1_x_is_followed(
     run: Run,
@@ -224,7 +237,8 @@ def test_a_live_memory_of_1_x_is_followed(
     agentscope.write(old, [{**about, "summary": "", "messages": messages_1(1)}])
     with agentscope.talking(old, [about], tmp_path / "enough") as talk:
         process = start("migrate", old, new, "--follow", "--interval", "0.2", "--json")
-        time.sleep(4)  # the agent talks on while it follows
+        first = grown_beyond(run, new, 0)  # the first copy
+        grown_beyond(run, new, first)  # what the agent has said since
         assert process.poll() is None, process.communicate()
     process.send_signal(signal.SIGINT)
     output, said = process.communicate(timeout=60)
