@@ -189,7 +189,7 @@ class Runtime(AgentScopeDialect):
             "status": "completed",
             "error": None,
             ID: id,
-            "type": next(map(_type_of, blocks), "message"),
+            "type": next(map(type_of, blocks), "message"),
             ROLE: role,
             CONTENT: [self.stored_block(one) for one in blocks],
             "code": None,
@@ -257,7 +257,8 @@ class Runtime(AgentScopeDialect):
         return match
 
 
-def _type_of(block: Block) -> str:
+def type_of(block: Block) -> str:
+    """Return the type of the message that holds a block."""
     match block:
         case ThinkingBlock():
             return "reasoning"

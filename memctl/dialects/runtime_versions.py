@@ -12,14 +12,12 @@ from memctl import jsonio
 from memctl.dialects.agentscope import CONTENT, ID, NAME, ROLE, ROLES
 from memctl.dialects.agentscope1 import AGENTSCOPE1, TIMESTAMP, AgentScope1View
 from memctl.dialects.conversion import Joint, Message
-from memctl.dialects.runtime import RUNTIME, RuntimeView
+from memctl.dialects.runtime import RUNTIME, RuntimeView, type_of
 from memctl.dialects.view import (
     Block,
     MediaBlock,
     TextBlock,
-    ThinkingBlock,
     ToolCallBlock,
-    ToolResultBlock,
     UnknownBlock,
 )
 
@@ -63,7 +61,7 @@ class RuntimeVersions(Joint):
         parts: list[Message] = []
         kind = ""
         for block in view.blocks:
-            now = _type(block)
+            now = type_of(block)
             if now != kind or now.startswith("plugin_call"):
                 parts.append(_part(view, now, len(parts)))
                 kind = now
@@ -95,18 +93,6 @@ def _plain(block: Block) -> Block:
     if isinstance(block, UnknownBlock):
         return TextBlock(jsonio.dumps(block.value).decode())
     return block
-
-
-def _type(block: Block) -> str:
-    match block:
-        case ThinkingBlock():
-            return "reasoning"
-        case ToolCallBlock():
-            return "plugin_call"
-        case ToolResultBlock():
-            return "plugin_call_output"
-        case _:
-            return "message"
 
 
 def _part(view: AgentScope1View, kind: str, number: int) -> Message:

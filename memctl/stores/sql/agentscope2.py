@@ -577,7 +577,7 @@ class Clock:
 
     @property
     def ahead(self) -> timedelta:
-        """How far the last time lies in the future."""
+        """The time by which the last lies in the future."""
         return (self.last or self._now) - self._now
 
 
@@ -1082,7 +1082,7 @@ class SessionEdit:
 
 
 class Agentscope2Maintenance(Maintenance):
-    """What the contexts of sessions show, and logs without a session."""
+    """The findings of contexts, and of logs without a session."""
 
     store: Agentscope2Store
 
