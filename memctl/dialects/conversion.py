@@ -77,7 +77,7 @@ class Entry:
 
 @dataclass(slots=True)
 class _Note:
-    """What a message does not say of those that it was made of."""
+    """The rest of the messages that a message was made of."""
 
     check: str = ""
     count: int = 1

@@ -86,7 +86,7 @@ class CopyReport:
     """Bytes of the messages of the largest page that was read."""
     warnings: list[str] = field(default_factory=list)
     losses: list[Lost] = field(default_factory=list)
-    """What the target has no place for."""
+    """The kinds of what the target has no place for."""
     total: Total | None = None
     """The total of the selection, where outlines gave it beforehand."""
 

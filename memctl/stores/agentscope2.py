@@ -54,7 +54,7 @@ class Session:
     """
 
     record: Object = field(default_factory=dict)
-    """What ``COLUMNS`` names, as far as it is stored."""
+    """The columns of ``COLUMNS``, as far as they are stored."""
     payload: Object = field(default_factory=dict)
     state: Object = field(default_factory=dict)
     context: list[Object] = field(default_factory=list)

@@ -1,4 +1,4 @@
-"""What doctor finds in 2.x sessions in SQL databases."""
+"""The findings of doctor in 2.x sessions in SQL databases."""
 
 from __future__ import annotations
 

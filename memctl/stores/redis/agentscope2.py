@@ -64,7 +64,7 @@ _MADE_AGENT = f"{MADE} agent "
 
 @dataclass(frozen=True, slots=True)
 class StoredSession:
-    """What the keys of a session hold, besides the texts of its messages."""
+    """The contents of the keys of a session, besides the texts of its messages."""
 
     record: dict[str, Any] | None
     """The record; None where only a log is there."""
@@ -500,7 +500,7 @@ _APART = 60_000
 
 
 class SessionMaintenance(Maintenance):
-    """What the keys of sessions show."""
+    """Findings in the keys of sessions."""
 
     store: RedisAgentScope2Store
 

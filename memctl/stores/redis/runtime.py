@@ -287,7 +287,7 @@ def expiring_unread(left: list[float]) -> Iterator[Finding]:
 
 
 class _RuntimeMaintenance(Maintenance):
-    """What the keys of the services show."""
+    """Findings in the keys of the services."""
 
     store: RuntimeStore
 

@@ -371,7 +371,7 @@ def _field(pipeline: Pipeline, key: bytes, field: bytes) -> FieldDocument:
 
 
 class _StateMaintenance(Maintenance):
-    """What the hashes of the service show."""
+    """Findings in the hashes of the service."""
 
     async def check(self, where: Selection) -> AsyncGenerator[Finding]:
         async for finding in super().check(where):
