@@ -8,6 +8,7 @@ import io
 import os
 import signal
 import sys
+import threading
 from collections.abc import Iterator, MutableMapping
 from enum import StrEnum
 from importlib import import_module
@@ -413,6 +414,13 @@ def main() -> None:
         app()
     except BrokenPipeError:
         sys.exit(_PIPE_CLOSED)
+    except SystemExit as end:
+        if isinstance(end.code, int) and any(each.daemon for each in threading.enumerate()):
+            # It may be in OpenSSL, which exit() takes apart: the process would crash.
+            _flush()
+            sys.stderr.flush()
+            os._exit(end.code)
+        raise
     finally:
         _flush()
         gc.freeze()  # for the same reason: Python would, once more, at exit

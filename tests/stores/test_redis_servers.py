@@ -6,9 +6,12 @@ import asyncio
 import re
 import signal
 import socket
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Iterator
+from pathlib import Path
 from typing import NamedTuple
 
 import pytest
@@ -116,6 +119,29 @@ def test_connecting_stops_at_a_signal(
     _, said = process.communicate(timeout=8)  # it would give up by itself after 10 s
     assert process.returncode == code, said
     assert "Traceback" not in said
+
+
+def test_a_thread_in_openssl_does_not_crash_the_end(tmp_path: Path) -> None:
+    """A connection may still be made when memctl ends: exit() takes OpenSSL apart."""
+    script = tmp_path / "ends.py"
+    script.write_text(
+        "import ssl, sys, threading, time\n"
+        "from memctl import cli\n"
+        "def connect():\n"
+        "    while True:\n"
+        "        ssl.create_default_context()\n"
+        "def app():\n"
+        "    for _ in range(3):\n"
+        "        threading.Thread(target=connect, daemon=True).start()\n"
+        "    time.sleep(0.1)\n"
+        "    print('said')\n"
+        "    sys.exit(3)\n"
+        "cli.app = app\n"
+        "cli.main()\n"
+    )
+    for _ in range(4):
+        ended = subprocess.run([sys.executable, script], capture_output=True, text=True)
+        assert (ended.returncode, ended.stdout) == (3, "said\n")
 
 
 async def test_connecting_closes_a_connection_that_comes_too_late(
