@@ -1,11 +1,13 @@
-"""Work done at the same time, ended in good order: two coroutines, or a call in a thread."""
+"""Work done at the same time, ended in good order: coroutines, calls in threads, queues."""
 
 from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Callable, Coroutine
-from typing import Any, TypeVar
+from collections import deque
+from collections.abc import AsyncGenerator, Callable, Coroutine
+from contextlib import aclosing, suppress
+from typing import Any, Generic, TypeVar
 
 T = TypeVar("T")
 
@@ -37,6 +39,92 @@ async def in_thread(call: Callable[[], T], interrupt: Callable[[], None] | None 
         future.add_done_callback(lambda done: done.cancelled() or done.exception())
         await asyncio.wait([future])
         raise
+
+
+class Queue(Generic[T]):
+    """Items on their way between two tasks; an error of the sender is raised at the receiver.
+
+    Sending waits until there is room for the item's size, or nothing else is there.  A queue that
+    ends several times, once for each sender, is received as often.
+    """
+
+    def __init__(self, room: int = 0) -> None:
+        self._items: deque[tuple[T | _End, int]] = deque()
+        self._room = room
+        self._size = 0
+        self._changed = asyncio.Condition()
+
+    @property
+    def empty(self) -> bool:
+        """Return whether the receiver has nothing left to take."""
+        return not self._items
+
+    async def put(self, item: T, size: int = 0) -> None:
+        """Send an item."""
+        await self._put(item, size)
+
+    async def end(self, failure: Exception | None = None) -> None:
+        """Send the end, or the error that is raised in its place."""
+        await self._put(_End(failure), 0)
+
+    async def _put(self, item: T | _End, size: int) -> None:
+        async with self._changed:
+            while self._items and self._size + size > self._room:
+                await self._changed.wait()
+            self._items.append((item, size))
+            self._size += size
+            self._changed.notify_all()
+
+    async def _get(self) -> T | _End:
+        async with self._changed:
+            while not self._items:
+                await self._changed.wait()
+            item, size = self._items.popleft()
+            self._size -= size
+            self._changed.notify_all()
+            return item
+
+    async def items(self) -> AsyncGenerator[T]:
+        """Yield the items up to the next end."""
+        while True:
+            held = [await self._get()]
+            if isinstance(held[0], _End):
+                if held[0].failure is not None:
+                    raise held[0].failure
+                return
+            yield held.pop()  # type: ignore[misc]  # not kept while it is used: it may be large
+
+
+class _End:
+    def __init__(self, failure: Exception | None) -> None:
+        self.failure = failure
+
+
+async def ahead(items: AsyncGenerator[T], size: Callable[[T], int], room: int) -> AsyncGenerator[T]:
+    """Yield the items, of which others are made while one is used: up to ``room`` in size."""
+    queue: Queue[T] = Queue(room)
+
+    async def pump() -> None:
+        failure: Exception | None = None
+        try:
+            async with aclosing(items):
+                async for item in items:
+                    await queue.put(item, size(item))
+                    del item
+        except Exception as error:  # noqa: BLE001 - raised again below
+            failure = error
+        await queue.end(failure)
+
+    task = asyncio.create_task(pump())
+    try:
+        async for item in queue.items():
+            held = [item]
+            del item
+            yield held.pop()  # not kept while it is used: it may be large
+    finally:
+        task.cancel()
+        with suppress(asyncio.CancelledError):
+            await task
 
 
 def backoff(failures: int, first: float, longest: float) -> float:

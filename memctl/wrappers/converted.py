@@ -8,11 +8,13 @@ from dataclasses import replace
 from difflib import SequenceMatcher
 
 from memctl import jsonio
+from memctl.concurrency import ahead
 from memctl.dialects.conversion import Conversion
 from memctl.dialects.conversions import conversion
 from memctl.dialects.view import Dialect
 from memctl.errors import BadData, Failure
 from memctl.model import (
+    PAGE_BYTES,
     Change,
     Edit,
     Memory,
@@ -25,7 +27,7 @@ from memctl.model import (
 )
 from memctl.selection import Selection
 from memctl.store import EDIT_ATTEMPTS, Features, Matches, Store
-from memctl.stores.batching import PageBuilder
+from memctl.stores.batching import PageBuilder, page_size
 from memctl.stores.catalog import catalog
 from memctl.stores.edits import Snapshot, apply_edit, is_same_text, whole_edits
 from memctl.wrappers.wrapper import StoreWrapper
@@ -139,7 +141,11 @@ class ConvertedStore(StoreWrapper):
                     page = await anext(pages, None)
                     continue
                 run = _Run(page, pages, mode)
-                converted = _converted(self._counted(run.pages()), self._writing, self.label)
+                converted = ahead(
+                    _converted(self._counted(run.pages()), self._writing, self.label),
+                    lambda page: page_size(page)[0],
+                    PAGE_BYTES,
+                )
                 async with aclosing(self._store.write(converted, mode)) as results:
                     async for result in results:
                         written = self._passed.pop(result.key, 0)
