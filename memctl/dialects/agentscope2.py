@@ -248,7 +248,10 @@ class AgentScope2(AgentScopeDialect):
     def is_default(self, extra: str, user: str, session: str) -> bool:  # noqa: ARG002
         if not extra:
             return True
-        found = jsonio.loads(extra.encode("utf-8", "surrogatepass"))
+        try:
+            found = jsonio.loads(extra.encode("utf-8", "surrogatepass"))
+        except ValueError:  # nested too deep
+            return False
         record = found.get("record")
         agent = record.get("agent_id") if isinstance(record, dict) else None
         if not isinstance(record, dict) or not isinstance(agent, str):

@@ -199,7 +199,7 @@ def _put_note(value: Message, dialect: Dialect, note: _Note) -> None:
 def _parse(entry: StoredMessage) -> Entry:
     value = jsonio.loads(entry.message)
     if not isinstance(value, dict):
-        raise ValueError(f"the message {entry.id!r} is not a JSON object")
+        raise ValueError("it is not a JSON object")
     odd = b"NaN" in entry.message or b"Infinity" in entry.message
     return Entry(entry.id, value, entry.marks, odd)
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Iterator
+from collections import ChainMap
+from collections.abc import AsyncGenerator, Iterator, MutableMapping
 from contextlib import aclosing
 from dataclasses import replace
 from difflib import SequenceMatcher
@@ -12,7 +13,7 @@ from memctl.concurrency import ahead
 from memctl.dialects.conversion import Conversion
 from memctl.dialects.conversions import conversion
 from memctl.dialects.view import Dialect
-from memctl.errors import BadData, Failure
+from memctl.errors import Failure
 from memctl.model import (
     PAGE_BYTES,
     Change,
@@ -26,7 +27,7 @@ from memctl.model import (
     WriteResult,
 )
 from memctl.selection import Selection
-from memctl.store import EDIT_ATTEMPTS, Features, Matches, Store
+from memctl.store import EDIT_ATTEMPTS, DamagedMemory, Features, Matches, Store
 from memctl.stores.batching import PageBuilder, page_size
 from memctl.stores.catalog import catalog
 from memctl.stores.edits import Snapshot, apply_edit, is_same_text, whole_edits
@@ -72,6 +73,8 @@ class ConvertedStore(StoreWrapper):
         self._writing = conversion(dialect, store.dialect)
         self._passed: dict[MemoryKey, int] = {}
         """The number of messages that are being written."""
+        self._refused: dict[MemoryKey, Failure] = {}
+        """The memories that turned out not to be convertible while they were being written."""
 
     @property
     def store(self) -> Store:
@@ -108,7 +111,8 @@ class ConvertedStore(StoreWrapper):
 
     def _pages(self, where: Selection) -> AsyncGenerator[Page]:
         whole = Selection(where.users, where.sessions, where.parts, where.keys, where.done)
-        return _converted(self._store.read(whole), self._reading, self.label)
+        failures = self.left_out.failures
+        return self._converted(self._store.read(whole), self._reading, failures, "damaged")
 
     def list_memories(self, where: Selection) -> AsyncGenerator[MemoryInfo]:
         return catalog(self.read(where), self._dialect)
@@ -141,16 +145,28 @@ class ConvertedStore(StoreWrapper):
                     page = await anext(pages, None)
                     continue
                 run = _Run(page, pages, mode)
-                converted = ahead(
-                    _converted(self._counted(run.pages()), self._writing, self.label),
-                    lambda page: page_size(page)[0],
-                    PAGE_BYTES,
-                )
-                async with aclosing(self._store.write(converted, mode)) as results:
+                async with aclosing(self._written(run, mode)) as results:
                     async for result in results:
-                        written = self._passed.pop(result.key, 0)
-                        yield result if result.failure else replace(result, written=written)
+                        yield result
                 page = run.next
+
+    async def _written(self, run: _Run, mode: WriteMode) -> AsyncGenerator[WriteResult]:
+        failures = ChainMap(self._refused, self.left_out.failures)
+        refused: list[MemoryKey] = []
+        converted = ahead(
+            self._converted(
+                self._counted(run.pages()), self._writing, failures, "refused", refused
+            ),
+            lambda page: page_size(page)[0],
+            PAGE_BYTES,
+        )
+        async with aclosing(self._store.write(converted, mode)) as results:
+            async for result in results:
+                written = self._passed.pop(result.key, 0)
+                yield result if result.failure else replace(result, written=written)
+        for key in refused:
+            self._passed.pop(key, None)
+            yield WriteResult(key, failure=failures[key])
 
     async def _counted(self, pages: AsyncGenerator[Page]) -> AsyncGenerator[Page]:
         async with aclosing(pages):
@@ -167,16 +183,18 @@ class ConvertedStore(StoreWrapper):
             messages += page.messages
             last = page.last
         stored = await self._store.snapshot(key)
-        shown = self._converted_snapshot(stored, self._reading)
-        if len(shown.messages) != first.offset:
-            text = f"there are {len(shown.messages)} messages, not {first.offset}"
-            return WriteResult(key, failure=Failure("changed", text))
-        summary = first.memory.summary
-        memory = shown.memory if summary is None else replace(shown.memory, summary=summary)
-        result = WriteResult(key, len(messages))
-        return await self._change(
-            stored, Snapshot(memory, [*shown.messages, *messages]), result, None
-        )
+        try:
+            shown = self._converted_snapshot(stored, self._reading)
+            if len(shown.messages) != first.offset:
+                text = f"there are {len(shown.messages)} messages, not {first.offset}"
+                return WriteResult(key, failure=Failure("changed", text))
+            summary = first.memory.summary
+            memory = shown.memory if summary is None else replace(shown.memory, summary=summary)
+            whole = Snapshot(memory, [*shown.messages, *messages])
+            change = self._difference(stored, whole, None)
+        except _Unconvertible as error:
+            return WriteResult(key, failure=Failure("refused", str(error)))
+        return await self._change(change, WriteResult(key, len(messages)))
 
     async def edit(self, edits: AsyncGenerator[Edit]) -> AsyncGenerator[WriteResult]:
         async with aclosing(whole_edits(edits)) as wholes:
@@ -188,30 +206,39 @@ class ConvertedStore(StoreWrapper):
         result = WriteResult(key)
         for _ in range(EDIT_ATTEMPTS):
             stored = await self._store.snapshot(key)
-            shown = self._converted_snapshot(stored, self._reading)
-            changed, result = apply_edit(edit, shown, self._dialect)
-            if changed is None:
-                return result
-            result = await self._change(stored, changed, result, edit)
+            try:
+                shown = self._converted_snapshot(stored, self._reading)
+                changed, result = apply_edit(edit, shown, self._dialect)
+                if changed is None:
+                    return result
+                change = self._difference(stored, changed, edit)
+            except _Unconvertible as error:
+                return WriteResult(key, failure=Failure("refused", str(error)))
+            result = await self._change(change, result)
             if result.failure is None or result.failure.code != "changed":
                 return result
         return result
 
-    async def _change(
-        self, stored: Snapshot, shown: Snapshot, result: WriteResult, edit: Edit | None
-    ) -> WriteResult:
-        """Make a memory what is shown; ``edit`` is the one that does."""
+    def _difference(self, stored: Snapshot, shown: Snapshot, edit: Edit | None) -> Edit:
+        """Return what makes a memory what is shown; ``edit`` is the one that asks for it.
+
+        Raises:
+            _Unconvertible: a message cannot be converted, or compared with what it was.
+        """
         wanted = self._converted_snapshot(shown, self._writing)
         had, summary = stored.memory.summary, wanted.memory.summary
         memory = wanted.memory
         if stored.exists:
             memory = replace(stored.memory, summary=None if summary == had else summary)
-        change = Edit(
-            memory,
-            list(_changes(stored.messages, wanted.messages)),
-            before=edit.before if edit is not None else "",
-        )
-        if not (change.changes or change.before or memory.summary is not None):
+        try:
+            changes = list(_changes(stored.messages, wanted.messages))
+        except (ValueError, RecursionError) as error:
+            raise _Unconvertible(_why(error)) from error
+        return Edit(memory, changes, before=edit.before if edit is not None else "")
+
+    async def _change(self, change: Edit, result: WriteResult) -> WriteResult:
+        """Carry out an edit of the store inside; return ``result`` if it ends well."""
+        if not (change.changes or change.before or change.memory.summary is not None):
             return result
         done = result
 
@@ -232,44 +259,81 @@ class ConvertedStore(StoreWrapper):
             memory = converter.memory(snapshot.memory, messages[0] if messages else None)
             converted = [*converter.add(messages), *converter.end()]
         except (ValueError, RecursionError) as error:
-            raise _damaged(self.label, snapshot.memory.key, error) from error
+            raise _Unconvertible(_reason(messages, way, error)) from error
         return Snapshot(memory, converted, snapshot.exists)
 
+    async def _converted(
+        self,
+        pages: AsyncGenerator[Page],
+        way: Conversion,
+        failures: MutableMapping[MemoryKey, Failure],
+        code: str,
+        refused: list[MemoryKey] | None = None,
+    ) -> AsyncGenerator[Page]:
+        """Yield the pages of whole memories in another dialect.
 
-def _damaged(label: str, key: MemoryKey, error: ValueError | RecursionError) -> BadData:
-    why = "nested too deep" if isinstance(error, RecursionError) else error
-    return BadData(
-        f"{label}: {key} holds a message that cannot be converted: {why}",
-        "copy the others: --user and --session choose them",
-    )
+        A memory that cannot be converted does not come; it is noted in ``failures`` with the code,
+        and added to ``refused``.
 
-
-async def _converted(
-    pages: AsyncGenerator[Page], way: Conversion, label: str
-) -> AsyncGenerator[Page]:
-    """Yield the pages of whole memories in another dialect."""
-    converter = way.converter()
-    builder: PageBuilder | None = None
-    async with aclosing(pages):
-        async for page in pages:
-            key = page.memory.key
-            try:
-                if page.offset == 0 or builder is None:
-                    converter = way.converter()
-                    first = page.messages[0] if page.messages else None
-                    builder = PageBuilder(converter.memory(page.memory, first))
-                messages = converter.add(page.messages)
-                last = page.last
+        Raises:
+            DamagedMemory: pages of it are out; when it is read again, it does not come.
+        """
+        converter = way.converter()
+        builder: PageBuilder | None = None
+        skipped = out = False
+        async with aclosing(pages):
+            async for page in pages:
+                key, last = page.memory.key, page.last
+                if builder is None and not skipped:
+                    skipped, out = key in failures, False
+                messages: list[StoredMessage] = []
+                if not skipped:
+                    try:
+                        if builder is None:
+                            converter = way.converter()
+                            first = page.messages[0] if page.messages else None
+                            builder = PageBuilder(converter.memory(page.memory, first))
+                        messages = converter.add(page.messages)
+                        if last:
+                            messages += converter.end()
+                    except (ValueError, RecursionError) as error:
+                        failure = Failure(code, _reason(page.messages, way, error))
+                        failures[key] = failure
+                        if out:
+                            raise DamagedMemory(self.label, key, failure) from error
+                        builder, skipped = None, True
                 del page  # not kept while the next one is read: it may be large
-                if last:
-                    messages += converter.end()
-            except (ValueError, RecursionError) as error:
-                raise _damaged(label, key, error) from error
-            for one in builder.take(messages):
-                yield one
-            if last:
-                yield builder.page(last=True)
-                builder = None
+                if builder is not None:
+                    for one in builder.take(messages):
+                        out = True
+                        yield one
+                    if last:
+                        yield builder.page(last=True)
+                        builder = None
+                elif last:
+                    skipped = False
+                    if refused is not None:
+                        refused.append(key)
+
+
+class _Unconvertible(Exception):
+    """A memory holds a message that cannot be converted."""
+
+
+def _reason(entries: list[StoredMessage], way: Conversion, error: Exception) -> str:
+    """Return why messages cannot be converted, and which of them it is, if it is one alone."""
+    for entry in entries:
+        converter = way.converter()
+        try:
+            converter.add([entry])
+            converter.end()
+        except (ValueError, RecursionError) as its:
+            return f"the message {entry.id!r} cannot be converted: {_why(its)}"
+    return f"it cannot be converted: {_why(error)}"
+
+
+def _why(error: Exception) -> str:
+    return "nested too deep" if isinstance(error, RecursionError) else str(error)
 
 
 class _Run:

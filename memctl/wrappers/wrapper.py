@@ -47,6 +47,7 @@ class StoreWrapper(Store):
         self._store.origin = self.origin
         await self._store.open(mode)
         self.warnings = self._store.warnings
+        self.left_out = self._store.left_out
 
     async def close(self) -> None:
         await self._store.close()

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import sqlite3
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -146,15 +148,66 @@ def test_a_session_takes_its_settings_along_and_back(
     assert kept["trip"]["payload"]["config"] == {"name": "Trip"}
 
 
-def test_a_message_that_is_nested_too_deep_is_named(
-    run: Run, archive: Place, tmp_path: Path
+def deep(id: str) -> StoredMessage:
+    """Return a message, of either version, that is nested deeper than Python goes."""
+    inner = '{"a":' * 900 + "1" + "}" * 900
+    text = f'{{"id":"{id}","name":"user","role":"user","content":[],"metadata":{inner}}}'
+    return StoredMessage(id, text.encode())
+
+
+TOO_DEEP = "the message 'deep' cannot be converted: nested too deep"
+
+
+@pytest.mark.parametrize("name", OF_AGENTSCOPE2)
+def test_a_message_that_is_nested_too_deep_fails_its_memory_alone(
+    run: Run, archive: Place, one: Callable[[str], Place], name: str
 ) -> None:
-    deep = '{"a":' * 900 + "1" + "}" * 900
-    text = f'{{"id":"q","name":"a","role":"user","content":"Hi","metadata":{deep}}}'
-    put(archive, [sample(KEY, [StoredMessage("q", text.encode())])])
-    found = run("migrate", archive.text, f"sqlite:///{tmp_path}/new.db?layout=agentscope2")
-    assert found.exit_code == 8
-    assert "nested too deep" in found.stderr
+    place = one(name)
+    others = [message(f"m{number}", "user", "Hi") for number in range(2100)]
+    bad = [sample(MemoryKey("ada", "deep"), [deep("deep")])]
+    bad += [sample(MemoryKey("ada", "long"), [*others, deep("deep"), message("n", "user", "Hi")])]
+    good = [sample(KEY, [message("q", "user", "Hi")])]
+    good += [sample(MemoryKey("zoe", "tour"), [message("q", "user", "Hello")])]
+    put(archive, [*bad, *good])
+    found = report(run("migrate", archive.text, place.text, "--json"), 7)
+    assert [(one["session"], one["code"], one["message"]) for one in found["failures"]] == [
+        ("deep", "refused", TOO_DEEP),
+        ("long", "refused", TOO_DEEP),
+    ]
+    assert (found["memories"]["written"], found["memories"]["failed"]) == (2, 2)
+    assert set(held(place)) == {KEY, MemoryKey("zoe", "tour")}
+    missing = report(run("verify", archive.text, place.text, "--json"), 6)["differences"]
+    assert [(one["session"], one["code"]) for one in missing] == [
+        ("deep", "memory-missing"),
+        ("long", "memory-missing"),
+    ]
+    before = held(place)
+    append(archive, KEY, [deep("deep")])
+    append(archive, MemoryKey("zoe", "tour"), [message("r", "user", "Well?")])
+    found = report(run("migrate", archive.text, place.text, "--json"), 7)
+    assert found["memories"] | {"selected": 4, "skipped": 0} == found["memories"]
+    assert (found["memories"]["written"], found["memories"]["failed"]) == (1, 3)
+    assert {one["message"] for one in found["failures"]} == {TOO_DEEP}
+    assert held(place)[KEY] == before[KEY]
+
+
+@pytest.mark.parametrize("name", ["sqlite-agentscope2", "redis-agentscope2"])
+def test_a_session_nested_too_deep_is_left_out_alone(
+    run: Run, one: Callable[[str], Place], tmp_path: Path, name: str
+) -> None:
+    place, old = one(name), f"sqlite:///{tmp_path}/old.db?state={tmp_path}/states"
+    long = [said(f"m{number}", "Hi") for number in range(2100)]
+    put(place, [sample(MemoryKey("ada", "deep"), [deep("deep")]), sample(KEY, [said("q", "Hi")])])
+    append(place, MemoryKey("ada", "long"), [*long, deep("deep")])
+    found = report(run("migrate", place.text, old, "--json"), 7)
+    assert [(one["session"], one["message"]) for one in found["failures"]] == [
+        ("deep", TOO_DEEP),
+        ("long", TOO_DEEP),
+    ]
+    assert found["memories"]["written"] == 1
+    again = run("verify", place.text, old)
+    assert again.exit_code == 7
+    assert TOO_DEEP in again.stderr
 
 
 def test_an_unknown_way_is_refused(run: Run, archive: Place, tmp_path: Path) -> None:
@@ -189,3 +242,14 @@ def test_an_unanswered_call_of_2_x_is_answered_within_its_reply(
     assert run("doctor", place.text).exit_code == 0
     assert run("undo", done, "--store", place.text).exit_code == 0
     assert held(place) == before
+
+
+def test_a_damaged_session_of_a_database_found_by_its_tables_is_named(
+    run: Run, sessions: Place, tmp_path: Path
+) -> None:
+    path = sessions.location.path
+    with closing(sqlite3.connect(path)) as database, database:
+        database.execute("UPDATE sessions SET payload = '[]' WHERE id = 'trip'")
+    found = report(run("migrate", path, tmp_path / "copy.ndjson", "--json"), 7)
+    assert [(one["session"], one["code"]) for one in found["failures"]] == [("trip", "damaged")]
+    assert found["memories"]["written"] == 1
