@@ -194,7 +194,27 @@ class ConvertedStore(StoreWrapper):
             change = self._difference(stored, whole, None)
         except _Unconvertible as error:
             return WriteResult(key, failure=Failure("refused", str(error)))
+        failure = await self._expire(first.memory, len(stored.messages))
+        if failure is not None:
+            return WriteResult(key, failure=failure)
         return await self._change(change, WriteResult(key, len(messages)))
+
+    async def _expire(self, memory: Memory, messages: int) -> Failure | None:
+        """Give a memory of so many messages the expiry that it is written with, if it is with one.
+
+        Before the edit, which keeps it: a memory that was not changed may expire later.
+        """
+        asked = self._store.location.options.get("ttl")
+        ttl = memory.ttl if asked is None else float(asked)
+        if ttl is None or not self._store.features.ttl:
+            return None
+        page = Page(Memory(memory.key, ttl=ttl), [], messages)
+
+        async def one() -> AsyncGenerator[Page]:
+            yield page
+
+        async with aclosing(self._store.write(one())) as results:
+            return next(iter([result.failure async for result in results]), None)
 
     async def edit(self, edits: AsyncGenerator[Edit]) -> AsyncGenerator[WriteResult]:
         async with aclosing(whole_edits(edits)) as wholes:

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import sqlite3
 from collections.abc import Callable
-from contextlib import closing
+from contextlib import aclosing, closing
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from memctl.model import MemoryKey, StoredMessage
+from memctl.selection import Selection
 from memctl.testing import Place
 from memctl.testing.samples import sample
 from tests.support.backends import OF_AGENTSCOPE2, new_place
@@ -242,6 +244,69 @@ def test_an_unanswered_call_of_2_x_is_answered_within_its_reply(
     assert run("doctor", place.text).exit_code == 0
     assert run("undo", done, "--store", place.text).exit_code == 0
     assert held(place) == before
+
+
+TARGETS = [
+    ("archive", "redis-agentscope2"),
+    ("sqlite-agentscope2", "redis"),
+    ("sqlite-agentscope2", "redis-session"),
+]
+
+
+def expiries(place: Place) -> dict[MemoryKey, float | None]:
+    """Return the seconds that each memory has left."""
+
+    async def look() -> dict[MemoryKey, float | None]:
+        async with place.store() as store, aclosing(store.headers(Selection())) as memories:
+            return {memory.key: memory.ttl async for memory in memories}
+
+    return asyncio.run(look())
+
+
+@pytest.mark.parametrize(("source", "target"), TARGETS)
+def test_an_expiry_begins_anew_where_a_converted_memory_grows(
+    run: Run, one: Callable[[str], Place], servers: Servers, source: str, target: str
+) -> None:
+    origin, place = one(source), one(target)
+    entries = [message("q", "user", "Hi"), call("c", "1"), result("r", "1")]
+    if source.endswith("2"):
+        entries = [said("q", "Hi"), said("c", "Well?"), said("r", "Yes.")]
+    put(origin, [sample(KEY, entries[:1]), sample(MemoryKey("ada", "still"), entries[:1])])
+    command = ["migrate", origin.text, f"{place.text}&ttl=5000", "--json"]
+    assert report(run(*command))["verified"] is True
+    for entry in entries[1:]:
+        with servers.redis.client(place.text.partition("?")[0]) as client:
+            for key in client.scan_iter():
+                client.expire(key, 50)
+        append(origin, KEY, [entry])
+        assert report(run(*command))["messages"]["written"] == 1
+        left = expiries(place)
+        assert 4900 < (left[KEY] or 0) <= 5000
+        assert 0 < (left[MemoryKey("ada", "still")] or 0) <= 50
+        with servers.redis.client(place.text.partition("?")[0]) as client:
+            times = [client.ttl(key) for key in client.scan_iter("*trip*")]
+            assert times, "its keys"
+            assert all(4900 < time <= 5000 for time in times), times
+
+
+@pytest.mark.parametrize(
+    ("source", "target"), [("redis", "redis-agentscope2"), ("redis-agentscope2", "redis")]
+)
+def test_a_later_expiry_comes_along_to_a_converted_memory(
+    run: Run, one: Callable[[str], Place], servers: Servers, source: str, target: str
+) -> None:
+    origin, place = one(source), one(target)
+    entry = said("q", "Hi") if source.endswith("2") else message("q", "user", "Hi")
+    put(origin, [sample(KEY, [entry], ttl=1000.0)])
+    assert report(run("migrate", origin.text, place.text, "--json"))["verified"] is True
+    with servers.redis.client(origin.text.partition("?")[0]) as client:
+        for key in client.scan_iter():
+            client.expire(key, 9000)
+    again = report(run("migrate", origin.text, place.text, "--json"))
+    assert (again["memories"]["written"], again["messages"]["written"]) == (1, 0)
+    assert again["verified"] is True
+    assert 8900 < (expiries(place)[KEY] or 0) <= 9000
+    assert report(run("migrate", origin.text, place.text, "--json"))["memories"]["unchanged"] == 1
 
 
 def test_a_damaged_session_of_a_database_found_by_its_tables_is_named(
