@@ -17,8 +17,8 @@ import orjson
 
 from memctl.json_scan import STRING, TEXT
 
-_DIGIT = re.compile(rb"\d")
-_LONG_NUMBER = re.compile(rb"\d{19}")
+_AS_ZEROS = bytes.maketrans(b"0123456789", b"0000000000")
+_LONG_NUMBER = b"0" * 19
 _INT64 = range(-(2**63), 2**64)
 _ORJSON_LEVELS = 250
 """The depth to which orjson writes, which reads deeper."""
@@ -44,13 +44,13 @@ def loads(text: bytes) -> Any:
 
 
 def _has_long_number(text: bytes) -> bool:
-    """Return whether 19 digits follow one another: one of them is at a place of every 19.
+    """Return whether 19 digits follow one another.
 
-    A search at each place took longer than parsing the text.
+    A regular expression takes longer for that than orjson takes to parse the text.
     """
-    for found in _DIGIT.finditer(text[18::19]):
-        at = 18 + 19 * found.start()
-        if _LONG_NUMBER.search(text, at - 18, at + 19):
+    for start in range(0, len(text), _PIECE):
+        piece = text[start : start + _PIECE + len(_LONG_NUMBER) - 1]
+        if _LONG_NUMBER in piece.translate(_AS_ZEROS):
             return True
     return False
 

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 import redis
 import typer.testing
+from hypothesis import HealthCheck, settings
 from typer.main import get_command
 from typer.testing import CliRunner, Result
 
@@ -20,6 +21,17 @@ from tests.support.servers.pool import Servers
 _parser = cache(get_command)
 
 TRUST = Path(__file__).parent / "trust"
+
+# The same examples each time where CI=true, else random ones.
+settings.register_profile(
+    "memctl",
+    deadline=None,  # a store may be slow for reasons of its own
+    max_examples=40,
+    # The fixtures hold servers and a folder; each example makes a place of its own.
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
+    derandomize=os.environ.get("CI") == "true",
+)
+settings.load_profile("memctl")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

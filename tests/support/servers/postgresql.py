@@ -173,7 +173,10 @@ def _start(folder: Path, own: tuple[str, ...]) -> dict[str, Any]:
         stop="SIGQUIT",
     )
     admin = _socket_url(str(folder), port, "postgres")
-    _psql(programs, admin, f"CREATE ROLE memctl LOGIN PASSWORD '{PASSWORD}'")
+    # Few iterations: to prove a password takes longer than most queries otherwise.
+    _psql(
+        programs, admin, f"SET scram_iterations = 1; CREATE ROLE memctl LOGIN PASSWORD '{PASSWORD}'"
+    )
     return {"port": port, "programs": str(programs)}
 
 
