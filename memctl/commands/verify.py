@@ -165,7 +165,7 @@ class Diff:
                 text.append(f"message {visible(repr(difference.id))}", "bold")
                 text.append(f"  {visible(difference.code)}\n", "dim")
             self._id = difference.id
-        elif difference.code in ("summary", "expiry"):
+        elif difference.code in ("summary", "settings", "expiry"):
             text.append(f"{difference.code}\n", "bold")
         for line in lines or [" the same by now"]:
             text.append(f"{line[0]}{visible(line[1:])}\n", _SIGN_STYLES.get(line[0], ""))

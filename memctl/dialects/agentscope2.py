@@ -169,7 +169,8 @@ def new_id() -> str:
     return uuid.uuid4().hex
 
 
-_DEFAULT_COLUMNS = frozenset({"agent_id", "source", "created_at", "updated_at"})
+_TIMES = frozenset({"created_at", "updated_at"})
+_DEFAULT_COLUMNS = frozenset({"agent_id", "source"}) | _TIMES
 
 
 class AgentScope2(AgentScopeDialect):
@@ -265,6 +266,19 @@ class AgentScope2(AgentScopeDialect):
             and found.get("state") == default_state(session)
             and found.keys() <= {"record", "payload", "state"}
         )
+
+    def settings(self, extra: str, user: str, session: str) -> bytes:
+        if self.is_default(extra, user, session):
+            return b""
+        try:
+            found = jsonio.loads(extra.encode("utf-8", "surrogatepass"))
+        except ValueError:  # nested too deep
+            return extra.encode("utf-8", "surrogatepass")
+        record = found.get("record") if isinstance(found, dict) else None
+        if isinstance(record, dict):
+            lasting = {name: one for name, one in record.items() if name not in _TIMES}
+            found = found | {"record": lasting}
+        return jsonio.canonical(jsonio.dumps(found))
 
     def without(self, extra: str, is_gone: Callable[[str], bool]) -> str:
         found = jsonio.loads(extra.encode("utf-8", "surrogatepass")) if extra else {}

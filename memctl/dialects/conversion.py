@@ -196,6 +196,23 @@ def _put_note(value: Message, dialect: Dialect, note: _Note) -> None:
     value["metadata"] = {**metadata, NOTES: {**others, dialect.name: note.text()}}
 
 
+def may_have_note(text: bytes) -> bool:
+    """Return whether a message may have a note, by its text."""
+    return b'"memctl"' in text
+
+
+def take_extra(value: Message, dialect: Dialect) -> tuple[Message, str]:
+    """Return a message without the ``Memory.extra`` of a dialect in its note, and that."""
+    plain, note = _take_note(value, dialect)
+    if note is None or not note.extra:
+        return value, ""
+    extra, note.extra = note.extra, ""
+    if note.says_something:
+        plain = dict(plain)
+        _put_note(plain, dialect, note)
+    return plain, extra
+
+
 def _parse(entry: StoredMessage) -> Entry:
     value = jsonio.loads(entry.message)
     if not isinstance(value, dict):

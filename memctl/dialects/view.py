@@ -254,6 +254,13 @@ class Dialect(ABC):
         """Return whether ``Memory.extra`` is what a store makes of itself for this session."""
         return not extra
 
+    def settings(self, extra: str, user: str, session: str) -> bytes:
+        """Return what ``Memory.extra`` says, for comparisons; empty where it is the default.
+
+        Times at which the memory was used are not part of it.
+        """
+        return b"" if self.is_default(extra, user, session) else extra.encode()
+
     @abstractmethod
     def tool_sides(self, text: bytes) -> Iterator[tuple[ToolSide, str]]:
         """Yield the calls and results of a message, each with its id.

@@ -16,17 +16,20 @@ from dataclasses import dataclass, field
 from enum import Enum
 from functools import partial
 from hashlib import blake2b, sha256
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from memctl import jsonio
 from memctl.concurrency import together
+from memctl.dialects.conversion import may_have_note, take_extra
+from memctl.dialects.registry import DIALECTS
+from memctl.dialects.view import Dialect
 from memctl.errors import BadData
 from memctl.model import PAGE_BYTES, Memory, MemoryKey, Page, StoredMessage
 from memctl.ops.report import Progress, SilentProgress
 from memctl.ops.retry import leaving_damaged
 from memctl.selection import Selection
 from memctl.store import Store
-from memctl.wrappers.converted import comparable
+from memctl.wrappers.converted import comparable, is_converted
 
 DIGEST_BYTES = 16
 
@@ -47,6 +50,8 @@ class Fingerprint:
     ``summary`` is a digest of the summary, empty where there is none, None where the store has no
     place for one.  ``expires`` is the moment at which the memory expires, in seconds since the
     epoch.  ``beginning`` is the digest of as many messages as were asked for, if there are so many.
+    ``settings`` is a digest of ``Memory.extra``, or of what a note says of it, empty where it is
+    the default, and None where it is not known.
     """
 
     messages: int
@@ -54,6 +59,7 @@ class Fingerprint:
     summary: bytes | None
     expires: float | None = None
     beginning: bytes | None = None
+    settings: bytes | None = None
 
 
 class Hasher:
@@ -127,7 +133,7 @@ def encode_marks(entry: StoredMessage, *, mark_order: bool) -> bytes:
 
 
 def content(entry: StoredMessage, form: Precision) -> bytes:
-    """The message as comparable bytes.
+    """The message as comparable bytes; by value without settings, which are compared apart.
 
     Raises:
         BadData: it is not JSON (only where values are compared).
@@ -135,9 +141,51 @@ def content(entry: StoredMessage, form: Precision) -> bytes:
     if form is Precision.TEXT:
         return entry.message
     try:
-        return jsonio.canonical(entry.message)
+        text = entry.message
+        if may_have_note(text):
+            value, extras = _noted_extras(text)
+            text = jsonio.dumps(value) if extras else text
+        return jsonio.canonical(text)
     except ValueError as error:
         raise BadData(f"the message {entry.id!r} is not JSON: {error}") from error
+
+
+def _noted_extras(text: bytes) -> tuple[Any, dict[str, str]]:
+    """Return a message without the settings in its notes, and these, by their dialect.
+
+    Raises:
+        ValueError: it is not JSON.
+    """
+    value = jsonio.loads(text)
+    found: dict[str, str] = {}
+    for dialect in DIALECTS.values() if isinstance(value, dict) else ():
+        if dialect.keeps_extra:
+            value, extra = take_extra(value, dialect)
+            if extra:
+                found[dialect.name] = extra
+    return value, found
+
+
+def settings_digest(memory: Memory, dialect: Dialect) -> bytes | None:
+    """The digest of the settings of a memory; see ``Fingerprint``."""
+    if not memory.extra:
+        return None
+    found = dialect.settings(memory.extra, *memory.key[:2])
+    return sha256(found).digest()[:DIGEST_BYTES] if found else b""
+
+
+def _noted_settings(key: MemoryKey, messages: list[StoredMessage]) -> bytes:
+    """The digest of the settings in the note of the first message."""
+    if not messages or not may_have_note(messages[0].message):
+        return b""
+    try:
+        _, extras = _noted_extras(messages[0].message)
+    except ValueError as error:
+        raise BadData(f"the message {messages[0].id!r} is not JSON: {error}") from error
+    digests = (
+        settings_digest(Memory(key, extra=extra), DIALECTS[name]) for name, extra in extras.items()
+    )
+    return b"".join(one or b"" for one in digests)
 
 
 def summary_digest(memory: Memory) -> bytes | None:
@@ -161,10 +209,12 @@ async def fingerprints(
     *,
     mark_order: bool,
     beginnings: Mapping[MemoryKey, int] | None = None,
+    extra: Dialect | None = None,
 ) -> dict[MemoryKey, Fingerprint]:
     """The fingerprint of every memory that passes.
 
-    ``beginnings`` asks for the digest of so many messages too.
+    ``beginnings`` asks for the digest of so many messages too, and ``extra`` for that of the
+    settings in ``Memory.extra``; by value, those in a note count.
 
     Raises:
         MemctlError: as ``Store.read``.
@@ -173,11 +223,17 @@ async def fingerprints(
     asked = beginnings or {}
     hasher = Hasher(form, mark_order=mark_order)
     beginning: bytes | None = None
+    settings: bytes | None = None
     async with aclosing(pages):
         async for page in pages:
             memory = page.memory
             if page.offset == 0:
                 hasher, beginning = Hasher(form, mark_order=mark_order), None
+                settings = None
+                if extra is not None:
+                    settings = settings_digest(memory, extra)
+                elif form is Precision.VALUE:
+                    settings = _noted_settings(memory.key, page.messages)
             entries = page.messages
             left = asked.get(memory.key, -1) - hasher.messages
             if 0 <= left <= len(entries):
@@ -192,6 +248,7 @@ async def fingerprints(
                     summary_digest(memory),
                     None if memory.ttl is None else time.time() + memory.ttl,
                     beginning,
+                    settings,
                 )
     return found
 
@@ -214,6 +271,8 @@ class Comparability:
     """True if a memory may expire on both sides, and when is the source's to say."""
     moments: bool
     """True if it makes sense to ask when: an archive keeps the time that was left."""
+    extra: Dialect | None = None
+    """The dialect of the source, where its ``Memory.extra`` becomes a note in the target."""
 
     @classmethod
     def of(cls, source: Store, target: Store) -> Comparability:
@@ -227,6 +286,7 @@ class Comparability:
             there.summaries,
             expiry,
             expiry and here.ttl_counts_down and there.ttl_counts_down,
+            source.dialect if source.dialect.keeps_extra and is_converted(target) else None,
         )
 
     def summaries_differ(self, source: bytes | None, target: bytes | None) -> bool:
@@ -254,6 +314,10 @@ class Comparability:
         expires = source.expires is not None and self.expiry_differs(source.expires, target.expires)
         return adds_summary or expires
 
+    def settings_differ(self, source: Fingerprint, target: Fingerprint) -> bool:
+        """Return whether the source has other settings than the target has a note of."""
+        return source.settings is not None and source.settings != (target.settings or b"")
+
 
 NOTHING = Fingerprint(0, Hasher(Precision.OUTLINE, mark_order=False).digest(), None)
 """The fingerprint of a memory that the target does not have."""
@@ -273,8 +337,10 @@ class PrefixComparer:
         self.messages = 0
         summary = summary_digest(memory)
         expires = None if memory.ttl is None else time.time() + memory.ttl
-        here = Fingerprint(0, b"", summary, expires)
+        settings = settings_digest(memory, sides.extra) if sides.extra is not None else None
+        here = Fingerprint(0, b"", summary, expires, settings=settings)
         self._lacks = there is NOTHING or sides.lacks(here, there)
+        self._settles = sides.settings_differ(here, there)
         self.conflict = ""
         if summary and there.summary and summary != there.summary:
             self.conflict = "the target holds another summary"
@@ -313,7 +379,9 @@ class PrefixComparer:
         return self._hasher.digest()
 
     def _rest(self, page: Page, entries: list[StoredMessage], offset: int) -> Page | None:
-        if not entries and not (page.last and (self.passed or self._lacks)):
+        # A memory without messages has no place for a note.
+        lacks = self._lacks or (self._settles and self.messages > 0)
+        if not entries and not (page.last and (self.passed or lacks)):
             return None
         self.passed = True
         return Page(page.memory, entries, offset, page.last)
@@ -663,6 +731,9 @@ class _Comparison:
         """Yield the differences besides those of the messages: code and text."""
         if self._sides.summaries_differ(left.summary, right.summary):
             yield "summary", "the summaries differ"
+        # The agent of the left side changes them while it is at work.
+        if self._copied is None and left.settings != right.settings:
+            yield "settings", "the settings of the session differ"
         if not self._sides.expiry_differs(left.expires, right.expires):
             return
         if left.expires is None or right.expires is None:

@@ -364,7 +364,7 @@ class _Copy:
     async def _held(self, where: Selection, form: Precision) -> dict[MemoryKey, Fingerprint]:
         """Return fingerprints of the memories that the target holds."""
         read = self._target.outline if form is Precision.OUTLINE else self._target.read
-        found = await fingerprints(read(where), form, mark_order=self._sides.mark_order)
+        found = await self._fingerprints(read(where), form)
         if self._recorder is not None:
             self._summarised.update(key for key, one in found.items() if one.summary)
         return found
@@ -384,8 +384,11 @@ class _Copy:
         return await self._outlined(where) if held else {}, held
 
     async def _outlined(self, where: Selection) -> _Found:
-        outlines = self._source.outline(where)
-        return await fingerprints(outlines, Precision.OUTLINE, mark_order=self._sides.mark_order)
+        return await self._fingerprints(self._source.outline(where), Precision.OUTLINE)
+
+    async def _fingerprints(self, pages: AsyncGenerator[Page], form: Precision) -> _Found:
+        sides = self._sides
+        return await fingerprints(pages, form, mark_order=sides.mark_order, extra=sides.extra)
 
     def _changed(self, found: _Found, held: _Found) -> frozenset[MemoryKey]:
         """The memories of the source that the target does not hold as they are."""
@@ -397,6 +400,7 @@ class _Copy:
                 or here.digest != there.digest
                 or (here.summary and self._sides.summaries_differ(here.summary, there.summary))
                 or self._sides.lacks(here, there)
+                or (here.messages and self._sides.settings_differ(here, there))
             ):
                 changed.add(key)
                 continue

@@ -252,7 +252,7 @@ def _lines(one: Difference, ours: _Side, theirs: _Side) -> Iterator[str]:
             yield f"-{one.message}"
         case "memory-extra":
             yield f"+{one.message}"
-        case "order":
+        case "order" | "settings":
             yield f" {one.message}"
         case "marks":
             for before, after in zip_longest(ours.messages(one), theirs.messages(one)):

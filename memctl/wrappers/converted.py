@@ -7,6 +7,7 @@ from collections.abc import AsyncGenerator, Iterator, MutableMapping
 from contextlib import aclosing
 from dataclasses import replace
 from difflib import SequenceMatcher
+from typing import NamedTuple
 
 from memctl import jsonio
 from memctl.concurrency import ahead
@@ -52,6 +53,11 @@ def comparable(left: Store, right: Store) -> tuple[Store, Store]:
     if conversion(left.dialect, right.dialect).refines:
         return shown_as(left, right.dialect), right
     return left, shown_as(right, left.dialect)
+
+
+def is_converted(store: Store) -> bool:
+    """Return whether the store is shown in another dialect than its own."""
+    return isinstance(store, ConvertedStore)
 
 
 def inside(store: Store) -> Store:
@@ -190,14 +196,29 @@ class ConvertedStore(StoreWrapper):
                 return WriteResult(key, failure=Failure("changed", text))
             summary = first.memory.summary
             memory = shown.memory if summary is None else replace(shown.memory, summary=summary)
+            settings = self._new_settings(memory, first.memory)
+            if settings is not None:
+                memory = replace(memory, extra=settings.new)
             whole = Snapshot(memory, [*shown.messages, *messages])
-            change = self._difference(stored, whole, None)
+            change = self._difference(stored, whole, "")
         except _Unconvertible as error:
             return WriteResult(key, failure=Failure("refused", str(error)))
         failure = await self._expire(first.memory, len(stored.messages))
         if failure is not None:
             return WriteResult(key, failure=failure)
-        return await self._change(change, WriteResult(key, len(messages)))
+        done = await self._change(change, WriteResult(key, len(messages)))
+        if done.failure is not None or settings is None:
+            return done
+        return replace(done, before=settings.text(done.before))
+
+    def _new_settings(self, there: Memory, given: Memory) -> _Settings | None:
+        """Return the settings with which a memory is written; None where it has them."""
+        if not given.extra:
+            return None
+        old, new = (
+            self._dialect.settings(memory.extra, *memory.key[:2]) for memory in (there, given)
+        )
+        return None if old == new else _Settings(there.extra, given.extra)
 
     async def _expire(self, memory: Memory, messages: int) -> Failure | None:
         """Give a memory of so many messages the expiry that it is written with, if it is with one.
@@ -224,6 +245,7 @@ class ConvertedStore(StoreWrapper):
     async def _edit(self, edit: Edit) -> WriteResult:
         key = edit.memory.key
         result = WriteResult(key)
+        settings, before = _Settings.parse(edit.before)
         for _ in range(EDIT_ATTEMPTS):
             stored = await self._store.snapshot(key)
             try:
@@ -231,7 +253,10 @@ class ConvertedStore(StoreWrapper):
                 changed, result = apply_edit(edit, shown, self._dialect)
                 if changed is None:
                     return result
-                change = self._difference(stored, changed, edit)
+                if settings is not None and changed.memory.extra == settings.new:
+                    memory = replace(changed.memory, extra=settings.old)
+                    changed = replace(changed, memory=memory)
+                change = self._difference(stored, changed, before)
             except _Unconvertible as error:
                 return WriteResult(key, failure=Failure("refused", str(error)))
             result = await self._change(change, result)
@@ -239,8 +264,8 @@ class ConvertedStore(StoreWrapper):
                 return result
         return result
 
-    def _difference(self, stored: Snapshot, shown: Snapshot, edit: Edit | None) -> Edit:
-        """Return what makes a memory what is shown; ``edit`` is the one that asks for it.
+    def _difference(self, stored: Snapshot, shown: Snapshot, before: str) -> Edit:
+        """Return what makes a memory what is shown; ``before`` is that of the edit inside.
 
         Raises:
             _Unconvertible: a message cannot be converted, or compared with what it was.
@@ -254,7 +279,7 @@ class ConvertedStore(StoreWrapper):
             changes = list(_changes(stored.messages, wanted.messages))
         except (ValueError, RecursionError) as error:
             raise _Unconvertible(_why(error)) from error
-        return Edit(memory, changes, before=edit.before if edit is not None else "")
+        return Edit(memory, changes, before=before)
 
     async def _change(self, change: Edit, result: WriteResult) -> WriteResult:
         """Carry out an edit of the store inside; return ``result`` if it ends well."""
@@ -334,6 +359,31 @@ class ConvertedStore(StoreWrapper):
                     skipped = False
                     if refused is not None:
                         refused.append(key)
+
+
+class _Settings(NamedTuple):
+    """The settings of a memory before and after it grew: ``Memory.extra`` of its dialect.
+
+    Messages that are put in say nothing of them, so that ``WriteResult.before`` does.
+    """
+
+    old: str
+    new: str
+
+    def text(self, before: str) -> str:
+        """Return them as a ``WriteResult.before``, with that of the store inside."""
+        return _SETTINGS + jsonio.dumps([self.old, self.new, before]).decode()
+
+    @classmethod
+    def parse(cls, text: str) -> tuple[_Settings | None, str]:
+        """Return the settings, if the text has some, and what it says to the store inside."""
+        if not text.startswith(_SETTINGS):
+            return None, text
+        old, new, before = jsonio.loads(text.removeprefix(_SETTINGS).encode())
+        return cls(old, new), before
+
+
+_SETTINGS = "settings "
 
 
 class _Unconvertible(Exception):

@@ -246,6 +246,52 @@ def test_an_unanswered_call_of_2_x_is_answered_within_its_reply(
     assert held(place) == before
 
 
+def rename(place: Place, name: str) -> None:
+    """Give each session another name, as an agent that is at work does to its state."""
+    path = place.location.path
+    with closing(sqlite3.connect(path)) as database, database:
+        database.execute(
+            "UPDATE sessions SET updated_at = '2027-01-01 00:00:00.000000',"
+            " payload = json_set(payload, '$.config.name', ?)",
+            (name,),
+        )
+
+
+@pytest.mark.parametrize("more", [[], [said("r", "Well?")]])
+@pytest.mark.parametrize("name", ["sqlite", "redis", "redis-session", "sessions"])
+def test_settings_that_change_come_along_with_the_next_copy(
+    run: Run,
+    sessions: Place,
+    one: Callable[[str], Place],
+    tmp_path: Path,
+    name: str,
+    more: list[StoredMessage],
+) -> None:
+    old, back = one(name), tmp_path / "back.ndjson"
+    append(sessions, KEY, [said("q", "Hello")])
+    copy = ["migrate", sessions.text, old.text, "--lossy", "--json"]
+    assert report(run(*copy))["verified"] is True
+    before = held(old)
+    rename(sessions, "Journey")
+    found = report(run("verify", sessions.text, old.text, "--json"), 6)["differences"]
+    assert {(one["session"], one["code"], one["id"]) for one in found} == {
+        ("full", "settings", ""),
+        ("trip", "settings", ""),
+    }
+    assert "settings" in run("verify", sessions.text, old.text, "--show").stdout
+    append(sessions, KEY, more)
+    done = report(run(*copy))
+    assert (done["memories"]["written"], done["messages"]["written"]) == (2, len(more))
+    assert done["verified"] is True
+    assert run("verify", sessions.text, old.text).exit_code == 0
+    assert report(run(*copy))["memories"]["unchanged"] == 2
+    assert run("migrate", old.text, f"sqlite:///{tmp_path}/b.db?layout=agentscope2").exit_code == 0
+    assert run("migrate", f"{tmp_path}/b.db", back).exit_code == 0
+    assert back.read_text().count("Journey") == 2
+    assert run("undo", done["run"], "--store", old.text).exit_code == 0
+    assert held(old) == before
+
+
 TARGETS = [
     ("archive", "redis-agentscope2"),
     ("sqlite-agentscope2", "redis"),

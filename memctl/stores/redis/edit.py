@@ -208,7 +208,9 @@ class ChangeApplier:
     def _check_group(self, group: ChangeGroup) -> None:
         listed = self._messages.ids
         if group.old is None:
-            _refuse((id for id in group.ids if id in listed), "is there already")
+            gone = self.changes.gone  # one that goes may come back as another
+            there = (id for id in group.ids if id in listed and id not in gone)
+            _refuse(there, "is there already")
             return
         _refuse((id for id in group.ids if id not in listed), "is not there")
         for mark in group.old.difference(self._by_mark):
@@ -270,9 +272,8 @@ class ChangeApplier:
         seen: set[bytes] | None = set() if repeats else None
         after: bytes | None = None
         for id in chain.from_iterable(self._ids()):
-            if id in before:
-                if not is_dropped(id):
-                    after = id
+            if id in before and not is_dropped(id):
+                after = id
             elif id in added and (seen is None or id not in seen):
                 yield after, id
                 if seen is not None:

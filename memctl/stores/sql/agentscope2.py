@@ -984,7 +984,7 @@ class SessionEdit:
                     new.append(entry)
                     after.append((entry.id, not entry.marks))
                     placed.append((entry.id, None, entry))
-        replaced = set(dropped) & {entry.id for entry in new}
+        replaced = set(dropped) & {entry.id for entry in new if not entry.marks}
         await self._tables.delete_messages(self._connection, self._key.session, dropped)
         await self._insert(placed)
         # An id that went and came again is what it is now.

@@ -259,6 +259,24 @@ class EditTests:
             await edit_all(store, one.key, back)
         await assert_holds(place, [sample(one.key, [*one.entries, *more]), *others])
 
+    @pytest.mark.parametrize("name", GOING)
+    async def test_edit_puts_others_in_under_the_same_ids(self, place: Place, name: str) -> None:
+        one, *others = await filled(place, 12, 5)
+        after = list(one.entries)
+        changes = []
+        kept: StoredMessage | None = None
+        for n, entry in enumerate(one.entries):
+            if n not in GOING[name]:
+                kept = entry
+                continue
+            marks = samples.possible(("compressed",) if n % 2 else entry.marks)
+            other = samples.entry(entry.id, 50 + n, marks, content=f"another {n}")
+            after[n] = other
+            changes += [gone(entry), put(other, kept)]
+        async with changing(place) as store:
+            await edit_all(store, one.key, changes)
+        await assert_holds(place, [sample(one.key, after), *others])
+
     async def test_edit_restores_hard_messages(self, place: Place) -> None:
         [key] = place.keys(1)
         hard = list(samples.nasty_entries(skip=place.backend.refuses))
