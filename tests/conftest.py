@@ -16,6 +16,7 @@ from hypothesis import HealthCheck, settings
 from typer.main import get_command
 from typer.testing import CliRunner, Result
 
+from tests.support.servers import folder_in_memory
 from tests.support.servers.pool import Servers
 
 _parser = cache(get_command)
@@ -32,6 +33,12 @@ settings.register_profile(
     derandomize=os.environ.get("CI") == "true",
 )
 settings.load_profile("memctl")
+
+
+def pytest_configure() -> None:
+    """Keep the folders of tests in memory, as the servers' are, where there is room."""
+    if (memory := folder_in_memory()) is not None:
+        os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", str(memory))
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -20,8 +20,9 @@ from sqlalchemy import (
     String,
     Table,
     UniqueConstraint,
+    insert,
     inspect,
-    text,
+    select,
 )
 from sqlalchemy.dialects.mysql import DATETIME
 
@@ -157,12 +158,19 @@ def missing_tables(connection: Connection) -> list[str]:
 
 
 def create_tables(connection: Connection) -> None:
-    """Create what is missing; an empty database is stamped, so that migrations can go on."""
+    """Create what is missing; an empty database is stamped, so that migrations can go on.
+
+    The table of the stamp comes first, and the stamp last: where a run ends in between, and what
+    it has created stays, the next one knows that the database was empty.
+    """
     there = set(inspect(connection).get_table_names())
-    METADATA.create_all(connection)
     if there.isdisjoint(METADATA.tables) and _VERSION.name not in there:
-        _VERSION.create(connection)
-        connection.execute(text(f"INSERT INTO alembic_version VALUES ('{REVISION}')"))
+        _VERSION.create(connection, checkfirst=False)
+    schema.create_missing(connection, METADATA)
+    if inspect(connection).has_table(_VERSION.name):
+        is_stamped = connection.execute(select(_VERSION)).first()
+        if is_stamped is None:
+            connection.execute(insert(_VERSION).values(version_num=REVISION))
 
 
 def find_layouts(connection: Connection) -> set[str]:

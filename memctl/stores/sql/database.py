@@ -230,11 +230,16 @@ class Database(ABC):
         self._keyless = schema.keyless
 
     async def create(self, work: Callable[[Connection], None]) -> None:
-        """Create what is missing, while another run may be doing the same."""
+        """Create what is missing, while another run may be doing the same.
+
+        All of it or nothing is created, but in MySQL, where each table is a transaction.
+        """
         for left in reversed(range(CREATE_ATTEMPTS)):
             try:
-                async with self._engine.begin() as connection:
+                async with self._engine.connect() as connection:
+                    await self.begin_write(connection)
                     await connection.run_sync(work)
+                    await connection.commit()
                 return
             except self._caught:
                 if not left:

@@ -113,4 +113,11 @@ def _holds(type_: Any, declared: Any) -> bool:
 
 def create_tables(connection: Connection) -> None:
     """Create what is missing, exactly as AgentScope does."""
-    METADATA.create_all(connection)
+    create_missing(connection, METADATA)
+
+
+def create_missing(connection: Connection, metadata: MetaData) -> None:
+    """Create the tables that are not there; ``create_all`` would look for each by itself."""
+    there = set(inspect(connection).get_table_names())
+    missing = [table for name, table in metadata.tables.items() if name not in there]
+    metadata.create_all(connection, tables=missing, checkfirst=False)

@@ -27,8 +27,8 @@ KEEPER = Path(__file__).with_name("keeper.py")
 START_SECONDS = 60
 MEMORY = Path("/dev/shm")
 MEMORY_BYTES = 4 * 1024**3
-"""Servers keep their files in memory where so much is free: to create and remove databases, of
-hundreds of files each, then costs a fourth."""
+"""Servers and tests keep their files in memory where so much is free: to create and remove
+databases, of hundreds of files each, then costs a fourth."""
 
 _in_use: list[IO[str]] = []
 _keepers: dict[Path, subprocess.Popen[bytes]] = {}
@@ -64,7 +64,7 @@ def shared(run: Path, name: str, start: Callable[[Path], dict[str, Any]]) -> dic
             info: dict[str, Any] = json.loads(note.read_text())
             if _hold(Path(info["folder"])):
                 return info
-        folder = Path(tempfile.mkdtemp(prefix=f"memctl-{name}-", dir=_parent()))
+        folder = Path(tempfile.mkdtemp(prefix=f"memctl-{name}-", dir=folder_in_memory()))
         (folder / "users").touch()
         _hold(folder)
         try:
@@ -76,8 +76,8 @@ def shared(run: Path, name: str, start: Callable[[Path], dict[str, Any]]) -> dic
     return info
 
 
-def _parent() -> Path | None:
-    """Return where servers have their folders; None is where temporary files are."""
+def folder_in_memory() -> Path | None:
+    """Return a folder for files in memory; None where there is too little room."""
     in_memory = MEMORY.is_dir() and os.access(MEMORY, os.W_OK)
     return MEMORY if in_memory and shutil.disk_usage(MEMORY).free >= MEMORY_BYTES else None
 
