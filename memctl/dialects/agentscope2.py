@@ -267,6 +267,13 @@ class AgentScope2(AgentScopeDialect):
             and found.keys() <= {"record", "payload", "state"}
         )
 
+    def context(self, extra: str) -> list[str | bytes] | None:
+        found = jsonio.loads(extra.encode("utf-8", "surrogatepass")) if extra else {}
+        listed = found.get("context")
+        if listed is None:
+            return None
+        return [one if isinstance(one, str) else jsonio.dumps(one) for one in listed]
+
     def settings(self, extra: str, user: str, session: str) -> bytes:
         if self.is_default(extra, user, session):
             return b""

@@ -246,6 +246,13 @@ class Dialect(ABC):
     def summary_message(self, summary: str) -> bytes:
         """Return the message, without an id, in which a model is sent a summary."""
 
+    def context(self, extra: str) -> list[str | bytes] | None:  # noqa: ARG002
+        """Return the messages that the model is sent, in order: ids, and texts of others.
+
+        None where ``Memory.extra`` does not say: these are those without the mark ``compressed``.
+        """
+        return None
+
     def without(self, extra: str, is_gone: Callable[[str], bool]) -> str:  # noqa: ARG002
         """Return ``Memory.extra`` without what it says of messages that go, given their ids."""
         return extra

@@ -2,7 +2,8 @@
 
 As ``get_memory`` of AgentScope has it (``memory/_working_memory`` of 1.0.21): the summary as a
 message of the user, then the messages.  An agent with compression asks for those that are not
-marked ``compressed``, one without it for all (``agent/_react_agent.py``).
+marked ``compressed``, one without it for all (``agent/_react_agent.py``).  AgentScope 2.x sends the
+context of the state, whose messages may differ from those of the log.
 """
 
 from __future__ import annotations
@@ -98,16 +99,43 @@ async def read_context(
         MemctlError: as ``Store.read``.
     """
     where = Selection(keys=frozenset({key}))
+    listed: list[str | bytes] | None = None
     async with aclosing(store.headers(where)) as memories:
         async for memory in memories:
             if memory.summary:
                 yield _summary(memory.summary, count, store.dialect)
+            listed = None if everything else store.dialect.context(memory.extra)
+    if listed is not None:
+        async for entry in _listed(store, key, listed):
+            yield _part(entry, count, store.dialect)
+        return
     if not everything:
         where = Selection(keys=where.keys, exclude_marks=frozenset({COMPRESSED}))
     async with aclosing(store.read(where)) as pages:
         async for page in pages:
             for entry in page.messages:
                 yield _part(entry, count, store.dialect)
+
+
+async def _listed(
+    store: Store, key: MemoryKey, listed: list[str | bytes]
+) -> AsyncGenerator[StoredMessage]:
+    """Yield the messages of a context that is not just the unmarked ones of the memory.
+
+    They are held whole, as the store holds a context.
+    """
+    ids = frozenset(one for one in listed if isinstance(one, str))
+    there: dict[str, StoredMessage] = {}
+    if ids:
+        where = Selection(keys=frozenset({key}), ids=ids)
+        async with aclosing(store.read(where)) as pages:
+            async for page in pages:
+                there |= {entry.id: entry for entry in page.messages}
+    for one in listed:
+        if isinstance(one, bytes):
+            yield StoredMessage(store.dialect.outline(one).id or "", one)
+        elif one in there:
+            yield there[one]
 
 
 def _summary(text: str, count: Callable[[str], int], dialect: Dialect) -> ContextMessage:

@@ -6,6 +6,7 @@ import asyncio
 import csv
 import io
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -15,8 +16,11 @@ from tokenizers.models import WordLevel
 from tokenizers.pre_tokenizers import Whitespace
 
 from memctl.model import MemoryKey, StoredMessage
-from memctl.testing import samples
+from memctl.testing import Place, samples
+from memctl.testing.samples import sample
+from tests.support.backends import OF_AGENTSCOPE2
 from tests.support.cli import FRIDAY, Run, fails, fill, report
+from tests.support.places import put
 
 ONE = MemoryKey("ada", "one")
 NAMED = ("--user", "ada", "--session", "one")
@@ -180,3 +184,38 @@ def test_context_large_message_is_whole_in_json(run: Run, tmp_path: Path) -> Non
         [row] = report(run(*words, path, "--json"))["messages"]
         assert row["message"]["content"] == text
     assert "characters more: --format json has all" in run("context", path).stdout
+
+
+@pytest.mark.parametrize("name", OF_AGENTSCOPE2)
+def test_context_is_that_of_the_state_where_the_log_differs(
+    run: Run, one: Callable[[str], Place], name: str
+) -> None:
+    def said(id: str, text: str) -> dict[str, Any]:
+        time = "2026-01-01T10:00:00"
+        about = {"id": f"{id}-0", "created_at": time, "finished_at": time}
+        block = {"type": "text", "text": text} | about
+        value = {"id": id, "name": "user", "role": "user", "content": [block], "metadata": {}}
+        return value | {"created_at": time}
+
+    log = [said("a", "Old."), said("b", "A long result."), said("c", "Hi.")]
+    context = ["c", said("b", "A long…"), said("x", "Of the state alone.")]
+    extra = {
+        "record": {"agent_id": "friday", "source": "user"},
+        "payload": {"origin": {"type": "user"}, "config": {"name": "Trip"}},
+        "state": {"session_id": "s"},
+        "context": context,
+    }
+    entries = [StoredMessage(value["id"], json.dumps(value).encode()) for value in log]
+    entries[0] = entries[0]._replace(marks=("compressed",))
+    place = one(name)
+    put(place, [sample(MemoryKey("ada", "s"), entries, extra=json.dumps(extra), summary="Sum.")])
+    found = report(run("context", place.text, "--json"))
+    texts = [one["message"]["content"][0]["text"] for one in found["messages"]]
+    assert texts == ["Sum.", "Hi.", "A long…", "Of the state alone."]
+    assert [one["id"] for one in found["messages"]] == [None, "c", "b", "x"]
+    assert found["left_out"] == 1
+    shown = run("context", place.text).stdout
+    assert "A long…" in shown
+    assert "A long result." not in shown
+    everything = report(run("context", place.text, "--all", "--json"))
+    assert [one["id"] for one in everything["messages"]] == [None, "a", "b", "c"]
