@@ -2,71 +2,16 @@
 
 from __future__ import annotations
 
-import json
-import subprocess
 from collections.abc import Iterator
-from pathlib import Path
-from typing import Any, Self
-from urllib.parse import urlsplit
 
 import pytest
 
 from tests.interop.conftest import agentscope
-from tests.support.agentscope import DRIVERS
-from tests.support.servers import Missing
+from tests.summarizers.server import ModelServer, Reply, Request
+from tests.support.agentscope2 import AgentScope2
 from tests.support.servers.pool import start
 
 __all__ = ["agentscope"]
-
-ROOT = Path(__file__).parents[2]
-PYTHON = ROOT / ".interop2" / "bin" / "python"
-
-
-class AgentScope2:
-    """The worker, alive as long as the context is; see ``worker``."""
-
-    def __init__(self, log: Path) -> None:
-        """``log`` takes what AgentScope says.  Raises Missing where it is not installed."""
-        if not PYTHON.exists():
-            raise Missing("AgentScope 2.x is not installed: make interop installs it")
-        self._log = log
-
-    def __enter__(self) -> Self:
-        with self._log.open("wb") as log:
-            self._process = subprocess.Popen(
-                [PYTHON, Path(__file__).with_name("worker.py")],
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=log,
-                text=True,
-            )
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._process.communicate()
-
-    def __call__(self, do: str, place: str, **about: Any) -> Any:
-        """Ask the worker for something at a place, written as memctl takes it."""
-        assert self._process.stdin
-        assert self._process.stdout
-        request = {"do": do, "place": _place(place), **about}
-        self._process.stdin.write(json.dumps(request) + "\n")
-        self._process.stdin.flush()
-        line = self._process.stdout.readline()
-        assert line, f"the worker ended:\n{self._log.read_text()[-3000:]}"
-        answer = json.loads(line)
-        assert "error" not in answer, f"AgentScope failed: {answer['error']}"
-        return answer["answer"]
-
-
-def _place(text: str) -> dict[str, Any]:
-    plain = text.partition("?")[0]
-    parts = urlsplit(plain)
-    if parts.scheme == "redis":
-        db = int(parts.path.strip("/") or 0)
-        redis = {"host": parts.hostname, "port": parts.port, "db": db, "password": parts.password}
-        return {"redis": redis}
-    return {"sql": plain.replace(parts.scheme, DRIVERS[parts.scheme], 1)}
 
 
 @pytest.fixture(scope="session")
@@ -75,3 +20,18 @@ def agentscope2(tmp_path_factory: pytest.TempPathFactory) -> Iterator[AgentScope
     log = tmp_path_factory.mktemp("agentscope2") / "log"
     with start(lambda: AgentScope2(log)) as worker:
         yield worker
+
+
+@pytest.fixture
+def model() -> Iterator[ModelServer]:
+    """A model on loopback with one answer to some prompts, which it keeps."""
+    with ModelServer(*[_says] * 10) as server:
+        yield server
+
+
+def _says(request: Request) -> Reply:
+    message = {"role": "assistant", "content": "So be it."}
+    choice = {"index": 0, "message": message, "finish_reason": "stop"}
+    about = {"id": "1", "object": "chat.completion", "created": 1790000000, "choices": [choice]}
+    usage = {"prompt_tokens": 1, "completion_tokens": 1, "total_tokens": 2}
+    return Reply({**about, "model": request.body["model"], "usage": usage})

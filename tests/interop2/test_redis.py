@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import redis
 
-from tests.interop2.conftest import AgentScope2
+from tests.support.agentscope2 import AgentScope2
 from tests.support.cli import Run, report
 
 ALICE = {"user": "u", "agent": "a", "session": "s"}
@@ -39,14 +39,14 @@ def url(client: redis.Redis, redis_url: str, agentscope2: AgentScope2) -> str:
     """Redis with two sessions, which expire, as a user of memctl writes it."""
     for session in ("s", "t"):
         about = {**ALICE, "session": session, "summary": "what was said"}
-        agentscope2("write", redis_url, **about, messages=LOG, left=1)
+        agentscope2("write", redis_url, **about, messages=LOG, context=IDS[1:])
     for key in client.scan_iter():
         client.expire(key, 1000)
     return redis_url
 
 
 def seen(agentscope2: AgentScope2, url: str) -> dict[str, Any]:
-    return {one["session"]: one for one in agentscope2("read", url, user="u")}
+    return {one["session"]: one for one in agentscope2("list", url, user="u")}
 
 
 def test_redis_sessions_are_found_by_their_keys(url: str, run: Run) -> None:

@@ -14,9 +14,9 @@ from typing import Any
 
 import pytest
 
-from tests.interop2.conftest import AgentScope2
-from tests.summarizers.server import ModelServer, Reply, Request
+from tests.summarizers.server import ModelServer
 from tests.support.agentscope import AgentScope
+from tests.support.agentscope2 import AgentScope2
 from tests.support.cli import Run, report
 from tests.support.processes import start
 from tests.support.servers.pool import Servers
@@ -59,6 +59,7 @@ def message(number: int) -> dict[str, Any]:
 
 
 MESSAGES = [message(number) for number in range(1, 121)]
+RECENT = [one["id"] for one in MESSAGES[60:]]
 
 
 @pytest.fixture
@@ -67,7 +68,7 @@ def session(agentscope2: AgentScope2, tmp_path: Path, servers: Servers) -> Calla
 
     def make(kind: str) -> str:
         place = PLACES[kind](tmp_path, servers)
-        agentscope2("write", place, **ALICE, summary=SUMMARY, messages=MESSAGES, left=60)
+        agentscope2("write", place, **ALICE, summary=SUMMARY, messages=MESSAGES, context=RECENT)
         return place
 
     return make
@@ -96,14 +97,14 @@ def test_sessions_of_agentscope_are_seen_and_carried(
     for target in targets:
         assert run("migrate", place, target).exit_code == 0
         assert run("verify", place, target).exit_code == 0
-    before = agentscope2("read", place, user="alice")
+    before = agentscope2("list", place, user="alice")
     for target in targets[1:]:
-        assert agentscope2("read", str(target), user="alice") == before
+        assert agentscope2("list", str(target), user="alice") == before
     done = report(run("delete", place, "--mark", "compressed", "--yes", "--json"))["run"]
-    [shorter] = agentscope2("read", place, user="alice")
+    [shorter] = agentscope2("list", place, user="alice")
     assert shorter["messages"] == shorter["context"] == before[0]["context"]
     assert run("undo", done, "--store", place).exit_code == 0
-    assert agentscope2("read", place, user="alice") == before
+    assert agentscope2("list", place, user="alice") == before
 
 
 @pytest.mark.parametrize("kind", PLACES)
@@ -122,7 +123,7 @@ def test_a_session_goes_to_1_x_and_back(
     assert run("migrate", place, old).exit_code == 0
     assert run("migrate", old, back).exit_code == 0
     assert run("verify", place, back).exit_code == 0
-    assert agentscope2("read", back, user="alice") == agentscope2("read", place, user="alice")
+    assert agentscope2("list", back, user="alice") == agentscope2("list", place, user="alice")
 
 
 def memory_1(messages: list[tuple[dict[str, Any], list[str]]]) -> dict[str, Any]:
@@ -150,15 +151,6 @@ def messages_1(count: int) -> list[tuple[dict[str, Any], list[str]]]:
     return [(one, ["compressed"] if at < half else []) for at, one in enumerate(found)]
 
 
-def says(request: Request) -> Reply:
-    """Answer every prompt in the same way."""
-    message = {"role": "assistant", "content": "So be it."}
-    choice = {"index": 0, "message": message, "finish_reason": "stop"}
-    about = {"id": "1", "object": "chat.completion", "created": 1790000000, "choices": [choice]}
-    usage = {"prompt_tokens": 1, "completion_tokens": 1, "total_tokens": 2}
-    return Reply({**about, "model": request.body["model"], "usage": usage})
-
-
 def sent(prompt: list[dict[str, Any]]) -> list[str]:
     """Return what a model was sent, role and text, without instructions and reminders."""
     found = []
@@ -177,6 +169,7 @@ def test_agents_go_on_on_both_sides(
     run: Run,
     agentscope: AgentScope,
     agentscope2: AgentScope2,
+    model: ModelServer,
     servers: Servers,
     tmp_path: Path,
     kind: str,
@@ -184,11 +177,9 @@ def test_agents_go_on_on_both_sides(
     old, new = str(tmp_path / "sessions"), PLACES[kind](tmp_path, servers)
     agentscope.write(old, [memory_1(messages_1(6))], nested=True)
     assert run("migrate", old, new).exit_code == 0
-    with ModelServer(says) as server:
-        about = {"user": "alice", "agent": "default", "session": "trip"}
-        answer = agentscope2("reply", new, **about, say="Go on.", model=server.url)
-        [request] = server.requests
-    assert answer["content"][-1]["text"] == "So be it."
+    about = {"user": "alice", "agent": "default", "session": "trip"}
+    assert agentscope2("reply", new, **about, say="Go on.", model=model.url) == "So be it."
+    [request] = model.requests
     prompt = sent(request.body["messages"])
     said = [f"user: question {number}" for number in range(3, 6)]
     assert [one for one in prompt if one.startswith("user: question")] == said
@@ -244,6 +235,6 @@ def test_a_live_memory_of_1_x_is_followed(
     output, said = process.communicate(timeout=60)
     assert process.returncode == 0, said
     assert json.loads(output)["verified"] is True
-    [found] = agentscope2("read", new, user="alice")
+    [found] = agentscope2("list", new, user="alice")
     assert len(found["messages"]) == 3 + 2 * talk["exchanges"]
     assert run("verify", old, new).exit_code == 0

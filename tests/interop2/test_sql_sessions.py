@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 from typer.testing import Result
 
-from tests.support.agentscope2 import SqlAgentScope2
+from tests.summarizers.server import ModelServer
+from tests.support.agentscope2 import AgentScope2
 from tests.support.backends import SQL_PLACES
-from tests.support.servers.pool import Servers, start
+from tests.support.servers.pool import Servers
 
 Run = Callable[..., Result]
 
@@ -47,14 +48,6 @@ SHORTER = tool("m3", "call2")
 SHORTER["content"][1]["output"] = "cut"
 
 
-@pytest.fixture(scope="session")
-def agentscope2(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SqlAgentScope2]:
-    """AgentScope 2's SQL storage; importing it takes seconds."""
-    log = tmp_path_factory.mktemp("agentscope2") / "log"
-    with start(lambda: SqlAgentScope2(log)) as worker:
-        yield worker
-
-
 @pytest.fixture(params=SQL_PLACES)
 def place(request: pytest.FixtureRequest, tmp_path: Path, servers: Servers) -> str:
     """A new and empty database of each kind."""
@@ -62,7 +55,7 @@ def place(request: pytest.FixtureRequest, tmp_path: Path, servers: Servers) -> s
 
 
 @pytest.fixture
-def written(place: str, agentscope2: SqlAgentScope2) -> str:
+def written(place: str, agentscope2: AgentScope2) -> str:
     """A database in which AgentScope 2 has a session."""
     about = {"messages": MESSAGES, "context": IN_CONTEXT, "summary": "They plan a trip."}
     agentscope2("write", place, **ADA, **about)
@@ -93,16 +86,26 @@ def blocks(message: dict[str, Any]) -> list[Any]:
     ]
 
 
-def sent(answer: dict[str, Any]) -> list[str]:
-    """Return what the model was sent: every text, call and result, in order."""
-    found = []
-    [prompt] = answer["prompts"]
-    for message in prompt["messages"]:
-        content = message.get("content") or []
-        content = [{"text": content}] if isinstance(content, str) else content
-        found += [block["text"] for block in content]
-        found += [call["id"] for call in message.get("tool_calls", [])]
-    return [one for one in found if "system-reminder" not in one][1:]
+Replies = Callable[..., list[str]]
+
+
+@pytest.fixture
+def reply(agentscope2: AgentScope2, model: ModelServer) -> Replies:
+    """What a model was sent for a reply: every text, call and result, in order."""
+
+    def sent(place: str, about: dict[str, Any], say: str) -> list[str]:
+        model.requests.clear()
+        assert agentscope2("reply", place, **about, say=say, model=model.url) == "So be it."
+        [prompt] = model.requests
+        found = []
+        for message in prompt.body["messages"]:
+            content = message.get("content") or []
+            content = [{"text": content}] if isinstance(content, str) else content
+            found += [block["text"] for block in content]
+            found += [call["id"] for call in message.get("tool_calls", [])]
+        return [one for one in found if "system-reminder" not in one][1:]
+
+    return sent
 
 
 def test_sessions_are_read(written: str, run: Run) -> None:
@@ -114,7 +117,12 @@ def test_sessions_are_read(written: str, run: Run) -> None:
 
 
 def test_session_is_archived_and_goes_on_elsewhere(
-    written: str, run: Run, agentscope2: SqlAgentScope2, tmp_path: Path, servers: Servers
+    written: str,
+    run: Run,
+    agentscope2: AgentScope2,
+    reply: Replies,
+    tmp_path: Path,
+    servers: Servers,
 ) -> None:
     archive = str(tmp_path / "a.ndjson")
     done(run, "migrate", written, archive)
@@ -134,9 +142,7 @@ def test_session_is_archived_and_goes_on_elsewhere(
         assert after["session"] == kept, kind
         assert after["sessions"] == ["trip"]
         done(run, "verify", archive, target)
-        answer = agentscope2("reply", target, **ADA, say="Go on!")
-        assert answer["answer"] == "So be it."
-        assert sent(answer) == [
+        assert reply(target, ADA, "Go on!") == [
             *("They plan a trip.", "And then? 😀"),
             *("call2", "found by call2", "That was call2.", "Thanks.", "Go on!"),
         ]
@@ -145,13 +151,15 @@ def test_session_is_archived_and_goes_on_elsewhere(
         assert report["memories"][0]["marks"] == {"compressed": 2}
 
 
-def test_changes_are_seen_and_undone(written: str, run: Run, agentscope2: SqlAgentScope2) -> None:
+def test_changes_are_seen_and_undone(
+    written: str, run: Run, agentscope2: AgentScope2, reply: Replies
+) -> None:
     before = agentscope2("read", written, **ADA)
     done(run, "delete", written, "--id", "m1", "--id", "m2", "--yes")
     after = agentscope2("read", written, **ADA)
     assert [one["id"] for one in after["log"]] == ["m0", "m3", "m4"]
     assert [one["id"] for one in after["session"]["state"]["context"]] == ["m3", "m4"]
-    assert sent(agentscope2("reply", written, **ADA, say="So?"))[0] == "They plan a trip."
+    assert reply(written, ADA, "So?")[0] == "They plan a trip."
     done(run, "undo", "--store", written, "--yes")
     again = agentscope2("read", written, **ADA)
     ids = {one["id"] for one in before["log"]}
@@ -163,7 +171,7 @@ def test_changes_are_seen_and_undone(written: str, run: Run, agentscope2: SqlAge
 
 
 def test_compression_moves_messages_out_of_the_context(
-    written: str, run: Run, agentscope2: SqlAgentScope2
+    written: str, run: Run, agentscope2: AgentScope2, reply: Replies
 ) -> None:
     before = agentscope2("read", written, **ADA)
     done(run, "compress", written, "--keep-recent", "1")
@@ -171,7 +179,7 @@ def test_compression_moves_messages_out_of_the_context(
     assert after["log"] == before["log"]
     assert [one["id"] for one in after["session"]["state"]["context"]] == ["m4"]
     assert after["session"]["state"]["summary"] != before["session"]["state"]["summary"]
-    assert sent(agentscope2("reply", written, **ADA, say="So?"))[-2:] == ["Thanks.", "So?"]
+    assert reply(written, ADA, "So?")[-2:] == ["Thanks.", "So?"]
     done(run, "undo", "--store", written, "--yes")
     again = agentscope2("read", written, **ADA)
     assert again["session"]["state"]["context"][:3] == before["session"]["state"]["context"]
@@ -179,7 +187,7 @@ def test_compression_moves_messages_out_of_the_context(
 
 
 def test_context_that_differs_from_the_log_survives(
-    place: str, run: Run, agentscope2: SqlAgentScope2
+    place: str, run: Run, agentscope2: AgentScope2
 ) -> None:
     about = {"messages": MESSAGES, "context": IN_CONTEXT, "variants": [SHORTER]}
     agentscope2("write", place, **ADA, **about)
@@ -195,7 +203,7 @@ def test_context_that_differs_from_the_log_survives(
 
 
 def test_memories_of_1x_become_sessions_of_an_agent(
-    place: str, run: Run, agentscope2: SqlAgentScope2, tmp_path: Path
+    place: str, run: Run, agentscope2: AgentScope2, reply: Replies, tmp_path: Path
 ) -> None:
     state = tmp_path / "state.json"
     content = [{"type": "text", "text": "Hi 😀"}]
@@ -209,5 +217,4 @@ def test_memories_of_1x_become_sessions_of_an_agent(
     found = agentscope2("read", place, **about)
     assert found["agent"] == "helper"
     assert found["sessions"] == ["trip"]
-    answer = agentscope2("reply", place, **about, say="And?")
-    assert sent(answer) == ["Before.", "Hi 😀", "And?"]
+    assert reply(place, about, "And?") == ["Before.", "Hi 😀", "And?"]

@@ -2,13 +2,16 @@
 
 Runs in the environment ``.interop2``, which knows nothing of memctl.  Each line of stdin is a
 request, each line of stdout its answer, ``{"answer": ...}`` or ``{"error": "..."}``, both JSON.  A
-request names a ``place``: ``{"sql": SQLAlchemy's URL}`` or ``{"redis": {"host", "port", "db"}}``.
+request says what to ``do`` at a ``place``, ``{"sql": SQLAlchemy's URL}`` or ``{"redis": {"host",
+"port", "db"}}``, with a ``user`` and mostly an ``agent`` and a ``session``, both ids:
 
-``{"do": "write", "user", "agent", "session", "summary", "messages", "left"}`` makes a session whose
-context is the messages but for the first ``left``, which are in the log alone.  ``{"do": "read",
-"user"}`` returns what AgentScope lists for a user.  ``{"do": "reply", "user", "agent", "session",
-"say", "model"}`` has a real agent of the session answer, by the model at a URL, and saves what it
-leaves, as the application of AgentScope does (``app/_service/_chat.py``).
+- ``write`` makes the agent and the session, with its ``summary`` and ``messages`` in its log; those
+  whose ids are in ``context`` are in its context, ``variants`` in the place of those of the log;
+- ``list`` returns the sessions of a user, as AgentScope lists and loads them;
+- ``read`` returns what AgentScope has of an agent and a session, one by one;
+- ``reply`` has a real agent of the session answer what is ``say``, by the ``model`` at a URL, and
+  saves what it leaves, as the application of AgentScope does (``app/_service/_chat.py``);
+- ``migrate`` opens a SQL storage with ``auto_migrate``.
 """
 
 from __future__ import annotations
@@ -28,10 +31,11 @@ from agentscope.model import OpenAIChatModel
 from agentscope.state import AgentState
 
 
-def storage(place: dict[str, Any]) -> StorageBase:
-    """Return AgentScope's storage of a place."""
+def storage(request: dict[str, Any]) -> StorageBase:
+    """Return AgentScope's storage of the place of a request."""
+    place = request["place"]
     if "sql" in place:
-        return AsyncSQLAlchemyStorage(place["sql"])
+        return AsyncSQLAlchemyStorage(place["sql"], create_tables=request["do"] == "write")
     return RedisStorage(**place["redis"])
 
 
@@ -41,16 +45,17 @@ async def write(store: StorageBase, about: dict[str, Any]) -> None:
     record = AgentRecord(id=agent, user_id=user, data=AgentData(id=agent, name=agent))
     await store.upsert_agent(user, record)
     messages = [Msg.model_validate(message) for message in about["messages"]]
-    state = AgentState(session_id=session, summary=about["summary"])
-    state.context = messages[about["left"] :]
+    variants = {one["id"]: Msg.model_validate(one) for one in about.get("variants", [])}
+    state = AgentState(session_id=session, summary=about.get("summary", ""))
+    state.context = [variants.get(one.id, one) for one in messages if one.id in about["context"]]
     config = SessionConfig(workspace_id="w", name="A trip")
     await store.upsert_session(user, agent, config, state=state, session_id=session)
     for message in messages:
         await store.upsert_message(user, session, message)
 
 
-async def read(store: StorageBase, about: dict[str, Any]) -> list[dict[str, Any]]:
-    """Return the sessions of a user, as AgentScope lists and loads them."""
+async def sessions(store: StorageBase, about: dict[str, Any]) -> list[dict[str, Any]]:
+    """Return the sessions of a user."""
     user = about["user"]
     return [
         {
@@ -66,39 +71,61 @@ async def read(store: StorageBase, about: dict[str, Any]) -> list[dict[str, Any]
     ]
 
 
+async def read(store: StorageBase, about: dict[str, Any]) -> dict[str, Any]:
+    """Return all that AgentScope has of a session."""
+    user, agent, session = about["user"], about["agent"], about["session"]
+    record = await store.get_agent(user, agent)
+    found = await store.get_session(user, agent, session)
+    return {
+        "agent": record.data.name if record else None,
+        "sessions": [one.id for one in await store.list_sessions(user, agent)],
+        "session": found.model_dump(mode="json") if found else None,
+        "log": await log(store, user, session),
+    }
+
+
 async def log(store: StorageBase, user: str, session: str) -> list[dict[str, Any]]:
     """Return all messages of a session, page by page from the newest."""
     messages: list[Msg] = []
     more = True
     while more:
         before = {"before": messages[0].id} if messages else {}
-        page, more = await store.list_messages(user, session, limit=50, **before)
+        page, more = await store.list_messages(user, session, limit=7, **before)
         messages = [*page, *messages]
     return [one.model_dump(mode="json") for one in messages]
 
 
-async def reply(store: StorageBase, about: dict[str, Any]) -> dict[str, Any]:
+async def reply(store: StorageBase, about: dict[str, Any]) -> str | None:
     """Have the agent of a session answer; save what it leaves."""
     user, agent, session = about["user"], about["agent"], about["session"]
-    record = await store.get_session(user, agent, session)
+    record = await store.get_agent(user, agent)
+    found = await store.get_session(user, agent, session)
     assert record is not None
+    assert found is not None
     credential = OpenAICredential(api_key="none", base_url=about["model"])
     model = OpenAIChatModel(credential, "none", stream=False, max_retries=0)
-    friday = Agent("Friday", "You help Alice.", model, state=record.state)
-    said = UserMsg("Alice", about["say"])
-    answer = await friday.reply(said)
-    await store.update_session_state(user, agent, session, friday.state)
-    for message in (said, answer):
-        await store.upsert_message(user, session, message)
-    return answer.model_dump(mode="json")
+    one = Agent(record.data.name, record.data.system_prompt, model, state=found.state)
+    said = UserMsg("user", about["say"])
+    await store.upsert_message(user, session, said)
+    answer = await one.reply(said)
+    await store.upsert_message(user, session, answer)
+    await store.update_session_state(user, agent, session, one.state)
+    return answer.get_text_content()
 
 
-DO = {"write": write, "read": read, "reply": reply}
+async def migrate(_: StorageBase, about: dict[str, Any]) -> None:
+    """Run AgentScope's own migrations."""
+    url = about["place"]["sql"].replace("%", "%%")  # AgentScope hands it to a parser of settings
+    async with AsyncSQLAlchemyStorage(url, auto_migrate=True, create_tables=False):
+        pass
+
+
+DO = {"write": write, "list": sessions, "read": read, "reply": reply, "migrate": migrate}
 
 
 async def answer(request: dict[str, Any]) -> Any:
     """Do what is asked."""
-    async with storage(request["place"]) as store:
+    async with storage(request) as store:
         return await DO[request["do"]](store, request)
 
 
