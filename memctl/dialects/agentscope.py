@@ -8,18 +8,25 @@ from __future__ import annotations
 
 import re
 from abc import abstractmethod
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
 from typing import Any, ClassVar
 
 from memctl import jsonio
 from memctl.dialects.view import (
     Block,
     Dialect,
+    HintBlock,
+    MediaBlock,
     MessageView,
     NotAnObject,
     PairMatcher,
+    TextBlock,
+    ThinkingBlock,
+    ToolCallBlock,
     ToolResultBlock,
     ToolSide,
+    UnknownBlock,
 )
 
 ID, NAME, ROLE, CONTENT = "id", "name", "role", "content"
@@ -101,6 +108,32 @@ def block_id(block: dict[str, Any]) -> str:
     return "" if id is None else repr(id)
 
 
+OwnBlock = Callable[[dict[str, Any]], Block | None]
+"""Returns a block of a type that one version alone has; None where it is not one."""
+
+
+def blocks(content: Any, own: OwnBlock) -> list[Block]:
+    """Return the blocks of a content or an output, whose own types a version reads itself."""
+    if isinstance(content, str):
+        return [TextBlock(content, content)]
+    return [_block(block, own) for block in content] if isinstance(content, list) else []
+
+
+def _block(block: Any, own: OwnBlock) -> Block:
+    if not isinstance(block, dict):
+        return UnknownBlock("?", {"type": "?", "value": block})
+    match block.get("type"):
+        case "text":
+            return TextBlock(string(block.get("text")), block)
+        case "thinking":
+            return ThinkingBlock(string(block.get("thinking")), block)
+        case "tool_result":
+            output = partial(blocks, block.get("output"), own)
+            return ToolResultBlock(block_id(block), string(block.get("name")), output, block)
+        case kind:
+            return own(block) or UnknownBlock("?" if kind is None else str(kind), block)
+
+
 def _bytes(value: Any) -> int:
     """Return the bytes of the texts in a value, media included."""
     if isinstance(value, str):
@@ -150,6 +183,33 @@ class AgentScopeDialect(Dialect):
     @abstractmethod
     def stored_block(self, block: Block) -> dict[str, Any]:
         """Return a block as AgentScope stores it."""
+
+
+class AgentScopeVersion(AgentScopeDialect):
+    """The dialect of a version of AgentScope itself."""
+
+    answered: ClassVar[dict[str, Any]] = {}
+    """The fields of a result besides id, name and output."""
+
+    def stored_block(self, block: Block) -> dict[str, Any]:
+        match block:
+            case TextBlock(text):
+                return {"type": "text", "text": text}
+            case ThinkingBlock(text):
+                return {"type": "thinking", "thinking": text}
+            case ToolResultBlock(id, name, [TextBlock(output)]):
+                stored: Any = output
+            case ToolResultBlock(id, name, output):
+                stored = [self.stored_block(one) for one in output]
+            case UnknownBlock(_, value):
+                return dict(value)
+            case _:
+                return self._stored(block)
+        return {"type": RESULT, "id": id, "name": name, "output": stored} | self.answered
+
+    @abstractmethod
+    def _stored(self, block: HintBlock | ToolCallBlock | MediaBlock) -> dict[str, Any]:
+        """Return a block that each version stores in its own way."""
 
 
 def _object(value: Any) -> dict[str, Any]:

@@ -11,7 +11,6 @@ import secrets
 import string
 from collections.abc import Sequence
 from datetime import datetime
-from functools import partial
 from typing import Any
 
 from memctl import jsonio
@@ -23,19 +22,10 @@ from memctl.dialects.agentscope import (
     RESULT,
     ROLE,
     ROLES,
-    AgentScopeDialect,
+    AgentScopeVersion,
     AgentScopeView,
 )
-from memctl.dialects.view import (
-    Block,
-    HintBlock,
-    MediaBlock,
-    TextBlock,
-    ThinkingBlock,
-    ToolCallBlock,
-    ToolResultBlock,
-    UnknownBlock,
-)
+from memctl.dialects.view import Block, HintBlock, MediaBlock, ToolCallBlock
 
 TIMESTAMP = "timestamp"
 CALL = "tool_use"
@@ -57,7 +47,7 @@ class AgentScope1View(AgentScopeView):
 
     @property
     def blocks(self) -> list[Block]:
-        return _blocks(self.value.get(CONTENT))
+        return agentscope.blocks(self.value.get(CONTENT), _own)
 
     @property
     def fault(self) -> str:
@@ -80,32 +70,15 @@ class AgentScope1View(AgentScopeView):
         return ""
 
 
-def _blocks(content: Any) -> list[Block]:
-    if isinstance(content, str):
-        return [TextBlock(content, content)]
-    return [_block(block) for block in content] if isinstance(content, list) else []
-
-
-def _block(block: Any) -> Block:
-    if not isinstance(block, dict):
-        return UnknownBlock("?", {"type": "?", "value": block})
-    kind = block.get("type")
-    match kind:
-        case "text":
-            return TextBlock(agentscope.string(block.get("text")), block)
-        case "thinking":
-            return ThinkingBlock(agentscope.string(block.get("thinking")), block)
+def _own(block: dict[str, Any]) -> Block | None:
+    match block.get("type"):
         case "tool_use":
             name = agentscope.string(block.get("name"))
             return ToolCallBlock(agentscope.block_id(block), name, block.get("input"), block)
-        case "tool_result":
-            name = agentscope.string(block.get("name"))
-            output = partial(_blocks, block.get("output"))
-            return ToolResultBlock(agentscope.block_id(block), name, output, block)
-        case "image" | "audio" | "video":
+        case "image" | "audio" | "video" as kind:
             return _media(kind, block)
         case _:
-            return UnknownBlock(str(block.get("type", "?")), block)
+            return None
 
 
 def _media(kind: str, block: dict[str, Any]) -> MediaBlock:
@@ -119,7 +92,7 @@ def _media(kind: str, block: dict[str, Any]) -> MediaBlock:
     return MediaBlock(kind, None, media_type, data if isinstance(data, str) else "", block)
 
 
-class AgentScope1(AgentScopeDialect):
+class AgentScope1(AgentScopeVersion):
     """The dialect of AgentScope 1.x."""
 
     name = "agentscope1"
@@ -142,29 +115,17 @@ class AgentScope1(AgentScopeDialect):
         }
         return id, jsonio.dumps(message)
 
-    def stored_block(self, block: Block) -> dict[str, Any]:
+    def _stored(self, block: HintBlock | ToolCallBlock | MediaBlock) -> dict[str, Any]:
         match block:
-            case TextBlock(text) | HintBlock(text):
+            case HintBlock(text):
                 return {"type": "text", "text": text}
-            case ThinkingBlock(text):
-                return {"type": "thinking", "thinking": text}
             case ToolCallBlock(id, name, input):
                 return {"type": CALL, "id": id, "name": name, "input": input}
-            case ToolResultBlock(id, name, output):
-                plain = len(output) == 1 and isinstance(output[0], TextBlock)
-                stored = (
-                    output[0].text  # type: ignore[union-attr]
-                    if plain
-                    else [self.stored_block(one) for one in output]
-                )
-                return {"type": RESULT, "id": id, "name": name, "output": stored}
             case MediaBlock(kind, url, media_type, data):
                 if url is not None:
                     return {"type": kind, "source": {"type": "url", "url": url}}
                 source = {"type": "base64", "media_type": media_type, "data": data}
                 return {"type": kind, "source": source}
-            case UnknownBlock(_, value):
-                return dict(value)
 
     def summary_message(self, summary: str) -> bytes:
         return jsonio.dumps({NAME: "user", ROLE: "user", CONTENT: summary})

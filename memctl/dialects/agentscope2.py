@@ -9,8 +9,7 @@ from __future__ import annotations
 import uuid
 from collections.abc import Callable, Iterator, Sequence
 from datetime import datetime
-from functools import partial
-from typing import Any
+from typing import Any, ClassVar
 
 from memctl import jsonio
 from memctl.dialects import agentscope
@@ -21,19 +20,10 @@ from memctl.dialects.agentscope import (
     RESULT,
     ROLE,
     ROLES,
-    AgentScopeDialect,
+    AgentScopeVersion,
     AgentScopeView,
 )
-from memctl.dialects.view import (
-    Block,
-    HintBlock,
-    MediaBlock,
-    TextBlock,
-    ThinkingBlock,
-    ToolCallBlock,
-    ToolResultBlock,
-    UnknownBlock,
-)
+from memctl.dialects.view import Block, HintBlock, MediaBlock, TextBlock, ToolCallBlock
 
 CREATED = "created_at"
 CALL = "tool_call"
@@ -69,7 +59,7 @@ class AgentScope2View(AgentScopeView):
 
     @property
     def blocks(self) -> list[Block]:
-        return _blocks(self.value.get(CONTENT))
+        return agentscope.blocks(self.value.get(CONTENT), _own)
 
     @property
     def fault(self) -> str:
@@ -92,37 +82,21 @@ class AgentScope2View(AgentScopeView):
         return ""
 
 
-def _blocks(content: Any) -> list[Block]:
-    if isinstance(content, str):
-        return [TextBlock(content, content)]
-    return [_block(block) for block in content] if isinstance(content, list) else []
-
-
-def _block(block: Any) -> Block:
-    if not isinstance(block, dict):
-        return UnknownBlock("?", {"type": "?", "value": block})
+def _own(block: dict[str, Any]) -> Block | None:
     match block.get("type"):
-        case "text":
-            return TextBlock(agentscope.string(block.get("text")), block)
-        case "thinking":
-            return ThinkingBlock(agentscope.string(block.get("thinking")), block)
         case "hint":
             return HintBlock("\n".join(_texts_of(block.get("hint"))), block)
         case "tool_call":
             name = agentscope.string(block.get("name"))
             return ToolCallBlock(agentscope.block_id(block), name, _input(block), block)
-        case "tool_result":
-            name = agentscope.string(block.get("name"))
-            output = partial(_blocks, block.get("output"))
-            return ToolResultBlock(agentscope.block_id(block), name, output, block)
         case "data":
             return _data(block)
         case _:
-            return UnknownBlock(str(block.get("type", "?")), block)
+            return None
 
 
 def _texts_of(value: Any) -> Iterator[str]:
-    for block in _blocks(value):
+    for block in agentscope.blocks(value, _own):
         if isinstance(block, TextBlock):
             yield block.text
 
@@ -173,7 +147,7 @@ _TIMES = frozenset({"created_at", "updated_at"})
 _DEFAULT_COLUMNS = frozenset({"agent_id", "source"}) | _TIMES
 
 
-class AgentScope2(AgentScopeDialect):
+class AgentScope2(AgentScopeVersion):
     """The dialect of AgentScope 2.x.
 
     ``Memory.extra`` is a JSON object: ``record`` has the columns of the session, ``payload`` its
@@ -187,6 +161,7 @@ class AgentScope2(AgentScopeDialect):
     keeps_extra = True
     view = AgentScope2View
     call = CALL
+    answered: ClassVar[dict[str, Any]] = {"state": "success"}
     answers_within = True
 
     def author(
@@ -213,34 +188,19 @@ class AgentScope2(AgentScopeDialect):
         }
         return id, jsonio.dumps(message)
 
-    def stored_block(self, block: Block) -> dict[str, Any]:
+    def _stored(self, block: HintBlock | ToolCallBlock | MediaBlock) -> dict[str, Any]:
         match block:
-            case TextBlock(text):
-                return {"type": "text", "text": text}
             case HintBlock(text):
                 return {"type": "hint", "hint": text}
-            case ThinkingBlock(text):
-                return {"type": "thinking", "thinking": text}
             case ToolCallBlock(id, name, input):
                 text = jsonio.dumps(input).decode()
                 return {"type": CALL, "id": id, "name": name, "input": text, "state": "finished"}
-            case ToolResultBlock(id, name, output):
-                plain = len(output) == 1 and isinstance(output[0], TextBlock)
-                stored = (
-                    output[0].text  # type: ignore[union-attr]
-                    if plain
-                    else [self.stored_block(one) for one in output]
-                )
-                result = {"type": RESULT, "id": id, "name": name, "output": stored}
-                return result | {"state": "success"}
             case MediaBlock(kind, url, media_type, data):
                 known = media_type or f"{kind}/*"
                 source = {"type": "url", "url": url, "media_type": known}
                 if url is None:
                     source = {"type": "base64", "data": data, "media_type": known}
                 return {"type": "data", "source": source}
-            case UnknownBlock(_, value):
-                return dict(value)
 
     def summary_message(self, summary: str) -> bytes:
         text = {"type": "text", "text": summary}
