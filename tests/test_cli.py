@@ -75,6 +75,9 @@ def test_cli_kinds_of_store(run: Run) -> None:
     assert found["sqlite"]["capabilities"] == ["empty"]
     assert "summaries" in found["archive"]["capabilities"]
     assert found["redis"]["capabilities"] == ["ttl", "parallel"]
+    marks = [found[kind]["marks"] for kind in ("redis", "redis-agentscope2", "redis-runtime")]
+    assert marks == [None, ["compressed"], []]
+    assert "parallel, only the mark compressed" in run("stores").stdout
     assert "RedisMemory" in run("stores").stdout
 
 

@@ -82,14 +82,15 @@ def capabilities_table() -> str:
     """The kinds of store and what each holds."""
     heads = [REPORTED[name] for name in _HELD]
     lines = [
-        f"| kind | written as | {' | '.join(head.replace('-', ' ') for head in heads)} |",
-        f"|---|---|{':-:|' * len(heads)}",
+        f"| kind | written as | marks | {' | '.join(head.replace('-', ' ') for head in heads)} |",
+        f"|---|---|---|{':-:|' * len(heads)}",
     ]
     for spec in BUILT_IN:
         written = spec.syntax.replace("|", "\\|")
         held = store_class(spec.kind).features
         cells = " | ".join("yes" if getattr(held, name) else "" for name in _HELD)
-        lines.append(f"| {spec.summary} | `{written}` | {cells} |")
+        marks = "any" if held.marks is None else ", ".join(sorted(held.marks)) or "none"
+        lines.append(f"| {spec.summary} | `{written}` | {marks} | {cells} |")
     return "\n".join(lines)
 
 

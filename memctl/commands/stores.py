@@ -38,10 +38,15 @@ def _row(kind: str, output: Output) -> dict[str, Any]:
         return row | {"capabilities": [], "missing": error.hint}
     row = {"kind": kind, "written_as": spec.syntax, "what": spec.summary}
     try:
-        return row | {"capabilities": store_class(kind).features.capabilities()}
+        features = store_class(kind).features
+        marks = None if features.marks is None else sorted(features.marks)
+        return row | {"capabilities": features.capabilities(), "marks": marks}
     except UsageError as error:
         return row | {"capabilities": [], "missing": error.hint}
 
 
 def _able(row: dict[str, Any]) -> str:
-    return ", ".join(row["capabilities"]) or row.get("missing") or ""
+    able = [*row["capabilities"]]
+    if (marks := row.get("marks")) is not None:
+        able.append(f"only the mark {marks[0]}" if marks else "no marks")
+    return ", ".join(able) or row.get("missing") or ""
