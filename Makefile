@@ -14,25 +14,28 @@ BIN := $(VENV)/bin
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 # Tests start many processes of Python, which need not all compile the same modules.  They find them
 # compiled, and write none: one whose files are limited would leave half a module.
-COMPILE := $(BIN)/python -m compileall -q memctl tests benchmarks tools
-test interop: export PYTHONDONTWRITEBYTECODE := 1
+PYTEST = scripts/get-servers $(BIN)/python && \
+	$(BIN)/python -m compileall -q memctl tests benchmarks tools && \
+	$(BIN)/pytest -n $(WORKERS) --dist worksteal
+SLOW := tests/trust tests/interop tests/interop2 tests/interop_runtime
+test trust interop: export PYTHONDONTWRITEBYTECODE := 1
 
-.PHONY: demo test interop dist-test soak fuzz lint format docs clean
+.PHONY: demo test trust interop dist-test soak fuzz lint format docs clean
 
 demo: $(VENV)/.package
 	@PATH="$(CURDIR)/$(BIN):$$PATH" examples/demo.sh
 
 # pytest last: its closing line closes the output.
-test: lint $(INTEROP)/.ready
-	@scripts/get-servers $(BIN)/python
-	@$(COMPILE)
-	@$(BIN)/pytest -n $(WORKERS) --dist worksteal --ignore tests/interop2 --ignore tests/interop_runtime
+test: lint
+	@$(PYTEST) $(addprefix --ignore ,$(SLOW))
 
-# The frameworks beyond AgentScope 1.x, each in an environment of its own, made once.
+# What takes long by its nature: kills, servers that die, live agents, very large messages.
+trust: $(VENV)/.dev $(INTEROP)/.ready
+	@$(PYTEST) tests/trust
+
+# The real frameworks on both ends, each in an environment of its own, made once.
 interop: $(VENV)/.dev $(INTEROP)/.ready $(INTEROP2)/.ready $(RUNTIME)/.ready
-	@scripts/get-servers $(BIN)/python
-	@$(COMPILE)
-	@$(BIN)/pytest -n $(WORKERS) --dist worksteal tests/interop2 tests/interop_runtime
+	@$(PYTEST) $(filter tests/interop%,$(SLOW))
 
 # Builds memctl, and tries what was built with the oldest and the newest version of what it needs.
 dist-test:
@@ -81,7 +84,7 @@ $(VENV)/.dev: $(VENV)/.package
 	@$(BIN)/python -m pip install -q -c requirements/dev.txt --group dev
 	@touch $@
 
-# The real AgentScope, apart from memctl, for tests/interop.  It cannot be imported with mcp 2.
+# AgentScope 1.x, for tests/interop and tests/trust.  It cannot be imported with mcp 2.
 $(INTEROP)/.ready: requirements/interop.txt
 	@scripts/make-venv "$(PYTHON)" $(INTEROP) requirements/interop.txt \
 		agentscope==1.0.21 'mcp<2' tqdm aiosqlite greenlet asyncpg aiomysql redis

@@ -7,7 +7,6 @@ import logging
 import os
 from collections.abc import Callable, Iterator
 from functools import cache
-from pathlib import Path
 
 import pytest
 import redis
@@ -20,8 +19,6 @@ from tests.support.servers import folder_in_memory
 from tests.support.servers.pool import Servers
 
 _parser = cache(get_command)
-
-TRUST = Path(__file__).parent / "trust"
 
 # The same examples each time where CI=true, else random ones.
 settings.register_profile(
@@ -39,19 +36,6 @@ def pytest_configure() -> None:
     """Keep the folders of tests in memory, as the servers' are, where there is room."""
     if (memory := folder_in_memory()) is not None:
         os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", str(memory))
-
-
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Have each process begin with a share of the slow tests, lest one is left alone with them."""
-    processes = int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))
-    slow = [item for item in items if item.path.is_relative_to(TRUST)]
-    others = [item for item in items if not item.path.is_relative_to(TRUST)]
-    items[:] = [
-        item
-        for number in range(processes)
-        for part in (slow, others)
-        for item in part[len(part) * number // processes : len(part) * (number + 1) // processes]
-    ]
 
 
 class Unawaited(logging.Handler):
