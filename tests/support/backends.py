@@ -19,6 +19,9 @@ LEASE = 0.6
 """Seconds that a lock in Redis lasts in the conformance suite, where no test waits for 30."""
 
 
+MANY_SESSIONS = 600
+"""In AgentScope 2.x a session is a row of its own, and each takes a statement."""
+
 AGENTSCOPE2 = Style("agentscope2", frozenset({"compressed"}))
 
 
@@ -72,7 +75,7 @@ BACKENDS: dict[str, Callable[[Servers], Backend]] = {
     "sqlite-agentscope2": lambda _: Backend(
         "sqlite-agentscope2",
         lambda folder: f"sqlite:///{folder}/m.db?layout=agentscope2",
-        many=MANY,
+        many=MANY_SESSIONS,
         style=AGENTSCOPE2,
         refuses_names=True,  # of sessions of other users
     ),
@@ -82,7 +85,7 @@ BACKENDS: dict[str, Callable[[Servers], Backend]] = {
         lambda text: f"{servers.postgresql.socket_url(text.partition('?')[0])}&layout=agentscope2",
         lambda text: servers.postgresql.dump(text.partition("?")[0]),
         refuses=frozenset({"not a number", "infinity"}),
-        many=MANY,
+        many=MANY_SESSIONS,
         style=AGENTSCOPE2,
         refuses_names=True,  # as SQLite
     ),
@@ -92,7 +95,7 @@ BACKENDS: dict[str, Callable[[Servers], Backend]] = {
         lambda text: f"{servers.mariadb.socket_url(text.partition('?')[0])}&layout=agentscope2",
         lambda text: servers.mariadb.dump(text.partition("?")[0]),
         refuses=frozenset({"not a number", "infinity", "deep", "lone surrogate"}),
-        many=MANY,
+        many=MANY_SESSIONS,
         style=AGENTSCOPE2,
         refuses_names=True,  # as SQLite
     ),

@@ -13,6 +13,7 @@ import pytest
 
 from memctl.model import MemoryKey
 from memctl.testing import samples
+from tests.support.processes import wait_until
 from tests.trust.kills import State, states
 from tests.trust.mortal import Mortals, Outage
 from tests.trust.places import KINDS, Place, held_by
@@ -122,7 +123,9 @@ def test_server_one_process_of_postgresql_dies(
     run.reach(case.moment)
     sql = "SELECT pid FROM pg_stat_activity WHERE application_name = 'memctl'"
     admin = mortals.postgresql.admin_url(case.target.url)
-    os.kill(int(mortals.postgresql.execute(admin, sql).splitlines()[0]), signal.SIGKILL)
+    pids: list[str] = []
+    wait_until(lambda: pids or pids.extend(mortals.postgresql.execute(admin, sql).splitlines()))
+    os.kill(int(pids[0]), signal.SIGKILL)
     assert run.wait() == 0, run.said
     assert "trying again" in run.said
     assert case.held() == case.wanted
