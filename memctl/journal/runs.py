@@ -372,7 +372,7 @@ class Runs:
                 )
             raise BadData(
                 f"what the run {run.id} changes was not written down to its end",
-                "a delete that was cut short there has changed nothing",
+                "a run that was cut short there has changed nothing",
             )
         return parts
 

@@ -141,9 +141,9 @@ def describe(block: Block) -> tuple[str, str]:
 
 def media(block: MediaBlock) -> str:
     """Return where an image, a sound or a film is, or its type and size where it came along."""
-    if block.media_type is not None:
-        return f"{visible(block.media_type)}, {size(block.size)}"
-    return fold(block.url or "")
+    if block.url is not None or block.media_type is None:
+        return fold(block.url or "")
+    return f"{visible(block.media_type)}, {size(block.size)}"
 
 
 def fold(text: str) -> str:

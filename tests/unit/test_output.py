@@ -9,6 +9,7 @@ import pytest
 from rich.cells import cell_len
 from rich.console import Console, RenderableType
 
+from memctl.dialects.agentscope2 import AGENTSCOPE2
 from memctl.errors import Failure
 from memctl.model import MemoryInfo, MemoryKey, StoredMessage
 from memctl.ops.inspect import Catalogue, Totals
@@ -99,3 +100,13 @@ def test_output_copy_that_selected_nothing_speaks_only_when_it_ended() -> None:
     table = tables.copy(report, "a", "b", dry_run=False)
     assert table is not None
     assert "0 memories selected" in "\n".join(drawn(table, 80))
+
+
+def test_output_media_of_2_x_are_shown_by_their_url() -> None:
+    source = {"type": "url", "url": "https://example.com/a.png", "media_type": "image/png"}
+    found = conversation.message(
+        entry([{"type": "data", "source": source}]), 1, dialect=AGENTSCOPE2
+    )
+    text = "\n".join(drawn(found, 80))
+    assert "https://example.com/a.png" in text
+    assert "0 B" not in text
