@@ -208,6 +208,13 @@ class CopyOptions:
         )
 
 
+def same_store(source: Store) -> UsageError:
+    """Return the error of a copy whose target is its source."""
+    return UsageError(
+        f"source and target are the same store: {source.label}", "name another target"
+    )
+
+
 async def copy(
     source: Store,
     target: Store,
@@ -232,9 +239,7 @@ async def copy(
         MemctlError: as ``Store.read`` and ``Store.write``.
     """
     if await source.identity() == await target.identity():
-        raise UsageError(
-            f"source and target are the same store: {source.label}", "name another target"
-        )
+        raise same_store(source)
     if target.features.retired and not (
         source.kind == "archive" and source.dialect.name == target.dialect.name
     ):

@@ -9,10 +9,10 @@ from contextlib import ExitStack, aclosing, contextmanager, suppress
 from memctl.errors import Loss, MemctlError, Uninitialised
 from memctl.journal.changes import ChangesWriter
 from memctl.journal.runs import REPLACED, Journal, Retention, Run, Runs
-from memctl.location import Location
+from memctl.location import Location, same_file
 from memctl.model import Change, Edit, Memory, MemoryKey, Page, WriteResult
 from memctl.ops.compare import Precision
-from memctl.ops.copy import CopyOptions, copy, refuse_losses
+from memctl.ops.copy import CopyOptions, copy, refuse_losses, same_store
 from memctl.ops.follow import Lag, follow
 from memctl.ops.report import CopyReport
 from memctl.ops.stop import Stop
@@ -161,6 +161,18 @@ class NewTarget:
         return True
 
 
+_DATABASES = ("sqlite", "postgresql", "mysql")
+
+
+def _is_one_database(one: Location, other: Location) -> bool:
+    """Return whether two locations name one SQL database, whatever the layout."""
+    if not all(each.kind.startswith(_DATABASES) for each in (one, other)):
+        return False
+    if one.path.name and other.path.name:
+        return same_file(one.path) == same_file(other.path)
+    return bool(one.url) and one.url == other.url
+
+
 class CopyRun:
     """A copy that goes on where it was when a connection was lost; used once, in this order::
 
@@ -219,9 +231,13 @@ class CopyRun:
         """Check the source, and refuse what the target cannot hold; the target may be closed.
 
         Raises:
+            UsageError: source and target are the same database.
             BadData: the source is damaged.
             Loss: the target has no place for something, and ``lossy`` is not set.
         """
+        if _is_one_database(source.location, target.location):
+            # Opened as a target, it would get the tables of the other layout.
+            raise same_store(source)
         await source.check_integrity(self.where)
         if self._recording is not None:
             self._recording.run.dialect = source.dialect.name

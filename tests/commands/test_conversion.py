@@ -364,3 +364,15 @@ def test_a_damaged_session_of_a_database_found_by_its_tables_is_named(
     found = report(run("migrate", path, tmp_path / "copy.ndjson", "--json"), 7)
     assert [(one["session"], one["code"]) for one in found["failures"]] == [("trip", "damaged")]
     assert found["memories"]["written"] == 1
+
+
+@pytest.mark.parametrize("name", ["sqlite", "postgresql", "mysql"])
+def test_a_database_does_not_become_one_of_two_layouts_by_mistake(
+    run: Run, one: Callable[[str], Place], name: str
+) -> None:
+    place = one(name)
+    put(place, [sample(KEY, [message("q", "user", "Hi")])])
+    found = run("migrate", place.text, f"{place.text}?layout=agentscope2")
+    assert found.exit_code == 2
+    assert "the same store" in found.stderr
+    assert run("inspect", place.text).exit_code == 0
