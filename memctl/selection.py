@@ -10,7 +10,7 @@ from datetime import datetime
 from itertools import repeat
 
 from memctl.dialects.agentscope1 import AGENTSCOPE1
-from memctl.dialects.view import Dialect, MessageView
+from memctl.dialects.view import Dialect
 from memctl.model import MemoryKey, Page, StoredMessage
 
 
@@ -26,8 +26,9 @@ class Selection:
     Values are names, never patterns.  Values of one filter are alternatives, filters add up.
     ``since`` (inclusive) and ``until`` (exclusive) are local times without a zone, as messages
     carry them; a message without a readable timestamp is in no period.  ``match`` is a part of the
-    text of the message, case counting.  ``last`` keeps the newest N of what is left, per memory.
-    ``spare`` never selects the newest N messages of a memory, whatever else is asked for.
+    text of the message, or of another that its memory has of it, case counting.  ``last`` keeps the
+    newest N of what is left, per memory.  ``spare`` never selects the newest N messages of a
+    memory, whatever else is asked for.
     ``keys`` are whole keys, for operations that come back to certain memories; ``done`` are those
     that they need not come back to.
     """
@@ -89,16 +90,20 @@ class Selection:
             return False
         if not self.exclude_marks.isdisjoint(message.marks):
             return False
-        return not self.looks_inside or self._matches_inside(dialect.parse(message.message))
+        return not self.looks_inside or self._matches_inside(message, dialect)
 
-    def _matches_inside(self, view: MessageView) -> bool:
+    def _matches_inside(self, message: StoredMessage, dialect: Dialect) -> bool:
+        view = dialect.parse(message.message)
         if self.roles and view.role not in self.roles:
             return False
         if self.names and view.name not in self.names:
             return False
         if (self.since or self.until) and not self._in_period(view.moment):
             return False
-        return self.match is None or any(self.match in text for text in view.texts())
+        if self.match is None or any(self.match in text for text in view.texts()):
+            return True
+        others = map(dialect.parse, dialect.other_texts(message.shape))
+        return any(self.match in text for other in others for text in other.texts())
 
     def _in_period(self, moment: datetime | None) -> bool:
         return (

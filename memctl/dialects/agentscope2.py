@@ -29,6 +29,8 @@ CREATED = "created_at"
 CALL = "tool_call"
 COMPRESSED = "compressed"
 """The only mark: of a message that is in the log, and not in the context."""
+VARIANT = "context"
+"""The field of a shape that has what a message is in the context, where that is not its text."""
 DEFAULT_AGENT = "default"
 """The agent of sessions that come from elsewhere, unless ``?agent=`` names another."""
 
@@ -249,19 +251,31 @@ class AgentScope2(AgentScopeVersion):
 
     def without(self, extra: str, is_gone: Callable[[str], bool]) -> str:
         found = jsonio.loads(extra.encode("utf-8", "surrogatepass")) if extra else {}
-        context = found.get("context")
-        if context is None:
-            return extra
-        # A message that the log lacks may be without an id.
-        ids = (one if isinstance(one, str) else one.get(ID) for one in context)
-        kept = [
-            one
-            for one, id in zip(context, ids, strict=True)
-            if not (isinstance(id, str) and is_gone(id))
-        ]
-        if len(kept) == len(context):
-            return extra
-        return jsonio.dumps(found | {"context": kept}).decode()
+        changed = False
+        for name in "context", "unlogged":
+            there = found.get(name)
+            if there is None:
+                continue
+            # A message of the context may be without an id.
+            ids = [one if isinstance(one, str) else one.get(ID) for one in there]
+            kept = [
+                one
+                for one, id in zip(there, ids, strict=True)
+                if not (isinstance(id, str) and is_gone(id))
+            ]
+            changed |= len(kept) < len(there)
+            found[name] = kept
+        return jsonio.dumps(found).decode() if changed else extra
+
+    def other_texts(self, shape: str) -> list[bytes]:
+        if VARIANT not in shape:
+            return []
+        try:
+            found = jsonio.loads(shape.encode("utf-8", "surrogatepass"))
+        except ValueError:  # the shape of another store
+            return []
+        variant = found.get(VARIANT) if isinstance(found, dict) else None
+        return [jsonio.dumps(variant)] if isinstance(variant, dict) else []
 
 
 AGENTSCOPE2 = AgentScope2()

@@ -257,6 +257,10 @@ class Dialect(ABC):
         """Return ``Memory.extra`` without what it says of messages that go, given their ids."""
         return extra
 
+    def other_texts(self, shape: str) -> list[bytes]:  # noqa: ARG002
+        """Return the texts that a message of this shape also has in its memory, as messages."""
+        return []
+
     def is_default(self, extra: str, user: str, session: str) -> bool:  # noqa: ARG002
         """Return whether ``Memory.extra`` is what a store makes of itself for this session."""
         return not extra

@@ -2,16 +2,19 @@
 
 A session is a record, whose state has the context that the model sees, and a message log, which is
 what people see.  As a memory it is the messages of the log in order; those that are not in the
-context have the mark ``compressed``, and the state's summary is the summary.  All else that a
-session has is the extra, a JSON object::
+context have the mark ``compressed``, and the state's summary is the summary.  Messages that are in
+the context alone (``Unlogged``) are there, too: the model sees them, so that whoever exports or
+deletes messages means them.  All else that a session has is the extra, a JSON object::
 
     {"record": {"agent_id": "default", ...}, "payload": {"origin": ..., "config": ...},
-     "state": {"session_id": ..., "reply_context": ...}, "context": [...], "summary": [...]}
+     "state": {"session_id": ..., "reply_context": ...}, "context": [...], "unlogged": [...],
+     "summary": [...]}
 
-``context`` is there where the context is not just the unmarked messages of the log in order: a list
-of ids, each of a message as the log has it, and of messages that the log lacks or has with another
-value.  ``summary`` is there where the stored one is not a text.  The times in ``record`` have the
-zone of UTC.
+``context`` is there where the context is not just the unmarked messages in order: a list of ids,
+each of a message as the memory has it, and of messages that the log has with another value, that
+have no id, or that repeat one.  ``unlogged`` has the ids of the messages that the log lacks, where
+there are any.  ``summary`` is there where the stored one is not a text.  The times in ``record``
+have the zone of UTC.
 
 Source: ``app/storage/_model/_session.py``, ``app/storage/_model/_agent.py`` and
 ``state/_state.py`` of agentscope 2.0.10.
@@ -20,19 +23,23 @@ Source: ``app/storage/_model/_session.py``, ``app/storage/_model/_agent.py`` and
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Sequence, Set
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from functools import cached_property
 from typing import Any
 
 from memctl import jsonio
-from memctl.dialects.agentscope2 import COMPRESSED, default_payload, default_state
-from memctl.model import Finding, MemoryKey
+from memctl.dialects.agentscope2 import COMPRESSED, VARIANT, default_payload, default_state
+from memctl.model import Finding, MemoryKey, StoredMessage
 
 MARKS = frozenset({COMPRESSED})
 """The only marks that the messages of a session can have."""
 COLUMNS = ("agent_id", "source", "source_schedule_id", "team_id", "created_at", "updated_at")
 """The fields of ``record`` in an extra."""
+
+UNLOGGED = '{"unlogged": true}'
+"""The shape of a message that the log is to lack."""
 
 Object = dict[str, Any]
 Entry = str | Object
@@ -61,6 +68,8 @@ class Session:
     """The messages of the context, as stored."""
     summary: Any = ""
     """A text, or a list of blocks."""
+    unlogged: frozenset[str] = frozenset()
+    """The ids of messages that the log is to lack, in a session from an extra."""
 
     @classmethod
     def of(cls, record: Object, payload: Any) -> Session:
@@ -90,22 +99,14 @@ class Session:
         """Return the ids of the messages in the context."""
         return {id for id in map(_id, self.context) if id is not None}
 
-    def places(self) -> dict[str, str | None]:
-        """Return the messages in the context by their ids, each with the id of the one before."""
-        found: dict[str, str | None] = {}
-        last: str | None = None
-        for message in self.context:
-            id = _id(message)
-            if id is not None:
-                found.setdefault(id, last)
-                last = id
-        return found
-
-    def extra(self, context: Sequence[Entry] | None) -> str:
-        """Return the extra; ``context`` is that of ``Comparison.differing``."""
+    def extra(self, comparison: Comparison) -> str:
+        """Return the extra, given the comparison of the context with the whole log."""
         value: Object = {"record": self.record, "payload": self.payload, "state": self.state}
+        context = comparison.differing()
         if context is not None:
             value["context"] = context
+        if comparison.unlogged.messages:
+            value["unlogged"] = list(comparison.unlogged.messages)
         if not isinstance(self.summary, str):
             value["summary"] = self.summary
         return json.dumps(value, separators=(",", ":"))
@@ -128,6 +129,40 @@ class Session:
         return {**self.state, "summary": self.summary, "context": context}
 
 
+class Unlogged:
+    """The messages of a context that its log lacks, and where they are in the memory.
+
+    Each comes before the next message of the context that the log has; the last ones come at the
+    end.
+    """
+
+    def __init__(self, context: Sequence[Object], logged: Set[str]) -> None:
+        """``logged`` has the ids of the log, at least those that are in the context."""
+        self.messages: dict[str, Object] = {}
+        """By their ids; where an id is there more than once, the first one."""
+        self._before: dict[str | None, list[str]] = {}
+        waiting: list[str] = []
+        for message in context:
+            id = _id(message)
+            if id is None or id in self.messages:
+                continue
+            if id not in logged:
+                self.messages[id] = message
+                waiting.append(id)
+            elif id not in self._before:
+                self._before[id] = waiting
+                waiting = []
+        self._before[None] = waiting
+
+    def before(self, id: str | None) -> list[str]:
+        """Return the ids of those before a message of the log, None being the end of it."""
+        return self._before.get(id, [])
+
+    def text(self, id: str) -> bytes:
+        """Return a message as JSON."""
+        return jsonio.dumps(self.messages[id])
+
+
 class Comparison:
     """A comparison of a context with the log, whose messages pass in order.
 
@@ -136,7 +171,7 @@ class Comparison:
         comparison = Comparison(session.context)
         for id, text in log:
             comparison.add(id, text)
-        extra = session.extra(comparison.differing())
+        extra = session.extra(comparison)
 
     Messages that are not in the context may be left out.
     """
@@ -144,14 +179,18 @@ class Comparison:
     def __init__(self, context: Sequence[Object]) -> None:
         self._context = context
         self._places: dict[str, list[int]] = {}
+        self._after: dict[str, str | None] = {}
+        last: str | None = None
         for place, message in enumerate(context):
             id = _id(message)
             if id is not None:
                 self._places.setdefault(id, []).append(place)
+                self._after.setdefault(id, last)
+                last = id
         self._entries: list[Entry] = list(context)
-        self._next = 0
-        self._in_order = all(len(places) == 1 for places in self._places.values())
-        self.variants: dict[str, Object] = {}
+        self._passed: list[str] = []
+        """The ids of the log that are in the context."""
+        self._variants: dict[str, Object] = {}
         """The messages that differ from those of the log, as the context has them."""
 
     def marks(self, id: str) -> tuple[str, ...]:
@@ -165,15 +204,87 @@ class Comparison:
             if _same(message, text):
                 self._entries[place] = id
             else:
-                self.variants[id] = message
-            self._in_order &= place == self._next
-            self._next += 1
+                self._variants[id] = message
+            self._passed.append(id)
+
+    # After all messages have passed
+
+    @cached_property
+    def unlogged(self) -> Unlogged:
+        """The messages that the log lacks."""
+        return Unlogged(self._context, set(self._passed))
+
+    def entries(self) -> list[Entry]:
+        """Return the context."""
+        for id in self.unlogged.messages:
+            self._entries[self._places[id][0]] = id
+        return self._entries
 
     def differing(self) -> list[Entry] | None:
-        """Return the context, None where it is the unmarked messages of the log in order."""
-        whole = self._in_order and self._next == len(self._context)
-        same = whole and all(isinstance(entry, str) for entry in self._entries)
-        return None if same else self._entries
+        """Return the context, None where it is the unmarked messages of the memory in order."""
+        before, entries = self.unlogged.before, self.entries()
+        order = [one for id in self._passed for one in (*before(id), id)]
+        return None if entries == order + before(None) else entries
+
+    def shape(self, id: str, **more: Any) -> str:
+        """Return the shape of a message: how it is in the context, and what else there is to it.
+
+        ``after`` is the message before it there, ``context`` what it is there where the log has
+        another value, and ``unlogged`` is there where the log lacks it.
+        """
+        if id in self._after:
+            more["after"] = self._after[id]
+        if id in self._variants:
+            more[VARIANT] = self._variants[id]
+        if id in self.unlogged.messages:
+            more["unlogged"] = True
+        return json.dumps(more)
+
+
+def parse_shape(shape: str) -> Object:
+    """Return what a shape says; nothing where it is that of another store."""
+    try:
+        found = jsonio.loads(shape.encode("utf-8", "surrogatepass")) if shape else {}
+    except ValueError:
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
+def is_unlogged(message: StoredMessage) -> bool:
+    """Return whether a message is in the context alone, as its shape says."""
+    if message.marks or "unlogged" not in message.shape:
+        return False
+    return parse_shape(message.shape).get("unlogged") is True
+
+
+def rebuild(
+    entries: Iterable[Entry], log: Iterable[tuple[str, bool]], shapes: Mapping[str, Object]
+) -> list[Entry]:
+    """Return the entries of a context, see ``merge``.
+
+    Messages that come back have ``shapes``, by their ids, and with these their places and values.
+    """
+    back: dict[str | None, list[Entry]] = {}
+    entries = list(entries)
+    there = set(map(_id, entries))
+    variants = {}
+    for id, shape in shapes.items():
+        variant = shape.get(VARIANT)
+        if isinstance(variant, dict) and variant.get("id") == id:
+            variants[id] = variant
+        after = shape.get("after", there)
+        if id not in there and (after is None or isinstance(after, str)):
+            back.setdefault(after, []).append(id)
+    found: list[Entry] = []
+    for entry in (None, *entries):
+        if entry is not None:
+            found.append(entry)
+        waiting = back.pop(None if entry is None else _id(entry), [])
+        while waiting:
+            found.append(waiting.pop())
+            waiting += back.pop(_id(found[-1]), [])
+    merged = merge(found, log)
+    return [variants.get(one, one) if isinstance(one, str) else one for one in merged]
 
 
 def merge(entries: Sequence[Entry], log: Iterable[tuple[str, bool]]) -> list[Entry]:
@@ -225,7 +336,11 @@ def parse_extra(extra: str) -> tuple[Session, list[Entry] | None]:
         isinstance(context, list) and all(isinstance(one, str | dict) for one in entries)
     ):
         raise NotASession("the context in its extra is not a list of ids and messages")
-    session = Session(record, payload, state, summary=found.get("summary", ""))
+    unlogged = found.get("unlogged", [])
+    if not isinstance(unlogged, list) or not all(isinstance(one, str) for one in unlogged):
+        raise NotASession("the unlogged messages in its extra are not a list of ids")
+    summary = found.get("summary", "")
+    session = Session(record, payload, state, summary=summary, unlogged=frozenset(unlogged))
     return session, context
 
 
@@ -280,10 +395,21 @@ def context_findings(key: MemoryKey, context: Sequence[Object], log: Set[str]) -
         yield Finding("context-result-without-call", key, len(orphans), tuple(orphans[:3]))
 
 
-def with_summary(session: Session, summary: str | None) -> None:
-    """Give a session the summary of its memory; one in blocks stays where its text is the same."""
+def with_summary(session: Session, summary: str | None, before: str = "") -> None:
+    """Give a session the summary of its memory; one in blocks stays where its text is the same.
+
+    ``before`` is that of an edit, which may have the blocks.
+    """
     if summary is not None and summary != session.summary_text:
-        session.summary = summary
+        blocks = parse_shape(before).get("summary")
+        session.summary = blocks if blocks and _text_of(blocks) == summary else summary
+
+
+def lost_summary(session: Session, summary: str | None) -> Object:
+    """Return what of its summary is lost when a session gets another: that in blocks."""
+    if summary in (None, session.summary_text) or isinstance(session.summary, str):
+        return {}
+    return {"summary": session.summary}
 
 
 def _text_of(summary: Any) -> str:

@@ -14,7 +14,7 @@ from memctl.model import Memory, MemoryKey, Page, StoredMessage
 from memctl.registry import make_store, parse
 from memctl.selection import Selection
 from memctl.store import OpenMode
-from memctl.stores.agentscope2 import new_session
+from memctl.stores.agentscope2 import Comparison, new_session
 from tests.support.backends import SQL_PLACES
 from tests.support.servers.pool import Servers
 
@@ -29,7 +29,8 @@ async def test_doctor_finds_what_is_wrong_with_sessions(
 ) -> None:
     text = SQL_PLACES[kind](tmp_path, servers)
     location = parse(f"{text}{'&' if '?' in text else '?'}layout=agentscope2")
-    extra = json.loads(new_session("bad", "default", datetime.now(UTC)).extra(["m", STRANGER]))
+    session = new_session("bad", "default", datetime.now(UTC))
+    extra = json.loads(session.extra(Comparison([]))) | {"context": ["m", STRANGER]}
 
     async def pages() -> AsyncGenerator[Page]:
         message = StoredMessage("m", json.dumps(ORPHAN).encode())

@@ -7,6 +7,7 @@ import hashlib
 import json
 from collections.abc import Callable
 from dataclasses import dataclass
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -17,9 +18,17 @@ from hypothesis import strategies as st
 from sqlalchemy import text as sql
 
 from memctl.model import MemoryKey, StoredMessage
+from memctl.stores.sql.agentscope2 import AGENT_COLUMNS, MESSAGE_COLUMNS, SESSION_COLUMNS
 from memctl.testing import Place
 from memctl.testing.samples import sample
-from tests.support.backends import BACKENDS, new_place, place_at, sql_database
+from tests.support.backends import (
+    BACKENDS,
+    OF_AGENTSCOPE2,
+    new_place,
+    place_at,
+    session_database,
+    sql_database,
+)
 from tests.support.cli import Run, report
 from tests.support.places import put
 from tests.support.servers.pool import Servers
@@ -207,6 +216,122 @@ def fill_redis_session(place: Place, data: st.DataObject) -> None:
         client.set("user_id:u:session:s:state", json.dumps(data.draw(states())))
 
 
+# Sessions of AgentScope 2.x
+
+
+def session_message(id: str, number: int, text: str = "") -> dict[str, Any]:
+    role = ("user", "assistant")[number % 2]
+    return {
+        "id": id,
+        "name": role,
+        "role": role,
+        "content": [{"type": "text", "text": text or f"Part {number} of the trip." * 3}],
+        "metadata": {},
+        "created_at": f"2025-01-0{number % 9 + 1}T10:00:00",
+    }
+
+
+@st.composite
+def sessions(draw: st.DrawFn) -> tuple[list[dict[str, Any]], dict[str, Any]]:
+    """A log and a state, whose context may lack messages, have others, or another order."""
+    ids = draw(st.permutations(IDS))[: draw(st.integers(0, len(IDS)))]
+    everything = [session_message(id, number) for number, id in enumerate(ids)]
+    kinds = st.sampled_from(["both", "both", "log", "context", "differs"])
+    log, context = [], []
+    for one in everything:
+        match kind := draw(kinds):
+            case "both" | "log" | "differs":
+                log.append(one)
+        if kind == "differs":
+            text = f"{one['content'][0]['text']} Truncated."
+            context.append(one | {"content": [{"type": "text", "text": text}]})
+        elif kind != "log":
+            context.append(one)
+    if draw(st.booleans()):
+        context = draw(st.permutations(context))
+    summary = draw(st.sampled_from(["", "Old.", [{"type": "text", "text": "Old."}]]))
+    others = draw(st.sampled_from([{}, {"session_id": "s", "tasks_context": {"tasks": []}}]))
+    return log, {**others, "summary": summary, "context": list(context)}
+
+
+async def _fill_session_tables(
+    place: Place, log: list[dict[str, Any]], payload: dict[str, Any], seconds: list[int]
+) -> None:
+    async with place.store() as store:
+        database = session_database(store)
+        moment = database.dialect.stored_time
+        now = datetime(2025, 2, 1, 10)
+        async with database.connect() as connection, database.transaction(connection):
+            row = ("s", "u", "default", "user", None, None, moment(now), moment(now))
+            text = json.dumps(payload).encode()
+            await database.insert(connection, "sessions", SESSION_COLUMNS, [(*row, text)])
+            agent = ("default", "u", "user", moment(now), moment(now), b'{"data": {}}')
+            await database.insert(connection, "agents", AGENT_COLUMNS, [agent])
+            rows = [
+                ("s", one["id"], moment(now + timedelta(seconds=n)), json.dumps(one).encode())
+                for n, one in zip(sorted(seconds), log, strict=False)
+            ]
+            await database.insert(connection, "messages", MESSAGE_COLUMNS, rows)
+
+
+def fill_session_tables(place: Place, data: st.DataObject) -> None:
+    log, state = data.draw(sessions())
+    seconds = data.draw(st.lists(st.integers(0, 9), min_size=len(log), max_size=len(log)))
+    payload = {"origin": {"type": "user"}, "config": {"name": "A"}, "state": state}
+    asyncio.run(_fill_session_tables(place, log, payload, seconds))
+
+
+async def _dump_session_tables(place: Place) -> Any:
+    async with place.store(create=False) as store:
+        database = session_database(store)
+        found = {}
+        async with database.connect() as connection, database.read_transaction(connection):
+            for table in ("sessions", "messages", "agents"):
+                rows = await connection.execute(sql(f"SELECT * FROM {table}"))
+                found[table] = sorted(
+                    ([json.loads(one) if _is_json(one) else one for one in row] for row in rows),
+                    key=lambda row: [str(one) for one in row if not isinstance(one, dict)],
+                )
+        return found
+
+
+def _is_json(value: Any) -> bool:
+    return isinstance(value, str | bytes) and value[:1] in ("{", b"{")
+
+
+def dump_session_tables(place: Place) -> Any:
+    return asyncio.run(_dump_session_tables(place))
+
+
+def fill_redis_sessions(place: Place, data: st.DataObject) -> None:
+    log, state = data.draw(sessions())
+    user = "agentscope:user:u"
+    base = f"{user}:session:s"
+    times = dict.fromkeys(["created_at", "updated_at"], "2025-02-01T10:00:00")
+    record = {"id": "s", "user_id": "u", "agent_id": "default", "team_id": None, **times}
+    record |= {"origin": {"type": "user"}, "config": {"name": "A"}, "state": state}
+    with redis.Redis.from_url(place.text.partition("?")[0]) as client:
+        if data.draw(st.integers(0, 5)):  # the record may have expired
+            client.set(base, json.dumps(record))
+            client.sadd(f"{user}:agent:default:sessions", "s")
+            client.sadd(f"{user}:agents", "default")
+            client.set(f"{user}:agent:default", json.dumps({"id": "default", "user_id": "u"}))
+        if log:
+            client.rpush(f"{base}:messages", *map(json.dumps, log))
+        if log and data.draw(st.integers(0, 5)):
+            client.sadd(f"{base}:message_ids", *(one["id"] for one in log))
+        if data.draw(st.booleans()):
+            for key in base, f"{base}:messages", f"{base}:message_ids":
+                client.expire(key, 5000)
+
+
+def dump_redis_sessions(place: Place) -> Any:
+    def values(key: bytes, found: Any) -> Any:
+        return [json.loads(one) for one in found] if key.endswith(b":messages") else found
+
+    return {key: (values(key, found), ttl) for key, (found, ttl) in dump_redis(place).items()}
+
+
 # Archives
 
 
@@ -252,10 +377,24 @@ STORES = {
     "mysql": Case(fill_tables, dump_tables, 6),
     "redis": Case(fill_redis, dump_redis, 20),
     "archive": Case(fill_archive, dump_archive),
+    "sqlite-agentscope2": Case(fill_session_tables, dump_session_tables, 30),
+    "postgresql-agentscope2": Case(fill_session_tables, dump_session_tables, 6),
+    "mysql-agentscope2": Case(fill_session_tables, dump_session_tables, 6),
+    "redis-agentscope2": Case(fill_redis_sessions, dump_redis_sessions, 30),
 }
 
 COPY = ("migrate", "ARCHIVE", "STORE", "--lossy", "--no-verify", "--on-conflict")
 COMPRESS = ("compress", "STORE", "--keep-recent", "1", "--mode")
+SESSION_ACTIONS: list[tuple[str, ...]] = [
+    ("delete", "STORE", "--mark", "compressed", "--yes"),
+    ("delete", "STORE", "--id", "m1", "--id", "m3", "--yes"),
+    ("delete", "STORE", "--match", "Truncated", "--yes"),
+    ("delete", "STORE", "--role", "user", "--yes"),
+    ("mark", "add", "STORE", "compressed"),
+    ("mark", "add", "STORE", "compressed", "--role", "user"),
+    ("mark", "remove", "STORE", "compressed"),
+]
+"""What can be done besides to those whose only mark it is."""
 ACTIONS: list[tuple[str, ...]] = [
     ("delete", "STORE", "--mark", "hint", "--yes"),
     ("delete", "STORE", "--all", "--yes"),
@@ -284,6 +423,8 @@ def test_property_undo_leaves_no_trace(
     put(place_at("archive", str(archive), tmp_path, servers), incoming)
     # Lists of marks that a whole memory loses with it come back in the order of its messages.
     actions = [one for one in ACTIONS if name != "redis" or one != (*COPY, "replace")]
+    if name in OF_AGENTSCOPE2:
+        actions = [one for one in actions if "hint" not in one] + SESSION_ACTIONS
 
     @settings(max_examples=case.examples)
     @given(data=st.data())

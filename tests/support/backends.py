@@ -8,6 +8,7 @@ from pathlib import Path
 from memctl import testing
 from memctl.model import MemoryKey
 from memctl.store import Store
+from memctl.stores.sql.agentscope2 import Agentscope2Store
 from memctl.stores.sql.database import Database
 from memctl.stores.sql.store import SqlStore
 from memctl.testing import Backend, Place, Style
@@ -161,4 +162,11 @@ def sql_database(store: Store) -> Database:
     """Return the database of a SQL store, which may have found its layout first."""
     found = store._store if isinstance(store, StoreWrapper) else store
     assert isinstance(found, SqlStore)
+    return found.database
+
+
+def session_database(store: Store) -> Database:
+    """Return the database of a store of AgentScope 2.x sessions in SQL."""
+    found = store._store if isinstance(store, StoreWrapper) else store
+    assert isinstance(found, Agentscope2Store)
     return found.database

@@ -23,9 +23,9 @@ from memctl import jsonio
 from memctl.errors import MemctlError
 from memctl.model import MemoryKey
 from memctl.store import Features
-from memctl.testing.samples import Sample
+from memctl.testing.samples import Sample, Style
 from tests.support.servers.pool import Servers
-from tests.trust.places import KINDS, LOCK_SECONDS, Place, held_by
+from tests.trust.places import KINDS, LOCK_SECONDS, Place, dialect_of, held_by
 from tests.trust.process import Migration, Timeline
 from tests.trust.worlds import beginnings, world
 
@@ -77,6 +77,7 @@ class Yard:
         self._number = 0
         self._sources: dict[tuple[str, Features], Source] = {}
         self._timelines: dict[Pair, Timeline] = {}
+        self._wanted: dict[Pair, dict[MemoryKey, Sample]] = {}
 
     def place(self, kind: str) -> Place:
         """A new and empty place."""
@@ -93,7 +94,9 @@ class Yard:
         """A source for the pair, made when first asked for."""
         held = held_by(pair)
         if (pair[0], held) not in self._sources:
-            self._sources[pair[0], held] = Source(self.place(pair[0]), world(self.seed, held))
+            style = Style(dialect_of(pair[0]).name, held.marks)
+            found = world(self.seed, held, style)
+            self._sources[pair[0], held] = Source(self.place(pair[0]), found)
         return self._sources[pair[0], held]
 
     def timeline(self, pair: Pair) -> Timeline:
@@ -106,8 +109,17 @@ class Yard:
             assert code == 0, f"{pair} ended with {code}:\n{run.said}"
             label = target.text.rpartition("@")[2]  # the password is not shown
             self._timelines[pair] = Timeline(run, label)
+            # What a conversion makes, other tests compare with the source.
+            converts = dialect_of(pair[0]) is not dialect_of(pair[1])
+            self._wanted[pair] = target.read() if converts else source.held
+            assert len(self._wanted[pair]) == len(source.held)
             self.discard(target)
         return self._timelines[pair]
+
+    def wanted(self, pair: Pair) -> dict[MemoryKey, Sample]:
+        """Return what the target of a pair holds after an undisturbed run."""
+        self.timeline(pair)
+        return self._wanted[pair]
 
     def discard(self, place: Place) -> None:
         """Release the resources of a place."""
@@ -159,12 +171,13 @@ class Trial:
         yard = self._yard
         timeline = yard.timeline(self._pair)
         self._source = yard.source(self._pair)
+        wanted = yard.wanted(self._pair)
         self._target = yard.place(self._pair[1])
         self._home = yard.home(self._target)
         self._order = held_by(self._pair).mark_order
-        self._wanted = self._source.states(order=self._order)
+        self._wanted = states(wanted, order=self._order)
         if self._draw.random() < 0.3:
-            self._target.fill(beginnings(self._name, list(self._source.held.values())))
+            self._target.fill(beginnings(self._name, list(wanted.values())))
         self._before = self._read()
         while True:
             self._kill(timeline)
@@ -243,6 +256,7 @@ def states(found: dict[MemoryKey, Sample], *, order: bool) -> dict[MemoryKey, St
         key: (
             one.memory.summary or None,
             one.memory.ttl is not None,
+            _extra(one.memory.extra),
             *(
                 (entry.id, _value(entry.message), entry.marks if order else sorted(entry.marks))
                 for entry in one.entries
@@ -250,6 +264,13 @@ def states(found: dict[MemoryKey, Sample], *, order: bool) -> dict[MemoryKey, St
         )
         for key, one in found.items()
     }
+
+
+def _extra(extra: str) -> object:
+    """Return what else a memory has, but for the times of its record: MySQL has whole seconds."""
+    found = json.loads(extra) if extra else {}
+    record = found.pop("record", {})
+    return json.dumps([found, {name: one for name, one in record.items() if "_at" not in name}])
 
 
 _values: dict[bytes, bytes] = {}
@@ -266,4 +287,4 @@ def _value(message: bytes) -> bytes:
 def _brief(state: State | None) -> str:
     if state is None:
         return "not there"
-    return f"{len(state) - 2} messages, summary {state[0]!r}, expires: {state[1]}"
+    return f"{len(state) - 3} messages, summary {state[0]!r}, expires: {state[1]}"

@@ -41,7 +41,7 @@ class Mortals(Servers):
 
     def of(self, kind: str) -> Server:
         """The server that stores of the kind are on."""
-        name = {"mysql": "mariadb"}.get(kind, kind)
+        name = kind.removesuffix("-agentscope2").replace("mysql", "mariadb")
         found: Server = getattr(self, name)
         return found
 

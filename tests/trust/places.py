@@ -1,23 +1,27 @@
-"""The places of a migration: the six kinds of store, and the remains of a dead run."""
+"""The places of a migration: the kinds of store, and the remains of a dead run."""
 
 from __future__ import annotations
 
 import asyncio
 import itertools
 from abc import ABC, abstractmethod
-from collections.abc import Iterable
+from collections.abc import Iterable, Set
 from pathlib import Path
 from typing import ClassVar
 
+from memctl.dialects.view import Dialect
 from memctl.errors import NotFound, Uninitialised
 from memctl.model import MemoryKey
 from memctl.registry import make_store, parse, store_class
 from memctl.store import Features, OpenMode
+from memctl.stores.sql.agentscope2_tables import METADATA
 from memctl.testing import drive
 from memctl.testing.samples import Sample
 from tests.support.servers.pool import Servers
 
-LOCK = b"app:memctl:lock:"
+LOCK = b":memctl:lock:"
+SESSIONS = "?layout=agentscope2"
+SESSION_TABLES = frozenset([*METADATA.tables, "alembic_version"])
 LOCK_SECONDS = 30
 """The seconds that the lock of a killed run may stay, where it is a key that expires."""
 
@@ -99,6 +103,17 @@ class Sqlite(File):
     name = "m.db"
 
 
+class Sqlite2(File):
+    """AgentScope 2.x's tables in a file."""
+
+    name = "m2.db"
+
+    def make(self) -> str:
+        return f"sqlite:///{super().make()}"
+
+    options = SESSIONS
+
+
 class Archive(File):
     name = "a.ndjson.zst"
 
@@ -115,6 +130,8 @@ class Sessions(File):
 class Database(Place):
     """A database of a server, whose connections end with their processes."""
 
+    tables: ClassVar[Set[str]] = frozenset({"users", "session", "message", "message_mark"})
+
     @abstractmethod
     def names(self) -> list[str]:
         """The tables that it has."""
@@ -123,7 +140,7 @@ class Database(Place):
         return self.names()
 
     def left_behind(self) -> list[str]:
-        return sorted(set(self.names()) - {"users", "session", "message", "message_mark"})
+        return sorted(set(self.names()) - self.tables)
 
 
 class Postgresql(Database):
@@ -149,8 +166,20 @@ class Mysql(Database):
         self.servers.mariadb.execute(f"DROP DATABASE {self.url.rpartition('/')[2]}")
 
 
+class Postgresql2(Postgresql):
+    options = SESSIONS
+    tables = SESSION_TABLES
+
+
+class Mysql2(Mysql):
+    options = SESSIONS
+    tables = SESSION_TABLES
+
+
 class Redis(Place):
     options = "?prefix=app:"
+    memories = b"app:user_id:"
+    """The beginning of the keys of memories."""
     _emptied: ClassVar[dict[str, list[str]]] = {}
     """By server, which has a fixed number of databases."""
 
@@ -161,17 +190,17 @@ class Redis(Place):
 
     def traces(self) -> list[str]:
         with self.servers.redis.client(self.url) as client:
-            return [repr(key) for key in client.keys("*") if not key.startswith(LOCK)]
+            return [repr(key) for key in client.keys("*") if LOCK not in key]
 
     def left_behind(self) -> list[str]:
         """Return keys of no memory that will not expire."""
         with self.servers.redis.client(self.url) as client:
-            own = [key for key in client.keys("*") if not key.startswith(b"app:user_id:")]
+            own = [key for key in client.keys("*") if not key.startswith(self.memories)]
             return [repr(key) for key in own if client.ttl(key) == -1]
 
     def unlock(self) -> None:
         with self.servers.redis.client(self.url) as client:
-            for key in client.keys(LOCK + b"*"):
+            for key in client.keys(b"*" + LOCK + b"*"):
                 assert 0 < client.pttl(key) <= LOCK_SECONDS * 1000
                 client.unlink(key)
 
@@ -181,6 +210,11 @@ class Redis(Place):
         self._emptied[self.servers.redis.socket].append(self.url)
 
 
+class Redis2(Redis):
+    options = SESSIONS
+    memories = b"agentscope:user:"
+
+
 KINDS: dict[str, type[Place]] = {
     "sqlite": Sqlite,
     "postgresql": Postgresql,
@@ -188,13 +222,30 @@ KINDS: dict[str, type[Place]] = {
     "redis": Redis,
     "archive": Archive,
     "sessions": Sessions,
+    "sqlite-agentscope2": Sqlite2,
+    "postgresql-agentscope2": Postgresql2,
+    "mysql-agentscope2": Mysql2,
+    "redis-agentscope2": Redis2,
 }
-PAIRS = list(itertools.product(KINDS, KINDS))
-"""Every way through the stores."""
+"""By the kind of store."""
+OLD, NEW = list(KINDS)[:6], list(KINDS)[6:]
+"""Those of AgentScope 1.x, and of 2.x."""
+PAIRS = [*itertools.product(OLD, OLD), *itertools.product(NEW, NEW), *itertools.product(OLD, NEW)]
+"""Every way through the stores, but for those back to AgentScope 1.x."""
 
 
 def held_by(pair: tuple[str, str]) -> Features:
     """Return what both stores of a pair can hold."""
     first, second = (store_class(kind).features for kind in pair)
     names = ("summaries", "ttl", "empty", "mark_order")
-    return Features(**{name: getattr(first, name) and getattr(second, name) for name in names})
+    return Features(
+        **{name: getattr(first, name) and getattr(second, name) for name in names},
+        marks=first.marks,
+        session_owners=first.session_owners or second.session_owners,
+    )
+
+
+def dialect_of(kind: str) -> Dialect:
+    """Return the dialect of the messages of a kind of store."""
+    found: Dialect = store_class(kind).dialect
+    return found

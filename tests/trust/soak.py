@@ -1,8 +1,9 @@
 """``make soak``: stops migrations between every pair of stores for as long as it is told.
 
 ``python -m tests.trust.soak --minutes 60 --seed 7`` prints how far it is now and then, and ends at
-the first promise that is broken.  ``--pair redis:archive`` keeps to one pair, and ``--signals
-INT,TERM,HUP`` asks the runs to stop where they are killed otherwise.
+the first promise that is broken.  ``--pair redis:archive`` keeps to one pair, or to some where it
+is there more than once; ``--pair agentscope2`` are those with a store of AgentScope 2.x.
+``--signals INT,TERM,HUP`` asks the runs to stop where they are killed otherwise.
 """
 
 from __future__ import annotations
@@ -30,12 +31,13 @@ def main() -> int:
     parser.add_argument("--minutes", type=float, default=60)
     parser.add_argument("--seed", type=int, default=random.randrange(10**6))
     parser.add_argument("--round", type=int, default=0, help="where to begin")
-    parser.add_argument("--pair", metavar="SRC:DST", help=f"of {', '.join(KINDS)}")
+    parser.add_argument("--pair", metavar="SRC:DST", action="append", help=f"of {', '.join(KINDS)}")
     parser.add_argument("--signals", default="KILL", help="names, such as INT,TERM,HUP")
     options = parser.parse_args()
-    pairs = [tuple(options.pair.split(":"))] if options.pair else PAIRS
+    asked = options.pair or [":"]
+    pairs = [pair for pair in PAIRS if any(one in ":".join(pair) for one in asked)]
     signals = [signal.Signals[f"SIG{name}"] for name in options.signals.split(",")]
-    soak = Soak(options.seed, options.minutes, [(one, two) for one, two in pairs], signals)
+    soak = Soak(options.seed, options.minutes, pairs, signals)
     try:
         soak.run(options.round)
     except Broken as broken:
@@ -105,10 +107,12 @@ class Soak:
 
     def table(self) -> str:
         """The kills of each pair: a row a source, a column a target."""
-        rows = [f"{'':12}" + "".join(f"{name:>12}" for name in KINDS)]
+        width = max(map(len, KINDS)) + 2
+        names = [kind for kind in KINDS if any(kind == pair[1] for pair in self._pairs)]
+        rows = [" " * width + "".join(f"{name:>{width}}" for name in names)]
         for first in KINDS:
-            counts = [self._tally.kills[first, second] for second in KINDS]
-            rows.append(f"{first:12}" + "".join(f"{count:12}" for count in counts))
+            counts = [self._tally.kills[first, second] for second in names]
+            rows.append(f"{first:{width}}" + "".join(f"{count:{width}}" for count in counts))
         return "\n".join(rows)
 
     def again(self) -> str:

@@ -11,8 +11,10 @@ import json
 import os
 import resource
 import signal
+import sqlite3
 import time
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -23,8 +25,8 @@ from typer.testing import Result
 from memctl.model import MemoryKey
 from memctl.stores.redis.edit import Editor
 from memctl.testing import Place, samples
-from memctl.testing.samples import entry
-from tests.support.backends import place_at
+from memctl.testing.samples import Style, entry
+from tests.support.backends import new_place, place_at
 from tests.support.cli import fails, fill, report
 from tests.support.places import Held, held, runs_folder, runs_kept
 from tests.support.processes import start, wait_until
@@ -218,11 +220,11 @@ def test_change_state_folder_that_is_none(
 
 def unlock(place: Place) -> None:
     """Remove the lock of a killed run, where that would take its time to end."""
-    if place.backend.name == "redis":
+    if place.backend.name.startswith("redis"):
         with redis.Redis.from_url(place.text.partition("?")[0]) as client:
-            [lock] = client.keys("*memctl:lock*")
-            assert 0 < client.pttl(lock) <= 30_000
-            client.delete(lock)
+            for lock in client.keys("*memctl:lock*"):
+                assert 0 < client.pttl(lock) <= 30_000
+                client.delete(lock)
 
 
 def plan_is_there() -> bool:
@@ -282,6 +284,78 @@ def test_change_killed_while_changing(
         assert held(place) == before
     assert run("undo", row["run"]).exit_code == 0, "there is nothing left to do"
     assert held(place) == before
+
+
+# Sessions of AgentScope 2.x: a log, and a context
+
+Rows = dict[str, tuple[list[Any], list[Any]]]
+
+
+def sessions(place: Place) -> Rows:
+    """The log and the context of each session, past memctl."""
+    if place.backend.name.startswith("redis"):
+        with redis.Redis.from_url(place.text.partition("?")[0]) as client:
+            found = {}
+            for key in client.keys("agentscope:user:*:session:*[0-9]"):
+                log = [json.loads(one) for one in client.lrange(key + b":messages", 0, -1)]
+                found[key.decode()] = log, json.loads(client.get(key))["state"]["context"]
+            return found
+    with closing(sqlite3.connect(place.folder / "m.db")) as connection:
+        logs = "SELECT payload FROM messages WHERE session_id = ? ORDER BY created_at, msg_id"
+        return {
+            name: (
+                [json.loads(one) for (one,) in connection.execute(logs, (name,))],
+                json.loads(payload)["state"]["context"],
+            )
+            for name, payload in connection.execute("SELECT id, payload FROM sessions")
+        }
+
+
+def done_in_sessions(place: Place, before: Rows) -> int:
+    """Return how many sessions have lost what goes; the others must be as they were."""
+    done = 0
+    found = sessions(place)
+    assert found.keys() == before.keys()
+    for name, rows in found.items():
+        kept = [[one for one in some if not one["id"].startswith("h")] for some in before[name]]
+        assert rows in (before[name], tuple(kept)), f"half of {name} is gone"
+        done += rows != before[name]
+    return done
+
+
+@pytest.mark.parametrize("delay", [0.0, 0.05])
+@pytest.mark.parametrize("name", ["sqlite-agentscope2", "redis-agentscope2"])
+def test_change_killed_in_sessions(
+    run: Run, servers: Servers, tmp_path: Path, name: str, delay: float
+) -> None:
+    """Log and context change together, in a delete and in an undo."""
+    place = new_place(name, tmp_path, servers)
+    samples.use(place.backend.style)
+    goes = [entry(f"h{n}", n, content="it goes") for n in range(1_200)]
+    entries = [entry("first", 0), *goes, entry("old", 1, ("compressed",)), entry("last", 2)]
+    samples.use(Style())
+    asyncio.run(fill(place.text, dict.fromkeys(KEYS, entries)))
+    before = sessions(place)
+    process = start("delete", place.text, "--match", "it goes", "--yes")
+    wait_until(lambda: plan_is_there() or process.poll() is not None)
+    time.sleep(delay)
+    process.kill()
+    process.wait()
+    done = done_in_sessions(place, before)
+    unlock(place)
+    if delay:
+        assert run("delete", place.text, "--match", "it goes", "--yes").exit_code == 0
+        assert done_in_sessions(place, before) == len(KEYS)
+    for row in report(run("history", "--json"))["runs"]:
+        process = start("undo", row["run"])
+        time.sleep(1 + delay)
+        process.kill()
+        process.wait()
+        done_in_sessions(place, before)
+        unlock(place)
+        assert run("undo", row["run"]).exit_code == 0
+    assert done <= len(KEYS)
+    assert sessions(place) == before
 
 
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])

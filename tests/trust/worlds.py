@@ -9,8 +9,9 @@ from typing import Any
 from memctl.model import MemoryKey, StoredMessage
 from memctl.store import Features
 from memctl.testing import samples
-from memctl.testing.samples import Sample
+from memctl.testing.samples import Sample, Style
 
+_USUAL = Style()
 TTL = 100_000
 """Seconds; no test lasts so long."""
 
@@ -21,12 +22,23 @@ NAMES = [name for name in samples.NAMES if len(name) < 60 and ":session:" not in
 """Hostile names.  Row ids of SQL end at 255 characters; Redis keys can be too ambiguous."""
 
 
-def world(seed: str, held: Features) -> list[Sample]:
-    """60 to 200 memories, in no order, with what both stores of a pair can hold (``held``)."""
-    draw = Random(seed)
+def world(seed: str, held: Features, style: Style = _USUAL) -> list[Sample]:
+    """60 to 200 memories, in no order, with what both stores of a pair can hold (``held``).
+
+    ``style`` is that of the messages of the first one.
+    """
+    samples.use(style)
+    try:
+        return _world(Random(seed), held)
+    finally:
+        samples.use(_USUAL)
+
+
+def _world(draw: Random, held: Features) -> list[Sample]:
     keys = [_key(draw, number) for number in range(draw.randint(60, 200))]
     shared = draw.choice(keys)
-    keys += [MemoryKey(f"{user}{len(keys)}", shared.session) for user in ("guest ", "G-")]
+    if not held.session_owners:
+        keys += [MemoryKey(f"{user}{len(keys)}", shared.session) for user in ("guest ", "G-")]
     found = [
         samples.sample(key, _entries(draw, f"{number}.", _length(draw, number)), **_about(draw))
         for number, key in enumerate(keys)
@@ -44,7 +56,12 @@ def beginnings(seed: str, found: list[Sample]) -> list[Sample]:
     """Return memories of a world that a target may hold already: some in part, some whole."""
     draw = Random(seed)
     chosen = [one for one in found if one.entries and draw.random() < 0.4]
-    parts = [samples.sample(one.key, one.entries[: _some(draw, one)]) for one in chosen]
+    parts = [
+        samples.sample(
+            one.key, [entry._replace(shape="") for entry in one.entries[: _some(draw, one)]]
+        )
+        for one in chosen
+    ]
     for part, one in zip(parts, chosen, strict=True):
         summary = "" if one.memory.summary else one.memory.summary  # it comes with the rest
         part.memory = replace(one.memory, summary=summary)

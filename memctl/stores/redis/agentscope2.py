@@ -6,6 +6,7 @@ Source: ``app/storage/_redis_storage.py`` of agentscope 2.0.10, whose ``KeyConfi
 from __future__ import annotations
 
 import hashlib
+import json
 import secrets
 from collections.abc import AsyncGenerator, Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -25,14 +26,18 @@ from memctl.selection import Selection
 from memctl.store import Features, Maintenance, OpenMode
 from memctl.stores.agentscope2 import (
     MARKS,
+    UNLOGGED,
     Comparison,
     NotASession,
     Session,
     agent_record,
     context_findings,
-    merge,
+    is_unlogged,
+    lost_summary,
     new_session,
     parse_extra,
+    parse_shape,
+    rebuild,
     with_summary,
 )
 from memctl.stores.edits import Snapshot
@@ -59,6 +64,8 @@ _SOURCE = ("source", "source_schedule_id")
 _PUSHED = 1000
 _NEVER, _MISSING = -1, -2
 """Replies of PTTL."""
+_LOG_ALONE = '{"record": false}'
+"""The shape of a message in a log that has no record, which an undo is not to make."""
 _MADE_AGENT = f"{MADE} agent "
 
 
@@ -70,7 +77,7 @@ class StoredSession:
     """The record; None where only a log is there."""
     session: Session
     context: list[Any]
-    """The entries of the context that ``merge`` takes; none where it is what the marks say."""
+    """The entries of the context, as ``rebuild`` takes them."""
     indexed: bool
     """The set of ids is there."""
     expiries: tuple[int, int, int]
@@ -165,25 +172,24 @@ class RedisAgentScope2Store(WholeMemoryStore):
         if place.asked and owner != place.memory:
             raise Rejected("bad-name", f"the key of {place.memory} is that of {owner}")
         comparison = Comparison(session.context)
-        messages: list[StoredMessage] = []
+        ids: list[str] = []
         digest = hashlib.sha256(text or b"")
         for one in log:
-            id = _id_of(one, name)
-            comparison.add(id, one)
-            messages.append(StoredMessage(id, jsonio.utf8(one), comparison.marks(id)))
+            ids.append(_id_of(one, name))
+            comparison.add(ids[-1], one)
             digest.update(b"%d " % len(one) + one)
-        differing = comparison.differing()
-        if differing is not None:
-            shapes = _shapes(differing)
-            messages = [one._replace(shape=shapes.get(one.id, "")) for one in messages]
         memory = Memory(
             owner,
             session.summary_text,
             ttl=_left(expiries),
-            extra="" if record is None else session.extra(differing),
+            extra="" if record is None else session.extra(comparison),
             version=digest.hexdigest(),
         )
-        kept = StoredSession(record, session, differing or [], bool(indexed), tuple(expiries))
+        entries = comparison.entries()
+        kept = StoredSession(record, session, entries, bool(indexed), tuple(expiries))
+        messages = list(_messages(comparison, ids, log))
+        if record is None:
+            messages = [one._replace(shape=_LOG_ALONE) for one in messages]
         return Held(memory, messages, kept=kept)
 
     def _session(
@@ -227,20 +233,29 @@ class RedisAgentScope2Store(WholeMemoryStore):
         place: MemoryPlace,
         old: Held | None,
         new: Snapshot,
+        before: str = "",
     ) -> list[Command]:
         stored = old.kept if old is not None else None
-        before = old.messages if old is not None else []
+        there = old.messages if old is not None else []
         assert stored is None or isinstance(stored, StoredSession)
         key = new.memory.key
         ttl = self.server.ttl_of(new.memory.ttl)
+        messages = new.messages
         record: dict[str, Any] | None
-        if old is not None and stored is not None and new.memory.extra == old.memory.extra:
-            record, session, entries = stored.record, stored.session, stored.context
+        if old is not None and stored is not None and new.memory.extra in ("", old.memory.extra):
+            record, session = stored.record, stored.session
+            entries = stored.context if new.memory.extra == old.memory.extra else []
         else:
             record = None
             session, entries = self._introduced(key, new.memory.extra)
+            messages = [
+                one._replace(shape=UNLOGGED) if one.id in session.unlogged else one
+                for one in messages
+            ]
         commands: list[Command] = []
         if record is None and _needs_record(new, is_log=stored is not None):
+            if stored is not None and stored.record is None:
+                raise Rejected("refused", "its record is gone, and with that its context")
             if not session.payload:
                 session, _ = self._introduced(key, "")
             record = _record_of(key, session)
@@ -251,10 +266,10 @@ class RedisAgentScope2Store(WholeMemoryStore):
             made = jsonio.dumps(_local(agent_record(key.user, agent, datetime.now(UTC))))
             commands.append((b"SET", self.key_of(key.user, "agent", agent), made, b"NX"))
         if record is not None:
-            with_summary(session, new.memory.summary)
-            text = _text(record, session, _context(entries, before, new.messages))
+            with_summary(session, new.memory.summary, before)
+            text = _text(record, session, _context(entries, there, messages))
             commands.append((b"SET", place.key, text, b"KEEPTTL"))
-        commands += _logging(place.key, stored, before, new.messages)
+        commands += _logging(place.key, stored, _logged(there), _logged(messages))
         return [*commands, *_expiring(place.key, stored, ttl)]
 
     def _introduced(self, key: MemoryKey, extra: str) -> tuple[Session, list[Any]]:
@@ -276,6 +291,11 @@ class RedisAgentScope2Store(WholeMemoryStore):
         agent = str(session.record.get("agent_id") or self.agent)
         [exists] = pipeline.execute([(b"EXISTS", self.key_of(memory.key.user, "agent", agent))])
         return MADE if exists else _MADE_AGENT + agent
+
+    def lost(self, old: Held, new: Memory) -> str:
+        assert isinstance(old.kept, StoredSession)
+        found = lost_summary(old.kept.session, new.summary)
+        return json.dumps(found) if found else ""
 
     def removing(
         self, pipeline: Pipeline, place: MemoryPlace, old: Held, before: str
@@ -371,8 +391,9 @@ def _moved(time: Any, zone: Any) -> Any:
 
 
 def _needs_record(new: Snapshot, *, is_log: bool) -> bool:
-    """Return whether a log alone cannot hold the memory."""
+    """Return whether a log alone cannot hold the memory, or was not what did."""
     in_context = any(COMPRESSED not in message.marks for message in new.messages)
+    is_log |= bool(new.messages) and all(one.shape == _LOG_ALONE for one in new.messages)
     return not is_log or bool(new.memory.summary or new.memory.extra) or in_context
 
 
@@ -386,20 +407,20 @@ def _id_of(text: bytes, name: str) -> str:
         raise BadData(f"{name} is damaged: a message of its log is not valid: {error}") from error
 
 
-def _shapes(entries: list[Any]) -> dict[str, str]:
-    """Return the shapes of the messages of a context that is not just what the marks say.
+def _messages(comparison: Comparison, ids: list[str], log: list[bytes]) -> Iterator[StoredMessage]:
+    """Yield the messages of a session, with shapes where its context is not what marks say."""
+    unlogged = comparison.unlogged
+    has_shapes = bool(unlogged.messages) or comparison.differing() is not None
+    for id, text in zip([*ids, None], [*log, b""], strict=True):
+        for one in unlogged.before(id):
+            yield StoredMessage(one, unlogged.text(one), shape=comparison.shape(one))
+        if id is not None:
+            shape = comparison.shape(id) if has_shapes and not comparison.marks(id) else ""
+            yield StoredMessage(id, jsonio.utf8(text), comparison.marks(id), shape=shape)
 
-    A shape has the entry before the message, and its text where that differs from the log's.
-    """
-    found: dict[str, str] = {}
-    last: str | None = None
-    for entry in entries:
-        id = entry.get("id") if isinstance(entry, dict) else entry
-        if isinstance(id, str):
-            shape = {"after": last, "message": entry if isinstance(entry, dict) else None}
-            found.setdefault(id, jsonio.dumps(shape).decode())
-            last = id
-    return found
+
+def _logged(messages: list[StoredMessage]) -> list[StoredMessage]:
+    return [one for one in messages if not is_unlogged(one)]
 
 
 def _context(
@@ -409,27 +430,12 @@ def _context(
     texts = {one.id: one.message for one in messages}
     log = [(message.id, COMPRESSED not in message.marks) for message in messages]
     gone = ((message.id, False) for message in before if message.id not in texts)
-    for entry in merge(_restored(entries, messages), chain(log, gone)):
+    shapes = {one.id: parse_shape(one.shape) for one in messages if one.shape and not one.marks}
+    for entry in rebuild(entries, chain(log, gone), shapes):
         if isinstance(entry, dict):
             yield jsonio.dumps(entry)
         elif entry in texts:
             yield texts[entry]
-
-
-def _restored(entries: list[Any], messages: list[StoredMessage]) -> list[Any]:
-    """Return the entries of a context with those that come back to the places they had."""
-    found = list(entries)
-    ids = [entry.get("id") if isinstance(entry, dict) else entry for entry in found]
-    there = set(ids)
-    for one in messages:
-        if one.shape and one.id not in there and COMPRESSED not in one.marks:
-            shape = jsonio.loads(one.shape.encode())
-            if shape["after"] is None or shape["after"] in there:
-                at = 0 if shape["after"] is None else ids.index(shape["after"]) + 1
-                found.insert(at, shape["message"] or one.id)
-                ids.insert(at, one.id)
-                there.add(one.id)
-    return found
 
 
 def _logging(
@@ -554,7 +560,7 @@ def _findings_of(held: Held) -> Iterator[Finding]:
     if stored.record is None:
         yield Finding("session-record-missing", key)
         return
-    log = {message.id for message in held.messages}
+    log = {message.id for message in _logged(held.messages)}
     yield from context_findings(key, stored.session.context, log)
     left = [one for one in stored.expiries if one != _MISSING]
     some_never = _NEVER in left and max(left) > 0

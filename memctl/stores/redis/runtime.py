@@ -168,6 +168,7 @@ class RuntimeStore(WholeMemoryStore):
         place: MemoryPlace,
         old: Held | None,  # noqa: ARG002 - it is written whole
         new: Snapshot,
+        before: str = "",  # noqa: ARG002 - nothing is lost
     ) -> list[Command]:
         if any(one.marks for one in new.messages):
             raise Rejected("refused", "the messages of agentscope-runtime have no marks")

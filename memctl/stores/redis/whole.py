@@ -108,9 +108,16 @@ class WholeMemoryStore(Store):
 
     @abstractmethod
     def replacing(
-        self, pipeline: Pipeline, place: MemoryPlace, old: Held | None, new: Snapshot
+        self,
+        pipeline: Pipeline,
+        place: MemoryPlace,
+        old: Held | None,
+        new: Snapshot,
+        before: str = "",
     ) -> list[Command]:
         """Return the commands that put a memory in the place of another one.
+
+        ``before`` is that of the edit.
 
         Raises:
             Rejected: the layout does not take it.
@@ -125,6 +132,10 @@ class WholeMemoryStore(Store):
     def before(self, pipeline: Pipeline, memory: Memory) -> str:  # noqa: ARG002 - most need neither
         """Return ``WriteResult.before`` of a memory that is about to be made."""
         return MADE
+
+    def lost(self, old: Held, new: Memory) -> str:  # noqa: ARG002 - most lose nothing
+        """Return ``WriteResult.before`` of a memory that is about to be changed."""
+        return ""
 
     def named(self, keys: Iterable[MemoryKey]) -> list[MemoryPlace]:
         """Return the places of memories that are named, but for names that no memory can have."""
@@ -214,7 +225,7 @@ class WholeMemoryStore(Store):
                 return WriteResult(memory.key, failure=failure)
             whole = [*there.messages, *messages] if mode is WriteMode.ADD else messages
             new = self.merged(there, memory, mode)
-            before = "" if old else self.before(pipeline, new)
+            before = self.lost(old, new) if old else self.before(pipeline, new)
             if pipeline.commit(self.replacing(pipeline, place, old, Snapshot(new, whole))):
                 gone = len(there.messages) if mode is WriteMode.REPLACE else 0
                 return WriteResult(memory.key, len(messages), gone, before=before)
@@ -266,12 +277,13 @@ class WholeMemoryStore(Store):
                 return result
             # What is there keeps its expiry, as it is at that moment.
             memory = replace(changed.memory, ttl=None if old else edit.memory.ttl)
-            before = "" if old else self.before(pipeline, memory)
-            if old and edit.before and not (changed.messages or memory.summary):
+            before = self.lost(old, memory) if old else self.before(pipeline, memory)
+            is_made = edit.before.startswith(MADE)
+            if old and is_made and not (changed.messages or memory.summary):
                 commands = self.removing(pipeline, place, old, edit.before)
             else:
                 new = Snapshot(memory, changed.messages)
-                commands = self.replacing(pipeline, place, old, new)
+                commands = self.replacing(pipeline, place, old, new, edit.before)
             if pipeline.commit(commands):
                 return replace(result, before=before)
         return WriteResult(edit.memory.key, failure=_BUSY)

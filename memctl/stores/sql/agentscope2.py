@@ -11,11 +11,11 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import AsyncGenerator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Iterable, Iterator, Sequence, Set
 from contextlib import AsyncExitStack, aclosing
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
-from itertools import groupby
+from itertools import groupby, pairwise
 from typing import Any, ClassVar, NamedTuple
 
 from sqlalchemy.ext.asyncio import AsyncConnection
@@ -45,11 +45,16 @@ from memctl.stores.agentscope2 import (
     Entry,
     NotASession,
     Session,
+    Unlogged,
     agent_record,
     context_findings,
+    is_unlogged,
+    lost_summary,
     merge,
     new_session,
     parse_extra,
+    parse_shape,
+    rebuild,
     with_summary,
 )
 from memctl.stores.batching import BATCH_BYTES, Large, Small, are_objects, gather
@@ -81,8 +86,6 @@ SESSION_COLUMNS = ("id", "user_id", *COLUMNS, "payload")
 AGENT_COLUMNS = ("id", "user_id", "source", "created_at", "updated_at", "payload")
 MESSAGE_COLUMNS = ("session_id", "msg_id", "created_at", "payload")
 _TIMES = ("created_at", "updated_at")
-_NOWHERE = 0
-"""In the place of an id, where a message was not in the context."""
 _PLAIN = re.compile("[0-9a-z]+")
 ATTEMPTS = 3
 """The attempts to write a session that another run may be making."""
@@ -488,33 +491,54 @@ class Agentscope2Reader:
         except NotASession as error:
             self._failures[key] = damage(str(error))
             return
-        extra = session.extra(comparison.differing())
-        places = session.places()
-        memory = Memory(key, session.summary_text, extra=extra)
-        entries: list[StoredMessage] = []
+        memory = Memory(key, session.summary_text, extra=session.extra(comparison))
+        found: list[StoredMessage] = []
         offset = size = 0
-        async with aclosing(self._log(connection, there.name, log)) as pages:
+        messages = self._messages(connection, there.name, log, comparison)
+        async with aclosing(messages):
+            async for message in messages:
+                if not _is_object(message.message):
+                    failure = damage(f"the message {message.id!r} is not a JSON object")
+                    if self._skip_damage:
+                        continue
+                    self._failures[key] = failure
+                    if offset:
+                        raise DamagedMemory(self._tables.database.label, key, failure)
+                    return
+                if found and (size >= PAGE_BYTES or len(found) >= PAGE_ENTRIES):
+                    yield Page(memory, found, offset, last=False)
+                    offset += len(found)
+                    found, size = [], 0
+                found.append(message)
+                size += len(message.message)
+                del message
+        yield Page(memory, found, offset)
+
+    async def _messages(
+        self,
+        connection: AsyncConnection,
+        session: str,
+        log: list[LogRow] | None,
+        comparison: Comparison,
+    ) -> AsyncGenerator[StoredMessage]:
+        """Yield the messages of the log, and among them those that are in the context alone."""
+        unlogged = comparison.unlogged
+
+        def alone(before: str | None) -> Iterator[StoredMessage]:
+            for id in unlogged.before(before):
+                yield StoredMessage(id, unlogged.text(id), shape=comparison.shape(id))
+
+        async with aclosing(self._log(connection, session, log)) as pages:
             async for rows in pages:
                 for row in rows:
-                    text = await self._text(connection, there.name, row)
-                    if not _is_object(text):
-                        failure = damage(f"the message {row.id!r} is not a JSON object")
-                        if self._skip_damage:
-                            continue
-                        self._failures[key] = failure
-                        if offset:
-                            raise DamagedMemory(self._tables.database.label, key, failure)
-                        return
-                    if entries and (size >= PAGE_BYTES or len(entries) >= PAGE_ENTRIES):
-                        yield Page(memory, entries, offset, last=False)
-                        offset += len(entries)
-                        entries, size = [], 0
-                    shape = _shape(row.time, row.id, comparison.variants, places)
-                    marks = comparison.marks(row.id)
-                    entries.append(StoredMessage(row.id, text, marks, shape=shape))
-                    size += len(text)
+                    for message in alone(row.id):
+                        yield message
+                    text = await self._text(connection, session, row)
+                    shape = comparison.shape(row.id, at=_moment_text(row.time))
+                    yield StoredMessage(row.id, text, comparison.marks(row.id), shape=shape)
                     del text
-        yield Page(memory, entries, offset)
+        for message in alone(None):
+            yield message
 
     async def _log(
         self, connection: AsyncConnection, session: str, log: list[LogRow] | None
@@ -594,6 +618,8 @@ class Draft:
     entries: list[Entry] | None
     clock: Clock
     is_new: bool
+    lost: dict[str, Any]
+    """What an undo would not restore."""
     context: list[bytes] = field(default_factory=list)
     """The messages of the context, where it is just the unmarked ones."""
     log: list[tuple[str, bool]] = field(default_factory=list)
@@ -603,7 +629,8 @@ class Draft:
         """Take the next messages; return their rows, but for the form of the time."""
         rows = []
         for entry in messages:
-            rows.append((session, entry.id, self.clock.time(entry), entry.message))
+            if entry.marks or entry.id not in self.session.unlogged:
+                rows.append((session, entry.id, self.clock.time(entry), entry.message))
             if self.entries is None:
                 if not entry.marks:
                     self.context.append(entry.message)
@@ -699,6 +726,11 @@ class Agentscope2Writer:
         names = {one.memory.key.session for one in batch}
         there = await tables.sessions(connection, names, tables.dialect.row_lock)
         held = await tables.counts(connection, names)
+        alone: dict[str, Set[str]] = {}
+        """The messages that are in contexts alone."""
+        if self._mode is WriteMode.ADD:
+            for name, one_stored in there.items():
+                alone[name] = await self._unlogged(connection, one_stored)
         owners = {name: stored.user for name, stored in there.items()}
         drafts: list[tuple[Small | Large, Draft]] = []
         for one in batch:
@@ -706,7 +738,8 @@ class Agentscope2Writer:
             owner = owners.setdefault(key.session, key.user)
             count, last = held.get(key.session, (0, None))
             try:
-                failure = self._failure(key, owner, one.offset, count)
+                whole = count + len(alone.get(key.session, ()))
+                failure = self._failure(key, owner, one.offset, whole)
                 if failure is None:
                     stored = there.get(key.session)
                     drafts.append((one, await self._draft(one.memory, stored, last, count)))
@@ -725,8 +758,10 @@ class Agentscope2Writer:
             written = 0
             async for page in _pages_of(one):
                 _refuse_marks(page)
+                if not alone.get(key.session, set()).isdisjoint(entry.id for entry in page):
+                    raise RejectedValue("a message id occurs twice", "repeated-id")
+                written += len(page)
                 added = draft.add(key.session, page)
-                written += len(added)
                 rows += [(*row[:2], tables.dialect.stored_time(row[2]), row[3]) for row in added]
                 del page, added
                 if isinstance(one, Large):
@@ -747,6 +782,16 @@ class Agentscope2Writer:
             if draft.clock.ahead > timedelta(seconds=1) and one.offset == 0:
                 await tables.shift_log(connection, one.memory.key.session, draft.clock.ahead)
         return results
+
+    async def _unlogged(self, connection: AsyncConnection, stored: StoredSession) -> Set[str]:
+        try:
+            context = stored.session().context
+        except NotASession:
+            return set()  # it is refused
+        if not context:
+            return set()
+        log = await self._tables.entries(connection, stored.name)
+        return Unlogged(context, {id for id, _ in log}).messages.keys()
 
     def _failure(self, key: MemoryKey, owner: str, offset: int, count: int) -> Failure | None:
         if owner != key.user:
@@ -777,8 +822,9 @@ class Agentscope2Writer:
                 session.summary = stored.session().summary
         else:
             session = new_session(memory.key.session, self._agent, datetime.now(UTC))
+        lost = lost_summary(session, memory.summary) if stored is not None else {}
         with_summary(session, memory.summary)
-        draft = Draft(session, entries, clock, stored is None)
+        draft = Draft(session, entries, clock, stored is None, lost)
         if self._mode is WriteMode.ADD:
             draft.context += map(jsonio.dumps, session.context)
         return draft
@@ -912,6 +958,10 @@ class EditRefused(Exception):
         self.failure = failure
 
 
+PlacedRow = tuple[str, Any, StoredMessage | None]
+"""The id and the time of a row that stays, or a message that is put in."""
+
+
 class SessionEdit:
     """One edit of one session, whose row is locked."""
 
@@ -928,6 +978,9 @@ class SessionEdit:
         self._key = edit.memory.key
         self._session = stored.session()
         self._stored = stored
+        self._before = parse_shape(edit.before)
+        self._lost: dict[str, Any] = lost_summary(self._session, edit.memory.summary)
+        """What the reverse of this edit would not restore."""
 
     async def apply(self) -> WriteResult:
         """Change the session, all of it or, where that fails, nothing.
@@ -940,57 +993,108 @@ class SessionEdit:
             raise EditRefused(Failure("changed", "the summary is another one"))
         lock = self._tables.dialect.row_lock
         log = await self._tables.entries(self._connection, self._key.session, lock)
+        self._unlogged = Unlogged(session.context, {id for id, _ in log})
+        alone = self._unlogged.messages
+        log = list(self._interleaved(log))
         in_context = session.ids()
         ids = [id for id, _ in log]
         marks: list[Marks] = [() if id in in_context else (COMPRESSED,) for id in ids]
-        gone = {change.id for change in edit.changes if change.new is None and change.message}
-        texts = await self._tables.texts(self._connection, self._key.session, gone)
+        # Those that go have to be what they were; those that leave the log stay in the context.
+        needed = {
+            change.id
+            for change in edit.changes
+            if (change.new is None and change.message) or parse_shape(change.shape).get("unlogged")
+        }
+        texts = await self._tables.texts(self._connection, self._key.session, needed - alone.keys())
+        self._texts = texts | {id: self._unlogged.text(id) for id in needed & alone.keys()}
         matcher = ChangeMatcher(edit.twins)
         matcher.give(edit.changes, last=True)
         steps, at = matcher.apply(
-            ids, marks, has_text=lambda at, text: is_same_text(texts.get(ids[at], b""), text)
+            ids, marks, has_text=lambda at, text: is_same_text(self._texts.get(ids[at], b""), text)
         )
         steps += matcher.apply([], [])[0] if at == len(ids) else []
         if failure := matcher.failure():
             raise EditRefused(failure)
         await self._carry_out(steps, log, marks)
         await self._restore()
-        return WriteResult(self._key, matcher.written, matcher.deleted, twins=matcher.twins())
+        before = json.dumps(self._lost) if self._lost else ""
+        return WriteResult(
+            self._key, matcher.written, matcher.deleted, before=before, twins=matcher.twins()
+        )
+
+    async def _moved_back(self, placed: list[PlacedRow]) -> list[PlacedRow]:
+        """Give rows the times again that the edit to undo has changed, where they stay in order."""
+        times = self._before.get("times")
+        if not isinstance(times, dict):
+            return placed
+        back = [(id, _utc(times.get(id)), entry) for id, _, entry in placed]
+        found = [
+            (id, time if again is None else again, entry)
+            for (id, time, entry), (_, again, _) in zip(placed, back, strict=True)
+        ]
+        there = [_utc(time) or datetime.min for _, time, entry in found if entry is None]
+        if any(one > other for one, other in pairwise(there)):
+            return placed
+        for id, time, entry in back:
+            if time is not None and entry is None:
+                await self._tables.move_message(self._connection, self._key.session, id, time)
+        return found
+
+    def _interleaved(self, log: list[tuple[str, Any]]) -> Iterator[tuple[str, Any]]:
+        """Yield the ids of the memory with the times of their rows, None without one."""
+        for id, time in log:
+            yield from ((one, None) for one in self._unlogged.before(id))
+            yield id, time
+        yield from ((one, None) for one in self._unlogged.before(None))
 
     async def _carry_out(
         self, steps: list[Step], log: list[tuple[str, Any]], marks: list[Marks]
     ) -> None:
+        alone = self._unlogged.messages
         dropped: list[str] = []
         new: list[StoredMessage] = []
         shapes: dict[str, dict[str, Any]] = {}
         after: list[tuple[str, bool]] = []
-        placed: list[tuple[str, Any, StoredMessage | None]] = []
+        placed: list[PlacedRow] = []
         for step in steps:
             match step:
                 case Keep(start, stop):
                     after += [(log[at][0], not marks[at]) for at in range(start, stop)]
-                    placed += [(*log[at], None) for at in range(start, stop)]
+                    placed += [
+                        (*log[at], None) for at in range(start, stop) if log[at][0] not in alone
+                    ]
                 case Drop(at):
                     dropped.append(log[at][0])
                     after.append((log[at][0], False))
                 case Mark(at, wanted, shape):
-                    _refuse_marks([StoredMessage(log[at][0], b"", wanted)])
-                    shapes[log[at][0]] = {} if wanted else _json_object(shape)
-                    after.append((log[at][0], not wanted))
-                    placed.append((*log[at], None))
+                    id = log[at][0]
+                    entry = StoredMessage(id, b"", wanted, shape=shape)
+                    _refuse_marks([entry])
+                    shapes[id] = {} if wanted else parse_shape(shape)
+                    after.append((id, not wanted))
+                    if id in alone:
+                        if wanted:  # what is not in the context is in the log
+                            placed.append(
+                                (id, None, entry._replace(message=self._unlogged.text(id)))
+                            )
+                    elif is_unlogged(entry):
+                        dropped.append(id)
+                    else:
+                        placed.append((*log[at], None))
                 case Put(entry):
                     _refuse_marks([entry])
-                    shapes[entry.id] = {} if entry.marks else _json_object(entry.shape)
+                    shapes[entry.id] = {} if entry.marks else parse_shape(entry.shape)
                     new.append(entry)
                     after.append((entry.id, not entry.marks))
-                    placed.append((entry.id, None, entry))
+                    if not is_unlogged(entry):
+                        placed.append((entry.id, None, entry))
         replaced = set(dropped) & {entry.id for entry in new if not entry.marks}
         await self._tables.delete_messages(self._connection, self._key.session, dropped)
-        await self._insert(placed)
+        await self._insert(await self._moved_back(placed))
         # An id that went and came again is what it is now.
         await self._context([one for one in after if one[1] or one[0] not in replaced], new, shapes)
 
-    async def _insert(self, placed: list[tuple[str, Any, StoredMessage | None]]) -> None:
+    async def _insert(self, placed: list[PlacedRow]) -> None:
         """Insert rows at their places, with other times for the rows after them if needed."""
         if not any(entry for _, _, entry in placed):
             return
@@ -1013,6 +1117,7 @@ class SessionEdit:
             fresh = time != there
             if fresh:
                 moved.append((id, time))
+                self._lost.setdefault("times", {})[id] = _moment_text(there)
         for id, moment in moved:
             await tables.move_message(self._connection, session, id, moment)
         stored = tables.dialect.stored_time
@@ -1024,9 +1129,7 @@ class SessionEdit:
         )
 
     @staticmethod
-    def _time(
-        clock: Clock, placed: list[tuple[str, Any, StoredMessage | None]], place: int
-    ) -> datetime:
+    def _time(clock: Clock, placed: list[PlacedRow], place: int) -> datetime:
         """Return the time of a row that is put in: its own where that is its place."""
         id, _, entry = placed[place]
         assert entry is not None
@@ -1054,28 +1157,24 @@ class SessionEdit:
         again = {entry.id for entry in new}
         # A message that takes the place of another with its id takes it in the context too.
         entries = [one["id"] if one.get("id") in again else one for one in session.context]
-        variants = {id: shape["context"] for id, shape in shapes.items() if _is_variant(shape, id)}
-        merged = merge(_restored(entries, shapes), after)
+        merged = rebuild(entries, after, shapes)
         if merged == session.context and summary in (None, session.summary_text):
             return
         if summary is not None:
-            with_summary(session, summary)
-        texts = {entry.id: entry.message for entry in new}
-        missing = {one for one in merged if isinstance(one, str)} - texts.keys() - variants.keys()
+            with_summary(session, summary, self._edit.before)
+        texts = self._texts | {entry.id: entry.message for entry in new}
+        missing = {one for one in merged if isinstance(one, str)} - texts.keys()
         texts |= await self._tables.texts(self._connection, self._key.session, missing)
-        context = []
-        for one in merged:
-            value = variants.get(one, one) if isinstance(one, str) else one
-            context.append(texts[value] if isinstance(value, str) else jsonio.dumps(value))
+        context = [texts[one] if isinstance(one, str) else jsonio.dumps(one) for one in merged]
         await self._tables.update_payload(
             self._connection, self._key.session, session.text(context)
         )
 
     async def _restore(self) -> None:
         """Delete what ``Edit.before`` says was not there, if nothing is left in it."""
-        made = _json_object(self._edit.before)
-        if "session" in made:
-            await self._tables.delete_empty(self._connection, self._stored, made.get("agent"))
+        if "session" in self._before:
+            agent = self._before.get("agent")
+            await self._tables.delete_empty(self._connection, self._stored, agent)
 
 
 # The store
@@ -1221,58 +1320,15 @@ async def _pages_of(one: Small | Large) -> AsyncGenerator[list[StoredMessage]]:
 
 
 def made_of(draft: Draft, agents: set[str]) -> str:
-    """Return ``WriteResult.before``: the rows that were made."""
+    """Return ``WriteResult.before``: the rows that were made, or what is lost."""
     if not draft.is_new:
-        return ""
+        return json.dumps(draft.lost) if draft.lost else ""
     agent = draft.session.record.get("agent_id")
     return json.dumps({"session": None} | ({"agent": agent} if agent in agents else {}))
 
 
-def _is_variant(shape: dict[str, Any], id: str) -> bool:
-    """Return whether a shape says how a message stood in the context."""
-    variant = shape.get("context")
-    return isinstance(variant, dict) and variant.get("id") == id
-
-
-def _restored(entries: Sequence[Entry], shapes: Mapping[str, dict[str, Any]]) -> list[Entry]:
-    """Return the entries of a context, with those that come back to the places they had."""
-    ids = [one if isinstance(one, str) else one.get("id") for one in entries]
-    there = set(ids)
-    found = list(entries)
-    for id, shape in shapes.items():
-        last = shape.get("after", _NOWHERE)
-        if id not in there and (last is None or (isinstance(last, str) and last in there)):
-            at = 0 if last is None else ids.index(last) + 1
-            found.insert(at, id)
-            ids.insert(at, id)
-            there.add(id)
-    return found
-
-
-def _shape(
-    time: Any, id: str, variants: Mapping[str, Any], places: Mapping[str, str | None]
-) -> str:
-    """Return the shape of a message: the time of its row, and how it stands in the context."""
-    found: dict[str, Any] = {"at": _moment_text(time)}
-    if id in places:
-        found["after"] = places[id]
-    if id in variants:
-        found["context"] = variants[id]
-    return json.dumps(found)
-
-
 def _time_of(shape: str) -> datetime | None:
-    at = _json_object(shape).get("at")
-    return _utc(at)
-
-
-def _json_object(text: str) -> dict[str, Any]:
-    """Return the object in a text of memctl's own, an empty one where it is something else."""
-    try:
-        found = jsonio.loads(text.encode("utf-8", "surrogatepass")) if text else {}
-    except ValueError:
-        return {}
-    return found if isinstance(found, dict) else {}
+    return _utc(parse_shape(shape).get("at"))
 
 
 def _own_time(message: bytes) -> datetime | None:
