@@ -205,6 +205,7 @@ class Comparison:
                 self._entries[place] = id
             else:
                 self._variants[id] = message
+        if id in self._places:
             self._passed.append(id)
 
     # After all messages have passed

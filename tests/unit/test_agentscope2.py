@@ -19,6 +19,7 @@ from memctl.stores.agentscope2 import (
     merge,
     new_session,
     parse_extra,
+    rebuild,
     with_summary,
 )
 
@@ -40,18 +41,25 @@ def stored(context: list[dict[str, Any]], summary: Any = "", **others: Any) -> d
 
 def compare(
     payload: dict[str, Any], log: list[dict[str, Any]]
-) -> tuple[str, list[tuple[str, ...]]]:
+) -> tuple[str, list[dict[str, Any]], list[tuple[str, ...]]]:
+    """Return the extra, the messages and their marks."""
     session = Session.of({"agent_id": "a"}, payload)
     comparison = Comparison(session.context)
     for one in log:
         comparison.add(one["id"], jsonio.dumps(one))
-    marks = [comparison.marks(one["id"]) for one in log]
-    return session.extra(comparison.differing()), marks
+    unlogged = comparison.unlogged
+    whole: list[dict[str, Any]] = []
+    for one in log:
+        whole += [unlogged.messages[id] for id in unlogged.before(one["id"])]
+        whole.append(one)
+    whole += [unlogged.messages[id] for id in unlogged.before(None)]
+    marks = [comparison.marks(one["id"]) for one in whole]
+    return session.extra(comparison), whole, marks
 
 
-def assemble(extra: str, log: list[dict[str, Any]], marks: list[tuple[str, ...]]) -> Any:
+def assemble(extra: str, whole: list[dict[str, Any]], marks: list[tuple[str, ...]]) -> Any:
     session, entries = parse_extra(extra)
-    texts = {one["id"]: one for one in log}
+    texts = {one["id"]: one for one in whole}
     marked = list(zip(texts, (not labels for labels in marks), strict=True))
     context = merge([id for id, inside in marked if inside] if entries is None else entries, marked)
     return session.value([texts[one] if isinstance(one, str) else one for one in context])
@@ -59,10 +67,11 @@ def assemble(extra: str, log: list[dict[str, Any]], marks: list[tuple[str, ...]]
 
 def test_a_session_apart_has_marks_and_no_context() -> None:
     log = [msg("a"), msg("b"), msg("c")]
-    extra, marks = compare(stored(log[1:]), log)
+    extra, whole, marks = compare(stored(log[1:]), log)
+    assert whole == log
     assert marks == [("compressed",), (), ()]
-    assert "context" not in json.loads(extra)
-    assert assemble(extra, log, marks) == stored(log[1:])
+    assert json.loads(extra).keys() == {"record", "payload", "state"}
+    assert assemble(extra, whole, marks) == stored(log[1:])
 
 
 @pytest.mark.parametrize(
@@ -80,14 +89,51 @@ def test_a_session_apart_has_marks_and_no_context() -> None:
 )
 def test_a_context_survives(context: list[dict[str, Any]]) -> None:
     log = [msg("a"), msg("b"), msg("c")]
-    extra, marks = compare(stored(context), log)
-    assert assemble(extra, log, marks) == stored(context)
+    extra, whole, marks = compare(stored(context), log)
+    assert assemble(extra, whole, marks) == stored(context)
+
+
+@pytest.mark.parametrize(
+    ("context", "whole", "differs"),
+    [
+        (["x"], ["a", "b", "c", "x"], False),
+        (["x", "b", "c"], ["a", "x", "b", "c"], False),
+        (["b", "x", "y", "c", "z"], ["a", "b", "x", "y", "c", "z"], False),
+        (["c", "x", "b"], ["a", "x", "b", "c"], True),
+        (["x", "c", "x"], ["a", "b", "x", "c"], True),
+    ],
+)
+def test_messages_that_the_log_lacks_come_before_the_next_of_the_context(
+    context: list[str], whole: list[str], differs: bool
+) -> None:
+    extra, found, _ = compare(stored([*map(msg, context)]), [msg("a"), msg("b"), msg("c")])
+    assert [one["id"] for one in found] == whole
+    told = json.loads(extra)
+    assert told["unlogged"] == sorted(set(context) - set("abc"))
+    assert ("context" in told) == differs
+
+
+@pytest.mark.parametrize(
+    ("entries", "shapes", "rebuilt"),
+    [
+        (["a", "d"], {"b": {"after": "a"}}, ["a", "b", "d"]),
+        (["d"], {"b": {"after": "a"}, "a": {"after": None}}, ["a", "b", "d"]),
+        (["a"], {"b": {"after": "c"}, "c": {"after": "a"}}, ["a", "c", "b"]),
+        (["d"], {"b": {"after": "gone", "context": msg("b", "x")}}, [msg("b", "x"), "d"]),
+        (["d"], {"b": {"at": "2025-01-01", "after": 7}}, ["b", "d"]),
+    ],
+)
+def test_messages_that_come_back_have_the_places_they_had(
+    entries: list[Any], shapes: dict[str, Any], rebuilt: list[Any]
+) -> None:
+    log = [(id, id in entries or id in shapes) for id in "abcd"]
+    assert rebuild(entries, log, shapes) == rebuilt
 
 
 @pytest.mark.parametrize("one", [1, 1.0, True, float("nan"), 2**70, "\ud83d"])
 @pytest.mark.parametrize("other", [1, 1.0, True, float("nan"), 2**70, "\ud83d"])
 def test_values_that_differ_in_type_alone_differ(one: Any, other: Any) -> None:
-    extra, _ = compare(stored([msg("a") | {"metadata": one}]), [msg("a") | {"metadata": other}])
+    extra, *_ = compare(stored([msg("a") | {"metadata": one}]), [msg("a") | {"metadata": other}])
     assert ("context" in json.loads(extra)) == (repr(one) != repr(other))
 
 
@@ -136,7 +182,7 @@ def test_merge_has_what_the_log_says(entries: list[str], log: list[tuple[str, bo
 def test_a_summary_is_a_text_and_survives(summary: Any, text: str) -> None:
     session = Session.of({}, stored([], summary))
     assert session.summary_text == text
-    again, _ = parse_extra(session.extra(None))
+    again, _ = parse_extra(session.extra(Comparison([])))
     if isinstance(summary, str):
         assert again.summary == ""
     with_summary(again, text)
@@ -171,6 +217,7 @@ def test_another_payload_is_not_a_session(payload: Any) -> None:
         '{"record": {}, "payload": {}}',
         '{"record": {}, "payload": {}, "state": {}, "context": 1}',
         '{"record": {}, "payload": {}, "state": {}, "context": [1]}',
+        '{"record": {}, "payload": {}, "state": {}, "unlogged": {"a": 1}}',
     ],
 )
 def test_another_extra_is_refused(extra: str) -> None:

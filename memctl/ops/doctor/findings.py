@@ -277,10 +277,9 @@ _KINDS = (
         "context-not-in-log",
         Severity.WARNING,
         "messages in the context of a 2.x session that its log lacks",
-        "the model sees them and people do not: no list of messages shows them, and memctl neither "
-        "counts nor deletes them",
-        "they leave the context when AgentScope compresses it; to be rid of them now, delete the "
-        "session with AgentScope",
+        "the model sees them and people do not: no list of messages of AgentScope shows them",
+        "they leave the context when AgentScope compresses it; memctl lists, exports and deletes "
+        "them like others: memctl delete STORE --id ID",
     ),
     FindingKind(
         "context-result-without-call",
