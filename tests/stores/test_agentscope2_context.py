@@ -38,6 +38,7 @@ EXTRA = {
     "state": {"session_id": "s"},
     "context": ["first", "alone", VARIANT, "last"],
     "unlogged": ["alone"],
+    "summary": [{"type": "text", "text": "Before."}],
 }
 
 
@@ -49,24 +50,30 @@ def place(request: pytest.FixtureRequest, tmp_path: Path, servers: Servers) -> P
         StoredMessage(one["id"], json.dumps(one).encode(), ("compressed",) * (one is OLD))
         for one in (OLD, FIRST, ALONE, CUT, LAST)
     ]
-    put(found, [Sample(Memory(KEY, "", extra=json.dumps(EXTRA)), messages)])
+    put(found, [Sample(Memory(KEY, "Before.", extra=json.dumps(EXTRA)), messages)])
     assert contents(found) == ([OLD, FIRST, CUT, LAST], [FIRST, ALONE, VARIANT, LAST])
     return found
 
 
 def contents(place: Place) -> tuple[list[Any], list[Any]]:
-    """The log and the context, past memctl."""
+    """The log and the context."""
+    log, state = stored(place)
+    return log, state["context"]
+
+
+def stored(place: Place) -> tuple[list[Any], dict[str, Any]]:
+    """The log and the state, past memctl."""
     if place.backend.name.startswith("redis"):
         with redis.Redis.from_url(place.text.partition("?")[0]) as client:
             key = "agentscope:user:u:session:s"
             state = json.loads(client.get(key))["state"]  # type: ignore[arg-type]
             log: Any = client.lrange(f"{key}:messages", 0, -1)
-            return [json.loads(one) for one in log], state["context"]
+            return [json.loads(one) for one in log], state
     with closing(sqlite3.connect(place.folder / "m.db")) as connection:
         sql = "SELECT payload FROM messages ORDER BY created_at, msg_id"
         found = [json.loads(one) for (one,) in connection.execute(sql)]
         [(payload,)] = connection.execute("SELECT payload FROM sessions")
-        return found, json.loads(payload)["state"]["context"]
+        return found, json.loads(payload)["state"]
 
 
 def ids(place: Place) -> list[tuple[str, tuple[str, ...]]]:
@@ -106,6 +113,14 @@ def test_context_message_that_is_compressed_comes_into_the_log(place: Place, run
     assert contents(place) == ([OLD, FIRST, ALONE, CUT, LAST], [FIRST, VARIANT, LAST])
     report(run("undo", "--yes", "--json"))
     assert contents(place) == before
+
+
+def test_summary_in_blocks_is_restored(place: Place, run: Run) -> None:
+    before = stored(place)
+    report(run("compress", place.text, "--keep-recent", "1", "--mode", "mark", "--json"))
+    assert isinstance(stored(place)[1]["summary"], str)
+    report(run("undo", "--yes", "--json"))
+    assert stored(place) == before
 
 
 def test_context_messages_are_copied(place: Place, run: Run, tmp_path: Path) -> None:

@@ -210,6 +210,18 @@ async def test_session_of_a_log_alone(client: redis.Redis, redis_url: str) -> No
     assert not client.exists(BASE)
 
 
+def test_session_of_a_log_alone_is_restored_without_a_record(
+    client: redis.Redis, redis_url: str, run: Run
+) -> None:
+    put_session(client, record([TWO]), [ONE, TWO])
+    client.delete(BASE)
+    before = contents(client)
+    assert run("delete", f"{redis_url}?layout=agentscope2", "--all", "--yes").exit_code == 0
+    assert not log_of(client)
+    assert run("undo", "--yes").exit_code == 0
+    assert contents(client) == before
+
+
 @pytest.mark.parametrize(
     "damage",
     ['{"id": "s", "user_id": "u"', '{"id": "s", "user_id": "u", "state": {"context": 7}}', "[]"],
