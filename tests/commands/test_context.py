@@ -218,4 +218,4 @@ def test_context_is_that_of_the_state_where_the_log_differs(
     assert "A long…" in shown
     assert "A long result." not in shown
     everything = report(run("context", place.text, "--all", "--json"))
-    assert [one["id"] for one in everything["messages"]] == [None, "a", "b", "c"]
+    assert [one["id"] for one in everything["messages"]] == [None, "a", "b", "c", "x"]
