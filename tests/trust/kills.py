@@ -250,6 +250,10 @@ class Trial:
         raise Broken(f"{self._name}, stopped {' and then '.join(self._moments)}: {text}")
 
 
+BESIDES = 3
+"""The parts of a state before its messages."""
+
+
 def states(found: dict[MemoryKey, Sample], *, order: bool) -> dict[MemoryKey, State]:
     """Return the compared state of each memory; ``order`` includes the order of marks."""
     return {

@@ -17,7 +17,7 @@ from tests.interop.test_migrate import PLACES
 from tests.support.agentscope import AgentScope
 from tests.support.cli import report
 from tests.support.servers.pool import Servers
-from tests.trust.kills import State, states
+from tests.trust.kills import BESIDES, State, states
 from tests.trust.places import KINDS, Place
 
 ROUNDS = 12
@@ -134,7 +134,7 @@ def test_live_source_agent_keeps_writing(
             assert result.exit_code == 0, result.output
             seen.append(copy.read())
     whole = states(origin.read(), order=False)
-    assert {key: len(one) - 2 for key, one in whole.items()} == {
+    assert {key: len(one) - BESIDES for key, one in whole.items()} == {
         key: BEFORE.get(key, 0) + 2 * talk["exchanges"] for key in KEYS
     }
     for found in seen:
@@ -152,7 +152,7 @@ def test_live_source_agent_keeps_writing(
 def assert_beginning(key: MemoryKey, state: State, whole: State) -> None:
     """The memory is a beginning of what it came to be, and ends with a whole exchange."""
     assert state == whole[: len(state)], key
-    assert (len(state) - 2 - BEFORE.get(key, 0)) % 2 == 0, f"half an exchange at the end of {key}"
+    assert (len(state) - BESIDES - BEFORE.get(key, 0)) % 2 == 0, f"half an exchange at the end of {key}"
 
 
 def place(folder: Path, kind: str, servers: Servers) -> Place:

@@ -77,7 +77,7 @@ class Case:
         style = Style(dialect_of(kind).name, held.marks)
         self.source.fill([large(style), *world(f"{kind} as {role}", held, style)])
         self.wanted = states(self.source.read(), order=False)
-        self.moment = Moment(OPEN, Random(f"{kind} as {role}").uniform(0.9, 1.7))
+        self.moment = Moment(OPEN, Random(f"{kind} as {role}").uniform(0.6, 1.2))
         self._home = home
 
     def start(self, *options: str) -> Migration:
