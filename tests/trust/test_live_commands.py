@@ -152,7 +152,8 @@ def test_live_source_agent_keeps_writing(
 def assert_beginning(key: MemoryKey, state: State, whole: State) -> None:
     """The memory is a beginning of what it came to be, and ends with a whole exchange."""
     assert state == whole[: len(state)], key
-    assert (len(state) - BESIDES - BEFORE.get(key, 0)) % 2 == 0, f"half an exchange at the end of {key}"
+    written = len(state) - BESIDES - BEFORE.get(key, 0)
+    assert written % 2 == 0, f"half an exchange at the end of {key}"
 
 
 def place(folder: Path, kind: str, servers: Servers) -> Place:
