@@ -91,7 +91,7 @@ Replies = Callable[..., list[str]]
 
 @pytest.fixture
 def reply(agentscope2: AgentScope2, model: ModelServer) -> Replies:
-    """What a model was sent for a reply: every text, call and result, in order."""
+    """The request to a model for a reply: every text, call and result, in order."""
 
     def sent(place: str, about: dict[str, Any], say: str) -> list[str]:
         model.requests.clear()

@@ -402,7 +402,7 @@ SESSION_ACTIONS: list[tuple[str, ...]] = [
     ("mark", "add", "STORE", "compressed", "--role", "user"),
     ("mark", "remove", "STORE", "compressed"),
 ]
-"""What can be done besides to those whose only mark it is."""
+"""More changes, for stores whose only mark it is."""
 ACTIONS: list[tuple[str, ...]] = [
     ("delete", "STORE", "--mark", "hint", "--yes"),
     ("delete", "STORE", "--all", "--yes"),

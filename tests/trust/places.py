@@ -229,7 +229,7 @@ KINDS: dict[str, type[Place]] = {
 }
 """By the kind of store."""
 OLD, NEW = list(KINDS)[:6], list(KINDS)[6:]
-"""Those of AgentScope 1.x, and of 2.x."""
+"""The kinds of AgentScope 1.x, and of 2.x."""
 PAIRS = [*itertools.product(OLD, OLD), *itertools.product(NEW, NEW), *itertools.product(OLD, NEW)]
 """Every way through the stores, but for those back to AgentScope 1.x."""
 

@@ -1,4 +1,4 @@
-"""What a session of AgentScope 2.x has besides its messages."""
+"""The parts of a session of AgentScope 2.x besides its messages."""
 
 from __future__ import annotations
 

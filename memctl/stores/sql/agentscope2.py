@@ -619,7 +619,7 @@ class Draft:
     clock: Clock
     is_new: bool
     lost: dict[str, Any]
-    """What an undo would not restore."""
+    """The parts that an undo would not restore."""
     context: list[bytes] = field(default_factory=list)
     """The messages of the context, where it is just the unmarked ones."""
     log: list[tuple[str, bool]] = field(default_factory=list)
@@ -980,7 +980,7 @@ class SessionEdit:
         self._stored = stored
         self._before = parse_shape(edit.before)
         self._lost: dict[str, Any] = lost_summary(self._session, edit.memory.summary)
-        """What the reverse of this edit would not restore."""
+        """The parts that the reverse of this edit would not restore."""
 
     async def apply(self) -> WriteResult:
         """Change the session, all of it or, where that fails, nothing.
