@@ -17,7 +17,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 PYTEST = scripts/get-servers $(BIN)/python && \
 	$(BIN)/python -m compileall -q memctl tests benchmarks tools && \
 	$(BIN)/pytest -n $(WORKERS) --dist worksteal
-SLOW := tests/trust tests/interop tests/interop2 tests/interop_runtime
+REAL := tests/interop tests/interop2 tests/interop_runtime
 test trust interop: export PYTHONDONTWRITEBYTECODE := 1
 
 .PHONY: demo test trust interop dist-test soak fuzz lint format docs clean
@@ -27,15 +27,16 @@ demo: $(VENV)/.package
 
 # pytest last: its closing line closes the output.
 test: lint
-	@$(PYTEST) $(addprefix --ignore ,$(SLOW))
+	@$(PYTEST) -m "not slow" $(addprefix --ignore ,$(REAL))
 
-# What takes long by its nature: kills, servers that die, live agents, very large messages.
+# The tests marked slow: kills, servers that die, live agents, fuzzing, properties, very large
+# messages, and the conformance suite on further stores.
 trust: $(VENV)/.dev $(INTEROP)/.ready
-	@$(PYTEST) tests/trust
+	@$(PYTEST) -m slow $(addprefix --ignore ,$(REAL))
 
 # The real frameworks on both ends, each in an environment of its own, made once.
 interop: $(VENV)/.dev $(INTEROP)/.ready $(INTEROP2)/.ready $(RUNTIME)/.ready
-	@$(PYTEST) $(filter tests/interop%,$(SLOW))
+	@$(PYTEST) $(REAL)
 
 # Builds memctl, and tries what was built with the oldest and the newest version of what it needs.
 dist-test:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
+import sys
 from collections.abc import Callable, Iterator
 from functools import cache
 
@@ -34,6 +35,8 @@ settings.load_profile("memctl")
 
 def pytest_configure() -> None:
     """Keep the folders of tests in memory, as the servers' are, where there is room."""
+    # pytest keeps the modules that it has rewritten; the processes that tests start write none.
+    sys.dont_write_bytecode = False
     if (memory := folder_in_memory()) is not None:
         os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", str(memory))
 

@@ -143,6 +143,7 @@ def test_compress_second_signal_does_not_wait(run: Run, sqlite: Place, by_model:
     assert held(sqlite) == before
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["sqlite", "sqlite ?state", "redis"])
 def test_compress_killed(
     run: Run, one: Callable[[str], Place], by_model: Words, tmp_path: Path, name: str

@@ -162,6 +162,7 @@ def test_context_shared_session_is_said(run: Run, database: str) -> None:
     assert "its agent also reads the messages of 'bob'" in found["warnings"][0]
 
 
+@pytest.mark.slow
 def test_context_large_message_is_whole_in_json(run: Run, tmp_path: Path) -> None:
     path = tmp_path / "a.ndjson"
     text = '京都 \\ " \n\x1b😀é' * 100_000

@@ -6,11 +6,15 @@ import pytest
 
 from memctl.stores.redis import lock
 from memctl.testing import Backend
-from tests.support.backends import BACKENDS, LEASE
+from tests.support.backends import BACKENDS, FURTHER, LEASE
 from tests.support.servers.pool import Servers
 
 
-@pytest.fixture(params=BACKENDS)
+@pytest.fixture(
+    params=[
+        pytest.param(name, marks=pytest.mark.slow if name in FURTHER else ()) for name in BACKENDS
+    ]
+)
 def backend(request: pytest.FixtureRequest, servers: Servers) -> Backend:
     """Each store in turn."""
     return BACKENDS[request.param](servers)

@@ -160,6 +160,7 @@ def test_doctor_large_reply_is_not_taken_for_empty() -> None:
     assert examined(entries([ASK, said("long", "x" * 2_000_000)])) == []
 
 
+@pytest.mark.slow
 def test_doctor_hundred_thousand_messages_take_little_room() -> None:
     memory = Memory(KEY, "")
     examination = MemoryExaminer(memory, Limits(), repeats=False)

@@ -19,6 +19,8 @@ from memctl.dialects.view import Dialect
 from memctl.model import Memory, MemoryKey, StoredMessage
 from tests.properties.strategies import any_text, few_marks, names, times, values
 
+pytestmark = pytest.mark.slow
+
 MEMORY = Memory(MemoryKey("u", "s"), summary="", extra="")
 
 

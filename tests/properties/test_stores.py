@@ -22,6 +22,8 @@ from tests.properties.strategies import memories, selections
 from tests.support.backends import BACKENDS
 from tests.support.servers.pool import Servers
 
+pytestmark = pytest.mark.slow
+
 TAKE_ANYTHING = ["sqlite", "redis", "redis-session", "archive", "sessions", "state"]
 """Stores that take every JSON; the others check it in their own way."""
 

@@ -33,6 +33,8 @@ from tests.support.cli import Run, report
 from tests.support.places import put
 from tests.support.servers.pool import Servers
 
+pytestmark = pytest.mark.slow
+
 IDS = [f"m{number}" for number in range(6)]
 MARKS = ["hint", "compressed", "a"]
 KEY = MemoryKey("u", "s")

@@ -108,6 +108,7 @@ async def test_archive_same_memories_make_the_same_file(tmp_path: Path, ending: 
     assert paths[0].read_bytes() == paths[1].read_bytes()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("ending", ENDINGS)
 async def test_archive_lines_longer_than_a_block(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ending: str

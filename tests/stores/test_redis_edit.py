@@ -302,6 +302,7 @@ async def test_edit_leaves_sessions_with_a_shared_prefix_alone(
         assert client.llen(f"{prefix}{BASE}:messages") == left
 
 
+@pytest.mark.slow
 async def test_edit_does_not_search_a_large_list_for_every_id(
     counted: tuple[redis.Redis, str],
 ) -> None:

@@ -118,6 +118,7 @@ async def test_check_finds_a_repeated_id(client: redis.Redis, redis_url: str) ->
     assert await findings_of(redis_url) == [Finding("repeated-id", KEY, 1)]
 
 
+@pytest.mark.slow
 async def test_check_takes_large_and_many_memories(client: redis.Redis, redis_url: str) -> None:
     put(client, BASE, [f"m{n}" for n in range(25_000)], a=[f"m{n}" for n in range(12_000)])
     client.sadd(f"{BASE}:marks_index", "a")

@@ -316,6 +316,7 @@ async def foreign(url: str) -> None:
             await database.insert(connection, "message_mark", ["msg_id", "mark"], marks)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", NAMES)
 async def test_sql_edit_row_ids_of_another_form(url: str, name: str) -> None:
     """Each can be marked, deleted and restored by the name that reading gives it."""

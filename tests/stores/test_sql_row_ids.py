@@ -45,6 +45,7 @@ NAMES = {
 """The user and message that each row id is taken for."""
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", SQL_PLACES)
 async def test_sql_row_ids_of_another_form(kind: str, tmp_path: Path, servers: Servers) -> None:
     whole = json.loads(samples.message("", 1))

@@ -21,7 +21,7 @@ LEASE = 0.6
 
 
 MANY_SESSIONS = 600
-"""In AgentScope 2.x a session is a row of its own, and each takes a statement."""
+"""In AgentScope 2.x a session has a record of its own, and each takes a statement."""
 
 AGENTSCOPE2 = Style("agentscope2", frozenset({"compressed"}))
 
@@ -110,9 +110,14 @@ BACKENDS: dict[str, Callable[[Servers], Backend]] = {
         "redis-agentscope2",
         "layout=agentscope2",
         AGENTSCOPE2,
+        many=MANY_SESSIONS,
     ),
     "redis-runtime": _redis(
-        "redis-runtime", "layout=runtime", Style("runtime", frozenset()), refuses_names=True
+        "redis-runtime",
+        "layout=runtime",
+        Style("runtime", frozenset()),
+        many=MANY_SESSIONS,
+        refuses_names=True,
     ),
     "archive": lambda _: Backend("archive", lambda folder: f"{folder}/a.ndjson", many=MANY),
     "archive-gz": lambda _: Backend(
@@ -131,6 +136,17 @@ BACKENDS: dict[str, Callable[[Servers], Backend]] = {
     ),
 }
 """A function that makes the backend of each kind, with the servers of the test run."""
+
+FURTHER = {
+    "postgresql-agentscope2",
+    "mysql-agentscope2",
+    "redis-session",
+    "redis-runtime-state",
+    "archive-gz",
+    "archive-zst",
+}
+"""Those that combine a layout with an engine, or with a file format, when others have both."""
+
 WITH_ANY_MARK = [
     name for name in BACKENDS if not name.endswith(("-agentscope2", "-runtime", "-state"))
 ]

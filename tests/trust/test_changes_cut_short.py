@@ -32,6 +32,8 @@ from tests.support.places import Held, held, runs_folder, runs_kept
 from tests.support.processes import start, wait_until
 from tests.support.servers.pool import Servers
 
+pytestmark = pytest.mark.slow
+
 Run = Callable[..., Result]
 HINTS = 4_000
 """So many go of each memory: three together are more than one transaction takes."""

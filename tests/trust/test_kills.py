@@ -11,6 +11,8 @@ from tests.trust import kills
 from tests.trust.kills import Trial, WriteResult, Yard
 from tests.trust.places import NEW, OLD
 
+pytestmark = pytest.mark.slow
+
 SEED = "sample"
 TRIALS = 1
 """For each pair; now and then one kills more than one run."""

@@ -21,6 +21,8 @@ from memctl.testing import samples
 from tests.support.cli import fill, report
 from tests.support.servers.pool import Servers
 
+pytestmark = pytest.mark.slow
+
 Run = Callable[..., Result]
 WRITER = """
 import os, signal, sqlite3, sys

@@ -20,6 +20,8 @@ from tests.support.servers.pool import Servers
 from tests.trust.kills import BESIDES, State, states
 from tests.trust.places import KINDS, Place
 
+pytestmark = pytest.mark.slow
+
 ROUNDS = 12
 MARKS = ["hint", "compressed"]
 MEMORIES: list[dict[str, Any]] = [

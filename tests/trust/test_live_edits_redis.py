@@ -23,6 +23,8 @@ from tests.support.agentscope import PYTHON, AgentScope
 from tests.support.servers.pool import Servers, start
 from tests.trust.operator import Operator
 
+pytestmark = pytest.mark.slow
+
 EDITS = 1500
 REFUSED = 100
 """So often at least an agent gets into the way: then the server refuses the transaction."""

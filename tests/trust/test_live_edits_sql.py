@@ -22,6 +22,8 @@ from tests.support.backends import SQL_PLACES, sql_database
 from tests.support.servers.pool import Servers, start
 from tests.trust.operator import Operator
 
+pytestmark = pytest.mark.slow
+
 EDITS = 400
 """For each database."""
 MISSED = 5

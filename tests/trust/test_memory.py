@@ -17,6 +17,8 @@ from memctl.testing import samples
 from tests.support.cli import fill
 from tests.support.servers.pool import Servers
 
+pytestmark = pytest.mark.slow
+
 SIZE = 40_000_000
 LIMIT = 200 * 1024 * 1024 + SIZE
 TARGETS: dict[str, Callable[[Path, Servers], str]] = {

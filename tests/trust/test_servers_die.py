@@ -21,6 +21,8 @@ from tests.trust.places import KINDS, Place, dialect_of, held_by
 from tests.trust.process import Migration, Moment
 from tests.trust.worlds import world
 
+pytestmark = pytest.mark.slow
+
 SLOWLY = ("--rate-limit", "6MB", "--no-verify")
 """Bytes a second: there is time to kill something."""
 OPEN = 2

@@ -363,21 +363,19 @@ class EditTests:
             assert_changed((await edit(store, edits(one.key, [*fine, bad], size)))[one.key])
         await assert_holds(place, [one, *others])
 
-    @pytest.mark.parametrize(
-        "fault", ["gone", "marked otherwise", "there already", "no place for it"]
-    )
     @pytest.mark.parametrize("first", [True, False])
     async def test_edit_refused_changes_nothing_of_a_large_memory(
-        self, place: Place, fault: str, first: bool
+        self, place: Place, first: bool
     ) -> None:
         """The fault stands in the first of many edits, or in the last."""
         one, *others = await filled(place, 5000, 5)
-        bad = faults(one.entries)[fault]
+        found = faults(one.entries)
         fine, _ = mixture(one.entries[12:-12], samples.entries(1000, start=10_000))
-        changes = [bad, *fine] if first else [*fine, bad]
-        async with changing(place) as store:
-            assert_changed((await edit(store, edits(one.key, changes, 700)))[one.key])
-        await assert_holds(place, [one, *others])
+        for fault in ("gone", "marked otherwise", "there already", "no place for it"):
+            changes = [found[fault], *fine] if first else [*fine, found[fault]]
+            async with changing(place) as store:
+                assert_changed((await edit(store, edits(one.key, changes, 700)))[one.key])
+            await assert_holds(place, [one, *others])
 
     @pytest.mark.parametrize("count", [1, 1500])
     async def test_edit_of_a_missing_memory(self, many_place: Place, count: int) -> None:
