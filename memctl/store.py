@@ -412,6 +412,20 @@ class Store(ABC):
                 messages += page.messages
         return Snapshot(memory or Memory(key), messages, exists=memory is not None)
 
+    async def find_places(
+        self,
+        key: MemoryKey,  # noqa: ARG002 - of most stores none do
+        ids: frozenset[str],  # noqa: ARG002
+    ) -> frozenset[str]:
+        """Return those of the ids that stand in a memory and are none of its messages.
+
+        An edit can put messages behind them.
+
+        Raises:
+            MemctlError: as ``read``.
+        """
+        return frozenset()
+
     # Changing it
 
     async def edit(self, edits: AsyncGenerator[Edit]) -> AsyncGenerator[WriteResult]:

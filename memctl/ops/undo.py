@@ -75,6 +75,9 @@ async def _reversals(
     for group in _groups(path, where, notes):
         done.update(group)
         await _look(store, group)
+        for key, case in group.items():
+            if case.unseen:
+                case.seen |= await store.find_places(key, case.unseen)
         for key in [key for key, case in group.items() if case.is_half_done]:
             yield _summarised(Edit(Memory(key), []), group)
             del group[key]
@@ -190,6 +193,11 @@ class _RunEffect:
         return replace(page, messages=messages, anchors=anchors)
 
     @property
+    def unseen(self) -> frozenset[str]:
+        """Return the ids that restored messages follow and that no message has."""
+        return frozenset(self.anchors - self.seen)
+
+    @property
     def only_adds(self) -> bool:
         """Return whether the run did nothing but put messages in."""
         return bool(self.ends) and all(
@@ -257,7 +265,7 @@ class _RunEffect:
                 return f"the message {id!r} has got other marks since"
         if self.summary[1] is not None and (self.now or "") != self.summary[1]:
             return "it has got another summary since"
-        for id in self.anchors - self.seen:
+        for id in self.unseen:
             return f"the message {id!r}, behind which others stood, has gone since"
         return ""
 

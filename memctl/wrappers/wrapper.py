@@ -105,6 +105,9 @@ class StoreWrapper(Store):
     ) -> AsyncGenerator[tuple[MemoryKey, StoredMessage]]:
         return self._store.find_messages(where, matches)
 
+    async def find_places(self, key: MemoryKey, ids: frozenset[str]) -> frozenset[str]:
+        return await self._store.find_places(key, ids)
+
     def skip_damage(self) -> None:
         super().skip_damage()
         self._store.skip_damage()

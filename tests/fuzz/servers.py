@@ -97,7 +97,7 @@ class RedisKeys:
                     case dict():
                         pipeline.hset(key, mapping=value)
                 if rng.random() < 0.05:
-                    pipeline.expire(key, 5000)
+                    pipeline.expire(key, rng.choice([5000, 5000, 9000]))
             pipeline.execute(raise_on_error=False)
 
 
@@ -122,7 +122,7 @@ def _keys(client: redis.Redis) -> Keys:
 
 
 def _contents(client: redis.Redis) -> Any:
-    """The value of each key, and whether it expires; that of a state is a value of JSON."""
+    """The value of each key, and about when it expires; that of a state is a value of JSON."""
     found = _keys(client)
     for name, value in found.items():
         if name.endswith(b":state") and isinstance(value, bytes):
@@ -134,7 +134,7 @@ def _contents(client: redis.Redis) -> Any:
             pipeline.ttl(name)
         expiries = pipeline.execute()
     return {
-        name: (value, expiry != -1)
+        name: (value, round(expiry, -3))
         for (name, value), expiry in zip(found.items(), expiries, strict=True)
     }
 

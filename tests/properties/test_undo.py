@@ -190,15 +190,19 @@ def fill_redis(place: Place, data: st.DataObject) -> None:
         if ids:
             client.rpush(f"{base}messages", *ids)
         for number, id in enumerate(dict.fromkeys(ids)):
-            client.set(f"{base}msg:{id}", json.dumps(message(id, number)))
+            if data.draw(st.integers(0, 4)):  # else there is no payload
+                client.set(f"{base}msg:{id}", json.dumps(message(id, number)))
         for mark in ("hint", "_MemoryMark.HINT", "a"):
             if marked := data.draw(lists):
                 client.rpush(f"{base}mark:{mark}", *marked)
         if index := data.draw(st.lists(st.sampled_from(["hint", "a", "gone"]), max_size=3)):
             client.sadd(f"{base}marks_index", *index)
         if data.draw(st.booleans()):
-            for key in client.scan_iter():
-                client.expire(key, 5000)
+            apart = data.draw(st.booleans())
+            for key in sorted(client.scan_iter()):
+                seconds = data.draw(st.sampled_from([3000, 5000, 7000, None])) if apart else 5000
+                if seconds is not None:
+                    client.expire(key, seconds)
 
 
 def dump_redis(place: Place) -> Any:
@@ -209,7 +213,8 @@ def dump_redis(place: Place) -> Any:
             b"string": lambda key: json.loads(client.get(key)),
         }
         return {
-            key: (read[client.type(key)](key), client.ttl(key) != -1) for key in client.scan_iter()
+            key: (read[client.type(key)](key), round(client.ttl(key), -3))
+            for key in client.scan_iter()
         }
 
 
@@ -385,7 +390,7 @@ STORES = {
     "sqlite with states": Case(fill_both, dump_both, 12, "?state={}/states"),
     "postgresql": Case(fill_tables, dump_tables, 6),
     "mysql": Case(fill_tables, dump_tables, 6),
-    "redis": Case(fill_redis, dump_redis, 20),
+    "redis": Case(fill_redis, dump_redis, 40),
     "archive": Case(fill_archive, dump_archive),
     "sqlite-agentscope2": Case(fill_session_tables, dump_session_tables, 30),
     "postgresql-agentscope2": Case(fill_session_tables, dump_session_tables, 6),

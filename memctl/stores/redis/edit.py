@@ -19,7 +19,7 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from itertools import chain, islice
 from typing import NamedTuple
@@ -27,6 +27,7 @@ from typing import NamedTuple
 from memctl.model import Change, Memory, WriteResult
 from memctl.stores.catalog import IdSet
 from memctl.stores.redis.keys import (
+    MARK,
     MARKS_INDEX,
     MESSAGES,
     PAYLOAD,
@@ -40,6 +41,7 @@ from memctl.stores.redis.keys import (
 from memctl.stores.redis.pipeline import WRONG_TYPE, Command, PackedCommands, Pipeline
 from memctl.stores.redis.scan import MemoryRef
 from memctl.stores.redis.snapshot import (
+    ABSENT,
     IdChunks,
     IdList,
     MemorySnapshot,
@@ -65,6 +67,10 @@ _TOGETHER = 50_000
 """So many ids of several memories are listed together."""
 _KEPT_IDS = 10_000
 """Lists of more ids are not kept as they were."""
+_KEPT_EXPIRIES = 100_000
+"""The expiries of more keys are not kept where they differ from that of their memory."""
+_TOLERANCE = 1000
+"""Keys whose expiries differ by less, in milliseconds, were given them at once."""
 _FEW_REMOVALS = 8
 """So many ids are removed from a list one by one; Redis searches all of it for each."""
 
@@ -126,7 +132,7 @@ class Editor:
         """Watch the memories, and return what they hold; ``files`` closes that."""
         snapshots = self._snapshots.watch(
             [MemoryRef(one.base, one.key) for one in memories],
-            [[*one.marked, *one.unmarked, *one.lists.names] for one in memories],
+            [[*one.marked, *one.unmarked, *one.before.names] for one in memories],
         )
         for snapshot in snapshots:
             files.callback(snapshot.close)
@@ -145,9 +151,36 @@ class Editor:
             raise MemoryRefused("refused", text)
         applier = ChangeApplier(one, state)
         applier.check()
+        applier.expiries = self._expiries(one, state.snapshot)
         if not min(self._pipeline.stream(one.payloads.prepare(applier.ttl)), default=1):
             raise MemoryRefused("changed", "staged messages expired or were evicted")
         return applier
+
+    def _expiries(self, one: MemoryChanges, snapshot: MemorySnapshot) -> dict[bytes, int]:
+        """Return the PTTL of keys that may go and expire at another time than their memory.
+
+        By what follows the base; -1 where they do not expire.
+        """
+        if not snapshot.exists or not (one.deleted or one.unmarked):
+            return {}
+        lists = [MARK + name for name, its in snapshot.marks.items() if its.count]
+        payloads = ([PAYLOAD + id for id in ids] for ids in one.going())
+        found: dict[bytes, int] = {}
+        for names in chain([[MARKS_INDEX, *lists]], payloads):
+            ttls = self._pipeline.execute((b"PTTL", one.base + name) for name in names)
+            passed = (time.monotonic() - snapshot.taken) * 1000
+            expected = max(0, snapshot.ttl - passed) if snapshot.ttl >= 0 else snapshot.ttl
+            for name, ttl in zip(names, ttls, strict=True):
+                same = ttl == expected if min(ttl, expected) < 0 else _is_near(ttl, expected)
+                if ttl != ABSENT and not same:
+                    found[name] = ttl
+            if len(found) > _KEPT_EXPIRIES:
+                return {}
+        return found
+
+
+def _is_near(ttl: float, other: float) -> bool:
+    return abs(ttl - other) < _TOLERANCE
 
 
 class WatchedState(NamedTuple):
@@ -163,6 +196,8 @@ class ChangeApplier:
 
     def __init__(self, changes: MemoryChanges, state: WatchedState) -> None:
         self.changes = changes
+        self.expiries: dict[bytes, int] = {}
+        """The PTTL of keys that may go, where it is not that of the memory."""
         self._state = state
         self._snapshot = state.snapshot
         self._messages = self._snapshot.messages
@@ -243,9 +278,9 @@ class ChangeApplier:
         if not self.changes.new:
             return self._left()
         found = insert_ids(self._left(), self.changes.insertions())
-        if self.changes.lists.messages:  # ids that repeat, of which places cannot tell the order
+        if self.changes.before.messages:  # ids that repeat, of which places cannot tell the order
             ids = list(chain.from_iterable(found))
-            then = self.changes.lists.messages
+            then = self.changes.before.messages
             return iter([then if sorted(ids) == sorted(then) else ids])
         return found
 
@@ -302,13 +337,18 @@ class ChangeApplier:
         yield from self._index_marks()
         yield from self._expire(restored)
 
-    # Lists that undo could not tell
+    # What undo could not tell
 
     def before(self) -> str:
         """Return what the reverse of the changes would not restore; see ``WriteResult.before``.
 
         Nothing of long lists: they are too much to keep.
         """
+        found = self._lists_before()
+        found.expiries.update(self.expiries)
+        return found.dump()
+
+    def _lists_before(self) -> MemoryBefore:
         changes = self.changes
         names = self._marks if self._goes else changes.unmarked.keys() | changes.marked.keys()
         if changes.marked and not self._indexed:
@@ -317,7 +357,7 @@ class ChangeApplier:
         repeats = bool(changes.deleted and self._messages.ids.duplicates)
         count = sum(self._marks[name].count for name in names) + repeats * self._messages.count
         if self._anew or count > _KEPT_IDS:
-            return ""
+            return MemoryBefore()
         lists: dict[bytes, list[bytes] | None] = {}
         for mark in sorted({canonical_mark(name) for name in names}):
             held = {name: list(self._marks[name]) for name in mark_aliases(mark) if name in names}
@@ -327,9 +367,9 @@ class ChangeApplier:
                     lists[name] = None if ids == usual else ids
         indexed = {name for name in self._marks if self._marks[name].count}
         if not (lists or repeats) and (not names or indexed == self._indexed):
-            return ""
+            return MemoryBefore()
         messages = [*self._messages] if repeats else []
-        return ListsBefore.dump(lists, self._indexed, names, messages)
+        return MemoryBefore(lists, self._indexed, sorted(names), messages)
 
     @property
     def _goes(self) -> bool:
@@ -344,7 +384,7 @@ class ChangeApplier:
 
     def _restored(self) -> dict[bytes, list[bytes]]:
         """Return the lists that are to be what they were, as far as they still can."""
-        lists = self.changes.lists.lists
+        lists = self.changes.before.lists
         if not lists:
             return {}
         named = {id for ids in lists.values() for id in ids or ()}
@@ -381,7 +421,7 @@ class ChangeApplier:
         A new index names all marks, for RedisMemory knows no others then.
         """
         key = self._base + MARKS_INDEX
-        lists = self.changes.lists
+        lists = self.changes.before
         if lists.index is not None:
             names = lists.index | {
                 name
@@ -415,21 +455,30 @@ class ChangeApplier:
         return not any(remove_ids(self._marks[name].chunks(), self._is_dropped(name)))
 
     def _expire(self, restored: Iterable[bytes]) -> Iterator[Command]:
-        """Let new keys expire with the others; a key that was there keeps its expiry."""
-        ttl = self.ttl
-        if ttl is None:
-            return
-        keys = [
-            self._marks[name].key
+        """Let new keys expire with the others, or as they did before they went.
+
+        A key that was there keeps its expiry.
+        """
+        ttl, own = self.ttl, self.changes.before.expiries
+        names = [
+            MARK + name
             for name in self.changes.marked.keys() | restored
             if not self._marks[name].count
         ]
-        if (self.changes.marked or self.changes.lists.index) and not self._indexed:
-            keys.append(self._base + MARKS_INDEX)
+        if (self.changes.marked or self.changes.before.index) and not self._indexed:
+            names.append(MARKS_INDEX)
         if self._anew:
-            keys.append(self._base + MESSAGES)
-        for key in keys:
-            yield (b"PEXPIRE", key, b"%d" % ttl)
+            names.append(MESSAGES)
+        for name in names:
+            if (its := own.get(name, -1 if ttl is None else ttl)) >= 0:
+                yield (b"PEXPIRE", self._base + name, b"%d" % its)
+        if not own:
+            return
+        for _, id in self.changes.insertions():
+            then = own.get(PAYLOAD + id)
+            if then is not None:
+                key = self._base + PAYLOAD + id
+                yield (b"PERSIST", key) if then < 0 else (b"PEXPIRE", key, b"%d" % then)
 
 
 def _refuse(ids: Iterator[bytes], reason: str) -> None:
@@ -442,55 +491,60 @@ def _refuse(ids: Iterator[bytes], reason: str) -> None:
 
 
 @dataclass(frozen=True, slots=True)
-class ListsBefore:
-    """The lists of marks that a memory had, where they were not as memctl would make them.
+class MemoryBefore:
+    """What a memory had that is not as memctl would make it.
 
-    A list is None where it would be made so, and ``index`` where nothing is known.
+    A list of a mark is None where it would be made so, and ``index`` where nothing is known.
     """
 
-    lists: dict[bytes, list[bytes] | None]
-    index: frozenset[bytes] | None
-    names: list[bytes]
+    lists: dict[bytes, list[bytes] | None] = field(default_factory=dict)
+    index: frozenset[bytes] | None = None
+    names: list[bytes] = field(default_factory=list)
     """The lists that were changed."""
-    messages: list[bytes]
+    messages: list[bytes] = field(default_factory=list)
     """The list of messages, where ids repeat in it."""
+    expiries: dict[bytes, int] = field(default_factory=dict)
+    """The PTTL of keys, by what follows the base; -1 for those that did not expire."""
 
-    @staticmethod
-    def dump(
-        lists: dict[bytes, list[bytes] | None],
-        index: Iterable[bytes],
-        names: Iterable[bytes],
-        messages: Iterable[bytes],
-    ) -> str:
-        """Return it as a text."""
+    def dump(self) -> str:
+        """Return it as a text; empty where there is nothing."""
+        if not self.expiries and self.index is None:
+            return ""
         return json.dumps(
             {
                 "lists": {
                     decode(name): None if ids is None else [*map(decode, ids)]
-                    for name, ids in lists.items()
+                    for name, ids in self.lists.items()
                 },
-                "index": sorted(map(decode, index)),
-                "names": sorted(map(decode, names)),
-                "messages": [*map(decode, messages)],
+                "index": None if self.index is None else sorted(map(decode, self.index)),
+                "names": [*map(decode, self.names)],
+                "messages": [*map(decode, self.messages)],
             }
+            | ({"expiries": _by_text(self.expiries)} if self.expiries else {})
         )
 
     @classmethod
-    def load(cls, text: str) -> ListsBefore:
+    def load(cls, text: str) -> MemoryBefore:
         """Return it from a text, nothing where another store wrote that."""
         try:
             found = json.loads(text) if text else {}
+            index = found["index"]
             return cls(
                 {
                     encode(name): None if ids is None else [*map(encode, ids)]
                     for name, ids in found["lists"].items()
                 },
-                frozenset(map(encode, found["index"])),
+                None if index is None else frozenset(map(encode, index)),
                 [*map(encode, found["names"])],
                 [*map(encode, found["messages"])],
+                {encode(name): int(ttl) for name, ttl in found.get("expiries", {}).items()},
             )
         except (ValueError, KeyError, TypeError, AttributeError):
-            return cls({}, None, [], [])
+            return cls()
+
+
+def _by_text(values: dict[bytes, int]) -> dict[str, int]:
+    return {decode(name): value for name, value in values.items()}
 
 
 class ChangeGroup(NamedTuple):
@@ -517,7 +571,7 @@ class MemoryChanges(ABC):
     def __init__(self, base: bytes, memory: Memory, ttl: int | None, before: str) -> None:
         """Take the TTL in milliseconds for a memory that is made anew, and ``Edit.before``."""
         self.base = base
-        self.lists = ListsBefore.load(before)
+        self.before = MemoryBefore.load(before)
         self.key = memory.key
         self.ttl = ttl
         self.published = False
@@ -548,13 +602,18 @@ class MemoryChanges(ABC):
                 if group.old is not None:
                     yield group.ids
 
-    def payload_commands(self) -> Iterator[Command | PackedCommands]:
-        """Yield commands that delete payloads, and store others."""
-        prefix = self.base + PAYLOAD
+    def going(self) -> Iterator[list[bytes]]:
+        """Yield the ids of messages that go, some at a time."""
         for chunk in self.chunks() if self.deleted else ():
             for group in chunk.groups:
                 if group.new is None:
-                    yield (b"UNLINK", *(prefix + id for id in group.ids))
+                    yield group.ids
+
+    def payload_commands(self) -> Iterator[Command | PackedCommands]:
+        """Yield commands that delete payloads, and store others."""
+        prefix = self.base + PAYLOAD
+        for ids in self.going():
+            yield (b"UNLINK", *(prefix + id for id in ids))
         if self.new:
             names = ([prefix + id for _, id in chunk.insertions] for chunk in self.chunks())
             yield from self.payloads.put(names)

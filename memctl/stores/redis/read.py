@@ -7,6 +7,7 @@ the memory is taken.
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import replace
@@ -182,6 +183,7 @@ class Reader:
         gone = builder.gone
         for _ in range(_TRIES):
             with closing(self._snapshots.take(ref)) as snapshot:
+                self._filter.forget(ref.key)
                 if not snapshot.small:
                     yield from self._large(snapshot)
                     return
@@ -212,13 +214,19 @@ class Reader:
     ) -> Iterator[Page]:
         """Yield a small memory of which each id has a payload in ``known``, or none at all."""
         messages = []
+        anchors: list[str | None] = []
+        skipped: str | None = None
         for id, some in zip(map(decode, ids), marks, strict=True):
             message = known.get(id)
             if message is not None:
                 messages.append(message._replace(marks=some))
+                anchors.append(skipped)
             else:
+                skipped = id
                 (self._broken if id in known else self._missing).add(id, snapshot.ref)
-        yield from paginate(snapshot.memory, messages, empty=False)
+        for page in paginate(snapshot.memory, messages, empty=False):
+            start = page.offset
+            yield replace(page, anchors=anchors[start : start + len(page.messages)])
 
     # Payloads
 
@@ -290,6 +298,11 @@ class MemoryBuilder:
         self.gone = IdSet()
         """The ids of the missing payloads."""
         self.first_gone = ""
+        self._skipped: str | None = None
+        self._plain = 0
+        """The number of messages to be handed out that follow nothing that was skipped."""
+        self._anchors: deque[str | None] = deque()
+        """What was skipped last before each message behind those."""
 
     def fill(
         self, count: int, blocks: Iterator[list[Fetched]], held: list[Fetched]
@@ -300,18 +313,28 @@ class MemoryBuilder:
         """
         while count:
             if not held:
-                yield from self.page.full()
+                yield from map(self._anchored, self.page.full())
                 held += next(blocks)
             taken = min(count, len(held))
             count -= taken
             some = held[:taken]
             del held[:taken]
-            yield from self.page.take(self._sort(some))
+            yield from map(self._anchored, self.page.take(self._sort(some)))
 
     def rest(self) -> Iterator[Page]:
         """Yield the last page, unless the memory has no message."""
         if self.page.entries or self.page.offset:
-            yield self.page.page(last=True)
+            yield self._anchored(self.page.page(last=True))
+
+    def _anchored(self, page: Page) -> Page:
+        """Return the page; where something was skipped, its messages follow that."""
+        count = len(page.messages)
+        plain = min(count, self._plain)
+        self._plain -= plain
+        if self._skipped is None:
+            return page
+        behind = [self._anchors.popleft() for _ in range(count - plain)]
+        return replace(page, anchors=[*repeat(None, plain), *behind])
 
     def _sort(self, found: list[Fetched]) -> list[StoredMessage]:
         """Return the messages, and empty the list of what was fetched; note the rest."""
@@ -323,6 +346,14 @@ class MemoryBuilder:
                 self.first_gone = decode(gone[0])
             self.missing += len(gone)
             self.gone.add(gone)
+        if self._skipped is None and len(messages) == len(found):
+            self._plain += len(found)
+        else:
+            for one in found:
+                if isinstance(one, StoredMessage):
+                    self._anchors.append(self._skipped)
+                else:
+                    self._skipped = one if isinstance(one, str) else decode(one)
         found.clear()
         return messages
 
@@ -415,14 +446,26 @@ class SelectionFilter:
             found.update([at for at, has in enumerate(map(snapshot.has_mark(mark), ids)) if has])
         return sorted(found) if self._where.marks else range(len(ids))
 
+    def forget(self, key: MemoryKey) -> None:
+        """Forget the anchors of a memory, which is looked at again."""
+        self._anchors = {name: some for name, some in self._anchors.items() if name[0] != key}
+
     def with_anchors(self, pages: Iterator[Page]) -> Iterator[Page]:
-        """Yield the pages with the anchors of their messages."""
+        """Yield the pages with the anchors of their messages.
+
+        The pages have what was skipped: ids that stand in the list, and are no messages.
+        """
         if self._where.whole:
             yield from pages
             return
         for page in pages:
             key = page.memory.key
-            anchors = [self._take_anchor(key, message.id) for message in page.messages]
+            anchors: list[str | None] = []
+            for message, skipped in zip(page.messages, page.anchors or repeat(None), strict=False):
+                anchor = self._take_anchor(key, message.id)
+                if skipped is not None and anchor in self._anchors[key, skipped]:
+                    anchor = skipped  # both follow the same
+                anchors.append(anchor)
             yield replace(page, anchors=anchors)
         self._anchors.clear()
 

@@ -19,13 +19,14 @@ from memctl.store import Features, Maintenance, OpenMode, Store
 from memctl.stores.batching import Large, Small, gather, grouped, page_size
 from memctl.stores.edits import LargeEdit, batch_edits
 from memctl.stores.redis.edit import Editor, InlineChanges, StagedChanges
-from memctl.stores.redis.keys import Keys, decode
+from memctl.stores.redis.keys import MESSAGES, Keys, decode, encode_or_none
 from memctl.stores.redis.layouts import look_at_keys
 from memctl.stores.redis.maintenance import REPAIRS, RedisMaintenance
 from memctl.stores.redis.pipeline import Pipeline, in_thread, items_in_thread
 from memctl.stores.redis.read import Reader
 from memctl.stores.redis.scan import Catalogue, MemoryRef
 from memctl.stores.redis.server import RedisServer
+from memctl.stores.redis.snapshot import list_pages
 from memctl.stores.redis.write import BufferedMemory, MemoryRefused, StagedMemory, Writer
 
 S = TypeVar("S", Small, Edit)
@@ -138,6 +139,19 @@ class RedisMemoryStore(Store):
         memories = self.catalogue.memories(pipeline, where)
         marks = self.catalogue.marks(pipeline, where) if memories else {}
         return Reader(pipeline, marks, where, payloads=payloads), memories
+
+    async def find_places(self, key: MemoryKey, ids: frozenset[str]) -> frozenset[str]:
+        base = self.keys.base_or_none(key)
+        wanted = {name for name in map(encode_or_none, ids) if name is not None}
+        if base is None:
+            return frozenset()
+
+        def look() -> frozenset[str]:
+            pages = list_pages(pipeline, base + MESSAGES)
+            return frozenset(decode(id) for some in pages for id in wanted.intersection(some))
+
+        async with self.server.pipeline() as pipeline:
+            return await in_thread(pipeline, look)
 
     # Writing
 
