@@ -7,7 +7,7 @@ from collections.abc import AsyncGenerator, Iterator, MutableMapping
 from contextlib import aclosing
 from dataclasses import replace
 from difflib import SequenceMatcher
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 from memctl import jsonio
 from memctl.concurrency import ahead
@@ -29,10 +29,12 @@ from memctl.model import (
 )
 from memctl.selection import Selection
 from memctl.store import EDIT_ATTEMPTS, DamagedMemory, Features, Matches, Store
-from memctl.stores.batching import PageBuilder, page_size
+from memctl.stores.batching import Group, PageBuilder, Small, page_size
 from memctl.stores.catalog import catalog
 from memctl.stores.edits import Snapshot, apply_edit, is_same_text, whole_edits
 from memctl.wrappers.wrapper import StoreWrapper
+
+T = TypeVar("T")
 
 
 def shown_as(store: Store, dialect: Dialect) -> Store:
@@ -144,17 +146,15 @@ class ConvertedStore(StoreWrapper):
     ) -> AsyncGenerator[WriteResult]:
         self._store.origin = self.origin
         async with aclosing(pages):
-            page = await anext(pages, None)
-            while page is not None:
-                if mode is WriteMode.ADD and page.offset:
-                    yield await self._append(page, pages)
-                    page = await anext(pages, None)
-                    continue
-                run = _Run(page, pages, mode)
-                async with aclosing(self._written(run, mode)) as results:
+            run = _Run(await anext(pages, None), pages, mode)
+            while run.next is not None:
+                if run.goes_on:
+                    results = self._append(await run.tails())
+                else:
+                    results = self._written(run, mode)
+                async with aclosing(results):
                     async for result in results:
                         yield result
-                page = run.next
 
     async def _written(self, run: _Run, mode: WriteMode) -> AsyncGenerator[WriteResult]:
         failures = ChainMap(self._refused, self.left_out.failures)
@@ -181,35 +181,65 @@ class ConvertedStore(StoreWrapper):
                 self._passed[key] = self._passed.get(key, 0) + len(page.messages)
                 yield page
 
-    async def _append(self, first: Page, rest: AsyncGenerator[Page]) -> WriteResult:
-        """Put messages behind those of a memory."""
-        key, messages, last = first.memory.key, list(first.messages), first.last
-        while not last:
-            page = await anext(rest)
-            messages += page.messages
-            last = page.last
-        stored = await self._store.snapshot(key)
+    async def _append(self, tails: list[Small]) -> AsyncGenerator[WriteResult]:
+        """Put messages behind those of memories: all are read in one pass, and changed in one."""
+        grown: dict[MemoryKey, tuple[_Growth, WriteResult]] = {}
+        failed: list[WriteResult] = []
+        async with aclosing(self._snapshots(tails)) as snapshots:
+            async for tail, stored in snapshots:
+                growth = self._growth(tail, stored)
+                if isinstance(growth, Failure):
+                    failed.append(WriteResult(tail.memory.key, failure=growth))
+                else:
+                    result = WriteResult(tail.memory.key, len(tail.entries))
+                    grown[tail.memory.key] = growth, result
+        for result in failed:
+            yield result
+        async with aclosing(self._expire([one for one, _ in grown.values()])) as failures:
+            async for result in failures:
+                del grown[result.key]
+                yield result
+        changes = [(growth.change, result) for growth, result in grown.values()]
+        async with aclosing(self._change(changes)) as results:
+            async for result in results:
+                settings = grown[result.key][0].settings
+                if settings is not None and result.failure is None:
+                    result = replace(result, before=settings.text(result.before))
+                yield result
+
+    async def _snapshots(self, tails: list[Small]) -> AsyncGenerator[tuple[Small, Snapshot]]:
+        """Yield each with what the store inside holds of it; one memory is held at a time."""
+        missing = {tail.memory.key: tail for tail in tails}
+        held: list[StoredMessage] = []
+        async with aclosing(self._store.read(Selection(keys=frozenset(missing)))) as pages:
+            async for page in pages:
+                held += page.messages
+                if page.last:
+                    snapshot = Snapshot(page.memory, held)
+                    held = []
+                    yield missing.pop(page.memory.key), snapshot
+                    del snapshot
+                del page
+        for key, tail in missing.items():
+            yield tail, Snapshot(Memory(key), exists=False)
+
+    def _growth(self, tail: Small, stored: Snapshot) -> _Growth | Failure:
+        """Return what puts messages behind those of a memory."""
         try:
             shown = self._converted_snapshot(stored, self._reading)
-            if len(shown.messages) != first.offset:
-                text = f"there are {len(shown.messages)} messages, not {first.offset}"
-                return WriteResult(key, failure=Failure("changed", text))
-            summary = first.memory.summary
+            if len(shown.messages) != tail.offset:
+                text = f"there are {len(shown.messages)} messages, not {tail.offset}"
+                return Failure("changed", text)
+            summary = tail.memory.summary
             memory = shown.memory if summary is None else replace(shown.memory, summary=summary)
-            settings = self._new_settings(memory, first.memory)
+            settings = self._new_settings(memory, tail.memory)
             if settings is not None:
                 memory = replace(memory, extra=settings.new)
-            whole = Snapshot(memory, [*shown.messages, *messages])
+            whole = Snapshot(memory, [*shown.messages, *tail.entries])
             change = self._difference(stored, whole, "")
         except _Unconvertible as error:
-            return WriteResult(key, failure=Failure("refused", str(error)))
-        failure = await self._expire(first.memory, len(stored.messages))
-        if failure is not None:
-            return WriteResult(key, failure=failure)
-        done = await self._change(change, WriteResult(key, len(messages)))
-        if done.failure is not None or settings is None:
-            return done
-        return replace(done, before=settings.text(done.before))
+            return Failure("refused", str(error))
+        return _Growth(change, tail.memory, len(stored.messages), settings)
 
     def _new_settings(self, there: Memory, given: Memory) -> _Settings | None:
         """Return the settings with which a memory is written; None where it has them."""
@@ -220,22 +250,25 @@ class ConvertedStore(StoreWrapper):
         )
         return None if old == new else _Settings(there.extra, given.extra)
 
-    async def _expire(self, memory: Memory, messages: int) -> Failure | None:
-        """Give a memory of so many messages the expiry that it is written with, if it is with one.
+    async def _expire(self, grown: list[_Growth]) -> AsyncGenerator[WriteResult]:
+        """Give memories the expiry that they are written with, if they are with one.
 
-        Before the edit, which keeps it: a memory that was not changed may expire later.
+        Before the edit, which keeps it: a memory that was not changed may expire later.  Those that
+        cannot be given it come back.
         """
         asked = self._store.location.options.get("ttl")
-        ttl = memory.ttl if asked is None else float(asked)
-        if ttl is None or not self._store.features.ttl:
-            return None
-        page = Page(Memory(memory.key, ttl=ttl), [], messages)
-
-        async def one() -> AsyncGenerator[Page]:
-            yield page
-
-        async with aclosing(self._store.write(one())) as results:
-            return next(iter([result.failure async for result in results]), None)
+        pages = []
+        for growth in grown if self._store.features.ttl else ():
+            ttl = growth.given.ttl if asked is None else float(asked)
+            if ttl is not None:
+                memory = Memory(growth.given.key, ttl=ttl)
+                pages.append(Page(memory, [], growth.messages))
+        if not pages:
+            return
+        async with aclosing(self._store.write(_each(pages))) as results:
+            async for result in results:
+                if result.failure is not None:
+                    yield result
 
     async def edit(self, edits: AsyncGenerator[Edit]) -> AsyncGenerator[WriteResult]:
         async with aclosing(whole_edits(edits)) as wholes:
@@ -259,7 +292,9 @@ class ConvertedStore(StoreWrapper):
                 change = self._difference(stored, changed, before)
             except _Unconvertible as error:
                 return WriteResult(key, failure=Failure("refused", str(error)))
-            result = await self._change(change, result)
+            async with aclosing(self._change([(change, result)])) as results:
+                async for done in results:
+                    result = done
             if result.failure is None or result.failure.code != "changed":
                 return result
         return result
@@ -281,21 +316,22 @@ class ConvertedStore(StoreWrapper):
             raise _Unconvertible(_why(error)) from error
         return Edit(memory, changes, before=before)
 
-    async def _change(self, change: Edit, result: WriteResult) -> WriteResult:
-        """Carry out an edit of the store inside; return ``result`` if it ends well."""
-        if not (change.changes or change.before or change.memory.summary is not None):
-            return result
-        done = result
-
-        async def one() -> AsyncGenerator[Edit]:
-            yield change
-
-        async with aclosing(self._store.edit(one())) as results:
-            async for written in results:
+    async def _change(self, changes: list[tuple[Edit, WriteResult]]) -> AsyncGenerator[WriteResult]:
+        """Carry out edits of the store inside; yield for each its result, if it ends well."""
+        needed: dict[MemoryKey, tuple[Edit, WriteResult]] = {}
+        for change, result in changes:
+            if change.changes or change.before or change.memory.summary is not None:
+                needed[result.key] = change, result
+            else:
+                yield result
+        if not needed:
+            return
+        async with aclosing(self._store.edit(_each([one for one, _ in needed.values()]))) as done:
+            async for written in done:
                 if written.failure is not None:
-                    return WriteResult(result.key, failure=written.failure)
-                done = replace(result, before=written.before)
-        return done
+                    yield WriteResult(written.key, failure=written.failure)
+                else:
+                    yield replace(needed[written.key][1], before=written.before)
 
     def _converted_snapshot(self, snapshot: Snapshot, way: Conversion) -> Snapshot:
         converter = way.converter()
@@ -361,6 +397,17 @@ class ConvertedStore(StoreWrapper):
                         refused.append(key)
 
 
+class _Growth(NamedTuple):
+    """The change of a memory that grows."""
+
+    change: Edit
+    given: Memory
+    """What it is written with."""
+    messages: int
+    """The number of messages that the store inside holds of it."""
+    settings: _Settings | None
+
+
 class _Settings(NamedTuple):
     """The settings of a memory before and after it grew: ``Memory.extra`` of its dialect.
 
@@ -407,24 +454,51 @@ def _why(error: Exception) -> str:
 
 
 class _Run:
-    """The memories that can be written without a look at what is there."""
+    """Memories that are being written, in turns of those that begin and those that go on."""
 
-    def __init__(self, first: Page, rest: AsyncGenerator[Page], mode: WriteMode) -> None:
-        self.next: Page | None = first
-        """The page that comes after them; None at the end."""
+    def __init__(self, first: Page | None, rest: AsyncGenerator[Page], mode: WriteMode) -> None:
+        self.next = first
+        """The first page of the next memory; None at the end."""
         self._rest = rest
         self._mode = mode
 
+    @property
+    def goes_on(self) -> bool:
+        """Return whether the next memory comes after messages that are there."""
+        return self.next is not None and self.next.offset > 0 and self._mode is WriteMode.ADD
+
     async def pages(self) -> AsyncGenerator[Page]:
-        """Yield their pages."""
+        """Yield the pages of the next memories that can be written without a look at the store."""
         begins = True
         while (page := self.next) is not None:
-            if begins and page.offset and self._mode is WriteMode.ADD:
+            if begins and self.goes_on:
                 return
             begins = page.last
             yield page
             del page
             self.next = await anext(self._rest, None)
+
+    async def tails(self) -> list[Small]:
+        """Return the next memories that go on, as many as are worth a step."""
+        group: Group[Small] = Group()
+        enough = False
+        while not enough and self.goes_on:
+            assert self.next is not None
+            memory, offset = self.next.memory, self.next.offset
+            messages: list[StoredMessage] = []
+            last = False
+            while not last and self.next is not None:
+                messages += self.next.messages
+                last = self.next.last
+                self.next = await anext(self._rest, None)
+            size = sum([len(message.message) for message in messages])
+            enough = group.add(Small(memory, messages, offset), size, len(messages))
+        return group.take()
+
+
+async def _each(items: list[T]) -> AsyncGenerator[T]:
+    for item in items:
+        yield item
 
 
 def _changes(old: list[StoredMessage], new: list[StoredMessage]) -> Iterator[Change]:

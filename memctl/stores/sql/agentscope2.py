@@ -11,12 +11,12 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import AsyncGenerator, Iterable, Iterator, Sequence, Set
-from contextlib import AsyncExitStack, aclosing
+from collections.abc import AsyncGenerator, Iterable, Iterator, Mapping, Sequence, Set
+from contextlib import AsyncExitStack, aclosing, suppress
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from itertools import groupby, pairwise
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple, TypeVar
 
 from sqlalchemy.ext.asyncio import AsyncConnection
 
@@ -57,7 +57,7 @@ from memctl.stores.agentscope2 import (
     rebuild,
     with_summary,
 )
-from memctl.stores.batching import BATCH_BYTES, Large, Small, are_objects, gather
+from memctl.stores.batching import BATCH_BYTES, Group, Large, Small, are_objects, gather
 from memctl.stores.edits import (
     ChangeMatcher,
     Drop,
@@ -75,12 +75,16 @@ from memctl.stores.sql.database import FETCH_ROWS, Contended, Database, Rejected
 from memctl.stores.sql.dialect import MAX_PUSHED_VALUES, SMALL_BYTES
 from memctl.stores.sql.write import name_failure
 
+T = TypeVar("T")
+
 BATCH_MESSAGES = 10_000
 """Small memories share a transaction up to this size: a commit waits for the disk."""
 CHUNK_MESSAGES = PAGE_ENTRIES
 """Small sessions are read together, as many as have so many messages."""
 IDS = 500
 """The ids in one statement."""
+WHOLE_LOG = 4
+"""A log of up to so many times the ids that are asked for is read whole."""
 
 SESSION_COLUMNS = ("id", "user_id", *COLUMNS, "payload")
 AGENT_COLUMNS = ("id", "user_id", "source", "created_at", "updated_at", "payload")
@@ -231,6 +235,33 @@ class Agentscope2Database:
         )
         return [(id, time) for id, time in await self.fetch(connection, sql, session=session)]
 
+    async def logged(
+        self, connection: AsyncConnection, wanted: Mapping[str, Set[str]], counts: Mapping[str, int]
+    ) -> dict[str, set[str]]:
+        """Return the ids that logs have, by their sessions: at least all that are ``wanted``.
+
+        ``counts`` says how many messages a log has.  A log of not many more than are wanted is read
+        whole, which takes one value of a statement instead of one for each id.
+        """
+        sql = "SELECT m.session_id, m.msg_id FROM messages m WHERE"
+        pairs: list[tuple[str, str]] = []
+        whole: list[str] = []
+        for name, ids in wanted.items():
+            if counts[name] <= WHOLE_LOG * len(ids):
+                whole.append(name)
+            else:
+                pairs += [(name, id) for id in sorted(ids)]
+        found: dict[str, set[str]] = {name: set() for name in wanted}
+        for some in _pieces(whole):
+            rows = await self.fetch(connection, f"{sql} m.session_id IN :names", names=some)
+            for name, id in rows:
+                found[name].add(id)
+        for few in _pieces(pairs):
+            rows = await self.fetch(connection, f"{sql} (m.session_id, m.msg_id) IN :few", few=few)
+            for name, id in rows:
+                found[name].add(id)
+        return found
+
     async def text(self, connection: AsyncConnection, session: str, id: str) -> bytes:
         """Return the text of one message."""
         sql = (
@@ -314,17 +345,17 @@ class Agentscope2Database:
             made.add(agent)
         return owners, made
 
-    async def update_session(self, connection: AsyncConnection, row: tuple[Any, ...]) -> None:
-        """Give a session the columns of a row."""
-        values = dict(zip(SESSION_COLUMNS, row, strict=True))
-        payload = values.pop("payload")
+    async def update_sessions(
+        self, connection: AsyncConnection, rows: Iterable[tuple[Any, ...]]
+    ) -> None:
+        """Give sessions the columns of their rows."""
         sets = ", ".join(f"{name} = :{name}" for name in COLUMNS)
-        await self.fetch(
-            connection,
-            f"UPDATE sessions SET {sets} WHERE id = :id",
-            **{name: value for name, value in values.items() if name != "user_id"},
-        )
-        await self.update_payload(connection, values["id"], payload)
+        sql = f"UPDATE sessions SET {sets}, payload = {self.dialect.json_place} WHERE id = :id"
+        values = [dict(zip(SESSION_COLUMNS, row, strict=True)) for row in rows]
+        texts = [one.pop("payload") for one in values]
+        for one in values:
+            del one["user_id"]
+        await self.database.execute_json_many(connection, sql, texts, values)
 
     async def update_payload(
         self, connection: AsyncConnection, session: str, payload: bytes
@@ -727,10 +758,8 @@ class Agentscope2Writer:
         there = await tables.sessions(connection, names, tables.dialect.row_lock)
         held = await tables.counts(connection, names)
         alone: dict[str, Set[str]] = {}
-        """The messages that are in contexts alone."""
         if self._mode is WriteMode.ADD:
-            for name, one_stored in there.items():
-                alone[name] = await self._unlogged(connection, one_stored)
+            alone = await self._unlogged(connection, there, held)
         owners = {name: stored.user for name, stored in there.items()}
         drafts: list[tuple[Small | Large, Draft]] = []
         for one in batch:
@@ -750,6 +779,7 @@ class Agentscope2Writer:
         agents = await self._agents(connection, drafts)
         new: list[tuple[Any, ...]] = []
         rows: list[tuple[Any, ...]] = []
+        changed: Group[tuple[Any, ...]] = Group()
         for one, draft in drafts:
             key = one.memory.key
             deleted = 0
@@ -770,12 +800,14 @@ class Agentscope2Writer:
             row = tables.session_row(key, draft.session, draft.payload())
             if draft.is_new:
                 new.append(row)
-            else:
-                await tables.update_session(connection, row)
+            elif changed.add(row, len(row[-1]), 1):
+                await tables.update_sessions(connection, changed.take())
             before = made_of(draft, agents)
             results.append(WriteResult(key, written, deleted, before=before))
         if rows:
             await self._database.insert(connection, "messages", MESSAGE_COLUMNS, rows)
+        if changed.items:
+            await tables.update_sessions(connection, changed.take())
         if new:
             await self._database.insert(connection, "sessions", SESSION_COLUMNS, new)
         for one, draft in drafts:
@@ -783,15 +815,20 @@ class Agentscope2Writer:
                 await tables.shift_log(connection, one.memory.key.session, draft.clock.ahead)
         return results
 
-    async def _unlogged(self, connection: AsyncConnection, stored: StoredSession) -> Set[str]:
-        try:
-            context = stored.session().context
-        except NotASession:
-            return set()  # it is refused
-        if not context:
-            return set()
-        log = await self._tables.entries(connection, stored.name)
-        return Unlogged(context, {id for id, _ in log}).messages.keys()
+    async def _unlogged(
+        self,
+        connection: AsyncConnection,
+        there: Mapping[str, StoredSession],
+        held: Mapping[str, tuple[int, Any]],
+    ) -> dict[str, Set[str]]:
+        """Return the ids of the messages that are in contexts alone, by their sessions."""
+        wanted: dict[str, Set[str]] = {}
+        for name, stored in there.items():
+            with suppress(NotASession):  # it is refused
+                wanted[name] = stored.session().ids()
+        counts = {name: held.get(name, (0, None))[0] for name in wanted}
+        logged = await self._tables.logged(connection, wanted, counts)
+        return {name: ids - logged[name] for name, ids in wanted.items()}
 
     def _failure(self, key: MemoryKey, owner: str, offset: int, count: int) -> Failure | None:
         if owner != key.user:
@@ -1380,6 +1417,6 @@ def _is_object(text: bytes) -> bool:
         return False
 
 
-def _pieces(names: Sequence[str]) -> Iterator[list[str]]:
+def _pieces(names: Sequence[T]) -> Iterator[list[T]]:
     for start in range(0, len(names), IDS):
         yield list(names[start : start + IDS])

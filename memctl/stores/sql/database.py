@@ -411,6 +411,18 @@ class Database(ABC):
         state = compiled.construct_expanded_state(bound)
         return state.statement, state.positional_parameters
 
+    def compile_json_many(
+        self, sql: str, texts: Sequence[bytes], values: Sequence[Mapping[str, Any]]
+    ) -> tuple[str, list[list[Any]]]:
+        """Return the statement of ``execute_json_many`` and its values as the driver takes them."""
+        compiled = text(sql).compile(dialect=self._engine.dialect)
+        names = compiled.positiontup or []
+        stored = [
+            {**one, "json": self.dialect.stored_json(json)}
+            for json, one in zip(texts, values, strict=True)
+        ]
+        return str(compiled), [[one[name] for name in names] for one in stored]
+
     async def fetch_message(self, connection: AsyncConnection, row_id: str) -> bytes:
         """Return the text of one large message, empty where it was deleted meanwhile."""
         sql = text(f"SELECT {self.dialect.payload} FROM message m WHERE m.id = :id")
@@ -425,6 +437,17 @@ class Database(ABC):
         """Run a statement with ``value`` at ``Dialect.json_place``."""
         stored = {**values, "json": self.dialect.stored_json(value)}
         await self.execute(connection, sql, stored)
+
+    async def execute_json_many(
+        self,
+        connection: AsyncConnection,
+        sql: str,
+        texts: Sequence[bytes],
+        values: Sequence[Mapping[str, Any]],
+    ) -> None:
+        """Run a statement with each of these values, and with each text as ``execute_json``."""
+        for json, one in zip(texts, values, strict=True):
+            await self.execute_json(connection, sql, json, one)
 
     async def execute(
         self, connection: AsyncConnection, sql: str, values: Mapping[str, Any]

@@ -546,6 +546,16 @@ class SqliteDatabase(Database):
             driver = await _driver(connection)
             await driver.executemany(_insert_sql(table, columns), rows)
 
+    async def execute_json_many(
+        self,
+        connection: AsyncConnection,
+        sql: str,
+        texts: Sequence[bytes],
+        values: Sequence[Mapping[str, Any]],
+    ) -> None:
+        statement, bound = self.compile_json_many(sql, texts, values)
+        await (await _driver(connection)).executemany(statement, bound)
+
     async def insert_missing(
         self, connection: AsyncConnection, table: str, columns: Sequence[str], rows: list[Any]
     ) -> int:

@@ -1,0 +1,158 @@
+"""Sessions of 2.x in SQL that grow: what is asked of the database, and what it answers."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from memctl.dialects.agentscope1 import AGENTSCOPE1
+from memctl.model import Memory, MemoryKey, StoredMessage
+from memctl.store import Store
+from memctl.stores.sql.agentscope2 import IDS, WHOLE_LOG, Agentscope2Database
+from memctl.stores.sql.database import Database
+from memctl.testing import Place
+from memctl.testing.drive import write
+from memctl.testing.samples import Sample
+from memctl.wrappers.converted import ConvertedStore
+from tests.support.backends import new_place, session_database
+from tests.support.places import held, put
+from tests.support.servers.pool import Servers
+
+KEY = MemoryKey("u", "long")
+OLD = 3000
+
+
+@pytest.fixture(params=["sqlite-agentscope2", "postgresql-agentscope2", "mysql-agentscope2"])
+def place(request: pytest.FixtureRequest, tmp_path: Path, servers: Servers) -> Place:
+    return new_place(request.param, tmp_path, servers)
+
+
+def entry(id: str, *marks: str) -> StoredMessage:
+    content = [{"type": "text", "text": f"this is {id}"}]
+    text = {"id": id, "name": "u", "role": "user", "content": content}
+    return StoredMessage(id, json.dumps(text).encode(), marks)
+
+
+def many(count: int) -> list[MemoryKey]:
+    return [MemoryKey("u", f"s{number:03}") for number in range(count)]
+
+
+def grow(place: Place, keys: Sequence[MemoryKey], *, converted: bool = False) -> None:
+    """Put a message behind the three of each."""
+
+    async def add() -> None:
+        async with place.store() as store:
+            shown: Store = ConvertedStore(store, AGENTSCOPE1) if converted else store
+            more = entry("n")._replace(message=NEW) if converted else entry("n")
+            samples = [Sample(Memory(key), [more]) for key in keys]
+            results = await write(shown, samples, offset=3)
+            assert not any(one.failure for one in results.values()), results
+
+    asyncio.run(add())
+
+
+NEW = json.dumps(
+    {"id": "n", "name": "u", "role": "user", "content": "new", "metadata": None, "timestamp": ""}
+).encode()
+
+
+@pytest.fixture
+def counted(monkeypatch: pytest.MonkeyPatch, place: Place) -> Counter[str]:
+    """The transactions and the rows, from now on."""
+    count: Counter[str] = Counter()
+    put(place, [Sample(Memory(key), [entry(id) for id in "abc"]) for key in many(40)])
+    kind: type[Database] = type(session_database(place.store()))
+    fetch, begin = Agentscope2Database.fetch, kind.begin_write
+
+    async def counting_fetch(self: Any, *args: Any, **values: Any) -> Sequence[Any]:
+        rows = await fetch(self, *args, **values)
+        count["statements"] += 1
+        count["rows"] += len(rows)
+        return rows
+
+    async def counting_begin(self: Any, *args: Any) -> None:
+        count["transactions"] += 1
+        await begin(self, *args)
+
+    monkeypatch.setattr(Agentscope2Database, "fetch", counting_fetch)
+    monkeypatch.setattr(kind, "begin_write", counting_begin)
+    return count
+
+
+def test_growth_of_many_sessions_takes_as_many_statements_as_that_of_few(
+    place: Place, counted: Counter[str]
+) -> None:
+    keys = many(40)
+    grow(place, keys[:2])
+    few = counted["statements"]
+    counted.clear()
+    grow(place, keys[2:])
+    assert counted["statements"] == few
+    assert all([one[0] for one in held(place)[key][2]] == [*"abc", "n"] for key in keys)
+
+
+def test_growth_of_many_converted_sessions_is_one_transaction(
+    place: Place, counted: Counter[str]
+) -> None:
+    keys = many(40)
+    grow(place, keys, converted=True)
+    assert counted["transactions"] == 1
+    assert all([one[0] for one in held(place)[key][2]] == [*"abc", "n"] for key in keys)
+
+
+def extra(context: list[str], *alone: str) -> str:
+    parts = {"record": {"agent_id": "default"}, "payload": {}, "state": {"session_id": KEY.session}}
+    return json.dumps(parts | {"context": context, "unlogged": list(alone)})
+
+
+@pytest.fixture(params=[WHOLE_LOG * 2, 2 * IDS * WHOLE_LOG], ids=["short", "long"])
+def session(request: pytest.FixtureRequest, place: Place) -> int:
+    """A session with a few messages in its context, one of them there alone; their number."""
+    old = [entry(f"o{number:05}", "compressed") for number in range(request.param)]
+    messages = [*old, entry("first"), entry("alone"), entry("last")]
+    memory = Memory(KEY, extra=extra(["first", "alone", "last"], "alone"))
+    put(place, [Sample(memory, messages)])
+    return len(messages)
+
+
+def test_growth_of_a_session_counts_the_messages_of_its_context_alone(
+    place: Place, session: int
+) -> None:
+    async def add() -> None:
+        async with place.store() as store:
+            for offset, id, code in (
+                (session - 1, "more", "changed"),
+                (session, "alone", "repeated-id"),
+                (session, "more", None),
+            ):
+                sample = Sample(Memory(KEY), [entry(id)])
+                failure = (await write(store, [sample], offset=offset))[KEY].failure
+                assert (failure.code if failure else None) == code
+
+    asyncio.run(add())
+    ids = [one[0] for one in held(place)[KEY][2]]
+    assert ids[-4:] == ["first", "alone", "last", "more"]
+    assert len(ids) == session + 1
+
+
+def test_growth_of_a_long_session_asks_for_its_context_alone(
+    place: Place, counted: Counter[str]
+) -> None:
+    old = [entry(f"o{number:05}", "compressed") for number in range(OLD)]
+    messages = [*old, entry("first"), entry("last")]
+    put(place, [Sample(Memory(KEY, extra=extra(["first", "last"])), messages)])
+    counted.clear()
+
+    async def add() -> None:
+        async with place.store() as store:
+            sample = Sample(Memory(KEY), [entry("more")])
+            assert not (await write(store, [sample], offset=len(messages)))[KEY].failure
+
+    asyncio.run(add())
+    assert counted["rows"] < 10
