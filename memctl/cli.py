@@ -335,7 +335,7 @@ def _globals(
             "--config", metavar="FILE", help="The configuration file.", show_default=False
         ),
     ] = None,
-    quiet: Annotated[bool, typer.Option("-q", "--quiet", help="No progress, no notes.")] = False,
+    quiet: Annotated[bool, typer.Option("-q", "--quiet", help="Silent unless something fails.")] = False,
     verbose: Annotated[bool, typer.Option("-v", "--verbose", help="Verbose output.")] = False,
     color: Annotated[Color, typer.Option("--color", help="When to colour.")] = Color.AUTO,
     log_format: Annotated[

@@ -36,7 +36,8 @@ class CopyOutcome:
 
     def report(self) -> Report:
         """Return the report for every format."""
-        return Report(self.command, self._data, self._rows, self._table)
+        of_run = not self.dry_run
+        return Report(self.command, self._data, self._rows, self._table, of_run)
 
     def _data(self) -> dict[str, Any]:
         memories, messages = self.copied.memories, self.copied.messages
@@ -172,7 +173,8 @@ class ChangeOutcome:
 
     def report_to(self, output: Output) -> None:
         """Arrange that this is reported when the run ends, well or not."""
-        output.report = Report(self.command, self._data, self._rows, self._table)
+        of_run = not self.dry_run
+        output.report = Report(self.command, self._data, self._rows, self._table, of_run)
 
     def _data(self) -> dict[str, Any]:
         planned, done = self.changes.planned, self.changes.done

@@ -204,7 +204,7 @@ def _report(location: Location, found: Diagnosis | None, outcome: RepairOutcome 
             parts.append(tables.findings(location.label, found))
         return tables.stacked(parts)
 
-    return Report("doctor", data, rows, table)
+    return Report("doctor", data, rows, table, of_run=not (outcome and outcome.dry_run))
 
 
 def _unhealthy(label: str, found: Diagnosis) -> Unhealthy:

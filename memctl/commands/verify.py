@@ -74,6 +74,7 @@ async def _compare(
             lambda: {**_data(found, first.label, second.label), "differences": _rows(found)},
             lambda: _rows(found),
             lambda: tables.comparison(found, first.label, second.label, brief=show),
+            of_run=True,
         )
         if show:
             data = _data(found, first.label, second.label)

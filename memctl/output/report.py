@@ -26,13 +26,15 @@ class Report:
     """The report of a command, ready for every format.
 
     ``data`` is the JSON object without schema, warnings and error; ``rows`` are flat records for
-    NDJSON and CSV; ``table`` is for people, None where there is nothing to show.
+    NDJSON and CSV; ``table`` is for people, None where there is nothing to show.  It is left out
+    with ``--quiet`` where ``of_run`` is true, and the run succeeds: nobody has asked for it.
     """
 
     command: str
     data: Callable[[], dict[str, Any]]
     rows: Callable[[], list[dict[str, Any]]]
     table: Callable[[], RenderableType | None]
+    of_run: bool = False
 
 
 def write_json(report: Report, warnings: list[str], error: MemctlError | None) -> None:

@@ -206,7 +206,8 @@ class Output:
             case Format.CSV:
                 forms.write_csv(self.report.rows())
             case Format.TABLE:
-                table = self.report.table()
+                unasked = self.quiet and self.report.of_run and error is None
+                table = None if unasked else self.report.table()
                 if table is not None:
                     self.console().print(table)
 
