@@ -12,6 +12,7 @@ import threading
 from collections.abc import Iterator, MutableMapping
 from enum import StrEnum
 from importlib import import_module
+from itertools import islice
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -45,6 +46,23 @@ COMMANDS = {
 
 A command is its module, with the function in it where that has another name."""
 
+WORDS = {
+    **dict.fromkeys(("backup", "dump", "save"), "export"),
+    **dict.fromkeys(("restore", "load"), "import"),
+    **dict.fromkeys(("copy", "cp", "sync", "move", "mv"), "migrate"),
+    **dict.fromkeys(("diff", "compare", "cmp"), "verify"),
+    **dict.fromkeys(("ls", "list", "show", "cat", "stat"), "inspect"),
+    **dict.fromkeys(("rm", "remove", "forget", "purge"), "delete"),
+    **dict.fromkeys(("check", "repair", "fsck"), "doctor"),
+    **dict.fromkeys(("summarize", "compact"), "compress"),
+    **dict.fromkeys(("revert", "rollback"), "undo"),
+    **dict.fromkeys(("log", "runs"), "history"),
+    "--before": "--until",
+    "--after": "--since",
+    "--text": "--match",
+    "--search": "--match",
+}
+"""Words of other tools, and memctl's."""
 
 SETTLED = "memctl.settled"
 """The key of the settled configuration in ``Context.meta``."""
@@ -102,10 +120,11 @@ class Memctl(TyperGroup):
         return super().main(*args, **settings)
 
     def make_context(self, *args: Any, **settings: Any) -> Any:
-        """Read what stands in front of the command."""
-        given = tuple(args[1])  # which the parser empties
+        """Read memctl's own options, before or after the command."""
+        name, line, *more = args
+        given = tuple(line)
         try:
-            context = super().make_context(*args, **settings)
+            context = super().make_context(name, self._own_options_first(line), *more, **settings)
         except Exception as error:
             if found := _usage(error):
                 Output(arguments=given).fail(found)
@@ -113,6 +132,39 @@ class Memctl(TyperGroup):
             raise
         context.meta[ARGUMENTS] = given
         return context
+
+    def _own_options_first(self, line: list[str]) -> list[str]:
+        """Return the command line with memctl's own options before the command."""
+        own = _options_of(self)
+        for name in ("--version", "--show-completion"):
+            del own[name]  # they take the place of a command
+        if not any(word.partition("=")[0] in own for word in line):
+            return line
+        first: list[str] = []
+        rest: list[str] = []
+        command: Any = self
+        words = iter(line)
+        for word in words:
+            if word == "--":
+                rest += [word, *words]
+                break
+            name, assigned, _ = word.partition("=")
+            if not word.startswith("-"):
+                rest.append(word)
+                if (below := getattr(command, "commands", None)) is not None:
+                    try:
+                        command = below[word]
+                    except (KeyError, UsageError):
+                        return line  # its options are not known; the parser says why
+                continue
+            others = {} if command is self else _options_of(command)
+            is_own = name in own and name not in others
+            found = [word]
+            if not assigned and (own[name] if is_own else others.get(name, False)):
+                found += islice(words, 1)
+                is_own = is_own and len(found) > 1  # else its value is missing
+            (first if is_own else rest).extend(found)
+        return first + rest
 
     def list_commands(self, ctx: Any) -> list[str]:  # noqa: ARG002 - the signature of Typer
         return [*COMMANDS, *_plugins()]
@@ -126,6 +178,9 @@ class Memctl(TyperGroup):
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         """Find the command; options then have the defaults of the configuration."""
+        if args[0] in WORDS and args[0] not in self.list_commands(ctx):
+            word = WORDS[args[0]]
+            raise UsageError(f"there is no command {args[0]!r}", f"memctl {word} does that")
         found = super().resolve_command(ctx, args)
         name, command, _ = found
         if name is not None and not ctx.resilient_parsing:
@@ -184,6 +239,16 @@ class Memctl(TyperGroup):
             failed = _exhausted(error) or _unforeseen(error)
             _output(ctx).fail(failed, ctx.invoked_subcommand)
             raise typer.Exit(failed.exit_code) from error
+
+
+def _options_of(command: Any) -> dict[str, bool]:
+    """Return the options of a command, and whether a value follows each."""
+    return {
+        name: not option.is_flag
+        for option in command.params
+        if option.param_type_name == "option"
+        for name in (*option.opts, *option.secondary_opts)
+    }
 
 
 def _plugins() -> list[str]:
@@ -264,6 +329,9 @@ def _usage(error: Any, root: Any = None) -> UsageError | None:
     if root is not None and any(name in option.opts for option in root.params):
         error.possibilities = None
         hint = f"it goes before the command, as in memctl {name} ..."
+    elif name in WORDS:
+        error.possibilities = None
+        hint = f"memctl's option is {WORDS[name]}"
     return UsageError(error.format_message(), hint)
 
 
@@ -335,7 +403,9 @@ def _globals(
             "--config", metavar="FILE", help="The configuration file.", show_default=False
         ),
     ] = None,
-    quiet: Annotated[bool, typer.Option("-q", "--quiet", help="Silent unless something fails.")] = False,
+    quiet: Annotated[
+        bool, typer.Option("-q", "--quiet", help="Silent unless something fails.")
+    ] = False,
     verbose: Annotated[bool, typer.Option("-v", "--verbose", help="Verbose output.")] = False,
     color: Annotated[Color, typer.Option("--color", help="When to colour.")] = Color.AUTO,
     log_format: Annotated[

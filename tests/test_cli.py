@@ -11,7 +11,7 @@ import pytest
 from typer.main import get_command
 
 from memctl.cli import COMMANDS, app
-from tests.support.cli import Run, report
+from tests.support.cli import FRIDAY, Run, fails, report
 
 ROOT = Path(__file__).parent.parent
 DRIVERS = {"asyncpg", "aiosqlite", "aiomysql", "redis"}
@@ -81,9 +81,51 @@ def test_cli_kinds_of_store(run: Run) -> None:
     assert "RedisMemory" in run("stores").stdout
 
 
-@pytest.mark.parametrize("option", ["--ping", "-v"])
-def test_cli_option_of_memctl_behind_the_command_is_told_its_place(run: Run, option: str) -> None:
-    result = run("inspect", "agents.db", option, "x")
-    assert result.exit_code == 2
-    words = " ".join(result.stderr.replace("│", " ").split())
-    assert f"it goes before the command, as in memctl {option} ..." in words
+@pytest.mark.parametrize("option", ["--version", "--show-completion"])
+def test_cli_option_without_a_command_is_told_its_place(run: Run, option: str) -> None:
+    result = run("inspect", "agents.db", option, "bash")
+    fails(result, 2, f"it goes before the command, as in memctl {option} ...")
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("-v", "inspect", FRIDAY),
+        ("inspect", FRIDAY, "-v"),
+        ("inspect", "-v", FRIDAY, "--limit", "0"),
+        ("inspect", "--limit", "1", FRIDAY, "--verbose"),
+        ("mark", "list", FRIDAY, "-v"),
+        ("mark", "-v", "list", FRIDAY),
+        ("inspect", FRIDAY, "--color", "never", "-v"),
+        ("inspect", FRIDAY, "--log-format=text", "-v"),
+    ],
+)
+def test_cli_options_of_memctl_stand_before_or_after_the_command(
+    run: Run, words: tuple[object, ...]
+) -> None:
+    result = run(*words)
+    assert result.exit_code == 0
+    assert "memctl: opened" in result.stderr
+
+
+def test_cli_value_of_an_option_is_no_option_of_memctl(run: Run, tmp_path: Path) -> None:
+    quiet = run("inspect", FRIDAY, "--match", "-q", "--messages")
+    assert (quiet.exit_code, quiet.stderr) == (0, "")
+    fails(run("inspect", "--", "-q"), 2, "'-q'")
+    configuration = tmp_path / "memctl.toml"
+    configuration.write_text(f'[stores.friday]\nurl = "{FRIDAY}"\n')
+    assert run("inspect", "friday", "--config", configuration).exit_code == 0
+    fails(run("inspect", "friday", "--config"), 2, "--config")
+
+
+@pytest.mark.parametrize(
+    ("words", "hint"),
+    [
+        (("backup", "a.db"), "memctl export does that"),
+        (("rm", "a.db"), "memctl delete does that"),
+        (("ls", "-q"), "memctl inspect does that"),
+        (("delete", "a.db", "--before", "7d"), "memctl's option is --until"),
+    ],
+)
+def test_cli_words_of_other_tools_have_a_hint(run: Run, words: tuple[str, ...], hint: str) -> None:
+    fails(run(*words), 2, hint)

@@ -36,7 +36,7 @@ EXAMPLES = (
     ("See what is in a store", "memctl inspect agents.db"),
     ("Back it up", "memctl export agents.db -o nightly.ndjson.zst --rotate daily:7,weekly:4"),
     ("Move house", "memctl migrate agents.db postgresql://ops@db/agents"),
-    ("Delete old hints, and take it back", "memctl delete agents.db --mark hint --until 7d"),
+    ("Delete old hints, and take it back", "memctl delete agents.db --mark hint --older-than 7d"),
     ("", "memctl undo"),
 )
 

@@ -31,7 +31,7 @@ SessionOption = Annotated[
     list[str] | None, typer.Option("--session", metavar="S", help="Only this session.")
 ]
 DryRunOption = Annotated[
-    bool, typer.Option("--dry-run", help="Read everything, write nothing, report the same.")
+    bool, typer.Option("-n", "--dry-run", help="Preview changes; write nothing.")
 ]
 YesOption = Annotated[bool, typer.Option("-y", "--yes", help="Do not ask.")]
 BackupOption = Annotated[
@@ -87,6 +87,14 @@ def _selection(
         str | None,
         typer.Option("--until", metavar="T", help="Before this ISO time, or an age such as 12h."),
     ] = None,
+    older_than: Annotated[
+        str | None,
+        typer.Option("--older-than", metavar="AGE", help="Older than an age: 30d, 12h."),
+    ] = None,
+    newer_than: Annotated[
+        str | None,
+        typer.Option("--newer-than", metavar="AGE", help="Not older than an age: 30d, 12h."),
+    ] = None,
     last: Annotated[
         int | None,
         typer.Option(
@@ -101,6 +109,8 @@ def _selection(
     ] = None,
 ) -> Selection:
     now = datetime.now()
+    begins = moment("--since", since, now), age("--newer-than", newer_than, now)
+    ends = moment("--until", until, now), age("--older-than", older_than, now)
     return Selection(
         users=frozenset(user or ()),
         sessions=frozenset(session or ()),
@@ -109,8 +119,8 @@ def _selection(
         roles=frozenset(role or ()),
         names=frozenset(name or ()),
         ids=frozenset(id_ or ()),
-        since=moment("--since", since, now),
-        until=moment("--until", until, now),
+        since=max(filter(None, begins), default=None),
+        until=min(filter(None, ends), default=None),
         last=last,
         match=match,
     )
@@ -134,6 +144,17 @@ def moment(option: str, text: str | None, now: datetime) -> datetime | None:
             "write 2026-01-31, 2026-01-31T12:00 or an age: 30d, 12h",
         ) from None
     return found.astimezone().replace(tzinfo=None) if found.tzinfo else found
+
+
+def age(option: str, text: str | None, now: datetime) -> datetime | None:
+    """Return the local time without a zone that was an age before ``now``.
+
+    Raises:
+        UsageError: the text is no age.
+    """
+    if text is not None and not _AGE.fullmatch(text):
+        raise UsageError(f"{option} {text!r} is not a valid age", "write 30d, 12h, 15m or 2w")
+    return moment(option, text, now)
 
 
 _RATE = re.compile(r"(\d+(?:\.\d+)?)\s*([kMG]i?)?(B)?(?:/s)?", re.IGNORECASE)

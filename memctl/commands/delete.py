@@ -119,7 +119,7 @@ def _refuse_unclear(where: Selection, *, all_: bool, keep_last: int | None) -> N
     if nothing and not all_ and keep_last is None:
         raise UsageError(
             "nothing is selected",
-            "--mark, --user, --until 90d ... select; --all deletes everything",
+            "--mark, --user, --older-than 90d ... select; --all deletes everything",
         )
 
 
