@@ -288,7 +288,9 @@ def _state(location: Location, state: str) -> Location:
         raise UsageError(
             f"?state={redact(state)} is not a session folder", "name a folder, or 'redis'"
         )
-    return replace(found, options=found.options | options)
+    # Without its layout, of which nothing need be there: it is a place for summaries.
+    others = {name: value for name, value in found.options.items() if name != "layout"}
+    return replace(found, options=others | options)
 
 
 def parse(text: str) -> Location:

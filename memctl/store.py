@@ -63,6 +63,8 @@ class OpenMode(StrEnum):
     """Write nothing; the place must exist."""
     CHANGE = "change"
     """Change what exists; the place must exist."""
+    RESTORE = "restore"
+    """Put back what may have gone as a whole; the place must exist."""
     CREATE = "create"
     """Make what is missing, and change what exists: a target."""
 

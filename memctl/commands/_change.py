@@ -43,7 +43,8 @@ def change(
 
 
 async def _execute(output: Output, run: ChangeRun, location: Location) -> None:
-    mode = OpenMode.READ if run.dry_run else OpenMode.CHANGE
+    reads = run.dry_run and run.mode is OpenMode.CHANGE
+    mode = OpenMode.READ if reads else run.mode
     async with opened(make_store(location, mode), output) as store:
         try:
             await run.execute(store)
@@ -52,14 +53,14 @@ async def _execute(output: Output, run: ChangeRun, location: Location) -> None:
 
 
 async def _plan(output: Output, run: ChangeRun, location: Location) -> bool:
-    async with opened(make_store(location, OpenMode.CHANGE), output) as store:
+    async with opened(make_store(location, run.mode), output) as store:
         something = await run.plan(store)
         await run.after_plan(store)
         return something
 
 
 async def _carry_out(output: Output, run: ChangeRun, location: Location) -> None:
-    async with opened(make_store(location, OpenMode.CHANGE), output) as store:
+    async with opened(make_store(location, run.mode), output) as store:
         await lock(store)
         try:
             await run.carry_out(store)

@@ -106,8 +106,7 @@ def undo(
 async def _restore(
     this: ThisRun, restoring: RestoreRun, location: Location, where: Selection
 ) -> frozenset[MemoryKey]:
-    mode = OpenMode.READ if restoring.dry_run else OpenMode.CHANGE
-    async with opened(make_store(location, mode), this.output) as store:
+    async with opened(make_store(location, OpenMode.RESTORE), this.output) as store:
         return await restoring.execute(store, where)
 
 

@@ -15,7 +15,7 @@ from contextlib import (
 )
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, ClassVar, Protocol
 from weakref import WeakSet
 
 from memctl.concurrency import together
@@ -37,7 +37,7 @@ from memctl.ops.retry import leaving_damaged
 from memctl.ops.select import whole_memories
 from memctl.ops.stop import Stop
 from memctl.selection import Selection
-from memctl.store import Store
+from memctl.store import OpenMode, Store
 from memctl.stores.files import temporary_folder
 from memctl.stores.locks import lock_owner
 
@@ -152,6 +152,9 @@ class ChangeRun:
     A command that asks calls ``plan`` and ``carry_out`` apart, so that the store is released while
     a person thinks.
     """
+
+    mode: ClassVar[OpenMode] = OpenMode.CHANGE
+    """The mode in which the store is to be open."""
 
     def __init__(
         self,

@@ -22,12 +22,14 @@ from memctl.registry import make_store
 from memctl.runs.change import ChangeRun, RunOptions, lock
 from memctl.runs.copy import Recording
 from memctl.selection import Selection
-from memctl.store import Store
+from memctl.store import OpenMode, Store
 from memctl.wrappers.converted import shown_as
 
 
 class UndoRun(ChangeRun):
     """A run that reverses the edits of another, and what the store itself repaired in it."""
+
+    mode = OpenMode.RESTORE
 
     def __init__(
         self,

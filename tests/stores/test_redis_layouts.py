@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import Callable
+from pathlib import Path
+from urllib.parse import quote
 
 import pytest
 import redis
@@ -135,3 +138,95 @@ def test_layout_is_found_by_a_change_and_its_undo(
     assert client.llen("agentscope:user:u:session:s:messages") == 0
     assert run("undo", "--yes").exit_code == 0
     assert contents(client) == before
+
+
+OTHERS = {
+    "memory": _memory,
+    "session": _state,
+    "agentscope2": _agentscope2,
+    "runtime": _history,
+    "runtime-state": _runtime_state,
+}
+WRONG = [(there, named) for there in OTHERS for named in OTHERS if there != named]
+
+
+@pytest.mark.parametrize(("there", "named"), WRONG)
+def test_layout_that_is_not_there_is_refused_with_the_one_that_is(
+    client: redis.Redis, redis_url: str, run: Run, there: str, named: str
+) -> None:
+    OTHERS[there](client)
+    before = sorted(client.scan_iter())
+    for command in (
+        ("inspect",),
+        ("doctor",),
+        ("export", "-o", "-"),
+        ("delete", "--all", "--dry-run"),
+        ("delete", "--all", "--yes"),
+    ):
+        result = run(command[0], f"{redis_url}?layout={named}", *command[1:])
+        fails(result, 8, f"nothing of the layout {named}, but of {there}", f"?layout={there}")
+    assert run("inspect", f"{redis_url}?layout={there}").exit_code == 0
+    assert sorted(client.scan_iter()) == before
+
+
+@pytest.mark.parametrize("named", OTHERS)
+def test_layout_of_an_empty_database_may_be_any(
+    client: redis.Redis, redis_url: str, run: Run, named: str
+) -> None:
+    url = f"{redis_url}?layout={named}"
+    assert report(run("inspect", url, "--json"))["totals"]["memories"] == 0
+    client.set("memctl:lock:memory", "x")
+    client.set("celery-task", "x")
+    assert report(run("inspect", url, "--json"))["totals"]["memories"] == 0
+
+
+@pytest.mark.parametrize(("there", "named"), WRONG)
+def test_layout_that_is_there_too_is_read(
+    client: redis.Redis, redis_url: str, run: Run, there: str, named: str
+) -> None:
+    OTHERS[there](client)
+    OTHERS[named](client)
+    for layout in (there, named):
+        found = report(run("inspect", f"{redis_url}?layout={layout}", "--json"))
+        assert found["totals"]["memories"] == 1
+
+
+@pytest.mark.parametrize(
+    ("there", "named"), [pair for pair in WRONG if not pair[1].startswith("runtime")]
+)
+def test_layout_comes_to_a_database_that_has_another(
+    client: redis.Redis, redis_url: str, run: Run, tmp_path: Path, there: str, named: str
+) -> None:
+    OTHERS[there](client)
+    source, target = f"sqlite:///{tmp_path}/m.db", f"{redis_url}?layout={named}"
+    asyncio.run(fill(source, {MemoryKey("ada", "trip"): [samples.entry("m1")]}))
+    for words in (("--dry-run",), ()):
+        found = report(run("migrate", source, target, *words, "--json"))
+        assert found["memories"]["written"] == 1
+    for layout in (there, named):
+        found = report(run("inspect", f"{redis_url}?layout={layout}", "--json"))
+        assert found["totals"]["memories"] == 1
+
+
+def test_layout_of_summaries_need_not_be_there(
+    client: redis.Redis, redis_url: str, run: Run, tmp_path: Path
+) -> None:
+    _memory(client)
+    source = f"sqlite:///{tmp_path}/m.db"
+    asyncio.run(fill(source, {KEY: [samples.entry("m1")]}))
+    states = quote(f"{redis_url}?layout=session", safe="")
+    assert report(run("inspect", f"{source}?state={states}", "--json"))["totals"]["memories"] == 1
+
+
+def test_layout_that_is_gone_is_restored_next_to_another(
+    client: redis.Redis, redis_url: str, run: Run
+) -> None:
+    _memory(client)
+    _agentscope2(client)
+    url = f"{redis_url}?layout=memory"
+    before = report(run("inspect", url, "--json"))["totals"]
+    assert run("delete", url, "--all", "--yes").exit_code == 0
+    fails(run("inspect", url), 8, "nothing of the layout memory, but of agentscope2")
+    assert run("undo", "--dry-run").exit_code == 0
+    assert run("undo", "--yes").exit_code == 0
+    assert report(run("inspect", url, "--json"))["totals"] == before

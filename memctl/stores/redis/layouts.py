@@ -5,11 +5,16 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from functools import partial
 
 from redis.exceptions import ResponseError
 
-from memctl.stores.redis.keys import escape
-from memctl.stores.redis.pipeline import Pipeline
+from memctl.errors import Uninitialised
+from memctl.location import Location
+from memctl.store import OpenMode
+from memctl.stores.redis.keys import encode, escape
+from memctl.stores.redis.pipeline import Pipeline, in_thread
+from memctl.stores.redis.server import RedisServer
 
 _ENOUGH = 50_000
 """Keys after which no more are looked at, where some of them are known."""
@@ -37,10 +42,35 @@ class Keyspace:
     unknown: list[bytes] = field(default_factory=list)
 
 
-def look_at_keys(pipeline: Pipeline, prefix: bytes) -> Keyspace:
+async def require_layout(server: RedisServer, location: Location, mode: OpenMode) -> None:
+    """Refuse to read a layout that a URL names, where nothing is of it, and something of another.
+
+    What is restored, or written to, need not be there.
+
+    Raises:
+        Uninitialised: the URL names a layout that is not there.
+        Unavailable: see ``Pipeline.stream``.
+    """
+    wanted = location.options.get("layout")
+    if wanted is None or mode not in (OpenMode.READ, OpenMode.CHANGE):
+        return
+    prefix = encode(location.options.get("prefix", ""))
+    async with server.pipeline() as pipeline:
+        found = await in_thread(pipeline, partial(look_at_keys, pipeline, prefix, wanted))
+    if not found.layouts or wanted in found.layouts:
+        return
+    names = sorted(found.layouts)
+    raise Uninitialised(
+        f"{location.label} holds nothing of the layout {wanted}, but of {', '.join(names)}",
+        f"choose what is there: ?layout={names[0]}",
+    )
+
+
+def look_at_keys(pipeline: Pipeline, prefix: bytes, wanted: str | None = None) -> Keyspace:
     """Return the layouts of the keys under a prefix.
 
-    The keys are scanned once, and no further than is needed to know some of many.
+    The keys are scanned once, and no further than is needed to know some of many, or that there may
+    be some of the layout that is ``wanted``, which then is the only one.
 
     Raises:
         Unavailable: see ``Pipeline.stream``.
@@ -49,6 +79,8 @@ def look_at_keys(pipeline: Pipeline, prefix: bytes) -> Keyspace:
     doubtful: dict[bytes, str] = {}
     for seen, key in enumerate(_keys(pipeline, prefix), 1):
         layout = _layout(key.removeprefix(prefix), prefix)
+        if wanted is not None and layout == wanted:
+            return Keyspace({wanted})
         if layout in ("runtime", "runtime-state"):
             if len(doubtful) < _PROBED:
                 doubtful[key] = layout
@@ -56,7 +88,7 @@ def look_at_keys(pipeline: Pipeline, prefix: bytes) -> Keyspace:
             found.layouts.add(layout)
         elif len(found.unknown) < _EXAMPLES and not key.removeprefix(prefix).startswith(_OWN):
             found.unknown.append(key)
-        if seen >= _ENOUGH and (found.layouts or doubtful):
+        if wanted is None and seen >= _ENOUGH and (found.layouts or doubtful):
             break
     for key, layout in doubtful.items():
         if _is_runtime(pipeline, key, key.removeprefix(prefix).startswith(b"session:")):

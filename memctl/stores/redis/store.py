@@ -20,7 +20,7 @@ from memctl.stores.batching import Large, Small, gather, grouped, page_size
 from memctl.stores.edits import LargeEdit, batch_edits
 from memctl.stores.redis.edit import Editor, InlineChanges, StagedChanges
 from memctl.stores.redis.keys import MESSAGES, Keys, decode, encode_or_none
-from memctl.stores.redis.layouts import look_at_keys
+from memctl.stores.redis.layouts import look_at_keys, require_layout
 from memctl.stores.redis.maintenance import REPAIRS, RedisMaintenance
 from memctl.stores.redis.pipeline import Pipeline, in_thread, items_in_thread
 from memctl.stores.redis.read import Reader
@@ -58,6 +58,7 @@ class RedisMemoryStore(Store):
     async def open(self, mode: OpenMode) -> None:
         self.mode = mode
         await self.server.open()
+        await require_layout(self.server, self.location, mode)
 
     async def lock(self, owner: str) -> None:
         await self.server.lock("memory", owner, self.warnings)

@@ -29,6 +29,7 @@ from memctl.selection import Selection
 from memctl.store import EDIT_ATTEMPTS, OpenMode, Store
 from memctl.stores.catalog import IdSet
 from memctl.stores.edits import Snapshot, apply_edit, whole_edits
+from memctl.stores.redis.layouts import require_layout
 from memctl.stores.redis.pipeline import Command, Pipeline, in_thread
 from memctl.stores.redis.server import RedisServer
 from memctl.stores.simple import Rejected
@@ -150,6 +151,7 @@ class WholeMemoryStore(Store):
     async def open(self, mode: OpenMode) -> None:
         self.mode = mode
         await self.server.open()
+        await require_layout(self.server, self.location, mode)
 
     async def close(self) -> None:
         await self.server.close()

@@ -18,6 +18,7 @@ from memctl.model import LARGEST_MESSAGE, PAGE_BYTES, MemoryKey
 from memctl.selection import Selection
 from memctl.store import OpenMode
 from memctl.stores.redis.keys import LEASE, STATE, Keys, decode, encode
+from memctl.stores.redis.layouts import require_layout
 from memctl.stores.redis.pipeline import WRONG_TYPE, Command, Pipeline, in_thread, scan
 from memctl.stores.redis.server import RedisServer
 from memctl.stores.state.document import Document, DocumentChanged, DocumentTooLarge
@@ -256,6 +257,7 @@ class RedisSessionStore(StateStore):
     async def open(self, mode: OpenMode) -> None:
         self.mode = mode
         await self._server.open()
+        await require_layout(self._server, self.location, mode)
 
     async def lock(self, owner: str) -> None:
         await self._server.lock("session", owner, self.warnings)

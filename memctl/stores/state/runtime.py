@@ -28,6 +28,7 @@ from memctl.model import (
 from memctl.selection import Selection
 from memctl.store import Maintenance, OpenMode
 from memctl.stores.redis.keys import decode, encode, encode_or_none, escape
+from memctl.stores.redis.layouts import require_layout
 from memctl.stores.redis.pipeline import WRONG_TYPE, Command, Pipeline, in_thread, scan
 from memctl.stores.redis.runtime import expiring_unread
 from memctl.stores.redis.server import RedisServer
@@ -190,6 +191,7 @@ class RuntimeStateStore(StateStore):
     async def open(self, mode: OpenMode) -> None:
         self.mode = mode
         await self._server.open()
+        await require_layout(self._server, self.location, mode)
 
     async def lock(self, owner: str) -> None:
         await self._server.lock("runtime-state", owner, self.warnings)
