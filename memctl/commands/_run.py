@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import logging
+import os
 import shutil
 import signal
 import sys
@@ -17,7 +18,8 @@ from typing import Any, BinaryIO, TypeVar
 
 from memctl import signals
 from memctl.commands._context import Run
-from memctl.errors import BadData, Interrupted, Unavailable, UsageError
+from memctl.config import environment
+from memctl.errors import BadData, Interrupted, MemctlError, Unavailable, UsageError
 from memctl.journal import runs
 from memctl.location import Location
 from memctl.ops.stop import Stop
@@ -214,6 +216,21 @@ def run_options(run: Run, *, backup: bool = True, dry_run: bool) -> RunOptions:
 def record(run: Run, command: str, argument: str, location: Location) -> runs.Run:
     """A run that is about to begin; ``argument`` is how its store was named, perhaps an alias."""
     return runs.describe_run(command, argument, location, run.configuration().stores)
+
+
+def is_on(run: Run, kept: runs.Run, store: str) -> bool:
+    """Return whether a run that is kept changed this store, however it was named then."""
+    location = run.locate(store)
+    named = record(run, "", store, location)
+    if kept.argument == named.argument or kept.store == named.store:
+        return True
+    try:
+        own = run.configuration().locate(kept.argument, environment())
+    except MemctlError:  # an alias that there is no longer
+        return False
+    if Path() in (own.path, location.path):
+        return own.label == location.label
+    return os.path.abspath(own.path) == os.path.abspath(location.path)
 
 
 def recorded(run: Run, command: str, argument: str, location: Location) -> Recording | None:

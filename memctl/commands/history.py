@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from typing import Annotated, Any
 
 import typer
 
 from memctl.commands._context import Run as ThisRun
-from memctl.commands._options import takes_options
-from memctl.journal.runs import Run, Runs
+from memctl.commands._options import moment, takes_options
+from memctl.commands._run import is_on
+from memctl.journal.runs import Run, Runs, short_ids
 from memctl.output import tables
 from memctl.output.report import Report
 
@@ -16,28 +18,57 @@ from memctl.output.report import Report
 @takes_options
 def history(
     run: ThisRun,
+    store: Annotated[
+        str | None, typer.Argument(metavar="STORE", help="Only runs that changed this store.")
+    ] = None,
+    command: Annotated[
+        list[str] | None,
+        typer.Option("--command", metavar="NAME", help="Only runs of this command."),
+    ] = None,
+    since: Annotated[
+        str | None,
+        typer.Option("--since", metavar="T", help="From this ISO time on, or an age such as 30d."),
+    ] = None,
     limit: Annotated[
         int, typer.Option("--limit", metavar="N", min=0, help="The newest N; 0 for all.")
     ] = 20,
 ) -> None:
     """List the runs that can be undone.
 
-    The newest comes first; memctl undo undoes it. How long they are kept is set by [undo]
-    in the configuration: days and bytes.
+    The newest comes first; memctl undo undoes it. A run is named by its id, or by how that begins
+    or ends. How long runs are kept is set by [undo] in the configuration: days and bytes.
     """
     kept = Runs()
+    begin = moment("--since", since, datetime.now())
     every = kept.all()
     for name in kept.damaged():
         run.output.warn(f"what is kept of the run {name} is damaged; it is not listed")
-    found = every[: limit or None]
+    wanted = [
+        one
+        for one in every
+        if (store is None or is_on(run, one, store))
+        and (not command or one.command in command)
+        and (begin is None or _started(one) >= begin)
+    ]
+    found = wanted[: limit or None]
     sizes = {one.id: kept.size(one) for one in found}
     for one in found:
         one.outcome = kept.outcome(one)
-    run.output.report = _report(found, sizes, len(every) - len(found))
+    hidden = len(wanted) - len(found)
+    run.output.report = _report(found, sizes, short_ids(every), hidden)
     run.output.emit()
 
 
-def _report(found: list[Run], sizes: dict[str, int], hidden: int) -> Report:
+def _started(run: Run) -> datetime:
+    """Return when a run began, as local time without a zone."""
+    try:
+        started = datetime.fromisoformat(run.started)
+    except ValueError:
+        started = datetime.fromtimestamp(0, UTC)
+    return started.astimezone().replace(tzinfo=None)
+
+
+def _report(found: list[Run], sizes: dict[str, int], names: dict[str, str], hidden: int) -> Report:
     def rows() -> list[dict[str, Any]]:
         return [
             {
@@ -60,5 +91,8 @@ def _report(found: list[Run], sizes: dict[str, int], hidden: int) -> Report:
         ]
 
     return Report(
-        "history", lambda: {"runs": rows()}, rows, lambda: tables.history(found, sizes, hidden)
+        "history",
+        lambda: {"runs": rows()},
+        rows,
+        lambda: tables.history(found, sizes, names, hidden),
     )

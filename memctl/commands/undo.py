@@ -18,13 +18,14 @@ from memctl.commands._options import (
     takes_options,
 )
 from memctl.commands._reports import ChangeOutcome
-from memctl.commands._run import opened, record, run_options, wait_for
+from memctl.commands._run import is_on, opened, record, run_options, wait_for
 from memctl.errors import Busy, NotFound, Unavailable
 from memctl.journal.runs import Run, Runs
 from memctl.location import Location, visible
 from memctl.model import MemoryKey
 from memctl.ops.apply import ChangeReport
 from memctl.output import tables
+from memctl.output.numbers import local_time
 from memctl.registry import make_store
 from memctl.runs.undo import RestoreRun, UndoRun
 from memctl.selection import Selection
@@ -37,13 +38,16 @@ def undo(
     run_id: Annotated[
         str | None,
         typer.Argument(
-            metavar="RUN", help="Its id, or how that begins; the last run that is not undone yet."
+            metavar="RUN",
+            help="Its id, or how that begins or ends; the last run that is not undone yet.",
         ),
     ] = None,
     store: Annotated[
         str | None,
         typer.Option(
-            "--store", metavar="STORE", help=f"Where, if not where the run was. {STORE_HELP}"
+            "--store",
+            metavar="STORE",
+            help=f"Without RUN, the last run on it; else where to undo the run. {STORE_HELP}",
         ),
     ] = None,
     user: UserOption = None,
@@ -58,7 +62,7 @@ def undo(
     (exit 5). An undo is a run, too, and can be undone.
     """
     runs = Runs()
-    undone = _the_run(runs, run_id)
+    undone = _the_run(this, runs, run_id, store)
     if runs.goes_on(undone):
         raise Busy(
             f"the run {undone.id} still goes on",
@@ -112,7 +116,10 @@ async def _restore(
 
 def _question(undone: Run) -> str:
     changed = tables.run_changes(undone) or tables.run_state(undone)
-    return f"undo the {undone.command} of {undone.started} on {visible(undone.store)} ({changed})?"
+    return (
+        f"undo {undone.id}, the {undone.command} of {local_time(undone.started)} "
+        f"on {visible(undone.store)} ({changed})?"
+    )
 
 
 def _note(runs: Runs, undone: Run, by: str | None) -> None:
@@ -126,7 +133,7 @@ def _note(runs: Runs, undone: Run, by: str | None) -> None:
             runs.update(run)
 
 
-def _the_run(runs: Runs, name: str | None) -> Run:
+def _the_run(this: ThisRun, runs: Runs, name: str | None, store: str | None) -> Run:
     """The run of that name, or the last one that is in force and no undo itself.
 
     Raises:
@@ -135,15 +142,20 @@ def _the_run(runs: Runs, name: str | None) -> Run:
     """
     if name is not None:
         return runs.find(name)
-    if (run := runs.last()) is not None:
+    run = runs.last(lambda one: store is None or is_on(this, one, store))
+    if run is not None:
         return run
-    raise NotFound("there is no run to be undone", "memctl history lists the runs that are kept")
+    where = "" if store is None else f" on {this.locate(store).label}"
+    raise NotFound(
+        f"there is no run{where} to be undone",
+        "memctl history lists the runs that are kept; undo RUN --store STORE undoes one elsewhere",
+    )
 
 
 def _location(this: ThisRun, undone: Run, store: str | None) -> tuple[Location, str]:
     """Return the store of the run, or the one where it is to be undone instead."""
     argument = store or undone.argument
     location = this.locate(argument)
-    if store is not None and record(this, "undo", store, location).argument != undone.argument:
+    if store is not None and not is_on(this, undone, store):
         this.output.warn(f"the run was on {undone.store}, and is undone on {location.label}")
     return replace(location, options=location.options | undone.options), argument

@@ -22,7 +22,8 @@ import re
 import secrets
 import shutil
 import time
-from collections.abc import Container, Iterator, Mapping
+from collections import Counter
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field, fields
 from datetime import UTC, datetime
@@ -60,6 +61,7 @@ _COUNTER = "counter"
 _BEFORE = "before.ndjson"
 _DAY = 86_400
 _ID = re.compile(r"\d{8}-\d{6}-")
+_SHORT = 5
 
 
 @dataclass(slots=True)
@@ -98,6 +100,13 @@ class Run:
     def order(self) -> tuple[int, str]:
         """The key by which runs are sorted, the oldest first."""
         return self.number, self.id
+
+
+def short_ids(runs: Iterable[Run]) -> dict[str, str]:
+    """Return the ends of ids by which a person tells the runs apart."""
+    ids = [run.id for run in runs]
+    often = Counter(id[-_SHORT:] for id in ids)
+    return {id: id[-_SHORT:] if often[id[-_SHORT:]] == 1 else id for id in ids}
 
 
 @dataclass(frozen=True, slots=True)
@@ -305,8 +314,8 @@ class Runs:
         names = [name for name in _names_in(self.folder) if _ID.match(name)]
         return sorted(name for name in names if _is_damaged(self.folder / name))
 
-    def last(self) -> Run | None:
-        """Return the last run that was carried out, is in force, and is no undo itself.
+    def last(self, wanted: Callable[[Run], bool] = lambda _: True) -> Run | None:
+        """Return the last run of those wanted that was carried out, is in force, and is no undo.
 
         Raises:
             BadData: a run cannot be read, which may be the last.
@@ -317,20 +326,22 @@ class Runs:
                 f"name the run that is to be undone, or remove {self.folder / damaged[-1]}",
             )
         for run in self.all():
-            if not (run.planned or run.undoes or run.undone_by or run.settled):
+            over = run.planned or run.undoes or run.undone_by or run.settled
+            if not over and wanted(run):
                 return run
         return None
 
     def find(self, name: str) -> Run:
-        """The run of that id, or of the one id that begins so.
+        """The run of that id, or of the one id that begins or ends so.
 
         Raises:
             NotFound: there is none, or there are several.
             BadData: what is kept of it is damaged.
         """
-        found = [one for one in _names_in(self.folder) if one.startswith(name)] if name else []
+        names = _names_in(self.folder) if name else []
+        found = [one for one in names if one.startswith(name) or one.endswith(name)]
         if len(found) != 1:
-            why = "there is no run" if not found else "several runs begin with"
+            why = "there is no run" if not found else "several runs begin or end with"
             raise NotFound(f"{why} {name!r}", "memctl history lists the runs that are kept")
         run = _read(self.folder / found[0])
         if run is None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from datetime import datetime
+
 _PLURALS = {"memory": "memories", "summary": "summaries"}
 _BLOCKS = " ▏▎▍▌▋▊▉█"
 
@@ -31,6 +33,14 @@ def duration(seconds: float) -> str:
             parts.append(f"{rest // length}{unit}")
             rest %= length
     return " ".join(parts[:2]) or "0s"
+
+
+def local_time(text: str) -> str:
+    """An ISO time in this machine's zone, such as ``2026-10-02 11:14 CEST``; other texts stay."""
+    try:
+        return f"{datetime.fromisoformat(text).astimezone():%Y-%m-%d %H:%M %Z}"
+    except ValueError:
+        return text
 
 
 def bar(share: float, width: int = 8) -> str:

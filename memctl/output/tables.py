@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 from typing import Any
@@ -24,7 +24,7 @@ from memctl.ops.doctor.check import Diagnosis
 from memctl.ops.doctor.findings import KINDS, RepairMethod, Severity
 from memctl.ops.inspect import Catalogue, Group, Totals
 from memctl.ops.report import CopyReport
-from memctl.output.numbers import bar, count, duration, size
+from memctl.output.numbers import bar, count, duration, local_time, size
 from memctl.output.terminal import WIDE
 from memctl.summarizer import Summarizer
 
@@ -43,7 +43,8 @@ class Column:
     """Cells under a name.
 
     The column with the smallest ``leaves`` is the first to go where a terminal is narrow; one
-    without stays.  ``shrinks`` has its cells cut, with an ellipsis, when nothing can go any more.
+    without stays.  ``shrinks`` has its cells cut, with an ellipsis, when nothing can go any more;
+    with ``keeps_end`` at their beginning, for a path tells most at its end.
     """
 
     name: str
@@ -51,6 +52,7 @@ class Column:
     right: bool = False
     leaves: int | None = None
     shrinks: bool = False
+    keeps_end: bool = False
 
     def width(self) -> int:
         return max(cell_len(self.name), max((cell.cell_len for cell in self.cells), default=0))
@@ -105,12 +107,22 @@ def _line(row: Sequence[Text], columns: list[tuple[Column, int]]) -> Text:
     line = Text(overflow="fold")
     for place, (cell, (column, width)) in enumerate(zip(row, columns, strict=True)):
         fitted = cell.copy()
+        if column.keeps_end and fitted.cell_len > width:
+            fitted = Text("…", fitted.style) + fitted[_end(fitted.plain, width - 1) :]
         fitted.truncate(width, overflow="ellipsis")
         fitted.align("right" if column.right else "left", width)
         line.append(" " * GAP if place else "")
         line.append_text(fitted)
     line.rstrip()
     return line
+
+
+def _end(text: str, room: int) -> int:
+    """Return the place from which the rest of a text takes at most so many columns."""
+    place = len(text)
+    while place and (room := room - cell_len(text[place - 1])) >= 0:
+        place -= 1
+    return place
 
 
 def cell(text: str) -> Text:
@@ -358,25 +370,29 @@ def change_plan(report: ChangeReport) -> RenderableType:
     )
 
 
-def history(runs: list[Run], sizes: dict[str, int], hidden: int) -> RenderableType:
-    """The runs, a row each; ``hidden`` others are older."""
+def history(
+    runs: list[Run], sizes: dict[str, int], names: Mapping[str, str], hidden: int
+) -> RenderableType:
+    """The runs, a row each, by their short ``names``; ``hidden`` others are older."""
     if not runs:
         return Text("no run is kept")
-    table = _runs(runs, sizes)
+    table = _runs(runs, sizes, names)
     if not hidden:
         return table
     return Stack(table, Text(f"and {hidden:,} more: --limit 0 shows all", "dim"))
 
 
-def _runs(runs: list[Run], sizes: dict[str, int]) -> Grid:
+def _runs(runs: list[Run], sizes: dict[str, int], names: Mapping[str, str]) -> Grid:
+    states = [visible(run_state(run, names)) for run in runs]
     return Grid(
         [
-            Column("run", [Text(visible(run.id), "cyan") for run in runs]),
+            Column("run", [Text(visible(names[run.id]), "cyan") for run in runs]),
             Column("command", [Text(visible(run.command)) for run in runs]),
-            Column("changed", [Text(run_changes(run)) for run in runs]),
-            Column("store", [cell(run.store) for run in runs], shrinks=True),
+            Column("store", [cell(run.store) for run in runs], shrinks=True, keeps_end=True),
+            Column("changed", [Text(run_changes(run)) for run in runs], leaves=3),
+            Column("when", [Text(visible(local_time(run.started))) for run in runs], leaves=2),
             Column("size", [Text(size(sizes[run.id])) for run in runs], right=True, leaves=1),
-            Column("state", [Text(visible(run_state(run))) for run in runs]),
+            Column("state", [Text(state) for state in states]),
         ]
     )
 
@@ -387,10 +403,10 @@ def run_changes(run: Run) -> str:
     return ", ".join(words)
 
 
-def run_state(run: Run) -> str:
-    """Return how a run ended, and whether it was undone."""
+def run_state(run: Run, names: Mapping[str, str] = {}) -> str:
+    """Return how a run ended, and whether it was undone; ``names`` are short ids."""
     if run.undone_by:
-        return f"undone by {run.undone_by}"
+        return f"undone by {names.get(run.undone_by, run.undone_by)}"
     if run.settled:
         return "nothing to undo"
     return (run.outcome or CUT_SHORT).replace("-", " ")

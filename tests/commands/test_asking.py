@@ -224,7 +224,8 @@ def test_prompt_undo_without_a_run_asks(filled: Place, run: Run, said: str) -> N
     after = filled.dump()
     session = Session("undo")
     session.until("[y/N] ")
-    assert re.search(r"undo the delete of 20\S+ on \S*agents.db \(36 deleted\)\?", session.said)
+    said_of = rf"undo {done}, the delete of 20\S+ \S+ \S+ on \S*agents.db \(36 deleted\)\?"
+    assert re.search(said_of, session.said)
     session.types(said)
     assert session.ends() == (130 if said == CTRL_C else 0)
     if said == "y\n":

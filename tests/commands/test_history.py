@@ -48,8 +48,8 @@ def test_history_lists_what_can_be_undone(run: Run, filled: str) -> None:
     assert (rows[1]["command"], rows[1]["outcome"]) == ("delete", "done")
     assert rows[1]["bytes"] > 100
     shown = run("history", "--limit", "1").stdout
-    assert marked["run"] in shown
-    assert done["run"] not in shown
+    assert marked["run"][-5:] in shown
+    assert done["run"][-5:] not in shown
     assert "and 1 more: --limit 0" in shown
     assert "more" not in run("history", "--limit", "0").stdout
     assert run("undo", "--yes").exit_code == 0
@@ -150,10 +150,12 @@ def test_history_old_runs_go(run: Run, filled: str, tmp_path: Path) -> None:
 
 def test_history_store_has_moved(run: Run, filled: str, tmp_path: Path) -> None:
     before = report(run("inspect", filled, "--json"))["totals"]
-    assert run("delete", filled, "--mark", "hint", "--yes").exit_code == 0
+    deleted = report(run("delete", filled, "--mark", "hint", "--yes", "--json"))["run"]
     shutil.move(tmp_path / "agents.db", tmp_path / "moved.db")
     fails(run("undo", "--yes"), 4, "does not exist")
-    done = run("undo", "--yes", "--store", tmp_path / "moved.db")
+    moved = tmp_path / "moved.db"
+    fails(run("undo", "--yes", "--store", moved), 4, "no run on", "moved.db", "undo RUN --store")
+    done = run("undo", deleted, "--yes", "--store", moved)
     assert done.exit_code == 0
     assert "warning" in done.stderr
     assert report(run("inspect", tmp_path / "moved.db", "--json"))["totals"] == before
@@ -165,7 +167,7 @@ def test_history_names_of_runs(run: Run, filled: str) -> None:
     common = first[: min(n for n in range(len(first)) if first[n] != second[n])]
     before = report(run("mark", "list", filled, "--json"))["marks"]
     for name, said in (
-        (common, "several runs begin with"),
+        (common, "several runs begin or end with"),
         ("", "there is no run"),
         ("*", "there is no run"),
         ("../" + first, "there is no run"),
@@ -335,3 +337,38 @@ def test_history_two_processes_never_count_the_same(tmp_path: Path) -> None:
     ]
     found = [int(word) for one in processes for word in one.communicate()[0].split()]
     assert sorted(found) == [*range(1, 101)]
+
+
+def test_history_of_one_store(run: Run, filled: str, tmp_path: Path) -> None:
+    other = tmp_path / "other.db"
+    assert run("migrate", filled, other).exit_code == 0
+    first = report(run("mark", "add", filled, "one", "--json"))["run"]
+    second = report(run("mark", "add", other, "two", "--json"))["run"]
+    third = report(run("delete", other, "--mark", "hint", "--yes", "--json"))["run"]
+
+    def listed(*words: object) -> list[str]:
+        return [row["run"] for row in report(run("history", *words, "--json"))["runs"]]
+
+    assert listed(filled) == listed(tmp_path / "agents.db") == [first]
+    assert listed(other)[:2] == [third, second]
+    assert listed("--command", "mark") == [second, first]
+    assert listed(other, "--command", "delete", "--command", "undo") == [third]
+    assert listed("--since", "1h") == listed()
+    assert listed("--since", "2999-01-01") == []
+    assert "other.db" in run("history").stdout
+    undone = report(run("undo", "--store", filled, "--yes", "--json"))
+    assert undone["undoes"] == first
+    assert report(run("undo", third[-5:], "--json"))["undoes"] == third
+    assert report(run("undo", "--store", other, "--yes", "--json"))["undoes"] == second
+
+
+def test_history_is_in_local_time(run: Run, filled: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert run("mark", "add", filled, "one").exit_code == 0
+    try:
+        for zone, shown in (("EST5", " EST"), ("XYZ-9", " XYZ")):
+            monkeypatch.setenv("TZ", zone)
+            time.tzset()
+            assert shown in run("history").stdout
+    finally:
+        monkeypatch.delenv("TZ")
+        time.tzset()
