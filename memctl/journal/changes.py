@@ -9,10 +9,12 @@ NDJSON, compressed by zstd, written whole before anything is changed:
     {"end":{"memories":1,"changes":1}}
 
 A message stands on the line after its change where ``message`` says so: of those that go and of
-those that are put in.  ``was`` and ``shape`` are there where the store holds, or is to hold, the
-message in its own way (see ``Change``).  ``part``, ``extra`` and ``place`` of a memory are there
-where it has them, ``before`` and ``twins`` where an undo gives the store back what it said of the
-memory (see ``Edit``).  A file without its last line is not whole.
+those that are put in.  Line breaks in it are written as a carriage return with a space, carriage
+returns as one with a tab: that is JSON still, on one line.  ``was`` and ``shape`` are there where
+the store holds, or is to hold, the message in its own way (see ``Change``).  ``part``, ``extra``
+and ``place`` of a memory are there where it has them, ``before`` and ``twins`` where an undo gives
+the store back what it said of the memory (see ``Edit``).  A file without its last line is not
+whole.
 
 Runs that write down one memory after the other as they change them say ``"growing":true`` in the
 first line: when such a run is killed, what it left (NAME.part) can be read as far as it goes.
@@ -297,7 +299,7 @@ def _change(record: dict[str, Any], message: bytes) -> Change:
         record["id"],
         _marks(record["old"]),
         _marks(record["new"]),
-        message,
+        _in_lines(message),
         record.get("after"),
         record.get("index"),
         record.get("was", ""),
@@ -321,9 +323,16 @@ def _marks(marks: list[str] | None) -> tuple[str, ...] | None:
 
 
 def _in_one_line(message: bytes) -> bytes:
-    # Outside of JSON texts, where they are escaped, both are but white space.
+    # Outside of JSON texts, where they are escaped, all of these are but white space.
     if b"\n" in message or b"\r" in message:
-        return message.replace(b"\n", b" ").replace(b"\r", b" ")
+        return message.replace(b"\r", b"\r\t").replace(b"\n", b"\r ")
+    return message
+
+
+def _in_lines(message: bytes) -> bytes:
+    """Return the message that was put in one line."""
+    if b"\r" in message:
+        return message.replace(b"\r ", b"\n").replace(b"\r\t", b"\r")
     return message
 
 

@@ -28,7 +28,7 @@ from contextlib import suppress
 from dataclasses import asdict, dataclass, field, fields
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import BinaryIO, NamedTuple
+from typing import Any, BinaryIO, NamedTuple
 from urllib.parse import quote, unquote_plus, urlencode, urlsplit
 
 from memctl import jsonio
@@ -59,6 +59,8 @@ RUNNING, CUT_SHORT = "running", "cut-short"
 _RECORD = "run.json"
 _COUNTER = "counter"
 _BEFORE = "before.ndjson"
+_UNCHANGED = "unchanged"
+"""The end of the note on a memory whose change the store has refused."""
 _DAY = 86_400
 _ID = re.compile(r"\d{8}-\d{6}-")
 _SHORT = 5
@@ -133,6 +135,7 @@ class Journal:
         self._parts = 0
         self._held: int | None = None
         self._before: BinaryIO | None = None
+        self._unchanged: set[MemoryKey] = set()
 
     def hold(self) -> None:
         """Show others that the run goes on, until it has ended or this process has.
@@ -183,17 +186,23 @@ class Journal:
         return read_changes(_part(self.folder, self._parts), leaving=leaving)
 
     def note(self, result: WriteResult) -> None:
-        """Keep what the store said of a memory that it has changed.
+        """Keep what the store said of a memory that it has changed, or that it has not.
 
         Raises:
             Unavailable: the system refuses.
         """
-        if result.failure is not None or not (result.before or result.twins):
+        line: list[Any] = [*result.key, result.before, result.twins]
+        if result.failure is not None:
+            self._unchanged.add(result.key)
+            line.append(_UNCHANGED)
+        elif result.key in self._unchanged:  # another attempt
+            self._unchanged.remove(result.key)
+        elif not (result.before or result.twins):
             return
         path = self.folder / _BEFORE
         with refusals(path):
             self._before = self._before or new_file(path)
-            self._before.write(jsonio.dumps([*result.key, result.before, result.twins]) + b"\n")
+            self._before.write(jsonio.dumps(line) + b"\n")
             self._before.flush()
 
     def end(self, outcome: str) -> None:
@@ -235,6 +244,8 @@ class Note(NamedTuple):
 
     before: str = ""
     twins: Mapping[str, int] = {}
+    unchanged: bool = False
+    """True if the store has refused the change."""
 
 
 class Notes:
@@ -244,14 +255,20 @@ class Notes:
         """Raise Unavailable if the system refuses, BadData if the file is damaged."""
         self._path = path
         self._places: dict[MemoryKey, int] = {}
+        self._unchanged: set[MemoryKey] = set()
         with refusals(path):
             if path.exists():
                 with path.open("rb") as file:
                     place = 0
                     for line in file:
                         if line.endswith(b"\n"):  # if not, the run was killed
-                            self._places.setdefault(self._parse(line)[0], place)
+                            self._note(*self._parse(line), place)
                         place += len(line)
+
+    def _note(self, key: MemoryKey, note: Note, place: int) -> None:
+        if key not in self._places or key in self._unchanged:
+            self._places[key] = place
+            (self._unchanged.add if note.unchanged else self._unchanged.discard)(key)
 
     def of(self, key: MemoryKey) -> Note:
         """Return what the store said of the memory when it was first changed.
@@ -268,12 +285,12 @@ class Notes:
 
     def _parse(self, line: bytes) -> tuple[MemoryKey, Note]:
         try:
-            user, session, part, before, twins = jsonio.loads(line)
+            user, session, part, before, twins, *more = jsonio.loads(line)
         except (ValueError, TypeError) as error:
             raise BadData(
                 f"{self._path} is damaged: {error}", "what it could restore is not known"
             ) from error
-        return MemoryKey(user, session, part), Note(before, twins)
+        return MemoryKey(user, session, part), Note(before, twins, _UNCHANGED in more)
 
 
 class Runs:

@@ -209,12 +209,12 @@ async def _apply(
             async for result in results:
                 report.left -= 1
                 done = pending.pop(result.key)
+                journal.note(result)
                 if result.failure and result.failure.code == "changed":
                     changed[result.key] = (result.failure, done)
                 elif result.failure:
                     report.failures.append((result.key, result.failure))
                 else:
-                    journal.note(result)
                     _count(report.done, done, result)
                     progress.advance(memories=1, messages=done.messages)
     return changed

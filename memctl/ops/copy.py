@@ -289,7 +289,7 @@ class CopyJournal(Protocol):
         """
 
     def wrote(self, result: WriteResult) -> None:
-        """A memory was written; the store may have said what was there before.
+        """A memory was written, or refused; the store may have said what was there before.
 
         Raises:
             Unavailable: as ``adds``.
@@ -538,13 +538,13 @@ class _Copy:
         report = self._report
         messages = self._passed.pop(result.key, 0)
         self._settle(result.key)
+        if self._recorder is not None:
+            self._recorder.wrote(result)
         if result.failure:
             report.fail(result.key, result.failure, messages)
             if self._mirror is not None:
                 self._mirror.pop(result.key, None)
             return
-        if self._recorder is not None:
-            self._recorder.wrote(result)
         report.memories.written += 1
         report.messages.written += result.written
         report.messages.deleted += result.deleted

@@ -281,7 +281,10 @@ def _groups(
         if not where.has_key(key):
             continue
         if key not in group:
-            group[key] = _RunEffect(edit, notes(key))
+            note = notes(key)
+            if note.unchanged:
+                continue
+            group[key] = _RunEffect(edit, note)
         group[key].add(edit)
         size += len(edit.changes) + 1
         if edit.last and size >= GROUP_CHANGES:

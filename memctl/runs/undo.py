@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ from memctl.journal import runs
 from memctl.journal.repairs import FILE_NAME
 from memctl.location import Location
 from memctl.model import Edit, Memory, MemoryKey, OnConflict
-from memctl.ops.apply import ChangeReport
+from memctl.ops.apply import ChangeCounts, ChangeReport
 from memctl.ops.copy import CopyOptions, copy
 from memctl.ops.doctor.repair import revert_repairs
 from memctl.ops.report import CopyReport
@@ -57,6 +58,8 @@ class UndoRun(ChangeRun):
         self._folder = folder
         self._repaired = (folder / FILE_NAME).exists()
         self._reverted: int | None = None
+        self._before = ChangeCounts(), list(self.report.failures)
+        """The counts and the failures of the report before anything was planned."""
 
     def details(self) -> dict[str, Any]:
         """Return how many repairs of the store itself were undone, if there were any."""
@@ -69,6 +72,7 @@ class UndoRun(ChangeRun):
                 "what the run repaired besides the messages belongs to no single user: it stays"
             )
             self._repaired = False
+        self._before = replace(self.report.planned), list(self.report.failures)
         something = await super().plan(_as_recorded(store, self.record))
         return something or self._repaired
 
@@ -78,6 +82,10 @@ class UndoRun(ChangeRun):
             self.begin()
             self._reverted = await revert_repairs(store, self._folder)
             self._observer.note(f"undone besides the messages: {self._reverted:,}")
+            if len(self.report.failures) > len(self._before[1]):
+                # What they lack may be back by now, such as a row that others stood behind.
+                self.report.planned, self.report.failures[:] = self._before
+                await super().plan(_as_recorded(store, self.record))
         if self.report.planned.memories:
             await super().carry_out(_as_recorded(store, self.record))
 
@@ -145,6 +153,7 @@ class RestoreRun:
                 await lock(store)
             async with aclosing(source.headers(where)) as memories:
                 keys = frozenset([memory.key async for memory in memories])
+            keys = frozenset(key for key in keys if not self._notes.of(key).unchanged)
             recorded = _as_recorded(store, self.record)
             self.record.dialect = ""  # what replaced them is recorded in the dialect of the store
             good = await unchanged_since_run(recorded, self._parts, keys)

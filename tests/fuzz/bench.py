@@ -13,6 +13,7 @@ from random import Random
 from typing import Any
 
 from memctl.cli import COMMANDS
+from memctl.journal.repairs import FILE_NAME as REPAIRS
 from tests.fuzz import invariants
 from tests.fuzz.command import Memctl, Outcome
 from tests.fuzz.invariants import NOTHING_DONE, Broken, check_same
@@ -38,6 +39,8 @@ class Specimen:
     """True where the argument has one, which runs do not record."""
     maybe_empty: bool = True
     """False where it has memories for sure, so that a copy into it is recorded."""
+    is_sound: bool = True
+    """False where its parts contradict each other, so that nobody knows what it holds."""
 
 
 @dataclass(slots=True)
@@ -135,10 +138,18 @@ class Bench:
         if not self.runs():
             check_same(f"{what} changed something, and recorded nothing", before, after)
             return
+        if not specimen.is_sound:
+            self.run("undo", "--yes")
+            return
         self._undo(specimen, before, f"undo of {what}")
-        if rng.random() < 0.25:
+        if rng.random() < 0.25 and not self._has_repairs():
             self._undo(specimen, after, f"undo of an undo of {what}", self._newest())
             self._undo(specimen, before, f"second undo of {what}", self._newest())
+
+    def _has_repairs(self) -> bool:
+        """Return whether a run has repaired more than messages, which an undone undo does not."""
+        folder = self.memctl.state / "memctl" / "runs"
+        return any(folder.glob(f"*/{REPAIRS}"))
 
     def _newest(self) -> str:
         """The id of the last run, an undo or not."""

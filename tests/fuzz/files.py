@@ -328,7 +328,17 @@ class Sqlite:
         if state:
             Path("states").mkdir()
             argument = f"sqlite:///{path.absolute()}{state}"
-        play(rng, bench, Specimen(argument, database_contents(path)))
+        contents = database_contents(path)
+        play(rng, bench, Specimen(argument, contents, is_sound=_is_consistent(path)))
+
+
+def _is_consistent(path: Path) -> bool:
+    """Return whether the tables and the indexes of a SQLite file agree."""
+    try:
+        with closing(sqlite3.connect(f"file:{path}?mode=ro", uri=True)) as database:
+            return database.execute("PRAGMA integrity_check(1)").fetchone() == ("ok",)
+    except (sqlite3.Error, UnicodeDecodeError):
+        return False
 
 
 def database_of(world: list[Sample]) -> bytes:
@@ -372,7 +382,7 @@ def _change_row(rng: Random, database: sqlite3.Connection) -> None:
         database.execute(insert, [sql_value(rng)])
     elif column == "msg" and kind < 8:
         [(text,)] = database.execute(f"SELECT msg FROM {where}")
-        data = mutate_json(rng, text.encode() if isinstance(text, str) else bytes(text or b""))
+        data = mutate_json(rng, text if isinstance(text, bytes) else str(text or "").encode())
         change = 'UPDATE "message" SET msg = CAST(? AS TEXT) WHERE rowid = ?'
         database.execute(change, [data, rowid])
     else:

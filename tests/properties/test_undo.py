@@ -111,10 +111,12 @@ rows = st.lists(
         st.sampled_from(["u-s-{}", "u-s-{}", "v-s-{}", "w-s-{}", "foreign {}"]),
         st.sampled_from([0, 1, 1, 2, 3, 7, -4, 2**63 - 1]),
         st.frozensets(st.sampled_from(MARKS), max_size=2),
+        st.sampled_from([None, None, " ", "\t"]),
     ),
     max_size=6,
-    unique_by=lambda row: row[0],
+    unique_by=lambda row: row[1].format(row[0]),
 )
+"""Message ids, the forms of row ids, indexes, marks, and indentations."""
 
 
 async def _fill_tables(place: Place, found: list[Any]) -> None:
@@ -131,9 +133,11 @@ async def _fill_tables(place: Place, found: list[Any]) -> None:
         ):
             await connection.execute(sql("INSERT INTO users VALUES ('u')"))
             await connection.execute(sql("INSERT INTO session VALUES ('s', 'u')"))
-            for number, (id, form, position, marks) in enumerate(found):
+            for number, (id, form, position, marks, indent) in enumerate(found):
                 row = form.format(id)
-                text = json.dumps(message(id, number))
+                text = json.dumps(message(id, number), indent=indent)
+                if indent == "\t":
+                    text = text.replace("\n", "\r\n")
                 await connection.execute(
                     sql(insert), {"id": row, "msg": text, "position": position}
                 )

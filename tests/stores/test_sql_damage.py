@@ -407,3 +407,62 @@ async def test_sql_damage_keeps_its_memory_from_being_written(tmp_path: Path) ->
     async with make_store(parse(database.url), OpenMode.CHANGE) as store:
         with pytest.raises(AssertionError, match="damaged"):
             await write_all(store, [more])
+
+
+MORE = [ALICE, BOB, MemoryKey("new", "s9")]
+
+
+@pytest.fixture(scope="module")
+def more(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """An archive with another message for each memory, and with a memory more."""
+    path = tmp_path_factory.mktemp("more") / "more.ndjson"
+    found = [samples.sample(key, [samples.entry(f"x{n}")]) for n, key in enumerate(MORE)]
+
+    async def write() -> None:
+        async with make_store(parse(str(path)), OpenMode.CREATE) as store:
+            await write_all(store, found)
+
+    asyncio.run(write())
+    return path
+
+
+LOST_SESSION = "DELETE FROM session WHERE id = 's1'"
+TWIN = (
+    "INSERT INTO message SELECT 'by hand', msg, session_id, \"index\" + 9 FROM message "
+    "WHERE id = 'alice-s1-m2'"
+)
+HOSTILE = {name: DAMAGE[name] for name in EACH_COMMAND} | {
+    "session lost": LOST_SESSION,
+    "user lost": "DELETE FROM users WHERE id = 'alice'",
+    "twin": TWIN,
+}
+
+
+@pytest.mark.parametrize("damage", HOSTILE)
+def test_sql_damage_any_change_is_refused_or_undone_exactly(
+    tmp_path: Path, good: Path, more: Path, run: Run, damage: str
+) -> None:
+    path = tmp_path / "m.db"
+    shutil.copy(good, path)
+    with sqlite3.connect(path) as driver:
+        assert driver.execute(HOSTILE[damage]).rowcount
+    driver.close()
+    before = dump(path)
+    for words in (
+        ("delete", path, "--yes", "--all"),
+        ("delete", path, "--yes", "--id", "m2"),
+        ("delete", path, "--yes", "--keep-last", "1"),
+        ("mark", "add", path, "new", "--id", "m2"),
+        ("compress", path, "--keep-recent", "1", "--mode", "message"),
+        ("compress", path, "--keep-recent", "1", "--mode", "replace"),
+        ("import", more, path, "--on-conflict", "append"),
+        ("import", more, path, "--on-conflict", "replace"),
+        ("doctor", path, "--repair", "--yes"),
+    ):
+        done = run(*words, "--json")
+        assert done.exit_code in (0, 5, 6, 7, 8), (words, done.exit_code, done.stderr)
+        kept = json.loads(done.stdout).get("run") if done.stdout else None
+        if kept is not None:
+            undone = run("undo", kept)
+            assert undone.exit_code == 0, (words, undone.exit_code, undone.stderr)
+        assert dump(path) == before, words

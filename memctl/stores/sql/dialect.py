@@ -168,6 +168,11 @@ class Dialect(ABC):
         It looks at ``m.id``, ``m.session_id`` and ``s.user_id`` alone, byte by byte.
         """
 
+    def is_foreign_id(self) -> str:
+        """Return SQL that is 1 where the row id is not one that AgentScope makes, else 0."""
+        parsed = f"WHEN {self.parsed_user()} IS NULL THEN 1"
+        return f"CASE WHEN {self.is_plain_id()} THEN 0 {parsed} ELSE 0 END"
+
     @abstractmethod
     def message_id(self) -> str:
         """Return SQL for the message id in a plain row id."""

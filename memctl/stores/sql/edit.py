@@ -25,6 +25,7 @@ from memctl.model import Change, Edit, MemoryKey, StoredMessage, WriteResult
 from memctl.stores.edits import LargeEdit, batch_edits
 from memctl.stores.sql.database import Contended, Database, RejectedValue
 from memctl.stores.sql.locks import (
+    UNOWNED,
     MessageRow,
     lock_messages,
     lock_rows,
@@ -64,6 +65,8 @@ class SqlEditor:
 
     def __init__(self, database: Database) -> None:
         self._database = database
+        self._foreign: frozenset[str] = frozenset()
+        """The sessions with messages whose row ids have another form."""
 
     async def edit(self, edits: AsyncGenerator[Edit]) -> AsyncGenerator[WriteResult]:
         """Change memories; see ``Store.edit``."""
@@ -74,12 +77,22 @@ class SqlEditor:
             async for batch in await stack.enter_async_context(aclosing(batches)):
                 if connection is None:
                     connection = await stack.enter_async_context(self._database.connect())
+                    self._foreign = await self._find_foreign(connection)
                 if isinstance(batch, LargeEdit):
                     yield await self._edit_large(connection, batch)
                 else:
                     for result in await self._edit_small(connection, batch):
                         yield result
                 del batch  # the next one needs its room
+
+    async def _find_foreign(self, connection: AsyncConnection) -> frozenset[str]:
+        dialect = self._database.dialect
+        sql = (
+            f"SELECT DISTINCT m.session_id FROM {dialect.source()} "
+            f"WHERE {dialect.is_foreign_id()} = 1"
+        )
+        async with self._database.read_transaction(connection):
+            return frozenset(row[0] for row in await self._database.fetch_all(connection, sql, {}))
 
     async def _edit_small(
         self, connection: AsyncConnection, batch: list[Edit]
@@ -117,7 +130,7 @@ class SqlEditor:
 
     async def _try_small(self, connection: AsyncConnection, batch: list[Edit]) -> list[WriteResult]:
         async with self._database.transaction(connection):
-            transaction = EditTransaction(self._database, connection)
+            transaction = EditTransaction(self._database, connection, self._foreign)
             for some in _split_by_session(batch):
                 await transaction.apply(some)
             transaction.finish()
@@ -145,7 +158,7 @@ class SqlEditor:
     async def _commit_large(self, connection: AsyncConnection, large: LargeEdit) -> WriteResult:
         written = deleted = 0
         key = _key(large.edit)
-        transaction = EditTransaction(self._database, connection)
+        transaction = EditTransaction(self._database, connection, self._foreign)
         async with await retry_while_locked(lambda: self._begin(transaction, key)):
             async for changes in large.pieces:
                 added, removed = _count(changes)
@@ -219,8 +232,12 @@ class EditTransaction:
     have one of them give way: mostly the agent, which has done less.
     """
 
-    def __init__(self, database: Database, connection: AsyncConnection) -> None:
+    def __init__(
+        self, database: Database, connection: AsyncConnection, foreign: Set[str] = frozenset()
+    ) -> None:
+        """``foreign`` are sessions in which row ids of the usual form do not tell all messages."""
         self.connection = connection
+        self._foreign = foreign
         self._database = database
         self._no_wait = database.dialect.no_wait
         self._scans: dict[MemoryKey, SessionScan] = {}
@@ -228,6 +245,8 @@ class EditTransaction:
         """The message that the last insertion follows, and the index of its last message."""
         self._made: dict[MemoryKey, str] = {}
         """The rows that did not exist before, by memory."""
+        self._unowned: set[MemoryKey] = set()
+        """The memories with messages whose session has no row."""
         self._shifts: dict[MemoryKey, list[list[Shift]]] = {}
         """The shifts of other rows that made room, step by step."""
         self._back: dict[MemoryKey, list[list[Shift]]] = {}
@@ -271,6 +290,8 @@ class EditTransaction:
     def before(self, key: MemoryKey) -> str:
         """Return what the reverse of the changes would not restore; see ``WriteResult.before``."""
         found = of_shape(self._made.get(key, ""))
+        if key in self._unowned:
+            found[UNOWNED] = None
         for name, shifts in (("shifts", self._shifts), ("back", self._back)):
             steps = shifts.get(key, [])
             if 0 < sum(map(len, steps)) <= _KEPT_SHIFTS:
@@ -287,6 +308,8 @@ class EditTransaction:
             return
         for step in reversed(_steps(noted.get("shifts"))):
             await self._shift_back(key, step)
+        if UNOWNED in noted:  # what was made here for messages that need no row
+            noted |= of_shape(self._made.pop(key, ""))
         await remove_empty(self._database, self.connection, key, noted)
 
     async def _shift_back(self, key: MemoryKey, step: list[Shift]) -> None:
@@ -343,39 +366,36 @@ class EditTransaction:
         wanted = {_key(edit): _ids(edit.changes) for edit in edits}
         row_ids = [_prefix(key) + id for key in wanted for id in wanted[key]]
         rows = await self._lock_messages(row_ids)
-        existing: dict[MemoryKey, dict[str, str]] = {}
+        # The rows of each message: more than one where they share its id.
+        named: dict[MessageName, list[str]] = {}
         missing: set[MessageName] = set()
         for key, ids in wanted.items():
             prefix = _prefix(key)
-            existing[key] = own = {}
             for id in ids:
-                row_id = prefix + id
-                row = rows.get(row_id)
+                row = rows.get(prefix + id)
                 if row and (row.session, row.user) == (key.session, key.user):
-                    own[id] = row_id
-                else:
-                    missing.add(MessageName(key, id))
+                    named[MessageName(key, id)] = [prefix + id]
+                    if key.session not in self._foreign:
+                        continue
+                missing.add(MessageName(key, id))
         others = await self._scan(missing, growing)
-        for name, row_id in others.items():
-            existing[name.key][name.id] = row_id
-        rows |= await self._lock_messages(list(others.values()))
+        for name, foreign in others.items():
+            named[name] = named.get(name, []) + foreign
+        rows |= await self._lock_messages([row_id for some in others.values() for row_id in some])
         marks = await self._marks(list(rows) if others else row_ids)
-        return {
-            key: {
-                id: StoredRow(
-                    row_id,
-                    rows[row_id].position,
-                    marks.get(row_id, NO_MARKS),
-                    repeated=key in self._scans and id in self._scans[key].repeated,
-                )
-                for id, row_id in ids.items()
-                if row_id in rows  # if not, it was deleted since the scan
-            }
-            for key, ids in existing.items()
-        }
+        found: dict[MemoryKey, dict[str, StoredRow]] = {key: {} for key in wanted}
+        for (key, id), found_ids in named.items():
+            # Those that are not there were deleted since the scan.
+            first, *more = [row_id for row_id in found_ids if row_id in rows] or [""]
+            if row := rows.get(first):
+                twins = tuple((rows[row_id].position, row_id) for row_id in more)
+                found[key][id] = StoredRow(first, row.position, marks.get(first, NO_MARKS), twins)
+                if not row.owned:
+                    self._unowned.add(key)
+        return found
 
     async def _lock_sessions(self, keys: set[MemoryKey]) -> None:
-        """Lock sessions before messages are inserted; one that is created is empty."""
+        """Lock sessions before messages are inserted; most that are created are empty."""
         new = sorted(keys - self._scans.keys())
         if new:
             locked = await lock_sessions(
@@ -391,8 +411,8 @@ class EditTransaction:
 
     async def _scan(
         self, missing: set[MessageName], growing: set[MemoryKey]
-    ) -> dict[MessageName, str]:
-        """Return the row ids of messages that have none of the usual form.
+    ) -> dict[MessageName, list[str]]:
+        """Return the row ids of another form than the usual one that messages have.
 
         Scans the memories that lack something, and those that messages are inserted into.
         """
@@ -496,13 +516,19 @@ class EditTransaction:
         ties = await self._ties(key, sorted(shared)) if shared else {}
         named = bool(shared) or len(set(wanted)) < len(wanted)
         for part in parts:
-            row = None if part.after is None else stored[part.after]
             places = [
                 (index or 0, self._row_id(key, one) if named else b"")
                 for index, one in zip(part.run.wanted, part.messages, strict=True)
             ]
-            after = row and (row.position, row.row_id.encode() if named else b"")
-            if not positions.follows(after, places, ties):
+            if part.after is None:
+                fits = positions.follows(None, places, ties)
+            else:
+                row = stored[part.after]
+                fits = any(
+                    positions.follows((at, row_id.encode() if named else b""), places, ties)
+                    for at, row_id in ((row.position, row.row_id), *row.twins)
+                )
+            if not fits:
                 return False
         return True
 
@@ -557,8 +583,8 @@ class StoredRow(NamedTuple):
     row_id: str
     position: int
     marks: frozenset[str]
-    repeated: bool = False
-    """True if several rows have its message id."""
+    twins: tuple[tuple[int, str], ...] = ()
+    """The positions and ids of the other rows that have its message id."""
 
 
 class Insertion(NamedTuple):
@@ -619,7 +645,7 @@ def resolve_changes(
             return Failure("changed", f"there is no message {change.id!r} any more")
         if row.marks != set(change.old):
             return Failure("changed", f"the marks of the message {change.id!r} differ")
-        if row.repeated or of_shape(change.was).get("row", row.row_id) != row.row_id:
+        if row.twins or of_shape(change.was).get("row", row.row_id) != row.row_id:
             return Failure("repeated-id", f"two messages have the id {change.id!r}")
         done.add(change.id)
         if change.new is None:
@@ -695,8 +721,6 @@ class SessionScan:
 
     positions: PositionAllocator = field(default_factory=PositionAllocator)
     has_other_ids: bool = False
-    repeated: set[str] = field(default_factory=set)
-    """Ids that several rows of another form have, as far as they were asked for."""
 
 
 async def scan_sessions(
@@ -704,14 +728,14 @@ async def scan_sessions(
     connection: AsyncConnection,
     keys: Set[MemoryKey],
     missing: Set[MessageName],
-) -> tuple[dict[MemoryKey, SessionScan], dict[MessageName, str]]:
-    """Scan the sessions of memories in one pass; return the row ids of missing messages too.
+) -> tuple[dict[MemoryKey, SessionScan], dict[MessageName, list[str]]]:
+    """Scan the sessions of memories in one pass; return foreign row ids of missing messages too.
 
     Reads every row of the sessions.  The id of a message is what ``SqlReader`` takes it for.
     """
     dialect = database.dialect
     scans = {key: SessionScan() for key in keys}
-    others: dict[MessageName, str] = {}
+    others: dict[MessageName, list[str]] = defaultdict(list)
     by_session = defaultdict(list)
     for key in keys:
         by_session[key.session].append(key)
@@ -733,10 +757,8 @@ async def scan_sessions(
                     if own and row_id and not row_id.startswith(_prefix(key)):
                         scans[key].has_other_ids = True
                         name = MessageName(key, id or row_id)
-                        if name in others:
-                            scans[key].repeated.add(name.id)
-                        elif name in missing:
-                            others[name] = row_id
+                        if name in missing:
+                            others[name].append(row_id)
     for scan in scans.values():
         scan.positions.sort()
     return scans, others

@@ -25,16 +25,31 @@ ANSWER_SECONDS = 15
 # database locks as a whole.
 
 
+UNOWNED, UNLISTED = "unowned", "unlisted"
+"""The notes that a session with messages, a user with sessions, has no row: an undo that needs one
+takes it away again."""
+
+
 class LockedSessions(NamedTuple):
-    """The sessions that existed, and the rows that were created for the others."""
+    """The sessions that hold or may hold something, and the rows that were created for others.
+
+    ``unowned`` are sessions with messages, ``unlisted`` users with sessions, that had no row.
+    """
 
     known: set[str]
     sessions: set[str]
     users: set[str]
+    unowned: set[str]
+    unlisted: set[str]
 
     def before(self, key: MemoryKey) -> str:
         """Return what was not there, for ``WriteResult.before``."""
-        made = {"session": key.session in self.sessions, "user": key.user in self.users}
+        made = {
+            "session": key.session in self.sessions,
+            "user": key.user in self.users,
+            UNOWNED: key.session in self.unowned,
+            UNLISTED: key.user in self.unlisted,
+        }
         return json.dumps({name: None for name in made if made[name]}) if any(made.values()) else ""
 
 
@@ -45,12 +60,14 @@ async def lock_sessions(
     lock: str,
     *,
     owners_only: bool = False,
+    filled: Collection[str] | None = None,
 ) -> LockedSessions:
     """Lock the sessions, creating those that are missing, and the users.
 
-    A session that is created here is empty.  Into one that existed, an agent or another run may
-    have written up to now; from now on they wait.  With ``owners_only`` no other users are created
-    than the owners of new sessions.
+    A session that is created here is empty, unless its row was lost.  Into one that existed, an
+    agent or another run may have written up to now; from now on they wait.  With ``owners_only`` no
+    other users are created than the owners of new sessions.  ``filled`` are the sessions with
+    messages, if they are known.
     """
     owners: dict[str, str] = {}
     for key in keys:
@@ -63,7 +80,11 @@ async def lock_sessions(
     if users:
         sql = f"SELECT t.id FROM {database.dialect.keyed_rows('users', 'id')}"
         users -= {row[0] for row in await database.for_rows(connection, sql, sorted(users))}
+    unlisted: set[str] = set()
     if users:
+        sql = "SELECT DISTINCT s.user_id FROM session s WHERE s.user_id IN :users"
+        listed = await database.fetch_all(connection, sql, {"users": sorted(users)})
+        unlisted = users.intersection(name for (name,) in listed)
         rows = [(user,) for user in sorted(users)]
         await database.insert_missing(connection, "users", ["id"], rows)
     sessions = {name for name, _ in new}
@@ -72,23 +93,32 @@ async def lock_sessions(
         if created < len(new):
             known |= sessions
             sessions = set()
-    return LockedSessions(known, sessions, users)
+    if sessions and filled is None:
+        sql = "SELECT DISTINCT m.session_id FROM message m WHERE m.session_id IN :sessions"
+        values = {"sessions": sorted(sessions)}
+        filled = {name for (name,) in await database.fetch_all(connection, sql, values)}
+    unowned = sessions.intersection(filled or ())
+    return LockedSessions(known | unowned, sessions, users, unowned, unlisted)
 
 
 async def remove_empty(
     database: Database, connection: AsyncConnection, key: MemoryKey, made: Collection[str]
 ) -> None:
-    """Delete the session and the user of a memory, of what was ``made``, if nothing is left."""
+    """Delete the session and the user of a memory, of what was ``made``, if nothing is left.
+
+    The row of a session that had messages without it goes in any case, and so does a user's.
+    """
     dialect = database.dialect
-    for name, table, column, child, value in (
-        ("session", "session", "session_id", "message", key.session),
-        ("user", "users", "user_id", "session", key.user),
+    for name, table, column, child, value, needless in (
+        ("session", "session", "session_id", "message", key.session, UNOWNED),
+        ("user", "users", "user_id", "session", key.user, UNLISTED),
     ):
         if name in made:
             same = f"{dialect.exact('id')} = {dialect.exact(':name')}"
             inner = f"{dialect.exact(f'c.{column}')} = {dialect.exact(':name')}"
-            unused = f"NOT EXISTS (SELECT 1 FROM {child} c WHERE {inner})"
-            sql = f"DELETE FROM {table} WHERE {same} AND {unused}"
+            sql = f"DELETE FROM {table} WHERE {same}"
+            if needless not in made:
+                sql += f" AND NOT EXISTS (SELECT 1 FROM {child} c WHERE {inner})"
             await connection.execute(*dialect.bind(sql, {"name": value}))
 
 
@@ -109,11 +139,12 @@ async def lock_rows(
 
 
 class MessageRow(NamedTuple):
-    """The memory that a row belongs to, and its position."""
+    """The memory that a row belongs to, its position, and if its session has a row."""
 
     session: str
     user: str
     position: int
+    owned: bool = True
 
 
 async def lock_messages(
@@ -137,7 +168,7 @@ async def lock_messages(
             rest.append(row_id)
     if rest:
         sql = (
-            f"SELECT m.id, m.session_id, {dialect.user}, {dialect.index} "
+            f"SELECT m.id, m.session_id, {dialect.user}, {dialect.index}, s.id IS NOT NULL "
             f"FROM {dialect.source()} WHERE m.id {dialect.in_row_ids}"
         )
         for row_id, *row in await database.select_rows(connection, sql, rest):

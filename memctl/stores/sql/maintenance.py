@@ -450,8 +450,7 @@ class _Checks:
         dialect = self._database.dialect
         sql = (
             f"SELECT {dialect.user} AS user_id, m.session_id, m.id FROM {dialect.source()} "
-            f"WHERE {self._condition} AND CASE WHEN {dialect.is_plain_id()} THEN 0 "
-            f"WHEN {dialect.parsed_user()} IS NULL THEN 1 ELSE 0 END = 1"
+            f"WHERE {self._condition} AND {dialect.is_foreign_id()} = 1"
         )
         async for finding in self._grouped("row-id-mismatch", sql, self._values):
             yield finding

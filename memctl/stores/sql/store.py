@@ -73,6 +73,7 @@ class SqlStore(Store):
         await self.database.close()
 
     async def lock(self, owner: str) -> None:
+        self.database.require_keys()  # before anything is recorded
         await self.database.lock(owner, self.warnings)
 
     async def identity(self) -> str:

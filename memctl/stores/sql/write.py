@@ -180,7 +180,8 @@ class SqlWriter:
         another run, may have written meanwhile.
         """
         lock = self._database.dialect.row_lock
-        locked = await lock_sessions(self._database, connection, keys, lock)
+        filled = self._last_indexes.keys()
+        locked = await lock_sessions(self._database, connection, keys, lock, filled=filled)
         known = locked.known
         if known:
             for key in keys:
