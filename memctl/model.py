@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import NamedTuple
@@ -98,7 +99,8 @@ class Page:
     memory without messages is one page without messages.  Pages of one memory follow one another.
 
     Where messages are selected, ``anchors`` names for each message the last one before it that is
-    not selected, None where there is none.
+    not selected, None where there is none, and ``indexes`` how many stand before it in the memory,
+    if whole memories are read for that.
     """
 
     memory: Memory
@@ -106,6 +108,14 @@ class Page:
     offset: int = 0
     last: bool = True
     anchors: list[str | None] | None = None
+    indexes: list[int] | None = None
+
+    @property
+    def places(self) -> Sequence[int]:
+        """The ``indexes`` of its messages; without them those of a memory that is read whole."""
+        if self.indexes is not None:
+            return self.indexes
+        return range(self.offset, self.offset + len(self.messages))
 
 
 @dataclass(slots=True)
@@ -165,6 +175,9 @@ class Change(NamedTuple):
     put there before it; None is the beginning of the memory.  ``message`` and ``position`` are
     those of the StoredMessage that is put in.  ``was`` is the shape that the message has, and
     ``shape`` the one that it is to have, as in StoredMessage; a store may ignore them.
+
+    Of messages with one id, ``at`` tells which it is: how many messages stand before it, in the
+    memory as it is; ``to`` says the same of the memory as it is to be.
     """
 
     id: str
@@ -175,6 +188,8 @@ class Change(NamedTuple):
     position: int | None = None
     was: str = ""
     shape: str = ""
+    at: int | None = None
+    to: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

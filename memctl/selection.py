@@ -140,8 +140,8 @@ class Selection:
                     yield found
 
 
-_Placed = tuple[StoredMessage, str | None]
-"""A message, and the one that it follows; see ``Page.anchors``."""
+_Placed = tuple[StoredMessage, str | None, int]
+"""A message, the one that it follows, and its index; see ``Page``."""
 
 
 class _Sieve:
@@ -152,7 +152,7 @@ class _Sieve:
         self._dialect = dialect
         self._newest: deque[_Placed] = deque(maxlen=where.last)
         self._older: _Placed | None = None
-        self._newest_of_all: deque[tuple[StoredMessage, str | None]] = deque()
+        self._newest_of_all: deque[_Placed] = deque()
         self._offset = 0
         self._kept: str | None = None
         """The last message that is not selected."""
@@ -168,21 +168,23 @@ class _Sieve:
         self._offset += len(found)
         if not found and not (page.last and offset):
             return None
-        entries = [entry for entry, _ in found]
-        return Page(page.memory, entries, offset, page.last, [after for _, after in found])
+        entries = [entry for entry, _, _ in found]
+        anchors = [after for _, after, _ in found]
+        return Page(page.memory, entries, offset, page.last, anchors, [at for _, _, at in found])
 
     def _matching(self, page: Page) -> Iterator[_Placed]:
-        for entry, before in self._old_enough(page):
+        for entry, before, at in self._old_enough(page):
             if before != self._before:
                 self._kept = self._before = before
             if self._where.matches(entry, self._dialect):
-                yield entry, self._kept
+                yield entry, self._kept, at
             else:
                 self._kept = entry.id
 
-    def _old_enough(self, page: Page) -> Iterator[tuple[StoredMessage, str | None]]:
+    def _old_enough(self, page: Page) -> Iterator[_Placed]:
         """The messages that are followed by as many as are to be spared."""
-        pairs = zip(page.messages, page.anchors or repeat(None), strict=False)
+        anchors = page.anchors or repeat(None)
+        pairs = zip(page.messages, anchors, page.places, strict=False)
         if self._where.spare is None:
             yield from pairs
             return
@@ -202,4 +204,4 @@ class _Sieve:
         if self._older is None:
             return list(self._newest)
         id, behind = self._older[0].id, self._older[1]
-        return [(entry, id if after == behind else after) for entry, after in self._newest]
+        return [(entry, id if after == behind else after, at) for entry, after, at in self._newest]

@@ -10,11 +10,11 @@ NDJSON, compressed by zstd, written whole before anything is changed:
 
 A message stands on the line after its change where ``message`` says so: of those that go and of
 those that are put in.  Line breaks in it are written as a carriage return with a space, carriage
-returns as one with a tab: that is JSON still, on one line.  ``was`` and ``shape`` are there where
-the store holds, or is to hold, the message in its own way (see ``Change``).  ``part``, ``extra``
-and ``place`` of a memory are there where it has them, ``before`` and ``twins`` where an undo gives
-the store back what it said of the memory (see ``Edit``).  A file without its last line is not
-whole.
+returns as one with a tab: that is JSON still, on one line.  ``at`` and ``to`` are there where ids
+may repeat, ``was`` and ``shape`` where the store holds, or is to hold, the message in its own way
+(see ``Change``).  ``part``, ``extra`` and ``place`` of a memory are there where it has them,
+``before`` and ``twins`` where an undo gives the store back what it said of the memory (see
+``Edit``).  A file without its last line is not whole.
 
 Runs that write down one memory after the other as they change them say ``"growing":true`` in the
 first line: when such a run is killed, what it left (NAME.part) can be read as far as it goes.
@@ -289,6 +289,10 @@ def _change_record(change: Change) -> dict[str, Any]:
         record["was"] = change.was
     if change.shape:
         record["shape"] = change.shape
+    if change.at is not None:
+        record["at"] = change.at
+    if change.to is not None:
+        record["to"] = change.to
     if change.message:
         record["message"] = True
     return record
@@ -304,6 +308,8 @@ def _change(record: dict[str, Any], message: bytes) -> Change:
         record.get("index"),
         record.get("was", ""),
         record.get("shape", ""),
+        record.get("at"),
+        record.get("to"),
     )
 
 

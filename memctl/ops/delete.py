@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Iterable
 from contextlib import aclosing
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
 from memctl.dialects.view import Dialect, ToolSide
 from memctl.model import Change, Edit, MemoryKey, Page, StoredMessage
-from memctl.ops.select import reads_all, select_with_anchors
+from memctl.ops.select import places, reads_all, select_with_anchors
 from memctl.selection import Selection
 from memctl.store import Store
 
@@ -103,16 +103,22 @@ async def _removals(store: Store, where: Selection, parted: SplitToolCalls) -> A
                     parted.number += len(single.keys() - every.single().keys())
                 elif not where.whole:
                     parted.unsure[page.memory.key] = single
-            yield removal(page)
+            yield removal(page, places(store, page))
             del page  # not kept while the next one is read: it may be large
 
 
-def removal(page: Page) -> Edit:
-    """The edit that takes away the messages of a page; nothing else of the memory changes."""
+def removal(page: Page, indexes: Iterable[int | None]) -> Edit:
+    """The edit that takes away the messages of a page; nothing else of the memory changes.
+
+    ``indexes`` are those of ``places``.
+    """
     after = page.anchors or [None] * len(page.messages)
     changes = [
-        Change(entry.id, entry.marks, None, entry.message, behind, entry.position, entry.shape)
-        for entry, behind in zip(page.messages, after, strict=True)
+        Change(
+            *(entry.id, entry.marks, None, entry.message, behind, entry.position, entry.shape),
+            at=at,
+        )
+        for entry, behind, at in zip(page.messages, after, indexes, strict=True)
     ]
     memory = page.memory
     kept = replace(memory, summary=None, version=None)

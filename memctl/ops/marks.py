@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 
 from memctl.errors import UsageError
 from memctl.model import Change, Edit, Page
-from memctl.ops.select import whole_memories
+from memctl.ops.select import places, whole_memories
 from memctl.selection import Selection
 from memctl.store import Store
 
@@ -62,8 +62,8 @@ async def plan_marks(store: Store, where: Selection, remark: MarkChange) -> Asyn
     async with aclosing(_selected(store, where, remark)) as pages:
         async for page in pages:
             changes = [
-                Change(entry.id, entry.marks, new, was=entry.shape)
-                for entry in page.messages
+                Change(entry.id, entry.marks, new, was=entry.shape, at=at)
+                for entry, at in zip(page.messages, places(store, page), strict=True)
                 if (new := remark(entry.marks)) != entry.marks
             ]
             memory = page.memory

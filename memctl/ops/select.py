@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, Callable, Iterable
 from contextlib import aclosing
+from itertools import repeat
 
 from memctl.model import Page
 from memctl.selection import Selection
@@ -31,6 +32,11 @@ def select_with_anchors(
 def reads_all(store: Store, where: Selection) -> bool:
     """Return whether all messages of the memories are read to choose some."""
     return not where.whole and (where.spare is not None or not store.features.cheap_positions)
+
+
+def places(store: Store, page: Page) -> Iterable[int | None]:
+    """Return ``Change.at`` of the messages of a page; None where no two can have one id."""
+    return page.places if store.features.duplicate_ids else repeat(None, len(page.messages))
 
 
 def whole_memories(where: Selection) -> Selection:

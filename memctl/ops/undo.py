@@ -20,7 +20,7 @@ from memctl.journal.runs import Note
 from memctl.model import Change, Edit, Memory, MemoryKey, Page, StoredMessage
 from memctl.ops.compare import Hasher, Precision, fingerprints
 from memctl.ops.delete import removal
-from memctl.ops.select import select_with_anchors
+from memctl.ops.select import places, select_with_anchors
 from memctl.selection import Selection
 from memctl.store import Store
 
@@ -88,9 +88,10 @@ async def _reversals(
             pages = select_with_anchors(store, Selection(keys=added, ids=ids))
             async with aclosing(pages):
                 async for page in pages:
-                    yield _summarised(removal(group[page.memory.key].added(page)), group)
+                    found = group[page.memory.key].added(page)
+                    yield _summarised(removal(found, places(store, found)), group)
         for edit in _reversed(path, keys - added):
-            yield edit
+            yield group[edit.memory.key].placed(edit)
 
 
 async def unchanged_since_run(
@@ -152,6 +153,14 @@ class _RunEffect:
         """The ends of each changed message, or of each of those that share an id, in order."""
         self.anchors: set[str] = set()
         """The messages that restored ones follow."""
+        self._anchored: Counter[str] = Counter()
+        """How many messages there are of each of these ids."""
+        self._marked: dict[int, tuple[str, Marks]] = {}
+        """The ids and the old marks of messages that got others, by their indexes."""
+        self._unmarked: set[int] = set()
+        """Those of these indexes at which a message has its old marks."""
+        self._passed: Counter[str] = Counter()
+        """How many of each id of ``ends`` were handed to ``added``."""
         self.summary = (edit.summary, edit.memory.summary)
         self.there: dict[str, list[Marks]] = {}
         self.seen: set[str] = set()
@@ -164,6 +173,8 @@ class _RunEffect:
         self.changes += len(edit.changes)
         for change in edit.changes:
             self.ends.setdefault(change.id, []).append((change.old, change.new))
+            if change.at is not None and change.old is not None and change.new is not None:
+                self._marked[change.at] = change.id, change.old
             if change.new is None and change.after is not None:
                 self.anchors.add(change.after)
 
@@ -171,26 +182,53 @@ class _RunEffect:
         """Take what the memory holds now."""
         self.found = True
         self.now = page.memory.summary
-        for entry in page.messages:
+        for at, entry in zip(page.places, page.messages, strict=True):
             if entry.id in self.ends:
                 self.there.setdefault(entry.id, []).append(entry.marks)
+                id, marks = self._marked.get(at, ("", ()))
+                if id == entry.id and set(marks) == set(entry.marks):
+                    self._unmarked.add(at)
             if entry.id in self.anchors:
                 self.seen.add(entry.id)
+                self._anchored[entry.id] += 1
 
     def added(self, page: Page) -> Page:
         """Return the page without messages that the run did not add; these are anchors, too.
 
-        They were read because it added one with such an id to another memory.
+        They were read because it added one with such an id to another memory, or behind them.
         """
         messages: list[StoredMessage] = []
         anchors: list[str | None] = []
-        for one, behind in zip(page.messages, page.anchors or repeat(None), strict=False):
-            if one.id in self.ends:
+        indexes: list[int] = []
+        found = zip(page.messages, page.anchors or repeat(None), page.places, strict=False)
+        for one, behind, at in found:
+            if self._is_added(one.id):
                 messages.append(one)
                 anchors.append(self._stays if behind == self._behind else behind)
+                indexes.append(at)
             else:
                 self._stays, self._behind = one.id, behind
-        return replace(page, messages=messages, anchors=anchors)
+        return replace(page, messages=messages, anchors=anchors, indexes=indexes)
+
+    def _is_added(self, id: str) -> bool:
+        """Return whether the next message with the id is one of the last, which the run added."""
+        if id not in self.ends:
+            return False
+        self._passed[id] += 1
+        return self._passed[id] > len(self.there.get(id, ())) - len(self.ends[id])
+
+    def placed(self, edit: Edit) -> Edit:
+        """Return an edit that undoes changes, without places that tell no twins apart.
+
+        Messages that came or went since may have moved the others.
+        """
+        changes = [one if self._has_twins(one) else _unplaced(one) for one in edit.changes]
+        return replace(edit, changes=changes)
+
+    def _has_twins(self, change: Change) -> bool:
+        there = len(self.there.get(change.id, ()))
+        count = max(there, len(self.ends.get(change.id, ())), self.twins.get(change.id, 0))
+        return count > 1 or (change.after is not None and self._anchored[change.after] > 1)
 
     @property
     def unseen(self) -> frozenset[str]:
@@ -235,6 +273,9 @@ class _RunEffect:
 
     def _messages_are_as_before(self) -> bool:
         return all(
+            at in self._unmarked or len(self.there.get(id, ())) < 2  # the other may have its marks
+            for at, (id, _) in self._marked.items()
+        ) and all(
             self._fits(id, [old for old, _ in some], len(some)) for id, some in self.ends.items()
         )
 
@@ -314,7 +355,20 @@ def _reversed(path: Path, keys: Iterable[MemoryKey]) -> Iterator[Edit]:
 
 
 def _reverse(change: Change) -> Change:
-    return change._replace(old=change.new, new=change.old, was=change.shape, shape=change.was)
+    return change._replace(
+        old=change.new,
+        new=change.old,
+        was=change.shape,
+        shape=change.was,
+        at=change.to,
+        to=change.at,
+    )
+
+
+def _unplaced(change: Change) -> Change:
+    if change.at is None and change.to is None:
+        return change
+    return change._replace(at=None, to=None)
 
 
 def _summarised(edit: Edit, group: dict[MemoryKey, _RunEffect]) -> Edit:

@@ -10,6 +10,7 @@ from array import array
 from collections import Counter, deque
 from collections.abc import AsyncGenerator, Callable, Iterable, Iterator, Sequence, Set
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import NamedTuple
 
 from memctl import jsonio
@@ -70,7 +71,8 @@ class ChangeMatcher:
     A change waits for the next message with its id and its old marks, whatever their order, and
     with its text, if it is to go: no other is deleted than the one that was written down.  One that
     puts a message in waits until the message ``after`` is the last that stays.  Ids may
-    repeat: a change is for the first message that it fits, behind that of the change before it.
+    repeat: a change is for the message that it fits and that is nearest to the place which it
+    names; without one for the first that it fits, behind that of the change before it.
 
     ``give`` takes the changes as they come, ``apply`` the ids and marks of the messages; more
     changes are needed where it is ``hungry``.  When all messages have passed, ``failure`` tells
@@ -82,6 +84,9 @@ class ChangeMatcher:
         self.written = 0
         self.deleted = 0
         self._allowed = twins
+        self._passed = self._left = 0
+        """The numbers of messages that were settled, and of those that then stand before the next.
+        """
         self._dropped = array("q")
         self._names: list[str] = []
         """The ids of the messages that go, as long as they are few."""
@@ -182,26 +187,43 @@ class ChangeMatcher:
         has_text: TextTest,
     ) -> int | None:
         """Return the index of the message that changes, or of the one to put it before."""
-        if change.old is not None:
-            text = change.message if change.new is None else b""
-            at = _find(ids, change.id, start)
-            while at is not None and not (
-                _same(marks[at], change.old) and (not text or has_text(at, text))
-            ):
-                at = _find(ids, change.id, at + 1)
-            return at
-        if change.after == self._last_kept:
-            return start
-        at = None if change.after is None else _find(ids, change.after, start)
-        return None if at is None else at + 1
+        expected = self._expected(change, start)
+        puts = change.old is None
+        if expected is not None and ids and expected >= len(ids) + puts:
+            return None  # it is still to come
+        nearest = start if puts and change.after == self._last_kept else None
+        name = change.after if puts else change.id
+        if name is None or (nearest is not None and expected in (None, nearest)):
+            return nearest
+        stop = len(ids)
+        at = _find(ids, name, start, stop)
+        while at is not None:
+            if puts or _fits(change, marks[at], partial(has_text, at)):
+                found = at + puts
+                if expected is None:
+                    return found
+                if nearest is None or abs(found - expected) < abs(nearest - expected):
+                    nearest = found
+                stop = min(stop, expected + abs(nearest - expected))
+            at = _find(ids, name, at + 1, stop)
+        return nearest
+
+    def _expected(self, change: Change, start: int) -> int | None:
+        """Return the index that a change names, as one of the messages at hand."""
+        if change.to is not None:
+            return start + change.to - self._left
+        return None if change.at is None else start + change.at - self._passed
 
     def _keep(self, steps: list[Step], ids: Sequence[str], start: int, stop: int) -> None:
         if start < stop:
+            self._passed += stop - start
+            self._left += stop - start
             steps.append(Keep(start, stop))
             self._kept.extend(map(hash, ids[start:stop]))
             self._last_kept = ids[stop - 1]
 
     def _changed(self, change: Change, at: int, marks: Marks) -> Drop | Mark:
+        self._passed += 1
         if change.new is None:
             self.deleted += 1
             self._dropped.append(hash(change.id))
@@ -209,6 +231,7 @@ class ChangeMatcher:
                 self._names.append(change.id)
             return Drop(at)
         self.written += 1
+        self._left += 1
         self._kept.append(hash(change.id))
         self._last_kept = change.id
         new = _in_order(marks, change)
@@ -216,17 +239,24 @@ class ChangeMatcher:
 
     def _put_in(self, change: Change) -> Put:
         self.written += 1
+        self._left += 1
         if change.id not in self._allowed:
             self._put.append(hash(change.id))
         marks = tuple(dict.fromkeys(change.new or ()))
         return Put(StoredMessage(change.id, change.message, marks, change.position, change.shape))
 
 
-def _find(ids: Sequence[str], id: str, start: int) -> int | None:
+def _find(ids: Sequence[str], id: str, start: int, stop: int) -> int | None:
     try:
-        return ids.index(id, start)
+        return ids.index(id, start, stop)
     except ValueError:
         return None
+
+
+def _fits(change: Change, marks: Marks, has_text: Callable[[bytes], bool]) -> bool:
+    """Return whether a message with the id of a change is the one that is to change."""
+    text = change.message if change.new is None else b""
+    return _same(marks, change.old or ()) and (not text or has_text(text))
 
 
 def is_same_text(text: bytes, other: bytes) -> bool:

@@ -23,7 +23,7 @@ def word(rng: Random) -> str:
     """Return a hard word that a command line can hold."""
     while True:
         found = rng.choice(WORDS)
-        if "\0" not in found and _is_encodable(found):
+        if "\0" not in found and found != "--" and _is_encodable(found):
             return found
 
 

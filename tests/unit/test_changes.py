@@ -20,10 +20,14 @@ def entry(id: str, *marks: str) -> StoredMessage:
 
 
 def applied(
-    entries: list[StoredMessage], changes: list[Change], batch: int = 100, page: int = 100
+    entries: list[StoredMessage],
+    changes: list[Change],
+    batch: int = 100,
+    page: int = 100,
+    twins: frozenset[str] = frozenset(),
 ) -> list[StoredMessage] | None:
     """The memory as it is then; None where the changes do not fit."""
-    work = ChangeMatcher()
+    work = ChangeMatcher(twins)
     found: list[StoredMessage] = []
     pages = [changes[start : start + page] for start in range(0, len(changes), page)] or [[]]
     pages.reverse()
@@ -119,14 +123,43 @@ def test_journal_what_was_done_cannot_be_done_again(
 
 FEW_IDS = st.sampled_from(["a", "b", "c"])
 REPEATED = st.lists(st.builds(lambda id, marks: entry(id, *marks), FEW_IDS, MARKS), max_size=10)
-ANY_CHANGE = st.builds(Change, FEW_IDS, MARKS, st.none() | MARKS) | st.builds(
+ANY_CHANGE = st.builds(
+    Change, FEW_IDS, MARKS, st.none() | MARKS, at=st.none(), to=st.none()
+) | st.builds(
     Change,
     st.sampled_from(["new", "newer", "a"]),
     st.none(),
     MARKS,
     st.just(b"{}"),
     st.none() | FEW_IDS,
+    at=st.none(),
+    to=st.none(),
 )
+
+
+TEXTS = st.sampled_from([b'{"x": 1}', b'{"x": 2}'])
+TWINS = st.lists(st.builds(lambda *its: StoredMessage(*its), FEW_IDS, TEXTS, MARKS), max_size=8)
+
+
+@given(TWINS, st.lists(st.sampled_from(["go", "mark", "stay"]), min_size=8, max_size=8), SIZES)
+def test_journal_changes_of_twins_and_their_inverse(
+    before: list[StoredMessage], fates: list[str], batch: int
+) -> None:
+    """Places tell apart what has one id, one text and the same marks."""
+    after: list[StoredMessage] = []
+    changes: list[Change] = []
+    for at, (one, fate) in enumerate(zip(before, fates, strict=False)):
+        behind = after[-1].id if after else None
+        if fate == "go":
+            changes.append(Change(one.id, one.marks, None, one.message, behind, at=at))
+            continue
+        new = (*one.marks, "new") if fate == "mark" else one.marks
+        if fate == "mark":
+            changes.append(Change(one.id, one.marks, new, at=at))
+        after.append(one._replace(marks=new))
+    assert applied(before, changes, batch, 9) == after
+    back = [one._replace(old=one.new, new=one.old, at=one.to, to=one.at) for one in changes]
+    assert applied(after, back, batch, 9, twins=frozenset("abc")) == before
 
 
 def one_by_one(entries: list[StoredMessage], changes: list[Change]) -> list[StoredMessage] | None:

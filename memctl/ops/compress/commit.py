@@ -82,11 +82,15 @@ def _changes(done: SummarizedMemory, lines: Iterable[PlannedMessage]) -> Iterato
         stays = line.behind or stays
         goes = done.case.goes(line)
         if goes and (line.kind is MessageStatus.SUMMARY or done.mode is CompressMode.REPLACE):
-            yield Change(line.id, line.marks, None, line.message, stays, line.place, line.shape)
+            yield Change(
+                *(line.id, line.marks, None, line.message, stays, line.place, line.shape),
+                at=line.at,
+            )
             continue
         stays = line.id
         if goes and line.kind is MessageStatus.SELECTED:
-            yield Change(line.id, line.marks, (*line.marks, COMPRESSED), was=line.shape)
+            marks = (*line.marks, COMPRESSED)
+            yield Change(line.id, line.marks, marks, was=line.shape, at=line.at)
 
 
 GROUP_MEMORIES = 256

@@ -85,7 +85,7 @@ class PlannedMessage(NamedTuple):
 
     ``position`` counts the messages that agents read of the memory; ``turn`` is there where it is
     to be summarized, ``message`` where it is to be deleted.  ``behind`` is the message right before
-    it where that one is not in the spool.
+    it where that one is not in the spool, ``at`` that of the Change.
     """
 
     kind: MessageStatus
@@ -97,6 +97,7 @@ class PlannedMessage(NamedTuple):
     message: bytes = b""
     behind: str | None = None
     shape: str = ""
+    at: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -29,7 +29,7 @@ from memctl.ops.compress.spool import Spool
 from memctl.ops.marks import COMPRESSED
 from memctl.ops.report import Progress
 from memctl.ops.retry import undamaged_pages
-from memctl.ops.select import select_with_anchors, whole_memories
+from memctl.ops.select import places, select_with_anchors, whole_memories
 from memctl.ops.stop import Stop
 from memctl.selection import Selection
 from memctl.store import Store
@@ -116,8 +116,9 @@ async def plan_compression(
                     spool.drop()  # what is left of a memory that turned out to be damaged
                 history = CompressionPlanner(page.memory, where, options, count, store.dialect)
                 behind = None
-            for place, entry in enumerate(page.messages):
-                line = history.take(entry)._replace(shape=entry.shape)
+            indexes = places(store, page)
+            for place, (entry, at) in enumerate(zip(page.messages, indexes, strict=True)):
+                line = history.take(entry)._replace(shape=entry.shape, at=at)
                 if page.anchors is not None and page.anchors[place] != behind:
                     behind = page.anchors[place]
                     line = line._replace(behind=behind)

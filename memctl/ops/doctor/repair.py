@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import AsyncGenerator, Iterator
+from collections.abc import AsyncGenerator, Iterable, Iterator
 from contextlib import aclosing
 from dataclasses import replace
 from datetime import datetime
@@ -16,6 +16,7 @@ from memctl.model import Change, Edit, Memory, MemoryKey, Page, StoredMessage
 from memctl.ops.doctor.check import Limits, MemoryExaminer, MessageRepairs
 from memctl.ops.doctor.findings import KINDS, RepairMethod
 from memctl.ops.marks import COMPRESSED
+from memctl.ops.select import places
 from memctl.selection import Selection
 from memctl.store import Store
 
@@ -52,7 +53,7 @@ class RepairPlanner:
             async for page in pages:
                 if page.offset == 0 or plan is None:
                     plan = _Plan(page.memory, found[page.memory.key], store.dialect)
-                yield plan.edit(page)
+                yield plan.edit(page, places(store, page))
                 if page.last:
                     plan = None
                 del page  # not kept while the next one is read: it may be large
@@ -95,15 +96,15 @@ class _Plan:
         """The last message that stays."""
         self._planned = 0
 
-    def edit(self, page: Page) -> Edit:
+    def edit(self, page: Page, indexes: Iterable[int | None]) -> Edit:
         changes: list[Change] = []
-        for entry in page.messages:
-            changes += self._changes(entry)
+        for entry, at in zip(page.messages, indexes, strict=True):
+            changes += self._changes(entry, at)
         edit = Edit(self._memory, changes, self._planned, page.last)
         self._planned += len(changes)
         return edit
 
-    def _changes(self, entry: StoredMessage) -> list[Change]:
+    def _changes(self, entry: StoredMessage, at: int | None) -> list[Change]:
         treatment = self._treatment
         ambiguous = not entry.id or entry.id in treatment.repeated
         if entry.id in treatment.gone and not ambiguous:
@@ -111,6 +112,7 @@ class _Plan:
                 Change(
                     *(entry.id, entry.marks, None, entry.message, self._kept),
                     *(entry.position, entry.shape),
+                    at=at,
                 )
             ]
         self._kept = entry.id
@@ -119,7 +121,7 @@ class _Plan:
         changes = []
         if treatment.unmarked and COMPRESSED in entry.marks:
             left = tuple(mark for mark in entry.marks if mark != COMPRESSED)
-            changes.append(Change(entry.id, entry.marks, left, was=entry.shape))
+            changes.append(Change(entry.id, entry.marks, left, was=entry.shape, at=at))
         for tool in treatment.answers.get(entry.id, ()):
             id, message = _answer(tool, entry, self._dialect)
             changes.append(Change(id, None, (), message, entry.id))
