@@ -8,6 +8,7 @@ from rich.console import RenderableType
 
 from memctl.errors import BadData, Conflict, Failure, MemctlError, Partial
 from memctl.model import MemoryKey
+from memctl.ops.apply import ChangeReport
 from memctl.ops.compare import CompareReport
 from memctl.ops.report import CopyReport
 from memctl.output import tables
@@ -125,6 +126,19 @@ def flat_row(data: dict[str, Any], *names: str) -> dict[str, Any]:
     return flat
 
 
+def _plan(changes: ChangeReport) -> list[dict[str, Any]]:
+    """Return each memory that would change, with the messages that would, and that stay."""
+    rows = []
+    for key, number in changes.planned_by_memory.items():
+        row: dict[str, Any] = {"user": key.user, "session": key.session, "messages": number}
+        if key.part:
+            row["path"] = key.part
+        if key in changes.staying:
+            row["stay"] = changes.staying[key]
+        rows.append(row)
+    return rows
+
+
 def _failure(key: Any, failure: Any) -> dict[str, Any]:
     row = {"user": key.user, "session": key.session, "code": failure.code}
     if key.part:
@@ -197,6 +211,8 @@ class ChangeOutcome:
             },
             "failures": [_failure(*item) for item in self.changes.failures],
         }
+        if self.dry_run:
+            data["plan"] = _plan(self.changes)
         if not self.begun and not self.dry_run:
             data["messages"]["deleted"] = data["messages"]["marked"] = 0
         if self.run is not None:

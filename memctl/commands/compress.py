@@ -183,6 +183,8 @@ class CompressOutcome(ChangeOutcome):
     def _data(self) -> dict[str, Any]:
         data = super()._data()
         found, messages = self.compressed, data["messages"]
+        if self.dry_run:  # whose plan is of the others alone
+            data["memories"]["selected"] += found.over_budget
         data["memories"]["left"] = self.changes.left + found.over_budget
         data["messages"] = {
             "selected": found.selected,

@@ -103,6 +103,7 @@ def delete(
         return _asked(output, deletion.report, location.label, expected)
 
     deletion.approve = approve
+    deletion.counts_staying = dry_run or not yes
     outcome = ChangeOutcome(deletion, location.label)
     change(output, deletion, location, outcome, asks=not yes and at_terminal())
 

@@ -85,7 +85,9 @@ class ChangeReport:
 
     planned: ChangeCounts = field(default_factory=ChangeCounts)
     planned_by_memory: dict[MemoryKey, int] = field(default_factory=dict)
-    """The number of planned messages of each of the first memories."""
+    """The number of planned messages of each of the first memories; of a dry run, of each."""
+    staying: dict[MemoryKey, int] = field(default_factory=dict)
+    """The number of messages that stay of each of these memories, as far as that was counted."""
     done: ChangeCounts = field(default_factory=ChangeCounts)
     failures: list[tuple[MemoryKey, Failure]] = field(default_factory=list)
     left: int = 0
@@ -131,7 +133,7 @@ async def preview(edits: AsyncGenerator[Edit], report: ChangeReport, progress: P
         async for edit in found:
             something = True
             report.planned.add(edit)
-            _note(report, edit)
+            _note(report, edit, math.inf)
             progress.advance(memories=int(edit.last), messages=len(edit.changes))
     return something
 
@@ -303,8 +305,8 @@ def _write(writer: ChangesWriter, some: list[Edit]) -> None:
         writer.add(edit)
 
 
-def _note(report: ChangeReport, edit: Edit) -> None:
+def _note(report: ChangeReport, edit: Edit, most: float = SHOWN_MEMORIES) -> None:
     known = report.planned_by_memory
     key = edit.memory.key
-    if key in known or len(known) < SHOWN_MEMORIES:
+    if key in known or len(known) < most:
         known[key] = known.get(key, 0) + len(edit.changes)

@@ -17,7 +17,7 @@ from memctl.errors import Failure
 from memctl.journal.runs import CUT_SHORT, Run
 from memctl.location import visible
 from memctl.model import Finding, MemoryInfo, MemoryKey
-from memctl.ops.apply import ChangeCounts, ChangeReport
+from memctl.ops.apply import SHOWN_MEMORIES, ChangeCounts, ChangeReport
 from memctl.ops.compare import CompareReport
 from memctl.ops.compress.report import CompressReport
 from memctl.ops.doctor.check import Diagnosis
@@ -336,7 +336,17 @@ def change_outcome(
     _append_failures(text, report.failures)
     if run is not None and shown.memories:
         text.append(f"\nmemctl undo {run} undoes it", "not bold dim")
-    return text
+    return _with_plan(text, report) if dry_run else text
+
+
+def _with_plan(text: Text, report: ChangeReport) -> RenderableType:
+    if not report.planned_by_memory:
+        return text
+    parts = [text, Text(), change_plan(report)]
+    hidden = report.planned.memories - SHOWN_MEMORIES
+    if hidden > 0:
+        parts.append(Text(f"and {count(hidden, 'memory')} more: --json names all", "dim"))
+    return Stack(*parts)
 
 
 def change_facts(changes: ChangeCounts, *, dry_run: bool = False) -> str:
@@ -359,15 +369,26 @@ def change_facts(changes: ChangeCounts, *, dry_run: bool = False) -> str:
 
 
 def change_plan(report: ChangeReport) -> RenderableType:
-    """Draw the first memories of a planned change."""
-    keys = report.planned_by_memory
-    return Grid(
-        [
-            Column("user", [cell(key.user) for key in keys], shrinks=True),
-            Column("session", [cell(key.session) for key in keys], shrinks=True),
-            Column("messages", [Text(f"{number:,}") for number in keys.values()], right=True),
-        ]
-    )
+    """Draw the first memories of a planned change, and how much of each would go and stay."""
+    keys = list(report.planned_by_memory)[:SHOWN_MEMORIES]
+    if report.planned.deleted == report.planned.messages:
+        goes = "delete"
+    elif report.planned.marked == report.planned.messages:
+        goes = "mark"
+    else:
+        goes = "change"
+    planned, staying = report.planned_by_memory, report.staying
+    columns = [
+        Column("user", [cell(key.user) for key in keys], shrinks=True),
+        Column("session", [cell(key.session) for key in keys], shrinks=True),
+    ]
+    if any(key.part for key in keys):
+        columns.append(Column("path", [cell(key.part) for key in keys], shrinks=True))
+    columns.append(Column(goes, [Text(f"{planned[key]:,}") for key in keys], right=True))
+    if staying:
+        kept = [Text(f"{staying[key]:,}" if key in staying else "") for key in keys]
+        columns.append(Column("keep", kept, right=True))
+    return Grid(columns)
 
 
 def history(
@@ -430,7 +451,7 @@ def compress_outcome(
     _append_failures(text, report.changes.failures)
     if run is not None and report.messages:
         text.append(f"\nmemctl undo {run} undoes it", "not bold dim")
-    return text
+    return _with_plan(text, report.changes) if dry_run else text
 
 
 def _compress_facts(report: CompressReport, summarizer: Summarizer, *, dry_run: bool) -> str:
@@ -447,8 +468,8 @@ def _compress_facts(report: CompressReport, summarizer: Summarizer, *, dry_run: 
     if changes.failures:
         parts.append(f"{count(len(changes.failures), 'memory')} left as they were")
     left = changes.left + report.over_budget
-    if left and not dry_run:
-        parts.append(f"{left:,} not come to")
+    if left:
+        parts.append(f"{left:,} left for --max-cost" if dry_run else f"{left:,} not come to")
     return "; ".join(parts)
 
 
@@ -521,7 +542,7 @@ def _check_lines(found: list[dict[str, Any]], widths: list[int]) -> Iterable[Tex
                 yield Text(f"        {label}{visible(text)}", "red" if error else "dim")
 
 
-SHOWN_MEMORIES = 5
+SHOWN_OF_A_KIND = 5
 """The number of memories that are named for each kind of finding."""
 
 _SEVERITY_STYLES = {Severity.ERROR: "red", Severity.WARNING: "yellow", Severity.NOTICE: "cyan"}
@@ -623,9 +644,9 @@ def _finding_kind(code: str, faults: list[Finding]) -> Iterable[RenderableType]:
         f"  {kind.what}: {sum(finding.count for finding in faults):,}",
     )
     yield title
-    for finding in faults[:SHOWN_MEMORIES]:
+    for finding in faults[:SHOWN_OF_A_KIND]:
         yield _Indented(_finding_memory(finding))
-    hidden = len(faults) - SHOWN_MEMORIES
+    hidden = len(faults) - SHOWN_OF_A_KIND
     if hidden > 0:
         more = f"and {count(hidden, 'memory')} more: --format ndjson names all"
         yield _Indented(Text(more, "dim"))

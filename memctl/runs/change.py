@@ -367,6 +367,8 @@ class DeleteRun(ChangeRun):
         With ``warn_parted`` tool calls that lose their result, or the reverse, are counted and
         warned of.
         """
+        self.counts_staying = options.dry_run
+        """True to count, too, what stays of the memories that a plan names."""
         self._limit = limit
         self._warn_parted = warn_parted
         self._parted = SplitToolCalls()
@@ -384,7 +386,13 @@ class DeleteRun(ChangeRun):
         return {"parted_tool_calls": parted} if parted else {}
 
     async def check(self, store: Store) -> None:
-        """Compute how many messages may be deleted."""
+        """Compute how many messages may be deleted, and how many stay."""
+        planned = self.report.planned_by_memory
+        if self.counts_staying and planned:
+            named = Selection(keys=frozenset(planned))
+            async with aclosing(store.list_memories(named)) as infos:
+                async for info in infos:
+                    self.report.staying[info.key] = info.messages - planned[info.key]
         if self._limit is None:
             return
         number, percentage = self._limit

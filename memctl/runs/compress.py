@@ -11,7 +11,7 @@ from memctl.journal.changes import ChangesWriter
 from memctl.model import Edit
 from memctl.ops.compress.chunks import ChunkedSummarizer
 from memctl.ops.compress.commit import SummarizedMemory, SummaryCommitter
-from memctl.ops.compress.plan import CompressionPlan, CompressOptions
+from memctl.ops.compress.plan import CompressionPlan, CompressMode, CompressOptions
 from memctl.ops.compress.report import CompressReport
 from memctl.ops.compress.run import Budget, CompressionRun, plan_compression
 from memctl.ops.compress.spool import Spool
@@ -64,15 +64,25 @@ class CompressRun(ChangeRun):
 
     async def plan(self, store: Store) -> bool:
         """Estimate the work, for a dry run; False where there is nothing to do."""
-        budget = Budget(None, self.summarizer, self._parts)
+        budget = Budget(self.wanted.max_cost, self.summarizer, self._parts)
 
         def seen(case: CompressionPlan) -> None:
+            if not budget.allows(case, self._estimated()):
+                self.compressed.leave(case, deleted=self.wanted.mode is CompressMode.REPLACE)
+                return
+            budget.settle(case)
+            self.report.planned_by_memory[case.memory.key] = case.messages
+            self.report.staying[case.memory.key] = case.stay
             self.compressed.estimate(case, budget.estimate(case), self._parts.calls(case.tokens))
 
         await self._scan(store, None, seen)
         if self.summarizer.prices is not None:
-            self.compressed.cost = self.summarizer.prices.of(self.compressed.usage)
+            self.compressed.cost = self._estimated()
         return bool(self.report.planned.memories)
+
+    def _estimated(self) -> float:
+        prices = self.summarizer.prices
+        return 0.0 if prices is None else prices.of(self.compressed.usage)
 
     async def execute(self, store: Store) -> None:
         """Lock the store, summarize while memories are still found, commit.

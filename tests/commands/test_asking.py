@@ -118,7 +118,7 @@ def test_prompt_no_changes_nothing(filled: Place, answer: str) -> None:
     session.types(said)
     assert session.ends() == code, session.said
     assert "36 messages in 12 memories (and 2 memories more)" in shown
-    assert re.search(r"user0 +session0 +3\n", shown)
+    assert re.search(r"user0 +session0 +3 +6\n", shown)
     assert "\x1b[31m" not in shown
     assert "nothing was changed" in session.said
     assert "Traceback" not in session.said

@@ -358,11 +358,16 @@ def test_compress_no_more_than_it_may_cost(
         "selected": 6, "written": 0, "failed": 0, "left": 6,
     }  # fmt: skip
     limit = all_of_it * 0.55
+    foreseen = report(run(*words, "--max-cost", limit, "--dry-run"))
     found = report(run(*words, "--max-cost", limit))
     done = found["memories"]["written"]
     assert 2 <= done < 6
     assert found["memories"]["left"] == 6 - done
     assert 0 < found["model"]["cost"] <= limit
+    assert foreseen["memories"]["selected"] == 6
+    assert foreseen["memories"]["left"] == 6 - len(foreseen["plan"])
+    assert 0 < foreseen["model"]["cost"] <= limit
+    assert len(foreseen["plan"]) == foreseen["memories"]["written"] <= done
     assert any("--max-cost" in text for text in found["warnings"])
     assert report(run(*words))["memories"]["written"] == 6 - done
     fails(run("compress", place.text, "--max-cost", "1"), 2, "input_price")

@@ -202,3 +202,30 @@ def test_delete_million_reasons_to_stream(run: Run, one: Callable[[str], Place])
     assert ids(place, key) == [one.id for one in entries[::2]]
     assert run("undo", "--yes").exit_code == 0
     assert ids(place, key) == [one.id for one in entries]
+
+
+def test_delete_dry_run_names_what_would_go(run: Run, filled: str) -> None:
+    words = ("delete", filled, "--mark", "hint", "--dry-run")
+    found = report(run(*words, "--json"))
+    assert [(row["user"], row["session"], row["messages"], row["stay"]) for row in found["plan"]]
+    assert sum(row["messages"] for row in found["plan"]) == found["messages"]["deleted"]
+    sizes = {
+        (row["user"], row["session"]): row["messages"]
+        for row in report(run("inspect", filled, "--json"))["memories"]
+    }
+    for row in found["plan"]:
+        assert row["messages"] + row["stay"] == sizes[row["user"], row["session"]]
+    shown = run(*words).stdout.splitlines()
+    assert shown[3].split() == ["user", "session", "delete", "keep"]
+    assert len(shown) == 4 + len(found["plan"])
+    assert "plan" not in report(run("delete", filled, "--mark", "none", "--yes", "--json"))
+
+
+def test_delete_dry_run_shows_the_first_memories(run: Run, one: Callable[[str], Place]) -> None:
+    place = one("sqlite")
+    keys = place.keys(13)
+    put(place, [sample(key, samples.entries(3)) for key in keys])
+    shown = run("delete", place.text, "--mark", "hint", "-n").stdout.splitlines()
+    assert shown[-1] == "and 3 memories more: --json names all"
+    assert len(shown) == 4 + 10 + 1
+    assert len(report(run("delete", place.text, "--mark", "hint", "-n", "--json"))["plan"]) == 13

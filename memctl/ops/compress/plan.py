@@ -106,7 +106,8 @@ class CompressionPlan:
 
     What is SELECTED and before position ``cut`` goes, except for the positions in ``spared``: tool
     calls of which one half stays.  ``tokens`` are those of what goes, ``before`` of all that agents
-    read.  ``gone`` counts the other messages that go: earlier summaries, and what these stood for.
+    read.  ``gone`` counts the other messages that go: earlier summaries, and what these stood for;
+    ``stay`` those that agents go on reading.
     """
 
     memory: Memory
@@ -117,6 +118,7 @@ class CompressionPlan:
     before: int
     spared: frozenset[int] = field(default=frozenset())
     gone: int = 0
+    stay: int = 0
     start: int = 0
     end: int = 0
 
@@ -241,7 +243,10 @@ class CompressionPlanner:
         earlier = self._earlier
         before = sum(self._tokens) + (self._count(earlier) if earlier else 0)
         sizes = messages, tokens, before
-        return CompressionPlan(self._memory, earlier, cut, *sizes, frozenset(spared), self._gone)
+        stay = len(self._tokens) - messages
+        return CompressionPlan(
+            self._memory, earlier, cut, *sizes, frozenset(spared), self._gone, stay
+        )
 
     def _spared(self, cut: int) -> set[int]:
         """The messages that share a tool call with one that stays, directly or by others."""

@@ -49,6 +49,18 @@ class CompressReport:
         else:
             planned.marked += case.messages
 
+    def leave(self, case: CompressionPlan, *, deleted: bool) -> None:
+        """Take back what ``plan`` has recorded of a memory: the budget does not allow it."""
+        self.over_budget += 1
+        self.selected -= case.messages
+        planned = self.changes.planned
+        planned.memories -= 1
+        planned.deleted -= case.gone
+        if deleted:
+            planned.deleted -= case.messages
+        else:
+            planned.marked -= case.messages
+
     def estimate(self, case: CompressionPlan, usage: Usage, calls: int) -> None:
         """Record what compressing a memory would take."""
         self.summarised += case.tokens
