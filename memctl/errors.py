@@ -13,7 +13,7 @@ MemctlError          1    unforeseen
 │   └── Uninitialised     8    a database without AgentScope's tables
 ├── Loss             9    going on would lose something; nothing was written
 ├── Busy            75    another memctl run holds the lock of the store
-└── Interrupted    130    Ctrl-C, or SIGTERM (143), or SIGHUP (129)
+└── Interrupted    130    Ctrl-C, or SIGTERM (143), or SIGHUP (129), or an answer
 
 An error is raised once, with a hint, and rendered once, by ``memctl.cli``.
 """
@@ -126,7 +126,7 @@ class Busy(MemctlError):
 
 
 class Interrupted(MemctlError):
-    """A signal asked memctl to stop; what was committed is whole."""
+    """A signal, or the answer to a question, stopped memctl; what was committed is whole."""
 
     code = "interrupted"
     exit_code = 130

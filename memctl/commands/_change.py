@@ -79,31 +79,27 @@ def cut_short(run: ChangeRun, error: MemctlError) -> MemctlError:
     )
 
 
-def confirmed(output: Output, question: str, *, expected: str | None = None) -> bool:
-    """Ask at the terminal; return True for y, or for the ``expected`` text.
-
-    Anything else, or the end of the input, is a no; as with dropdb, that is no error.
+def confirm(question: str, *, expected: str | None = None) -> None:
+    """Ask at the terminal, and go on with y, or with the ``expected`` text.
 
     Raises:
-        Interrupted: Ctrl-C, or another signal to stop.
+        Interrupted: another answer or none, Ctrl-C, or another signal to stop.
     """
     hint = f"type {expected} to go on: " if expected else "[y/N] "
+    stopped = Interrupted("stopped at the question", "nothing was changed")
     try:
         sys.stderr.write(f"{question} {hint}")
         sys.stderr.flush()
         answer = sys.stdin.buffer.readline().decode(errors="replace")
     except KeyboardInterrupt as end:
         sys.stderr.write("\n")
-        error = Interrupted("stopped at the question", "nothing was changed")
-        error.exit_code = 128 + signals.stopped_by(end)
-        raise error from None
+        stopped.exit_code = 128 + signals.stopped_by(end)
+        raise stopped from None
     if not answer.endswith("\n"):
         sys.stderr.write("\n")
     said = answer.strip()
-    agreed = said == expected.strip() if expected else said.lower() in ("y", "yes")
-    if not agreed:
-        output.note("nothing was changed")
-    return agreed
+    if not (said == expected.strip() if expected else said.lower() in ("y", "yes")):
+        raise stopped
 
 
 def at_terminal() -> bool:

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from memctl.commands._change import at_terminal, change, confirmed, refuse_unasked
+from memctl.commands._change import at_terminal, change, confirm, refuse_unasked
 from memctl.commands._context import Run
 from memctl.commands._options import (
     BackupOption,
@@ -100,7 +100,8 @@ def delete(
         if yes or dry_run or not number:
             return True
         expected = redact(store) if all_ else None
-        return _asked(output, deletion.report, location.label, expected)
+        _ask(output, deletion.report, location.label, expected)
+        return True
 
     deletion.approve = approve
     deletion.counts_staying = dry_run or not yes
@@ -142,12 +143,11 @@ def _limit(text: str | None) -> tuple[float, bool] | None:
     return float(found[1]), bool(found[2])
 
 
-def _asked(output: Output, found: ChangeReport, target: str, expected: str | None) -> bool:
+def _ask(output: Output, found: ChangeReport, target: str, expected: str | None) -> None:
     output.show(tables.change_plan(found))
     hidden = found.planned.memories - len(found.planned_by_memory)
     more = f" (and {count(hidden, 'memory')} more)" if hidden else ""
     where = (
         f"{count(found.planned.deleted, 'message')} in {count(found.planned.memories, 'memory')}"
     )
-    question = f"delete {where}{more} of {visible(target)}?"
-    return confirmed(output, question, expected=expected)
+    confirm(f"delete {where}{more} of {visible(target)}?", expected=expected)

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 import typer
 from rich.console import RenderableType
 
-from memctl.commands._change import at_terminal, change, confirmed, cut_short, refuse_unasked
+from memctl.commands._change import at_terminal, change, confirm, cut_short, refuse_unasked
 from memctl.commands._context import Run
 from memctl.commands._options import (
     BackupOption,
@@ -83,15 +83,17 @@ def doctor(
         def approve() -> bool:
             if yes or dry_run or not repairing.planned:
                 return True
+            output.show(tables.repair_plan(repairing.repairable()))
             asked = f"repair {count(repairing.planned, 'fault')} of {visible(location.label)}?"
-            return confirmed(output, asked)
+            confirm(asked)
+            return True
 
         repairing.approve = approve
         try:
             change(output, repairing, location, outcome, asks=not yes and at_terminal())
             found = _examined_again(output, repairing, location, limits)
         except MemctlError:
-            if repairing.planned or repairing.report.failures:
+            if repairing.begun or repairing.report.failures:
                 output.report = _report(location, None, outcome)  # as far as it came
             raise
         _finish(output, location, found, wanted, outcome)

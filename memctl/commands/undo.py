@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from memctl.commands._change import change, confirmed, refuse_unasked
+from memctl.commands._change import change, confirm, refuse_unasked
 from memctl.commands._context import Run as ThisRun
 from memctl.commands._options import (
     STORE_HELP,
@@ -86,10 +86,8 @@ def undo(
     outcome = ChangeOutcome(undoing, location.label)
     outcome.more["undoes"] = undone.id
     asks = run_id is None and not yes and not dry_run
-    if asks and not confirmed(this.output, _question(undone)):
-        outcome.report_to(this.output)
-        this.output.emit()
-        return
+    if asks:
+        confirm(_question(undone))
     archive = runs.replaced(undone)
     try:
         if archive is not None:

@@ -592,6 +592,12 @@ def repairs(faults: list[Finding], run: str | None, *, dry_run: bool) -> Rendera
     return text
 
 
+def repair_plan(faults: list[Finding]) -> RenderableType:
+    """Draw what is to be repaired, a paragraph a kind."""
+    kinds = groupby(faults, key=lambda finding: finding.code)
+    return stacked([Stack(*_finding_kind(code, list(some))) for code, some in kinds])
+
+
 def stacked(parts: list[RenderableType]) -> RenderableType:
     """The parts with a blank line between them."""
     spaced: list[RenderableType] = []

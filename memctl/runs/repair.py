@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from memctl.dialects.agentscope1 import AGENTSCOPE1
 from memctl.errors import UsageError
 from memctl.journal import runs
-from memctl.model import Finding
+from memctl.model import Finding, MemoryKey
 from memctl.ops.doctor.check import Limits
 from memctl.ops.doctor.findings import KINDS
 from memctl.ops.doctor.repair import RepairPlanner, StoreRepairs
@@ -41,17 +43,20 @@ class RepairRun(ChangeRun):
         return self.report.planned.messages + self._store_repairs.planned.total()
 
     def repaired(self) -> list[Finding]:
-        """Return what was repaired, or would be, by memory where messages were edited."""
+        """Return what was repaired, by memory where messages were edited; see ``repairable``."""
+        if self.dry_run:
+            return self.repairable()
         failed = {key for key, _ in self.report.failures}
-        found: list[Finding] = []
-        if self.begun or self.dry_run:
-            for key, codes in self._planner.repaired_by_key.items():
-                if key not in failed:
-                    found += [Finding(code, key, number) for code, number in codes.items()]
-        repairs = self._store_repairs.planned if self.dry_run else self._store_repairs.done
-        found += [Finding(code, None, number) for code, number in repairs.items() if number]
-        order = {code: position for position, code in enumerate(KINDS)}
-        return sorted(found, key=lambda one: (order[one.code], one.key or ("", "", "")))
+        edited = {
+            key: codes
+            for key, codes in self._planner.repaired_by_key.items()
+            if self.begun and key not in failed
+        }
+        return _sorted(edited, self._store_repairs.done)
+
+    def repairable(self) -> list[Finding]:
+        """Return what is planned to be repaired."""
+        return _sorted(self._planner.repaired_by_key, self._store_repairs.planned)
 
     async def plan(self, store: Store) -> bool:
         """Plan the edits, and ask the store what it can repair."""
@@ -87,6 +92,20 @@ class RepairRun(ChangeRun):
         """Return the numbers of changes that the history shows."""
         repaired = self._store_repairs.done.total()
         return super().counts() | ({"mended": repaired} if repaired else {})
+
+
+def _sorted(
+    edited: Mapping[MemoryKey, Mapping[str, int]], repairs: Mapping[str, int]
+) -> list[Finding]:
+    """Return repairs of messages and of the store itself as findings, in the order of KINDS."""
+    found = [
+        Finding(code, key, number)
+        for key, codes in edited.items()
+        for code, number in codes.items()
+    ]
+    found += [Finding(code, None, number) for code, number in repairs.items() if number]
+    order = {code: position for position, code in enumerate(KINDS)}
+    return sorted(found, key=lambda one: (order[one.code], one.key or ("", "", "")))
 
 
 def _editable(store: Store) -> Store:

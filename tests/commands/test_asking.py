@@ -19,7 +19,7 @@ import pytest
 from memctl.model import MemoryKey
 from memctl.testing import Place, samples
 from tests.support.backends import place_at
-from tests.support.cli import Run, fails, fill, report
+from tests.support.cli import Run, contents, fails, fill, report
 from tests.support.places import held, runs_kept
 from tests.support.servers.pool import Servers
 
@@ -98,13 +98,13 @@ def filled(tmp_path: Path, servers: Servers) -> Place:
 
 
 ANSWERS = {
-    "n": ("n\n", 0),
-    "no": ("no\n", 0),
-    "Enter": ("\n", 0),
-    "Ctrl-D": (CTRL_D, 0),
+    "n": ("n\n", 130),
+    "no": ("no\n", 130),
+    "Enter": ("\n", 130),
+    "Ctrl-D": (CTRL_D, 130),
     "Ctrl-C": (CTRL_C, 130),
-    "nonsense": ("ja\n", 0),
-    "what is no UTF-8": ("\udcff\n", 0),
+    "nonsense": ("ja\n", 130),
+    "what is no UTF-8": ("\udcff\n", 130),
 }
 
 
@@ -120,7 +120,7 @@ def test_prompt_no_changes_nothing(filled: Place, answer: str) -> None:
     assert "36 messages in 12 memories (and 2 memories more)" in shown
     assert re.search(r"user0 +session0 +3 +6\n", shown)
     assert "\x1b[31m" not in shown
-    assert "nothing was changed" in session.said
+    assert session.said.count("nothing was changed") == 1
     assert "Traceback" not in session.said
     assert filled.dump() == before
     assert runs_kept() == []
@@ -130,7 +130,7 @@ def test_prompt_names_are_shown_not_obeyed(filled: Place) -> None:
     session = Session("delete", filled.text, "--mark", "hint", "--user", "\x1b[31mred\r\n")
     session.until("[y/N] ")
     session.types("n\n")
-    assert session.ends() == 0
+    assert session.ends() == 130
     assert "\\x1b[31mred\\r\\n" in session.said
     assert "\x1b" not in session.said
     assert "京都\\u202e" in session.said
@@ -200,7 +200,7 @@ def test_prompt_everything_asks_for_the_name(filled: Place, right: bool) -> None
     session.until("to go on: ")
     assert f"type {filled.text} to go on" in session.said
     session.types(f"{filled.text}\n" if right else "y\n")
-    assert session.ends() == 0
+    assert session.ends() == (0 if right else 130)
     assert len(held(filled)) == (0 if right else 12)
 
 
@@ -227,7 +227,7 @@ def test_prompt_undo_without_a_run_asks(filled: Place, run: Run, said: str) -> N
     said_of = rf"undo {done}, the delete of 20\S+ \S+ \S+ on \S*agents.db \(36 deleted\)\?"
     assert re.search(said_of, session.said)
     session.types(said)
-    assert session.ends() == (130 if said == CTRL_C else 0)
+    assert session.ends() == (0 if said == "y\n" else 130)
     if said == "y\n":
         assert held(filled) == before
     else:
@@ -247,7 +247,7 @@ def test_prompt_undo_of_what_was_replaced_asks_first(
     session = Session("undo")
     session.until("[y/N] ")
     session.types("n\n")
-    assert session.ends() == 0
+    assert session.ends() == 130
     assert filled.dump() == after
     assert len(report(run("history", "--json"))["runs"]) == 1
 
@@ -306,3 +306,25 @@ def test_prompt_answer_is_not_in_the_data(filled: Place, tmp_path: Path) -> None
         session.types("y\n")
         assert session.ends() == 0
     assert json.loads(path.read_text())["messages"]["deleted"] == 36
+
+
+@pytest.mark.parametrize("said", ["y\n", "n\n"])
+def test_prompt_doctor_shows_what_it_would_repair(database: str, said: str) -> None:
+    hint = samples.entry("left", 1, ("hint",))
+    asyncio.run(fill(database, {samples.key(0): [hint, samples.entry("reply", 2)]}))
+    session = Session("doctor", database, "--repair")
+    session.until("[y/N] ")
+    shown = session.said
+    session.types(said)
+    assert session.ends() == (0 if said == "y\n" else 130)
+    for text in (
+        "warning  leftover-hint",
+        "'user0'/'session0'  1",
+        "means",
+        "fix",
+        "repair 2 faults",
+    ):
+        assert text in shown
+    assert ("repaired" in session.said) == (said == "y\n")
+    held_now = {entry.id for entries in contents(database).values() for entry in entries}
+    assert held_now == ({"reply"} if said == "y\n" else {"left", "reply"})
