@@ -39,6 +39,7 @@ _CONTENTS = {
     "byte": _NO_TEXT,
     "list": "'[]'",
     "two values": """'{"id": "m2"}, "forged": {"a": 1}'""",
+    "nul": """CAST('{"id": "m2"}' || x'00' || ', "forged": {"a": 1}' AS TEXT)""",
     "byte within": """CAST('{"id": "m2", "x": "' || x'FF' || '"}' AS TEXT)""",
 }
 _VALUES = {"null": "NULL", "blob": "x'DEADBEEF'", "byte": _NO_TEXT, "text": "'x'"}
@@ -93,7 +94,15 @@ def dump(path: Path) -> dict[str, list[Any]]:
 
 
 EACH_COMMAND = (
-    *("message word", "message byte", "message byte within", "msg null", "id null", "id byte"),
+    *(
+        "message word",
+        "message byte",
+        "message nul",
+        "message byte within",
+        "msg null",
+        "id null",
+        "id byte",
+    ),
     *("session_id blob", '"index" null', '"index" blob', "user_id null", "users.id byte"),
     *("mark null", "msg_id blob"),
 )
@@ -466,3 +475,18 @@ def test_sql_damage_any_change_is_refused_or_undone_exactly(
             undone = run("undo", kept)
             assert undone.exit_code == 0, (words, undone.exit_code, undone.stderr)
         assert dump(path) == before, words
+
+
+def test_sql_damage_is_found_where_sqlite_takes_it_for_json(
+    tmp_path: Path, good: Path, run: Run
+) -> None:
+    path = tmp_path / "m.db"
+    shutil.copy(good, path)
+    deep = f'{{"id": "m2", "x": {"[" * 1500}{"]" * 1500}}}'
+    with sqlite3.connect(path) as driver:
+        assert driver.execute("SELECT json_valid(?)", [deep]).fetchone() == (1,)
+        driver.execute("UPDATE message SET msg = ? WHERE id = 'alice-s1-m2'", [deep])
+    driver.close()
+    found = run("doctor", path, "damaged-row", "--json")
+    assert found.exit_code == 6
+    assert [one["code"] for one in json.loads(found.stdout)["findings"]] == ["damaged-row"]

@@ -239,6 +239,9 @@ class MemoryExaminer:
         The results of a message come before its calls, for the formatters send them so, unless the
         dialect has a call and its result in one message.
         """
+        if not (found.calls or found.results):  # as of most messages
+            self._place += 1
+            return
         together = len(found.results)
         own = {tool.id for tool in found.calls} if self._dialect.answers_within else set()
         answered = own.intersection(name for name, _ in found.results)

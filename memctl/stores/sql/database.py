@@ -30,6 +30,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 from memctl.errors import BadData, Failure, Lost, MemctlError, Uninitialised
 from memctl.location import Location, visible
 from memctl.model import PAGE_ENTRIES, MemoryKey
+from memctl.selection import Selection
 from memctl.store import OpenMode
 from memctl.stores.sql.dialect import Condition, Dialect
 from memctl.stores.sql.huge_messages import MAX_HUGE, HugeMessages, describe
@@ -98,6 +99,10 @@ class Database(ABC):
         self.dialect = self.dialect_class()
         self.damaged: dict[MemoryKey, Failure] = {}
         """The memories that are known to be damaged, and why."""
+        self.doubts = 0
+        """The number of rows that were read, with all damage passed over, and may be damaged."""
+        self.proved: Selection | None = None
+        """The last selection that was read so without any doubt."""
         self._searched = self._examined = True
         """True where the rows of AgentScope 1.x's tables need not be looked through, first."""
         self._keyless: list[str] = []

@@ -259,8 +259,10 @@ class Dialect(ABC):
             )
         return found
 
-    def damaged_rows(self, table: str) -> str:
+    def damaged_rows(self, table: str, *, proved: bool = False) -> str:
         """Return the statement that reads the damaged rows of a table, empty where none can be.
+
+        ``proved`` where the messages themselves are known to be sound.
 
         Its columns are the row, the user and the session, as bytes or NULL, the message if it is
         damaged only where it is no JSON object, and for each of ``COLUMNS`` its type and its value,
@@ -273,6 +275,10 @@ class Dialect(ABC):
             whole = "(SELECT w.msg FROM message w WHERE w.id = m.id)"
         proof = f"CASE WHEN {self._filled('message', 'm.')} THEN {self.as_bytes(whole)} END"
         match table:
+            case "message" if proved:
+                return ""
+            case "message_mark" if proved and table not in self.nullable:
+                return ""
             case "message":
                 cells = self._cells(table, "m", whole)
                 return f"SELECT m.id, {key}, {proof}, {cells} FROM {self.source(unsound)}"

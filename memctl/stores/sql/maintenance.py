@@ -476,13 +476,13 @@ class _Checks:
                 yield Finding("user-row-missing", MemoryKey(user, session))
 
     async def damaged(
-        self, table: str, where: Selection
+        self, table: str, where: Selection, *, proved: bool = False
     ) -> AsyncGenerator[list[tuple[MemoryKey | None, int | str, list[Any]]]]:
         """Yield pages of the damaged rows of a table: memory if known, place, and its cells.
 
         A cell is the type of a value and the value, a text or blob in hexadecimal.
         """
-        sql = self._database.dialect.damaged_rows(table)
+        sql = self._database.dialect.damaged_rows(table, proved=proved)
         if not sql:
             return
         async with aclosing(self._database.rows(self._connection, sql, {})) as partitions:
@@ -502,8 +502,9 @@ class _Checks:
     async def damaged_rows(self) -> AsyncGenerator[Finding]:
         """Find rows that neither memctl nor AgentScope can read."""
         found: dict[MemoryKey | None, tuple[int, list[str]]] = {}
+        proved = self._database.proved == self._where
         for table in COLUMNS:
-            async with aclosing(self.damaged(table, self._where)) as pages:
+            async with aclosing(self.damaged(table, self._where, proved=proved)) as pages:
                 async for page in pages:
                     for key, place, _ in page:
                         count, names = found.get(key, (0, []))

@@ -38,6 +38,8 @@ _PAYLOAD = itemgetter(4)
 _MESSAGE_COLUMNS = itemgetter(2, 3, 4, 5)
 _BEFORE = itemgetter(6)
 _BRACE = "{", b"{"
+_DEEP = 900
+"""SQLite takes what is nested deeper for JSON, and Python does not."""
 _FEW = 10_000
 """With more selected messages than these all memories are gone through at once."""
 
@@ -96,7 +98,10 @@ class SqlReader:
                             yield Page(Memory(key), [])
 
     def _leaves_out(self, key: MemoryKey) -> bool:
-        return self._database.is_damaged(key) and not self._skip_damage
+        if not self._database.is_damaged(key):
+            return False
+        self._database.doubts += 1
+        return not self._skip_damage
 
     async def _with_messages(
         self, connection: AsyncConnection, second: AsyncConnection
@@ -205,12 +210,17 @@ class SqlReader:
                 texts = (UNPROVEN + texts[0],)
         if isinstance(texts[0], str):
             texts = tuple(text.encode("utf-8", "surrogatepass") for text in texts)
-        if not (self._outline or all(map(bytes.startswith, texts, repeat(b"{")))):
-            texts = tuple(map(self._proven, row_ids, texts))
+        if not self._outline:
+            # SQLite takes a text up to its first NUL for JSON.
+            odd = any(map(bytes.__contains__, texts, repeat(b"\0")))
+            if odd or not all(map(bytes.startswith, texts, repeat(b"{"))):
+                texts = tuple(map(self._proven, row_ids, texts))
+            if self._skip_damage and max(map(_nesting, texts)) > _DEEP:
+                self._database.doubts += 1
         if not all(map(bytes.isascii, texts)):
             texts = tuple(map(self._utf8, row_ids, texts))
-        if not is_text("".join(row_ids)) and not self._skip_damage:
-            raise _DamagedRow("the id of a message is not valid UTF-8")
+        if not is_text("".join(row_ids)):
+            self._doubt("the id of a message is not valid UTF-8")
         start = f"{key.user}-{key.session}-"
         labels = self._labels(row_ids, marks)
         plain = all(map(str.startswith, row_ids, repeat(start)))
@@ -229,8 +239,8 @@ class SqlReader:
         self, second: AsyncConnection, start: str, row_id: str, message: bytes = b""
     ) -> str:
         """Return the message id; where the row id has another form, it is in the message alone."""
-        if not is_text(row_id) and not self._skip_damage:
-            raise _DamagedRow("the id of a message is not valid UTF-8")
+        if not is_text(row_id):
+            self._doubt("the id of a message is not valid UTF-8")
         if row_id.startswith(start):
             return row_id.removeprefix(start)
         if not message:
@@ -240,29 +250,33 @@ class SqlReader:
         try:
             return jsonio.field(message, "id") or row_id
         except ValueError as error:
-            if self._skip_damage:
-                return row_id
-            raise _DamagedRow(f"the message {row_id!r} is not JSON: {error}") from error
+            self._doubt(f"the message {row_id!r} is not JSON: {error}")
+            return row_id
+
+    def _doubt(self, reason: str) -> None:
+        """Raise _DamagedRow, unless damage is passed over: then note that there is some."""
+        if not self._skip_damage:
+            raise _DamagedRow(reason)
+        self._database.doubts += 1
 
     def _proven(self, row_id: str, text: bytes) -> bytes:
         """Return a message that need not be a JSON object, if it is one."""
         message = text.removeprefix(UNPROVEN)
-        if not self._skip_damage and not are_objects([message]):
+        if not are_objects([message]):
             try:
                 found = jsonio.outline(message)
+                if not isinstance(found, dict):
+                    self._doubt(f"the message {row_id!r} is not a JSON object")
             except ValueError as error:
-                raise _DamagedRow(f"the message {row_id!r} is not JSON: {error}") from error
-            if not isinstance(found, dict):
-                raise _DamagedRow(f"the message {row_id!r} is not a JSON object")
+                self._doubt(f"the message {row_id!r} is not JSON: {error}")
         return message
 
     def _utf8(self, row_id: str, text: bytes) -> bytes:
         try:
             return jsonio.utf8(text)
         except ValueError as error:
-            if self._skip_damage:
-                return text
-            raise _DamagedRow(f"the message {row_id!r} is not UTF-8: {error}") from error
+            self._doubt(f"the message {row_id!r} is not UTF-8: {error}")
+            return text
 
     def _labels(
         self, row_ids: Sequence[str], marks: Sequence[str | bytes | None]
@@ -277,10 +291,14 @@ class SqlReader:
     def _marks(self, row_id: str, marks: str | bytes) -> tuple[str, ...]:
         try:
             return _sorted_marks(marks)
-        except (ValueError, TypeError) as error:
-            if self._skip_damage:
-                return ()
-            raise _DamagedRow(f"a mark of the message {row_id!r} is not a text") from error
+        except (ValueError, TypeError):
+            self._doubt(f"a mark of the message {row_id!r} is not a text")
+            return ()
+
+
+def _nesting(text: bytes) -> int:
+    """Return how deep a message may be nested at most."""
+    return text.count(b"[") + text.count(b"{")
 
 
 class _DamagedRow(Exception):

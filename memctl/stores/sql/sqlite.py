@@ -127,9 +127,11 @@ class SqliteDialect(Dialect):
     def temporary(self, table: str) -> str:
         return f"temp.{table}"
 
-    def damaged_rows(self, table: str) -> str:
+    def damaged_rows(self, table: str, *, proved: bool = False) -> str:
         joined = f"LEFT JOIN {self.session_table} s ON s.id = m.session_id"
         match table:
+            case "message" if proved:
+                return ""
             case "message":
                 fault = self._damaged_message()
                 user, session = self._owner, "m.session_id"
@@ -137,9 +139,11 @@ class SqliteDialect(Dialect):
             case "message_mark":  # those of a message that goes, too
                 fault = (
                     "typeof(msg_id) <> 'text' OR typeof(mark) <> 'text' OR "
-                    "memctl_damaged(NULL, CAST(msg_id AS BLOB), CAST(mark AS BLOB)) "
-                    f"OR msg_id IN (SELECT id FROM message WHERE {self._damaged_message()})"
+                    "memctl_damaged(NULL, CAST(msg_id AS BLOB), CAST(mark AS BLOB))"
                 )
+                if not proved:
+                    damaged = f"SELECT id FROM message WHERE {self._damaged_message()}"
+                    fault += f" OR msg_id IN ({damaged})"
                 user, session = f"CASE WHEN m.id IS NOT NULL THEN {self._owner} END", "m.session_id"
                 source = (
                     f"(SELECT rowid, * FROM message_mark WHERE {fault}) t "
@@ -615,12 +619,12 @@ class SqliteStore(SqlStore):
     database_class = SqliteDatabase
     database: SqliteDatabase
 
-    async def read(self, where: Selection) -> AsyncGenerator[Page]:
+    async def _read(self, where: Selection) -> AsyncGenerator[Page]:
         done: set[MemoryKey] = set()
         snapshot_copy = self.database.snapshot_copy
         copy = await self._copy_first(where)
         if copy is None:
-            async with aclosing(super().read(where)) as pages:
+            async with aclosing(super()._read(where)) as pages:
                 async for page in pages:
                     key, last = page.memory.key, page.last
                     yield page
@@ -658,6 +662,7 @@ class SqliteStore(SqlStore):
                     yield page
                     del page
         finally:
+            self.database.doubts += database.doubts + database.dialect.has_unsound
             await database.close()
 
 

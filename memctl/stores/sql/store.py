@@ -92,7 +92,21 @@ class SqlStore(Store):
         return True
 
     def read(self, where: Selection) -> AsyncGenerator[Page]:
+        return self._proving(where, self._read(where)) if self.skips_damage else self._read(where)
+
+    def _read(self, where: Selection) -> AsyncGenerator[Page]:
         return where.apply(self._pages(where, ReadMode.FULL))
+
+    async def _proving(self, where: Selection, pages: AsyncGenerator[Page]) -> AsyncGenerator[Page]:
+        """Yield the pages, and tell maintenance if they prove that the messages are sound."""
+        database = self.database
+        database.proved, doubts = None, database.doubts
+        async with aclosing(pages):
+            async for page in pages:
+                yield page
+                del page
+        if database.doubts == doubts and not database.dialect.has_unsound:
+            database.proved = where
 
     def read_with_anchors(self, where: Selection) -> AsyncGenerator[Page]:
         return where.apply(self._pages(where, ReadMode.ANCHORED))
