@@ -31,7 +31,7 @@ from typing import Any
 
 from memctl import jsonio
 from memctl.dialects.agentscope2 import COMPRESSED, VARIANT, default_payload, default_state
-from memctl.model import Finding, MemoryKey, StoredMessage
+from memctl.model import Change, Finding, MemoryKey, StoredMessage
 
 MARKS = frozenset({COMPRESSED})
 """The only marks that the messages of a session can have."""
@@ -40,6 +40,8 @@ COLUMNS = ("agent_id", "source", "source_schedule_id", "team_id", "created_at", 
 
 UNLOGGED = '{"unlogged": true}'
 """The shape of a message that the log is to lack."""
+LOGGED_AFTER = "logged_after"
+"""The key of a shape that has the message before it in the log, None for none."""
 
 Object = dict[str, Any]
 Entry = str | Object
@@ -227,12 +229,15 @@ class Comparison:
         order = [one for id in self._passed for one in (*before(id), id)]
         return None if entries == order + before(None) else entries
 
-    def shape(self, id: str, **more: Any) -> str:
+    def shape(self, id: str, logged_after: str | None = None, **more: Any) -> str:
         """Return the shape of a message: how it is in the context, and what else there is to it.
 
         ``after`` is the message before it there, ``context`` what it is there where the log has
-        another value, and ``unlogged`` is there where the log lacks it.
+        another value, and ``unlogged`` is there where the log lacks it.  Where the log lacks any,
+        ``logged_after`` is the message before it in the log: others may stand between the two.
         """
+        if self.unlogged.messages and id not in self.unlogged.messages:
+            more[LOGGED_AFTER] = logged_after
         if id in self._after:
             more["after"] = self._after[id]
         if id in self._variants:
@@ -256,6 +261,37 @@ def is_unlogged(message: StoredMessage) -> bool:
     if message.marks or "unlogged" not in message.shape:
         return False
     return parse_shape(message.shape).get("unlogged") is True
+
+
+def in_log_order(changes: list[Change], ids: Sequence[str]) -> list[Change]:
+    """Return the changes of an edit, so that what they put into the log comes to its place there.
+
+    ``ids`` are those of the memory.  The place of a message that is in the context alone is that of
+    its neighbours: where these go, it may stand behind others than before.
+    """
+    if not any(change.old is None and LOGGED_AFTER in change.shape for change in changes):
+        return changes
+    at = {id: place for place, id in enumerate(ids)}
+    anchors: dict[str, str | None] = {}
+    """Those of the messages that are put into the log."""
+
+    def placed(change: Change) -> Change:
+        if change.old is not None:
+            return change
+        before = parse_shape(change.shape).get(LOGGED_AFTER, False)
+        if isinstance(before, str):
+            before = anchors.get(before, before)
+        if before is not None and (not isinstance(before, str) or before not in at):
+            return change
+        anchors[change.id] = before
+        return change._replace(after=before)
+
+    def order(change: Change) -> tuple[int, bool]:
+        if change.old is not None:
+            return at.get(change.id, len(ids)), False
+        return -1 if change.after is None else at.get(change.after, len(ids)), True
+
+    return sorted(map(placed, changes), key=order)
 
 
 def rebuild(

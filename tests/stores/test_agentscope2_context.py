@@ -14,9 +14,9 @@ import redis
 
 from memctl.model import Memory, MemoryKey, StoredMessage
 from memctl.testing import Place
-from memctl.testing.drive import write
+from memctl.testing.drive import read, write
 from memctl.testing.samples import Sample
-from tests.support.backends import new_place
+from tests.support.backends import OF_AGENTSCOPE2, new_place
 from tests.support.cli import Run, report
 from tests.support.places import held, put
 from tests.support.servers.pool import Servers
@@ -105,6 +105,59 @@ def test_context_loses_what_is_deleted(
     assert contents(place) == (log, context)
     report(run("undo", "--yes", "--json"))
     assert contents(place) == before
+
+
+CONTRADICTIONS = [
+    (["a", "b"], ["b", "x", "a"], ["a"]),
+    (["a", "b", "c"], ["c", "x", "b", "y", "a"], ["a", "c"]),
+    (["a", "b", "c"], ["c", "x", "a"], ["x", "a", "b"]),
+    (["a", "between", "b"], ["x", "a", "b"], ["a"]),
+    (["a", "between", "b"], ["x", "a", "y", "b"], ["a", "y", "between"]),
+]
+"""A log, a context that has messages of its own in another order, and what goes."""
+
+
+@pytest.mark.parametrize(("log", "context", "gone"), CONTRADICTIONS, ids=str)
+@pytest.mark.parametrize("name", OF_AGENTSCOPE2)
+def test_undo_restores_log_and_context_that_contradict_each_other(
+    tmp_path: Path,
+    servers: Servers,
+    run: Run,
+    name: str,
+    log: list[str],
+    context: list[str],
+    gone: list[str],
+) -> None:
+    place = new_place(name, tmp_path, servers)
+    alone = [id for id in context if id not in log]
+    messages = [
+        StoredMessage(
+            id, json.dumps(message(id, id)).encode(), ("compressed",) * (id not in context)
+        )
+        for id in log + alone
+    ]
+    extra = {**EXTRA, "context": context, "unlogged": alone, "summary": ""}
+    put(place, [Sample(Memory(KEY, "", extra=json.dumps(extra)), messages)])
+    before = exactly(place)
+    words = [word for id in gone for word in ("--id", id)]
+    for change in ("delete", *words, "--yes"), ("mark", "add", "compressed", *words):
+        command, *rest = change
+        verb = [command, rest.pop(0)] if command == "mark" else [command]
+        done = report(run(*verb, place.text, *rest, "--json"))
+        assert exactly(place) != before
+        report(run("undo", done["run"], "--store", place.text, "--yes", "--json"))
+        assert exactly(place) == before
+
+
+def exactly(place: Place) -> Any:
+    """The messages in order, how each is stored, and all else that the session has."""
+
+    async def look() -> Any:
+        async with place.store() as store:
+            found = (await read(store))[KEY]
+            return found.memory.extra, found.entries
+
+    return asyncio.run(look())
 
 
 def test_context_message_that_is_compressed_comes_into_the_log(place: Place, run: Run) -> None:

@@ -9,7 +9,7 @@ import hashlib
 import json
 import secrets
 from collections.abc import AsyncGenerator, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import partial
 from itertools import chain
@@ -21,7 +21,7 @@ from memctl import jsonio
 from memctl.dialects.agentscope2 import AGENTSCOPE2, COMPRESSED, DEFAULT_AGENT
 from memctl.errors import BadData, UsageError
 from memctl.location import Location, visible
-from memctl.model import Finding, Memory, MemoryKey, StoredMessage
+from memctl.model import Edit, Finding, Memory, MemoryKey, StoredMessage
 from memctl.selection import Selection
 from memctl.store import Features, Maintenance, OpenMode
 from memctl.stores.agentscope2 import (
@@ -32,6 +32,7 @@ from memctl.stores.agentscope2 import (
     Session,
     agent_record,
     context_findings,
+    in_log_order,
     is_unlogged,
     lost_summary,
     new_session,
@@ -286,6 +287,9 @@ class RedisAgentScope2Store(WholeMemoryStore):
             raise Rejected("refused", str(error)) from error
         return session, entries or []
 
+    def fitted(self, edit: Edit, there: Snapshot) -> Edit:
+        return replace(edit, changes=in_log_order(edit.changes, [one.id for one in there.messages]))
+
     def before(self, pipeline: Pipeline, memory: Memory) -> str:
         session, _ = self._introduced(memory.key, memory.extra)
         agent = str(session.record.get("agent_id") or self.agent)
@@ -410,13 +414,15 @@ def _id_of(text: bytes, name: str) -> str:
 def _messages(comparison: Comparison, ids: list[str], log: list[bytes]) -> Iterator[StoredMessage]:
     """Yield the messages of a session, with shapes where its context is not what marks say."""
     unlogged = comparison.unlogged
-    has_shapes = bool(unlogged.messages) or comparison.differing() is not None
-    for id, text in zip([*ids, None], [*log, b""], strict=True):
+    differs = comparison.differing() is not None
+    for last, id, text in zip([None, *ids], [*ids, None], [*log, b""], strict=True):
         for one in unlogged.before(id):
             yield StoredMessage(one, unlogged.text(one), shape=comparison.shape(one))
         if id is not None:
-            shape = comparison.shape(id) if has_shapes and not comparison.marks(id) else ""
-            yield StoredMessage(id, jsonio.utf8(text), comparison.marks(id), shape=shape)
+            marks = comparison.marks(id)
+            has_shape = bool(unlogged.messages) or (differs and not marks)
+            shape = comparison.shape(id, last) if has_shape else ""
+            yield StoredMessage(id, jsonio.utf8(text), marks, shape=shape)
 
 
 def _logged(messages: list[StoredMessage]) -> list[StoredMessage]:

@@ -134,6 +134,10 @@ class WholeMemoryStore(Store):
         """Return ``WriteResult.before`` of a memory that is about to be made."""
         return MADE
 
+    def fitted(self, edit: Edit, there: Snapshot) -> Edit:  # noqa: ARG002 - most fit as they are
+        """Return an edit as it fits a memory that is about to be changed."""
+        return edit
+
     def lost(self, old: Held, new: Memory) -> str:  # noqa: ARG002 - most lose nothing
         """Return ``WriteResult.before`` of a memory that is about to be changed."""
         return ""
@@ -273,7 +277,9 @@ class WholeMemoryStore(Store):
         for _ in range(EDIT_ATTEMPTS):
             old = self._watch(pipeline, place)
             there = old or Snapshot(Memory(edit.memory.key), exists=False)
-            changed, result = apply_edit(edit, there)  # ``replacing`` sees to the extra
+            changed, result = apply_edit(
+                self.fitted(edit, there), there
+            )  # ``replacing`` sees to the extra
             if changed is None:
                 pipeline.execute([(b"UNWATCH",)])
                 return result

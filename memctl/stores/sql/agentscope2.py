@@ -48,6 +48,7 @@ from memctl.stores.agentscope2 import (
     Unlogged,
     agent_record,
     context_findings,
+    in_log_order,
     is_unlogged,
     lost_summary,
     merge,
@@ -559,13 +560,15 @@ class Agentscope2Reader:
             for id in unlogged.before(before):
                 yield StoredMessage(id, unlogged.text(id), shape=comparison.shape(id))
 
+        last: str | None = None
         async with aclosing(self._log(connection, session, log)) as pages:
             async for rows in pages:
                 for row in rows:
                     for message in alone(row.id):
                         yield message
                     text = await self._text(connection, session, row)
-                    shape = comparison.shape(row.id, at=_moment_text(row.time))
+                    shape = comparison.shape(row.id, last, at=_moment_text(row.time))
+                    last = row.id
                     yield StoredMessage(row.id, text, comparison.marks(row.id), shape=shape)
                     del text
         for message in alone(None):
@@ -1045,7 +1048,7 @@ class SessionEdit:
         texts = await self._tables.texts(self._connection, self._key.session, needed - alone.keys())
         self._texts = texts | {id: self._unlogged.text(id) for id in needed & alone.keys()}
         matcher = ChangeMatcher(edit.twins)
-        matcher.give(edit.changes, last=True)
+        matcher.give(in_log_order(edit.changes, ids), last=True)
         steps, at = matcher.apply(
             ids, marks, has_text=lambda at, text: is_same_text(self._texts.get(ids[at], b""), text)
         )
