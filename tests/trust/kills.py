@@ -20,8 +20,9 @@ from random import Random
 from typing import NoReturn
 
 from memctl import jsonio
+from memctl.dialects.agentscope2 import DEFAULT_AGENT
 from memctl.errors import MemctlError
-from memctl.model import MemoryKey
+from memctl.model import Memory, MemoryKey
 from memctl.store import Features
 from memctl.testing.samples import Sample, Style
 from tests.support.servers.pool import Servers
@@ -260,7 +261,7 @@ def states(found: dict[MemoryKey, Sample], *, order: bool) -> dict[MemoryKey, St
         key: (
             one.memory.summary or None,
             one.memory.ttl is not None,
-            _extra(one.memory.extra),
+            _extra(one.memory),
             *(
                 (entry.id, _value(entry.message), entry.marks if order else sorted(entry.marks))
                 for entry in one.entries
@@ -270,11 +271,17 @@ def states(found: dict[MemoryKey, Sample], *, order: bool) -> dict[MemoryKey, St
     }
 
 
-def _extra(extra: str) -> object:
-    """Return what else a memory has, but for the times of its record: MySQL has whole seconds."""
-    found = json.loads(extra) if extra else {}
+def _extra(memory: Memory) -> object:
+    """Return what else a memory has, but for what depends on the course of a run.
+
+    Those are the times of its record, whole seconds in MySQL, and its agent: the users that are
+    written after the first one get one each.
+    """
+    found = json.loads(memory.extra) if memory.extra else {}
     record = found.pop("record", {})
-    return json.dumps([found, {name: one for name, one in record.items() if "_at" not in name}])
+    kept = json.dumps([found, {name: one for name, one in record.items() if "_at" not in name}])
+    own = json.dumps(f"{DEFAULT_AGENT}-{memory.key.user}")
+    return kept.replace(own, json.dumps(DEFAULT_AGENT))
 
 
 _values: dict[bytes, bytes] = {}
