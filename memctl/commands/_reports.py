@@ -34,6 +34,8 @@ class CopyOutcome:
         """The id of the run for ``memctl undo``, if there is one."""
         self.ended = False
         """True if nothing stopped the run: it is then reported even if it did nothing."""
+        self.rounds = 0
+        """The number of copies with ``--follow``."""
 
     def report(self) -> Report:
         """Return the report for every format."""
@@ -67,6 +69,13 @@ class CopyOutcome:
             data["verified"] = self.verified
         if self.run:
             data["run"] = self.run
+        if self.rounds:
+            settled = self.copied.settled
+            data["follow"] = {
+                "memories": len(settled),
+                "messages": sum(settled.values()),
+                "rounds": self.rounds,
+            }
         return data
 
     def _rows(self) -> list[dict[str, Any]]:
@@ -74,6 +83,11 @@ class CopyOutcome:
         return [flat]
 
     def _table(self) -> RenderableType | None:
+        if self.rounds and self.ended:
+            return tables.followed(
+                *(self.copied, self.source, self.target, self.rounds),
+                verified=self.verified is True,
+            )
         found = tables.copy(
             self.copied, self.source, self.target, dry_run=self.dry_run, ended=self.ended
         )

@@ -68,7 +68,7 @@ def migrate(
     ] = False,
     lossy: LossyOption = False,
     follow: Annotated[
-        bool, typer.Option("--follow", help="Go on with what is new until stopped.")
+        bool, typer.Option("--follow", help="Keep copying new messages until stopped.")
     ] = False,
     interval: Annotated[
         float,
@@ -91,8 +91,15 @@ def migrate(
         destination = narrowed(run.locate(target), where, path)
         if follow:
             _refuse_to_follow(where, dry_run=dry_run, stdio="-" in (source, target))
+            if backup and on_conflict is OnConflict.REPLACE:
+                raise UsageError(
+                    "--follow cannot be undone, so --on-conflict replace needs --no-backup with it",
+                    "or migrate once with --on-conflict replace, and then with --follow",
+                )
         outcome = CopyOutcome("migrate", origin.label, destination.label, dry_run=dry_run)
-        recording = recorded(run, "migrate", target, destination) if backup else None
+        # What follows the first copy is not recorded, and a half of a run is not undone.
+        recorded_ = backup and not follow
+        recording = recorded(run, "migrate", target, destination) if recorded_ else None
         migration = Migration(run, outcome, origin, where, options, transfer, recording)
         migration.run(destination, verify=verify, interval=interval if follow else None)
 
@@ -228,6 +235,7 @@ class Migration:
     def _tell(self, lag: Lag) -> None:
         """Show how far behind the target was."""
         self._passes += 1
+        self._outcome.rounds = self._passes + 1  # the first copy is one, too
         text = f"the target is as the source was {lag.seconds:.1f} s ago"
         if lag.messages or lag.memories:
             new = f"{count(lag.messages, 'message')} in {count(lag.memories, 'memory')}"

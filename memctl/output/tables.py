@@ -245,6 +245,23 @@ def copy(
     return text
 
 
+def followed(report: CopyReport, source: str, target: str, rounds: int, *, verified: bool) -> Text:
+    """Draw how a copy that followed its source has ended, then every memory that failed."""
+    text = Text(f"{visible(source)} → {visible(target)}", "bold")
+    failed = {key for key, _ in report.failures}
+    settled = {key: number for key, number in report.settled.items() if key not in failed}
+    held = f"{count(len(settled), 'memory')}, {count(sum(settled.values()), 'message')}"
+    text.append(f"\nin sync: {held}", "not bold")
+    if failed:
+        text.append(f"; {count(len(failed), 'memory')} left as they were", "not bold")
+    if verified:
+        text.append("; source and target match", "not bold")
+    copied = count(report.messages.written, "message")
+    text.append(f"\ncopied during this run: {copied} in {count(rounds, 'round')}", "not bold dim")
+    _append_failures(text, report.failures)
+    return text
+
+
 def _append_failures(text: Text, failures: list[tuple[MemoryKey, Failure]]) -> None:
     for key, failure in failures:
         text.append(

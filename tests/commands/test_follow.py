@@ -89,6 +89,9 @@ def test_follow_everything_that_happens_comes_along(
     found = json.loads(output)
     assert found["verified"] is True
     assert found["failures"] == []
+    assert (found["follow"]["memories"], found["follow"]["messages"]) == (2, 17)
+    assert found["follow"]["rounds"] >= 3
+    assert "run" not in found
     assert "behind by 8 messages in 2 memories" in said or "behind by 5 messages" in said
 
 
@@ -159,3 +162,26 @@ def test_follow_what_cannot_be_followed(
 
 def test_follow_pipe_cannot_be_followed(run: Run, source: Path) -> None:
     fails(run("migrate", source, "-", "--follow"), 2, "name a file or a URL")
+
+
+def test_follow_ends_with_the_state_and_is_not_offered_to_undo(
+    run: Run, source: Path, target: str
+) -> None:
+    asyncio.run(fill(target, {TWO: ALL[20:23]}))
+    process = start("migrate", source, target, "--follow", "--interval", "0.2")
+    wait_until(lambda: ONE in held_if_any(target), process)
+    add(source, ONE, ALL[10:12], 10)
+    process.send_signal(signal.SIGINT)
+    shown, said = process.communicate(timeout=30)
+    assert process.returncode == 0, said
+    assert "in sync: 1 memory, 12 messages; source and target match" in shown
+    assert "copied during this run: 12 messages in " in shown
+    assert "undo" not in shown
+    fails(run("undo", "--yes"), 4, "no run to be undone")
+
+
+def test_follow_does_not_replace_what_could_not_be_restored(
+    run: Run, source: Path, target: str
+) -> None:
+    words = ("migrate", source, target, "--follow", "--on-conflict", "replace")
+    fails(run(*words), 2, "--follow cannot be undone", "--no-backup")
