@@ -341,6 +341,11 @@ def test_login_password_of_pgpass(
     path.write_text(f"{parts.hostname}:{parts.port}:*:{role}:p4ss w0rd\n")
     path.chmod(0o600)
     assert report(run("migrate", filled, url, "--json"))["memories"]["written"] == 4
+    other = parts._replace(netloc=f"{role}_2:p4ss@{parts.hostname}:{parts.port}").geturl()
+    servers.postgresql.execute(
+        servers.postgresql.admin_url(postgresql_url), f"CREATE ROLE {role}_2 LOGIN PASSWORD 'p4ss'"
+    )
+    fails(run("inspect", other), 3, "permission denied for table", "SELECT to read")
 
 
 def test_login_what_a_login_needs_to_change_memories(
@@ -353,6 +358,9 @@ def test_login_what_a_login_needs_to_change_memories(
     grant = "GRANT SELECT, INSERT, UPDATE, DELETE"
     servers.mariadb.execute(f"{grant} ON {database}.* TO {login}")
     url = servers.mariadb.url(database, user=login, password="p4ss")
+    servers.mariadb.execute(f"REVOKE SELECT ON {database}.* FROM {login}")
+    fails(run("inspect", url), 3, "denied", "SELECT to read")
+    servers.mariadb.execute(f"{grant} ON {database}.* TO {login}")
     delete = ("delete", url, "--mark", "hint", "--yes")
     assert run("inspect", url).exit_code == 0
     fails(run(*delete), 3, "CREATE TEMPORARY TABLES")

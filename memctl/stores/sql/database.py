@@ -48,6 +48,7 @@ CREATE_PAUSE = 0.2
 NAMED_TABLES = 10
 """The tables of somebody else that an error names at most."""
 
+GRANT = "grant the login SELECT to read the tables, and INSERT, UPDATE, DELETE to change them"
 FETCH_ROWS = 256
 """Rows that are fetched from a driver at a time: together at most 16 MiB."""
 

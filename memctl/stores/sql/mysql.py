@@ -22,7 +22,14 @@ from sqlalchemy.pool import NullPool
 
 from memctl.errors import BadData, Lost, MemctlError, NotFound, Unavailable, UsageError
 from memctl.stores.sql.agentscope2 import Agentscope2Store
-from memctl.stores.sql.database import FETCH_ROWS, Contended, Database, RejectedValue, first_line
+from memctl.stores.sql.database import (
+    FETCH_ROWS,
+    GRANT,
+    Contended,
+    Database,
+    RejectedValue,
+    first_line,
+)
 from memctl.stores.sql.dialect import Dialect
 from memctl.stores.sql.huge_messages import CHUNK_BYTES
 from memctl.stores.sql.locks import ANSWER_SECONDS, ConnectionLock
@@ -44,7 +51,8 @@ _REJECTED = frozenset({1048, 1062, 1153, 1264, 1366, 1406, 1452, 3140, 3141, 314
 _DUPLICATE_KEY = 1062
 _DENIED = frozenset({1045, 1698})
 _NO_RIGHT = 1044
-_READ_ONLY = frozenset({1142, 1227, 1290, 1792, 1836})
+_NO_TABLE_RIGHT = 1142
+_READ_ONLY = frozenset({1227, 1290, 1792, 1836})
 _FULL = frozenset({1021, 1114})
 _UNKNOWN_DATABASE = 1049
 _FOREIGN_TABLE = frozenset({1054, 1146})
@@ -264,6 +272,8 @@ class MysqlDatabase(Database):
             return Unavailable(
                 message, "grant it rights there; changes need CREATE TEMPORARY TABLES, too"
             )
+        if code == _NO_TABLE_RIGHT:
+            return Unavailable(message, GRANT)
         if code in _READ_ONLY:
             return Unavailable(message, "this login or server does not take writes")
         if code in _FULL:

@@ -20,7 +20,14 @@ from memctl.dialects.agentscope1 import TIMESTAMP
 from memctl.errors import BadData, Lost, MemctlError, NotFound, Unavailable, UsageError
 from memctl.location import Location
 from memctl.stores.sql.agentscope2 import Agentscope2Store
-from memctl.stores.sql.database import FETCH_ROWS, Contended, Database, first_line, prefetch
+from memctl.stores.sql.database import (
+    FETCH_ROWS,
+    GRANT,
+    Contended,
+    Database,
+    first_line,
+    prefetch,
+)
 from memctl.stores.sql.dialect import SMALL_BYTES, Condition, Dialect
 from memctl.stores.sql.huge_messages import CHUNK_BYTES, HUGE_BYTES
 from memctl.stores.sql.locks import ConnectionLock
@@ -289,8 +296,10 @@ class PostgresqlDatabase(Database):
                 return Unavailable(message, "check user, password and pg_hba.conf")
             case "3D":
                 return NotFound(message, "create the database first")
-            case "25" | "42" if state in ("25006", "42501"):
-                return Unavailable(message, "this login may not write here")
+            case "25" if state == "25006":
+                return Unavailable(message, "this server or login only reads")
+            case "42" if state == "42501":
+                return Unavailable(message, GRANT)
             case "42" if state == UNKNOWN_SETTING:
                 return UsageError(message, "is the option in the URL written right?")
             case "42":
