@@ -201,10 +201,12 @@ class Maintenance:
         """
         raise NotImplementedError(code)
 
-    async def revert(self, records: AsyncGenerator[Record]) -> int:
+    async def revert(self, records: AsyncGenerator[Record], note: Note) -> int:
         """Undo what ``repair`` noted, as far as it is as ``repair`` left it; return how many.
 
         The records come in the reverse order, and some of them may never have been carried out.
+        ``note`` is that of ``repair``: what it gets, ``revert`` can undo in turn.  A store that
+        cannot do its repairs again notes nothing.
 
         Raises:
             MemctlError: as ``Store.edit``.

@@ -82,7 +82,10 @@ def undo(
 
     folder = runs.folder / undone.id
     notes = runs.before(undone)
-    undoing = UndoRun(new_record(), where, parts, folder, options, report, notes)
+    undoing = UndoRun(
+        *(new_record(), where, parts, folder, options, report, notes),
+        edits_first=undone.repairs_first,
+    )
     outcome = ChangeOutcome(undoing, location.label)
     outcome.more["undoes"] = undone.id
     asks = run_id is None and not yes and not dry_run

@@ -1,4 +1,4 @@
-"""The file of repairs: what a repair changes besides messages (see ``Store.repair``).
+"""The file of repairs: what a repair changes besides messages (see ``Maintenance.repair``).
 
 NDJSON, a record a line, each on the disk before what it records is done.  A last line that is cut
 off belongs to something that was not done.

@@ -95,6 +95,8 @@ class Run:
     """That of the messages in the changes; empty for that of the store."""
     number: int = 0
     """Its place in the order of the runs; 0 for a run of an earlier version."""
+    repairs_first: bool = False
+    """True if it changed first what no message shows, then the messages."""
     planned: bool = False
     """True while nothing is changed: it plans, or waits for an answer or a lock."""
 

@@ -159,6 +159,10 @@ class _RunEffect:
         """The ids and the old marks of messages that got others, by their indexes."""
         self._unmarked: set[int] = set()
         """Those of these indexes at which a message has its old marks."""
+        self._put: dict[int, str] = {}
+        """The ids of messages that were put in, by their indexes, where these are known."""
+        self._stayed: Counter[str] = Counter()
+        """How many messages of each id are at one of these indexes."""
         self._passed: Counter[str] = Counter()
         """How many of each id of ``ends`` were handed to ``added``."""
         self.summary = (edit.summary, edit.memory.summary)
@@ -175,6 +179,8 @@ class _RunEffect:
             self.ends.setdefault(change.id, []).append((change.old, change.new))
             if change.at is not None and change.old is not None and change.new is not None:
                 self._marked[change.at] = change.id, change.old
+            if change.to is not None and change.old is None:
+                self._put[change.to] = change.id
             if change.new is None and change.after is not None:
                 self.anchors.add(change.after)
 
@@ -188,6 +194,7 @@ class _RunEffect:
                 id, marks = self._marked.get(at, ("", ()))
                 if id == entry.id and set(marks) == set(entry.marks):
                     self._unmarked.add(at)
+                self._stayed[entry.id] += self._put.get(at) == entry.id
             if entry.id in self.anchors:
                 self.seen.add(entry.id)
                 self._anchored[entry.id] += 1
@@ -202,7 +209,7 @@ class _RunEffect:
         indexes: list[int] = []
         found = zip(page.messages, page.anchors or repeat(None), page.places, strict=False)
         for one, behind, at in found:
-            if self._is_added(one.id):
+            if self._is_added(one.id, at):
                 messages.append(one)
                 anchors.append(self._stays if behind == self._behind else behind)
                 indexes.append(at)
@@ -210,10 +217,12 @@ class _RunEffect:
                 self._stays, self._behind = one.id, behind
         return replace(page, messages=messages, anchors=anchors, indexes=indexes)
 
-    def _is_added(self, id: str) -> bool:
-        """Return whether the next message with the id is one of the last, which the run added."""
+    def _is_added(self, id: str, at: int) -> bool:
+        """Return whether the run added the next message with the id, one of the last by default."""
         if id not in self.ends:
             return False
+        if self._stayed[id] == len(self.ends[id]):
+            return self._put.get(at) == id
         self._passed[id] += 1
         return self._passed[id] > len(self.there.get(id, ())) - len(self.ends[id])
 
@@ -226,9 +235,10 @@ class _RunEffect:
         return replace(edit, changes=changes)
 
     def _has_twins(self, change: Change) -> bool:
-        there = len(self.there.get(change.id, ()))
-        count = max(there, len(self.ends.get(change.id, ())), self.twins.get(change.id, 0))
-        return count > 1 or (change.after is not None and self._anchored[change.after] > 1)
+        others = len(self.there.get(change.id, ())) - (change.old is not None)
+        shares = max(others, len(self.ends[change.id]) - 1, self.twins.get(change.id, 0))
+        follows = change.after is not None and self._anchored[change.after] > 1
+        return shares > 0 or follows
 
     @property
     def unseen(self) -> frozenset[str]:

@@ -41,11 +41,15 @@ class UndoRun(ChangeRun):
         options: RunOptions,
         report: ChangeReport | None = None,
         notes: runs.Notes | None = None,
+        *,
+        edits_first: bool = False,
     ) -> None:
         """``parts`` are the files of changes of the run to be undone, ``folder`` is its folder.
 
-        ``notes`` are what its store said of memories.
+        ``notes`` are what its store said of memories.  With ``edits_first`` they are undone before
+        the repairs of the store: of a run that is an undo itself, and changed the messages last.
         """
+        record.repairs_first = not edits_first
         of = notes.of if notes is not None else lambda _: runs.Note()
         report = report or ChangeReport()
         super().__init__(
@@ -77,17 +81,23 @@ class UndoRun(ChangeRun):
         return something or self._repaired
 
     async def carry_out(self, store: Store) -> None:
-        """Undo the repairs of the store itself, then the edits."""
-        if self._repaired:
-            self.begin()
-            self._reverted = await revert_repairs(store, self._folder)
-            self._observer.note(f"undone besides the messages: {self._reverted:,}")
+        """Undo what was done last first: the repairs of the store itself, or the edits."""
+        recorded = _as_recorded(store, self.record)
+        if self._repaired and self.record.repairs_first:
+            await self._revert(store)
             if len(self.report.failures) > len(self._before[1]):
                 # What they lack may be back by now, such as a row that others stood behind.
                 self.report.planned, self.report.failures[:] = self._before
-                await super().plan(_as_recorded(store, self.record))
+                await super().plan(recorded)
         if self.report.planned.memories:
-            await super().carry_out(_as_recorded(store, self.record))
+            await super().carry_out(recorded)
+        if self._repaired and not self.record.repairs_first:
+            await self._revert(store)
+
+    async def _revert(self, store: Store) -> None:
+        self.begin()
+        self._reverted = await revert_repairs(store, self._folder, self.journal.folder)
+        self._observer.note(f"undone besides the messages: {self._reverted:,}")
 
 
 def _as_recorded(store: Store, record: runs.Run) -> Store:

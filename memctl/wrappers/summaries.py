@@ -359,5 +359,5 @@ class _Maintenance(Maintenance):
     async def repair(self, code: str, where: Selection, note: Note) -> int:
         return await self.store.maintenance().repair(code, where, note)
 
-    async def revert(self, records: AsyncGenerator[Record]) -> int:
-        return await self.store.maintenance().revert(records)
+    async def revert(self, records: AsyncGenerator[Record], note: Note) -> int:
+        return await self.store.maintenance().revert(records, note)

@@ -196,13 +196,18 @@ class _TimedMaintenance(Maintenance):
 
     async def repair(self, code: str, where: Selection, note: Note) -> int:
         async with self._clock.answer() as limit:
+            return await self._inner.repair(code, where, self._untimed(note, limit))
 
-            async def noted(record: Record) -> None:
-                with self._clock.stopped(limit):
-                    await note(record)
-
-            return await self._inner.repair(code, where, noted)
-
-    async def revert(self, records: AsyncGenerator[Record]) -> int:
+    async def revert(self, records: AsyncGenerator[Record], note: Note) -> int:
         async with self._clock.answer() as limit:
-            return await self._inner.revert(self._clock.taken(records, limit))
+            taken = self._clock.taken(records, limit)
+            return await self._inner.revert(taken, self._untimed(note, limit))
+
+    def _untimed(self, note: Note, limit: asyncio.Timeout) -> Note:
+        """Return ``note``, whose time does not count."""
+
+        async def noted(record: Record) -> None:
+            with self._clock.stopped(limit):
+                await note(record)
+
+        return noted

@@ -342,7 +342,7 @@ async def test_check_counts_orphan_marks_of_two_aliases_once(
     async with store_of(redis_url) as store:
         assert await store.maintenance().repair("orphan-mark", ALL, notes) == 6
         assert await keys_wrong(redis_url) == []
-        await store.maintenance().revert(notes.reversed())
+        await store.maintenance().revert(notes.reversed(), Notes())
     assert contents(client) == before
 
 

@@ -237,9 +237,9 @@ async def test_repair_can_be_reverted(
         assert not [one for one, _ in await codes(redis_url) if one == code]
         assert await store.maintenance().repair(code, ALL, notes) == 0
         after = contents(client)
-        assert await store.maintenance().revert(notes.reversed())
+        assert await store.maintenance().revert(notes.reversed(), Notes())
         assert contents(client) == before
-        await store.maintenance().revert(notes.reversed())
+        await store.maintenance().revert(notes.reversed(), Notes())
         assert contents(client) == before
     assert await codes(redis_url) == found
     kept = {f"{BASE}:msg:m2".encode(), f"{BASE}:messages".encode()}
@@ -311,5 +311,5 @@ async def test_revert_restores_no_expired_payload(client: redis.Redis, redis_url
     async with store_of(redis_url) as store:
         assert await store.maintenance().repair("payload-without-id", ALL, notes) == 1
         await asyncio.sleep(0.4)
-        assert await store.maintenance().revert(notes.reversed()) == 0
+        assert await store.maintenance().revert(notes.reversed(), Notes()) == 0
     assert contents(client) == {}

@@ -98,11 +98,11 @@ async def test_sql_repair_is_undone(database: Database, code: str) -> None:
         assert after == before
     async with changing(database) as store:
         assert await store.maintenance().repair(code, ALL, notes) == 0
-        assert await store.maintenance().revert(notes.reversed())
+        assert await store.maintenance().revert(notes.reversed(), Notes())
     assert await codes(database) == found
     assert await dump(database) == before
     async with changing(database) as store:  # what was not carried out, or undone already
-        await store.maintenance().revert(notes.reversed())
+        await store.maintenance().revert(notes.reversed(), Notes())
     assert await codes(database) == found
 
 

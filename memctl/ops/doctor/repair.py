@@ -8,6 +8,7 @@ from collections.abc import AsyncGenerator, Iterable, Iterator
 from contextlib import aclosing
 from dataclasses import replace
 from datetime import datetime
+from itertools import repeat
 from pathlib import Path
 
 from memctl.dialects.view import Dialect, TextBlock, ToolCallBlock, ToolResultBlock
@@ -94,11 +95,16 @@ class _Plan:
         self._treatment = treatment
         self._kept: str | None = None
         """The last message that stays."""
+        self._behind: str | None = None
+        """The last that was not even handed out; see ``Page.anchors``."""
         self._planned = 0
 
     def edit(self, page: Page, indexes: Iterable[int | None]) -> Edit:
         changes: list[Change] = []
-        for entry, at in zip(page.messages, indexes, strict=True):
+        anchors = page.anchors or repeat(None)
+        for entry, at, behind in zip(page.messages, indexes, anchors, strict=False):
+            if behind != self._behind:
+                self._kept = self._behind = behind
             changes += self._changes(entry, at)
         edit = Edit(self._memory, changes, self._planned, page.last)
         self._planned += len(changes)
@@ -175,8 +181,10 @@ class StoreRepairs:
                     self.done[code] += await store.maintenance().repair(code, where, note)
 
 
-async def revert_repairs(store: Store, folder: Path) -> int:
+async def revert_repairs(store: Store, folder: Path, journal: Path) -> int:
     """Undo what a run repaired; return how many of them.
+
+    ``folder`` is that of the run, ``journal`` that of the one which undoes it.
 
     Raises:
         MemctlError: as ``Maintenance.revert``.
@@ -187,4 +195,9 @@ async def revert_repairs(store: Store, folder: Path) -> int:
         while (record := await asyncio.to_thread(next, found, None)) is not None:
             yield record
 
-    return await store.maintenance().revert(records())
+    with RepairsWriter(journal) as writer:
+
+        async def note(record: Record) -> None:
+            await asyncio.to_thread(writer.add, record)
+
+        return await store.maintenance().revert(records(), note)

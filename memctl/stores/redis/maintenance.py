@@ -112,10 +112,10 @@ class RedisMaintenance(Maintenance):
             repairer = Repairer(pipeline, self.store.keys, self.store.catalogue)
             return await repairer.repair(code, where, note)
 
-    async def revert(self, records: AsyncGenerator[Record]) -> int:
+    async def revert(self, records: AsyncGenerator[Record], note: Note) -> int:
         async with self.store.server.pipeline() as pipeline:
             repairer = Repairer(pipeline, self.store.keys, self.store.catalogue)
-            return await repairer.revert(records)
+            return await repairer.revert(records, note)
 
 
 # Checking
@@ -233,7 +233,7 @@ class Checker:
                 some.append(key)
         for base, (name, keys) in found.items():
             if counts[base] < _SUSPECTS:
-                keys = list(self.unlisted(base, keys))
+                keys = list(unlisted(self._pipeline, base, keys))
                 counts[base] = len(keys)
             if keys:
                 ids = tuple(decode(key[len(base) + len(PAYLOAD) :]) for key in keys[:_EXAMPLES])
@@ -259,17 +259,6 @@ class Checker:
         found = scan(self._pipeline, pattern, b"string")
         yield from (key for key in found if not key.endswith(STATE))
 
-    def unlisted(self, base: bytes, keys: Iterable[bytes]) -> Iterator[bytes]:
-        """Yield those of the payloads that exist and that the memory does not list by now."""
-        listed = IdSet()
-        for ids in list_pages(self._pipeline, base + MESSAGES):
-            listed.add(base + PAYLOAD + id for id in ids)
-        some = list(dict.fromkeys(keys))
-        found = self._pipeline.execute((b"EXISTS", key) for key in some)
-        for key, exists in zip(some, found, strict=True):
-            if exists and key not in listed:
-                yield key
-
     def _key(self, base: bytes) -> MemoryKey | None:
         """Return the memory of that base, if it is selected."""
         readings = self._keys.parse_base(base)
@@ -293,6 +282,18 @@ class Sample:
         """Yield the finding, if there is any."""
         if self.count:
             yield Finding(code, key, self.count, tuple(self.names))
+
+
+def unlisted(pipeline: Pipeline, base: bytes, keys: Iterable[bytes]) -> Iterator[bytes]:
+    """Yield those of the payloads that exist and that the memory does not list by now."""
+    listed = IdSet()
+    for ids in list_pages(pipeline, base + MESSAGES):
+        listed.add(base + PAYLOAD + id for id in ids)
+    some = list(dict.fromkeys(keys))
+    found = pipeline.execute((b"EXISTS", key) for key in some)
+    for key, exists in zip(some, found, strict=True):
+        if exists and key not in listed:
+            yield key
 
 
 def _owner(key: bytes, bases: set[bytes]) -> bytes:
@@ -383,14 +384,12 @@ class Repairer:
                 by_memory.setdefault(base, (key, []))[1].append(payload)
             for key, payloads in by_memory.values():
                 memory = MemoryRepair(self._pipeline, self._keys, key, {})
-                count += await self._delete(memory, checker, payloads, note)
+                count += await self._delete(memory, payloads, note)
         return count
 
-    async def _delete(
-        self, memory: MemoryRepair, checker: Checker, some: list[bytes], note: Note
-    ) -> int:
+    async def _delete(self, memory: MemoryRepair, some: list[bytes], note: Note) -> int:
         for _ in range(_TRIES):
-            keys = await self._run(partial(memory.strays, checker, some))
+            keys = await self._run(partial(memory.strays, some))
             records = memory.payload_records(keys)
             while record := await self._run(partial(next, records, None)):
                 await note(record)
@@ -412,25 +411,25 @@ class Repairer:
                 count += len(some)
         return count
 
-    async def revert(self, records: AsyncGenerator[Record]) -> int:
+    async def revert(self, records: AsyncGenerator[Record], note: Note) -> int:
         """Undo repairs; see ``Maintenance.revert``."""
         undone = 0
         async with aclosing(records):
             async for record in records:
-                undone += await self._run(partial(self._revert, record))
+                undone += await self._revert(record, note)
         return undone
 
-    def _revert(self, record: Record) -> int:
+    async def _revert(self, record: Record, note: Note) -> int:
         key = MemoryKey(record["user"], record["session"])
         memory = MemoryRepair(self._pipeline, self._keys, key, {})
-        if "ids" in record:
-            return memory.restore_ids(record)
-        if "payloads" in record:
-            return memory.restore_payloads(record["payloads"])
-        if "lives" in record:
-            return memory.restore_expiries(record["lives"])
-        marks = [encode(mark) for mark in record["marks"]]
-        return int(self._pipeline.execute([(b"SREM", memory.base + MARKS_INDEX, *marks)])[0])
+        for _ in range(_TRIES):
+            with ExitStack() as files:
+                reversal = await self._run(partial(memory.reversal, record, files))
+                for other in reversal.records:
+                    await note(other)
+                if await self._run(partial(self._pipeline.commit, reversal.commands)):
+                    return reversal.count
+        raise _busy(key)
 
     async def _run(self, call: Callable[[], T]) -> T:
         return await in_thread(self._pipeline, call)
@@ -510,10 +509,10 @@ class MemoryRepair:
 
     # Payloads
 
-    def strays(self, checker: Checker, some: list[bytes]) -> list[bytes]:
+    def strays(self, some: list[bytes]) -> list[bytes]:
         """Return those of the payloads that the list, watched from now on, does not name."""
         self._pipeline.execute([(b"WATCH", self.base + MESSAGES)])
-        return list(checker.unlisted(self.base, some))
+        return list(unlisted(self._pipeline, self.base, some))
 
     def payload_records(self, keys: Iterable[bytes]) -> Iterator[Record]:
         """Yield records of payloads, about a page each."""
@@ -531,20 +530,6 @@ class MemoryRepair:
                 some, size = [], 0
         if some:
             yield self.record("payload-without-id", payloads=some)
-
-    def restore_payloads(self, payloads: list[list[Any]]) -> int:
-        """Restore payloads that do not exist and have not expired; return how many."""
-        commands: list[Command] = []
-        for id, value, expires in payloads:
-            key = self.base + PAYLOAD + encode(id)
-            expiry: tuple[bytes, ...] = ()
-            if expires is not None:
-                left = expires - _now()
-                if left <= 0:
-                    continue
-                expiry = (b"PX", b"%d" % left)
-            commands.append((b"SET", key, encode(value), *expiry, b"NX"))
-        return sum(done is not None for done in self._pipeline.execute(commands))
 
     # Expiry
 
@@ -589,33 +574,120 @@ class MemoryRepair:
                 if absent or ttl != ABSENT:
                     yield key, _deadline(ttl)
 
-    def restore_expiries(self, expiries: list[list[Any]]) -> int:
-        """Give keys the expiry that they had, if that is still to come; return how many."""
-        ends = [(self.base + encode(name), end) for name, end in expiries]
-        coming = [(key, end) for key, end in ends if end is None or end > _now()]
-        self._pipeline.execute(_expire_at(key, end) for key, end in coming)
-        return len(coming)
+    # Undo
 
-    # Lists
+    def reversal(self, record: Record, files: ExitStack) -> Reversal:
+        """Watch what a record is about, and return its reversal; ``files`` closes what it holds."""
+        found = Reversal()
+        match record:
+            case {"lives": lives}:
+                self._restore_expiries(lives, found)
+            case {"payloads": payloads}:
+                self._restore_payloads(payloads, found)
+            case {"put": ids}:
+                self._take_payloads(ids, found)
+            case {"marks": marks}:
+                self._change_index(marks, record, found)
+            case _:
+                key = self.base + encode(record["list"])
+                listed = files.enter_context(closing(watch_list(self._pipeline, key)))
+                if "ids" in record:
+                    self._restore_ids(record, listed, found)
+                else:
+                    self._take_ids(record, listed, found)
+        return found
 
-    def restore_ids(self, record: Record) -> int:
-        """Restore ids of a list that are not there by now; return how many."""
-        key = self.base + encode(record["list"])
-        for _ in range(_TRIES):
-            with closing(watch_list(self._pipeline, key)) as listed:
-                insertions = [
-                    (None if after is None else encode(after), encode(id))
-                    for id, after in record["ids"]
-                    if encode(id) not in listed.ids
-                ]
-                expires = record["expires"]
-                commands: list[Command] = []
-                if not listed.count and expires is not None and expires > _now():
-                    commands.append(_expire_at(key, expires))
-                new = partial(_inserted, listed, insertions)
-                if self._pipeline.commit(chain(rewrite_commands(listed, new), commands)):
-                    return len(insertions)
-        raise _busy(self.key)
+    def _restore_expiries(self, lives: list[list[Any]], found: Reversal) -> None:
+        """Give keys the expiry that they had, if that is still to come."""
+        coming = {
+            self.base + encode(name): end for name, end in lives if end is None or end > _now()
+        }
+        now = [[decode(key[len(self.base) :]), end] for key, end in self._ends(coming)]
+        found.records.append(self.record("expires-early", lives=now))
+        found.commands += [_expire_at(key, end) for key, end in coming.items()]
+        found.count = len(coming)
+
+    def _restore_payloads(self, payloads: list[list[Any]], found: Reversal) -> None:
+        """Restore payloads that do not exist and have not expired."""
+        keys = [self.base + PAYLOAD + encode(id) for id, _, _ in payloads]
+        self._pipeline.execute([(b"WATCH", *keys)])
+        exist = self._pipeline.execute((b"EXISTS", key) for key in keys)
+        put = []
+        for (id, value, expires), key, exists in zip(payloads, keys, exist, strict=True):
+            if exists or (expires is not None and expires <= _now()):
+                continue
+            put.append(id)
+            found.commands.append((b"SET", key, encode(value)))
+            if expires is not None:
+                found.commands.append(_expire_at(key, expires))
+        found.count = len(put)
+        if put:
+            found.records.append(self.record("payload-without-id", put=put))
+
+    def _take_payloads(self, ids: list[str], found: Reversal) -> None:
+        """Delete the payloads again that no list names."""
+        keys = [self.base + PAYLOAD + encode(id) for id in ids]
+        self._pipeline.execute([(b"WATCH", self.base + MESSAGES, *keys)])
+        keys = list(unlisted(self._pipeline, self.base, keys))
+        found.records += self.payload_records(keys)
+        found.commands += [(b"UNLINK", key) for key in keys]
+        found.count = len(keys)
+
+    def _change_index(self, marks: list[str], record: Record, found: Reversal) -> None:
+        """Take marks from the index, or add them again where the record says how it expired."""
+        key = self.base + MARKS_INDEX
+        _, named = self._pipeline.execute([(b"WATCH", key), (b"SMEMBERS", key)])
+        adds = "index" in record
+        names = [mark for mark in map(encode, marks) if (mark in named) != adds]
+        [(_, end)] = self._ends([key], absent=True)
+        found.count = len(names)
+        if not names:
+            return
+        texts = [decode(mark) for mark in names]
+        if adds:
+            found.records.append(self.record("marks-index-missing", marks=texts))
+            found.commands.append((b"SADD", key, *names))
+            if not named and record["index"] is not None:
+                found.commands.append(_expire_at(key, record["index"]))
+        else:
+            found.records.append(self.record("marks-index-missing", marks=texts, index=end))
+            found.commands.append((b"SREM", key, *names))
+
+    def _restore_ids(self, record: Record, listed: IdList, found: Reversal) -> None:
+        """Restore ids of a list that are not there by now."""
+        insertions = [
+            (None if after is None else encode(after), encode(id))
+            for id, after in record["ids"]
+            if encode(id) not in listed.ids
+        ]
+        if not insertions:
+            return
+        found.count = len(insertions)
+        ids = list(dict.fromkeys(decode(id) for _, id in insertions))
+        found.records.append(self.record(record["code"], list=record["list"], take=ids))
+        found.commands += rewrite_commands(listed, partial(_inserted, listed, insertions))
+        expires = record["expires"]
+        if not listed.count and expires is not None and expires > _now():
+            found.commands.append(_expire_at(listed.key, expires))
+
+    def _take_ids(self, record: Record, listed: IdList, found: Reversal) -> None:
+        """Take ids from a list again."""
+        ids = frozenset(map(encode, record["take"]))
+        [(_, end)] = self._ends([listed.key], absent=True)
+        plan = RepairPlan(self, record["code"], {listed.key: end})
+        plan.remove(listed, ids.__contains__)
+        found.records += plan.records()
+        found.commands += plan.commands()
+        found.count = sum(id in ids for id in listed)
+
+
+@dataclass(slots=True)
+class Reversal:
+    """What undoes a record, and the records that undo this."""
+
+    records: list[Record] = field(default_factory=list)
+    commands: list[Command] = field(default_factory=list)
+    count: int = 0
 
 
 def _inserted(

@@ -80,7 +80,11 @@ class SqlMaintenance(Maintenance):
                 return 0 if where.named else await self._create_index(note)
         raise UsageError(f"{code} cannot be repaired in a database", f"known: {sorted(REPAIRS)}")
 
-    async def revert(self, records: AsyncGenerator[Record]) -> int:
+    async def revert(
+        self,
+        records: AsyncGenerator[Record],
+        note: Note,  # noqa: ARG002 - repairs are not done again
+    ) -> int:
         undone = 0
         async with aclosing(records), self._database.connect() as connection:
             async for record in records:
