@@ -207,7 +207,8 @@ def _copy(rng: Random, bench: Bench, source: Specimen, target: Specimen) -> None
     lossy = rng.choice([[], ["--lossy"]])
     options = source.options or target.options
     done = bench.run(*words, *more, *lossy, *options, *rng.choice([[], ["--json"]]), kept=[source])
-    if done.code == 0 and before is None and not where and not lossy and not options:
+    made = before is None and target.contents() is not None
+    if done.code == 0 and made and not where and not lossy and not options:
         _check_verifies(bench, source.argument, target.argument, words[0])
     if bench.runs() or not target.maybe_empty:  # what was empty is not recorded
         bench.check_undo(rng, target, before, words[0])

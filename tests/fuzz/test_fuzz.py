@@ -23,6 +23,8 @@ SAMPLES = [
     ("words,config,journal", "", 1000),
     ("archive,state,sessions,odd", "look,export", 700),
     ("redis", "look,export", 800),
+    ("sqlite", "look,change,export,copy,copy-into", 600),
+    ("postgresql,mysql", "look,change,export,copy,copy-into", 1000),
 ]
 """Mutators, what is done with their stores, and below which number inputs are tried."""
 

@@ -308,8 +308,6 @@ class EditTransaction:
             return
         for step in reversed(_steps(noted.get("shifts"))):
             await self._shift_back(key, step)
-        if UNOWNED in noted:  # what was made here for messages that need no row
-            noted |= of_shape(self._made.pop(key, ""))
         await remove_empty(self._database, self.connection, key, noted)
 
     async def _shift_back(self, key: MemoryKey, step: list[Shift]) -> None:
@@ -362,7 +360,9 @@ class EditTransaction:
     async def _find(self, edits: Sequence[Edit]) -> dict[MemoryKey, dict[str, StoredRow]]:
         """Return the messages that the changes name, by id, as far as they exist."""
         growing = {_key(edit) for edit in edits if any(one.old is None for one in edit.changes)}
-        await self._lock_sessions(growing)
+        # With a row its session would have an owner, to whom more of its messages might belong.
+        unowned = {_key(edit) for edit in edits if UNOWNED in of_shape(edit.before)}
+        await self._lock_sessions(growing - unowned)
         wanted = {_key(edit): _ids(edit.changes) for edit in edits}
         row_ids = [_prefix(key) + id for key in wanted for id in wanted[key]]
         rows = await self._lock_messages(row_ids)
