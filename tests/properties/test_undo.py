@@ -460,7 +460,7 @@ def test_property_undo_leaves_no_trace(
         after = case.dump(place)
         if kept is not None:
             undone = report(run("undo", kept, "--store", store, "--json"))
-            if name in DONE_AGAIN and undone["run"]:
+            if name in DONE_AGAIN and words[0] in ("delete", "mark", "doctor") and undone["run"]:
                 assert case.dump(place) == before
                 again = report(run("undo", undone["run"], "--store", store, "--json"))
                 assert case.dump(place) == after
