@@ -24,6 +24,7 @@ from memctl.errors import Failure
 from memctl.model import Change, Edit, MemoryKey, StoredMessage, WriteResult
 from memctl.stores.edits import LargeEdit, batch_edits
 from memctl.stores.sql.database import Contended, Database, RejectedValue
+from memctl.stores.sql.dialect import MAX_PUSHED_VALUES
 from memctl.stores.sql.locks import (
     UNOWNED,
     MessageRow,
@@ -65,8 +66,10 @@ class SqlEditor:
 
     def __init__(self, database: Database) -> None:
         self._database = database
-        self._foreign: frozenset[str] = frozenset()
-        """The sessions with messages whose row ids have another form."""
+        self._foreign: set[str] = set()
+        """The sessions with messages whose row ids have another form, as far as was looked."""
+        self._looked: Set[str] | None = frozenset()
+        """The sessions that were looked through for these; None for all."""
 
     async def edit(self, edits: AsyncGenerator[Edit]) -> AsyncGenerator[WriteResult]:
         """Change memories; see ``Store.edit``."""
@@ -77,7 +80,8 @@ class SqlEditor:
             async for batch in await stack.enter_async_context(aclosing(batches)):
                 if connection is None:
                     connection = await stack.enter_async_context(self._database.connect())
-                    self._foreign = await self._find_foreign(connection)
+                edited = [batch.edit] if isinstance(batch, LargeEdit) else batch
+                await self._find_foreign(connection, {_key(one).session for one in edited})
                 if isinstance(batch, LargeEdit):
                     yield await self._edit_large(connection, batch)
                 else:
@@ -85,14 +89,23 @@ class SqlEditor:
                         yield result
                 del batch  # the next one needs its room
 
-    async def _find_foreign(self, connection: AsyncConnection) -> frozenset[str]:
+    async def _find_foreign(self, connection: AsyncConnection, sessions: set[str]) -> None:
+        """Look for row ids of another form in sessions; in all once these are not the first."""
+        if self._looked is None or sessions <= self._looked:
+            return
         dialect = self._database.dialect
         sql = (
             f"SELECT DISTINCT m.session_id FROM {dialect.source()} "
             f"WHERE {dialect.is_foreign_id()} = 1"
         )
+        few = not self._looked and len(sessions) <= MAX_PUSHED_VALUES
+        if few:
+            sql += " AND m.session_id IN :sessions"
+        values = {"sessions": sorted(sessions)} if few else {}
         async with self._database.read_transaction(connection):
-            return frozenset(row[0] for row in await self._database.fetch_all(connection, sql, {}))
+            rows = await self._database.fetch_all(connection, sql, values)
+        self._foreign |= {row[0] for row in rows}
+        self._looked = sessions if few else None
 
     async def _edit_small(
         self, connection: AsyncConnection, batch: list[Edit]
