@@ -366,7 +366,8 @@ class ChangeApplier:
                 for name, ids in held.items():
                     lists[name] = None if ids == usual else ids
         indexed = {name for name in self._marks if self._marks[name].count}
-        if not (lists or repeats) and (not names or indexed == self._indexed):
+        touched = names or changes.deleted
+        if not (lists or repeats) and (not touched or indexed == self._indexed):
             return MemoryBefore()
         messages = [*self._messages] if repeats else []
         return MemoryBefore(lists, self._indexed, sorted(names), messages)
