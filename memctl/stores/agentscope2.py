@@ -30,7 +30,15 @@ from functools import cached_property
 from typing import Any
 
 from memctl import jsonio
-from memctl.dialects.agentscope2 import COMPRESSED, VARIANT, default_payload, default_state
+from memctl.dialects.agentscope2 import (
+    COMPRESSED,
+    DEFAULT_AGENT,
+    VARIANT,
+    default_payload,
+    default_state,
+)
+from memctl.errors import UsageError
+from memctl.location import Location
 from memctl.model import Change, Finding, MemoryKey, StoredMessage
 
 MARKS = frozenset({COMPRESSED})
@@ -45,6 +53,20 @@ LOGGED_AFTER = "logged_after"
 
 Object = dict[str, Any]
 Entry = str | Object
+
+
+def agent_of(location: Location) -> str:
+    """Return the agent that new sessions get (``?agent=``).
+
+    Raises:
+        UsageError: the option is empty.
+    """
+    agent = location.options.get("agent", DEFAULT_AGENT)
+    if not agent:
+        raise UsageError(f"{location.label} names no agent", "such as ?agent=default")
+    return agent
+
+
 """An entry of a context: the id of a message of the log, or a message."""
 
 

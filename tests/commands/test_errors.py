@@ -349,3 +349,11 @@ def test_error_message_that_is_nested_deep(run: Run, tmp_path: Path, levels: int
         assert same.exit_code == 0
     else:
         fails(same, 8, "nested too deep")
+
+
+@pytest.mark.parametrize(
+    "store", ["sqlite:///{}/a.db", "postgresql://u@127.0.0.1:1/d", "redis://127.0.0.1:1"]
+)
+def test_error_agent_without_a_name(run: Run, tmp_path: Path, store: str) -> None:
+    url = store.format(tmp_path) + "?layout=agentscope2&agent="
+    fails(run("inspect", url), 2, "names no agent", "?agent=default")

@@ -18,8 +18,8 @@ from typing import Any
 from redis.exceptions import ResponseError
 
 from memctl import jsonio
-from memctl.dialects.agentscope2 import AGENTSCOPE2, COMPRESSED, DEFAULT_AGENT
-from memctl.errors import BadData, UsageError
+from memctl.dialects.agentscope2 import AGENTSCOPE2, COMPRESSED
+from memctl.errors import BadData
 from memctl.location import Location, visible
 from memctl.model import Edit, Finding, Memory, MemoryKey, StoredMessage
 from memctl.selection import Selection
@@ -30,6 +30,7 @@ from memctl.stores.agentscope2 import (
     Comparison,
     NotASession,
     Session,
+    agent_of,
     agent_record,
     context_findings,
     in_log_order,
@@ -103,9 +104,7 @@ class RedisAgentScope2Store(WholeMemoryStore):
 
     def __init__(self, location: Location, mode: OpenMode = OpenMode.READ) -> None:
         super().__init__(location, mode)
-        self.agent = location.options.get("agent", DEFAULT_AGENT)
-        if not self.agent:
-            raise UsageError(f"{location.label} names no agent", "such as ?agent=default")
+        self.agent = agent_of(location)
         if "prefix" not in location.options:
             self.server.prefix = PREFIX
         self._prefix = encode(self.server.prefix)

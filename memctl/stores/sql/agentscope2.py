@@ -46,6 +46,7 @@ from memctl.stores.agentscope2 import (
     NotASession,
     Session,
     Unlogged,
+    agent_of,
     agent_record,
     context_findings,
     in_log_order,
@@ -1267,7 +1268,7 @@ class Agentscope2Store(Store):
         super().__init__(location, mode)
         self.database = self.database_class(location, self.label)
         self.tables = Agentscope2Database(self.database)
-        self.agent = location.options.get("agent") or DEFAULT_AGENT
+        self.agent = agent_of(location)
 
     async def open(self, mode: OpenMode) -> None:
         self.mode = mode
