@@ -250,7 +250,7 @@ class Migration:
             self._source() as source,
             opened(self._timed(make_store(destination)), self._output) as target,
         ):
-            total = Total(2 * len(report.settled), 2 * sum(report.settled.values()))
+            total = Total(len(report.settled), sum(report.settled.values()))
             with self._output.progress("verifying", lambda: total) as progress:
                 compared = await compare(
                     *(source, target, self._where, report.settled, progress),

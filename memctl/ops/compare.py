@@ -588,6 +588,8 @@ class _Comparison:
         self._where = where
         self._copied = copied
         self._progress = progress
+        self._read = (0, 0)
+        """The memories and messages that were read of both sides together."""
         self._together = together
         self._sides = Comparability.of(left, right)
         self._report = CompareReport()
@@ -697,11 +699,19 @@ class _Comparison:
     async def _counted(self, pages: AsyncGenerator[Page]) -> AsyncGenerator[Page]:
         async with aclosing(pages):
             async for page in pages:
-                size = sum([len(entry.message) for entry in page.messages])
-                messages = len(page.messages)
-                self._progress.advance(memories=int(page.last), messages=messages, size=size)
+                self._advance(page)
                 yield page
                 del page  # not kept while the next one is read: it may be large
+
+    def _advance(self, page: Page) -> None:
+        """Count a page: what both sides have is one message for a person who waits."""
+        memories, messages = self._read
+        self._read = memories + int(page.last), messages + len(page.messages)
+        self._progress.advance(
+            memories=self._read[0] // 2 - memories // 2,
+            messages=self._read[1] // 2 - messages // 2,
+            size=sum([len(entry.message) for entry in page.messages]),
+        )
 
     def _comparable(
         self, left: _Fingerprints, right: _Fingerprints

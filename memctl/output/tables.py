@@ -411,28 +411,38 @@ def change_plan(report: ChangeReport) -> RenderableType:
 def history(
     runs: list[Run], sizes: dict[str, int], names: Mapping[str, str], hidden: int
 ) -> RenderableType:
-    """The runs, a row each, by their short ``names``; ``hidden`` others are older."""
+    """The runs, a row each, on a terminal by their short ``names``; ``hidden`` others are older."""
     if not runs:
         return Text("no run is kept")
-    table = _runs(runs, sizes, names)
+    table = _Runs(runs, sizes, names)
     if not hidden:
         return table
     return Stack(table, Text(f"and {hidden:,} more: --limit 0 shows all", "dim"))
 
 
-def _runs(runs: list[Run], sizes: dict[str, int], names: Mapping[str, str]) -> Grid:
-    states = [visible(run_state(run, names)) for run in runs]
-    return Grid(
-        [
-            Column("run", [Text(visible(names[run.id]), "cyan") for run in runs]),
-            Column("command", [Text(visible(run.command)) for run in runs]),
-            Column("store", [cell(run.store) for run in runs], shrinks=True, keeps_end=True),
-            Column("changed", [Text(run_changes(run)) for run in runs], leaves=3),
-            Column("when", [Text(visible(local_time(run.started))) for run in runs], leaves=2),
-            Column("size", [Text(size(sizes[run.id])) for run in runs], right=True, leaves=1),
-            Column("state", [Text(state) for state in states]),
-        ]
-    )
+class _Runs:
+    """A table of runs, whose ids are whole in a pipe."""
+
+    def __init__(self, runs: list[Run], sizes: dict[str, int], names: Mapping[str, str]) -> None:
+        self._runs = runs
+        self._sizes = sizes
+        self._names = names
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        names = self._names if options.max_width < WIDE else {}
+        runs, sizes = self._runs, self._sizes
+        ids = [Text(visible(names.get(run.id, run.id)), "cyan") for run in runs]
+        yield Grid(
+            [
+                Column("run", ids),
+                Column("command", [Text(visible(run.command)) for run in runs]),
+                Column("store", [cell(run.store) for run in runs], shrinks=True, keeps_end=True),
+                Column("changed", [Text(run_changes(run)) for run in runs], leaves=3),
+                Column("when", [Text(visible(local_time(run.started))) for run in runs], leaves=2),
+                Column("size", [Text(size(sizes[run.id])) for run in runs], right=True, leaves=1),
+                Column("state", [Text(visible(run_state(run, names))) for run in runs]),
+            ]
+        )
 
 
 def run_changes(run: Run) -> str:

@@ -148,6 +148,10 @@ class Timeout(StoreWrapper):
         async with self._clock.answer():
             return await super().keeps_summary(key)
 
+    async def find_places(self, key: MemoryKey, ids: frozenset[str]) -> frozenset[str]:
+        async with self._clock.answer():
+            return await super().find_places(key, ids)
+
     def list_memories(self, where: Selection) -> AsyncGenerator[MemoryInfo]:
         return self._clock.each(super().list_memories(where))
 

@@ -64,7 +64,7 @@ def test_terminal_line_that_is_gone_at_the_end(
     process = terminal(100, "migrate", large, tmp_path / "a.db", "--rate-limit", "6000")
     process.expect(r"copying +[\d,]+ messages")
     text = drawn(process)
-    assert re.search(r"verifying +[\d,]+ of 12,000 messages", text)
+    assert re.search(r"verifying +[\d,]+ of 6,000 messages", text)
     assert "\x1b[2K" in text
     assert "12 memories selected, 12 written" in text
 
@@ -96,3 +96,28 @@ def test_terminal_lines_where_there_is_no_terminal(
     assert re.search(r"[\d,]+ messages, \d+ memor", copying[-1])
     assert shell(f"memctl --progress-interval 0.1 --quiet inspect {large}").stderr == ""
     assert shell(f"memctl verify {large} {tmp_path}/a.db").stderr == ""
+
+
+HISTORY = {
+    60: ["run", "command", "store", "state"],
+    80: ["run", "command", "store", "changed", "state"],
+    120: ["run", "command", "store", "changed", "when", "size", "state"],
+}
+
+
+@pytest.mark.parametrize("columns", HISTORY)
+def test_terminal_history_shows_the_stores(
+    terminal: Terminal, large: str, tmp_path: Path, columns: int
+) -> None:
+    target = tmp_path / "a folder whose name is long enough to be cut" / "agents.db"
+    target.parent.mkdir()
+    drawn(terminal(200, "migrate", large, target, "--user", "user0"))
+    drawn(terminal(200, "mark", "add", target, "seen", "--user", "user0"))
+    lines = STYLE.sub("", drawn(terminal(columns, "history"))).splitlines()
+    head, row = (re.split(" {2,}", line.strip()) for line in lines)
+    assert head == HISTORY[columns]
+    assert row[0] in drawn(terminal(200, "history", "--json"))
+    assert re.fullmatch("[0-9a-f]{5}", row[0])
+    assert row[2].startswith("…")
+    assert row[2].endswith("/agents.db")
+    assert max(cell_len(line) for line in lines) <= columns
