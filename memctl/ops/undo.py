@@ -177,8 +177,9 @@ class _RunEffect:
         self.changes += len(edit.changes)
         for change in edit.changes:
             self.ends.setdefault(change.id, []).append((change.old, change.new))
-            if change.at is not None and change.old is not None and change.new is not None:
-                self._marked[change.at] = change.id, change.old
+            at = change.to if change.at is None else change.at  # that of an undo knows one
+            if at is not None and change.old is not None and change.new is not None:
+                self._marked[at] = change.id, change.old
             if change.to is not None and change.old is None:
                 self._put[change.to] = change.id
             if change.new is None and change.after is not None:
