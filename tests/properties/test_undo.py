@@ -432,9 +432,16 @@ NOT_IN_REDIS = {(*COPY, "replace"), ("doctor", "STORE", "--repair", "--yes")}
 """Changes of Redis that ``tests/stores`` tries, and the fuzzer."""
 
 
-def on_one_line(dump: Any) -> str:
+def on_one_line(found: Any) -> Any:
     """Return what a store holds, with its messages as an archive has them."""
-    return repr(dump).replace(r"\\r", " ").replace(r"\\n", " ")
+    match found:
+        case str():
+            return found.replace(r"\r", " ").replace(r"\n", " ")
+        case dict():
+            return {name: on_one_line(value) for name, value in found.items()}
+        case list() | tuple():
+            return [on_one_line(value) for value in found]
+    return found
 
 
 @pytest.mark.parametrize("name", STORES)
