@@ -154,17 +154,17 @@ class _RunEffect:
         self.anchors: set[str] = set()
         """The messages that restored ones follow."""
         self._anchored: Counter[str] = Counter()
-        """How many messages there are of each of these ids."""
+        """The number of messages of each of these ids."""
         self._marked: dict[int, tuple[str, Marks]] = {}
         """The ids and the old marks of messages that got others, by their indexes."""
         self._unmarked: set[int] = set()
-        """Those of these indexes at which a message has its old marks."""
+        """The indexes of these at which a message has its old marks."""
         self._put: dict[int, str] = {}
         """The ids of messages that were put in, by their indexes, where these are known."""
         self._stayed: Counter[str] = Counter()
-        """How many messages of each id are at one of these indexes."""
+        """The number of messages of each id at one of these indexes."""
         self._passed: Counter[str] = Counter()
-        """How many of each id of ``ends`` were handed to ``added``."""
+        """The number of messages of each id of ``ends`` that were handed to ``added``."""
         self.summary = (edit.summary, edit.memory.summary)
         self.there: dict[str, list[Marks]] = {}
         self.seen: set[str] = set()

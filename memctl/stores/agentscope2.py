@@ -295,7 +295,7 @@ def in_log_order(changes: list[Change], ids: Sequence[str]) -> list[Change]:
         return changes
     at = {id: place for place, id in enumerate(ids)}
     anchors: dict[str, str | None] = {}
-    """Those of the messages that are put into the log."""
+    """The anchors of the messages that are put into the log."""
 
     def placed(change: Change) -> Change:
         if change.old is not None:

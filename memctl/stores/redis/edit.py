@@ -493,7 +493,7 @@ def _refuse(ids: Iterator[bytes], reason: str) -> None:
 
 @dataclass(frozen=True, slots=True)
 class MemoryBefore:
-    """What a memory had that is not as memctl would make it.
+    """The parts of a memory that were not as memctl would make them.
 
     A list of a mark is None where it would be made so, and ``index`` where nothing is known.
     """

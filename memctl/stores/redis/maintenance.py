@@ -683,7 +683,7 @@ class MemoryRepair:
 
 @dataclass(slots=True)
 class Reversal:
-    """What undoes a record, and the records that undo this."""
+    """The commands that undo a record, and the records that undo these."""
 
     records: list[Record] = field(default_factory=list)
     commands: list[Command] = field(default_factory=list)

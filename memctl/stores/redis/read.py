@@ -302,7 +302,7 @@ class MemoryBuilder:
         self._plain = 0
         """The number of messages to be handed out that follow nothing that was skipped."""
         self._anchors: deque[str | None] = deque()
-        """What was skipped last before each message behind those."""
+        """The id that was skipped last before each message behind those."""
 
     def fill(
         self, count: int, blocks: Iterator[list[Fetched]], held: list[Fetched]
