@@ -71,6 +71,8 @@ def undo(
     parts = runs.parts(undone)
     if run_id is None and not dry_run:
         refuse_unasked(yes)
+    if run_id is None and not undone.secret:
+        store = None  # it told which run: with all of its options, such as ?state=
     location, argument = _location(this, undone, store)
     where = Selection(users=frozenset(user or ()), sessions=frozenset(session or ()))
     options, report = run_options(this, dry_run=dry_run), ChangeReport()

@@ -443,6 +443,20 @@ def test_undo_killed_between_the_summary_and_the_messages(
     assert run("verify", store, f"{tmp_path}/a.ndjson").exit_code == 0
 
 
+def test_undo_of_the_last_run_on_a_store_has_all_of_its_options(
+    run: Run, database: str, tmp_path: Path
+) -> None:
+    """The place of the summary is not named again."""
+    store = f"{database}?state={tmp_path}/states"
+    (tmp_path / "states").mkdir()
+    asyncio.run(fill_text(store, {samples.key(0): samples.entries(9)}, summary="Said before."))
+    assert run("export", store, "--as", "archive", "-o", f"{tmp_path}/a.ndjson").exit_code == 0
+    assert run("compress", store, "--mode", "mark", "--keep-recent", "1").exit_code == 0
+    assert run("verify", store, f"{tmp_path}/a.ndjson").exit_code == 6
+    assert run("undo", "--yes", "--store", database.removeprefix("sqlite:///")).exit_code == 0
+    assert run("verify", store, f"{tmp_path}/a.ndjson").exit_code == 0
+
+
 # What a store may hold
 
 
