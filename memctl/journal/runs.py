@@ -351,14 +351,15 @@ class Runs:
         return None
 
     def find(self, name: str) -> Run:
-        """The run of that id, or of the one id that begins or ends so.
+        """The run of that id, or of the one id that begins so, or ends so as ``short_ids`` does.
 
         Raises:
             NotFound: there is none, or there are several.
             BadData: what is kept of it is damaged.
         """
         names = _names_in(self.folder) if name else []
-        found = [one for one in names if one.startswith(name) or one.endswith(name)]
+        end = name if len(name) >= _SHORT else None  # less could be a slip
+        found = [one for one in names if one.startswith(name) or (end and one.endswith(end))]
         if len(found) != 1:
             why = "there is no run" if not found else "several runs begin or end with"
             raise NotFound(f"{why} {name!r}", "memctl history lists the runs that are kept")

@@ -402,7 +402,7 @@ class _Growth(NamedTuple):
 
     change: Edit
     given: Memory
-    """What it is written with."""
+    """The memory as it is given, with its expiry."""
     messages: int
     """The number of messages that the store inside holds of it."""
     settings: _Settings | None

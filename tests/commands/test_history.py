@@ -172,6 +172,7 @@ def test_history_names_of_runs(run: Run, filled: str) -> None:
         ("*", "there is no run"),
         ("../" + first, "there is no run"),
         (first + "0", "there is no run"),
+        (first[-4:], "there is no run"),
         ("\x1b[31m", "\\x1b[31m"),
     ):
         result = run("undo", name)

@@ -145,7 +145,7 @@ FURTHER = {
     "archive-gz",
     "archive-zst",
 }
-"""Those that combine a layout with an engine, or with a file format, when others have both."""
+"""Combinations of a layout and an engine, or a file format, that other backends have, too."""
 
 WITH_ANY_MARK = [
     name for name in BACKENDS if not name.endswith(("-agentscope2", "-runtime", "-state"))
