@@ -54,6 +54,10 @@ PathOption = Annotated[
         "--path", metavar="PATH", help="Which memory of a session state, such as agent.memory."
     ),
 ]
+PagerOption = Annotated[
+    bool,
+    typer.Option("--pager/--no-pager", help="On a terminal, page what is long (PAGER, or less)."),
+]
 
 _AGE = re.compile(r"(\d+)([smhdw])")
 _UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days", "w": "weeks"}

@@ -14,6 +14,7 @@ from rich.text import Text
 
 from memctl.commands._context import Run
 from memctl.commands._options import (
+    PagerOption,
     PathOption,
     SessionOption,
     StoreArgument,
@@ -28,6 +29,7 @@ from memctl.ops.context import ContextMessage, find_memory, read_context, sharin
 from memctl.ops.marks import COMPRESSED
 from memctl.output import conversation
 from memctl.output.numbers import count
+from memctl.output.pager import paged
 from memctl.output.report import CsvRows, Listing, message_json
 from memctl.output.terminal import Format, Output
 from memctl.registry import make_store
@@ -55,6 +57,7 @@ def context(
         ),
     ] = "extractive",
     path: PathOption = None,
+    pager: PagerOption = True,
 ) -> None:
     """Show what the model of an agent is sent of its memory.
 
@@ -63,9 +66,9 @@ def context(
     """
     counter = _counter(run, summarizer)
     where = Selection(users=frozenset(user or ()), sessions=frozenset(session or ()))
-    with readable(run.locate(store), where, path) as location:
+    with paged(run.output, wanted=pager), readable(run.locate(store), where, path) as location:
         wait_for(_show(run.output, location, where, counter, everything=everything))
-    run.output.finish()
+        run.output.finish()
 
 
 def _counter(run: Run, name: str) -> TokenCounter:

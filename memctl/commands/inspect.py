@@ -4,22 +4,25 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Iterator
+from collections.abc import AsyncGenerator, Iterator
 from contextlib import aclosing
+from functools import partial
 from typing import Annotated, Any
 
 import typer
 
 from memctl.commands._context import Run
-from memctl.commands._options import PathOption, StoreArgument, takes_options
+from memctl.commands._options import PagerOption, PathOption, StoreArgument, takes_options
 from memctl.commands._run import opened, readable, wait_for
 from memctl.errors import UsageError
 from memctl.location import Location
-from memctl.model import Memory, StoredMessage
+from memctl.model import Memory, Page, StoredMessage
 from memctl.ops import inspect as operation
 from memctl.ops.inspect import Catalogue, Group, GroupBy, Sort
 from memctl.ops.retry import undamaged_pages
+from memctl.ops.select import select_with_places
 from memctl.output import tables
+from memctl.output.pager import paged
 from memctl.output.report import Listing, Report, memory_row, message_json
 from memctl.output.terminal import Format, Output
 from memctl.registry import make_store
@@ -36,6 +39,7 @@ def inspect(
     store: StoreArgument,
     where: Selection,
     messages: Annotated[bool, typer.Option("--messages", help="Show the messages.")] = False,
+    ids: Annotated[bool, typer.Option("--ids", help="With --messages, show their ids.")] = False,
     by: Annotated[GroupBy | None, typer.Option("--by", help="Group the messages.")] = None,
     sort: Annotated[Sort, typer.Option("--sort", help="Order of the memories.")] = Sort.MESSAGES,
     limit: Annotated[
@@ -49,16 +53,19 @@ def inspect(
         ),
     ] = None,
     path: PathOption = None,
+    pager: PagerOption = True,
 ) -> None:
     """Show what is in a store: totals, memories, or the messages."""
     output = run.output
     if messages and by:
-        raise UsageError("--messages does not go with --by", "give one of them")
+        raise UsageError("--messages does not go with --by", "choose one of them")
+    if ids and not messages:
+        raise UsageError("--ids goes with --messages", "add --messages")
     if limit is None and output.format is Format.TABLE and sys.stdout.isatty():
         limit = TERMINAL_ROWS
-    with readable(run.locate(store), where, path) as location:
-        wait_for(_inspect(output, location, where, messages, by, sort, limit or None))
-    output.finish()
+    with paged(output, wanted=pager), readable(run.locate(store), where, path) as location:
+        wait_for(_inspect(output, location, where, messages, ids, by, sort, limit or None))
+        output.finish()
 
 
 async def _inspect(
@@ -66,13 +73,14 @@ async def _inspect(
     location: Location,
     where: Selection,
     messages: bool,
+    ids: bool,
     by: GroupBy | None,
     sort: Sort,
     limit: int | None,
 ) -> None:
     async with opened(make_store(location), output) as store:
         if messages:
-            refuse_absent(where, await print_messages(output, store, where), location)
+            refuse_absent(where, await print_messages(output, store, where, ids), location)
         elif by:
             groups = await operation.group(store, where, by)
             refuse_absent(where, len(groups), location)
@@ -134,70 +142,71 @@ def _groups(by: GroupBy, groups: list[Group]) -> Report:
     )
 
 
-async def print_messages(output: Output, store: Store, where: Selection) -> int:
+async def print_messages(output: Output, store: Store, where: Selection, ids: bool) -> int:
     """Print the selected messages, and count their memories.
 
     Raises:
         UsageError: messages have no form in CSV.
     """
-    match output.format:
-        case Format.TABLE:
-            return await _conversations(output, store, where)
-        case Format.NDJSON:
-            return await _lines(store, where)
-        case Format.JSON:
-            return await _message_object(output, store, where)
-        case Format.CSV:
-            raise UsageError("messages have no form in CSV", "take --format ndjson")
+    pages = undamaged_pages(partial(select_with_places, store), where)
+    async with aclosing(pages):
+        match output.format:
+            case Format.TABLE:
+                return await _conversations(output, store, pages, ids)
+            case Format.NDJSON:
+                return await _lines(pages)
+            case Format.JSON:
+                return await _message_object(output, pages)
+            case Format.CSV:
+                raise UsageError("messages cannot be written as CSV", "use --format ndjson")
 
 
-async def _conversations(output: Output, store: Store, where: Selection) -> int:
+async def _conversations(
+    output: Output, store: Store, pages: AsyncGenerator[Page], ids: bool
+) -> int:
     from memctl.output import conversation  # drawn here only
 
     console = output.console()
     piped = not sys.stdout.isatty()  # there lines are as long as they are
     memories = 0
-    async with aclosing(undamaged_pages(store.read, where)) as pages:
-        async for page in pages:
-            if page.offset == 0:
-                if memories:
-                    console.print()
-                console.print(conversation.heading(page.memory), soft_wrap=piped)
-                memories += 1
-            for number, entry in enumerate(page.messages, page.offset + 1):
-                drawn = conversation.message(entry, number, dialect=store.dialect)
-                console.print(drawn, soft_wrap=piped)
+    async for page in pages:
+        if page.offset == 0:
+            if memories:
+                console.print()
+            console.print(conversation.heading(page.memory), soft_wrap=piped)
+            memories += 1
+        for entry, place in zip(page.messages, page.places, strict=True):
+            drawn = conversation.message(entry, place + 1, ids=ids, dialect=store.dialect)
+            console.print(drawn, soft_wrap=piped)
     return memories
 
 
-async def _lines(store: Store, where: Selection) -> int:
+async def _lines(pages: AsyncGenerator[Page]) -> int:
     memories = 0
-    async with aclosing(undamaged_pages(store.read, where)) as pages:
-        async for page in pages:
-            memories += page.offset == 0
-            for entry in page.messages:
-                sys.stdout.writelines(_row(page.memory, entry))
-                sys.stdout.write("\n")
+    async for page in pages:
+        memories += page.offset == 0
+        for entry, place in zip(page.messages, page.places, strict=True):
+            sys.stdout.writelines(_row(page.memory, entry, place))
+            sys.stdout.write("\n")
     return memories
 
 
-async def _message_object(output: Output, store: Store, where: Selection) -> int:
+async def _message_object(output: Output, pages: AsyncGenerator[Page]) -> int:
     """Write one object as the messages come, and return the number of memories."""
     memories = 0
     output.listing = listing = Listing("inspect", {}, "messages")
-    async with aclosing(undamaged_pages(store.read, where)) as pages:
-        async for page in pages:
-            memories += page.offset == 0
-            for entry in page.messages:
-                listing.add(_row(page.memory, entry))
+    async for page in pages:
+        memories += page.offset == 0
+        for entry, place in zip(page.messages, page.places, strict=True):
+            listing.add(_row(page.memory, entry, place))
     return memories
 
 
-def _row(memory: Memory, entry: StoredMessage) -> Iterator[str]:
+def _row(memory: Memory, entry: StoredMessage, place: int) -> Iterator[str]:
     head: dict[str, Any] = {"user": memory.key.user, "session": memory.key.session}
     if memory.key.part:
         head["path"] = memory.key.part
-    head |= {"id": entry.id, "marks": list(entry.marks)}
+    head |= {"position": place + 1, "id": entry.id, "marks": list(entry.marks)}
     yield f'{json.dumps(head)[:-1]}, "message": '
     yield from message_json(entry.message)
     yield "}"

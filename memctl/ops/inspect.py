@@ -29,6 +29,7 @@ class GroupBy(StrEnum):
     USER = "user"
     MARK = "mark"
     ROLE = "role"
+    NAME = "name"
     DAY = "day"
 
 
@@ -57,7 +58,7 @@ class Catalogue:
 
 @dataclass(slots=True)
 class Group:
-    """The messages that share a user, a mark, a role or a day."""
+    """The messages that share a user, a mark, a role, a name or a day."""
 
     name: str
     memories: int = 0
@@ -110,7 +111,7 @@ def _add(totals: Totals, info: MemoryInfo) -> None:
 
 
 async def group(store: Store, where: Selection, by: GroupBy) -> list[Group]:
-    """The selected messages by user, mark, role or day; a message counts under each of its marks.
+    """The selected messages grouped; one with several marks counts for each.
 
     Raises:
         MemctlError: as ``Store.read``.
@@ -147,5 +148,7 @@ def _names(by: GroupBy, user: str, message: StoredMessage, dialect: Dialect) -> 
             return dict.fromkeys(message.marks)
         case GroupBy.ROLE:
             return (dialect.outline(message.message).role or "",)
+        case GroupBy.NAME:
+            return (dialect.outline(message.message).name or "",)
         case GroupBy.DAY:
             return ((dialect.outline(message.message).time or "")[:10],)

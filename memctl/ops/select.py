@@ -1,12 +1,13 @@
-"""The selected messages, each with its place in the memory: what is to be changed."""
+"""The selected messages, each with its place in the memory: what is changed, or shown."""
 
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Callable, Iterable
 from contextlib import aclosing
+from dataclasses import replace
 from itertools import repeat
 
-from memctl.model import Page
+from memctl.model import PAGE_BYTES, MemoryKey, Page
 from memctl.selection import Selection
 from memctl.store import Store
 
@@ -50,3 +51,63 @@ async def _shown(pages: AsyncGenerator[Page], see: PageObserver) -> AsyncGenerat
             see(page)
             yield page
             del page  # not kept while the next one is read: it may be large
+
+
+async def select_with_places(store: Store, where: Selection) -> AsyncGenerator[Page]:
+    """Yield the pages of ``Store.read``, with true ``Page.places`` whatever is left out.
+
+    A store that selects by itself does not show what stands between the messages.  Outlines of
+    their memories do, for some memories at a time; of one with many selected messages all are read.
+
+    Raises:
+        MemctlError: as ``Store.read``.
+    """
+    if where.whole or not store.features.cheap_positions:
+        pages = where.apply(store.read(whole_memories(where)), store.dialect)
+        async with aclosing(pages):
+            async for page in pages:
+                yield page
+                del page  # not kept while the next one is read: it may be large
+        return
+    held: list[Page] = []
+    size = 0
+    async with aclosing(store.read(where)) as found:
+        async for page in found:
+            if page.last and not page.offset:
+                held.append(page)
+                size += sum(len(entry.message) for entry in page.messages)
+                if len(held) < _HELD_MEMORIES and size < PAGE_BYTES:
+                    continue
+            async for one in _placed(store, held):
+                yield one
+            held, size = [], 0
+            if not page.last and not page.offset:
+                whole = where.only(frozenset({page.memory.key}))
+                large = where.apply(store.read(whole_memories(whole)), store.dialect)
+                async with aclosing(large):
+                    async for one in large:
+                        yield one
+    async for one in _placed(store, held):
+        yield one
+
+
+_HELD_MEMORIES = 100
+"""Memories whose places are looked up together."""
+
+
+async def _placed(store: Store, pages: list[Page]) -> AsyncGenerator[Page]:
+    """Yield pages that are memories each, with their places."""
+    wanted = {page.memory.key: {entry.id for entry in page.messages} for page in pages}
+    places: dict[tuple[MemoryKey, str], int] = {}
+    if wanted:
+        async with aclosing(store.outline(Selection(keys=frozenset(wanted)))) as outlines:
+            async for outline in outlines:
+                key = outline.memory.key
+                for place, entry in enumerate(outline.messages, outline.offset):
+                    if entry.id in wanted[key]:
+                        places[key, entry.id] = place
+    for page in pages:
+        key = page.memory.key
+        # One that was deleted meanwhile has the place that it had at least.
+        indexes = [places.get((key, one.id), at) for at, one in enumerate(page.messages)]
+        yield replace(page, indexes=indexes)

@@ -84,11 +84,15 @@ def message(
     entry: StoredMessage,
     number: int,
     *,
+    ids: bool = False,
     tokens: int | None = None,
     fault: str = "",
     dialect: Dialect = AGENTSCOPE1,
 ) -> RenderableType:
-    """A message: a line of who and when, then its blocks; ``tokens`` where they were counted."""
+    """A message: a line of who and when, then its blocks.
+
+    ``number`` is its position in the memory, from 1; ``tokens`` are shown where they were counted.
+    """
     view = dialect.parse(entry.message)
     role = "?" if view.role is None else view.role
     text = Text()
@@ -99,6 +103,8 @@ def message(
     for mark in entry.marks:
         text.append("  ")
         text.append(f"[{visible(mark)}]", "yellow")
+    if ids:
+        text.append(f"  {visible(entry.id)}", "cyan")
     if tokens is not None:
         text.append(f"  {count(tokens, 'token')}", "dim")
     if fault:

@@ -82,7 +82,9 @@ def _taken(widths: Iterable[int]) -> int:
 
 
 def _fit(columns: list[tuple[Column, int]], room: int) -> list[tuple[Column, int]]:
-    """The columns for which there is room, and their widths."""
+    """The columns for which there is room, and their widths; those without a cell leave first."""
+    if _taken(min(width, ENOUGH) if column.shrinks else width for column, width in columns) > room:
+        columns = [item for item in columns if any(map(len, item[0].cells))]
     for leaving in sorted({column.leaves for column, _ in columns if column.leaves is not None}):
         needed = (min(width, ENOUGH) if column.shrinks else width for column, width in columns)
         if _taken(needed) <= room:
@@ -484,7 +486,7 @@ def compress_outcome(
 def _compress_facts(report: CompressReport, summarizer: Summarizer, *, dry_run: bool) -> str:
     changes = report.changes
     if not changes.planned.memories:
-        return "nothing to compress"
+        return f"nothing to compress{_largest(report)}"
     shown = changes.planned if dry_run else changes.done
     messages = report.selected if dry_run else report.messages
     would = "would be compressed" if dry_run else "compressed"
@@ -500,8 +502,21 @@ def _compress_facts(report: CompressReport, summarizer: Summarizer, *, dry_run: 
     return "; ".join(parts)
 
 
+def _largest(report: CompressReport) -> str:
+    found = report.largest
+    if found is None:
+        return ""
+    how = _counted(report)
+    size = f"{count(found.messages, 'message')}, {count(found.tokens, 'token')} ({how})"
+    return f"; the largest memory is {visible(str(found.key))}: {size}"
+
+
+def _counted(report: CompressReport) -> str:
+    return "estimated" if report.counted_by == "estimate" else f"by {visible(report.counted_by)}"
+
+
 def _tokens(report: CompressReport, *, dry_run: bool) -> str:
-    how = "estimated" if report.counted_by == "estimate" else f"by {visible(report.counted_by)}"
+    how = _counted(report)
     if dry_run:
         return (
             f"agents read {count(report.before, 'token')} of them, of which {report.summarised:,} "

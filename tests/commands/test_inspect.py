@@ -6,7 +6,9 @@ import asyncio
 import csv
 import io
 import json
+import re
 import sqlite3
+from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
@@ -15,7 +17,7 @@ import pymysql
 import pytest
 
 from memctl.model import MemoryKey
-from memctl.testing import samples
+from memctl.testing import Place, samples
 from tests.stores.archives import sealed
 from tests.support.cli import FRIDAY, Run, fails, fill, report
 
@@ -106,6 +108,20 @@ def test_inspect_groups(run: Run, filled: str) -> None:
     assert "assistant" in run("inspect", filled, "--by", "role").stdout
 
 
+def test_inspect_by_name_shows_the_agents_of_a_session(run: Run, database: str) -> None:
+    names = ("planner", "planner", "critic", "ada")
+    key = MemoryKey("ada", "kyoto")
+    found = [samples.entry(f"m{n}", n, name=name) for n, name in enumerate(names)]
+    asyncio.run(fill(database, {key: found}))
+    groups = report(run("inspect", database, "--json", "--by", "name"))["groups"]
+    assert [(row["name"], row["messages"]) for row in groups] == [
+        ("planner", 2),
+        ("critic", 1),
+        ("ada", 1),
+    ]
+    assert "planner" in run("inspect", database, "--by", "name").stdout
+
+
 def test_inspect_conversation_can_be_followed(run: Run) -> None:
     text = run("inspect", FRIDAY, "--user", "ada", "--session", "kyoto", "--messages").stdout
     assert "── ada / kyoto" in text
@@ -115,6 +131,41 @@ def test_inspect_conversation_can_be_followed(run: Run) -> None:
     assert "image  https://example.com/tofukuji.jpg" in text
     assert "#11 system (system)  2026-10-02 09:20:48.300  [hint]" in text
     assert "京都は初めてです 🍁" in text
+
+
+@pytest.mark.parametrize("name", ["sqlite", "redis", "sessions", "archive"])
+def test_inspect_positions_are_those_in_the_memory(
+    run: Run, one: Callable[[str], Place], name: str
+) -> None:
+    place = one(name)
+    keys = [MemoryKey(f"user{n}", f"session{n}") for n in range(120)]
+    entries = {key: samples.entries(6) for key in keys} | {keys[0]: samples.entries(2500)}
+    asyncio.run(fill(place.text, entries))
+    names = ("--user", "user0", "--user", "user1")
+
+    def positions(*options: str) -> list[list[int]]:
+        rows = report(run("inspect", place.text, "--messages", *options, "--json"))["messages"]
+        found: dict[str, list[int]] = {}
+        for row in rows:
+            found.setdefault(row["user"], []).append(row["position"])
+        return [found[user] for user in sorted(found)]
+
+    assert positions(*names) == [[*range(1, 2501)], [*range(1, 7)]]
+    assert positions(*names, "--last", "2") == [[2499, 2500], [5, 6]]
+    assert positions("--user", "user0", "--role", "user") == [[*range(1, 2501, 3)]]
+    assert positions("--user", "user0", "--name", "Friday", "--last", "1")[0][0] > 2490
+    every = positions("--id", "m0000003", "--id", "m0000005")
+    assert every == [[4, 6]] * 120
+
+
+def test_inspect_messages_with_their_positions_and_ids(run: Run, filled: str) -> None:
+    options = ("--user", "user1", "--messages", "--last", "2")
+    shown = run("inspect", filled, *options).stdout
+    assert re.findall("^#([0-9]+)", shown, re.M) == ["39", "40"]
+    assert "m0000039" not in shown
+    named = run("inspect", filled, *options, "--ids").stdout
+    assert "#40 Alice (user)  2025-03-01 12:39:00.000  m0000039\n" in named
+    fails(run("inspect", filled, "--ids"), 2, "--ids goes with --messages")
 
 
 def test_inspect_messages_for_programs(run: Run) -> None:
@@ -189,7 +240,7 @@ def assert_prints_json(run: Run, store: str) -> None:
         assert not set(printed) & set("\x1b\x07\r")
         rows = [json.loads(line) for line in printed.splitlines()] if options[1:] else None
         for row in json.loads(printed)["messages"] if rows is None else rows:
-            assert set(row) == {"user", "session", "id", "marks", "message"}
+            assert set(row) == {"user", "session", "position", "id", "marks", "message"}
 
 
 @pytest.mark.parametrize("forged", FORGED)

@@ -61,7 +61,10 @@ def terminal(tmp_path: Path) -> Any:
     """Start memctl at a terminal of so many columns."""
 
     def start(columns: int, *arguments: object, **more: str) -> Any:
-        settings = {"TERM": "xterm-256color", "LC_ALL": "C.UTF-8", "XDG_STATE_HOME": str(tmp_path)}
+        settings = {
+            **{"TERM": "xterm-256color", "LC_ALL": "C.UTF-8", "PAGER": "cat"},
+            "XDG_STATE_HOME": str(tmp_path),
+        }
         return pexpect.spawn(
             MEMCTL[0],
             [*MEMCTL[1:], *map(str, arguments)],

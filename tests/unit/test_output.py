@@ -110,3 +110,19 @@ def test_output_media_of_2_x_are_shown_by_their_url() -> None:
     text = "\n".join(drawn(found, 80))
     assert "https://example.com/a.png" in text
     assert "0 B" not in text
+
+
+def test_output_empty_columns_leave_first() -> None:
+    infos = [
+        MemoryInfo(MemoryKey("ada", f"session{n}"), 10, 1000, {}, {"user": 5}, last="2026-10-02")
+        for n in range(2)
+    ]
+    found = Catalogue(Totals(users=1, memories=2, messages=20, bytes=2000, summaries=0), infos)
+    wide = drawn(tables.catalogue("store", found, None), 200)
+    head = next(line for line in wide if line.startswith("user "))
+    assert {"marks", "summary", "roles", "last"} <= {*head.split()}
+    narrow = drawn(tables.catalogue("store", found, None), len(head) - 5)
+    head = next(line for line in narrow if line.startswith("user "))
+    assert {"roles", "last"} <= {*head.split()}
+    assert "█" in "".join(narrow)
+    assert not {"marks", "summary"} & {*head.split()}

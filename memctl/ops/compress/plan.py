@@ -227,6 +227,10 @@ class CompressionPlanner:
         self._candidates.append(chosen)
         return position
 
+    def size(self) -> tuple[int, int]:
+        """Return the messages that agents read so far, and their tokens."""
+        return len(self._tokens), sum(self._tokens)
+
     def case(self) -> CompressionPlan | None:
         """Return the plan for the memory at its end; None where it stays as it is."""
         if len(self._breaks) < self._options.keep_recent:

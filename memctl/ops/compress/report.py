@@ -3,10 +3,20 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
+from memctl.model import MemoryKey
 from memctl.ops.apply import ChangeReport
 from memctl.ops.compress.plan import CompressionPlan
 from memctl.summarizer import Usage
+
+
+class LargestMemory(NamedTuple):
+    """A memory with the messages and tokens that its agent reads."""
+
+    key: MemoryKey
+    messages: int
+    tokens: int
 
 
 @dataclass(slots=True)
@@ -32,6 +42,14 @@ class CompressReport:
     """Messages that are to be summarized."""
     messages: int = 0
     """Messages that were summarized, and are committed as such."""
+
+    largest: LargestMemory | None = None
+    """The memory of the most tokens that was looked at."""
+
+    def see(self, key: MemoryKey, messages: int, tokens: int) -> None:
+        """Record a memory that was looked at."""
+        if self.largest is None or tokens > self.largest.tokens:
+            self.largest = LargestMemory(key, messages, tokens)
 
     @property
     def ratio(self) -> float | None:

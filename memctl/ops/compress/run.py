@@ -129,8 +129,9 @@ async def plan_compression(
             if not page.last:
                 continue
             case = history.case()
-            history = None
             key = page.memory.key
+            report.see(key, *history.size())
+            history = None
             if case and options.mode is CompressMode.MARK and not await store.keeps_summary(key):
                 case = None
                 report.changes.failures.append((key, _NO_STATE))
