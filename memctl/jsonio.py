@@ -95,7 +95,8 @@ def compact(value: Any) -> bytes:
     For values without floats: orjson writes null for those that JSON lacks.
     """
     try:
-        return orjson.dumps(value)
+        # Copied: orjson's result keeps the kilobytes around it in which it was written.
+        return bytes(memoryview(orjson.dumps(value)))
     except TypeError:  # a lone surrogate, or an integer past 64 bits
         return dumps(value)
 
