@@ -20,7 +20,7 @@ PYTEST = scripts/get-servers $(BIN)/python && \
 REAL := tests/interop tests/interop2 tests/interop_runtime
 test trust interop: export PYTHONDONTWRITEBYTECODE := 1
 
-.PHONY: demo test trust interop dist-test soak fuzz lint format docs clean
+.PHONY: demo test trust interop dist-test soak fuzz lint format docs screens clean
 
 demo: $(VENV)/.package
 	@PATH="$(CURDIR)/$(BIN):$$PATH" examples/demo.sh
@@ -69,6 +69,10 @@ format: $(VENV)/.dev
 # What the documentation takes from the code.
 docs: $(VENV)/.dev
 	@$(BIN)/python tools/generate.py
+
+# The screens that tests/terminal compares with: read what has changed before you commit it.
+screens: $(VENV)/.dev
+	@MEMCTL_SCREENS=write $(BIN)/pytest -k screens tests/terminal
 
 clean:
 	rm -rf $(VENV) $(INTEROP) $(INTEROP2) $(RUNTIME) build dist .cache .mypy_cache .ruff_cache .pytest_cache \

@@ -21,30 +21,43 @@ from typer.core import TyperCommand, TyperGroup
 
 from memctl import __version__, plugins, signals
 from memctl.commands._context import Run
+from memctl.commands._help import Helpful, Rows
 from memctl.errors import MemctlError, Unavailable, UsageError
 from memctl.output.terminal import Color, Format, LogFormat, Output
 from memctl.system import EXHAUSTED
 
-COMMANDS = {
-    "inspect": ("inspect", "Show what is in a store: totals, memories, or the messages."),
-    "export": ("export", "Write memories to a file: state_dict, archive, folder, Markdown."),
-    "import": ("import_", "Bring a state_dict, session states or an archive into a store."),
-    "migrate": ("migrate", "Copy memories from one store to another; again, only what is new."),
-    "context": ("context", "Show what the model of an agent is sent of its memory."),
-    "verify": ("verify", "Compare two stores, message by message."),
-    "doctor": ("doctor", "Find what is broken or risky in a store, before its agents do."),
-    "delete": ("delete", "Delete messages by mark, age or any other selection."),
-    "mark": ("mark:app", "Add, remove, rename or list marks."),
-    "compress": ("compress", "Summarize old messages with a configured summarizer."),
-    "undo": ("undo", "Undo what a run changed."),
-    "history": ("history", "List the runs that can be undone."),
-    "help": ("help:help_", "Explain a command, the exit codes, or the JSON of a report."),
-    "stores": ("stores", "List the kinds of store and what each can hold."),
-    "config": ("config:app", "Write, show or check the configuration."),
+GROUPS = {
+    "Look": {
+        "inspect": ("inspect", "Show what is in a store: totals, memories or messages."),
+        "context": ("context", "Show what an agent sends to its model."),
+    },
+    "Move": {
+        "export": ("export", "Write memories to a file: archive, state_dict, folder, Markdown."),
+        "import": ("import_", "Load an archive, a state_dict or session states into a store."),
+        "migrate": ("migrate", "Copy memories to another store; again, only what is new."),
+    },
+    "Change": {
+        "delete": ("delete", "Delete the selected messages."),
+        "mark": ("mark:app", "Add, remove, rename or list marks."),
+        "compress": ("compress", "Summarize old messages."),
+    },
+    "Keep safe": {
+        "verify": ("verify", "Compare two stores, message by message."),
+        "doctor": ("doctor", "Find and repair problems in a store."),
+        "history": ("history", "List the runs that can be undone."),
+        "undo": ("undo", "Undo a run."),
+    },
+    "Set up": {
+        "config": ("config:app", "Write, show or check the configuration."),
+        "stores": ("stores", "List the kinds of store and what each can hold."),
+        "help": ("help:help_", "Explain a command or a topic."),
+    },
 }
-"""Each command and its line in the help, so that helping imports none of them.
+"""The commands by purpose, each with its line in the help, so that helping imports none of them.
 
 A command is its module, with the function in it where that has another name."""
+
+COMMANDS = {name: entry for group in GROUPS.values() for name, entry in group.items()}
 
 WORDS = {
     **dict.fromkeys(("backup", "dump", "save"), "export"),
@@ -102,7 +115,7 @@ class LazyCommands(MutableMapping[str, Any]):
         raise TypeError("commands are listed in COMMANDS")
 
 
-class Memctl(TyperGroup):
+class Memctl(Helpful, TyperGroup):
     """The root command: lazy, and the only place where an error becomes an exit code."""
 
     def __init__(self, **settings: Any) -> None:
@@ -169,12 +182,16 @@ class Memctl(TyperGroup):
     def list_commands(self, ctx: Any) -> list[str]:  # noqa: ARG002 - the signature of Typer
         return [*COMMANDS, *_plugins()]
 
-    def format_commands(self, ctx: Any, formatter: Any) -> None:  # noqa: ARG002 - the same
-        with formatter.section("Commands"):
-            formatter.write_dl([(name, line) for name, (_, line) in COMMANDS.items()])
-        if found := _plugins():
-            with formatter.section("Commands of plugins"):
-                formatter.write_dl([(name, _plugin_line(name)) for name in found])
+    def listing(self, ctx: Any) -> dict[str, Rows]:  # noqa: ARG002 - the signature of Helpful
+        from memctl.commands._topics import TOPICS  # only the help lists them
+
+        found = {
+            title: [(name, line) for name, (_, line) in group.items()]
+            for title, group in GROUPS.items()
+        }
+        if others := _plugins():
+            found["Plugins"] = [(name, _plugin_line(name)) for name in others]
+        return found | {"Topics (memctl help TOPIC)": list(TOPICS.items())}
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         """Find the command; options then have the defaults of the configuration."""
@@ -399,17 +416,17 @@ def _globals(
     context: typer.Context,
     config: Annotated[
         Path | None,
-        typer.Option(
-            "--config", metavar="FILE", help="The configuration file.", show_default=False
-        ),
+        typer.Option("--config", metavar="FILE", help="Read the configuration from FILE."),
     ] = None,
     quiet: Annotated[
-        bool, typer.Option("-q", "--quiet", help="Silent unless something fails.")
+        bool, typer.Option("-q", "--quiet", help="Print nothing unless something fails.")
     ] = False,
-    verbose: Annotated[bool, typer.Option("-v", "--verbose", help="Verbose output.")] = False,
-    color: Annotated[Color, typer.Option("--color", help="When to colour.")] = Color.AUTO,
+    verbose: Annotated[bool, typer.Option("-v", "--verbose", help="Print more details.")] = False,
+    color: Annotated[
+        Color, typer.Option("--color", metavar="WHEN", help="Colour the output")
+    ] = Color.AUTO,
     log_format: Annotated[
-        LogFormat, typer.Option("--log-format", help="How to write messages on stderr.")
+        LogFormat, typer.Option("--log-format", help="Format of messages on stderr")
     ] = LogFormat.TEXT,
     progress_interval: Annotated[
         float | None,
@@ -417,17 +434,13 @@ def _globals(
             "--progress-interval",
             metavar="SECONDS",
             min=0.1,
-            help="Show progress on stderr, one line per interval, terminal or not.",
-            show_default=False,
+            help="Print a line of progress on stderr every so many seconds.",
         ),
     ] = None,
     ping: Annotated[
         str | None,
         typer.Option(
-            "--ping",
-            metavar="URL",
-            help="Call this URL when the command is done, URL/fail when it failed.",
-            show_default=False,
+            "--ping", metavar="URL", help="Call URL after success, and URL/fail after failure."
         ),
     ] = None,
     metrics_file: Annotated[
@@ -435,22 +448,21 @@ def _globals(
         typer.Option(
             "--metrics-file",
             metavar="FILE",
-            help="Write how it ended for node_exporter's textfile collector.",
-            show_default=False,
+            help="Write the result for the textfile collector of node_exporter.",
         ),
     ] = None,
     show_completion: Annotated[  # noqa: ARG001 - acted on by its callback
         Shell | None,
         typer.Option(
             "--show-completion",
-            help="Print the script that makes this shell complete memctl.",
+            metavar="SHELL",
+            help="Print the completion script of a shell",
             callback=_show_completion,
             is_eager=True,
-            show_default=False,
         ),
     ] = None,
     version: Annotated[  # noqa: ARG001 - acted on by its callback
-        bool, typer.Option("--version", help="Show the version.", callback=_version, is_eager=True)
+        bool, typer.Option("--version", help="Print the version.", callback=_version, is_eager=True)
     ] = False,
 ) -> None:
     monitoring = None

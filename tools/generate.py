@@ -1,6 +1,6 @@
 """Writes what the documentation takes from the code: reference, tables, manual, completions.
 
-``python tools/generate.py`` writes the files; with ``--check`` it only tells which are out of date.
+``python tools/generate.py`` writes the files; with ``--check`` it names those that are out of date.
 """
 
 from __future__ import annotations
@@ -10,10 +10,10 @@ import sys
 from functools import partial
 from pathlib import Path
 
-from manual import pages
-from typer.main import get_command
+from manual import pages, parsed
 
-from memctl.cli import COMMANDS, app
+from memctl.cli import COMMANDS
+from memctl.commands._help import page, render
 from memctl.errors import exit_codes
 from memctl.ops.doctor.findings import KINDS as FINDINGS
 from memctl.ops.doctor.findings import Severity
@@ -34,7 +34,7 @@ _HELD = {
 
 
 def reference() -> str:
-    """Every command with its help, as the parser prints it."""
+    """Return every command with its help."""
     parts = [
         "# Reference",
         "Generated from the parser by `make docs`, as are the manual pages (`man memctl`). Other "
@@ -53,20 +53,11 @@ def reference() -> str:
 
 def _commands_below(name: str) -> list[str]:
     """The commands of a command that has some."""
-    root = get_command(app)
-    context = root.make_context("memctl", [], resilient_parsing=True)
-    return list(getattr(root.get_command(context, name), "commands", ()))
+    return list(getattr(parsed([name])[0], "commands", ()))
 
 
 def _help(words: list[str]) -> str:
-    command, path = get_command(app), "memctl"
-    for word in words:
-        context = command.make_context(path, [], resilient_parsing=True)
-        command, path = command.get_command(context, word), f"{path} {word}"
-    with command.make_context(
-        path, [], resilient_parsing=True, terminal_width=COLUMNS, max_content_width=COLUMNS
-    ) as inner:
-        return command.get_help(inner).rstrip()
+    return render(page(*parsed(words)), COLUMNS)
 
 
 def commands_table() -> str:
@@ -185,7 +176,7 @@ def files() -> dict[Path, str]:
 
 
 def main() -> None:
-    """Write or checks the files."""
+    """Write or check the files."""
     stale = [
         path
         for path, text in files().items()

@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Iterator
 from typing import Any
 
 from typer.main import get_command
 
 from memctl import __version__
-from memctl.cli import COMMANDS, app
+from memctl.cli import COMMANDS, GROUPS, app
+from memctl.commands._help import Page, page
+from memctl.commands._topics import EXAMPLES, STORES, STORES_MORE, store_rows
 from memctl.errors import exit_codes
-from memctl.registry import BUILT_IN
-
-_WIDE = 4096
-"""Columns of the parser's help, so that it breaks no line."""
 
 ENVIRONMENT = (
     ("MEMCTL_CONFIG", "The configuration file."),
@@ -31,13 +28,6 @@ FILES = (
     ("~/.config/memctl/config.toml", "The configuration; memctl config init writes it."),
     ("~/.local/state/memctl/runs", "What runs have changed, for memctl undo."),
     ("~/.pgpass", "Passwords of PostgreSQL."),
-)
-EXAMPLES = (
-    ("See what is in a store", "memctl inspect agents.db"),
-    ("Back it up", "memctl export agents.db -o nightly.ndjson.zst --rotate daily:7,weekly:4"),
-    ("Move house", "memctl migrate agents.db postgresql://ops@db/agents"),
-    ("Delete old hints, and take it back", "memctl delete agents.db --mark hint --older-than 7d"),
-    ("", "memctl undo"),
 )
 
 
@@ -57,93 +47,74 @@ def _page(title: str, lines: Iterable[str]) -> str:
 
 
 def _general() -> Iterator[str]:
-    command, context = _command([])
-    yield from _section("NAME", [r"memctl \- look after the memory of AgentScope agents"])
-    yield from _section("SYNOPSIS", _usage("memctl", command, context))
+    found = page(*parsed([]))
+    yield from _section("NAME", [r"memctl \- administer the memory of AgentScope agents"])
+    yield from _section("SYNOPSIS", _usage(found))
     about = (
-        "memctl inspects, exports, imports, migrates, verifies, deletes, compresses and mends the "
-        "memory of AgentScope 1.x agents where it is stored: in SQLite, PostgreSQL, MySQL and "
-        "Redis, in state_dict files and in session folders. What it changes it can take back."
+        "memctl inspects, exports, imports, migrates, verifies, deletes, compresses and repairs "
+        "the memory of AgentScope agents where it is stored: in SQLite, PostgreSQL, MySQL and "
+        "Redis, in state_dict files and in session folders. It can undo its changes."
     )
     yield from _section("DESCRIPTION", [_text(about)])
-    yield from _section("COMMANDS", _terms((f"memctl-{n}(1)", line) for n, (_, line) in _lines()))
-    yield from _section("OPTIONS", _options(command, context))
-    stores = (
-        "A STORE is one of these, an alias of the configuration, or - (an archive or a state_dict "
-        "on stdin, an archive on stdout of export)."
-    )
-    kinds = ((spec.syntax, f"{spec.summary[:1].upper()}{spec.summary[1:]}.") for spec in BUILT_IN)
-    yield from _section("STORES", [_text(stores), *_terms(kinds)])
+    yield ".SH COMMANDS"
+    for title, group in GROUPS.items():
+        rows = [(f"memctl-{name}(1)", line) for name, (_, line) in group.items()]
+        yield from _section(title, _terms(rows), ".SS")
+    yield from _section("OPTIONS", _terms(row for rows in found.options.values() for row in rows))
+    yield from _section("STORES", [_text(STORES), *_terms(store_rows()), ".PP", _text(STORES_MORE)])
     codes = ((str(number), f"{name}: {meaning}") for number, name, meaning in exit_codes())
     yield from _section("EXIT STATUS", _terms(codes))
     yield from _section("ENVIRONMENT", _terms(ENVIRONMENT))
     yield from _section("FILES", _terms(FILES))
-    yield from _section("EXAMPLES", _examples())
+    yield ".SH EXAMPLES"
+    for task, lines in EXAMPLES:
+        yield from (".PP", _text(f"{task}:"), *_examples(lines))
     others = [f"memctl-{name}" for name in COMMANDS]
     yield from _section("SEE ALSO", _references(others))
 
 
 def _of_command(name: str) -> Iterator[str]:
-    command, context = _command([name])
+    command, context = parsed([name])
     title = f"memctl-{name}"
     line = COMMANDS[name][1].removesuffix(".")
     yield from _section("NAME", [f"{_text(title)} \\- {_text(line[:1].lower() + line[1:])}"])
-    below = [_command([name, other]) for other in getattr(command, "commands", ())]
-    called = below or [(command, context)]
-    yield from _section(
-        "SYNOPSIS", [part for one in called for part in _usage(one[1].command_path, *one)]
-    )
-    yield from _section("DESCRIPTION", _paragraphs(command.help))
-    yield from _parameters("ARGUMENTS", "OPTIONS", command, context)
-    for other, inner in below:
-        yield f".SH {_quoted(f'memctl {name} {other.name}')}"
-        yield from _paragraphs(other.help)
-        yield from _parameters("Arguments", "Options", other, inner, ".SS")
+    found = page(command, context)
+    below = [page(*parsed([name, other])) for other in getattr(command, "commands", ())]
+    yield from _section("SYNOPSIS", [line for one in below or [found] for line in _usage(one)])
+    yield from _section("DESCRIPTION", _paragraphs(found.paragraphs))
+    yield from _parameters(found)
+    for inner, other in zip(below, getattr(command, "commands", ()), strict=True):
+        yield f".SH {_quoted(f'memctl {name} {other}')}"
+        yield from _paragraphs(inner.paragraphs)
+        yield from _parameters(inner, ".SS")
     codes = ["The exit codes are those of", ".BR memctl (1)."]
     yield from _section("EXIT STATUS", codes)
     yield from _section("SEE ALSO", _references(["memctl"]))
 
 
-def _lines() -> Iterable[tuple[str, tuple[str, str]]]:
-    return COMMANDS.items()
-
-
-def _command(words: list[str]) -> tuple[Any, Any]:
-    """A command and its context, as the parser has them when it prints a help."""
+def parsed(words: list[str]) -> tuple[Any, Any]:
+    """Return a command and its context, as the parser has them when it prints a help."""
     command: Any = get_command(app)
-    wide = {"terminal_width": _WIDE, "max_content_width": _WIDE}
-    context = command.make_context("memctl", [], resilient_parsing=True, **wide)
+    context = command.make_context("memctl", [], resilient_parsing=True)
     for word in words:
         command = command.get_command(context, word)
-        context = command.make_context(word, [], context, resilient_parsing=True, **wide)
+        context = command.make_context(word, [], context, resilient_parsing=True)
     return command, context
 
 
-def _usage(path: str, command: Any, context: Any) -> list[str]:
-    pieces = " ".join(command.collect_usage_pieces(context))
-    # The braces around arguments say that they are needed: here all are.
-    return [f".B {_text(path)}", _text(re.sub(r"[{}]", "", pieces)), ".br"]
+def _usage(found: Page) -> list[str]:
+    return [f".B {_text(found.usage)}", ".br"]
 
 
-def _parameters(
-    arguments: str, options: str, command: Any, context: Any, macro: str = ".SH"
-) -> Iterator[str]:
-    named = [one for one in command.params if one.param_type_name == "argument"]
-    if named:
-        yield from _section(arguments, _terms(_records(named, context)), macro)
-    yield from _section(options, _options(command, context), macro)
-
-
-def _options(command: Any, context: Any) -> list[str]:
-    known = [one for one in command.get_params(context) if one.param_type_name != "argument"]
-    return _terms(_records(known, context))
-
-
-def _records(parameters: Iterable[Any], context: Any) -> Iterator[tuple[str, str]]:
-    for parameter in parameters:
-        record = parameter.get_help_record(context)
-        if record is not None:
-            yield record
+def _parameters(found: Page, macro: str = ".SH") -> Iterator[str]:
+    """The arguments, the options below their headings, and the examples."""
+    title = str.upper if macro == ".SH" else str
+    if found.arguments:
+        yield from _section(title("Arguments"), _terms(found.arguments), macro)
+    for heading, rows in found.options.items():
+        yield from _section(title(heading), _terms(rows), macro)
+    if found.examples:
+        yield from _section(title("Examples"), _examples(found.examples), macro)
 
 
 def _terms(rows: Iterable[tuple[str, str]]) -> list[str]:
@@ -152,10 +123,8 @@ def _terms(rows: Iterable[tuple[str, str]]) -> list[str]:
     ]
 
 
-def _examples() -> Iterator[str]:
-    for what, line in EXAMPLES:
-        if what:
-            yield from (".PP", _text(f"{what}:"))
+def _examples(lines: Iterable[str]) -> Iterator[str]:
+    for line in lines:
         yield from (".PP", ".RS", ".nf", _text(line), ".fi", ".RE")
 
 
@@ -169,9 +138,8 @@ def _section(title: str, lines: Iterable[str], macro: str = ".SH") -> Iterator[s
     yield from lines
 
 
-def _paragraphs(text: str | None) -> list[str]:
-    blocks = [" ".join(block.split()) for block in re.split(r"\n\s*\n", text or "")]
-    return [line for block in blocks for line in (".PP", _text(block))]
+def _paragraphs(texts: Iterable[str]) -> list[str]:
+    return [line for text in texts for line in (".PP", _text(text))]
 
 
 def _quoted(text: str) -> str:

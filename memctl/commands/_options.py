@@ -7,7 +7,7 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from functools import lru_cache, wraps
+from functools import lru_cache, partial, wraps
 from typing import Annotated, Any, get_type_hints
 
 import typer
@@ -15,48 +15,61 @@ from typer.core import TyperCommand, TyperGroup
 
 from memctl import signals
 from memctl.commands._context import Run, run_as_it_is, this_run
+from memctl.commands._help import CONNECTION, OUTPUT, SAFETY, SELECTION, Helpful
 from memctl.errors import UsageError
 from memctl.model import OnConflict
 from memctl.output.terminal import Format
 from memctl.selection import Selection
 from memctl.wrappers.rate_limit import Rate
 
-STORE_HELP = "A URL, a path, an alias of the configuration, or -."
+selecting = partial(typer.Option, rich_help_panel=SELECTION)
+"""An option that selects memories or messages."""
+connecting = partial(typer.Option, rich_help_panel=CONNECTION)
+"""An option about the connection to a store."""
+guarding = partial(typer.Option, rich_help_panel=SAFETY)
+"""An option that keeps from harm, or allows it."""
+printing = partial(typer.Option, rich_help_panel=OUTPUT)
+"""An option about what is printed."""
+
+STORE_HELP = "A URL, a path, an alias or - (see memctl help stores)."
 StoreArgument = Annotated[str, typer.Argument(metavar="STORE", help=STORE_HELP)]
 
 UserOption = Annotated[
-    list[str] | None, typer.Option("--user", metavar="U", help="Only this user.")
+    list[str] | None, selecting("--user", metavar="NAME", help="Only this user.")
 ]
 SessionOption = Annotated[
-    list[str] | None, typer.Option("--session", metavar="S", help="Only this session.")
-]
-DryRunOption = Annotated[
-    bool, typer.Option("-n", "--dry-run", help="Preview changes; write nothing.")
-]
-YesOption = Annotated[bool, typer.Option("-y", "--yes", help="Do not ask.")]
-BackupOption = Annotated[
-    bool,
-    typer.Option("--backup/--no-backup", help="Record what changes, for memctl undo."),
-]
-LossyOption = Annotated[
-    bool, typer.Option("--lossy", help="Drop what the target cannot hold, and report it.")
-]
-ConflictOption = Annotated[
-    OnConflict,
-    typer.Option("--on-conflict", help="What to do where the target holds something else."),
-]
-JobsOption = Annotated[
-    int, typer.Option("--jobs", metavar="N", min=1, max=64, help="Writers at once.")
+    list[str] | None, selecting("--session", metavar="NAME", help="Only this session.")
 ]
 PathOption = Annotated[
     str | None,
-    typer.Option(
-        "--path", metavar="PATH", help="Which memory of a session state, such as agent.memory."
+    selecting(
+        "--path", metavar="PATH", help="Only this memory of a session, such as agent.memory."
     ),
+]
+DryRunOption = Annotated[bool, guarding("-n", "--dry-run", help="Preview changes; write nothing.")]
+YesOption = Annotated[bool, guarding("-y", "--yes", help="Do not ask for confirmation.")]
+BackupOption = Annotated[
+    bool,
+    guarding("--backup/--no-backup", help="Do not record the changes; no undo is possible then."),
+]
+LossyOption = Annotated[
+    bool, guarding("--lossy", help="Drop what the target cannot store, and report it.")
+]
+ConflictOption = Annotated[
+    OnConflict,
+    guarding(
+        "--on-conflict",
+        metavar="ACTION",
+        help="Where the target holds other messages in a memory",
+    ),
+]
+JobsOption = Annotated[
+    int,
+    connecting("--jobs", metavar="N", min=1, max=64, help="Write N memories at the same time."),
 ]
 PagerOption = Annotated[
     bool,
-    typer.Option("--pager/--no-pager", help="On a terminal, page what is long (PAGER, or less)."),
+    printing("--pager/--no-pager", help="Print long output at once, without PAGER or less."),
 ]
 
 _AGE = re.compile(r"(\d+)([smhdw])")
@@ -67,48 +80,52 @@ def _selection(
     user: UserOption = None,
     session: SessionOption = None,
     mark: Annotated[
-        list[str] | None, typer.Option("--mark", metavar="M", help="Only messages with this mark.")
+        list[str] | None,
+        selecting("--mark", metavar="MARK", help="Only messages with this mark."),
     ] = None,
     exclude_mark: Annotated[
         list[str] | None,
-        typer.Option("--exclude-mark", metavar="M", help="Only messages without this mark."),
+        selecting("--exclude-mark", metavar="MARK", help="Only messages without this mark."),
     ] = None,
     role: Annotated[
-        list[str] | None, typer.Option("--role", metavar="R", help="Only messages of this role.")
+        list[str] | None,
+        selecting("--role", metavar="ROLE", help="Only messages with this role."),
     ] = None,
     name: Annotated[
         list[str] | None,
-        typer.Option("--name", metavar="N", help="Only messages sent by this name."),
+        selecting("--name", metavar="NAME", help="Only messages from this sender."),
     ] = None,
     id_: Annotated[
-        list[str] | None, typer.Option("--id", metavar="ID", help="Only messages with this id.")
-    ] = None,
-    since: Annotated[
-        str | None,
-        typer.Option("--since", metavar="T", help="From this ISO time on, or an age such as 30d."),
-    ] = None,
-    until: Annotated[
-        str | None,
-        typer.Option("--until", metavar="T", help="Before this ISO time, or an age such as 12h."),
+        list[str] | None, selecting("--id", metavar="ID", help="Only the message with this id.")
     ] = None,
     older_than: Annotated[
         str | None,
-        typer.Option("--older-than", metavar="AGE", help="Older than an age: 30d, 12h."),
+        selecting(
+            "--older-than", metavar="AGE", help="Only messages older than AGE, such as 7d or 12h."
+        ),
     ] = None,
     newer_than: Annotated[
         str | None,
-        typer.Option("--newer-than", metavar="AGE", help="Not older than an age: 30d, 12h."),
+        selecting("--newer-than", metavar="AGE", help="Only messages no older than AGE."),
+    ] = None,
+    since: Annotated[
+        str | None,
+        selecting(
+            "--since", metavar="TIME", help="Only messages from TIME on, such as 2026-01-31T12:00."
+        ),
+    ] = None,
+    until: Annotated[
+        str | None,
+        selecting("--until", metavar="TIME", help="Only messages before TIME."),
     ] = None,
     last: Annotated[
         int | None,
-        typer.Option(
-            "--last", metavar="N", min=1, help="Only the newest N messages of each memory."
-        ),
+        selecting("--last", metavar="N", min=1, help="Only the newest N messages of each memory."),
     ] = None,
     match: Annotated[
         str | None,
-        typer.Option(
-            "--match", metavar="TEXT", help="Only messages that contain this text, case-sensitive."
+        selecting(
+            "--match", metavar="TEXT", help="Only messages that contain TEXT, case-sensitive."
         ),
     ] = None,
 ) -> Selection:
@@ -181,25 +198,25 @@ TRANSFER: Any = None
 def _transfer(
     retries: Annotated[
         int,
-        typer.Option(
-            "--retries", metavar="N", min=0, help="How often in a row to retry a lost connection."
+        connecting(
+            "--retries", metavar="N", min=0, help="Retry a lost connection N times in a row."
         ),
     ] = 5,
     timeout: Annotated[
         float,
-        typer.Option(
+        connecting(
             "--timeout",
             metavar="SECONDS",
             min=1,
-            help="How long a store may be silent before it counts as lost.",
+            help="Count a store as lost after so many seconds without an answer.",
         ),
     ] = 600.0,
     rate_limit: Annotated[
         str | None,
-        typer.Option(
+        connecting(
             "--rate-limit",
             metavar="RATE",
-            help="Read no faster: 500 (messages a second), or 2MB (bytes a second).",
+            help="Read no faster than RATE: 500 (messages a second) or 2MB (bytes a second).",
         ),
     ] = None,
 ) -> Transfer:
@@ -207,10 +224,8 @@ def _transfer(
 
 
 def _report_format(
-    format_: Annotated[Format, typer.Option("--format", help="How to write the report.")] = (
-        Format.TABLE
-    ),
-    json: Annotated[bool, typer.Option("--json", help="Short for --format json.")] = False,
+    format_: Annotated[Format, printing("--format", help="Format of the report")] = Format.TABLE,
+    json: Annotated[bool, printing("--json", help="Short for --format json.")] = False,
 ) -> Format:
     return Format.JSON if json else format_
 
@@ -290,7 +305,7 @@ def takes_options(function: Callable[..., None]) -> Callable[..., None]:
     return with_options
 
 
-class _Command(TyperCommand):
+class _Command(Helpful, TyperCommand):
     """A command that cleans up when a signal stops it outside of its event loop."""
 
     def invoke(self, ctx: Any) -> Any:
@@ -298,12 +313,24 @@ class _Command(TyperCommand):
             return super().invoke(ctx)
 
 
+class _Group(Helpful, TyperGroup):
+    """A command that has commands below it."""
+
+
+class _App(typer.Typer):
+    """An app whose commands are all built alike."""
+
+    def command(self, name: str | None = None, **settings: Any) -> Any:
+        """Register a command."""
+        return super().command(name, **{"cls": _Command, **settings})
+
+
 def build(command: Callable[..., None] | typer.Typer, name: str) -> TyperCommand:
     """Return the parser of a command, or of one with commands below it."""
     app = command
     if not isinstance(app, typer.Typer):
-        app = typer.Typer(add_completion=False, rich_markup_mode=None)
-        app.command(name, cls=_Command)(command)
+        app = _App(add_completion=False, rich_markup_mode=None)
+        app.command(name)(command)
     built = typer.main.get_command(app)
     assert isinstance(built, TyperCommand | TyperGroup)
     return built  # type: ignore[return-value]
@@ -311,7 +338,8 @@ def build(command: Callable[..., None] | typer.Typer, name: str) -> TyperCommand
 
 def group() -> typer.Typer:
     """Return a command that has commands below it."""
-    return typer.Typer(
+    return _App(
+        cls=_Group,
         add_completion=False,
         rich_markup_mode=None,
         no_args_is_help=True,

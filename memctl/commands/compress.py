@@ -15,6 +15,8 @@ from memctl.commands._options import (
     DryRunOption,
     PathOption,
     StoreArgument,
+    guarding,
+    selecting,
     takes_options,
 )
 from memctl.commands._reports import ChangeOutcome
@@ -39,34 +41,37 @@ def compress(
         CompressMode | None,
         typer.Option(
             "--mode",
-            help="Where the summary goes: mark, where the store has a place for summaries, and "
-            "message elsewhere; replace deletes what it stands for.",
-            show_default=False,
+            help="Put the summary into the state, into a message, or into a message and delete the "
+            "old ones",
+            show_default="mark if the store holds summaries, else message",
         ),
     ] = None,
     summarizer: Annotated[
-        str, typer.Option("--summarizer", metavar="NAME", help="A summarizer of the configuration.")
+        str,
+        typer.Option(
+            "--summarizer", metavar="NAME", help="Use this summarizer of the configuration."
+        ),
     ] = "extractive",
     keep_recent: Annotated[
         int,
-        typer.Option("--keep-recent", metavar="N", min=1, help="Leave each memory its newest N."),
+        selecting("--keep-recent", metavar="N", min=1, help="Not the newest N of each memory."),
     ] = 3,
     trigger_tokens: Annotated[
         int | None,
-        typer.Option(
+        selecting(
             "--trigger-tokens",
             metavar="N",
             min=0,
-            help="Only where more tokens would be summarized.",
+            help="Only memories with more than N tokens to summarize.",
         ),
     ] = None,
     trigger_messages: Annotated[
         int | None,
-        typer.Option(
+        selecting(
             "--trigger-messages",
             metavar="N",
             min=0,
-            help="Or where more messages would be summarized.",
+            help="Only memories with more than N messages to summarize; either is enough.",
         ),
     ] = None,
     prompt_file: Annotated[
@@ -74,14 +79,12 @@ def compress(
         typer.Option(
             "--prompt-file",
             metavar="FILE",
-            help="The instructions for the model, in place of memctl's own.",
+            help="Give the model these instructions instead of memctl's.",
         ),
     ] = None,
     template_file: Annotated[
         Path | None,
-        typer.Option(
-            "--template-file", metavar="FILE", help="The text around the fields of the summary."
-        ),
+        typer.Option("--template-file", metavar="FILE", help="Write summaries with this template."),
     ] = None,
     jobs: Annotated[
         int | None,
@@ -90,30 +93,33 @@ def compress(
             metavar="N",
             min=1,
             max=256,
-            help="Memories at once; else as the summarizer is configured.",
-            show_default=False,
+            help="Summarize N memories at the same time (default from the summarizer).",
         ),
     ] = None,
     max_cost: Annotated[
         float | None,
-        typer.Option(
-            "--max-cost", metavar="X", min=0.0, help="Start nothing that would cost more."
+        guarding(
+            "--max-cost", metavar="X", min=0.0, help="Stop before the model costs more than X."
         ),
     ] = None,
     max_memories: Annotated[
         int | None,
-        typer.Option("--max-memories", metavar="N", min=1, help="Compress no more than N."),
+        guarding("--max-memories", metavar="N", min=1, help="Compress at most N memories."),
     ] = None,
     backup: BackupOption = True,
     path: PathOption = None,
     dry_run: DryRunOption = False,
 ) -> None:
-    """Summarize old messages with a configured summarizer.
+    """Summarize old messages.
 
-    The newest messages stay; of the others a summary is made, and they are marked compressed, as
-    AgentScope's own compression does. The built-in summarizer, extractive, needs no model and
-    no network. memctl undo undoes it. --dry-run shows what it would do, and about what it
-    would cost.
+    Each memory keeps its newest messages. The others get a summary and the mark compressed, as in
+    AgentScope, so that agents no longer send them to their model. The built-in summarizer,
+    extractive, needs no model and no network. memctl undo restores the memory.
+
+    Examples:
+      memctl compress agents.db --dry-run
+      memctl compress agents.db --mode message --trigger-messages 50
+      memctl compress prod --summarizer qwen --max-cost 5
     """
     if where.last is not None:
         raise UsageError("--last does not go with compress", "--keep-recent leaves the newest")

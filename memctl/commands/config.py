@@ -38,18 +38,27 @@ app = group()
 
 @app.callback()
 def _config() -> None:
-    """Write, show or check the configuration."""
+    """Write, show or check the configuration.
+
+    Examples:
+      memctl config init
+      memctl config show
+      memctl config check
+    """
 
 
 @app.command("init")
 def init(
     context: typer.Context,
-    force: Annotated[bool, typer.Option("--force", help="Replace the file that is there.")] = False,
+    force: Annotated[bool, typer.Option("--force", help="Replace an existing file.")] = False,
 ) -> None:
-    """Write a configuration with everything in it, commented out.
+    """Write a configuration file with every setting, commented out.
 
-    It goes to --config or MEMCTL_CONFIG, else to the place for settings of this platform, and
-    only its owner may read it.
+    It is written to --config, to MEMCTL_CONFIG, or to the default place, with mode 0600.
+
+    Examples:
+      memctl config init
+      memctl config init --config ./memctl.toml
     """
     run = run_as_it_is(context)
     path = configuration.place(run.config_file, configuration.environment())
@@ -63,13 +72,16 @@ def show(
     context: typer.Context,
     run: Run,
     all_: Annotated[
-        bool, typer.Option("--all", help="Every option of every command, whatever it is.")
+        bool, typer.Option("--all", help="Show every option of every command.")
     ] = False,
 ) -> None:
-    """Show what is configured, and where each value comes from.
+    """Show each setting and where it comes from.
 
-    Passwords, keys and the commands that print them are not shown. What is wrong with the
-    configuration is an error, whichever command it is meant for.
+    Passwords, keys and the commands that print them are hidden.
+
+    Examples:
+      memctl config show
+      memctl config show --all
     """
     root = context.find_root()
     file = _file(run)
@@ -91,13 +103,17 @@ def check(
     run: Run,
     timeout: Annotated[
         float,
-        typer.Option("--timeout", metavar="SECONDS", min=0.1, help="How long to wait for each."),
+        typer.Option("--timeout", metavar="SECONDS", min=0.1, help="Wait so long for each."),
     ] = 20.0,
 ) -> None:
     """Try every store and every summarizer of the configuration.
 
-    Stores are opened and closed, models get a request of a few tokens, programs a conversation of
-    one message. All are tried at once. Exit code 3 when any of them fails.
+    Stores are opened, models get a request of a few tokens, programs a conversation of one message.
+    Exit code 3 means that some failed.
+
+    Examples:
+      memctl config check
+      memctl config check --timeout 5
     """
     root = context.find_root()
     commands = _loaded(run, root)

@@ -48,21 +48,27 @@ def context(
     session: SessionOption = None,
     everything: Annotated[
         bool,
-        typer.Option("--all", help="As an agent without compression reads it: all messages."),
+        typer.Option("--all", help="Show all messages, as for an agent without compression."),
     ] = False,
     summarizer: Annotated[
         str,
         typer.Option(
-            "--summarizer", metavar="NAME", help="Count tokens with the tokenizer of this one."
+            "--summarizer",
+            metavar="NAME",
+            help="Count tokens with the tokenizer of this summarizer.",
         ),
     ] = "extractive",
     path: PathOption = None,
     pager: PagerOption = True,
 ) -> None:
-    """Show what the model of an agent is sent of its memory.
+    """Show what an agent sends to its model.
 
-    The summary, then the messages that are not marked compressed, each with its tokens: what
-    AgentScope puts behind the system prompt. Exactly one memory must be selected.
+    That is the summary, then the messages without the mark compressed, each with its number of
+    tokens. Select exactly one memory.
+
+    Examples:
+      memctl context agents.db --user ada --session kyoto
+      memctl context agents.db --user ada --session kyoto --all
     """
     counter = _counter(run, summarizer)
     where = Selection(users=frozenset(user or ()), sessions=frozenset(session or ()))

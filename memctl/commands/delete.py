@@ -6,8 +6,6 @@ import re
 from dataclasses import replace
 from typing import Annotated
 
-import typer
-
 from memctl.commands._change import at_terminal, change, confirm, refuse_unasked
 from memctl.commands._context import Run
 from memctl.commands._options import (
@@ -16,6 +14,8 @@ from memctl.commands._options import (
     PathOption,
     StoreArgument,
     YesOption,
+    guarding,
+    selecting,
     takes_options,
 )
 from memctl.commands._reports import ChangeOutcome
@@ -38,29 +38,25 @@ def delete(
     run: Run,
     store: StoreArgument,
     where: Selection,
-    all_: Annotated[
-        bool, typer.Option("--all", help="Every message of the store; goes with no selection.")
-    ] = False,
+    all_: Annotated[bool, selecting("--all", help="Every message of the store.")] = False,
     keep_last: Annotated[
         int | None,
-        typer.Option("--keep-last", metavar="N", min=1, help="Leave each memory its newest N."),
+        selecting("--keep-last", metavar="N", min=1, help="Not the newest N of each memory."),
     ] = None,
     keep_tool_pairs: Annotated[
         bool,
-        typer.Option(
-            "--keep-tool-pairs", help="Leave a tool call whose result would stay, and the reverse."
-        ),
+        selecting("--keep-tool-pairs", help="Not a tool call whose result stays, nor the reverse."),
     ] = False,
     with_tool_pairs: Annotated[
         bool,
-        typer.Option(
-            "--with-tool-pairs", help="Take the result along with its tool call, and the reverse."
-        ),
+        selecting("--with-tool-pairs", help="Also the result of each tool call, and the reverse."),
     ] = False,
     max_delete: Annotated[
         str | None,
-        typer.Option(
-            "--max-delete", metavar="N|N%", help="Delete nothing where it would be more than this."
+        guarding(
+            "--max-delete",
+            metavar="N|N%",
+            help="Delete nothing if it would be more than N messages, or N percent.",
         ),
     ] = None,
     yes: YesOption = False,
@@ -68,11 +64,15 @@ def delete(
     path: PathOption = None,
     dry_run: DryRunOption = False,
 ) -> None:
-    """Delete messages by mark, age or any other selection.
+    """Delete the selected messages.
 
-    Exactly the selected ones go, of each memory all or none. What goes is written down first, so
-    that memctl undo can restore it. On a terminal it asks; a script passes --yes. Nothing
-    matched is not an error.
+    Shows what would be deleted, then asks; scripts use --yes. memctl undo restores it. It is no
+    error if nothing matches.
+
+    Examples:
+      memctl delete agents.db --mark hint --older-than 7d --dry-run
+      memctl delete prod --user ada --keep-last 100
+      memctl delete prod --older-than 90d --max-delete 10% --yes
     """
     output = run.output
     _refuse_unclear(where, all_=all_, keep_last=keep_last)

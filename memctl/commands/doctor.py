@@ -41,30 +41,35 @@ def doctor(
     store: StoreArgument,
     codes: Annotated[
         list[str] | None,
-        typer.Argument(metavar="CODE", help="Only these findings; all of them if none."),
+        typer.Argument(metavar="CODE", help="Only findings with this code."),
     ] = None,
     user: UserOption = None,
     session: SessionOption = None,
     max_result: Annotated[
         int,
         typer.Option(
-            "--max-result", metavar="BYTES", min=1, help="A tool result beyond this is oversized."
+            "--max-result", metavar="BYTES", min=1, help="Report tool results that are larger."
         ),
     ] = MAX_RESULT,
     repair: Annotated[
         bool,
-        typer.Option("--repair", help="Repair what can be repaired, of these findings or of all."),
+        typer.Option("--repair", help="Repair what can be repaired; asks first."),
     ] = False,
     yes: YesOption = False,
     backup: BackupOption = True,
     dry_run: DryRunOption = False,
     path: PathOption = None,
 ) -> None:
-    """Find what is broken or risky in a store, before its agents do.
+    """Find and repair problems in a store.
 
-    Each finding has a code, says what it means for the agent and how it is repaired. Exit code 6
-    means that there are errors or warnings; a store with notices alone is healthy. With --repair
-    the report is of what is left; memctl undo undoes the repairs.
+    Each finding has a code, its meaning for the agent, and a fix. Exit code 6 means errors or
+    warnings; notices alone are healthy. With --repair, the report shows what is left; memctl undo
+    restores what a repair changed.
+
+    Examples:
+      memctl doctor agents.db
+      memctl doctor agents.db orphan-mark duplicate-index
+      memctl doctor agents.db --repair
     """
     output = run.output
     wanted = _known(codes or [])

@@ -79,43 +79,53 @@ def export(
     output: Annotated[
         str,
         typer.Option(
-            "-o", "--output", metavar="FILE", help="The file or folder to write; - is stdout."
+            "-o",
+            "--output",
+            metavar="FILE",
+            help="Write to this file or folder.",
+            show_default="stdout",
         ),
     ] = "-",
     shape: Annotated[
         Shape | None,
         typer.Option(
             "--as",
-            help="What to write.",
-            show_default="as the ending of the file says, else state-dict for one memory "
-            "and archive for several",
+            metavar="KIND",
+            help="Kind of the output",
+            show_default="from the file extension",
         ),
     ] = None,
     force: Annotated[
-        bool, typer.Option("--force", help="Replace the file, or in a folder the sessions.")
+        bool,
+        typer.Option("--force", help="Replace an existing file, or the same sessions in a folder."),
     ] = False,
     rotate: Annotated[
         str | None,
         typer.Option(
             "--rotate",
             metavar="KEEP",
-            help="Put the time into the name and remove older files but so many: daily:7,weekly:4; "
-            "also last, hourly, monthly, yearly.",
+            help="Add the time to the name, and delete older files except these, such as "
+            "daily:7,weekly:4; also last, hourly, monthly and yearly.",
         ),
     ] = None,
     prune: Annotated[
         bool,
-        typer.Option("--prune", help="From a Markdown folder, remove memories that are gone."),
+        typer.Option("--prune", help="Delete Markdown files whose memories are gone."),
     ] = False,
     lossy: LossyOption = False,
     path: PathOption = None,
     dry_run: DryRunOption = False,
 ) -> None:
-    """Write memories to a file: state_dict, archive, folder, Markdown.
+    """Write memories to a file: archive, state_dict, folder, Markdown.
 
-    A state_dict is what InMemoryMemory.load_state_dict takes, a folder what JSONSession loads. The
-    file has mode 0600 and appears under its name only when it is whole. --as markdown -o FOLDER
-    writes a file a memory, and again only those that changed.
+    The file gets mode 0600, and appears under its name only when it is complete. An archive can
+    hold any memory. A state_dict is for InMemoryMemory.load_state_dict, a folder for JSONSession.
+    A Markdown folder gets a file for each memory; the next export rewrites those that changed.
+
+    Examples:
+      memctl export agents.db -o backup.ndjson.zst
+      memctl export agents.db -o nightly.ndjson.zst --rotate daily:7,weekly:4
+      memctl export agents.db --user ada --session kyoto -o kyoto.json
     """
     if output == STDOUT and run.output.format is not Format.TABLE and not dry_run:
         raise UsageError("stdout is what is exported, not the report", "name a file: -o FILE")

@@ -1,4 +1,4 @@
-"""``memctl help``: a command, the exit codes, or the JSON of a report."""
+"""``memctl help``: a command or a topic, such as the exit codes or the JSON of a report."""
 
 from __future__ import annotations
 
@@ -12,6 +12,8 @@ from rich.text import Text
 from typer.core import TyperGroup
 
 from memctl.commands._context import this_run
+from memctl.commands._help import WIDEST, columns
+from memctl.commands._topics import TEXTS, TOPICS
 from memctl.errors import UsageError, exit_codes
 from memctl.output.report import schema_names, schema_text
 
@@ -20,17 +22,18 @@ def help_(
     context: typer.Context,
     topic: Annotated[
         list[str] | None,
-        typer.Argument(
-            metavar="TOPIC",
-            help="A command; exit-codes; or schema and a command.",
-            show_default=False,
-        ),
+        typer.Argument(metavar="TOPIC", help=f"A command, or a topic: {', '.join(TOPICS)}."),
     ] = None,
 ) -> None:
-    """Explain a command, the exit codes, or the JSON of a report.
+    """Explain a command or a topic.
 
-    memctl help schema inspect prints the JSON Schema of what memctl inspect --json reports, and
-    memctl help schema log that of --log-format json; without a name it lists all.
+    memctl help schema NAME prints the JSON Schema of what memctl NAME --json reports; NAME log is
+    that of --log-format json. Without NAME it lists all.
+
+    Examples:
+      memctl help delete
+      memctl help selection
+      memctl help schema inspect
     """
     match topic:
         case ["exit-codes"]:
@@ -39,6 +42,8 @@ def help_(
             sys.stdout.write("\n".join(schema_names()) + "\n")
         case ["schema", command]:
             sys.stdout.write(schema_text(command))
+        case [name] if name in TEXTS:
+            sys.stdout.write(TEXTS[name](min(columns(), WIDEST)) + "\n")
         case _:
             sys.stdout.write(_help_of(context, topic or []) + "\n")
 
@@ -70,11 +75,11 @@ def _help_of(context: typer.Context, words: list[str]) -> str:
         names = group.list_commands(inner) if isinstance(group, TyperGroup) else []
         command = group.get_command(inner, word) if isinstance(group, TyperGroup) else None
         if command is None:
-            known = [*names, *(["exit-codes", "schema"] if inner.parent is None else [])]
+            known = [*names, *(TOPICS if inner.parent is None else ())]
             near = difflib.get_close_matches(word, known, n=1)
             raise UsageError(
                 f"there is no help on {' '.join(words)!r}",
-                f"did you mean {near[0]!r}?" if near else "memctl --help lists the commands",
+                f"did you mean {near[0]!r}?" if near else "memctl help lists commands and topics",
             )
         inner = command.make_context(word, [], parent=inner, resilient_parsing=True)
     return inner.get_help()

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from memctl.commands._context import Run as ThisRun
-from memctl.commands._options import moment, takes_options
+from memctl.commands._options import moment, selecting, takes_options
 from memctl.commands._run import is_on
 from memctl.journal.runs import Run, Runs, short_ids
 from memctl.output import tables
@@ -23,20 +23,27 @@ def history(
     ] = None,
     command: Annotated[
         list[str] | None,
-        typer.Option("--command", metavar="NAME", help="Only runs of this command."),
+        selecting("--command", metavar="NAME", help="Only runs of this command."),
     ] = None,
     since: Annotated[
         str | None,
-        typer.Option("--since", metavar="T", help="From this ISO time on, or an age such as 30d."),
+        selecting(
+            "--since",
+            metavar="TIME",
+            help="Only runs since TIME, such as 2026-01-31, or an age such as 30d.",
+        ),
     ] = None,
     limit: Annotated[
-        int, typer.Option("--limit", metavar="N", min=0, help="The newest N; 0 for all.")
+        int, typer.Option("--limit", metavar="N", min=0, help="Show the newest N runs, 0 for all.")
     ] = 20,
 ) -> None:
     """List the runs that can be undone.
 
-    The newest comes first; memctl undo undoes it. A run is named by its id, or by how that begins
-    or ends. How long runs are kept is set by [undo] in the configuration: days and bytes.
+    The newest run comes first. Runs are kept as long as [undo] in the configuration says.
+
+    Examples:
+      memctl history
+      memctl history agents.db --command delete --since 7d
     """
     kept = Runs()
     begin = moment("--since", since, datetime.now())

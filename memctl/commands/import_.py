@@ -32,7 +32,9 @@ def import_(
     run: Run,
     file: Annotated[
         str,
-        typer.Argument(metavar="FILE", help="A .json state, a folder of them, an archive, or -."),
+        typer.Argument(
+            metavar="FILE", help="A .json state, a folder of them, an archive, or - for stdin."
+        ),
     ],
     store: StoreArgument,
     where: Selection,
@@ -43,10 +45,15 @@ def import_(
     backup: BackupOption = True,
     dry_run: DryRunOption = False,
 ) -> None:
-    """Bring a state_dict, session states or an archive into a store.
+    """Load an archive, a state_dict or session states into a store.
 
-    A state_dict does not say whose memory it is: --user and --session do. For an archive or a
-    folder they select. What is damaged is refused before anything is written.
+    A state_dict does not name its memory: give --user and --session. For an archive or a folder,
+    they select. A damaged file is refused before anything is written.
+
+    Examples:
+      memctl import backup.ndjson.zst restored.db
+      memctl import kyoto.json agents.db --user ada --session kyoto
+      memctl import sessions/ agents.db --dry-run
     """
     with readable(run.locate(file), where, path) as origin:
         if origin.kind not in FILES:

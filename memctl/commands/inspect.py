@@ -38,24 +38,36 @@ def inspect(
     run: Run,
     store: StoreArgument,
     where: Selection,
-    messages: Annotated[bool, typer.Option("--messages", help="Show the messages.")] = False,
-    ids: Annotated[bool, typer.Option("--ids", help="With --messages, show their ids.")] = False,
-    by: Annotated[GroupBy | None, typer.Option("--by", help="Group the messages.")] = None,
-    sort: Annotated[Sort, typer.Option("--sort", help="Order of the memories.")] = Sort.MESSAGES,
+    messages: Annotated[
+        bool, typer.Option("--messages", help="Show the messages themselves.")
+    ] = False,
+    ids: Annotated[bool, typer.Option("--ids", help="Show the ids of messages.")] = False,
+    by: Annotated[
+        GroupBy | None, typer.Option("--by", metavar="FIELD", help="Count messages by")
+    ] = None,
+    sort: Annotated[
+        Sort, typer.Option("--sort", metavar="FIELD", help="Sort memories by")
+    ] = Sort.MESSAGES,
     limit: Annotated[
         int | None,
         typer.Option(
             "--limit",
             metavar="N",
             min=0,
-            help="Rows at most; 0 for all.",
+            help="Show at most N rows, 0 for all.",
             show_default="50 on a terminal",
         ),
     ] = None,
     path: PathOption = None,
     pager: PagerOption = True,
 ) -> None:
-    """Show what is in a store: totals, memories, or the messages."""
+    """Show what is in a store: totals, memories or messages.
+
+    Examples:
+      memctl inspect agents.db
+      memctl inspect agents.db --user ada --messages --last 20
+      memctl inspect agents.db --by day --newer-than 30d
+    """
     output = run.output
     if messages and by:
         raise UsageError("--messages does not go with --by", "choose one of them")

@@ -32,14 +32,18 @@ from memctl.selection import Selection
 
 app = group()
 
-MarkArgument = Annotated[str, typer.Argument(metavar="MARK", help="A name, never a pattern.")]
+MarkArgument = Annotated[str, typer.Argument(metavar="MARK", help="The name of the mark.")]
 
 
 @app.callback()
 def _marks() -> None:
     """Add, remove, rename or list marks.
 
-    It does to the selected messages what AgentScope's update_messages_mark does.
+    This does what update_messages_mark of AgentScope does.
+
+    Examples:
+      memctl mark list agents.db
+      memctl mark add agents.db reviewed --user ada
     """
 
 
@@ -54,7 +58,14 @@ def add(
     path: PathOption = None,
     dry_run: DryRunOption = False,
 ) -> None:
-    """Add a mark to the selected messages that lack it."""
+    """Add a mark to the selected messages.
+
+    Messages that have it stay as they are.
+
+    Examples:
+      memctl mark add agents.db reviewed --user ada --dry-run
+      memctl mark add agents.db archived --older-than 90d
+    """
     remark = MarkChange(new=_named(mark_name))
     _change(run, store, where, remark, backup, path, dry_run)
 
@@ -70,7 +81,12 @@ def remove(
     path: PathOption = None,
     dry_run: DryRunOption = False,
 ) -> None:
-    """Take a mark off the selected messages."""
+    """Remove a mark from the selected messages.
+
+    Examples:
+      memctl mark remove agents.db hint --older-than 7d
+      memctl mark remove agents.db reviewed --user ada --session kyoto
+    """
     remark = MarkChange(old=_named(mark_name))
     _change(run, store, where, remark, backup, path, dry_run)
 
@@ -80,14 +96,19 @@ def remove(
 def rename(
     run: Run,
     store: StoreArgument,
-    old: Annotated[str, typer.Argument(metavar="OLD", help="The mark that they have.")],
-    new: Annotated[str, typer.Argument(metavar="NEW", help="The mark that they get instead.")],
+    old: Annotated[str, typer.Argument(metavar="OLD", help="The mark to replace.")],
+    new: Annotated[str, typer.Argument(metavar="NEW", help="The new mark.")],
     where: Selection,
     backup: BackupOption = True,
     path: PathOption = None,
     dry_run: DryRunOption = False,
 ) -> None:
-    """Give the selected messages another mark in the place of one that they have."""
+    """Replace a mark of the selected messages by another.
+
+    Examples:
+      memctl mark rename agents.db hint note
+      memctl mark rename agents.db todo done --user ada --dry-run
+    """
     if old == new:
         raise UsageError("both marks are the same", "name the old one, then the new one")
     remark = MarkChange(_named(new), _named(old))
@@ -102,7 +123,12 @@ def list_(
     where: Selection,
     path: PathOption = None,
 ) -> None:
-    """List the marks that there are, with how many messages and memories have them."""
+    """List the marks, and how many messages and memories have each.
+
+    Examples:
+      memctl mark list agents.db
+      memctl mark list agents.db --user ada
+    """
     with readable(run.locate(store), where, path) as location:
         wait_for(_list(run.output, location, where))
     run.output.finish()

@@ -19,6 +19,7 @@ from memctl.commands._options import (
     LossyOption,
     PathOption,
     Transfer,
+    guarding,
     takes_options,
 )
 from memctl.commands._reports import CopyOutcome, expected
@@ -52,27 +53,32 @@ from memctl.wrappers.timeout import Timeout
 @takes_options
 def migrate(
     run: Run,
-    source: Annotated[str, typer.Argument(metavar="SRC", help=STORE_HELP)],
-    target: Annotated[str, typer.Argument(metavar="DST", help=STORE_HELP)],
+    source: Annotated[str, typer.Argument(metavar="SRC", help=f"The source. {STORE_HELP}")],
+    target: Annotated[str, typer.Argument(metavar="DST", help=f"The target. {STORE_HELP}")],
     where: Selection,
     on_conflict: ConflictOption = OnConflict.FAIL,
     verify: Annotated[
-        bool, typer.Option("--verify/--no-verify", help="Compare both sides afterwards.")
+        bool, guarding("--verify/--no-verify", help="Do not compare source and target afterwards.")
     ] = True,
     checksum: Annotated[
         bool,
         typer.Option(
             "--checksum",
-            help="Find what is new by content too, not by ids, order, marks and summary alone.",
+            help="Compare contents too, to find changed messages whose ids are the same.",
         ),
     ] = False,
     lossy: LossyOption = False,
     follow: Annotated[
-        bool, typer.Option("--follow", help="Keep copying new messages until stopped.")
+        bool, typer.Option("--follow", help="Keep copying new messages until Ctrl-C.")
     ] = False,
     interval: Annotated[
         float,
-        typer.Option("--interval", metavar="SECONDS", min=0.1, help="How often --follow looks."),
+        typer.Option(
+            "--interval",
+            metavar="SECONDS",
+            min=0.1,
+            help="Look for new messages this often, with --follow.",
+        ),
     ] = 5.0,
     jobs: JobsOption = 1,
     transfer: Transfer = TRANSFER,
@@ -80,11 +86,17 @@ def migrate(
     backup: BackupOption = True,
     dry_run: DryRunOption = False,
 ) -> None:
-    """Copy memories from one store to another; again, only what is new.
+    """Copy memories to another store; again, only what is new.
 
-    A memory passes whole or not at all. One that the target holds in part gets the rest; one that
-    differs there is a conflict. The source is never changed. With --follow, the first Ctrl-C
-    (or SIGTERM) makes it copy once more what is new, and end; the second stops it at once.
+    Each memory is copied completely or not at all, and compared with its source afterwards. The
+    source is never changed. A memory that differs in the target is a conflict: it is left alone
+    and reported (exit code 5). With --follow, the first Ctrl-C copies the rest and ends; the
+    second stops at once.
+
+    Examples:
+      memctl migrate agents.db postgresql://ops@db/agents --dry-run
+      memctl migrate agents.db postgresql://ops@db/agents
+      memctl migrate agents.db postgresql://ops@db/agents --follow
     """
     options = CopyOptions(on_conflict, lossy, jobs, checksum)
     with readable(run.locate(source), where, path) as origin:

@@ -15,7 +15,14 @@ from memctl.registry import kinds, spec_of, store_class
 
 @takes_options
 def stores(run: Run) -> None:
-    """List the kinds of store and what each can hold."""
+    """List the kinds of store and what each can hold.
+
+    memctl help stores explains how to write each.
+
+    Examples:
+      memctl stores
+      memctl stores --json
+    """
     output = run.output
     found = [_row(kind, output) for kind in kinds()]
     output.report = Report(

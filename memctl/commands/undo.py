@@ -10,7 +10,6 @@ import typer
 from memctl.commands._change import change, confirm, refuse_unasked
 from memctl.commands._context import Run as ThisRun
 from memctl.commands._options import (
-    STORE_HELP,
     DryRunOption,
     SessionOption,
     UserOption,
@@ -39,7 +38,7 @@ def undo(
         str | None,
         typer.Argument(
             metavar="RUN",
-            help="Its id, or how that begins or ends; the last run that is not undone yet.",
+            help="The id of a run, or its start or end; see memctl history.",
         ),
     ] = None,
     store: Annotated[
@@ -47,7 +46,7 @@ def undo(
         typer.Option(
             "--store",
             metavar="STORE",
-            help=f"Without RUN, the last run on it; else where to undo the run. {STORE_HELP}",
+            help="Undo the last run on this store; with RUN, undo that run in this store.",
         ),
     ] = None,
     user: UserOption = None,
@@ -55,11 +54,16 @@ def undo(
     yes: YesOption = False,
     dry_run: DryRunOption = False,
 ) -> None:
-    """Undo what a run changed.
+    """Undo a run.
 
-    Messages, their positions, marks, summaries and expiries are restored. Messages that came since
-    stay. A memory in which something else of that has changed since is left alone and named
-    (exit 5). An undo is a run, too, and can be undone.
+    Restores messages, positions, marks, summaries and expiry. Messages that came since stay. A
+    memory whose restored part has changed since is left alone and reported (exit code 5). Without
+    RUN, the last run is undone, after a question. An undo is a run and can be undone, too.
+
+    Examples:
+      memctl undo
+      memctl undo --store agents.db --dry-run
+      memctl undo 9603a --user ada
     """
     runs = Runs()
     undone = _the_run(this, runs, run_id, store)

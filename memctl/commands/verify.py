@@ -31,18 +31,21 @@ from memctl.store import Store
 @takes_options
 def verify(
     run: Run,
-    left: Annotated[str, typer.Argument(metavar="A", help=STORE_HELP)],
-    right: Annotated[str, typer.Argument(metavar="B", help=STORE_HELP)],
+    left: Annotated[str, typer.Argument(metavar="A", help=f"A store. {STORE_HELP}")],
+    right: Annotated[str, typer.Argument(metavar="B", help="The store to compare it with.")],
     where: Selection,
     show: Annotated[
-        bool, typer.Option("--show", help="Show the lines that differ, as git does.")
+        bool, typer.Option("--show", help="Show the differences line by line, as git diff does.")
     ] = False,
     path: PathOption = None,
 ) -> None:
     """Compare two stores, message by message.
 
-    Ids, order, marks, content by value, summaries and when a memory expires. Exit code 6 means
-    that they differ.
+    Compares ids, order, marks, contents, summaries and expiry. Exit code 6 means that they differ.
+
+    Examples:
+      memctl verify agents.db postgresql://ops@db/agents
+      memctl verify agents.db backup.ndjson.zst --user ada --show
     """
     output = run.output
     if left == right == "-":

@@ -1,0 +1,217 @@
+"""The help of a command: what it does, examples, then its options by purpose.
+
+All of it comes from the command itself: its docstring, whose last paragraph may list examples below
+``Examples:``, and its parameters, whose ``rich_help_panel`` is the heading that they go under.
+"""
+
+from __future__ import annotations
+
+import re
+import shutil
+import textwrap
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import Any
+
+SELECTION = "Which messages"
+CONNECTION = "Connection"
+SAFETY = "Safety"
+OUTPUT = "Output"
+
+WIDEST = 100
+"""Columns of a line at most: longer ones are hard to read."""
+_NARROW = 60
+"""Columns from which on a meaning has room next to its term."""
+_TERM = 28
+"""Columns of a term at most, if its meaning is to stand next to it."""
+_ORDER = ("Options", SELECTION, CONNECTION, SAFETY, OUTPUT)
+_EXAMPLES = "Examples:\n"
+_ENDING = "Options of every command, such as -q and --color: memctl --help"
+
+Rows = list[tuple[str, str]]
+"""Terms with their meanings."""
+
+
+@dataclass(slots=True)
+class Page:
+    """The help of a command, before it has a layout."""
+
+    usage: str
+    paragraphs: list[str]
+    examples: list[str] = field(default_factory=list)
+    arguments: Rows = field(default_factory=list)
+    commands: dict[str, Rows] = field(default_factory=dict)
+    """The commands below it, by heading."""
+    options: dict[str, Rows] = field(default_factory=dict)
+    """Its options, by heading."""
+    ending: str = ""
+
+
+class Helpful:
+    """A command, or a group of some, that shows its page when it is asked for help."""
+
+    def get_help(self, ctx: Any) -> str:
+        """Return the help in as many columns as the terminal has."""
+        return render(page(self, ctx), ctx.terminal_width or columns())
+
+    def listing(self, ctx: Any) -> dict[str, Rows]:  # noqa: ARG002 - others need it
+        """Return the commands below this one, by heading."""
+        below = getattr(self, "commands", {})
+        return {"Commands": [(name, summary(one)) for name, one in below.items()]} if below else {}
+
+
+def columns() -> int:
+    """Return the columns of the terminal, or of a page where there is none."""
+    return shutil.get_terminal_size().columns
+
+
+def page(command: Any, context: Any) -> Page:
+    """Return the page of a command."""
+    listing = command.listing(context) if isinstance(command, Helpful) else {}
+    arguments = [one for one in command.params if one.param_type_name == "argument"]
+    options: dict[str, Rows] = {}
+    for one in command.get_params(context):
+        if one.param_type_name == "option" and not one.hidden:
+            heading = OUTPUT if one.name == "help" else one.rich_help_panel or "Options"
+            options.setdefault(heading, []).append((option_term(one), option_text(one)))
+    if listing or list(options) == [OUTPUT]:  # too few for headings
+        options = {"Options": [row for rows in options.values() for row in rows]}
+    words = [
+        context.command_path,
+        *(["COMMAND"] if listing else []),
+        *map(_usage, arguments),
+        *(["[selection]"] if SELECTION in options else []),
+        "[options]",
+    ]
+    paragraphs, examples = _described(command)
+    return Page(
+        " ".join(words),
+        paragraphs,
+        examples,
+        [(_name(one), one.help or "") for one in arguments],
+        listing,
+        {name: options[name] for name in sorted(options, key=_place)},
+        "" if context.parent is None else _ENDING,
+    )
+
+
+def _place(heading: str) -> int:
+    return _ORDER.index(heading) if heading in _ORDER else 0
+
+
+def _described(command: Any) -> tuple[list[str], list[str]]:
+    """Return the paragraphs and the examples of a command's docstring."""
+    blocks = re.split(r"\n\s*\n", textwrap.dedent(command.help or "").strip())
+    paragraphs = [" ".join(block.split()) for block in blocks if not block.startswith(_EXAMPLES)]
+    examples = [
+        " ".join(line.split())
+        for block in blocks
+        if block.startswith(_EXAMPLES)
+        for line in block.removeprefix(_EXAMPLES).splitlines()
+    ]
+    return paragraphs, examples
+
+
+def summary(command: Any) -> str:
+    """Return what a command does, in a line."""
+    paragraphs, _ = _described(command)
+    return paragraphs[0] if paragraphs else ""
+
+
+def _name(argument: Any) -> str:
+    return str(argument.metavar or argument.name.upper())
+
+
+def _usage(argument: Any) -> str:
+    name = _name(argument) + ("..." if argument.nargs < 0 else "")
+    return name if argument.required else f"[{name}]"
+
+
+def option_term(option: Any) -> str:
+    """Return an option as it is typed: of a switch that is on, what turns it off."""
+    names = option.secondary_opts if option.default is True else option.opts
+    names = sorted(names, key=lambda name: name.startswith("--"))
+    value = "" if option.is_flag else option.metavar or names[-1].rpartition("-")[2].upper()
+    return f"{', '.join(names)} {value}".rstrip()
+
+
+def option_text(option: Any) -> str:
+    """Return what an option does, the values that it may have, and its default."""
+    if option.name == "help":
+        return "Show this help."
+    text = (option.help or "").removesuffix(".")
+    default = option.default if option.show_default is True else option.show_default or None
+    choices = option.type_descriptor.choices or ()
+    if choices:
+        *first, last = [_plain(one) + " (default)" * (one == default) for one in choices]
+        text += f": {', '.join(first)} or {last}"
+    if option.multiple:
+        text += " (repeatable)"
+    elif not isinstance(default, bool | None) and default not in choices:
+        text += f" (default {_plain(default)})"
+    return f"{text}."
+
+
+def _plain(value: Any) -> str:
+    if isinstance(value, Enum):
+        value = value.value
+    return f"{value:g}" if isinstance(value, float) else str(value)
+
+
+def render(found: Page, width: int) -> str:
+    """Return a page in so many columns."""
+    width = min(width, WIDEST)
+    blocks = [wrap(f"Usage: {found.usage}", width, rest=" " * 7)]
+    blocks += [wrap(text, width) for text in found.paragraphs]
+    if found.examples:
+        blocks.append(
+            ["Examples:", *(line for one in found.examples for line in shell(one, width))]
+        )
+    for sections in ({"Arguments": found.arguments}, found.commands, found.options):
+        term = _widest(row for rows in sections.values() for row in rows)
+        blocks += [
+            [f"{heading}:", *table(rows, width, term)] for heading, rows in sections.items() if rows
+        ]
+    if found.ending:
+        blocks.append(wrap(found.ending, width))
+    return "\n\n".join("\n".join(block) for block in blocks)
+
+
+def wrap(text: str, width: int, first: str = "", rest: str = "") -> list[str]:
+    """Return a text as lines that end between words."""
+    return textwrap.wrap(
+        text,
+        width,
+        initial_indent=first,
+        subsequent_indent=rest,
+        break_long_words=False,
+        break_on_hyphens=False,
+    )
+
+
+def shell(line: str, width: int) -> list[str]:
+    """Return a line of the shell, as several where it is too long."""
+    *first, last = wrap(line, width - 2, "  ", "      ")
+    return [*(f"{one} \\" for one in first), last]
+
+
+def table(rows: Iterable[tuple[str, str]], width: int, term: int = 0) -> list[str]:
+    """Return terms and their meanings: next to them, or below those that are too long.
+
+    ``term`` is the columns that the terms get, if it is not for these alone.
+    """
+    rows = list(rows)
+    room = (term or _widest(rows)) + 4 if width >= _NARROW else 6
+    found = []
+    for name, text in rows:
+        head = f"  {name}  "
+        if len(head) > room:
+            found += wrap(name, width, "  ", "    ")
+            head = ""
+        found += wrap(text, width, head.ljust(room), " " * room)
+    return found
+
+
+def _widest(rows: Iterable[tuple[str, str]]) -> int:
+    return max((len(term) for term, _ in rows if len(term) <= _TERM), default=_TERM)

@@ -1,0 +1,101 @@
+"""The topics of ``memctl help``: how stores are written, how messages are selected, examples."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+
+from memctl.commands._help import SELECTION, Rows, shell, table, wrap
+
+STORES = (
+    "A STORE is one of these, an alias of the configuration, or - (an archive or a state_dict on "
+    "stdin, an archive on stdout)."
+)
+STORES_MORE = (
+    "?state=FOLDER names the session states that hold the summaries of an SQL or Redis memory. "
+    "memctl stores lists what each kind can hold."
+)
+SELECTING = (
+    "These options select memories and messages. They are the same on every command.",
+    "Repeat an option to allow several values. Different options must all match. Values are "
+    "names, never patterns. An AGE is a number with s, m, h, d or w. A TIME is ISO time, or an "
+    "AGE before now; messages have local times without a zone.",
+)
+SELECTED = (
+    "memctl inspect agents.db --user ada --messages --last 20",
+    "memctl delete agents.db --mark hint --older-than 7d --dry-run",
+)
+_SYNTAX = 32
+"""Columns of a way to write a store, if its meaning is to stand next to it."""
+EXAMPLES = (
+    ("See what is in a store", ("memctl inspect agents.db",)),
+    (
+        "Read the end of a conversation",
+        ("memctl inspect agents.db --user ada --messages --last 9",),
+    ),
+    ("Back up every night", ("memctl export agents.db -o night.ndjson.zst --rotate daily:7",)),
+    (
+        "Migrate to a server, and verify the copy",
+        ("memctl migrate agents.db postgresql://ops@db/agents",),
+    ),
+    (
+        "Delete old messages, and undo it",
+        ("memctl delete agents.db --mark hint --older-than 7d", "memctl undo"),
+    ),
+    ("Shorten long conversations", ("memctl compress agents.db --dry-run",)),
+    ("Find and repair problems", ("memctl doctor agents.db --repair",)),
+)
+"""Tasks, and the commands that do them."""
+
+
+def store_rows() -> Rows:
+    """The kinds of store by how each is written."""
+    from memctl.registry import BUILT_IN  # which the list of topics does not need
+
+    return [(one.syntax, f"{one.summary[:1].upper()}{one.summary[1:]}.") for one in BUILT_IN]
+
+
+def _stores(width: int) -> str:
+    rows = table(store_rows(), width, _SYNTAX)
+    return _joined([wrap(STORES, width), rows, wrap(STORES_MORE, width)])
+
+
+def _selection(width: int) -> str:
+    import typer
+
+    from memctl.commands._help import page
+    from memctl.commands._options import build
+    from memctl.commands.inspect import inspect  # which has all of them
+
+    command = build(inspect, "inspect")
+    rows = page(command, typer.Context(command)).options[SELECTION]
+    texts = [wrap(text, width) for text in SELECTING]
+    examples = [line for one in SELECTED for line in shell(one, width)]
+    return _joined([texts[0], table(rows, width), texts[1], ["Examples:", *examples]])
+
+
+def _examples(width: int) -> str:
+    return _joined(
+        [*wrap(f"{task}:", width), *(line for one in lines for line in shell(one, width))]
+        for task, lines in EXAMPLES
+    )
+
+
+def _joined(blocks: Iterable[list[str]]) -> str:
+    return "\n\n".join("\n".join(block) for block in blocks)
+
+
+TEXTS: dict[str, Callable[[int], str]] = {
+    "stores": _stores,
+    "selection": _selection,
+    "examples": _examples,
+}
+"""The topics that are texts, in so many columns."""
+
+TOPICS = {
+    "stores": "How to write a STORE.",
+    "selection": "How to select memories and messages.",
+    "examples": "Commands for common tasks.",
+    "exit-codes": "What each exit code means.",
+    "schema": "The JSON Schema of each report.",
+}
+"""All topics, each with its line in the help."""
