@@ -7,6 +7,7 @@ for another kind, nor for ``--help``.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from importlib import import_module
@@ -18,6 +19,7 @@ from memctl import plugins
 from memctl.errors import UsageError
 from memctl.location import Location, join_url, redact, visible
 from memctl.store import OpenMode, Store
+from memctl.stores.files import recognise
 from memctl.wrappers.detected import DetectedStore
 from memctl.wrappers.summaries import SummaryOverlay
 
@@ -166,6 +168,11 @@ BUILT_IN = (
 )
 _BY_KIND = {spec.kind: spec for spec in BUILT_IN}
 _BY_SCHEME = {scheme: spec.kind for spec in BUILT_IN for scheme in spec.schemes}
+EXTENSIONS = (
+    "extensions of new files: .db .sqlite .sqlite3 (SQLite), .json (a state), "
+    ".ndjson .ndjson.gz .ndjson.zst (an archive); a new folder ends in /"
+)
+"""The hint of an error about the name of a file."""
 SUFFIXES = tuple(suffix for spec in BUILT_IN for suffix in spec.suffixes)
 """The ends of the paths that memctl itself knows."""
 URL_OPTIONS = frozenset().union(*(spec.options for spec in BUILT_IN)) - {"user", "session"}
@@ -317,20 +324,37 @@ def _parse_path(text: str) -> Location:
         raise UsageError(
             f"{text!r} is a path, and options go with a URL", f"write sqlite:///{text}"
         )
-    name = path.name.lower()
-    for spec in BUILT_IN:
-        if name.endswith(spec.suffixes):
-            return Location(spec.kind, text, path=path)
-    extension = path.suffix[1:].lower()
-    if extension and extension in plugins.names(plugins.STORES):
-        return Location(extension, text, path=path)
-    if path.is_file():
+    kind = _kind_of_file(path)
+    if kind is None and path.is_file():
         raise UsageError(
-            f"{text!r} has no extension that memctl knows",
-            "an archive ends in .ndjson, .ndjson.gz or .ndjson.zst; a state in .json; "
-            "a SQLite database in .db, or is written sqlite:///PATH",
+            f"{visible(text)} is neither a SQLite database, a JSON state nor a memctl archive",
+            EXTENSIONS,
         )
-    return Location("sessions", text, path=path)
+    return Location(kind or "sessions", text, path=path)
+
+
+def _kind_of_file(path: Path) -> str | None:
+    """Return the kind of a file: by its content where there is some, else by its extension."""
+    name, extension = path.name.lower(), path.suffix[1:].lower()
+    named = next((spec.kind for spec in BUILT_IN if name.endswith(spec.suffixes)), None)
+    if named is None and extension in plugins.names(plugins.STORES):
+        return extension
+    found = recognise(path)
+    if found is None or (found[0], named) == ("state", "archive"):
+        return named  # a damaged archive may begin like a state
+    return found[0]
+
+
+def refuse_unknown_extension(location: Location) -> None:
+    """Refuse to make a folder of what was meant to be a file.
+
+    Raises:
+        UsageError: nothing is there, and the name has an extension that memctl does not know.
+    """
+    path = location.path
+    named_as_folder = location.label.endswith(("/", os.sep))
+    if location.kind == "sessions" and path.suffix and not (named_as_folder or path.exists()):
+        raise UsageError(f"unrecognised file extension: {location.label}", EXTENSIONS)
 
 
 def _parse_url(text: str) -> Location:

@@ -28,7 +28,7 @@ from memctl.runs.change import RunOptions
 from memctl.runs.copy import Recording
 from memctl.selection import Selection
 from memctl.store import OpenMode, Store
-from memctl.stores.files import temporary_folder
+from memctl.stores.files import recognise, temporary_folder
 from memctl.wrappers.dry_run import DryRun
 
 T = TypeVar("T")
@@ -101,7 +101,6 @@ async def opened(store: Store, output: Output) -> AsyncGenerator[Store]:
                 output.read |= store.left_out.others
 
 
-SNIFFED = 64
 _PATHS = ("state", "sessions", "redis-session", "redis-runtime", "redis-runtime-state")
 """The kinds whose memories stand at paths of a state."""
 
@@ -153,26 +152,14 @@ def readable(location: Location, where: Selection, path: str | None) -> Iterator
             raise Unavailable(
                 f"stdin cannot be kept in {folder}: {error.strerror}", "point TMPDIR to more room"
             ) from error
-        kind, suffix = _sniff(spooled)
+        recognised = recognise(spooled)
+        if recognised is None:
+            raise BadData(
+                "stdin holds neither an archive nor a state_dict", "check the command before it"
+            )
+        kind, suffix = recognised
         found = replace(location, kind=kind, path=spooled.rename(spooled.with_suffix(suffix)))
         yield narrowed(found, where, path)
-
-
-def _sniff(path: Path) -> tuple[str, str]:
-    with path.open("rb") as spool:
-        start = spool.read(SNIFFED)
-    if start.startswith(b"\x1f\x8b"):
-        return "archive", ".ndjson.gz"
-    if start.startswith(b"\x28\xb5\x2f\xfd"):
-        return "archive", ".ndjson.zst"
-    text = start.removeprefix(b"\xef\xbb\xbf").lstrip()
-    if text.startswith(b'{"memctl"'):
-        return "archive", ".ndjson"
-    if text.startswith(b"{"):
-        return "state", ".json"
-    raise BadData(
-        "stdin holds neither an archive nor a state_dict", "is the command before it right?"
-    )
 
 
 @contextmanager

@@ -425,7 +425,7 @@ def refuse_output(output: str, shape: Shape, source: Location) -> None:
         raise UsageError(f"{output!r} is a folder", "--as session-dir writes a folder")
     elif not output.lower().endswith(_ENDINGS[shape]):
         raise UsageError(
-            f"{output!r} does not end as {shape.value} does",
+            f"unrecognised file extension for {shape.value}: {output!r}",
             f"name it {' or '.join('NAME' + ending for ending in _ENDINGS[shape])}; "
             "'memctl migrate' writes databases",
         )

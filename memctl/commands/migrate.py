@@ -41,7 +41,7 @@ from memctl.ops.follow import Lag
 from memctl.ops.report import Total
 from memctl.ops.retry import Retries
 from memctl.output.numbers import count
-from memctl.registry import make_store
+from memctl.registry import make_store, refuse_unknown_extension
 from memctl.runs.change import refuse_absent
 from memctl.runs.copy import CopyRun, NewTarget, Recording
 from memctl.selection import Selection
@@ -173,6 +173,7 @@ class Migration:
         Raises:
             MemctlError: as ``CopyRun``; Conflict, Partial or Different when that is how it ended.
         """
+        refuse_unknown_extension(destination)
         if destination.kind != "stdio":  # there stdout is the archive, which a report would spoil
             self._output.report = self._outcome.report()
         new = NewTarget(destination)

@@ -17,7 +17,7 @@ from memctl.config import secrets
 from memctl.errors import NotFound, Unavailable, UsageError
 from memctl.journal.runs import Retention
 from memctl.location import Location
-from memctl.registry import SUFFIXES, parse
+from memctl.registry import EXTENSIONS, SUFFIXES, parse
 
 if TYPE_CHECKING:
     from memctl.summarizer import Settings
@@ -115,6 +115,11 @@ class Config:
         if _BARE_NAME.fullmatch(text) and text != "-" and not _is_file_name(text):
             near = difflib.get_close_matches(text, self.stores, n=1)
             known = f"did you mean {near[0]!r}? " if near else ""
+            if Path(text).suffix and not near:
+                raise UsageError(
+                    f"unrecognised file extension: {text!r} is neither a file nor an alias",
+                    EXTENSIONS,
+                )
             raise UsageError(
                 f"there is no store named {text!r} in the configuration",
                 f"{known}a folder or file is written ./{text}",

@@ -1,9 +1,10 @@
-"""Files that appear whole or not at all, and the system's refusals in memctl's words."""
+"""Files: what they hold, whole or not at all under their names, and the system's refusals."""
 
 from __future__ import annotations
 
 import errno
 import os
+import re
 import shutil
 import stat
 import tempfile
@@ -20,6 +21,40 @@ TEMPORARY_PREFIX = ".memctl-"
 TEMPORARY_SUFFIX = ".tmp"
 
 _BUFFER = 256 * 1024
+
+_BEGINNING = 64
+_BYTE_ORDER_MARK = b"\xef\xbb\xbf"
+_ARCHIVE = re.compile(rb'\{\s*"memctl"\s*:\s*"')
+_MAGIC = {
+    b"SQLite format 3\0": ("sqlite", ".db"),
+    b"\x1f\x8b": ("archive", ".ndjson.gz"),
+    b"\x28\xb5\x2f\xfd": ("archive", ".ndjson.zst"),
+}
+
+
+def recognise(path: Path) -> tuple[str, str] | None:
+    """Return the kind of store that a file is by its content, and the extension of such files.
+
+    None where it is not a regular file, cannot be read, or holds nothing that memctl knows.  A pipe
+    or a device is not opened.
+    """
+    try:
+        if not path.is_file():
+            return None
+        handle = os.open(path, system.READ_FLAGS)
+        try:
+            start = system.read_at(handle, _BEGINNING, 0)
+        finally:
+            os.close(handle)
+    except (OSError, ValueError):
+        return None
+    for magic, found in _MAGIC.items():
+        if start.startswith(magic):
+            return found
+    text = start.removeprefix(_BYTE_ORDER_MARK).lstrip()
+    if _ARCHIVE.match(text):
+        return "archive", ".ndjson"
+    return ("state", ".json") if text.startswith(b"{") else None
 
 
 class AtomicFile:

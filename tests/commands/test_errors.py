@@ -132,7 +132,7 @@ def test_error_other_tables_and_columns_are_left_alone(
 
 def test_error_file_that_is_no_database(run: Run, tmp_path: Path) -> None:
     path = tmp_path / "x.db"
-    path.write_text(json.dumps({"a": 1}) * 100)
+    path.write_text(json.dumps(["a"]) * 100)
     fails(run("inspect", path), 8, "not a database")
     fails(run("migrate", FRIDAY, path, "--user", "a", "--session", "b", "--lossy"), 8)
 
@@ -168,7 +168,7 @@ def test_error_store_that_memctl_does_not_know(run: Run, tmp_path: Path) -> None
     fails(run("inspect", "mongodb://h/d"), 2, "mongodb://", "memctl stores")
     fails(run("inspect", "prod"), 2, "no store named 'prod'", "./prod")
     (tmp_path / "notes.txt").write_text("x")
-    fails(run("inspect", tmp_path / "notes.txt"), 2, "no extension")
+    fails(run("inspect", tmp_path / "notes.txt"), 2, "is neither a SQLite database")
     fails(run("inspect", "sqlite://host/x.db"), 2, "SQLite has none")
     fails(run("inspect", "postgresql://h/d?sslmode=maybe"), 2)
 

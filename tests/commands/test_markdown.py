@@ -209,7 +209,7 @@ def test_markdown_refusals(run: Run, filled: str, tmp_path: Path) -> None:
     options = ("export", filled, "--as", "markdown")
     fails(run(*options, "-o", taken), 2, "something else", "--force")
     assert (taken / "README.md").read_text() == "# mine\n"
-    fails(run(*options, "-o", tmp_path / "a.txt"), 2, "does not end as markdown")
+    fails(run(*options, "-o", tmp_path / "a.txt"), 2, "unrecognised file extension for markdown")
     fails(run(*options, "-o", tmp_path / "a.md", "--prune"), 2, "--prune is for Markdown folders")
     fails(run(*options, "-o", tmp_path / "c", "--prune", "--last", "1"), 2, "selection of messages")
     fails(run(*options, "-o", tmp_path / "c", "--user", "nobody"), 4, "nobody")

@@ -51,7 +51,11 @@ def test_usage_export_never_replaces_a_database(run: Run, filled: str, tmp_path:
 
 def test_usage_export_can_be_read_back(run: Run, filled: str, tmp_path: Path) -> None:
     for name, shape in (("a.txt", "archive"), ("a.json", "archive"), ("a.ndjson", "state-dict")):
-        fails(run("export", filled, "-o", tmp_path / name, "--as", shape), 2, "does not end as")
+        fails(
+            run("export", filled, "-o", tmp_path / name, "--as", shape),
+            2,
+            "unrecognised file extension",
+        )
 
 
 def test_usage_forced_export_into_a_folder_replaces_its_sessions(

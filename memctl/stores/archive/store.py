@@ -26,9 +26,11 @@ from memctl.stores.archive.read import ArchiveContents, MemorySections, headers,
 from memctl.stores.archive.write import ArchiveUpdate, EditedArchive, MergedArchive, NewArchive
 from memctl.stores.batching import edit_size, grouped, grouped_async, page_size
 from memctl.stores.catalog import IdSet, count
-from memctl.stores.files import AtomicFile, system_errors
+from memctl.stores.files import AtomicFile, recognise, system_errors
 
 T = TypeVar("T")
+
+SUFFIXES = (".ndjson", ".ndjson.gz", ".ndjson.zst")
 
 
 class ArchiveStore(Store):
@@ -170,7 +172,7 @@ class ArchiveStore(Store):
     ) -> AsyncGenerator[WriteResult]:
         path = self.location.path
         with AtomicFile(path) as file:
-            with compressed(path.name, file) as sink, ExitStack() as stack:
+            with compressed(self._form(), file) as sink, ExitStack() as stack:
                 writer = self._writer(sink)
                 incoming = self._incoming(writer, mode, stack)
                 async for some in grouped_async(pages, page_size):
@@ -184,6 +186,14 @@ class ArchiveStore(Store):
                 )
         for result in incoming.results:
             yield result
+
+    def _form(self) -> str:
+        """The name that tells the compression: of an archive under another name, its content."""
+        path = self.location.path
+        if path.name.lower().endswith(SUFFIXES):
+            return path.name
+        _, extension = recognise(path) or ("", "")
+        return extension
 
     def _writer(self, sink: Sink) -> ArchiveWriter:
         created = self.created or datetime.now().astimezone().isoformat(timespec="seconds")
@@ -224,7 +234,7 @@ class ArchiveStore(Store):
         path = self.location.path
         left: list[Edit] = []
         with AtomicFile(path) as file:
-            with compressed(path.name, file) as sink, ExitStack() as stack:
+            with compressed(self._form(), file) as sink, ExitStack() as stack:
                 held = self._descriptor
                 old = None if held is None else MemorySections(held, self.label)
                 revision = EditedArchive(self._writer(sink), self._contents, old, path)

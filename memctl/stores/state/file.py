@@ -88,7 +88,8 @@ class StateFileStore(StateStore):
         asked = {key[:2] for key in where.keys or ()}
         if user is None and session is None and len(asked) == 1:
             return OwnedDocument(document, asked.pop())
-        stem = self._file.name.removesuffix(SUFFIX)
+        name = self._file.name
+        stem = name.removesuffix(SUFFIX) if name.endswith(SUFFIX) else self._file.stem
         named = split_stem(stem, frozenset() if user is None else frozenset({user}))
         return OwnedDocument(
             document,

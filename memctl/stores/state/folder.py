@@ -72,7 +72,7 @@ class SessionFolderStore(StateStore):
         self.unlock()
 
     def resolve_names(self, keys: Iterable[MemoryKey]) -> None:
-        for key in keys:
+        for key in keys if self._folder.is_dir() else ():  # a dry run does not make it
             stem = stem_of(key.user, key.session)
             if "_" in stem and unfit(self._folder, stem) is None and self._path(stem).is_file():
                 self._names_known.setdefault(stem, len(key.user))
