@@ -1,8 +1,10 @@
-"""A search for the end of JSON values in a buffer that may hold only the beginning."""
+"""A search for the end of JSON values, which are not checked."""
 
 from __future__ import annotations
 
+import json
 import re
+from collections.abc import Iterator
 
 SPACE = re.compile(rb"[ \t\n\r]*+")
 _SCALAR = re.compile(rb"[-+.0-9A-Za-z]++")
@@ -14,7 +16,10 @@ TEXT = re.compile(rb'[^"\\\x00-\x1f]*+(?:\\(?:["\\/bfnrt]|u[0-9a-fA-F]{4})[^"\\\
 
 
 class Scan:
-    """A search for the end of one value in a growing buffer; it goes on where it stopped."""
+    """A search for the end of one value in a buffer that may hold only the beginning.
+
+    It goes on where it stopped, once the buffer has grown.
+    """
 
     def __init__(self, start: int) -> None:
         self.at = start
@@ -50,6 +55,67 @@ class Scan:
                 break
         self._depth = depth
         return None
+
+
+class Walk:
+    """A walk through a JSON text, value after value.
+
+    Raises (all methods):
+        ValueError: the text is not JSON.
+    """
+
+    def __init__(self, text: bytes) -> None:
+        self.at = 0
+        self._text = text
+
+    def start(self) -> int:
+        """Return where the next value, or delimiter, begins."""
+        self.at = match_end(SPACE, self._text, self.at)
+        return self.at
+
+    def skip(self) -> bytes:
+        """Pass over the next value; return its text."""
+        start = self.start()
+        end = Scan(start).end(self._text, len(self._text) + 1)
+        if end is None or end == start:
+            raise ValueError(f"no value at {start}")
+        self.at = end
+        return self._text[start:end]
+
+    def members(self) -> Iterator[str]:
+        """Yield the keys of the object that comes next; at each, its value must be passed."""
+        if self._next(b"{") and self._ends(b"}"):
+            return
+        while True:
+            key = json.loads(self.skip().decode("utf-8", "surrogatepass"))
+            self._next(b":")
+            yield key
+            if self._next(b",}") == b"}":
+                return
+
+    def items(self) -> Iterator[int]:
+        """Count the items of the array that comes next; each must be passed."""
+        if self._next(b"[") and self._ends(b"]"):
+            return
+        number = 0
+        while True:
+            yield number
+            number += 1
+            if self._next(b",]") == b"]":
+                return
+
+    def _next(self, allowed: bytes) -> bytes:
+        start = self.start()
+        byte = self._text[start : start + 1]
+        if not byte or byte not in allowed:
+            raise ValueError(f"{byte!r} at {start}")
+        self.at += 1
+        return byte
+
+    def _ends(self, bracket: bytes) -> bool:
+        ended = self._text.startswith(bracket, self.start())
+        self.at += ended
+        return ended
 
 
 def match_end(pattern: re.Pattern[bytes], buffer: bytes, at: int) -> int:

@@ -27,7 +27,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import cached_property
-from typing import Any
+from typing import Any, NamedTuple
 
 from memctl import jsonio
 from memctl.dialects.agentscope2 import (
@@ -38,8 +38,10 @@ from memctl.dialects.agentscope2 import (
     default_state,
 )
 from memctl.errors import UsageError
+from memctl.json_scan import Walk
 from memctl.location import Location
 from memctl.model import Change, Finding, MemoryKey, StoredMessage
+from memctl.stores.edits import is_same_text
 
 MARKS = frozenset({COMPRESSED})
 """The only marks that the messages of a session can have."""
@@ -52,7 +54,31 @@ LOGGED_AFTER = "logged_after"
 """The key of a shape that has the message before it in the log, None for none."""
 
 Object = dict[str, Any]
-Entry = str | Object
+
+
+class InContext(NamedTuple):
+    """A message of a context."""
+
+    id: str | None
+    """Its id; None where it has none."""
+    text: bytes
+    """Its JSON, in UTF-8: the value may take several times the room."""
+
+    @classmethod
+    def of(cls, message: Object) -> InContext:
+        """Return the message of a value."""
+        id = message.get("id")
+        return cls(id if isinstance(id, str) else None, jsonio.dumps(message))
+
+    @property
+    def value(self) -> Object:
+        """The message as a value."""
+        found: Object = jsonio.loads(self.text)
+        return found
+
+
+Entry = str | InContext
+"""An entry of a context: the id of a message of the log, or a message."""
 
 
 def agent_of(location: Location) -> str:
@@ -65,9 +91,6 @@ def agent_of(location: Location) -> str:
     if not agent:
         raise UsageError(f"{location.label} names no agent", "such as ?agent=default")
     return agent
-
-
-"""An entry of a context: the id of a message of the log, or a message."""
 
 
 class NotASession(ValueError):
@@ -88,7 +111,7 @@ class Session:
     """The columns of ``COLUMNS``, as far as they are stored."""
     payload: Object = field(default_factory=dict)
     state: Object = field(default_factory=dict)
-    context: list[Object] = field(default_factory=list)
+    context: list[InContext] = field(default_factory=list)
     """The messages of the context, as stored."""
     summary: Any = ""
     """A text, or a list of blocks."""
@@ -96,8 +119,8 @@ class Session:
     """The ids of messages that the log is to lack, in a session from an extra."""
 
     @classmethod
-    def of(cls, record: Object, payload: Any) -> Session:
-        """Return a session from its record and its payload, which is left as it is.
+    def of(cls, record: Object, payload: Any, context: list[InContext]) -> Session:
+        """Return a session from its record and its payload, see ``without_context``.
 
         Raises:
             NotASession: the payload is that of something else.
@@ -107,8 +130,7 @@ class Session:
         state = payload.get("state", {})
         if not isinstance(state, dict):
             raise NotASession("its state is not a JSON object")
-        context = state.get("context", [])
-        if not isinstance(context, list) or not all(isinstance(one, dict) for one in context):
+        if state.get("context", []) != []:
             raise NotASession("its context is not a list of messages")
         others = {name: value for name, value in payload.items() if name != "state"}
         kept = {name: value for name, value in state.items() if name not in ("context", "summary")}
@@ -121,23 +143,19 @@ class Session:
 
     def ids(self) -> set[str]:
         """Return the ids of the messages in the context."""
-        return {id for id in map(_id, self.context) if id is not None}
+        return {one.id for one in self.context if one.id is not None}
 
     def extra(self, comparison: Comparison) -> str:
         """Return the extra, given the comparison of the context with the whole log."""
         value: Object = {"record": self.record, "payload": self.payload, "state": self.state}
         context = comparison.differing()
         if context is not None:
-            value["context"] = context
+            value["context"] = [one if isinstance(one, str) else one.value for one in context]
         if comparison.unlogged.messages:
             value["unlogged"] = list(comparison.unlogged.messages)
         if not isinstance(self.summary, str):
             value["summary"] = self.summary
         return json.dumps(value, separators=(",", ":"))
-
-    def value(self, context: Sequence[Any]) -> Object:
-        """Return the payload with the state, which has this context."""
-        return {**self.payload, "state": self._state(context)}
 
     def text(self, context: Iterable[bytes]) -> bytes:
         """Return the payload as JSON, with the state, whose context are messages as texts."""
@@ -160,18 +178,17 @@ class Unlogged:
     end.
     """
 
-    def __init__(self, context: Sequence[Object], logged: Set[str]) -> None:
+    def __init__(self, context: Sequence[InContext], logged: Set[str]) -> None:
         """``logged`` has the ids of the log, at least those that are in the context."""
-        self.messages: dict[str, Object] = {}
-        """By their ids; where an id is there more than once, the first one."""
+        self.messages: dict[str, bytes] = {}
+        """Their JSON by their ids; where an id is there more than once, the first one."""
         self._before: dict[str | None, list[str]] = {}
         waiting: list[str] = []
-        for message in context:
-            id = _id(message)
+        for id, text in context:
             if id is None or id in self.messages:
                 continue
             if id not in logged:
-                self.messages[id] = message
+                self.messages[id] = text
                 waiting.append(id)
             elif id not in self._before:
                 self._before[id] = waiting
@@ -181,10 +198,6 @@ class Unlogged:
     def before(self, id: str | None) -> list[str]:
         """Return the ids of those before a message of the log, None being the end of it."""
         return self._before.get(id, [])
-
-    def text(self, id: str) -> bytes:
-        """Return a message as JSON."""
-        return jsonio.dumps(self.messages[id])
 
 
 class Comparison:
@@ -200,13 +213,12 @@ class Comparison:
     Messages that are not in the context may be left out.
     """
 
-    def __init__(self, context: Sequence[Object]) -> None:
+    def __init__(self, context: Sequence[InContext]) -> None:
         self._context = context
         self._places: dict[str, list[int]] = {}
         self._after: dict[str, str | None] = {}
         last: str | None = None
-        for place, message in enumerate(context):
-            id = _id(message)
+        for place, (id, _) in enumerate(context):
             if id is not None:
                 self._places.setdefault(id, []).append(place)
                 self._after.setdefault(id, last)
@@ -214,7 +226,7 @@ class Comparison:
         self._entries: list[Entry] = list(context)
         self._passed: list[str] = []
         """The ids of the log that are in the context."""
-        self._variants: dict[str, Object] = {}
+        self._variants: dict[str, InContext] = {}
         """The messages that differ from those of the log, as the context has them."""
 
     def marks(self, id: str) -> tuple[str, ...]:
@@ -225,7 +237,7 @@ class Comparison:
         """Take the next message of the log."""
         for place in self._places.get(id, ()):
             message = self._context[place]
-            if _same(message, text):
+            if is_same_text(message.text, text):
                 self._entries[place] = id
             else:
                 self._variants[id] = message
@@ -263,7 +275,7 @@ class Comparison:
         if id in self._after:
             more["after"] = self._after[id]
         if id in self._variants:
-            more[VARIANT] = self._variants[id]
+            more[VARIANT] = self._variants[id].value
         if id in self.unlogged.messages:
             more["unlogged"] = True
         return json.dumps(more)
@@ -330,7 +342,7 @@ def rebuild(
     for id, shape in shapes.items():
         variant = shape.get(VARIANT)
         if isinstance(variant, dict) and variant.get("id") == id:
-            variants[id] = variant
+            variants[id] = InContext.of(variant)
         after = shape.get("after", there)
         if id not in there and (after is None or isinstance(after, str)):
             back.setdefault(after, []).append(id)
@@ -400,7 +412,9 @@ def parse_extra(extra: str) -> tuple[Session, list[Entry] | None]:
         raise NotASession("the unlogged messages in its extra are not a list of ids")
     summary = found.get("summary", "")
     session = Session(record, payload, state, summary=summary, unlogged=frozenset(unlogged))
-    return session, context
+    if context is None:
+        return session, None
+    return session, [one if isinstance(one, str) else InContext.of(one) for one in entries]
 
 
 def new_session(name: str, agent: str, now: datetime) -> Session:
@@ -434,22 +448,24 @@ def agent_record(user: str, agent: str, now: datetime) -> Object:
     }
 
 
-def context_findings(key: MemoryKey, context: Sequence[Object], log: Set[str]) -> Iterator[Finding]:
+def context_findings(
+    key: MemoryKey, context: Sequence[InContext], log: Set[str]
+) -> Iterator[Finding]:
     """Yield what is wrong with the context of a session, whose log has messages of these ids."""
-    unlogged = [id for message in context if (id := _id(message)) not in log]
+    unlogged = [one.id for one in context if one.id not in log]
     if unlogged:
         names = tuple(id or "" for id in unlogged[:3])
         yield Finding("context-not-in-log", key, len(unlogged), names)
     calls: set[Any] = set()
     orphans: list[str] = []
     for message in context:
-        content = message.get("content")
+        content = message.value.get("content")
         for block in content if isinstance(content, list) else ():
             match block:
                 case {"type": "tool_call", "id": str(id)}:
                     calls.add(id)
                 case {"type": "tool_result", "id": str(id)} if id not in calls:
-                    orphans.append(_id(message) or "")
+                    orphans.append(message.id or "")
     if orphans:
         yield Finding("context-result-without-call", key, len(orphans), tuple(orphans[:3]))
 
@@ -481,13 +497,54 @@ def _text_of(summary: Any) -> str:
 
 
 def _id(entry: Entry) -> str | None:
-    id = entry if isinstance(entry, str) else entry.get("id")
-    return id if isinstance(id, str) else None
+    return entry if isinstance(entry, str) else entry.id
 
 
-def _same(message: Object, text: bytes) -> bool:
-    """Return whether a message has the value of a text."""
+def without_context(text: bytes) -> tuple[Any, list[InContext]]:
+    """Return the value of a payload, with an empty list for its context, and the context.
+
+    A context that is not a list of objects stays in the value.
+
+    Raises:
+        ValueError: the text is not JSON.
+    """
+    text = jsonio.utf8(text)
     try:
-        return json.dumps(message, sort_keys=True) == json.dumps(jsonio.loads(text), sort_keys=True)
-    except (ValueError, RecursionError):  # the log's is damaged
-        return False
+        found = _cut_out(text)
+        messages = [InContext(jsonio.field(one, "id"), one) for one in found[1:-1]]
+        return jsonio.loads(found[0] + b"[]" + found[-1]), messages
+    except ValueError:  # not JSON, or not a session, or one that has a key twice
+        value = jsonio.loads(text)
+    match value:
+        case {"state": {"context": [*listed]}} if all(isinstance(one, dict) for one in listed):
+            messages = [InContext.of(one) for one in listed]
+            return {**value, "state": {**value["state"], "context": []}}, messages
+    return value, []
+
+
+def _cut_out(text: bytes) -> list[bytes]:
+    """Return what comes before the context of a payload, its messages, and what comes after.
+
+    Raises:
+        ValueError: the text is not that of a session, or it has a key twice.
+    """
+    walk = Walk(text)
+    parts: list[bytes] = []
+    names: list[str] = []
+    end = 0
+    for name in walk.members():
+        if name != "state":
+            walk.skip()
+            continue
+        names.append(name)
+        for inner in walk.members():
+            if inner != "context":
+                walk.skip()
+                continue
+            names.append(inner)
+            parts.append(text[: walk.start()])
+            parts += [walk.skip() for _ in walk.items()]
+            end = walk.at
+    if names != ["state", "context"]:
+        raise ValueError("not one state with one context")
+    return [*parts, text[end:]]

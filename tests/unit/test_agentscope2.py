@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from memctl import jsonio
 from memctl.stores.agentscope2 import (
     Comparison,
+    InContext,
     NotASession,
     Session,
     agent_record,
@@ -21,6 +22,7 @@ from memctl.stores.agentscope2 import (
     parse_extra,
     rebuild,
     with_summary,
+    without_context,
 )
 
 NOW = datetime(2026, 1, 2, 3, 4, 5, 6, UTC)
@@ -39,20 +41,33 @@ def stored(context: list[dict[str, Any]], summary: Any = "", **others: Any) -> d
     } | others
 
 
+def entries_of(entries: list[Any]) -> list[Any]:
+    return [InContext.of(one) if isinstance(one, dict) else one for one in entries]
+
+
+def session_of(payload: Any, record: dict[str, Any] | None = None) -> Session:
+    return Session.of(record or {}, *without_context(jsonio.dumps(payload)))
+
+
+def value_of(session: Session, context: list[dict[str, Any]]) -> Any:
+    """Return the value of a payload with this context."""
+    return jsonio.loads(session.text(map(jsonio.dumps, context)))
+
+
 def compare(
     payload: dict[str, Any], log: list[dict[str, Any]]
 ) -> tuple[str, list[dict[str, Any]], list[tuple[str, ...]]]:
     """Return the extra, the messages and their marks."""
-    session = Session.of({"agent_id": "a"}, payload)
+    session = session_of(payload, {"agent_id": "a"})
     comparison = Comparison(session.context)
     for one in log:
         comparison.add(one["id"], jsonio.dumps(one))
     unlogged = comparison.unlogged
     whole: list[dict[str, Any]] = []
     for one in log:
-        whole += [unlogged.messages[id] for id in unlogged.before(one["id"])]
+        whole += [jsonio.loads(unlogged.messages[id]) for id in unlogged.before(one["id"])]
         whole.append(one)
-    whole += [unlogged.messages[id] for id in unlogged.before(None)]
+    whole += [jsonio.loads(unlogged.messages[id]) for id in unlogged.before(None)]
     marks = [comparison.marks(one["id"]) for one in whole]
     return session.extra(comparison), whole, marks
 
@@ -62,7 +77,7 @@ def assemble(extra: str, whole: list[dict[str, Any]], marks: list[tuple[str, ...
     texts = {one["id"]: one for one in whole}
     marked = list(zip(texts, (not labels for labels in marks), strict=True))
     context = merge([id for id, inside in marked if inside] if entries is None else entries, marked)
-    return session.value([texts[one] if isinstance(one, str) else one for one in context])
+    return value_of(session, [texts[one] if isinstance(one, str) else one.value for one in context])
 
 
 def test_a_session_apart_has_marks_and_no_context() -> None:
@@ -127,7 +142,7 @@ def test_messages_that_come_back_have_the_places_they_had(
     entries: list[Any], shapes: dict[str, Any], rebuilt: list[Any]
 ) -> None:
     log = [(id, id in entries or id in shapes) for id in "abcd"]
-    assert rebuild(entries, log, shapes) == rebuilt
+    assert rebuild(entries, log, shapes) == entries_of(rebuilt)
 
 
 @pytest.mark.parametrize("one", [1, 1.0, True, float("nan"), 2**70, "\ud83d"])
@@ -152,7 +167,7 @@ def test_values_that_differ_in_type_alone_differ(one: Any, other: Any) -> None:
 def test_merge_keeps_the_order_of_the_context(
     entries: list[Any], log: list[tuple[str, bool]], merged: list[Any]
 ) -> None:
-    assert merge(entries, log) == merged
+    assert merge(entries_of(entries), log) == entries_of(merged)
 
 
 @given(
@@ -180,22 +195,22 @@ def test_merge_has_what_the_log_says(entries: list[str], log: list[tuple[str, bo
     ],
 )
 def test_a_summary_is_a_text_and_survives(summary: Any, text: str) -> None:
-    session = Session.of({}, stored([], summary))
+    session = session_of(stored([], summary))
     assert session.summary_text == text
     again, _ = parse_extra(session.extra(Comparison([])))
     if isinstance(summary, str):
         assert again.summary == ""
     with_summary(again, text)
-    assert again.value([]) == stored([], summary)
+    assert value_of(again, []) == stored([], summary)
     with_summary(again, "another")
-    assert again.value([]) == stored([], "another")
+    assert value_of(again, []) == stored([], "another")
 
 
 def test_a_payload_as_text_has_the_messages_as_they_are() -> None:
-    session = Session.of({}, stored([], 'say "[]"', empty="[]"))
+    session = session_of(stored([], 'say "[]"', empty="[]"))
     text = session.text([b'{"id":  "a"}', b'{"id":"b"}'])
     assert b'[{"id":  "a"},{"id":"b"}]' in text
-    assert jsonio.loads(text) == session.value([{"id": "a"}, {"id": "b"}])
+    assert jsonio.loads(text) == stored([{"id": "a"}, {"id": "b"}], 'say "[]"', empty="[]")
     assert jsonio.loads(Session().text([])) == {"state": {"summary": "", "context": []}}
 
 
@@ -205,7 +220,7 @@ def test_a_payload_as_text_has_the_messages_as_they_are() -> None:
 )
 def test_another_payload_is_not_a_session(payload: Any) -> None:
     with pytest.raises(NotASession):
-        Session.of({}, payload)
+        session_of(payload)
 
 
 @pytest.mark.parametrize(
@@ -229,6 +244,47 @@ def test_a_new_session_belongs_to_its_agent() -> None:
     session = new_session("trip", "friday", NOW)
     assert session.record["agent_id"] == "friday"
     assert session.record["created_at"] == "2026-01-02T03:04:05.000006+00:00"
-    assert session.value([])["state"] == {"session_id": "trip", "summary": "", "context": []}
+    assert value_of(session, [])["state"] == {"session_id": "trip", "summary": "", "context": []}
     agent = agent_record("ada", "friday", NOW)
     assert (agent["user_id"], agent["id"], agent["data"]["id"]) == ("ada", "friday", "friday")
+
+
+VALUES = st.recursive(
+    st.none() | st.integers() | st.floats() | st.text(st.characters(exclude_categories=())),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=3), inner),
+    max_leaves=8,
+)
+
+
+@given(
+    st.lists(st.dictionaries(st.sampled_from(["id", "content", "state"]), VALUES))
+    | st.lists(VALUES),
+    st.lists(st.tuples(st.sampled_from(["context", "summary", "state", "x"]), VALUES), max_size=3),
+    st.lists(st.tuples(st.sampled_from(["state", "config", "context"]), VALUES), max_size=2),
+    st.integers(0, 3),
+    st.sampled_from([None, 1]),
+)
+def test_a_context_is_taken_out_of_any_payload(
+    context: list[Any],
+    inner: list[tuple[str, Any]],
+    outer: list[tuple[str, Any]],
+    place: int,
+    indent: int | None,
+) -> None:
+    """The last of several values of a key counts, as it does for json.loads."""
+
+    def text_of(members: list[tuple[str, Any]], name: str, text: str) -> str:
+        texts = [f"{json.dumps(key)} : {json.dumps(one, indent=indent)}" for key, one in members]
+        texts.insert(place, f'"{name}": {text}')
+        return "{" + ", ".join(texts) + "}"
+
+    state = text_of(inner, "context", json.dumps(context, ensure_ascii=False, indent=indent))
+    text = text_of(outer, "state", state).encode("utf-8", "surrogatepass")
+    whole = json.loads(text.decode("utf-8", "surrogatepass"))
+    value, messages = without_context(text)
+    if messages:
+        assert value["state"]["context"] == []
+        value["state"]["context"] = [one.value for one in messages]
+        ids = [one.value.get("id") for one in messages]
+        assert [one.id for one in messages] == [id if isinstance(id, str) else None for id in ids]
+    assert json.dumps(value) == json.dumps(whole)

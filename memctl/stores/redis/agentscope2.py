@@ -28,6 +28,7 @@ from memctl.stores.agentscope2 import (
     MARKS,
     UNLOGGED,
     Comparison,
+    Entry,
     NotASession,
     Session,
     agent_of,
@@ -41,6 +42,7 @@ from memctl.stores.agentscope2 import (
     parse_shape,
     rebuild,
     with_summary,
+    without_context,
 )
 from memctl.stores.edits import Snapshot
 from memctl.stores.redis.keys import decode, encode, encode_or_none, escape
@@ -78,7 +80,7 @@ class StoredSession:
     record: dict[str, Any] | None
     """The record; None where only a log is there."""
     session: Session
-    context: list[Any]
+    context: list[Entry]
     """The entries of the context, as ``rebuild`` takes them."""
     indexed: bool
     """The set of ids is there."""
@@ -203,13 +205,13 @@ class RedisAgentScope2Store(WholeMemoryStore):
         if text is None:
             return self._split(place.key), None, Session()
         try:
-            value = jsonio.loads(text)
+            value, context = without_context(text)
             if not isinstance(value, dict):
                 raise NotASession("it is not a JSON object")
             owner = self._owner(place, value)
             if owner is None:
                 return None, None, Session()
-            session = Session.of(_common(value), _payload(value))
+            session = Session.of(_common(value), _payload(value), context)
         except ValueError as error:
             raise BadData(f"{name} is damaged: {error}") from error
         return owner, value, session
@@ -272,7 +274,7 @@ class RedisAgentScope2Store(WholeMemoryStore):
         commands += _logging(place.key, stored, _logged(there), _logged(messages))
         return [*commands, *_expiring(place.key, stored, ttl)]
 
-    def _introduced(self, key: MemoryKey, extra: str) -> tuple[Session, list[Any]]:
+    def _introduced(self, key: MemoryKey, extra: str) -> tuple[Session, list[Entry]]:
         """Return a session that comes from elsewhere, and the entries of its context.
 
         Raises:
@@ -416,7 +418,7 @@ def _messages(comparison: Comparison, ids: list[str], log: list[bytes]) -> Itera
     differs = comparison.differing() is not None
     for last, id, text in zip([None, *ids], [*ids, None], [*log, b""], strict=True):
         for one in unlogged.before(id):
-            yield StoredMessage(one, unlogged.text(one), shape=comparison.shape(one))
+            yield StoredMessage(one, unlogged.messages[one], shape=comparison.shape(one))
         if id is not None:
             marks = comparison.marks(id)
             has_shape = bool(unlogged.messages) or (differs and not marks)
@@ -429,7 +431,7 @@ def _logged(messages: list[StoredMessage]) -> list[StoredMessage]:
 
 
 def _context(
-    entries: list[Any], before: list[StoredMessage], messages: list[StoredMessage]
+    entries: list[Entry], before: list[StoredMessage], messages: list[StoredMessage]
 ) -> Iterator[bytes]:
     """Yield the messages of a context, as texts."""
     texts = {one.id: one.message for one in messages}
@@ -437,8 +439,8 @@ def _context(
     gone = ((message.id, False) for message in before if message.id not in texts)
     shapes = {one.id: parse_shape(one.shape) for one in messages if one.shape and not one.marks}
     for entry in rebuild(entries, chain(log, gone), shapes):
-        if isinstance(entry, dict):
-            yield jsonio.dumps(entry)
+        if not isinstance(entry, str):
+            yield entry.text
         elif entry in texts:
             yield texts[entry]
 

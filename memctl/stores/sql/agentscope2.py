@@ -58,6 +58,7 @@ from memctl.stores.agentscope2 import (
     parse_shape,
     rebuild,
     with_summary,
+    without_context,
 )
 from memctl.stores.batching import BATCH_BYTES, Group, Large, Small, are_objects, gather
 from memctl.stores.edits import (
@@ -430,10 +431,10 @@ class StoredSession:
             NotASession: its payload is that of something else.
         """
         try:
-            payload = jsonio.loads(self.text)
+            payload, context = without_context(self.text)
         except ValueError as error:
             raise NotASession(f"its payload is not JSON: {error}") from error
-        return Session.of(self.record, payload)
+        return Session.of(self.record, payload, context)
 
 
 # Reading
@@ -559,7 +560,7 @@ class Agentscope2Reader:
 
         def alone(before: str | None) -> Iterator[StoredMessage]:
             for id in unlogged.before(before):
-                yield StoredMessage(id, unlogged.text(id), shape=comparison.shape(id))
+                yield StoredMessage(id, unlogged.messages[id], shape=comparison.shape(id))
 
         last: str | None = None
         async with aclosing(self._log(connection, session, log)) as pages:
@@ -680,9 +681,7 @@ class Draft:
         if self.entries is None:
             return self.session.text(self.context)
         merged = merge(self.entries, self.log)
-        texts = (
-            self.texts.get(one) if isinstance(one, str) else jsonio.dumps(one) for one in merged
-        )
+        texts = (self.texts.get(one) if isinstance(one, str) else one.text for one in merged)
         return self.session.text(text for text in texts if text is not None)
 
 
@@ -867,7 +866,7 @@ class Agentscope2Writer:
         with_summary(session, memory.summary)
         draft = Draft(session, entries, clock, stored is None, lost)
         if self._mode is WriteMode.ADD:
-            draft.context += map(jsonio.dumps, session.context)
+            draft.context += [one.text for one in session.context]
         return draft
 
     async def _agents(
@@ -1047,7 +1046,7 @@ class SessionEdit:
             if (change.new is None and change.message) or parse_shape(change.shape).get("unlogged")
         }
         texts = await self._tables.texts(self._connection, self._key.session, needed - alone.keys())
-        self._texts = texts | {id: self._unlogged.text(id) for id in needed & alone.keys()}
+        self._texts = texts | {id: self._unlogged.messages[id] for id in needed & alone.keys()}
         matcher = ChangeMatcher(edit.twins)
         matcher.give(in_log_order(edit.changes, ids), last=True)
         steps, at = matcher.apply(
@@ -1116,7 +1115,7 @@ class SessionEdit:
                     if id in alone:
                         if wanted:  # what is not in the context is in the log
                             placed.append(
-                                (id, None, entry._replace(message=self._unlogged.text(id)))
+                                (id, None, entry._replace(message=self._unlogged.messages[id]))
                             )
                     elif is_unlogged(entry):
                         dropped.append(id)
@@ -1197,7 +1196,7 @@ class SessionEdit:
         summary = self._edit.memory.summary
         again = {entry.id for entry in new}
         # A message that takes the place of another with its id takes it in the context too.
-        entries = [one["id"] if one.get("id") in again else one for one in session.context]
+        entries = [one.id if one.id in again else one for one in session.context]
         merged = rebuild(entries, after, shapes)
         if merged == session.context and summary in (None, session.summary_text):
             return
@@ -1206,7 +1205,7 @@ class SessionEdit:
         texts = self._texts | {entry.id: entry.message for entry in new}
         missing = {one for one in merged if isinstance(one, str)} - texts.keys()
         texts |= await self._tables.texts(self._connection, self._key.session, missing)
-        context = [texts[one] if isinstance(one, str) else jsonio.dumps(one) for one in merged]
+        context = [texts[one] if isinstance(one, str) else one.text for one in merged]
         await self._tables.update_payload(
             self._connection, self._key.session, session.text(context)
         )
