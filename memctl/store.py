@@ -343,6 +343,14 @@ class Store(ABC):
                 return False
         return True
 
+    async def other_contents(self) -> str:
+        """Return a line on what else is in the place; asked where it holds no memory.
+
+        Raises:
+            MemctlError: as ``read``.
+        """
+        return ""
+
     def list_memories(self, where: Selection) -> AsyncGenerator[MemoryInfo]:
         """Yield a catalog of the memories that ``read`` gives, counting their selected messages.
 

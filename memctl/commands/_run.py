@@ -101,6 +101,12 @@ async def opened(store: Store, output: Output) -> AsyncGenerator[Store]:
                 output.read |= store.left_out.others
 
 
+async def warn_of_other_contents(store: Store, output: Output) -> None:
+    """Warn of what else is in the place of a store that holds no memory."""
+    if await store.is_empty() and (text := await store.other_contents()):
+        output.warn(text)
+
+
 _PATHS = ("state", "sessions", "redis-session", "redis-runtime", "redis-runtime-state")
 """The kinds whose memories stand at paths of a state."""
 

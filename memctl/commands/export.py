@@ -25,7 +25,14 @@ from memctl.commands._options import (
     takes_options,
 )
 from memctl.commands._reports import CopyOutcome, flat_row
-from memctl.commands._run import make_target, opened, pour, readable, wait_for
+from memctl.commands._run import (
+    make_target,
+    opened,
+    pour,
+    readable,
+    wait_for,
+    warn_of_other_contents,
+)
 from memctl.errors import BadData, NotFound, Unavailable, UsageError
 from memctl.location import Location, same_file, visible
 from memctl.model import Memory, MemoryKey, OnConflict
@@ -302,6 +309,8 @@ class Exporting:
             async with opened(file, self._output):
                 await copying.begin(source, file)
                 await copying.copy(source, file, "exporting")
+            if not outcome.copied.memories.selected:
+                await warn_of_other_contents(source, self._output)
         for text in outcome.copied.warnings:
             self._output.warn(text)
         if isinstance(error := outcome.error(), BadData):

@@ -13,7 +13,7 @@ import typer
 
 from memctl.commands._context import Run
 from memctl.commands._options import PagerOption, PathOption, StoreArgument, takes_options
-from memctl.commands._run import opened, readable, wait_for
+from memctl.commands._run import opened, readable, wait_for, warn_of_other_contents
 from memctl.errors import UsageError
 from memctl.location import Location
 from memctl.model import Memory, Page, StoredMessage
@@ -92,20 +92,23 @@ async def _inspect(
 ) -> None:
     async with opened(make_store(location), output) as store:
         if messages:
-            refuse_absent(where, await print_messages(output, store, where, ids), location)
+            number = await print_messages(output, store, where, ids)
         elif by:
             groups = await operation.group(store, where, by)
-            refuse_absent(where, len(groups), location)
+            number = len(groups)
             output.report = _groups(by, groups)
         else:
             found = await operation.inspect(store, where, sort)
-            refuse_absent(where, len(found.memories), location)
+            number = len(found.memories)
             head = {
                 "url": store.label,
                 "kind": store.kind,
                 "capabilities": store.features.capabilities(),
             }
             output.report = _catalogue(head, found, limit)
+        if not number:
+            await warn_of_other_contents(store, output)
+        refuse_absent(where, number, location)
 
 
 def _catalogue(head: dict[str, Any], found: Catalogue, limit: int | None) -> Report:

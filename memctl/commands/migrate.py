@@ -30,6 +30,7 @@ from memctl.commands._run import (
     readable,
     recorded,
     wait_for,
+    warn_of_other_contents,
     writable,
 )
 from memctl.errors import Different, UsageError
@@ -217,6 +218,8 @@ class Migration:
                 await self._copy.begin(source, target)
                 self._retries.reached = True
                 await self._copy.copy(source, target, following=interval is not None)
+                if not self._outcome.copied.memories.selected:
+                    await warn_of_other_contents(source, self._output)
                 if interval is not None:
                     await self._copy.follow(source, target, interval, self._tell)
                 if verify and not dry_run and self._outcome.copied.memories.written:

@@ -278,13 +278,32 @@ def system_errors(path: Path, verb: str) -> Iterator[None]:
         raise translated(error, path, verb) from error
 
 
+def missing(path: Path, label: str = "", *, folder: bool = False) -> NotFound:
+    """Return the error of a file, or its ``folder``, that does not exist, with the resolved path.
+
+    ``label`` is the URL of the file, if it was given as one.
+    """
+    name = visible(str(path))
+    what = f"the folder of {name} does not exist" if folder else f"{name} does not exist"
+    url = label.partition("?")[0]
+    if "://" in url and not path.is_absolute():
+        return NotFound(
+            f"{what} ({url} is a relative path)",
+            f"an absolute path has four slashes: sqlite:////{name}",
+        )
+    hint = "create it, or check the path" if folder else "check the path"
+    if not path.is_absolute():
+        with suppress(OSError):  # the working directory was removed
+            hint += f": {visible(str(path.absolute()))}"
+    return NotFound(what, hint)
+
+
 def translated(error: OSError, path: Path, verb: str) -> MemctlError:
     """Return the error of memctl that an ``OSError`` means for the operator."""
     name = visible(str(path))
     match error.errno:
         case errno.ENOENT | errno.ENOTDIR:
-            missing = name if verb == "read" else f"the folder of {name}"
-            return NotFound(f"{missing} does not exist", "check the path")
+            return missing(path, folder=verb != "read")
         case errno.EACCES | errno.EPERM:
             return Unavailable(
                 f"no permission to {verb} {name}", "check who owns the file and its folder"

@@ -82,6 +82,9 @@ class StoreWrapper(Store):
     async def is_empty(self) -> bool:
         return await self._store.is_empty()
 
+    async def other_contents(self) -> str:
+        return await self._store.other_contents()
+
     def resolve_names(self, keys: Iterable[MemoryKey]) -> None:
         self._store.resolve_names(keys)
 

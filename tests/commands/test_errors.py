@@ -357,3 +357,49 @@ def test_error_message_that_is_nested_deep(run: Run, tmp_path: Path, levels: int
 def test_error_agent_without_a_name(run: Run, tmp_path: Path, store: str) -> None:
     url = store.format(tmp_path) + "?layout=agentscope2&agent="
     fails(run("inspect", url), 2, "names no agent", "?agent=default")
+
+
+def test_error_shows_the_resolved_path(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, filled: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    relative = "nope/x.db does not exist (sqlite:///nope/x.db is a relative path)"
+    hint = "hint: an absolute path has four slashes: sqlite:////nope/x.db\n"
+    fails(run("inspect", "sqlite:///nope/x.db"), 4, relative, hint)
+    fails(run("inspect", "sqlite:///nope/x.db?layout=agentscope2"), 4, relative, hint)
+    result = run("migrate", filled, "sqlite:///nope/x.db")
+    fails(result, 4, f"the folder of {relative}", hint)
+    for name in ("x.db", "nope/x.json", "x.ndjson", "./sessions"):
+        shown = name.removeprefix("./")
+        fails(run("inspect", name), 4, f"{shown} does not exist", f"the path: {tmp_path}/{shown}\n")
+    whole = tmp_path / "x.db"
+    fails(run("inspect", whole), 4, f"{whole} does not exist", "hint: check the path\n")
+    fails(run("inspect", f"sqlite:///{whole}"), 4, f"{whole} does not exist", "check the path\n")
+
+
+def test_error_of_nothing_names_what_else_there_is(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, filled: str
+) -> None:
+    folder = tmp_path / "data"
+    folder.mkdir()
+    monkeypatch.chdir(folder)
+    assert run("inspect", ".").stderr == ""
+    for number in range(6):
+        assert run("export", filled, "-o", f"night{number}.ndjson.zst").exit_code == 0
+    assert run("migrate", filled, "agents.db").exit_code == 0
+    os.mkfifo("pipe.json")
+    said = (
+        ". holds no session state; other files in the folder: agents.db (sqlite), "
+        "night0.ndjson.zst (archive), night1.ndjson.zst (archive), night2.ndjson.zst (archive), "
+        "night3.ndjson.zst (archive) and 2 more"
+    )
+    assert report(run("inspect", ".", "--json"))["warnings"] == [said]
+    for words in (
+        ("inspect", "."),
+        ("migrate", ".", "../x.db"),
+        ("export", ".", "-o", "../x.ndjson"),
+    ):
+        result = run(*words)
+        assert result.exit_code == 0
+        assert f"memctl: warning: {said}\n" in result.stderr
+    fails(run("inspect", ".", "--user", "ada"), 4, said, "has no memory of 'ada'")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 from collections.abc import Callable
 from pathlib import Path
 from urllib.parse import quote
@@ -17,6 +18,7 @@ from memctl.store import OpenMode
 from memctl.testing import samples
 from tests.support.cli import Run, fails, fill, report
 from tests.support.redis_sessions import contents, history, message, put_session, record
+from tests.support.servers.pool import Servers
 
 KEY = MemoryKey("u", "s")
 
@@ -230,3 +232,27 @@ def test_layout_that_is_gone_is_restored_next_to_another(
     assert run("undo", "--dry-run").exit_code == 0
     assert run("undo", "--yes").exit_code == 0
     assert report(run("inspect", url, "--json"))["totals"] == before
+
+
+def test_layout_under_a_prefix_that_nobody_gave(redis_url: str, run: Run) -> None:
+    asyncio.run(fill(f"{redis_url}?prefix=app:", {KEY: samples.entries(2)}))
+    fails(run("inspect", redis_url), 8, "app:user_id:", "hint: with ?prefix=app: it reads")
+    other = f"{redis_url}?prefix=other:"
+    found = report(run("inspect", other, "--json"))
+    assert found["totals"]["memories"] == 0
+    [said] = found["warnings"]
+    assert f"{other} has no key with the prefix 'other:', but others, such as app:user_id:" in said
+    fails(run("inspect", other, "--user", "nobody"), 4, "but others, such as app:user_id:")
+    assert "but others" not in run("inspect", f"{redis_url}?prefix=app:", "--mark", "no").stderr
+
+
+def test_layout_of_a_database_next_to_one_with_keys(
+    client: redis.Redis, servers: Servers, run: Run, tmp_path: Path
+) -> None:
+    _memory(client)
+    free = servers.redis.fresh()
+    number = free.rpartition("/")[2]
+    for words in (("inspect", free), ("migrate", free, tmp_path / "a.db")):
+        said = run(*words).stderr
+        assert f"database {number} has no memory; other databases of the server have keys: " in said
+        assert re.search(r": \d+ \([\d,]+\)", said)

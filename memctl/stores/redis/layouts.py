@@ -6,13 +6,14 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import partial
+from itertools import islice
 
 from redis.exceptions import ResponseError
 
 from memctl.errors import Uninitialised
-from memctl.location import Location
+from memctl.location import Location, visible
 from memctl.store import OpenMode
-from memctl.stores.redis.keys import encode, escape
+from memctl.stores.redis.keys import decode, encode, escape
 from memctl.stores.redis.pipeline import Pipeline, in_thread
 from memctl.stores.redis.server import RedisServer
 
@@ -20,6 +21,7 @@ _ENOUGH = 50_000
 """Keys after which no more are looked at, where some of them are known."""
 _COUNT = b"2000"
 _EXAMPLES = 3
+_DATABASES = 5
 _PROBED = 20
 
 _PATTERNS = {
@@ -31,6 +33,8 @@ _PATTERNS = {
 }
 """The beginnings of keys, by layout; the first that matches counts."""
 _OWN = b"memctl:"
+_PREFIXED = re.compile(rb"(.+?)user_id:.*:session:", re.DOTALL)
+_KEYSPACE = re.compile(r"^db(\d+):keys=(\d+)", re.MULTILINE)
 _AGENTSCOPE2 = b"agentscope:"
 
 
@@ -63,6 +67,44 @@ async def require_layout(server: RedisServer, location: Location, mode: OpenMode
     raise Uninitialised(
         f"{location.label} holds nothing of the layout {wanted}, but of {', '.join(names)}",
         f"choose what is there: ?layout={names[0]}",
+    )
+
+
+def prefix_of(keys: list[bytes]) -> bytes:
+    """Return what comes before the name of a memory in the first of the keys that has one."""
+    return next((found[1] for key in keys if (found := _PREFIXED.match(key))), b"")
+
+
+async def other_keys(server: RedisServer) -> str:
+    """Return a line on keys without the prefix of the server, or in other databases, if any are.
+
+    Raises:
+        Unavailable: see ``Pipeline.stream``.
+    """
+    async with server.pipeline() as pipeline:
+        return await in_thread(pipeline, partial(_other_keys, pipeline, server))
+
+
+def _other_keys(pipeline: Pipeline, server: RedisServer) -> str:
+    if server.prefix:
+        keys = islice(_keys(pipeline, b""), _ENOUGH)
+        others = islice((key for key in keys if not key.startswith(_OWN)), _EXAMPLES)
+        if names := [visible(decode(key)) for key in others]:
+            return (
+                f"{server.label} has no key with the prefix {visible(server.prefix)!r}, "
+                f"but others, such as {', '.join(names)}"
+            )
+    [reply] = pipeline.execute([(b"INFO", b"keyspace")], tolerate="NOPERM")
+    if isinstance(reply, ResponseError):
+        return ""
+    found = _KEYSPACE.findall(reply.decode(errors="replace"))
+    counts = [f"{number} ({int(keys):,})" for number, keys in found if int(number) != server.db]
+    if not counts:
+        return ""
+    more = f" and {len(counts) - _DATABASES} more" if len(counts) > _DATABASES else ""
+    return (
+        f"database {server.db} has no memory; other databases of the server have keys: "
+        f"{', '.join(counts[:_DATABASES])}{more}"
     )
 
 

@@ -75,6 +75,11 @@ class RedisServer:
         finally:
             await asyncio.to_thread(self._pool.disconnect)
 
+    @property
+    def db(self) -> int:
+        """The number of the database."""
+        return int(self._pool.connection_kwargs.get("db") or 0)
+
     def ttl_of(self, seconds: float | None) -> int | None:
         """Return the TTL to set in milliseconds; None to leave the expiry as it is."""
         if self.ttl is not None or seconds is None:

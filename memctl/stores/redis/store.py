@@ -20,7 +20,7 @@ from memctl.stores.batching import Large, Small, gather, grouped, page_size
 from memctl.stores.edits import LargeEdit, batch_edits
 from memctl.stores.redis.edit import Editor, InlineChanges, StagedChanges
 from memctl.stores.redis.keys import MESSAGES, Keys, decode, encode_or_none
-from memctl.stores.redis.layouts import look_at_keys, require_layout
+from memctl.stores.redis.layouts import look_at_keys, other_keys, prefix_of, require_layout
 from memctl.stores.redis.maintenance import REPAIRS, RedisMaintenance
 from memctl.stores.redis.pipeline import Pipeline, in_thread, items_in_thread
 from memctl.stores.redis.read import Reader
@@ -60,6 +60,9 @@ class RedisMemoryStore(Store):
         await self.server.open()
         await require_layout(self.server, self.location, mode)
 
+    async def other_contents(self) -> str:
+        return await other_keys(self.server)
+
     async def lock(self, owner: str) -> None:
         await self.server.lock("memory", owner, self.warnings)
 
@@ -95,9 +98,12 @@ class RedisMemoryStore(Store):
             return others.pop()
         if found.unknown and not (found.layouts or self.mode.creates):
             names = [visible(decode(key)) for key in found.unknown]
+            prefix = visible(decode(prefix_of(found.unknown)))
             raise BadData(
                 f"{self.label} holds keys that memctl does not know: {', '.join(names)}",
-                "is it the right database, and has its application a ?prefix=?",
+                f"with ?prefix={prefix} it reads the keys that begin so"
+                if prefix
+                else "check the database, and the ?prefix= of its application",
             )
         return None
 

@@ -29,7 +29,7 @@ from memctl.selection import Selection
 from memctl.store import EDIT_ATTEMPTS, OpenMode, Store
 from memctl.stores.catalog import IdSet
 from memctl.stores.edits import Snapshot, apply_edit, whole_edits
-from memctl.stores.redis.layouts import require_layout
+from memctl.stores.redis.layouts import other_keys, require_layout
 from memctl.stores.redis.pipeline import Command, Pipeline, in_thread
 from memctl.stores.redis.server import RedisServer
 from memctl.stores.simple import Rejected
@@ -159,6 +159,9 @@ class WholeMemoryStore(Store):
 
     async def close(self) -> None:
         await self.server.close()
+
+    async def other_contents(self) -> str:
+        return await other_keys(self.server)
 
     async def lock(self, owner: str) -> None:
         await self.server.lock(self.lock_name, owner, self.warnings)

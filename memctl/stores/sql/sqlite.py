@@ -19,11 +19,12 @@ from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_en
 from sqlalchemy.pool import NullPool
 
 from memctl import jsonio
-from memctl.errors import BadData, Failure, Lost, MemctlError, NotFound, Unavailable, UsageError
+from memctl.errors import BadData, Failure, Lost, MemctlError, Unavailable, UsageError
 from memctl.location import Location, same_file
 from memctl.model import PAGE_ENTRIES, MemoryKey, Page
 from memctl.selection import Selection
 from memctl.store import OpenMode
+from memctl.stores.files import missing
 from memctl.stores.locks import FileLock
 from memctl.stores.sql.agentscope2 import Agentscope2Store
 from memctl.stores.sql.database import FETCH_ROWS, Database, damage, first_line, prefetch
@@ -236,9 +237,9 @@ class SqliteDatabase(Database):
         if path.exists() and not path.is_file():
             raise BadData(f"{self.label} is not a regular file", "name a database file")
         if not self.mode.creates and not path.exists():
-            raise NotFound(f"{self.label} does not exist", "check the path of the database")
+            raise missing(path, self.label)
         if self.mode.creates and not path.parent.is_dir():
-            raise NotFound(f"the folder of {self.label} does not exist", "create it first")
+            raise missing(path, self.label, folder=True)
         mode = "rwc" if self.mode.creates else "rw" if self.mode.writes else "ro"
         uri = f"file:{quote(str(path.absolute()))}?mode={mode}"
 

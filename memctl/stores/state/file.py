@@ -11,7 +11,7 @@ from memctl.location import Location, visible
 from memctl.model import MemoryKey
 from memctl.selection import Selection
 from memctl.store import OpenMode
-from memctl.stores.files import system_errors
+from memctl.stores.files import missing, system_errors
 from memctl.stores.state.document import Document, DocumentIndex
 from memctl.stores.state.files import (
     SUFFIX,
@@ -52,13 +52,13 @@ class StateFileStore(StateStore):
         name = visible(str(path))
         with system_errors(path, "read"):
             if path.is_dir():
-                raise BadData(f"{name} is a folder, not a file", "a session folder ends otherwise")
-            if not path.exists() and not self.mode.creates:
-                raise NotFound(f"{name} does not exist", "check the path")
-            if not path.parent.is_dir():
-                raise NotFound(
-                    f"the folder of {name} does not exist", "create it, or check the path"
+                raise BadData(
+                    f"{name} is a folder, not a file", "a folder of session states has another name"
                 )
+            if not path.exists() and not self.mode.creates:
+                raise missing(path)
+            if not path.parent.is_dir():
+                raise missing(path, folder=True)
 
     async def close(self) -> None:
         """Nothing but a lock stays open between calls."""

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import AsyncGenerator, Iterable, Iterator
 from dataclasses import replace
+from itertools import islice
 from pathlib import Path
 from typing import NamedTuple
 
@@ -12,7 +14,7 @@ from memctl.location import Location, visible
 from memctl.model import MemoryKey
 from memctl.selection import Selection
 from memctl.store import OpenMode
-from memctl.stores.files import system_errors
+from memctl.stores.files import missing, recognise, system_errors
 from memctl.stores.state.document import Document
 from memctl.stores.state.files import (
     SUFFIX,
@@ -29,6 +31,10 @@ from memctl.stores.state.files import (
 )
 from memctl.stores.state.rewrite import Draft
 from memctl.stores.state.store import OwnedDocument, StateStore
+
+_LOOKED_AT = 1000
+_NAMED = 5
+"""The most files of a folder that are looked at, and named, where no state is among them."""
 
 
 class _Name(NamedTuple):
@@ -63,7 +69,7 @@ class SessionFolderStore(StateStore):
             if folder.exists() and not folder.is_dir():
                 raise BadData(f"{name} is not a folder", "a file with a state ends in .json")
             if not folder.exists() and not self.mode.creates:
-                raise NotFound(f"the folder {name} does not exist", "check the path")
+                raise missing(folder)
         if self.mode.creates:
             _make(folder)
 
@@ -76,6 +82,19 @@ class SessionFolderStore(StateStore):
             stem = stem_of(key.user, key.session)
             if "_" in stem and unfit(self._folder, stem) is None and self._path(stem).is_file():
                 self._names_known.setdefault(stem, len(key.user))
+
+    async def other_contents(self) -> str:
+        with system_errors(self._folder, "read"), os.scandir(self._folder) as entries:
+            names = sorted(entry.name for entry in islice(entries, _LOOKED_AT))
+        found = [(name, recognise(self._folder / name)) for name in names]
+        others = [f"{visible(name)} ({kind[0]})" for name, kind in found if kind]
+        if not others:
+            return ""
+        more = f" and {len(others) - _NAMED:,} more" if len(others) > _NAMED else ""
+        return (
+            f"{self.label} holds no session state; "
+            f"other files in the folder: {', '.join(others[:_NAMED])}{more}"
+        )
 
     # Reading
 

@@ -18,7 +18,7 @@ from memctl.model import LARGEST_MESSAGE, PAGE_BYTES, MemoryKey
 from memctl.selection import Selection
 from memctl.store import OpenMode
 from memctl.stores.redis.keys import LEASE, STATE, Keys, decode, encode
-from memctl.stores.redis.layouts import require_layout
+from memctl.stores.redis.layouts import other_keys, require_layout
 from memctl.stores.redis.pipeline import WRONG_TYPE, Command, Pipeline, in_thread, scan
 from memctl.stores.redis.server import RedisServer
 from memctl.stores.state.document import Document, DocumentChanged, DocumentTooLarge
@@ -258,6 +258,9 @@ class RedisSessionStore(StateStore):
         self.mode = mode
         await self._server.open()
         await require_layout(self._server, self.location, mode)
+
+    async def other_contents(self) -> str:
+        return await other_keys(self._server)
 
     async def lock(self, owner: str) -> None:
         await self._server.lock("session", owner, self.warnings)

@@ -28,7 +28,7 @@ from memctl.model import (
 from memctl.selection import Selection
 from memctl.store import Maintenance, OpenMode
 from memctl.stores.redis.keys import decode, encode, encode_or_none, escape
-from memctl.stores.redis.layouts import require_layout
+from memctl.stores.redis.layouts import other_keys, require_layout
 from memctl.stores.redis.pipeline import WRONG_TYPE, Command, Pipeline, in_thread, scan
 from memctl.stores.redis.runtime import expiring_unread
 from memctl.stores.redis.server import RedisServer
@@ -192,6 +192,9 @@ class RuntimeStateStore(StateStore):
         self.mode = mode
         await self._server.open()
         await require_layout(self._server, self.location, mode)
+
+    async def other_contents(self) -> str:
+        return await other_keys(self._server)
 
     async def lock(self, owner: str) -> None:
         await self._server.lock("runtime-state", owner, self.warnings)
