@@ -9,7 +9,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Sequence
 from contextlib import aclosing
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Any, ClassVar, Self
 
@@ -18,6 +18,7 @@ from memctl.dialects.view import Dialect
 from memctl.errors import BadData, Failure
 from memctl.location import Location, same_file
 from memctl.model import (
+    Change,
     Edit,
     Finding,
     Memory,
@@ -35,6 +36,9 @@ from memctl.stores.locks import FileLock, stand_in
 
 EDIT_ATTEMPTS = 5
 """The attempts of the default ``Store.edit``, where others change the memory meanwhile."""
+
+NAME_STAYS = Failure("refused", "the store keeps the name of a memory that is empty")
+"""The failure of ``Store.erase`` where a memory has lost all but its name."""
 
 Record = dict[str, Any]
 """A part of a repair, noted for ``Maintenance.revert``: JSON, with its ``code``."""
@@ -487,6 +491,63 @@ class Store(ABC):
     def maintenance(self) -> Maintenance:
         """Return what finds and repairs damage that no message shows."""
         return Maintenance(self)
+
+    # Erasing
+
+    async def names(self, where: Selection) -> AsyncGenerator[MemoryKey]:
+        """Yield the names under which anything is kept that ``erase`` removes, each once or more.
+
+        ``where`` selects by users and sessions.  Those of damaged memories come, too.  A user of
+        whom there is something, but no memory, such as a row, has an empty session.
+
+        Raises:
+            MemctlError: as ``read``.
+        """
+        async with aclosing(self.headers(where)) as memories:
+            async for memory in memories:
+                yield memory.key
+        for key in list(self.left_out.failures):
+            if where.has_key(key):
+                yield key
+
+    async def erase(self, where: Selection) -> AsyncGenerator[WriteResult]:
+        """Remove memories and all that is kept of them; yield a WriteResult as each is gone.
+
+        ``where`` selects by users and sessions.  Messages, marks and summaries go, and so do the
+        rows, keys and files that hold nothing else, the name with them; if no session of a user is
+        left, what names the user goes, too.  All that belongs to others stays as it is, byte for
+        byte.  A memory goes whole or not at all.  Nothing is kept for an undo.
+
+        This default deletes the messages and the summary of each memory by ``edit``, and holds one
+        memory at a time.  It fails (``refused``) where the name of the memory stays.
+
+        Raises:
+            Unavailable: the store went away; memories without a WriteResult are as they were.
+        """
+        async with aclosing(self.names(where)) as found:
+            keys = dict.fromkeys([key async for key in found])
+        for key in keys:
+            yield await self._erase(key)
+
+    async def _erase(self, key: MemoryKey) -> WriteResult:
+        there = await self.snapshot(key)
+        if not there.exists:
+            failure = self.left_out.failures.get(key)
+            return WriteResult(key, failure=failure)
+        changes = [Change(one.id, one.marks, at=at) for at, one in enumerate(there.messages)]
+        summary = there.memory.summary and ""
+        edit = Edit(replace(there.memory, summary=summary), changes)
+
+        async def only() -> AsyncGenerator[Edit]:
+            yield edit
+
+        result = WriteResult(key)
+        async with aclosing(self.edit(only())) as results:
+            async for edited in results:
+                result = edited
+        if result.failure is None and (await self.snapshot(key)).exists:
+            return WriteResult(key, failure=NAME_STAYS)
+        return replace(result, before="")
 
     # The place
 

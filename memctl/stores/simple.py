@@ -11,10 +11,10 @@ from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from dataclasses import replace
 
-from memctl.errors import Failure
+from memctl.errors import BadData, Failure
 from memctl.model import Memory, MemoryKey, Page, StoredMessage, WriteMode, WriteResult
 from memctl.selection import Selection
-from memctl.store import OpenMode, Store
+from memctl.store import EDIT_ATTEMPTS, NAME_STAYS, OpenMode, Store
 from memctl.stores.catalog import IdSet
 from memctl.stores.edits import Snapshot
 
@@ -98,6 +98,16 @@ class SimpleStore(Store):
             Unavailable: the store went away; the memory is as it was.
         """
 
+    async def remove(self, key: MemoryKey, expect: str | None) -> None:
+        """Remove a memory with its name, if the version that is stored is ``expect``.
+
+        This default saves it empty: right where nothing is kept of an empty memory.
+
+        Raises:
+            VersionChanged, Rejected, Unavailable: as ``save``.
+        """
+        await self.save(key, Snapshot(Memory(key, summary=""), []), expect)
+
     async def open(self, mode: OpenMode) -> None:
         self.mode = mode
         await self.connect(mode)
@@ -156,12 +166,39 @@ class SimpleStore(Store):
             )
             await self.save(key, Snapshot(memory, whole), version)
         except VersionChanged:
-            text = "another program has changed it meanwhile"
-            return WriteResult(key, failure=Failure("changed", text))
+            return WriteResult(key, failure=_CHANGED)
         except Rejected as rejected:
             return WriteResult(key, failure=rejected.failure)
         gone = len(there.messages) if mode is WriteMode.REPLACE else 0
         return WriteResult(key, len(messages), gone)
+
+    async def names(self, where: Selection) -> AsyncGenerator[MemoryKey]:
+        async with aclosing(self.keys()) as keys:
+            async for key in keys:
+                if where.has_key(key):
+                    yield key
+
+    async def _erase(self, key: MemoryKey) -> WriteResult:
+        for _ in range(EDIT_ATTEMPTS):
+            try:
+                there = await self.load(key)
+                if there is None:
+                    return WriteResult(key)
+                await self.remove(key, there.memory.version)
+                left = await self.load(key)
+            except VersionChanged:
+                continue
+            except Rejected as rejected:
+                return WriteResult(key, failure=rejected.failure)
+            except BadData as error:
+                return WriteResult(key, failure=Failure("damaged", error.message))
+            if left is not None and (left.messages or self.features.empty):
+                return WriteResult(key, failure=NAME_STAYS)
+            return WriteResult(key, deleted=len(there.messages))
+        return WriteResult(key, failure=_CHANGED)
+
+
+_CHANGED = Failure("changed", "another program has changed it meanwhile")
 
 
 def _duplicates(messages: list[StoredMessage]) -> Failure | None:

@@ -342,6 +342,34 @@ class SummaryOverlay(StoreWrapper):
                     return
                 yield await summaries.done(result)
 
+    async def names(self, where: Selection) -> AsyncGenerator[MemoryKey]:
+        for store in (self._messages, self._states):
+            async with aclosing(store.names(where)) as names:
+                async for key in names:
+                    yield key
+
+    async def erase(self, where: Selection) -> AsyncGenerator[WriteResult]:
+        """Erase in both stores, first the states; one result for each memory."""
+        states: dict[MemoryKey, WriteResult] = {}
+        for some in [where, *await self._without_user(where)]:
+            async with aclosing(self._states.erase(some)) as results:
+                states |= {result.key._replace(part=""): result async for result in results}
+        async with aclosing(self._messages.erase(where)) as results:
+            async for result in results:
+                state = states.pop(result.key, None)
+                yield replace(result, failure=result.failure or (state.failure if state else None))
+        for result in states.values():
+            yield replace(result, deleted=0)
+
+    async def _without_user(self, where: Selection) -> list[Selection]:
+        """Return the selection of states that were saved without a user, see ``_saved_state``."""
+        if DEFAULT_USER not in where.users:
+            return []
+        of_default = replace(where, users=frozenset({DEFAULT_USER}))
+        async with aclosing(self._messages.names(of_default)) as names:
+            sessions = frozenset([key.session async for key in names])
+        return [Selection(users=frozenset({""}), sessions=sessions)] if sessions else []
+
 
 class _Maintenance(Maintenance):
     """Findings in both stores; what is repaired, the store of the messages repairs."""

@@ -183,6 +183,12 @@ class Timeout(StoreWrapper):
     def edit(self, edits: AsyncGenerator[Edit]) -> AsyncGenerator[WriteResult]:
         return self._clock.work(edits, super().edit)
 
+    def names(self, where: Selection) -> AsyncGenerator[MemoryKey]:
+        return self._clock.each(super().names(where))
+
+    def erase(self, where: Selection) -> AsyncGenerator[WriteResult]:
+        return self._clock.each(super().erase(where))
+
     def maintenance(self) -> Maintenance:
         return _TimedMaintenance(self, super().maintenance(), self._clock)
 

@@ -127,5 +127,11 @@ class StoreWrapper(Store):
         self._store.origin = self.origin
         return self._store.write(pages, mode)
 
+    def names(self, where: Selection) -> AsyncGenerator[MemoryKey]:
+        return self._store.names(where)
+
+    def erase(self, where: Selection) -> AsyncGenerator[WriteResult]:
+        return self._store.erase(where)
+
     def edit(self, edits: AsyncGenerator[Edit]) -> AsyncGenerator[WriteResult]:
         return self._store.edit(edits)

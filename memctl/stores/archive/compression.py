@@ -13,6 +13,8 @@ from memctl import zstd
 from memctl.errors import MemctlError
 
 _BUFFER = 1024 * 1024
+SNIFFED = 8
+"""The bytes at the beginning of a file that tell how it is compressed."""
 _GZIP = b"\x1f\x8b"
 _ZSTD = b"\x28\xb5\x2f\xfd"
 _GZIP_LEVEL = 6
@@ -57,6 +59,11 @@ def decompressed(raw: io.RawIOBase, start: bytes) -> Input:
     if start.startswith(_ZSTD):
         return zstd.ZstdFile(cast(IO[bytes], raw), options=_WINDOW)
     return raw
+
+
+def extension_of(start: bytes) -> str:
+    """Return the extension of the compression that a file has, which begins with ``start``."""
+    return ".gz" if start.startswith(_GZIP) else ".zst" if start.startswith(_ZSTD) else ""
 
 
 def _output(name: str, sink: Sink) -> Output:

@@ -17,7 +17,7 @@ from memctl.dialects.view import Dialect
 from memctl.errors import BadData
 from memctl.model import LARGEST_MESSAGE, PAGE_ENTRIES, Memory, MemoryKey, Page, StoredMessage
 from memctl.selection import Selection
-from memctl.stores.archive.compression import DAMAGE, decompressed
+from memctl.stores.archive.compression import DAMAGE, SNIFFED, decompressed
 from memctl.stores.archive.format import (
     LARGEST_RECORD,
     LARGEST_REST,
@@ -37,7 +37,6 @@ from memctl.stores.batching import PageBuilder
 
 _BLOCK = 256 * 1024
 """Larger ones go back to the system when they are done with, and cost more than they spare."""
-_SNIFFED = 8
 
 
 class SharedFile(io.RawIOBase):
@@ -77,7 +76,7 @@ class Lines:
     def __init__(self, descriptor: int, skim: Callable[[memoryview], object] | None = None) -> None:
         """With ``skim``, no line is held that is larger than a record: ``skim`` is given its inside
         in pieces, and of its message the line lacks these."""
-        start = system.read_at(descriptor, _SNIFFED, 0)
+        start = system.read_at(descriptor, SNIFFED, 0)
         self.skimmed = 0
         """The number of bytes at the beginning of the last block that ``skim`` was given."""
         self._stream = decompressed(SharedFile(descriptor), start)

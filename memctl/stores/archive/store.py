@@ -20,10 +20,16 @@ from memctl.location import Location, same_file
 from memctl.model import Edit, Memory, MemoryInfo, Page, StoredMessage, WriteMode, WriteResult
 from memctl.selection import Selection
 from memctl.store import Features, OpenMode, Store
-from memctl.stores.archive.compression import Sink, compressed
+from memctl.stores.archive.compression import SNIFFED, Sink, compressed, extension_of
 from memctl.stores.archive.format import ArchiveWriter, Line, entries, outlines
 from memctl.stores.archive.read import ArchiveContents, MemorySections, headers, read_pages, verify
-from memctl.stores.archive.write import ArchiveUpdate, EditedArchive, MergedArchive, NewArchive
+from memctl.stores.archive.write import (
+    ArchiveUpdate,
+    EditedArchive,
+    MergedArchive,
+    NewArchive,
+    copy_without,
+)
 from memctl.stores.batching import edit_size, grouped, grouped_async, page_size
 from memctl.stores.catalog import IdSet, count
 from memctl.stores.files import AtomicFile, recognise, system_errors
@@ -250,6 +256,25 @@ class ArchiveStore(Store):
                     self._contents.header, revision.after, self.dialect
                 )
         return revision.results, left
+
+    async def erase(self, where: Selection) -> AsyncGenerator[WriteResult]:
+        """Replace the archive by one without the memories, whose other lines are as they were."""
+        gone = {key: n for key, n in self._contents.memories.items() if where.has_key(key)}
+        if self._descriptor is None or not gone:
+            return
+        path = self.location.path
+        self.created = self._contents.header.get("created")
+        with system_errors(path, "read"):
+            extension = extension_of(system.read_at(self._descriptor, SNIFFED, 0))
+        with AtomicFile(path, 0o600) as file:
+            with compressed(extension, file) as sink:
+                old = MemorySections(self._descriptor, self.label)
+                await in_thread(partial(copy_without, self._writer(sink), old, gone.keys()))
+            await in_thread(partial(self._publish, file))
+        left = {key: n for key, n in self._contents.memories.items() if key not in gone}
+        self._contents = ArchiveContents(self._contents.header, left, self.dialect)
+        for key, messages in gone.items():
+            yield WriteResult(key, deleted=messages)
 
     def _publish(self, file: AtomicFile) -> None:
         """Put the new archive into the place of the one that was opened, and open it."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import tempfile
 from abc import ABC, abstractmethod
-from collections.abc import Generator, Iterator
+from collections.abc import Collection, Generator, Iterator
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -401,6 +401,16 @@ class EditedArchive:
         for run in self._runs():
             self._writer.copy(uncut(run), len(run))
         self.after[key] = self._writer.messages - before
+
+
+def copy_without(writer: ArchiveWriter, old: MemorySections, gone: Collection[MemoryKey]) -> None:
+    """Copy an archive line by line, but for some of its memories, and end it."""
+    for memory in old:
+        if memory.key not in gone:
+            writer.section(old.line)
+            for run in old.runs():
+                writer.copy(uncut(run), len(run))
+    writer.finish()
 
 
 def _line_before(before: str, line: bytes, *, as_it_is: bool) -> bytes:

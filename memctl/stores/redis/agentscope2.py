@@ -320,6 +320,57 @@ class RedisAgentScope2Store(WholeMemoryStore):
                     commands.append((b"SREM", self.key_of(user, "agents"), encode(agent)))
         return commands
 
+    def erasing(
+        self, pipeline: Pipeline, place: MemoryPlace, owner: MemoryKey, old: Held | None
+    ) -> list[Command]:
+        """Return also what takes a session out of the sets, lookups and teams that name it."""
+        session = encode(owner.session)
+        agents, lookups = self._lookups(pipeline, owner.user)
+        found = pipeline.execute((b"GET", key) for key in lookups)
+        ours = [key for key, value in zip(lookups, found, strict=True) if value == session]
+        commands: list[Command] = [(b"UNLINK", *self.watched(place), *ours)]
+        commands += (
+            (b"SREM", self.key_of(owner.user, "agent", one, "sessions"), session) for one in agents
+        )
+        stored = old.kept if old else None
+        if isinstance(stored, StoredSession) and stored.record is not None:
+            commands += self._indexing(owner, stored.record, b"SREM")
+            commands += self._dissolving(pipeline, owner, stored.record.get("team_id"))
+        return commands
+
+    def _lookups(self, pipeline: Pipeline, user: str) -> tuple[list[str], list[bytes]]:
+        """Return the agents of a user, and the keys that name a session of each."""
+        [members] = pipeline.execute(
+            [(b"SMEMBERS", self.key_of(user, "agents"))], tolerate=WRONG_TYPE
+        )
+        agents = [] if isinstance(members, ResponseError) else sorted(map(decode, members))
+        return agents, [self.key_of(user, "agent", one, "session") for one in agents]
+
+    def _dissolving(self, pipeline: Pipeline, owner: MemoryKey, team: Any) -> list[Command]:
+        """Return what removes a team that the session leads."""
+        if not isinstance(team, str):
+            return []
+        key = self.key_of(owner.user, "team", team)
+        [text] = pipeline.execute([(b"GET", key)], tolerate=WRONG_TYPE)
+        if not isinstance(text, bytes) or jsonio.loads(text).get("session_id") != owner.session:
+            return []
+        return [(b"UNLINK", key), (b"SREM", self.key_of(owner.user, "teams"), encode(team))]
+
+    def users(self, pipeline: Pipeline) -> Iterator[str]:
+        start = self._prefix + b"user:"
+        for key in scan(pipeline, escape(start) + b"*:agents", b"set"):
+            yield decode(key.removeprefix(start).removesuffix(b":agents"))
+
+    def forgetting(self, pipeline: Pipeline, user: str) -> list[Command]:
+        """Return what removes the agents and the teams of a user; other records are no memory."""
+        agents, lookups = self._lookups(pipeline, user)
+        [teams] = pipeline.execute([(b"SMEMBERS", self.key_of(user, "teams"))])
+        keys = [self.key_of(user, "agents"), self.key_of(user, "teams"), *lookups]
+        keys += (self.key_of(user, "team", decode(team)) for team in teams)
+        for agent in agents:
+            keys += self.key_of(user, "agent", agent), self.key_of(user, "agent", agent, "sessions")
+        return [(b"UNLINK", *keys)]
+
     def _indexing(self, key: MemoryKey, record: dict[str, Any], command: bytes) -> list[Command]:
         """Return what adds a session to the sets that name it, or takes it out of them."""
         agent, session = str(record.get("agent_id")), encode(key.session)

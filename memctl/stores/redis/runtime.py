@@ -200,6 +200,25 @@ class RuntimeStore(WholeMemoryStore):
             return [(b"HDEL", place.key, place.field)]
         return [(b"UNLINK", place.key), *self._indexing(pipeline, old.memory.key, b"SREM")]
 
+    def erasing(
+        self,
+        pipeline: Pipeline,
+        place: MemoryPlace,
+        owner: MemoryKey,
+        old: Held | None,  # noqa: ARG002 - its key is enough
+    ) -> list[Command]:
+        if place.field is not None:
+            return [(b"HDEL", place.key, place.field)]
+        return [(b"UNLINK", place.key), *self._indexing(pipeline, owner, b"SREM")]
+
+    def users(self, pipeline: Pipeline) -> Iterator[str]:
+        start = self._prefix + _INDEX
+        for key in scan(pipeline, escape(start) + b"*", b"set"):
+            yield decode(key.removeprefix(start))
+
+    def forgetting(self, pipeline: Pipeline, user: str) -> list[Command]:  # noqa: ARG002
+        return [(b"UNLINK", self._prefix + _INDEX + encode(user))]
+
     def _indexing(self, pipeline: Pipeline, key: MemoryKey, command: bytes) -> list[Command]:
         """Return what keeps the set of a user's sessions right, where runtime 0.2 made one."""
         index = self._prefix + _INDEX + encode(key.user)

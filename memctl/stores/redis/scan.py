@@ -53,7 +53,7 @@ class Catalogue:
         if where.keys is not None:
             return sorted(self._keyed(where))
         bases = self._scan(pipeline, where)
-        named = ((base, self._name(base, where)) for base in bases)
+        named = ((base, self.name(base, where)) for base in bases)
         return sorted(MemoryRef(base, key) for base, key in named if key is not None)
 
     def _keyed(self, where: Selection) -> Iterator[MemoryRef]:
@@ -62,7 +62,8 @@ class Catalogue:
             if base is not None and not key.part and where.has_key(key):
                 yield MemoryRef(base, key)
 
-    def _name(self, base: bytes, where: Selection) -> MemoryKey | None:
+    def name(self, base: bytes, where: Selection) -> MemoryKey | None:
+        """Return the selected memory that a base names; None where it names none."""
         claimed = self._claimed.get(base)
         if claimed is not None:
             return claimed if where.has_key(claimed) else None
@@ -115,7 +116,7 @@ class Catalogue:
             elif count:
                 unclear.add(key)
         candidates = [key.removesuffix(MESSAGES) for key in unclear if key.endswith(MESSAGES)]
-        memories = _with_payload(pipeline, candidates)
+        memories = with_payload(pipeline, candidates)
         bases |= memories
         for key in unclear:
             if key.removesuffix(MESSAGES) not in memories:
@@ -126,7 +127,7 @@ class Catalogue:
         return bases
 
 
-def _with_payload(pipeline: Pipeline, bases: list[bytes]) -> set[bytes]:
+def with_payload(pipeline: Pipeline, bases: list[bytes]) -> set[bytes]:
     """Return the bases under which there is a payload of their list."""
     memories: set[bytes] = set()
     for start in range(0, len(bases), _BATCH):

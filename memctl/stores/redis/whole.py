@@ -7,7 +7,7 @@ names the keys, takes their values apart and puts them together.
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import AsyncGenerator, Callable, Iterable, Sequence
+from collections.abc import AsyncGenerator, Callable, Iterable, Iterator, Sequence
 from contextlib import aclosing, suppress
 from dataclasses import dataclass, replace
 from functools import partial
@@ -129,6 +129,20 @@ class WholeMemoryStore(Store):
         self, pipeline: Pipeline, place: MemoryPlace, old: Held, before: str
     ) -> list[Command]:
         """Return the commands that remove a memory that is empty, and what was made with it."""
+
+    @abstractmethod
+    def erasing(
+        self, pipeline: Pipeline, place: MemoryPlace, owner: MemoryKey, old: Held | None
+    ) -> list[Command]:
+        """Return the commands that remove a memory and what names it, also one that is damaged."""
+
+    @abstractmethod
+    def users(self, pipeline: Pipeline) -> Iterator[str]:
+        """Yield the users of whom there may be what ``forgetting`` removes."""
+
+    @abstractmethod
+    def forgetting(self, pipeline: Pipeline, user: str) -> list[Command]:
+        """Return the commands that remove what else there is of a user without memories."""
 
     def before(self, pipeline: Pipeline, memory: Memory) -> str:  # noqa: ARG002 - most need neither
         """Return ``WriteResult.before`` of a memory that is about to be made."""
@@ -298,6 +312,52 @@ class WholeMemoryStore(Store):
             if pipeline.commit(commands):
                 return replace(result, before=before)
         return WriteResult(edit.memory.key, failure=_BUSY)
+
+    # Erasing
+
+    async def names(self, where: Selection) -> AsyncGenerator[MemoryKey]:
+        async with aclosing(super().names(where)) as names:
+            async for key in names:
+                yield key
+        async with self.server.pipeline() as pipeline:
+            for user in await in_thread(pipeline, lambda: list(self.users(pipeline))):
+                if where.has_key(MemoryKey(user, "")):
+                    yield MemoryKey(user, "")
+
+    async def erase(self, where: Selection) -> AsyncGenerator[WriteResult]:
+        async with self.server.pipeline() as pipeline:
+            places = await in_thread(pipeline, partial(self.places, pipeline, where))
+            for place in places:
+                call = partial(self._erase_place, pipeline, place, where)
+                result = await in_thread(pipeline, call)
+                if result is not None:
+                    yield result
+            if not where.sessions:
+                async with aclosing(self.headers(where)) as memories:
+                    left = {memory.key.user async for memory in memories}
+                for user in sorted(where.users - left):
+                    forget = partial(self.forgetting, pipeline, user)
+                    commands = await in_thread(pipeline, forget)
+                    await in_thread(pipeline, partial(pipeline.execute, commands))
+
+    def _erase_place(
+        self, pipeline: Pipeline, place: MemoryPlace, where: Selection
+    ) -> WriteResult | None:
+        for _ in range(EDIT_ATTEMPTS):
+            old, is_damaged = None, False
+            try:
+                old = self._watch(pipeline, place)
+            except Rejected:
+                pass  # it is something else
+            except BadData:
+                is_damaged = True
+            owner = old.memory.key if old else place.memory
+            if not (old or is_damaged) or not where.has_key(owner):
+                pipeline.execute([(b"UNWATCH",)])
+                return None
+            if pipeline.commit(self.erasing(pipeline, place, owner, old)):
+                return WriteResult(owner, deleted=len(old.messages) if old else 0)
+        return WriteResult(place.memory, failure=_BUSY)
 
     def _watch(self, pipeline: Pipeline, place: MemoryPlace) -> Held | None:
         """Return the memory, which nobody can change from now on without failing the commit."""

@@ -73,9 +73,10 @@ from memctl.stores.edits import (
     batch_edits,
     is_same_text,
 )
-from memctl.stores.sql.agentscope2_tables import create_tables, missing_tables
+from memctl.stores.sql.agentscope2_tables import create_tables, existing_teams, missing_tables
 from memctl.stores.sql.database import FETCH_ROWS, Contended, Database, RejectedValue, damage
 from memctl.stores.sql.dialect import MAX_PUSHED_VALUES, SMALL_BYTES
+from memctl.stores.sql.edit import retry_while_locked
 from memctl.stores.sql.write import name_failure
 
 T = TypeVar("T")
@@ -121,6 +122,8 @@ class Agentscope2Database:
     def __init__(self, database: Database) -> None:
         self.database = database
         self.dialect = database.dialect
+        self.others: tuple[str, ...] = ()
+        """The tables of a user's records, besides agents, that an erase clears and that exist."""
 
     async def fetch(self, connection: AsyncConnection, sql: str, **values: Any) -> Sequence[Any]:
         """Return all rows of a statement."""
@@ -394,6 +397,33 @@ class Agentscope2Database:
                 "AND NOT EXISTS (SELECT 1 FROM sessions s WHERE s.agent_id = :agent)"
             )
             await self.fetch(connection, sql, id=agent, user=stored.user, agent=agent)
+
+    async def erase_session(self, connection: AsyncConnection, key: MemoryKey) -> int:
+        """Delete a session with its log and the teams that it leads; return how many messages."""
+        values = {"session": key.session, "user": key.user}
+        same = self.dialect.exact
+        of_session = f"{same('session_id')} = {same(':session')}"
+        of_user = f"{same('user_id')} = {same(':user')}"
+        sessions = f"DELETE FROM sessions WHERE {same('id')} = {same(':session')} AND {of_user}"
+        if not (await self._run(connection, sessions, values)):
+            return 0
+        if "teams" in self.others:
+            sql = f"DELETE FROM teams WHERE {of_session} AND {of_user}"
+            await self._run(connection, sql, values)
+        return await self._run(connection, f"DELETE FROM messages WHERE {of_session}", values)
+
+    async def erase_user(self, connection: AsyncConnection, user: str) -> None:
+        """Delete the agents and teams of a user who has no session left."""
+        same = self.dialect.exact
+        of_user = f"{same('user_id')} = {same(':user')}"
+        other = f"NOT EXISTS (SELECT 1 FROM sessions s WHERE {same('s.user_id')} = {same(':user')})"
+        for table in ("agents", *self.others):
+            sql = f"DELETE FROM {table} WHERE {of_user} AND {other}"
+            await self._run(connection, sql, {"user": user})
+
+    async def _run(self, connection: AsyncConnection, sql: str, values: Mapping[str, Any]) -> int:
+        """Run a statement; return how many rows it has changed."""
+        return (await connection.execute(*self.dialect.bind(sql, values))).rowcount
 
     def session_row(self, key: MemoryKey, session: Session, payload: bytes) -> tuple[Any, ...]:
         """Return a row of ``sessions``.
@@ -1275,6 +1305,7 @@ class Agentscope2Store(Store):
 
     async def _prepare(self) -> None:
         missing = await self.database.run(missing_tables)
+        self.tables.others = await self.database.run(existing_teams)
         if missing and not self.mode.creates:
             raise Uninitialised(
                 f"{self.label} holds no AgentScope 2 sessions: it has no table {missing[0]!r}",
@@ -1319,6 +1350,43 @@ class Agentscope2Store(Store):
 
     def maintenance(self) -> Maintenance:
         return Agentscope2Maintenance(self)
+
+    async def names(self, where: Selection) -> AsyncGenerator[MemoryKey]:
+        async with self.database.snapshot(find_huge=False) as connection:
+            sessions = await self.tables.fetch(connection, "SELECT user_id, id FROM sessions")
+            keys = [MemoryKey(user, session) for user, session in sessions]
+            agents = await self.tables.fetch(connection, "SELECT DISTINCT user_id FROM agents")
+        alone = {user for (user,) in agents} - {key.user for key in keys}
+        for key in [*keys, *(MemoryKey(user, "") for user in sorted(alone))]:
+            if where.has_key(key):
+                yield key
+
+    async def erase(self, where: Selection) -> AsyncGenerator[WriteResult]:
+        """Erase sessions, their logs and the teams that they lead, and agents of nobody's session.
+
+        Other records of a user, such as credentials and schedules, are no memory, and stay.
+        """
+        keys = [key async for key in self.names(where)]
+        if not keys:
+            return
+        async with self.database.connect() as connection:
+            await self.database.prepare_erasing(connection)
+            for key in keys:
+                yield await self._erase_session(connection, key)
+            for user in sorted({key.user for key in keys}):
+                async with self.database.transaction(connection):
+                    await self.tables.erase_user(connection, user)
+            await self.database.finish_erasing(connection)
+
+    async def _erase_session(self, connection: AsyncConnection, key: MemoryKey) -> WriteResult:
+        async def attempt() -> int:
+            async with self.database.transaction(connection):
+                return await self.tables.erase_session(connection, key)
+
+        try:
+            return WriteResult(key, deleted=await retry_while_locked(attempt))
+        except (RejectedValue, Contended) as error:
+            return WriteResult(key, failure=error.failure)
 
     def edit(self, edits: AsyncGenerator[Edit]) -> AsyncGenerator[WriteResult]:
         return Agentscope2Editor(self.tables, self.agent).edit(edits)

@@ -157,6 +157,11 @@ def missing_tables(connection: Connection) -> list[str]:
     return missing
 
 
+def existing_teams(connection: Connection) -> tuple[str, ...]:
+    """Return ``("teams",)`` if that table is there: older versions of AgentScope have none."""
+    return ("teams",) if inspect(connection).has_table("teams") else ()
+
+
 def create_tables(connection: Connection) -> None:
     """Create what is missing; an empty database is stamped, so that migrations can go on.
 

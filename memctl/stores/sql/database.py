@@ -408,6 +408,16 @@ class Database(ABC):
             yield
             await connection.rollback()
 
+    async def prepare_erasing(  # noqa: B027 - most databases need nothing
+        self, connection: AsyncConnection
+    ) -> None:
+        """Have the database overwrite what is deleted on the connection, where it can."""
+
+    async def finish_erasing(  # noqa: B027 - most databases need nothing
+        self, connection: AsyncConnection
+    ) -> None:
+        """Remove what was deleted from the logs of the database, where that does not wait."""
+
     # Statements
 
     def compile(self, sql: str, values: Mapping[str, Any]) -> tuple[str, Sequence[Any]]:

@@ -362,6 +362,14 @@ class SqliteDatabase(Database):
         connection.info.pop(_STAGED_KEYS, None)  # a rollback empties the table
         await connection.exec_driver_sql("BEGIN IMMEDIATE")
 
+    async def prepare_erasing(self, connection: AsyncConnection) -> None:
+        with self.errors():
+            await (await _driver(connection)).execute("PRAGMA secure_delete = ON")
+
+    async def finish_erasing(self, connection: AsyncConnection) -> None:
+        with suppress(sqlite3.Error):  # a reader keeps the log: the next checkpoint takes it
+            await (await _driver(connection)).execute_fetchall("PRAGMA wal_checkpoint(TRUNCATE)")
+
     # Reading
 
     async def rows(

@@ -24,6 +24,7 @@ from memctl.stores.catalog import catalog
 from memctl.stores.sql.agentscope2_tables import find_layouts
 from memctl.stores.sql.database import Database
 from memctl.stores.sql.edit import SqlEditor
+from memctl.stores.sql.erase import SqlEraser
 from memctl.stores.sql.maintenance import REPAIRS, SqlMaintenance
 from memctl.stores.sql.read import ReadMode, SqlReader, count_messages, find_messages
 from memctl.stores.sql.write import SqlWriter
@@ -166,6 +167,12 @@ class SqlStore(Store):
 
     def edit(self, edits: AsyncGenerator[Edit]) -> AsyncGenerator[WriteResult]:
         return SqlEditor(self.database).edit(edits)
+
+    def names(self, where: Selection) -> AsyncGenerator[MemoryKey]:
+        return SqlEraser(self.database).names(where)
+
+    def erase(self, where: Selection) -> AsyncGenerator[WriteResult]:
+        return SqlEraser(self.database).erase(where)
 
     def maintenance(self) -> SqlMaintenance:
         return SqlMaintenance(self, self.database)

@@ -244,6 +244,7 @@ class RedisSessionStore(StateStore):
 
     kind = "redis-session"
     features = replace(StateStore.features, ttl=True)
+    keys_tell = True
     together = 1
     """Each takes a connection, which watches the key."""
 
@@ -307,6 +308,11 @@ class RedisSessionStore(StateStore):
             return written if where.has_key(written) else None
         readings = self._keys.parse_base(key.removesuffix(STATE))
         return next((owner for owner in readings if where.has_key(owner)), None)
+
+    async def names(self, where: Selection) -> AsyncGenerator[MemoryKey]:
+        async with self._server.pipeline() as pipeline:
+            for name in await in_thread(pipeline, partial(self._names, pipeline, where)):
+                yield name.owner
 
     # Writing
 

@@ -174,6 +174,7 @@ class RuntimeStateStore(StateStore):
 
     kind = "redis-runtime-state"
     features = replace(StateStore.features, ttl=True, retired=True)
+    keys_tell = True
     together = 1
     """Each takes a connection, which watches the hash."""
 
@@ -328,6 +329,22 @@ class RuntimeStateStore(StateStore):
         if len(rounds) > 1:
             return _UNCHOSEN, key.part
         return rounds[0] if rounds else _FIRST, key.part
+
+    async def names(self, where: Selection) -> AsyncGenerator[MemoryKey]:
+        async with self._server.pipeline() as pipeline:
+            for _, owner in await in_thread(pipeline, partial(self._hashes, pipeline, where)):
+                yield owner
+
+    async def erase(self, where: Selection) -> AsyncGenerator[WriteResult]:
+        async with aclosing(super().erase(where)) as results:
+            async for result in results:
+                session = result.key.session.partition("\0")[0]
+                yield replace(result, key=result.key._replace(session=session))
+
+    def key_of(self, owned: OwnedDocument) -> MemoryKey:
+        assert isinstance(owned, Round)
+        user, session = owned.owner
+        return MemoryKey(user, f"{session}\0{owned.name}")
 
     def name_of(self, key: MemoryKey) -> str | Failure:
         session, _, round = key.session.partition("\0")

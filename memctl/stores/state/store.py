@@ -7,6 +7,7 @@ from abc import abstractmethod
 from collections.abc import AsyncGenerator, Iterator
 from contextlib import aclosing
 from dataclasses import dataclass, replace
+from typing import ClassVar
 
 from memctl.errors import BadData, Failure
 from memctl.json_stream import Cursor
@@ -24,7 +25,7 @@ from memctl.model import (
     WriteResult,
 )
 from memctl.selection import Selection
-from memctl.store import Features, OpenMode, Store
+from memctl.store import EDIT_ATTEMPTS, Features, OpenMode, Store
 from memctl.stores.state.content import Content
 from memctl.stores.state.document import (
     Document,
@@ -79,6 +80,8 @@ class StateStore(Store):
     )
     default_path = DEFAULT_PATH
     """The path of the memory in a new document."""
+    keys_tell: ClassVar[bool] = False
+    """True where the name of a document tells that it is a session's, whatever it holds."""
     together = 64
     """The number of documents made durable at once."""
 
@@ -232,6 +235,45 @@ class StateStore(Store):
 
     def edit(self, edits: AsyncGenerator[Edit]) -> AsyncGenerator[WriteResult]:
         return StateWriter(self).edit(edits)
+
+    async def erase(self, where: Selection) -> AsyncGenerator[WriteResult]:
+        """Remove the documents of the sessions, with all that they hold besides memories."""
+        async with aclosing(self.documents(where)) as documents:
+            found = [
+                self.key_of(owned)
+                async for owned in documents
+                if any(where.has_key(MemoryKey(*one)) for one in (owned.owner, owned.bare) if one)
+            ]
+        for key in found:
+            yield await self._erase(key)
+
+    def key_of(self, owned: OwnedDocument) -> MemoryKey:
+        """Return the key by which ``name_of`` finds a document again."""
+        return MemoryKey(*owned.owner)
+
+    async def _erase(self, key: MemoryKey) -> WriteResult:
+        name = self.name_of(key)
+        if isinstance(name, Failure):
+            return WriteResult(key, failure=name)
+        messages = 0
+        for _ in range(EDIT_ATTEMPTS):
+            document = await self.document(name)
+            try:
+                if document is None or not document.exists:
+                    return WriteResult(key, deleted=messages)
+                index = await find(document)
+                if not (index.parts or self.keys_tell):
+                    raise BadData(f"{document.name} holds no memory: remove it if it is theirs")
+                messages = sum(part.info.messages for part in index.parts.values())
+                await self.remove(name, document)
+            except BadData as error:
+                if not self.keys_tell or document is None:
+                    return WriteResult(key, failure=Failure("damaged", error.message))
+                await self.remove(name, document)
+            finally:
+                if document is not None:
+                    await document.close()
+        return WriteResult(key, failure=Failure("changed", "another program writes to it"))
 
 
 async def _streamed(found: FoundMemory) -> AsyncGenerator[Page]:

@@ -11,6 +11,7 @@ from memctl.testing import samples
 from memctl.testing.backend import Backend, Place, new_place
 from memctl.testing.suite.catalog import CatalogTests
 from memctl.testing.suite.edit import EditTests
+from memctl.testing.suite.erase import EraseTests
 from memctl.testing.suite.lock import LockTests
 from memctl.testing.suite.outlines import OutlineTests
 from memctl.testing.suite.place import PlaceTests
@@ -29,6 +30,7 @@ class StoreSuite(
     OutlineTests,
     WriteTests,
     EditTests,
+    EraseTests,
     VersionTests,
     LockTests,
 ):

@@ -70,6 +70,13 @@ class LinesStore(memctl.SimpleStore):
                 raise memctl.VersionChanged
             new.commit()
 
+    async def remove(self, key: MemoryKey, expect: str | None) -> None:
+        there = await self.load(key)
+        if (there.memory.version if there else None) != expect:
+            raise memctl.VersionChanged
+        with system_errors(self._file(key), "write"):
+            self._file(key).unlink(missing_ok=True)
+
     def _file(self, key: MemoryKey) -> Path:
         name = sha256(json.dumps(key).encode()).hexdigest()
         return self.location.path / f"{name[:32]}.lines"

@@ -1,0 +1,157 @@
+"""Erased memories leave nothing in a place, and everything else as it was."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from memctl.model import MemoryKey, WriteResult
+from memctl.selection import Selection
+from memctl.store import Store
+from memctl.testing import samples
+from memctl.testing.backend import Place
+from memctl.testing.drive import changing, read, write_all
+from memctl.testing.samples import Sample, sample
+
+ERASED = [
+    "quokka",
+    "quokka:session:x",
+    "qu*kka?",
+    "qu%kka_",
+    "qu/kka",
+    "😀quokka",
+    "Quokka",
+]
+"""Names of users who are erased, each alone."""
+SECRET = "a word that nobody else writes"
+
+
+def of_user(*users: str) -> Selection:
+    """Return the selection of all that users have."""
+    return Selection(users=frozenset(users))
+
+
+async def erase(store: Store, where: Selection) -> list[WriteResult]:
+    """Erase memories, of which none may fail."""
+    results = [result async for result in store.erase(where)]
+    assert not [result for result in results if result.failure], results
+    return results
+
+
+async def names(store: Store, where: Selection) -> set[MemoryKey]:
+    """Return the names that a store keeps anything under."""
+    return {key async for key in store.names(where)}
+
+
+def texts(value: Any) -> str:
+    """Return all that a dump holds as one text, the bytes in it unescaped where they are UTF-8."""
+    if isinstance(value, bytes | bytearray):
+        return bytes(value).decode("utf-8", "replace")
+    if isinstance(value, dict):
+        return "\n".join(texts(one) for item in value.items() for one in item)
+    if isinstance(value, list | tuple | set | frozenset):
+        return "\n".join(texts(one) for one in value)
+    return str(value)
+
+
+def written(user: str) -> tuple[list[Sample], list[Sample]]:
+    """Return memories of a user, whose messages have a secret, and of others."""
+    mine = [MemoryKey(user, "first trip"), MemoryKey(user, "second trip")]
+    others = [samples.key(0), samples.key(1), MemoryKey("someone", "else's trip")]
+    some = samples.entries(12)
+    secret = [one._replace(message=_with_secret(one.message)) for one in some]
+    return [sample(key, secret) for key in mine], [sample(key, some) for key in others]
+
+
+def _with_secret(message: bytes) -> bytes:
+    value = json.loads(message)
+    value["metadata"] = {"note": SECRET}
+    return json.dumps(value).encode()
+
+
+class EraseTests:
+    """Erased memories leave nothing in a place, and everything else as it was."""
+
+    @pytest.mark.parametrize("user", ERASED)
+    async def test_erase_leaves_nothing_of_a_user(self, many_place: Place, user: str) -> None:
+        mine, others = written(user)
+        async with many_place.store() as store:
+            try:
+                await write_all(store, others)
+                await write_all(store, mine)
+            except AssertionError:
+                if not many_place.backend.refuses_names:
+                    raise
+                pytest.skip("the store does not take such a name")
+        async with changing(many_place) as store:
+            store.resolve_names([one.key for one in (*mine, *others)])
+            before = await read(store)
+            assert await names(store, of_user(user)) >= {one.key for one in mine}
+            results = await erase(store, of_user(user))
+            assert {result.key for result in results} >= {one.key for one in mine}
+            assert sum(result.deleted for result in results) == sum(
+                len(one.entries) for one in mine
+            )
+        async with many_place.store(create=False) as store:
+            store.resolve_names([one.key for one in others])
+            after = await read(store)
+            assert after == {key: one for key, one in before.items() if key.user != user}
+            assert not await names(store, of_user(user))
+        left = texts(many_place.dump())
+        assert SECRET not in left
+        for text in {user, json.dumps(user)[1:-1]}:
+            assert text not in left
+
+    async def test_erase_of_a_session_keeps_the_others(self, many_place: Place) -> None:
+        mine, others = written("quokka")
+        async with many_place.store() as store:
+            await write_all(store, [*mine, *others])
+        async with changing(many_place) as store:
+            before = await read(store)
+            where = Selection(users=frozenset({"quokka"}), sessions=frozenset({"first trip"}))
+            assert [one.key for one in await erase(store, where)] == [mine[0].key]
+        async with many_place.store(create=False) as store:
+            after = await read(store)
+        assert after == {key: one for key, one in before.items() if key != mine[0].key}
+        assert "first trip" not in texts(many_place.dump())
+
+    async def test_erase_changes_nothing_where_nobody_is_named(self, many_place: Place) -> None:
+        _, others = written("quokka")
+        async with many_place.store() as store:
+            await write_all(store, others)
+        before = many_place.dump()
+        async with changing(many_place) as store:
+            assert await erase(store, of_user("quokka", "some", "user", "*")) == []
+        assert many_place.dump() == before
+
+    async def test_erase_again_finds_nothing(self, place: Place) -> None:
+        [key] = place.keys(1)
+        async with place.store() as store:
+            await write_all(store, [sample(key, samples.entries(5))])
+        where = Selection(users=frozenset({key.user}), sessions=frozenset({key.session}))
+        async with changing(place) as store:
+            [result] = await erase(store, where)
+            assert (result.key, result.deleted) == (key, 5)
+        if place.backend.only:
+            assert place.dump() == {}
+            return
+        async with changing(place) as store:
+            assert await erase(store, where) == []
+
+    async def test_erase_of_users_who_share_a_session(self, many_place: Place) -> None:
+        keys = [MemoryKey(user, "shared") for user in ("quokka", "ada", "bob")]
+        async with many_place.store() as store:
+            if store.features.session_owners:
+                pytest.skip("a session has one user")
+            await write_all(store, [sample(key, samples.entries(5)) for key in keys])
+            before = await read(store)
+        async with changing(many_place) as store:
+            await erase(store, of_user("quokka"))
+        async with many_place.store(create=False) as store:
+            assert await read(store) == {key: before[key] for key in keys[1:]}
+        assert "quokka" not in texts(many_place.dump())
+        async with changing(many_place) as store:
+            await erase(store, of_user("ada", "bob"))
+            assert await names(store, Selection()) == set()
