@@ -20,6 +20,7 @@ from memctl.errors import UsageError
 from memctl.location import Location, join_url, redact, visible
 from memctl.store import OpenMode, Store
 from memctl.stores.files import recognise
+from memctl.stores.rotation import latest
 from memctl.wrappers.detected import DetectedStore
 from memctl.wrappers.summaries import SummaryOverlay
 
@@ -304,6 +305,7 @@ def parse(text: str) -> Location:
     """Return where a URL or a path points (aliases are the configuration's, see ``config``).
 
     Raises:
+        NotFound: it is the newest file of a rotation that has none.
         UsageError: nothing that memctl knows is written so.
     """
     if not text:
@@ -318,6 +320,8 @@ def parse(text: str) -> Location:
 
 
 def _parse_path(text: str) -> Location:
+    if newest := latest(text):
+        text = str(newest)
     path = Path(text).expanduser()
     before, mark, _ = text.partition("?")
     if mark and before.lower().endswith(SUFFIXES) and not path.exists():

@@ -19,16 +19,25 @@ from typing import Any, BinaryIO, TypeVar
 from memctl import signals
 from memctl.commands._context import Run
 from memctl.config import environment
-from memctl.errors import BadData, Interrupted, MemctlError, Unavailable, UsageError
+from memctl.errors import (
+    BadData,
+    Interrupted,
+    MemctlError,
+    NotFound,
+    Unavailable,
+    UsageError,
+)
 from memctl.journal import runs
-from memctl.location import Location
+from memctl.location import Location, visible
 from memctl.ops.stop import Stop
+from memctl.output.numbers import count
 from memctl.output.terminal import Output
 from memctl.runs.change import RunOptions
 from memctl.runs.copy import Recording
 from memctl.selection import Selection
 from memctl.store import OpenMode, Store
 from memctl.stores.files import recognise, temporary_folder
+from memctl.stores.rotation import LATEST, RotatedFile, Series
 from memctl.wrappers.dry_run import DryRun
 
 T = TypeVar("T")
@@ -147,6 +156,7 @@ def readable(location: Location, where: Selection, path: str | None) -> Iterator
         Unavailable: there is no room for it.
     """
     if location.kind != "stdio":
+        _refuse_rotation(location)
         yield narrowed(location, where, path)
         return
     with temporary_folder() as folder:
@@ -166,6 +176,32 @@ def readable(location: Location, where: Selection, path: str | None) -> Iterator
         kind, suffix = recognised
         found = replace(location, kind=kind, path=spooled.rename(spooled.with_suffix(suffix)))
         yield narrowed(found, where, path)
+
+
+def rotation(location: Location) -> list[RotatedFile]:
+    """Return the files of the rotation of which a location has the name, newest first.
+
+    Raises:
+        MemctlError: the folder cannot be read.
+    """
+    path = location.path
+    if not path.name or os.path.lexists(path) or not path.parent.is_dir():
+        return []
+    return Series(path).files()
+
+
+def _refuse_rotation(location: Location) -> None:
+    """Refuse to read the name of a rotation as a file.
+
+    Raises:
+        NotFound: there is no such file, but a rotation.
+    """
+    if files := rotation(location):
+        label, newest = location.label, visible(files[0].path.name)
+        raise NotFound(
+            f"{label} does not exist; it is the name of a rotation ({count(len(files), 'file')})",
+            f"its newest file, {newest}, is written {label}{LATEST}",
+        )
 
 
 @contextmanager

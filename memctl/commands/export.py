@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import os
-import re
 import sys
-from collections.abc import AsyncGenerator, Callable, Iterator
+from collections.abc import AsyncGenerator, Iterator
 from contextlib import AbstractContextManager, aclosing, contextmanager, nullcontext, suppress
-from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import datetime
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any, TextIO
@@ -56,6 +54,7 @@ from memctl.stores.files import (
     temporary_folder,
 )
 from memctl.stores.locks import FileLock, lock_owner
+from memctl.stores.rotation import Rotation, Series, parse_rotation
 from memctl.system import EXHAUSTED
 
 
@@ -227,28 +226,28 @@ class Exporting:
             self._publish(output)
         self._end()
 
-    def to_series(self, output: str, parse_rotation: Rotation) -> None:
+    def to_series(self, output: str, rotation: Rotation) -> None:
         """Write a file with the time in its name, then remove those that are no longer kept.
 
         Raises:
             MemctlError: as ``to_file``; nothing is removed then.
         """
         with self._locked(output):
-            series = Series(output, ending_of(output, self._shape))
+            series = Series(Path(output))
             new = series.new(datetime.now())
             self._begin(str(new))
             self._publish(str(new))
-            self._rotate(series, parse_rotation, new)
+            self._rotate(series, rotation, new)
         self._end()
 
-    def _rotate(self, series: Series, parse_rotation: Rotation, new: Path) -> None:
+    def _rotate(self, series: Series, rotation: Rotation, new: Path) -> None:
         outcome = self._outcome
         if outcome.error() is not None:
             return
         if not outcome.copied.memories.written:
             self._output.warn("no memory was found, so no older file is removed")
             return
-        expired = series.expired(parse_rotation, new)
+        expired = series.expired(rotation, new)
         for path in expired if outcome.dry_run else series.remove(expired):
             outcome.removed.append(str(path))
 
@@ -552,140 +551,6 @@ def nowhere(output: str, shape: Shape) -> Iterator[Path]:
         return
     with temporary_folder() as folder:
         yield folder / f"export{ending_of(output, shape)}"
-
-
-_TIME = "%Y%m%dT%H%M%S"
-
-Period = Callable[[datetime], object]
-_PERIODS: dict[str, Period] = {
-    "last": lambda time: time,
-    "hourly": lambda time: (time.date(), time.hour),
-    "daily": lambda time: time.date(),
-    "weekly": lambda time: time.isocalendar()[:2],
-    "monthly": lambda time: (time.year, time.month),
-    "yearly": lambda time: time.year,
-}
-_KEEP = re.compile(r"([a-z]+):([1-9][0-9]{0,5})")
-
-
-@dataclass(frozen=True, slots=True)
-class Rotation:
-    """The number of files to keep per kind of period: the newest of each period that has one."""
-
-    keep: tuple[tuple[str, int], ...]
-
-    def expired(self, times: list[datetime]) -> set[datetime]:
-        """The times of which no file is kept.
-
-        As ``restic forget`` does: periods without a file do not count, and while there are fewer
-        periods than asked for, the oldest file is kept too.
-        """
-        newest_first = sorted(times, reverse=True)
-        kept: set[datetime] = set()
-        for name, number in self.keep:
-            kept |= _of_each(newest_first, _PERIODS[name], number)
-        return set(times) - kept
-
-
-def _of_each(newest_first: list[datetime], period: Period, number: int) -> set[datetime]:
-    """The newest of each of the last periods."""
-    kept: set[datetime] = set()
-    before: object = None
-    for time in newest_first:
-        if len(kept) == number:
-            break
-        if period(time) != before or time == newest_first[-1]:
-            kept.add(time)
-            before = period(time)
-    return kept
-
-
-def parse_rotation(text: str) -> Rotation:
-    """Parse ``--rotate daily:7,weekly:4``.
-
-    Raises:
-        UsageError: it means nothing.
-    """
-    keep: dict[str, int] = {}
-    for part in text.split(","):
-        found = _KEEP.fullmatch(part.strip())
-        if not found or found[1] not in _PERIODS or found[1] in keep:
-            raise UsageError(
-                f"--rotate {text!r} is not understood at {part.strip()!r}",
-                "write daily:7,weekly:4: how many to keep of " + ", ".join(_PERIODS),
-            )
-        keep[found[1]] = int(found[2])
-    return Rotation(tuple(keep.items()))
-
-
-class Series:
-    """The files that one export makes one after the other: NAME-20261121T031500.ENDING."""
-
-    def __init__(self, output: str, ending: str) -> None:
-        """``output`` is the name without the time; it ends in ``ending``."""
-        path = Path(output)
-        self.folder = path.parent
-        self._stem = path.name[: -len(ending)]
-        self._ending = path.name[-len(ending) :]
-        self._form = re.compile(
-            re.escape(self._stem) + r"-([0-9]{8}T[0-9]{6})" + re.escape(self._ending)
-        )
-
-    def new(self, now: datetime) -> Path:
-        """The name for a file of this local time: the first second from there on that is free.
-
-        So neither two runs in one second nor the hour that comes twice in autumn replace anything.
-        """
-        while True:
-            path = self._path(now)
-            if not os.path.lexists(path):
-                return path
-            now += timedelta(seconds=1)
-
-    def expired(self, parse_rotation: Rotation, new: Path) -> list[Path]:
-        """The files that are not kept once ``new`` is there, oldest first; never that one.
-
-        Raises:
-            MemctlError: the folder cannot be read.
-        """
-        with system_errors(self.folder, "read"):
-            there = {time for time in map(self._time, self._files()) if time is not None}
-        time = self._time(new.name)
-        assert time is not None
-        gone = parse_rotation.expired([*there | {time}]) - {time}
-        return [self._path(one) for one in sorted(gone)]
-
-    def remove(self, paths: list[Path]) -> Iterator[Path]:
-        """Remove files, and yield each when it is gone.
-
-        Raises:
-            MemctlError: the system refuses.
-        """
-        # What is kept instead must outlast a power cut before anything goes.
-        sync_folder(self.folder)
-        for path in paths:
-            with system_errors(path, "remove"):
-                path.unlink(missing_ok=True)
-            yield path
-
-    def _path(self, time: datetime) -> Path:
-        return self.folder / f"{self._stem}-{time.strftime(_TIME)}{self._ending}"
-
-    def _files(self) -> Iterator[str]:
-        with os.scandir(self.folder) as entries:
-            for entry in entries:
-                if entry.is_file(follow_symlinks=False):
-                    yield entry.name
-
-    def _time(self, name: str) -> datetime | None:
-        """The time in a name of exactly the form that ``new`` gives; None in any other."""
-        found = self._form.fullmatch(name)
-        if found is None:
-            return None
-        try:
-            return datetime.strptime(found[1], _TIME)
-        except ValueError:
-            return None
 
 
 async def write_file(

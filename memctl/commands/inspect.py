@@ -13,7 +13,13 @@ import typer
 
 from memctl.commands._context import Run
 from memctl.commands._options import PagerOption, PathOption, StoreArgument, takes_options
-from memctl.commands._run import opened, readable, wait_for, warn_of_other_contents
+from memctl.commands._run import (
+    opened,
+    readable,
+    rotation,
+    wait_for,
+    warn_of_other_contents,
+)
 from memctl.errors import UsageError
 from memctl.location import Location
 from memctl.model import Memory, Page, StoredMessage
@@ -29,6 +35,7 @@ from memctl.registry import make_store
 from memctl.runs.change import refuse_absent
 from memctl.selection import Selection
 from memctl.store import Store
+from memctl.stores.rotation import RotatedFile
 
 TERMINAL_ROWS = 50
 
@@ -75,7 +82,13 @@ def inspect(
         raise UsageError("--ids goes with --messages", "add --messages")
     if limit is None and output.format is Format.TABLE and sys.stdout.isatty():
         limit = TERMINAL_ROWS
-    with paged(output, wanted=pager), readable(run.locate(store), where, path) as location:
+    place = run.locate(store)
+    lists = not (messages or by) and where == Selection()
+    if lists and (files := rotation(place)):
+        output.report = _rotation(place.label, files, limit or None)
+        output.finish()
+        return
+    with paged(output, wanted=pager), readable(place, where, path) as location:
         wait_for(_inspect(output, location, where, messages, ids, by, sort, limit or None))
         output.finish()
 
@@ -135,6 +148,19 @@ def _catalogue(head: dict[str, Any], found: Catalogue, limit: int | None) -> Rep
         }
 
     return Report("inspect", data, rows, lambda: tables.catalogue(head["url"], found, limit))
+
+
+def _rotation(name: str, files: list[RotatedFile], limit: int | None) -> Report:
+    def rows() -> list[dict[str, Any]]:
+        return [
+            {"file": str(one.path), "time": one.time.isoformat(), "bytes": one.bytes}
+            for one in files[:limit]
+        ]
+
+    def data() -> dict[str, Any]:
+        return {"rotation": {"name": name, "files": rows()}}
+
+    return Report("inspect", data, rows, lambda: tables.rotation(name, files, limit))
 
 
 def _groups(by: GroupBy, groups: list[Group]) -> Report:

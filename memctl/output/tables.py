@@ -26,6 +26,7 @@ from memctl.ops.inspect import Catalogue, Group, Totals
 from memctl.ops.report import CopyReport
 from memctl.output.numbers import bar, count, duration, local_time, size
 from memctl.output.terminal import WIDE
+from memctl.stores.rotation import LATEST, RotatedFile
 from memctl.summarizer import Summarizer
 
 GAP = 2
@@ -194,6 +195,26 @@ def _memories(rows: list[MemoryInfo], found: Catalogue) -> Grid:
         summaries = [Text("yes" if info.summary else "") for info in rows]
         columns.append(Column("summary", summaries, leaves=5))
     return Grid(columns)
+
+
+def rotation(name: str, files: list[RotatedFile], limit: int | None) -> RenderableType:
+    """The files of a rotation, a row each, and how the newest is written."""
+    rows = files[:limit]
+    grid = Grid(
+        [
+            Column("time", [Text(f"{one.time:%Y-%m-%d %H:%M:%S}") for one in rows]),
+            Column("size", [Text(size(one.bytes)) for one in rows], right=True),
+            Column("file", [cell(one.path.name) for one in rows], shrinks=True),
+        ]
+    )
+    whole = sum(one.bytes for one in files)
+    head = Text(f"{visible(name)}", "bold")
+    head.append(f"\nrotation · {count(len(files), 'file')} · {size(whole)}", "not bold")
+    last = Text(style="dim")
+    if hidden := len(files) - len(rows):
+        last.append(f"and {count(hidden, 'file')} more: --limit 0 shows all")
+    last.append(f"\nmemctl inspect {visible(name)}{LATEST} shows the newest")
+    return Stack(head, Text(), grid, last)
 
 
 def groups(by: str, found: list[Group]) -> RenderableType:

@@ -8,8 +8,9 @@ from pathlib import Path
 import pytest
 
 from memctl.commands import export as exporting
-from memctl.commands.export import Series, parse_rotation
 from memctl.errors import UsageError
+from memctl.stores import rotation
+from memctl.stores.rotation import Series, parse_rotation
 from tests.support.cli import Run, fails, report
 
 NOON = datetime(2026, 11, 21, 12)
@@ -33,6 +34,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     """The clock of the exports of this test."""
     made = Clock(NOON)
     monkeypatch.setattr(exporting, "datetime", made)
+    monkeypatch.setattr(rotation, "datetime", made)
     return made
 
 
@@ -184,7 +186,84 @@ def test_rotate_what_it_does_not_go_with(run: Run, filled: str, tmp_path: Path) 
 
 
 def test_rotate_what_cannot_be_removed_is_said(tmp_path: Path) -> None:
-    series = Series(str(tmp_path / "b.json"), ".json")
+    series = Series(tmp_path / "b.json")
     (tmp_path / "b-20260101T000000.json").mkdir()
     with pytest.raises(Exception, match="b-20260101T000000"):
         list(series.remove([tmp_path / "b-20260101T000000.json"]))
+
+
+@pytest.fixture
+def nights(run: Run, filled: str, tmp_path: Path, clock: Clock) -> Path:
+    """The name of a rotation of three nights; the last one holds the messages of one user."""
+    name = tmp_path / "b.ndjson.zst"
+    for day, options in ((19, ()), (20, ()), (21, ("--user", "user1"))):
+        clock.time = datetime(2026, 11, day, 3, 15)
+        run("export", filled, "-o", name, "--rotate", "last:5", *options)
+    (tmp_path / "b-prod-20261122T031500.ndjson.zst").touch()
+    return name
+
+
+def test_rotate_latest_is_the_newest_file(run: Run, nights: Path, tmp_path: Path) -> None:
+    newest = tmp_path / "b-20261121T031500.ndjson.zst"
+    found = report(run("inspect", f"{nights}@latest", "--json"))
+    assert found["store"]["url"] == str(newest)
+    assert found["totals"]["messages"] == 40
+    target = tmp_path / "target.db"
+    for command in ("import", "migrate", "verify"):
+        assert run(command, f"{nights}@latest", target).exit_code == 0
+    assert report(run("inspect", target, "--json"))["totals"]["messages"] == 40
+    assert "message 3" in run("context", f"{nights}@latest", "--user", "user1").stdout
+    config = tmp_path / "config.toml"
+    config.write_text(f'[stores.backup]\nurl = "{nights}@latest"\n')
+    assert str(newest) in run("--config", config, "inspect", "backup").stdout
+    fails(
+        *(run("import", f"{tmp_path}/none.ndjson@latest", target), 4, "there is no rotation"),
+        "hint: memctl export STORE -o",
+    )
+    odd = tmp_path / "odd.ndjson@latest"
+    newest.rename(odd)
+    assert report(run("inspect", odd, "--json"))["store"]["url"] == str(odd)
+
+
+def test_rotate_inspect_lists_the_files(run: Run, nights: Path, tmp_path: Path) -> None:
+    names = [f"b-202611{day}T031500.ndjson.zst" for day in (21, 20, 19)]
+    found = report(run("inspect", nights, "--json"))["rotation"]
+    assert found["name"] == str(nights)
+    assert found["files"] == [
+        {
+            "file": str(tmp_path / name),
+            "time": f"2026-11-{name[8:10]}T03:15:00",
+            "bytes": (tmp_path / name).stat().st_size,
+        }
+        for name in names
+    ]
+    shown = run("inspect", nights).stdout
+    assert "rotation · 3 files · " in shown
+    assert [line.split()[-1] for line in shown.splitlines() if "03:15:00" in line] == names
+    assert f"memctl inspect {nights}@latest shows the newest" in shown
+    few = run("inspect", nights, "--limit", "1").stdout
+    assert "and 2 files more" in few
+    [line] = run("inspect", nights, "--format", "ndjson", "--limit", "1").stdout.splitlines()
+    assert "b-20261121T031500" in line
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("inspect", "{}", "--messages"),
+        ("inspect", "{}", "--user", "user1"),
+        ("import", "{}", "target.db"),
+        ("verify", "{}", "target.db"),
+        ("migrate", "{}", "target.db"),
+    ],
+)
+def test_rotate_name_without_a_time_is_no_file(
+    run: Run, nights: Path, words: tuple[str, ...], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    fails(
+        *(run(*(word.format(nights) for word in words)), 4),
+        f"{nights} does not exist; it is the name of a rotation (3 files)",
+        f"hint: its newest file, b-20261121T031500.ndjson.zst, is written {nights}@latest",
+    )
+    assert not (tmp_path / "target.db").exists()
