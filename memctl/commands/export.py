@@ -36,7 +36,7 @@ from memctl.location import Location, same_file, visible
 from memctl.model import Memory, MemoryKey, OnConflict
 from memctl.ops.compare import fingerprints
 from memctl.ops.copy import CopyOptions
-from memctl.ops.report import Counts, Progress
+from memctl.ops.report import Counts, Progress, Total, count_all
 from memctl.ops.retry import leaving_damaged
 from memctl.output import markdown
 from memctl.output.markdown import FORM, MarkdownFolder
@@ -567,7 +567,9 @@ async def write_file(
     with os.fdopen(handle, "w", encoding="utf-8", newline="\n") as file:
         async with opened(make_store(location), output) as store:
             await store.check_integrity(where)
-            with output.progress("exporting") as progress:
+            total: Total | None = None
+            with output.progress("exporting", lambda: total) as progress:
+                total = await count_all(store, where, progress)
                 await leaving_damaged(lambda: _write_all(outcome, store, where, file, progress))
         if not outcome.dry_run:
             file.flush()

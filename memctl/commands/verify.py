@@ -18,6 +18,7 @@ from memctl.location import Location, visible
 from memctl.model import MemoryKey
 from memctl.ops.compare import CompareReport, Difference, compare
 from memctl.ops.diff import with_lines
+from memctl.ops.report import Total, count_all
 from memctl.output import tables
 from memctl.output.numbers import count
 from memctl.output.report import CsvRows, Listing, Report
@@ -67,7 +68,10 @@ async def _compare(
         opened(make_store(first), output) as left,
         opened(make_store(second), output) as right,
     ):
-        with output.progress("comparing") as progress:
+        total: Total | None = None
+        with output.progress("comparing", lambda: total) as progress:
+            if left.dialect.name == right.dialect.name:  # else messages are joined or split
+                total = await count_all(left, where, progress)
             found = await compare(left, right, where, progress=progress)
         for warning in found.warnings:
             output.warn(warning)

@@ -27,7 +27,7 @@ from memctl.ops.compare import (
     id_digest,
     share_names,
 )
-from memctl.ops.report import CopyReport, Lost, Progress, SilentProgress, Total
+from memctl.ops.report import CopyReport, Lost, Progress, SilentProgress, Total, count_all
 from memctl.ops.retry import leaving_damaged
 from memctl.ops.stop import Stop
 from memctl.selection import Selection
@@ -254,6 +254,7 @@ async def copy(
     stop = stop or Stop()
     heard = progress or SilentProgress()
     before = report.settled.keys() | set()
+    report.total = None  # a copy before this one may have counted
 
     async def attempt() -> None:
         rest = where.without(frozenset(report.settled.keys() - before))
@@ -353,6 +354,8 @@ class _Copy:
                     return
         else:
             held = await self._held(Selection(where.users, where.sessions), form)
+        if self._report.total is None:
+            self._report.total = await count_all(self._source, where, self._progress)
         await self._write(self._missing(self._counted(self._read(where)), held, form))
         if self._suspects and form is Precision.TEXT:
             keys = frozenset(self._suspects)

@@ -7,6 +7,8 @@ from typing import NamedTuple, Protocol
 
 from memctl.errors import Failure
 from memctl.model import MemoryKey
+from memctl.selection import Selection
+from memctl.store import Store
 
 HUGE_BYTES = 8 * 1024 * 1024
 """Messages above this size are not to be held several times."""
@@ -31,6 +33,18 @@ class SilentProgress:
 
     def advance(self, *, memories: int = 0, messages: int = 0, size: int = 0) -> None:
         """Do nothing."""
+
+
+async def count_all(store: Store, where: Selection, progress: Progress) -> Total | None:
+    """Return the amount that is about to be read, if somebody watches and counting is cheap.
+
+    Raises:
+        MemctlError: as ``Store.count``.
+    """
+    if isinstance(progress, SilentProgress):
+        return None
+    found = await store.count(where)
+    return found and Total(*found)
 
 
 class SummaryProgress(Protocol):

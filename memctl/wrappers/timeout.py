@@ -144,6 +144,10 @@ class Timeout(StoreWrapper):
         async with self._clock.answer():
             return await super().is_empty()
 
+    async def count(self, where: Selection) -> tuple[int, int] | None:
+        async with self._clock.answer():
+            return await super().count(where)
+
     async def keeps_summary(self, key: MemoryKey) -> bool:
         async with self._clock.answer():
             return await super().keeps_summary(key)

@@ -82,6 +82,9 @@ class StoreWrapper(Store):
     async def is_empty(self) -> bool:
         return await self._store.is_empty()
 
+    async def count(self, where: Selection) -> tuple[int, int] | None:
+        return await self._store.count(where)
+
     async def other_contents(self) -> str:
         return await self._store.other_contents()
 

@@ -9,6 +9,7 @@ import pexpect
 import pytest
 from rich.cells import cell_len
 
+from tests.support.servers.pool import Servers
 from tests.terminal.conftest import Shell, Terminal
 
 STYLE = re.compile(r"\x1b\[[0-9;]*m")
@@ -62,7 +63,7 @@ def test_terminal_line_that_is_gone_at_the_end(
     terminal: Terminal, large: str, tmp_path: Path
 ) -> None:
     process = terminal(100, "migrate", large, tmp_path / "a.db", "--rate-limit", "6000")
-    process.expect(r"copying +[\d,]+ messages")
+    process.expect(r"copying +[\d,]+ of 6,000 messages")
     text = drawn(process)
     assert re.search(r"verifying +[\d,]+ of 6,000 messages", text)
     assert "\x1b[2K" in text
@@ -93,9 +94,26 @@ def test_terminal_lines_where_there_is_no_terminal(
     said = shell(f"memctl --progress-interval 0.2 {work}").stderr.splitlines()
     copying = [line for line in said if line.startswith("memctl: copying: ")]
     assert copying
-    assert re.search(r"[\d,]+ messages, \d+ memor", copying[-1])
+    assert re.search(r"[\d,]+ of 6,000 messages, (\d+s left, )?\d+ of 12 memor", copying[-1])
     assert shell(f"memctl --progress-interval 0.1 --quiet inspect {large}").stderr == ""
     assert shell(f"memctl verify {large} {tmp_path}/a.db").stderr == ""
+
+
+@pytest.mark.parametrize("name", ["sqlite", "redis"])
+def test_terminal_first_migration_shows_how_much_is_left(
+    shell: Shell, large: str, tmp_path: Path, name: str, servers: Servers
+) -> None:
+    source = {"sqlite": lambda: f"{tmp_path}/source.db", "redis": servers.redis.fresh}[name]()
+    assert shell(f"memctl -q migrate {large} {source}").returncode == 0
+    interval = "--progress-interval 0.2"
+    work = f"migrate {source} {tmp_path}/new.db --no-verify --rate-limit 4000"
+    said = shell(f"memctl {interval} {work}").stderr
+    assert re.search(r"copying: [\d,]+ of 6,000 messages, \d+s left, \d+ of 12 memories", said)
+    said = shell(f"memctl {interval} {work.replace('new', 'some')} --role user").stderr
+    assert " of " not in said, "what a selection leaves is not counted"
+    if name == "sqlite":
+        said = shell(f"memctl --progress-interval 0.05 verify {source} {tmp_path}/new.db").stderr
+        assert re.search(r"comparing: [\d,]+ of 6,000 messages", said)
 
 
 HISTORY = {

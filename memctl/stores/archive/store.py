@@ -113,6 +113,12 @@ class ArchiveStore(Store):
 
     # Reading
 
+    async def count(self, where: Selection) -> tuple[int, int] | None:
+        if not where.whole:
+            return None
+        found = [number for key, number in self._contents.memories.items() if where.has_key(key)]
+        return len(found), sum(found)
+
     async def list_memories(self, where: Selection) -> AsyncGenerator[MemoryInfo]:
         info: MemoryInfo | None = None
         ids = IdSet()

@@ -34,6 +34,9 @@ S = TypeVar("S", Small, Edit)
 P = TypeVar("P", BufferedMemory, InlineChanges)
 L = TypeVar("L", StagedMemory, StagedChanges)
 
+_COUNTED = 5000
+"""Memories above this number are not counted: of small ones that would take too long."""
+
 
 class RedisMemoryStore(Store):
     """The memories of AgentScope's ``RedisMemory``.
@@ -55,6 +58,8 @@ class RedisMemoryStore(Store):
         self.server = RedisServer(location)
         self.keys = Keys(self.server.prefix)
         self.catalogue = Catalogue(self.keys)
+        self._counted: tuple[Selection, list[MemoryRef]] | None = None
+        """The memories that were found to be counted, for the read that comes next."""
 
     async def open(self, mode: OpenMode) -> None:
         self.mode = mode
@@ -144,9 +149,27 @@ class RedisMemoryStore(Store):
     def _reader(
         self, pipeline: Pipeline, where: Selection, *, payloads: bool = True
     ) -> tuple[Reader, list[MemoryRef]]:
-        memories = self.catalogue.memories(pipeline, where)
+        counted, self._counted = self._counted, None
+        if counted and counted[0] == where:
+            memories = counted[1]
+        else:
+            memories = self.catalogue.memories(pipeline, where)
         marks = self.catalogue.marks(pipeline, where) if memories else {}
         return Reader(pipeline, marks, where, payloads=payloads), memories
+
+    async def count(self, where: Selection) -> tuple[int, int] | None:
+        def work() -> tuple[int, int] | None:
+            memories = self.catalogue.memories(pipeline, where)
+            self._counted = where, memories
+            if len(memories) > _COUNTED:
+                return None
+            lengths = pipeline.execute((b"LLEN", one.base + MESSAGES) for one in memories)
+            return len(memories), sum(lengths)
+
+        if not where.whole:
+            return None
+        async with self.server.pipeline() as pipeline:
+            return await in_thread(pipeline, work)
 
     async def find_places(self, key: MemoryKey, ids: frozenset[str]) -> frozenset[str]:
         base = self.keys.base_or_none(key)

@@ -92,6 +92,16 @@ class SqlStore(Store):
                     return False
         return True
 
+    async def count(self, where: Selection) -> tuple[int, int] | None:
+        if where != Selection():  # the users of messages would be looked up
+            return None
+        async with self.database.snapshot(find_huge=False) as connection:
+            memories, messages = [
+                (await connection.exec_driver_sql(f"SELECT COUNT(*) FROM {table}")).scalar_one()
+                for table in ("session", "message")
+            ]
+        return memories, messages
+
     def read(self, where: Selection) -> AsyncGenerator[Page]:
         return self._proving(where, self._read(where)) if self.skips_damage else self._read(where)
 

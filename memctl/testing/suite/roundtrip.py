@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from memctl.model import MemoryKey
+from memctl.selection import Selection
 from memctl.testing import samples
 from memctl.testing.backend import Place
 from memctl.testing.drive import ALL, assert_same, infos, read, write, write_all
@@ -42,6 +43,21 @@ class RoundtripTests:
             assert set(found) == {one.key for one in written}
             for one in written:
                 assert_same(store, found[one.key], one)
+
+    async def test_roundtrip_is_counted_as_it_is_read(self, place: Place) -> None:
+        written = [
+            sample(key, samples.entries(count))
+            for key, count in zip(place.keys(3), (5, 3, 1), strict=False)
+        ]
+        async with place.store() as store:
+            await write_all(store, written)
+        async with place.store(create=False) as store:
+            user = Selection(users=frozenset({written[0].key.user}))
+            for where in (ALL, user, Selection(roles=frozenset({"user"})), ALL):
+                counted = await store.count(where)
+                found = await read(store, where)
+                messages = sum(len(one.entries) for one in found.values())
+                assert counted in (None, (len(found), messages))
 
     async def test_roundtrip_of_an_empty_place(self, place: Place) -> None:
         async with place.store() as store:
