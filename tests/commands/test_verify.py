@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from memctl.model import MemoryKey, StoredMessage
+from memctl.output import progress
 from memctl.testing import samples
 from tests.support.cli import Run, fails, fill, report
 from tests.support.servers.pool import Servers
@@ -161,3 +162,21 @@ def test_verify_compares_deeply_nested_messages_by_value(
         path.write_text(f'{{"content": [[{message}, []]]}}')
     who = ("--user", "u", "--session", "s")
     assert report(run("verify", left, right, *who, "--json"))["memories"]["same"] == 1
+
+
+def test_verify_knows_how_much_there_is_to_do(
+    run: Run, filled: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert run("migrate", filled, tmp_path / "b.db").exit_code == 0
+    shown = []
+
+    class Watched(progress.Counter):
+        def advance(self, **done: int) -> None:
+            super().advance(**done)
+            shown.append(self.facts())
+
+    monkeypatch.setattr(progress, "Counter", Watched)
+    assert run("--progress-interval", "60", "verify", filled, tmp_path / "b.db").exit_code == 0
+    assert shown[-1][:3] == ["comparing", "100 of 100 messages", "4 of 4 memories"]
+    assert run("--progress-interval", "60", "export", filled, "--as", "markdown").exit_code == 0
+    assert shown[-1][:3] == ["exporting", "100 of 100 messages", "4 of 4 memories"]
