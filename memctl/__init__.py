@@ -14,10 +14,12 @@ if TYPE_CHECKING:
     from memctl.api import Changed as Changed
     from memctl.api import Compressed as Compressed
     from memctl.api import Copied as Copied
+    from memctl.api import Erased as Erased
     from memctl.api import compare as compare
     from memctl.api import compress as compress
     from memctl.api import copy as copy
     from memctl.api import delete as delete
+    from memctl.api import erase as erase
     from memctl.api import inspect as inspect
     from memctl.api import mark as mark
     from memctl.api import open_store as open_store
@@ -66,7 +68,8 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 _HOMES = {
-    "api": "Changed Compressed Copied compare compress copy delete inspect mark open_store",
+    "api": "Changed Compressed Copied Erased compare compress copy delete erase inspect mark "
+    "open_store",
     "errors": "BadData Busy Failure Interrupted Loss Lost MemctlError NotFound Unavailable "
     "UsageError",
     "location": "Location",

@@ -85,6 +85,21 @@ class Compressed:
     run: str | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class Erased:
+    """The result of an erase, or of its dry run: memories, messages in them, failures.
+
+    ``runs`` are the undo runs that were removed or rewritten without them; ``receipt`` is the file
+    that ``memctl verify --receipt`` checks, None where nothing was erased.
+    """
+
+    memories: int
+    messages: int
+    runs: list[str] = field(default_factory=list)
+    failures: Failures = field(default_factory=list)
+    receipt: Path | None = None
+
+
 def open_store(
     where: str | Location,
     *,
@@ -243,6 +258,64 @@ async def _change(store: Store, run: ChangeRun) -> Changed:
         await run.execute(store)
     found = run.report.planned if run.dry_run else run.report.done
     return Changed(found.memories, found.messages, run.report.failures, run.id)
+
+
+async def erase(
+    store: Store,
+    user: str,
+    session: str | None = None,
+    *,
+    receipt: Path | None = None,
+    dry_run: bool = False,
+) -> Erased:
+    """Erase all of a user, or of one session: in the store, and in the undo runs on it.
+
+    The store is opened with ``change``.  There is no undo.  The receipt goes to ``receipt``, a new
+    file, or into the state folder.  With ``dry_run`` nothing is erased.
+
+    Raises:
+        UsageError: the file of the receipt exists.
+        Busy: another run writes to the store.
+        MemctlError: as ``Store.erase``.
+    """
+    from memctl import __version__
+    from memctl.journal.runs import Runs
+    from memctl.ops.erase import Subject
+    from memctl.ops.receipt import ErasedStore, Receipt, prepare_path
+    from memctl.runs.erase import EraseRun
+
+    subject, about = Subject(user, session), _record("erase", store)
+    entry = ErasedStore(store.label, about.argument, store.kind)
+
+    def on_it() -> list[Run]:
+        return [
+            one
+            for one in Runs().all()
+            if one.argument == about.argument or one.store == about.store
+        ]
+
+    run = EraseRun(subject, entry, on_it)
+    kept: Receipt | None = None
+    if dry_run:
+        await run.plan(store)
+    else:
+        kept = Receipt.of(prepare_path(receipt, force=False), subject, __version__)
+        kept.stores = [entry]
+        try:
+            await run.execute(store, kept.digests, kept.save)
+            kept.end()
+        finally:
+            if run.begun:
+                kept.save()
+            else:
+                kept.discard()
+    report = run.report
+    found = report.found if dry_run else report.erased
+    return Erased(
+        *(len(found), sum(found.values()), report.runs.removed + report.runs.rewritten),
+        failures=report.failures,
+        receipt=kept.path if kept is not None and run.begun else None,
+    )
 
 
 async def compress(

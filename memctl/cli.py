@@ -40,6 +40,7 @@ GROUPS = {
         "delete": ("delete", "Delete the selected messages."),
         "mark": ("mark:app", "Add, remove, rename or list marks."),
         "compress": ("compress", "Summarize old messages."),
+        "erase": ("erase", "Erase a user or a session. Cannot be undone."),
     },
     "Keep safe": {
         "verify": ("verify", "Compare two stores, message by message."),

@@ -88,6 +88,12 @@ def test_docs_selection_is_run(world: Path, run: Run) -> None:
     assert {"inspect", "export"} == set(ran)
 
 
+def test_docs_erase_is_run(world: Path, run: Run) -> None:
+    assert world
+    ran = follow((ROOT / "docs" / "erase.md").read_text("utf-8"), run)
+    assert {"export", "erase", "verify"} == set(ran)
+
+
 def follow(page: str, run: Run, postgresql_url: str = "") -> list[str]:
     """Run the lines of a page; return the command of memctl that each was for."""
     ran = []

@@ -30,7 +30,7 @@ from memctl.output.numbers import count
 from memctl.output.report import Report
 from memctl.output.terminal import Output
 from memctl.registry import make_store
-from memctl.runs.change import refuse_absent
+from memctl.runs.change import refuse_absent_in
 from memctl.runs.repair import RepairRun
 from memctl.selection import Selection
 
@@ -162,7 +162,7 @@ async def _examine(
         with output.progress("examining") as progress:
             found = await check(store, where, limits, progress)
         seen = found.memories or sum(finding.key is not None for finding in found.faults)
-        refuse_absent(where, seen, location)
+        await refuse_absent_in(where, seen, store)
         return found
 
 

@@ -43,7 +43,7 @@ from memctl.output.markdown import FORM, MarkdownFolder
 from memctl.output.numbers import count
 from memctl.output.terminal import Format, Output
 from memctl.registry import make_store, spec_of
-from memctl.runs.change import refuse_absent
+from memctl.runs.change import refuse_absent_in
 from memctl.runs.copy import CopyRun
 from memctl.selection import Selection
 from memctl.store import LeftOut, Store
@@ -310,11 +310,12 @@ class Exporting:
                 await copying.copy(source, file, "exporting")
             if not outcome.copied.memories.selected:
                 await warn_of_other_contents(source, self._output)
+                if not isinstance(outcome.error(), BadData):
+                    await refuse_absent_in(where, 0, source)
         for text in outcome.copied.warnings:
             self._output.warn(text)
         if isinstance(error := outcome.error(), BadData):
             raise error  # nothing was written
-        refuse_absent(where, outcome.copied.memories.selected, self._location)
 
 
 def _target(shape: Shape, place: Path, path: str | None) -> Location:
@@ -571,10 +572,10 @@ async def write_file(
             with output.progress("exporting", lambda: total) as progress:
                 total = await count_all(store, where, progress)
                 await leaving_damaged(lambda: _write_all(outcome, store, where, file, progress))
+            await refuse_absent_in(where, outcome.copied.memories.written, store)
         if not outcome.dry_run:
             file.flush()
             os.fsync(file.fileno())
-    refuse_absent(where, outcome.copied.memories.written, location)
 
 
 async def _write_all(
@@ -624,7 +625,7 @@ async def write_folder(
         found = await _changed(output, outcome, store, where, folder)
         if not outcome.dry_run:
             await _write(output, outcome, store, where.only(found.changed), folder)
-    refuse_absent(where, len(found.all), location)
+        await refuse_absent_in(where, len(found.all), store)
     if prune and found.all:
         _prune(outcome, where, folder, found.all, store.left_out)
     elif prune:

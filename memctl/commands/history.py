@@ -93,6 +93,7 @@ def _report(found: list[Run], sizes: dict[str, int], names: dict[str, str], hidd
                 "bytes": sizes[one.id],
                 "undoes": one.undoes or None,
                 "undone_by": one.undone_by or None,
+                "erased": one.erased,
             }
             for one in found
         ]

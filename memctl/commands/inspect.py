@@ -32,7 +32,7 @@ from memctl.output.pager import paged
 from memctl.output.report import Listing, Report, memory_row, message_json
 from memctl.output.terminal import Format, Output
 from memctl.registry import make_store
-from memctl.runs.change import refuse_absent
+from memctl.runs.change import refuse_absent_in
 from memctl.selection import Selection
 from memctl.store import Store
 from memctl.stores.rotation import RotatedFile
@@ -121,7 +121,7 @@ async def _inspect(
             output.report = _catalogue(head, found, limit)
         if not number:
             await warn_of_other_contents(store, output)
-        refuse_absent(where, number, location)
+        await refuse_absent_in(where, number, store)
 
 
 def _catalogue(head: dict[str, Any], found: Catalogue, limit: int | None) -> Report:

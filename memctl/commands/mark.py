@@ -27,7 +27,7 @@ from memctl.output import tables
 from memctl.output.report import Report
 from memctl.output.terminal import Output
 from memctl.registry import make_store
-from memctl.runs.change import ChangeRun, refuse_absent
+from memctl.runs.change import ChangeRun, refuse_absent_in
 from memctl.selection import Selection
 
 app = group()
@@ -139,7 +139,7 @@ async def _list(output: Output, location: Location, where: Selection) -> None:
         groups = await operation.group(store, where, GroupBy.MARK)
         if not groups and where.sessions:  # a user who has no memory has no marks
             totals = await operation.inspect(store, where, operation.Sort.MESSAGES)
-            refuse_absent(where, len(totals.memories), location)
+            await refuse_absent_in(where, len(totals.memories), store)
         output.report = _listed(groups)
 
 

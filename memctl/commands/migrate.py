@@ -43,7 +43,7 @@ from memctl.ops.report import Total
 from memctl.ops.retry import Retries
 from memctl.output.numbers import count
 from memctl.registry import make_store, refuse_unknown_extension
-from memctl.runs.change import refuse_absent
+from memctl.runs.change import refuse_absent, refuse_absent_in
 from memctl.runs.copy import CopyRun, NewTarget, Recording
 from memctl.selection import Selection
 from memctl.store import Store
@@ -199,7 +199,7 @@ class Migration:
         )
         for text in report.warnings:
             self._output.warn(text)
-        self._refuse_absent()
+        refuse_absent(self._where, report.memories.selected, self._origin)
 
     async def _attempt(
         self, destination: Location, *, verify: bool, interval: float | None
@@ -220,6 +220,8 @@ class Migration:
                 await self._copy.copy(source, target, following=interval is not None)
                 if not self._outcome.copied.memories.selected:
                     await warn_of_other_contents(source, self._output)
+                    if interval is None:
+                        await refuse_absent_in(self._where, 0, source)
                 if interval is not None:
                     await self._copy.follow(source, target, interval, self._tell)
                 if verify and not dry_run and self._outcome.copied.memories.written:
@@ -236,9 +238,6 @@ class Migration:
     def _timed(self, store: Store) -> Store:
         return Timeout(store, self._transfer.timeout)
 
-    def _refuse_absent(self) -> None:
-        refuse_absent(self._where, self._outcome.copied.memories.selected, self._origin)
-
     async def _refuse_new(self, source: Store) -> None:
         """Refuse to create a file for a memory that does not exist."""
         named = Selection(self._where.users, self._where.sessions)
@@ -246,7 +245,7 @@ class Migration:
             async with aclosing(source.headers(named)) as found:
                 async for _ in found:
                     return
-            self._refuse_absent()
+            await refuse_absent_in(self._where, 0, source)
 
     def _tell(self, lag: Lag) -> None:
         """Show how far behind the target was."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sys
 from contextlib import aclosing
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -12,6 +13,7 @@ from rich.text import Text
 
 from memctl.commands._context import Run
 from memctl.commands._options import STORE_HELP, PathOption, takes_options
+from memctl.commands._receipt import verify_receipt
 from memctl.commands._run import opened, readable, wait_for
 from memctl.errors import Different, UsageError
 from memctl.location import Location, visible
@@ -24,7 +26,7 @@ from memctl.output.numbers import count
 from memctl.output.report import CsvRows, Listing, Report
 from memctl.output.terminal import Format, Output
 from memctl.registry import make_store
-from memctl.runs.change import refuse_absent
+from memctl.runs.change import refuse_absent_in
 from memctl.selection import Selection
 from memctl.store import Store
 
@@ -32,23 +34,44 @@ from memctl.store import Store
 @takes_options
 def verify(
     run: Run,
-    left: Annotated[str, typer.Argument(metavar="A", help=f"A store. {STORE_HELP}")],
-    right: Annotated[str, typer.Argument(metavar="B", help="The store to compare it with.")],
     where: Selection,
+    left: Annotated[str | None, typer.Argument(metavar="A", help=f"A store. {STORE_HELP}")] = None,
+    right: Annotated[
+        str | None, typer.Argument(metavar="B", help="The store to compare it with.")
+    ] = None,
+    more: Annotated[
+        list[str] | None, typer.Argument(metavar="STORE", help="More stores, with --receipt.")
+    ] = None,
     show: Annotated[
         bool, typer.Option("--show", help="Show the differences line by line, as git diff does.")
     ] = False,
+    receipt: Annotated[
+        Path | None,
+        typer.Option(
+            "--receipt", metavar="FILE", help="Find what an erase with this receipt removed."
+        ),
+    ] = None,
     path: PathOption = None,
 ) -> None:
     """Compare two stores, message by message.
 
     Compares ids, order, marks, contents, summaries and expiry. Exit code 6 means that they differ.
+    With --receipt, checks that nothing has come back of what memctl erase removed: in the stores of
+    the receipt, or in those that are named.
 
     Examples:
       memctl verify agents.db postgresql://ops@db/agents
       memctl verify agents.db backup.ndjson.zst --user ada --show
+      memctl verify --receipt ada.json
     """
     output = run.output
+    if receipt is not None:
+        if where != Selection() or path is not None or show:
+            raise UsageError("--receipt goes with stores alone", "leave the other options out")
+        verify_receipt(run, receipt, [name for name in (left, right, *(more or ())) if name])
+        return
+    if left is None or right is None or more:
+        raise UsageError("verify compares two stores", "memctl verify A B")
     if left == right == "-":
         raise UsageError("stdin can be read once", "write one side to a file")
     with (
@@ -75,7 +98,7 @@ async def _compare(
             found = await compare(left, right, where, progress=progress)
         for warning in found.warnings:
             output.warn(warning)
-        refuse_absent(where, found.same + len(found.differences), first, second)
+        await refuse_absent_in(where, found.same + len(found.differences), left, right)
         output.report = Report(
             "verify",
             lambda: {**_data(found, first.label, second.label), "differences": _rows(found)},

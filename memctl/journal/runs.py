@@ -58,7 +58,7 @@ RUNNING, CUT_SHORT = "running", "cut-short"
 """The outcomes of a run that has recorded none."""
 _RECORD = "run.json"
 _COUNTER = "counter"
-_BEFORE = "before.ndjson"
+BEFORE = "before.ndjson"
 _UNCHANGED = "unchanged"
 """The end of the note on a memory whose change the store has refused."""
 _DAY = 86_400
@@ -99,6 +99,8 @@ class Run:
     """True if it changed first what no message shows, then the messages."""
     planned: bool = False
     """True while nothing is changed: it plans, or waits for an answer or a lock."""
+    erased: int = 0
+    """The number of its memories that were erased since, and can no longer be undone."""
 
     @property
     def order(self) -> tuple[int, str]:
@@ -201,7 +203,7 @@ class Journal:
             self._unchanged.remove(result.key)
         elif not (result.before or result.twins):
             return
-        path = self.folder / _BEFORE
+        path = self.folder / BEFORE
         with refusals(path):
             self._before = self._before or new_file(path)
             self._before.write(jsonio.dumps(line) + b"\n")
@@ -409,7 +411,7 @@ class Runs:
 
     def before(self, run: Run) -> Notes:
         """Return the notes of the store on the memories that a run has changed."""
-        return Notes(self.folder / run.id / _BEFORE)
+        return Notes(self.folder / run.id / BEFORE)
 
     def replaced(self, run: Run) -> Path | None:
         """The archive of the memories that a run replaced, if it replaced any."""

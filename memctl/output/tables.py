@@ -476,6 +476,11 @@ def run_changes(run: Run) -> str:
 
 def run_state(run: Run, names: Mapping[str, str] = {}) -> str:
     """Return how a run ended, and whether it was undone; ``names`` are short ids."""
+    erased = f", {count(run.erased, 'memory')} erased" if run.erased else ""
+    return f"{_end_of(run, names)}{erased}"
+
+
+def _end_of(run: Run, names: Mapping[str, str]) -> str:
     if run.undone_by:
         return f"undone by {names.get(run.undone_by, run.undone_by)}"
     if run.settled:

@@ -5,13 +5,14 @@ from __future__ import annotations
 import logging
 import math
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import (
     AbstractContextManager,
     ExitStack,
     aclosing,
     contextmanager,
     nullcontext,
+    suppress,
 )
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -19,13 +20,15 @@ from typing import Any, ClassVar, Protocol
 from weakref import WeakSet
 
 from memctl.concurrency import together
-from memctl.errors import NotFound, Unavailable
+from memctl.errors import MemctlError, NotFound, Unavailable
 from memctl.journal import runs
 from memctl.journal.files import refusals
 from memctl.journal.runs import Journal, Retention, Runs
 from memctl.location import Location
+from memctl.model import MemoryKey
 from memctl.ops.apply import ChangeReport, Planner, apply_plan, plan, preview
 from memctl.ops.delete import SplitToolCalls, ToolPairPolicy, count_split_tool_calls, plan_deletions
+from memctl.ops.erase import list_names, similar
 from memctl.ops.report import (
     Progress,
     SilentProgress,
@@ -57,8 +60,12 @@ async def lock(store: Store) -> None:
         _locked.add(store)
 
 
-def refuse_absent(where: Selection, found: int, *places: Location) -> None:
+def refuse_absent(
+    where: Selection, found: int, *places: Location, names: Iterable[MemoryKey] = ()
+) -> None:
     """Refuse a memory that was named and is not there; an empty selection is not an error.
+
+    Of the ``names`` that are there, the hint suggests the nearest.
 
     Raises:
         NotFound: nothing was found under the names.
@@ -70,8 +77,30 @@ def refuse_absent(where: Selection, found: int, *places: Location) -> None:
             f"{label} has no memory at the path {path!r}", "memctl inspect lists what there is"
         )
     if where.named and not found:
-        names = ", ".join(repr(name) for name in sorted(where.users | where.sessions))
-        raise NotFound(f"{label} has no memory of {names}", "memctl inspect lists what there is")
+        wanted = ", ".join(repr(name) for name in sorted(where.users | where.sessions))
+        raise NotFound(f"{label} has no memory of {wanted}", suggestion(names, where))
+
+
+async def refuse_absent_in(where: Selection, found: int, *stores: Store) -> None:
+    """Refuse it as ``refuse_absent`` does, in open stores; the hint says who may have been meant.
+
+    Raises:
+        NotFound: nothing was found under the names.
+    """
+    names: list[MemoryKey] = []
+    if where.named and not found:
+        for store in stores:
+            with suppress(MemctlError):  # a hint is no reason for another error
+                names += await list_names(store, Selection())
+    refuse_absent(where, found, *(store.location for store in stores), names=names)
+
+
+def suggestion(names: Iterable[MemoryKey], where: Selection) -> str:
+    """Return a hint that says who may have been meant by a selection."""
+    near = [repr(name) for name in similar(names, where)]
+    if not near:
+        return "memctl inspect lists what there is"
+    return f"did you mean {' or '.join(near)}?"
 
 
 class Observer(Protocol):
@@ -281,8 +310,10 @@ class ChangeRun:
 
             something = await leaving_damaged(attempt)
         self.note_damage(store)
-        if not something and self.where.sessions:  # a user who has no memory matches nothing
+        if not something and self.where.sessions:
             await self._refuse_absent(store)
+        elif not something and self.where.users:  # a user who has no memory matches nothing
+            await self._note_absent(store)
         await self.check(store)
         return something
 
@@ -300,7 +331,14 @@ class ChangeRun:
             return
         async with aclosing(store.headers(whole_memories(self.where))) as memories:
             found = await anext(memories, None)
-        refuse_absent(self.where, int(found is not None), store.location)
+        await refuse_absent_in(self.where, int(found is not None), store)
+
+    async def _note_absent(self, store: Store) -> None:
+        """Say who may have been meant by users of whom there is nothing."""
+        try:
+            await self._refuse_absent(store)
+        except NotFound as error:
+            self._observer.note(f"{error.message}: {error.hint}")
 
     def begin(self) -> None:
         """Record that the store is changed from now on; it is locked.

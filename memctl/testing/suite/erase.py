@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import gzip
+import io
 import json
 from typing import Any
 
 import pytest
 
+from memctl import zstd
 from memctl.model import MemoryKey, WriteResult
 from memctl.selection import Selection
 from memctl.store import Store
@@ -46,8 +49,12 @@ async def names(store: Store, where: Selection) -> set[MemoryKey]:
 
 
 def texts(value: Any) -> str:
-    """Return all that a dump holds as one text, the bytes in it unescaped where they are UTF-8."""
-    if isinstance(value, bytes | bytearray):
+    """Return all that a dump holds as one text, decompressed."""
+    if isinstance(value, bytes):
+        if value.startswith(b"\x1f\x8b"):
+            value = gzip.decompress(value)
+        elif value.startswith(b"\x28\xb5\x2f\xfd"):
+            value = zstd.ZstdFile(io.BytesIO(value)).read()
         return bytes(value).decode("utf-8", "replace")
     if isinstance(value, dict):
         return "\n".join(texts(one) for item in value.items() for one in item)
@@ -88,6 +95,7 @@ class EraseTests:
         async with changing(many_place) as store:
             store.resolve_names([one.key for one in (*mine, *others)])
             before = await read(store)
+            assert SECRET in texts(many_place.dump())
             assert await names(store, of_user(user)) >= {one.key for one in mine}
             results = await erase(store, of_user(user))
             assert {result.key for result in results} >= {one.key for one in mine}

@@ -83,6 +83,7 @@ def _start(folder: Path, password: str, settings: tuple[str, ...]) -> dict[str, 
         folder,
         [
             *(_program(), "--bind", "127.0.0.1", "--port", str(port), "--unixsocket", path),
+            *("--rdbcompression", "no"),  # of DUMP, too: what is in a value can be looked for
             *("--save", "", "--databases", str(DATABASES), "--dir", str(folder), *settings),
         ],
         lambda: _is_up(path, password),

@@ -1,0 +1,334 @@
+"""``memctl erase``: removes all of a user, or of a session, from stores, runs and archives."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.console import RenderableType
+
+from memctl import __version__
+from memctl.commands._change import confirm, refuse_unasked
+from memctl.commands._context import Run
+from memctl.commands._options import (
+    STORE_HELP,
+    DryRunOption,
+    YesOption,
+    guarding,
+    printing,
+    selecting,
+    takes_options,
+)
+from memctl.commands._run import changeable, is_on, opened, record, wait_for
+from memctl.errors import Interrupted, MemctlError, Partial, UsageError
+from memctl.journal.runs import Runs
+from memctl.location import Location, visible
+from memctl.model import MemoryKey
+from memctl.ops.erase import ALWAYS, Subject, list_names
+from memctl.ops.receipt import FAILED, ErasedStore, Receipt, prepare_path
+from memctl.output import erasing
+from memctl.output.numbers import count
+from memctl.output.report import Report
+from memctl.output.terminal import Output
+from memctl.registry import make_store
+from memctl.runs.change import refuse_absent
+from memctl.runs.erase import EraseRun
+from memctl.selection import Selection
+from memctl.store import OpenMode
+
+
+@takes_options
+def erase(
+    run: Run,
+    user: Annotated[str, selecting("--user", metavar="NAME", help="The user to erase.")],
+    stores: Annotated[list[str] | None, typer.Argument(metavar="STORE", help=STORE_HELP)] = None,
+    session: Annotated[
+        str | None, selecting("--session", metavar="NAME", help="Only this session of the user.")
+    ] = None,
+    archives: Annotated[
+        list[str] | None,
+        selecting("--archives", metavar="FILE", help="Also an archive, which is rewritten."),
+    ] = None,
+    yes: YesOption = False,
+    dry_run: DryRunOption = False,
+    receipt: Annotated[
+        Path | None,
+        printing("--receipt", metavar="FILE", help="Write the receipt to FILE."),
+    ] = None,
+    force: Annotated[
+        bool, guarding("--force", help="Replace the file of --receipt if it exists.")
+    ] = False,
+) -> None:
+    """Erase a user or a session. Cannot be undone.
+
+    Removes messages, summaries, rows, keys and session states from each store, and the user's part
+    of the undo runs on it. Archives are rewritten. Asks for the name; scripts use --yes. Writes a
+    receipt, which memctl verify --receipt checks later.
+
+    Examples:
+      memctl erase --user ada agents.db --dry-run
+      memctl erase --user ada prod redis://cache --archives backup.ndjson.zst --yes
+      memctl erase --user ada --session kyoto-trip agents.db --receipt kyoto.json
+    """
+    output, subject = run.output, Subject(user, session)
+    if not dry_run:
+        refuse_unasked(yes)
+        path = prepare_path(receipt, force=force)
+    targets = _targets(run, subject, stores or [], archives or [])
+    outcome = _Outcome(subject, targets, dry_run=dry_run)
+    output.report = Report("erase", outcome.data, outcome.rows, outcome.table, of_run=not dry_run)
+    for target in targets:
+        mode = OpenMode.READ if dry_run else OpenMode.CHANGE
+        target.attempt(output, mode, target.run.plan)
+    if all(target.run.report.nothing for target in targets):
+        output.report = None
+        _refuse_nobody(output, targets, subject)
+    if dry_run:
+        outcome.end(output)
+        return
+    if not yes:
+        output.show(erasing.plan(outcome.lines))
+        _ask(subject, targets)
+    outcome.receipt = receipts = Receipt.of(path, subject, __version__)
+    receipts.stores = [target.entry for target in targets]
+    receipts.save()
+    try:
+        for target in targets:
+            target.attempt(
+                output,
+                OpenMode.CHANGE,
+                partial(target.run.execute, digests=receipts.digests, save=receipts.save),
+            )
+            receipts.save()
+        receipts.end()
+        receipts.save()
+    finally:
+        if not outcome.begun:
+            receipts.discard()
+            outcome.receipt = None
+    outcome.end(output)
+
+
+@dataclass(slots=True)
+class _Target:
+    """A store of the command line, its part of the receipt, and why it failed."""
+
+    location: Location
+    entry: ErasedStore
+    run: EraseRun
+    error: MemctlError | None = None
+
+    def attempt(self, output: Output, mode: OpenMode, work: Callable[..., Awaitable[None]]) -> None:
+        """Do the work on the open store; keep the error, unless one did before."""
+        if self.error is not None:
+            return
+
+        async def do() -> None:
+            async with opened(make_store(self.location, mode), output) as store:
+                await work(store)
+
+        try:
+            wait_for(do())
+        except Interrupted:
+            raise
+        except MemctlError as error:
+            self.error = error
+            self.entry.failures.append(error.code)
+            if not self.run.begun:
+                self.entry.state = FAILED
+
+    @property
+    def why(self) -> str:
+        """Why it was not erased whole, in one line; empty where it was."""
+        report = self.run.report
+        if self.error is not None:
+            return self.error.message
+        if report.failures:
+            key, failure = report.failures[0]
+            return f"{key}: {failure.message}"
+        return next(iter(report.runs.failures.values()), "")
+
+
+class _Outcome:
+    """The report of an erase, and the error that it ends with."""
+
+    def __init__(self, subject: Subject, targets: list[_Target], *, dry_run: bool) -> None:
+        self.subject = subject
+        self.targets = targets
+        self.dry_run = dry_run
+        self.receipt: Receipt | None = None
+        self._ended = False
+
+    @property
+    def begun(self) -> bool:
+        """True where something was erased somewhere."""
+        return any(target.run.begun for target in self.targets)
+
+    @property
+    def lines(self) -> list[erasing.Line]:
+        """What is drawn of each store."""
+        return [
+            erasing.Line(one.location.label, one.run.report, one.entry.not_reached, one.why)
+            for one in self.targets
+        ]
+
+    def end(self, output: Output) -> None:
+        """Report; raise where a store was not erased whole.
+
+        Raises:
+            MemctlError: the error of the only store, where nothing was erased.
+            Partial: something was left.
+        """
+        self._ended = True
+        failed = [target for target in self.targets if target.why]
+        if failed and not self.begun and not self.dry_run and failed[0].error is not None:
+            raise failed[0].error
+        if failed:
+            first = failed[0]
+            raise Partial(
+                f"{count(len(failed), 'store')} of {len(self.targets)} could not be "
+                f"{'looked into' if self.dry_run else 'erased whole'}; "
+                f"{visible(first.location.label)}: {first.why}",
+                "the rest was done; run the same command again",
+            )
+        output.emit()
+
+    def data(self) -> dict[str, Any]:
+        """Return the report for programs."""
+        data: dict[str, Any] = {
+            "dry_run": self.dry_run,
+            "stores": [self._store(target) for target in self.targets],
+            "failures": [row for target in self.targets for row in _failures(target)],
+            "not_reached": list(ALWAYS),
+        }
+        if self.receipt is not None:
+            data["receipt"] = str(self.receipt.path)
+        return data
+
+    def _store(self, target: _Target) -> dict[str, Any]:
+        report, entry = target.run.report, target.entry
+        return self._flat(target) | {
+            "memories": [
+                {"user": key.user, "session": key.session, "messages": messages}
+                for key, messages in (report.found if self.dry_run else report.erased).items()
+            ],
+            "runs": {"removed": report.runs.removed, "rewritten": report.runs.rewritten},
+            "not_reached": entry.not_reached,
+        }
+
+    def _flat(self, target: _Target) -> dict[str, Any]:
+        found = target.run.report.found if self.dry_run else target.run.report.erased
+        state = "planned" if self.dry_run and target.error is None else target.entry.state
+        return {
+            "store": target.location.label,
+            "kind": target.entry.kind,
+            "state": state,
+            "messages": sum(found.values()),
+        }
+
+    def rows(self) -> list[dict[str, Any]]:
+        """Return a line for each store."""
+        return [
+            {
+                **self._flat(target),
+                "memories": len(
+                    target.run.report.found if self.dry_run else target.run.report.erased
+                ),
+                "runs_removed": len(target.run.report.runs.removed),
+                "runs_rewritten": len(target.run.report.runs.rewritten),
+            }
+            for target in self.targets
+        ]
+
+    def table(self) -> RenderableType | None:
+        """Draw the report, where there is one."""
+        if self.dry_run:
+            return erasing.plan(self.lines) if self._ended else None
+        if not (self._ended or self.begun):
+            return None
+        path = None if self.receipt is None else str(self.receipt.path)
+        return erasing.outcome(self.lines, path)
+
+
+def _failures(target: _Target) -> list[dict[str, Any]]:
+    """Return what was left in a store, and why."""
+    label, report = {"store": target.location.label}, target.run.report
+    rows = [
+        {
+            **label,
+            "user": key.user,
+            "session": key.session,
+            "code": one.code,
+            "message": one.message,
+        }
+        for key, one in report.failures
+    ]
+    rows += [
+        {**label, "run": run, "code": "run", "message": message}
+        for run, message in report.runs.failures.items()
+    ]
+    if target.error is not None:
+        rows.append({**label, "code": target.error.code, "message": target.error.message})
+    return rows
+
+
+def _targets(run: Run, subject: Subject, stores: list[str], archives: list[str]) -> list[_Target]:
+    """Return the stores, each once.
+
+    Raises:
+        UsageError: there is none, or one of --archives is no archive.
+    """
+    if not (stores or archives):
+        raise UsageError("no store is named", "memctl erase --user NAME STORE...")
+    found: dict[tuple[str, str], _Target] = {}
+    for name in (*stores, *archives):
+        location = changeable(run, name, subject.where, None)
+        if name in archives and location.kind != "archive":
+            raise UsageError(f"{location.label} is not an archive", "name it without --archives")
+        kept = record(run, "erase", name, location)
+        entry = ErasedStore(location.label, kept.argument, location.kind)
+        on_it = partial(_runs_on, run, name)
+        erasure = EraseRun(subject, entry, on_it, run.output)
+        found.setdefault((location.label, str(location.options)), _Target(location, entry, erasure))
+    return list(found.values())
+
+
+def _runs_on(run: Run, name: str) -> list[Any]:
+    return [one for one in Runs().all() if is_on(run, one, name)]
+
+
+def _refuse_nobody(output: Output, targets: list[_Target], subject: Subject) -> None:
+    """Refuse where nothing is found, and say who may have been meant.
+
+    Raises:
+        NotFound: there is nothing of the subject anywhere.
+        MemctlError: that of the first store that could not be looked into.
+    """
+    failed = next((target.error for target in targets if target.error is not None), None)
+    if failed is not None:
+        raise failed
+    names: list[MemoryKey] = []
+
+    async def look(location: Location) -> None:
+        async with opened(make_store(location), output) as store:
+            names.extend(await list_names(store, Selection()))
+
+    for target in targets:
+        with suppress(MemctlError):  # there are no names to suggest
+            wait_for(look(target.location))
+    places = [target.location for target in targets]
+    refuse_absent(subject.where, 0, *places, names=names)
+
+
+def _ask(subject: Subject, targets: list[_Target]) -> None:
+    name = subject.user if subject.session is None else subject.session
+    what = f"user {visible(repr(subject.user))}"
+    if subject.session is not None:
+        what = f"session {visible(repr(subject.session))} of {what}"
+    where = count(len([one for one in targets if not one.run.report.nothing]), "store")
+    confirm(f"erase {what} from {where}? this cannot be undone;", expected=name.strip() or "erase")

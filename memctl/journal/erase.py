@@ -1,0 +1,246 @@
+"""Taking memories out of the runs that are kept for undo.
+
+Each file of a run is replaced by one without them, whole and durable; a run that holds nothing else
+is removed.  A run that another process is carrying out is left alone, and so is one whose files
+are damaged: nobody knows what is in them.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from memctl import jsonio
+from memctl.concurrency import in_thread
+from memctl.errors import BadData, MemctlError
+from memctl.journal import repairs
+from memctl.journal.changes import UNFINISHED, ChangesWriter, is_growing, read_changes
+from memctl.journal.files import refusals, replace_file, sync_folder
+from memctl.journal.runs import BEFORE, REPLACED, Run, Runs
+from memctl.location import Location
+from memctl.model import MemoryKey
+from memctl.selection import Selection
+from memctl.store import OpenMode
+from memctl.stores.archive.store import ArchiveStore
+
+Concerns = Callable[[MemoryKey], bool]
+"""Returns whether a memory is one of those that are erased."""
+
+_NEW = "erase.ndjson.zst"
+"""The file that is to replace another one."""
+_PARTS = 40
+"""The parts of the id of a row that are told apart."""
+
+
+@dataclass(slots=True)
+class ErasedRuns:
+    """The ids of the runs from which memories were taken, and of those that were left alone."""
+
+    removed: list[str] = field(default_factory=list)
+    rewritten: list[str] = field(default_factory=list)
+    memories: int = 0
+    failures: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def found(self) -> int:
+        """The number of runs that held some of the memories."""
+        return len(self.removed) + len(self.rewritten)
+
+
+class RunEraser:
+    """Takes memories out of runs, or counts the runs that hold some of them."""
+
+    def __init__(self, runs: Runs, concerns: Concerns) -> None:
+        self._runs = runs
+        self._concerns = concerns
+        self._held: set[MemoryKey] = set()
+        """The memories that were found in files of runs."""
+
+    async def erase(self, some: list[Run], *, dry_run: bool = False) -> ErasedRuns:
+        """Take the memories out of some runs; with ``dry_run`` only see which hold some.
+
+        A run that cannot be looked into is a failure, the others go on.
+        """
+        found = ErasedRuns()
+        for run in some:
+            if not (self._runs.folder / run.id).is_dir():
+                continue  # pruned meanwhile
+            try:
+                await self._erase(run, found, dry_run=dry_run)
+            except MemctlError as error:
+                found.failures[run.id] = error.message
+        if not dry_run:
+            self._sweep()
+        return found
+
+    async def _erase(self, run: Run, found: ErasedRuns, *, dry_run: bool) -> None:
+        folder = self._runs.folder / run.id
+        goes_on = self._runs.goes_on(run)
+        gone, kept = await self._look(folder)
+        if not gone:
+            return
+        found.memories += gone
+        if dry_run:
+            (found.rewritten if kept else found.removed).append(run.id)
+            return
+        if goes_on:
+            raise BadData(f"the run {run.id} still goes on: run erase again when it has ended")
+        if not kept:
+            _remove(folder)
+            found.removed.append(run.id)
+            return
+        await self._rewrite(folder)
+        run.erased += gone
+        self._runs.update(run)
+        found.rewritten.append(run.id)
+
+    async def _look(self, folder: Path) -> tuple[int, int]:
+        """Return how many memories of a run are concerned, and how many others are in it."""
+        keys = await in_thread(partial(_keys, folder))
+        archive = folder / REPLACED
+        if archive.exists():
+            async with ArchiveStore(_archive(archive), OpenMode.READ) as store:
+                keys.update([key async for key in store.names(Selection())])
+        gone = {key for key in keys if self._concerns(key)}
+        self._held |= gone
+        of_repairs = [self._is_in(record) for record in repairs.read_repairs(folder)]
+        found = len(gone) + sum(concerned for concerned, _ in of_repairs)
+        return found, len(keys - gone) + sum(others for _, others in of_repairs)
+
+    async def _rewrite(self, folder: Path) -> None:
+        await in_thread(partial(self._rewrite_files, folder))
+        archive = folder / REPLACED
+        if archive.exists():
+            async with ArchiveStore(_archive(archive), OpenMode.CHANGE) as store:
+                names = {key async for key in store.names(Selection()) if self._concerns(key)}
+                async for _ in store.erase(Selection(keys=frozenset(names))):
+                    pass
+
+    def _rewrite_files(self, folder: Path) -> None:
+        for path in _changes(folder):
+            if path.name.endswith(UNFINISHED) and not is_growing(path):
+                _unlink(path)  # nothing of it was carried out
+                continue
+            _unlink(folder / _NEW, folder / (_NEW + UNFINISHED))
+            with ChangesWriter(folder / _NEW, growing=is_growing(path)) as writer:
+                for edit in read_changes(path):
+                    if not self._concerns(edit.memory.key):
+                        writer.add(edit)
+                writer.finish()
+            with refusals(path):
+                os.replace(folder / _NEW, path)
+                sync_folder(folder)
+        lines = [line for key, line in _notes(folder) if not self._concerns(key)]
+        _replace(folder / BEFORE, lines)
+        records = [self._without(record) for record in repairs.read_repairs(folder)]
+        kept = [jsonio.dumps(record) + b"\n" for record in reversed(records) if record is not None]
+        _replace(folder / repairs.FILE_NAME, kept)
+
+    # Repairs of the store: a record of Redis names a memory, one of SQL has rows
+
+    def _is_in(self, record: dict[str, Any]) -> tuple[int, int]:
+        """Return whether a record holds some of the memories, and whether it holds others."""
+        without = self._without(record)
+        return int(without != record), int(without is not None)
+
+    def _without(self, record: dict[str, Any]) -> dict[str, Any] | None:
+        """Return a record without the memories; None where nothing is left of it."""
+        if "user" in record and "session" in record:
+            concerned = self._concerns(MemoryKey(record["user"], record["session"]))
+            return None if concerned else record
+        rows = record.get("rows")
+        if not isinstance(rows, list):
+            return record
+        kept = [row for row in rows if not self._has_row(row)]
+        return record if kept == rows else {**record, "rows": kept} if kept else None
+
+    def _has_row(self, row: list[Any]) -> bool:
+        """Return whether a row of a table is of a memory: it names a user, or begins like an id."""
+        texts = [text for text in map(_text, row) if text is not None]
+        named = any(self._concerns(key) for text in texts for key in _readings(text))
+        return named or any(key.session in texts for key in self._held)
+
+    def _sweep(self) -> None:
+        """Remove what is left of runs that were being removed when their process ended."""
+        if self._runs.folder.is_dir():
+            for folder in self._runs.folder.glob(".[0-9]*"):
+                shutil.rmtree(folder, ignore_errors=True)
+
+
+def _changes(folder: Path) -> list[Path]:
+    """Return the files of changes of a run, whole or not."""
+    with refusals(folder):
+        return sorted(folder.glob("changes-*.ndjson.zst*"))
+
+
+def _keys(folder: Path) -> set[MemoryKey]:
+    """Return the memories that are named in the files of a run."""
+    keys = {
+        edit.memory.key for path in _changes(folder) for edit in read_changes(path, messages=False)
+    }
+    return keys | {key for key, _ in _notes(folder)}
+
+
+def _readings(text: str) -> Iterator[MemoryKey]:
+    """Yield the memories that a text may name, alone or as ``{user}-{session}-{id}``."""
+    yield MemoryKey(text, "")
+    parts = text.split("-", _PARTS)
+    for end in range(2, len(parts)):
+        for middle in range(1, end):
+            yield MemoryKey("-".join(parts[:middle]), "-".join(parts[middle:end]))
+
+
+def _notes(folder: Path) -> Iterator[tuple[MemoryKey, bytes]]:
+    """Yield the lines of what the store noted, with their memories; the last one may be cut off."""
+    path = folder / BEFORE
+    with refusals(path):
+        if not path.exists():
+            return
+        with path.open("rb") as file:
+            for line in file:
+                if line.endswith(b"\n"):
+                    try:
+                        user, session, part, *_ = jsonio.loads(line)
+                    except (ValueError, TypeError) as error:
+                        raise BadData(f"{path} is damaged: {error}") from error
+                    yield MemoryKey(user, session, part), line
+
+
+def _replace(path: Path, lines: list[bytes]) -> None:
+    with refusals(path):
+        if path.exists():
+            replace_file(path, b"".join(lines))
+
+
+def _unlink(*paths: Path) -> None:
+    for path in paths:
+        with refusals(path):
+            path.unlink(missing_ok=True)
+
+
+def _remove(folder: Path) -> None:
+    """Remove a run, its record last: until then another erase finds what is left of it."""
+    with refusals(folder):
+        names = sorted(folder.iterdir(), key=lambda path: path.name == "run.json")
+    _unlink(*names)
+    with refusals(folder):
+        folder.rmdir()
+
+
+def _archive(path: Path) -> Location:
+    return Location("archive", str(path), path=path)
+
+
+def _text(cell: Any) -> str | None:
+    """Return a cell of a row as text: a text, or a kind and a value in hexadecimal."""
+    match cell:
+        case str():
+            return cell
+        case [("text" | "blob"), str(value)]:
+            return bytes.fromhex(value).decode("utf-8", "replace")
+    return None

@@ -1,0 +1,119 @@
+"""The subject of an erase, a user or a session: the names that may be theirs, what stays out of
+reach, and who else may have been meant."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable, Iterator
+from contextlib import aclosing
+from dataclasses import dataclass
+from itertools import islice
+
+from memctl.model import MemoryKey
+from memctl.ops.retry import leaving_damaged
+from memctl.selection import Selection
+from memctl.store import Store
+
+_JOINTS = {
+    "redis": ":session:",
+    "redis-session": ":session:",
+    "redis-runtime-state": ":",
+    "sessions": "_",
+}
+"""The text between user and session in the names of stores where it may be in either, too."""
+_COMPARED = 50_000
+"""The names among which a similar one is looked for."""
+
+
+@dataclass(frozen=True, slots=True)
+class Subject:
+    """A user, or one session of a user."""
+
+    user: str
+    session: str | None = None
+
+    @property
+    def where(self) -> Selection:
+        """The selection of the subject's memories."""
+        sessions = frozenset() if self.session is None else frozenset({self.session})
+        return Selection(users=frozenset({self.user}), sessions=sessions)
+
+    def concerns(self, kind: str, key: MemoryKey) -> bool:
+        """Return whether a name in a store of this kind may be the subject's.
+
+        The file of a state does not say whose it is: it is the subject's who was named for it.
+        """
+        return kind == "state" or any(map(self.where.has_key, readings(kind, key)))
+
+
+def readings(kind: str, key: MemoryKey) -> Iterator[MemoryKey]:
+    """Yield a name, and the others that are written in the same way in a store of this kind."""
+    yield key
+    joint = _JOINTS.get(kind)
+    if joint is None:
+        return
+    text = f"{key.user}{joint}{key.session}"
+    at = text.find(joint)
+    while at >= 0:
+        found = MemoryKey(text[:at], text[at + len(joint) :], key.part)
+        if found != key:
+            yield found
+        at = text.find(joint, at + 1)
+
+
+async def list_names(store: Store, where: Selection) -> list[MemoryKey]:
+    """Return the names under which a store keeps anything, each once.
+
+    Raises:
+        MemctlError: as ``Store.names``.
+    """
+
+    async def attempt() -> list[MemoryKey]:
+        async with aclosing(store.names(where)) as names:
+            return list(dict.fromkeys([key async for key in names]))
+
+    found = await leaving_damaged(attempt)
+    users = {key.user for key in found if key.session}
+    return [key for key in found if key.session or key.user not in users]
+
+
+def similar(names: Iterable[MemoryKey], where: Selection) -> list[str]:
+    """Return the names of users and sessions nearest to those of a selection, the nearest first."""
+    some = list(islice(names, _COMPARED))
+    found: dict[str, None] = {}
+    for wanted, known in (
+        (where.users, {key.user for key in some}),
+        (where.sessions, {key.session for key in some}),
+    ):
+        for name in sorted(wanted - known):
+            folded: dict[str, list[str]] = {}
+            for one in sorted(known):
+                folded.setdefault(one.strip().casefold(), []).append(one)
+            near = difflib.get_close_matches(name.strip().casefold(), folded, n=3, cutoff=0.6)
+            found |= dict.fromkeys(one for text in near for one in folded[text])
+    return list(found)[:3]
+
+
+ALWAYS = (
+    "a running process: it may write what it still holds",
+    "backups, replicas and snapshots of the database or the disk",
+    "archives, exports and logs that were not named",
+    "what was sent to the provider of a model",
+)
+"""The places that no erase reaches."""
+_OF_KINDS = {
+    "sqlite": "free pages of earlier deletions (VACUUM clears them) and blocks of the disk",
+    "postgresql": "dead rows until VACUUM, and the write-ahead log",
+    "mysql": "the undo log until it is purged, and the binary log",
+    "redis": "RDB and AOF files until they are rewritten",
+}
+_OF_AGENTSCOPE2 = (
+    "the user's credentials, schedules, channels, skills and knowledge bases in AgentScope 2.x"
+)
+
+
+def not_reached(kind: str) -> list[str]:
+    """Return what an erase leaves of a store of this kind."""
+    engine, _, layout = kind.partition("-")
+    found = [_OF_KINDS[engine]] if engine in _OF_KINDS else []
+    return [*found, _OF_AGENTSCOPE2] if layout == "agentscope2" else found

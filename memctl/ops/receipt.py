@@ -1,0 +1,205 @@
+"""Receipts of erases: what was erased as counts, and digests by which it is found if it comes back.
+
+A receipt holds no content, no name of a user or session, and no id in the clear.  Names and ids of
+messages are kept as HMAC-SHA256 under a random key that the receipt holds: who has it can test a
+guess, but not read a name, nor compare two receipts.  Of ids that are short enough to be guessed,
+or to be given to several messages, there is no digest, and none of any text.
+"""
+
+from __future__ import annotations
+
+import base64
+import hmac
+import json
+import os
+import secrets
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from memctl.errors import BadData, NotFound, UsageError
+from memctl.location import visible
+from memctl.model import MemoryKey
+from memctl.ops.erase import ALWAYS, Subject
+from memctl.stores.files import AtomicFile, system_errors
+
+SCHEMA = "memctl/erase-receipt/1"
+LEAST_ID = 16
+"""The characters of the shortest id that has a digest."""
+_SIZE = 8
+"""The bytes that are kept of the digest of an id."""
+
+PENDING, BEGUN, ERASED, PARTIAL, FAILED, NOTHING = (
+    *("pending", "begun", "erased", "partial", "failed", "nothing-there"),
+)
+"""The states of a store in a receipt."""
+
+
+@dataclass(slots=True)
+class ErasedStore:
+    """What became of one store; ``argument`` finds it again, without a password."""
+
+    store: str
+    argument: str
+    kind: str
+    state: str = PENDING
+    memories: int = 0
+    messages: int = 0
+    runs: dict[str, int] = field(default_factory=lambda: {"removed": 0, "rewritten": 0})
+    failures: list[str] = field(default_factory=list)
+    """The codes of what failed."""
+    not_reached: list[str] = field(default_factory=list)
+
+
+class Digests:
+    """Digests of names and ids under the key of a receipt."""
+
+    def __init__(self, key: bytes | None = None) -> None:
+        self.key = key or secrets.token_bytes(32)
+        self.ids: set[bytes] = set()
+
+    def of(self, *names: str) -> str:
+        """Return the digest of a user, or of a user and a session."""
+        return self._digest(json.dumps(names).encode()).hex()
+
+    def add(self, ids: Iterable[str]) -> None:
+        """Take the ids of messages that go."""
+        self.ids.update(self._of_id(id) for id in ids if len(id) >= LEAST_ID)
+
+    def has(self, id: str) -> bool:
+        """Return whether the id is that of a message that went."""
+        return len(id) >= LEAST_ID and self._of_id(id) in self.ids
+
+    def _of_id(self, id: str) -> bytes:
+        return self._digest(id.encode("utf-8", "surrogatepass"))[:_SIZE]
+
+    def _digest(self, text: bytes) -> bytes:
+        return hmac.digest(self.key, text, "sha256")
+
+
+@dataclass(slots=True)
+class Receipt:
+    """A receipt, written whole whenever it changes."""
+
+    path: Path
+    version: str
+    scope: str
+    subject: str
+    """The digest of the user, or of the user and the session."""
+    digests: Digests
+    stores: list[ErasedStore] = field(default_factory=list)
+    created: str = ""
+    ended: str | None = None
+
+    @classmethod
+    def of(cls, path: Path, subject: Subject, version: str) -> Receipt:
+        """Return a new receipt; ``version`` is that of memctl."""
+        digests = Digests()
+        names = (subject.user,) if subject.session is None else (subject.user, subject.session)
+        scope = "user" if subject.session is None else "session"
+        return cls(path, version, scope, digests.of(*names), digests, created=_now())
+
+    def names(self, key: MemoryKey) -> bool:
+        """Return whether a name is that of the subject."""
+        names = (key.user,) if self.scope == "user" else (key.user, key.session)
+        return hmac.compare_digest(self.digests.of(*names), self.subject)
+
+    @property
+    def complete(self) -> bool:
+        """True where everything was erased that was named."""
+        return bool(self.ended) and all(one.state in (ERASED, NOTHING) for one in self.stores)
+
+    def end(self) -> None:
+        """Note the time of the end."""
+        self.ended = _now()
+
+    def save(self) -> None:
+        """Write it, whole and durable, with mode 0600.
+
+        Raises:
+            Unavailable: the system refuses.
+        """
+        record = {
+            "schema": SCHEMA,
+            "memctl": self.version,
+            "created": self.created,
+            "ended": self.ended,
+            "complete": self.complete,
+            "scope": self.scope,
+            "digests": {
+                "algorithm": "hmac-sha256",
+                "key": self.digests.key.hex(),
+                "subject": self.subject,
+                "messages": base64.b64encode(b"".join(sorted(self.digests.ids))).decode(),
+            },
+            "stores": [asdict(one) for one in self.stores],
+            "not_reached": list(ALWAYS),
+        }
+        with AtomicFile(self.path, 0o600) as file:
+            file.write(json.dumps(record, indent=1).encode() + b"\n")
+            file.commit()
+
+    def discard(self) -> None:
+        """Remove it, where nothing was erased."""
+        with system_errors(self.path, "write"):
+            self.path.unlink(missing_ok=True)
+
+
+def read_receipt(path: Path) -> Receipt:
+    """Return a receipt.
+
+    Raises:
+        NotFound: there is no such file.
+        BadData: it is not a receipt.
+    """
+    name = visible(str(path))
+    if not path.exists():
+        raise NotFound(f"{name} does not exist", "memctl erase prints where its receipt is")
+    with system_errors(path, "read"):
+        text = path.read_bytes()
+    try:
+        record: dict[str, Any] = json.loads(text)
+        if record["schema"] != SCHEMA:
+            raise ValueError(f"its schema is {record['schema']}")
+        kept = record["digests"]
+        digests = Digests(bytes.fromhex(kept["key"]))
+        ids = base64.b64decode(kept["messages"])
+        digests.ids = {ids[at : at + _SIZE] for at in range(0, len(ids), _SIZE)}
+        return Receipt(
+            *(path, record["memctl"], record["scope"], kept["subject"], digests),
+            stores=[ErasedStore(**one) for one in record["stores"]],
+            created=record["created"],
+            ended=record["ended"],
+        )
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise BadData(f"{name} is not a receipt of memctl erase: {error}") from error
+
+
+def default_path() -> Path:
+    """Return a new path for a receipt, in the state folder of this platform."""
+    from platformdirs import user_state_path  # only an erase needs it
+
+    folder = user_state_path("memctl") / "receipts"
+    return folder / f"erase-{datetime.now(UTC):%Y%m%d-%H%M%S}-{secrets.token_hex(2)}.json"
+
+
+def prepare_path(path: Path | None, *, force: bool) -> Path:
+    """Return where a receipt is to be written; the default folder is made.
+
+    Raises:
+        UsageError: a file is there.
+        Unavailable: the system refuses.
+    """
+    if path is None:
+        path = default_path()
+        with system_errors(path, "write"):
+            path.parent.mkdir(0o700, parents=True, exist_ok=True)
+    elif path.exists() and not force:
+        raise UsageError(f"{visible(str(path))} exists", "--force replaces it; name another file")
+    return Path(os.path.abspath(path))
+
+
+def _now() -> str:
+    return datetime.now(UTC).isoformat(timespec="seconds")

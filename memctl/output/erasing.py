@@ -1,0 +1,85 @@
+"""What an erase removes, and what it cannot reach, as people see it."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from rich.console import Group as Stack
+from rich.console import RenderableType
+from rich.text import Text
+
+from memctl.location import visible
+from memctl.model import MemoryKey
+from memctl.ops.apply import SHOWN_MEMORIES
+from memctl.ops.erase import ALWAYS
+from memctl.output.numbers import count
+from memctl.output.tables import Column, Grid, cell
+from memctl.runs.erase import EraseReport
+
+
+class Line(NamedTuple):
+    """A store, what is or was erased from it, what stays out of reach, and why it failed."""
+
+    label: str
+    report: EraseReport
+    not_reached: list[str]
+    why: str
+
+
+def plan(lines: list[Line]) -> RenderableType:
+    """Draw what would be erased: each store, and its memories."""
+    parts: list[RenderableType] = []
+    for line in lines:
+        report = line.report
+        parts += [_head(line, "would erase", report.found), Text()]
+        if report.found:
+            parts += [_memories(report.found), Text()]
+    return Stack(*parts, _limits(lines))
+
+
+def outcome(lines: list[Line], receipt: str | None) -> RenderableType:
+    """Draw what was erased from each store, and where the receipt is."""
+    parts: list[RenderableType] = [_head(line, "erased", line.report.erased) for line in lines]
+    if receipt is not None:
+        parts.append(Text(f"receipt: {visible(receipt)}"))
+    return Stack(*parts, Text(), _limits(lines))
+
+
+def _head(line: Line, verb: str, found: dict[MemoryKey, int]) -> Text:
+    report = line.report
+    runs = len(report.runs.removed) + len(report.runs.rewritten)
+    text = Text(f"{visible(line.label)}: ", "bold")
+    parts = []
+    if found:
+        messages = count(sum(found.values()), "message")
+        parts.append(f"{count(len(found), 'memory')} ({messages})")
+    if runs:
+        parts.append(count(runs, "undo run"))
+    said = f"{verb} {' and '.join(parts)}" if parts else "nothing found"
+    text.append(said if parts or not line.why else "nothing erased", "not bold")
+    if line.why:
+        text.append(f"\n  not erased: {visible(line.why)}", "not bold red")
+    return text
+
+
+def _memories(found: dict[MemoryKey, int]) -> RenderableType:
+    keys = list(found)[:SHOWN_MEMORIES]
+    grid = Grid(
+        [
+            Column("user", [cell(key.user) for key in keys], shrinks=True),
+            Column("session", [cell(key.session) for key in keys], shrinks=True),
+            Column("messages", [Text(f"{found[key]:,}") for key in keys], right=True),
+        ]
+    )
+    hidden = len(found) - len(keys)
+    more = Text(f"and {count(hidden, 'memory')} more: --json names all", "dim")
+    return Stack(grid, more) if hidden else grid
+
+
+def _limits(lines: list[Line]) -> Text:
+    """Draw what an erase cannot reach, each once."""
+    text = Text("not reached:")
+    own = (one for line in lines for one in line.not_reached)
+    for one in dict.fromkeys((*ALWAYS, *own)):
+        text.append(f"\n  {one}", "dim")
+    return text

@@ -1,0 +1,164 @@
+"""A run that erases a user, or one session, from a store and from the runs on it.
+
+No journal is written: what is erased cannot be restored.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from contextlib import aclosing
+from dataclasses import dataclass, field
+from functools import partial
+
+from memctl.errors import Failure
+from memctl.journal.erase import ErasedRuns, RunEraser
+from memctl.journal.runs import Run, Runs
+from memctl.model import MemoryKey
+from memctl.ops.erase import Subject, list_names, not_reached
+from memctl.ops.receipt import BEGUN, ERASED, FAILED, NOTHING, PARTIAL, Digests, ErasedStore
+from memctl.ops.retry import leaving_damaged
+from memctl.runs.change import Observer, Unobserved, lock
+from memctl.store import Store
+
+_ATTEMPTS = 2
+"""The attempts to erase what others add meanwhile."""
+
+
+@dataclass(slots=True)
+class EraseReport:
+    """What a store holds of a subject, and what was erased: messages by memory, and runs."""
+
+    found: dict[MemoryKey, int] = field(default_factory=dict)
+    erased: dict[MemoryKey, int] = field(default_factory=dict)
+    failures: list[tuple[MemoryKey, Failure]] = field(default_factory=list)
+    runs: ErasedRuns = field(default_factory=ErasedRuns)
+
+    @property
+    def nothing(self) -> bool:
+        """True where there is nothing of the subject."""
+        return not (self.found or self.runs.found or self.runs.failures)
+
+
+class EraseRun:
+    """The erase of a subject from one store; ``entry`` is its part of the receipt.
+
+    ::
+
+        erasure = EraseRun(Subject("ada"), entry, runs_on_it)
+        await erasure.plan(store)
+        await erasure.execute(store, digests, save)
+    """
+
+    def __init__(
+        self,
+        subject: Subject,
+        entry: ErasedStore,
+        runs: Callable[[], list[Run]],
+        observer: Observer | None = None,
+        folder: Runs | None = None,
+    ) -> None:
+        """``runs`` returns the runs that changed the store, of those in ``folder``."""
+        self.subject = subject
+        self.entry = entry
+        self.report = EraseReport()
+        self._runs = runs
+        self._kept = folder or Runs()
+        self._observer = observer or Unobserved()
+
+    @property
+    def begun(self) -> bool:
+        """True where something was erased."""
+        return bool(self.report.erased or sum(self.entry.runs.values()))
+
+    async def plan(self, store: Store) -> None:
+        """Find what the store and its runs hold of the subject.
+
+        Raises:
+            MemctlError: as ``Store.read``.
+        """
+        self.entry.kind = store.kind
+        self.entry.not_reached = not_reached(store.kind)
+        await store.check_integrity(self.subject.where)
+        with self._observer.progress("looking"):
+            names = await list_names(store, self.subject.where)
+            found = dict.fromkeys([key._replace(part="") for key in names], 0)
+            if found:
+                found |= await leaving_damaged(partial(self._counts, store))
+        runs = await self._eraser(store).erase(self._runs(), dry_run=True)
+        self.report = EraseReport({key: found[key] for key in sorted(found)}, runs=runs)
+
+    async def _counts(self, store: Store) -> dict[MemoryKey, int]:
+        found: Counter[MemoryKey] = Counter()
+        async with aclosing(store.list_memories(self.subject.where)) as infos:
+            async for info in infos:
+                found[info.key._replace(part="")] += info.messages
+        return found
+
+    async def execute(self, store: Store, digests: Digests, save: Callable[[], None]) -> None:
+        """Lock the store, plan again, and erase: first from the runs, then from the store.
+
+        ``save`` makes the receipt durable: before anything goes it has the digests.
+
+        Raises:
+            Busy: another run writes to the store.
+            MemctlError: as ``Store.erase``; ``entry`` has what was done.
+        """
+        await lock(store)
+        await self.plan(store)
+        if self.report.nothing:
+            self.entry.state = NOTHING
+            return
+        await leaving_damaged(partial(self._digest, store, digests))
+        self.entry.state = BEGUN
+        save()
+        report = self.report
+        try:
+            with self._observer.progress("erasing"):
+                report.runs = await self._eraser(store).erase(self._runs())
+                left = await self._erase(store)
+        finally:
+            self._settle()
+        failed = {key for key, _ in report.failures}
+        came = Failure("changed", "it is there again: another program writes to it")
+        left = [key._replace(part="") for key in left]
+        report.failures += [(key, came) for key in left if key not in failed]
+        self._settle()
+        if not self.entry.failures:
+            self.entry.state = ERASED
+
+    async def _digest(self, store: Store, digests: Digests) -> None:
+        async with aclosing(store.outline(self.subject.where)) as pages:
+            async for page in pages:
+                digests.add(message.id for message in page.messages)
+
+    async def _erase(self, store: Store) -> list[MemoryKey]:
+        """Erase from the store; return the names that are there still."""
+        report = self.report
+        for _ in range(_ATTEMPTS):
+            report.failures.clear()
+            async with aclosing(store.erase(self.subject.where)) as results:
+                async for result in results:
+                    key = result.key._replace(part="")
+                    if result.failure is not None:
+                        report.failures.append((key, result.failure))
+                    else:
+                        report.erased[key] = report.erased.get(key, 0) + result.deleted
+            left = await list_names(store, self.subject.where)
+            if not left or report.failures:
+                break
+        return left
+
+    def _settle(self) -> None:
+        """Put into the entry what was done so far."""
+        report, entry = self.report, self.entry
+        entry.memories, entry.messages = len(report.erased), sum(report.erased.values())
+        removed, rewritten = len(report.runs.removed), len(report.runs.rewritten)
+        entry.runs = {"removed": removed, "rewritten": rewritten}
+        entry.failures = [failure.code for _, failure in report.failures]
+        entry.failures += ["run"] * len(report.runs.failures)
+        if entry.state == BEGUN:
+            entry.state = PARTIAL if report.erased or report.runs.found else FAILED
+
+    def _eraser(self, store: Store) -> RunEraser:
+        return RunEraser(self._kept, partial(self.subject.concerns, store.kind))

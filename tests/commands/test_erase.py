@@ -1,0 +1,375 @@
+"""``memctl erase``: nothing of a user is left, everything else stays, and a receipt says so."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import stat
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from memctl import zstd
+from memctl.api import erase, open_store
+from memctl.model import MemoryKey, StoredMessage
+from memctl.testing import Place, samples
+from memctl.testing.lock_holder import lock_elsewhere
+from memctl.testing.samples import sample
+from memctl.testing.suite.erase import texts
+from tests.commands.test_asking import Session
+from tests.support.backends import BACKENDS, new_place
+from tests.support.cli import Run, contents, fails, fill, report
+from tests.support.places import held, put, runs_folder
+from tests.support.servers.pool import Servers
+
+SECRET = "the word that is nobody's"
+HOSTILE = ["ada*", "ada%_", "a:da", "ada/x", "😀", "ada-x"]
+STORES = [name for name in BACKENDS if name != "state"]
+ADA, BOB = MemoryKey("quokka", "kyoto"), MemoryKey("bob", "parcel")
+ID = "m-4f7c2a19d35b4f61"
+
+
+def messages(number: int = 6) -> list[StoredMessage]:
+    """Return messages with ids of some length, and a word in each."""
+    found = []
+    for n, one in enumerate(samples.entries(number)):
+        value = json.loads(one.message) | {"id": f"{ID}{n}", "metadata": {"note": SECRET}}
+        found.append(one._replace(id=f"{ID}{n}", message=json.dumps(value).encode()))
+    return found
+
+
+def others(number: int = 6) -> list[StoredMessage]:
+    """Return messages of somebody else."""
+    return samples.entries(number)
+
+
+@pytest.fixture(params=STORES)
+def place(request: pytest.FixtureRequest, tmp_path: Path, servers: Servers) -> Any:
+    """A new and empty place of each store in turn."""
+    place = new_place(request.param, tmp_path, servers)
+    samples.use(place.backend.style)
+    yield place
+    samples.use(samples.Style())
+
+
+def receipts() -> list[Path]:
+    """Return the receipts in the default folder."""
+    return sorted((Path(os.environ["XDG_STATE_HOME"]) / "memctl" / "receipts").glob("*"))
+
+
+def kept_text() -> str:
+    """Return all that is kept for undo, decompressed."""
+    found = []
+    for file in sorted(runs_folder().rglob("*")):
+        if file.is_file():
+            data = file.read_bytes()
+            if file.name.endswith(".zst"):
+                data = zstd.ZstdFile(file).read()
+            found.append(data.decode())
+    return "\n".join(found)
+
+
+def test_erase_leaves_nothing_and_its_receipt_proves_it(run: Run, place: Place) -> None:
+    put(place, [sample(ADA, messages()), sample(ADA._replace(session="nara"), messages(3))])
+    put(place, [sample(BOB, others())])
+    bob = held(place)[BOB]
+    dry = report(run("erase", "--user", "quokka", place.text, "--dry-run", "--json"))
+    assert SECRET in texts(place.dump())
+    assert not receipts()
+    found = report(run("erase", "--user", "quokka", place.text, "--yes", "--json"))
+    [planned], [erased] = dry["stores"], found["stores"]
+    assert planned["memories"] == erased["memories"]
+    assert (planned["state"], erased["state"]) == ("planned", "erased")
+    assert planned["messages"] == erased["messages"] == 9
+    assert held(place) == {BOB: bob}
+    left = texts(place.dump())
+    assert "quokka" not in left
+    assert SECRET not in left
+    [receipt] = receipts()
+    assert found["receipt"] == str(receipt)
+    assert stat.S_IMODE(receipt.stat().st_mode) == 0o600
+    text = receipt.read_text().replace(place.text, "").replace(str(place.folder), "")
+    assert not [word for word in ("quokka", "kyoto", SECRET, ID) if word in text]
+    assert json.loads(text)["complete"] is True
+
+    checked = report(run("verify", "--receipt", receipt, place.text, "--json"))
+    assert checked["differences"] == []
+    fails(run("erase", "--user", "quokka", place.text, "--yes"), 4, "has no memory of 'quokka'")
+
+    put(place, [sample(ADA, messages(2))])
+    back = report(run("verify", "--receipt", receipt, place.text, "--json"), 6)
+    assert [(row["user"], row["code"]) for row in back["differences"]] == [("quokka", "name")]
+    assert run("erase", "--user", "quokka", place.text, "--yes").exit_code == 0
+    put(place, [sample(BOB._replace(session="other"), messages(2))])
+    back = report(run("verify", "--receipt", receipt, place.text, "--json"), 6)
+    assert [(row["user"], row["code"]) for row in back["differences"]] == [("bob", "message")]
+
+
+@pytest.mark.parametrize("name", ["sqlite", "postgresql", "mysql", "redis", "redis-agentscope2"])
+def test_erase_names_are_no_patterns(run: Run, one: Callable[[str], Place], name: str) -> None:
+    place = one(name)
+    samples.use(place.backend.style)
+    try:
+        users = [*HOSTILE, "ada", "adaXX", "Ada", "ada*x"]
+        put(place, [sample(MemoryKey(user, f"of {n}"), others(3)) for n, user in enumerate(users)])
+        for user in HOSTILE:
+            before = held(place)
+            assert run("erase", "--user", user, place.text, "--yes").exit_code == 0
+            assert held(place) == {key: one for key, one in before.items() if key.user != user}
+        assert {key.user for key in held(place)} == {"ada", "adaXX", "Ada", "ada*x"}
+    finally:
+        samples.use(samples.Style())
+
+
+@pytest.mark.parametrize("name", ["sqlite", "redis", "sqlite-agentscope2", "sessions"])
+def test_erase_of_one_session(run: Run, one: Callable[[str], Place], name: str) -> None:
+    place = one(name)
+    samples.use(place.backend.style)
+    try:
+        put(place, [sample(ADA, messages()), sample(ADA._replace(session="nara"), others())])
+        where = ("--user", "quokka", "--session", "kyoto")
+        found = report(run("erase", *where, place.text, "--yes", "--json"))
+        assert found["stores"][0]["messages"] == 6
+        assert [key.session for key in held(place)] == ["nara"]
+        assert "kyoto" not in texts(place.dump())
+        assert run("verify", "--receipt", found["receipt"]).exit_code == 0
+        put(place, [sample(ADA, messages(1))])
+        assert run("verify", "--receipt", found["receipt"]).exit_code == 6
+    finally:
+        samples.use(samples.Style())
+
+
+def test_erase_takes_the_user_out_of_undo_runs(run: Run, database: str) -> None:
+    asyncio.run(fill(database, {ADA: messages(), BOB: others()}))
+    assert run("delete", database, "--user", "quokka", "--last", "1", "--yes").exit_code == 0
+    assert run("delete", database, "--last", "1", "--yes").exit_code == 0
+    both, alone = (one["run"] for one in report(run("history", "--json"))["runs"])
+    assert SECRET in kept_text()
+    found = report(run("erase", "--user", "quokka", database, "--yes", "--json"))
+    assert found["stores"][0]["runs"] == {"removed": [alone], "rewritten": [both]}
+    text = kept_text()
+    assert SECRET not in text
+    assert "quokka" not in text
+    [left] = report(run("history", "--json"))["runs"]
+    assert (left["run"], left["erased"]) == (both, 1)
+    assert "done, 1 memory erased" in run("history").stdout
+    before = contents(database)
+    assert run("undo", both, "--yes").exit_code == 0
+    assert list(contents(database)) == [BOB]
+    assert len(contents(database)[BOB]) == len(before[BOB]) + 1
+
+
+def test_erase_takes_the_user_out_of_what_a_migrate_replaced(
+    run: Run, database: str, target: str
+) -> None:
+    asyncio.run(fill(target, {ADA: messages(), BOB: messages(3)}))
+    asyncio.run(fill(database, {ADA: others(2), BOB: others(2)}))
+    done = run("migrate", database, target, "--on-conflict", "replace")
+    assert done.exit_code == 0, done.stderr
+    assert kept_text().count(SECRET) == 9
+    found = report(run("erase", "--user", "quokka", target, "--yes", "--json"))
+    assert len(found["stores"][0]["runs"]["rewritten"]) == 1
+    assert kept_text().count(SECRET) == 3
+    assert '"quokka"' not in kept_text()
+    assert run("undo", "--yes", "--store", target).exit_code == 0
+    assert {key: len(found) for key, found in contents(target).items()} == {BOB: 3}
+
+
+def test_erase_leaves_runs_on_other_stores(run: Run, database: str, target: str) -> None:
+    for store in (database, target):
+        asyncio.run(fill(store, {ADA: messages()}))
+        assert run("delete", store, "--last", "1", "--yes").exit_code == 0
+    assert run("erase", "--user", "quokka", database, "--yes").exit_code == 0
+    [left] = report(run("history", "--json"))["runs"]
+    assert "target.db" in left["store"]
+    assert SECRET in kept_text()
+
+
+@pytest.mark.parametrize("extension", ["ndjson", "ndjson.gz", "ndjson.zst"])
+def test_erase_rewrites_archives(run: Run, database: str, tmp_path: Path, extension: str) -> None:
+    asyncio.run(fill(database, {ADA: messages(), BOB: others()}))
+    archive = tmp_path / f"nightly.{extension}"
+    assert run("export", database, "-o", archive).exit_code == 0
+    archive.chmod(0o644)
+    start, bob = archive.read_bytes()[:4], contents(str(archive))[BOB]
+    command = ("erase", "--user", "quokka", database, "--archives", archive, "--yes", "--json")
+    found = report(run(*command))
+    assert [one["messages"] for one in found["stores"]] == [6, 6]
+    assert contents(str(archive)) == {BOB: bob}
+    assert stat.S_IMODE(archive.stat().st_mode) == 0o600
+    assert archive.read_bytes()[:4] == start
+    assert run("verify", "--receipt", found["receipt"]).exit_code == 0
+    asyncio.run(fill(str(tmp_path / "old.ndjson"), {ADA: messages(1)}))
+    fails(
+        run("verify", "--receipt", found["receipt"], tmp_path / "old.ndjson"),
+        6,
+        "1 trace of what was erased",
+    )
+
+
+def test_erase_goes_on_where_a_store_fails(run: Run, database: str, tmp_path: Path) -> None:
+    asyncio.run(fill(database, {ADA: messages(), BOB: others()}))
+    receipt = tmp_path / "receipt.json"
+    nowhere = tmp_path / "none.db"
+    command = ("erase", "--user", "quokka", nowhere, database, "--receipt", receipt, "--yes")
+    found = report(run(*command, "--json"), 7)
+    assert [one["state"] for one in found["stores"]] == ["failed", "erased"]
+    assert found["failures"][0]["store"] == str(nowhere)
+    assert list(contents(database)) == [BOB]
+    written = json.loads(receipt.read_text())
+    assert written["complete"] is False
+    assert [one["state"] for one in written["stores"]] == ["failed", "erased"]
+    assert [one["failures"] for one in written["stores"]] == [["not-found"], []]
+
+
+def test_erase_of_nobody_says_who_may_have_been_meant(run: Run, filled: str) -> None:
+    place, error = filled, "did you mean 'user1'"
+    fails(run("erase", "--user", "usr1", place, "--yes"), 4, "has no memory of 'usr1'", error)
+    assert not receipts()
+    fails(run("erase", "--user", "user1", "--session", "sesion1", place, "--yes"), 4, "'session1'")
+    for command in ("inspect", "doctor"):
+        fails(run(command, place, "--user", "User1"), 4, error)
+    fails(run("delete", place, "--user", "user1", "--session", "x1", "--yes"), 4, "has no memory")
+    nobody = run("delete", place, "--user", "usr1", "--yes")
+    assert nobody.exit_code == 0
+    assert error in nobody.stderr
+    quiet = run("-q", "delete", place, "--user", "usr1", "--yes")
+    assert (quiet.stdout, quiet.stderr) == ("", "")
+
+
+def test_erase_needs_an_answer(run: Run, filled: str) -> None:
+    before = contents(filled)
+    fails(run("erase", "--user", "user1", filled), 2, "not a terminal", "--yes")
+    for answer, code in (("y\n", 130), ("user2\n", 130), ("user1\n", 0)):
+        session = Session("erase", "--user", "user1", filled)
+        session.until("type user1 to go on: ")
+        assert "would erase" in session.said
+        assert "this cannot be undone" in session.said
+        assert contents(filled) == before
+        session.types(answer)
+        assert session.ends() == code, session.said
+        assert bool(receipts()) == (code == 0)
+    assert "user1" not in {key.user for key in contents(filled)}
+
+
+def test_erase_says_what_it_cannot_reach(run: Run, filled: str) -> None:
+    done = run("erase", "--user", "user1", filled, "--yes")
+    assert "a running process" in done.stdout
+    assert "backups" in done.stdout
+    assert "VACUUM" in done.stdout
+    [receipt] = receipts()
+    assert str(receipt) in done.stdout
+    assert "backups" in receipt.read_text()
+
+
+def test_erase_replaces_no_file_by_its_receipt(run: Run, filled: str, tmp_path: Path) -> None:
+    receipt = tmp_path / "receipt.json"
+    receipt.write_text("{}")
+    command = ("erase", "--user", "user1", filled, "--receipt", receipt, "--yes")
+    fails(run(*command), 2, "exists", "--force")
+    assert "user1" in {key.user for key in contents(filled)}
+    assert run(*command, "--force").exit_code == 0
+    assert run("verify", "--receipt", receipt).exit_code == 0
+    fails(run("verify", "--receipt", filled.removeprefix("sqlite:///")), 8, "is not a receipt")
+    fails(run("verify", "--receipt", tmp_path / "none"), 4, "does not exist")
+
+
+def test_erase_beside_another_run(run: Run, filled: str) -> None:
+    with lock_elsewhere(filled, "pid 42 since then"):
+        fails(run("erase", "--user", "user1", filled, "--yes"), 75, "pid 42")
+    assert not receipts()
+    assert run("erase", "--user", "user1", filled, "--yes").exit_code == 0
+
+
+KILLED = """
+import os, signal, sys
+from memctl.stores.sql import erase
+from memctl.__main__ import main
+original, left = erase.SqlEraser._erase, [2]
+async def _erase(self, connection, key):
+    left[0] -= 1
+    if left[0] < 0:
+        os.kill(os.getpid(), signal.SIGKILL)
+    return await original(self, connection, key)
+erase.SqlEraser._erase = _erase
+main()
+"""
+
+
+def test_erase_again_finishes_what_was_killed(run: Run, database: str) -> None:
+    keys = [MemoryKey("quokka", f"trip {n}") for n in range(4)]
+    asyncio.run(fill(database, {**{key: messages() for key in keys}, BOB: others()}))
+    assert run("delete", database, "--last", "1", "--yes").exit_code == 0
+    words = ["erase", "--user", "quokka", database, "--yes"]
+    killed = subprocess.run([sys.executable, "-c", KILLED, *words], capture_output=True)
+    assert killed.returncode == -9, killed.stderr
+    assert len(contents(database)) == 3
+    [first] = receipts()
+    half = json.loads(first.read_text())
+    assert (half["complete"], half["ended"], half["stores"][0]["state"]) == (False, None, "begun")
+    assert run(*words).exit_code == 0
+    assert list(contents(database)) == [BOB]
+    assert SECRET not in kept_text()
+    for receipt in receipts():
+        assert run("verify", "--receipt", receipt).exit_code == 0
+
+
+@pytest.mark.parametrize("journal", ["delete", "wal"])
+def test_erase_overwrites_the_pages_of_sqlite(run: Run, tmp_path: Path, journal: str) -> None:
+    import sqlite3
+
+    path = tmp_path / "agents.db"
+    asyncio.run(fill(str(path), {ADA: messages(200), BOB: others()}))
+    with sqlite3.connect(path) as connection:
+        connection.execute(f"PRAGMA journal_mode = {journal}")
+    connection.close()
+    assert run("erase", "--user", "quokka", path, "--yes").exit_code == 0
+    for file in tmp_path.glob("agents.db*"):
+        assert SECRET.encode() not in file.read_bytes()
+
+
+def test_erase_takes_the_states_along(run: Run, database: str, tmp_path: Path) -> None:
+    folder = tmp_path / "states"
+    states = f"{database}?state={folder}"
+    memories = {ADA: messages(), BOB: others()}
+    asyncio.run(fill(database, memories))
+    for key in memories:
+        asyncio.run(fill(str(folder), {key: []}, summary=f"of {key.user}"))
+    assert run("erase", "--user", "quokka", states, "--yes").exit_code == 0
+    assert [path.name for path in folder.glob("*.json")] == ["bob_parcel.json"]
+    assert list(contents(database)) == [BOB]
+
+
+def test_erase_of_a_state_file_removes_it(run: Run, tmp_path: Path) -> None:
+    path = tmp_path / "ada.json"
+    asyncio.run(fill(str(path), {MemoryKey("", "ada"): messages()}))
+    alien = tmp_path / "package.json"
+    alien.write_text('{"name": "x"}')
+    fails(run("erase", "--user", "quokka", alien, "--yes"), 8, "holds no memory")
+    assert alien.exists()
+    found = report(run("erase", "--user", "quokka", path, "--yes", "--json"))
+    assert not path.exists()
+    assert run("verify", "--receipt", found["receipt"]).exit_code == 0
+    asyncio.run(fill(str(path), {MemoryKey("", "ada"): messages()}))
+    assert run("verify", "--receipt", found["receipt"]).exit_code == 6
+
+
+def test_erase_by_a_program(database: str, tmp_path: Path) -> None:
+    asyncio.run(fill(database, {ADA: messages(), BOB: others()}))
+
+    async def work() -> None:
+        async with open_store(database, change=True) as store:
+            planned = await erase(store, "quokka", dry_run=True)
+            assert (planned.memories, planned.messages, planned.receipt) == (1, 6, None)
+            erased = await erase(store, "quokka", receipt=tmp_path / "receipt.json")
+            assert (erased.memories, erased.messages) == (1, 6)
+            assert erased.receipt == tmp_path / "receipt.json"
+            assert (await erase(store, "quokka")).receipt is None
+
+    asyncio.run(work())
+    assert list(contents(database)) == [BOB]
