@@ -62,12 +62,14 @@ class Shape(StrEnum):
     """The form of an export."""
 
     STATE_DICT = "state-dict"
+    JSON = "json"
+    """The same: the JSON of a memory is its state_dict."""
     ARCHIVE = "archive"
     SESSION_DIR = "session-dir"
     MARKDOWN = "markdown"
 
 
-_ENDINGS: dict[Shape, tuple[str, ...]] = {
+_EXTENSIONS: dict[Shape, tuple[str, ...]] = {
     Shape.STATE_DICT: (".json",),
     Shape.ARCHIVE: spec_of("archive").suffixes,
     Shape.SESSION_DIR: (),
@@ -137,7 +139,9 @@ def export(
         raise UsageError("stdout is what is exported, not the report", "name a file: -o FILE")
     keep = None if rotate is None else parse_rotation(rotate)
     with readable(run.locate(store), where, path) as location:
-        shape = shape or _of_ending(output) or wait_for(_by_count(location, where))
+        if shape is Shape.JSON:
+            shape = Shape.STATE_DICT
+        shape = shape or _of_extension(output) or wait_for(_by_count(location, where))
         refuse_output(output, shape, location)
         _refuse_options(output, shape, where, rotate=keep is not None, prune=prune)
         exporting = Exporting(run, location, where, shape, path, dry_run=dry_run, lossy=lossy)
@@ -170,7 +174,7 @@ def _refuse_options(
         )
 
 
-def _of_ending(output: str) -> Shape | None:
+def _of_extension(output: str) -> Shape | None:
     name = output.lower()
     if name.endswith(spec_of("archive").suffixes):
         return Shape.ARCHIVE
@@ -342,8 +346,10 @@ async def _refuse_several(headers: AsyncGenerator[Memory]) -> None:
             found.append(memory.key)
             if len(found) > 1:
                 raise UsageError(
-                    f"a state_dict holds one memory; selected are {found[0]}, {found[1]} at least",
-                    "choose one with --user and --session, or write --as archive",
+                    f"a JSON file (state_dict) holds one memory; selected are at least {found[0]} "
+                    f"and {found[1]}",
+                    "choose one with --user and --session; --as archive holds all, a JSON object "
+                    "per line",
                 )
     if not found:
         raise NotFound("no memory is selected", "memctl inspect lists what there is")
@@ -405,11 +411,11 @@ def is_folder(output: str, shape: Shape) -> bool:
     return output != STDOUT and not is_device(path) and (named or not path.suffix)
 
 
-def ending_of(output: str, shape: Shape) -> str:
+def extension_of(output: str, shape: Shape) -> str:
     """Return the extension of a file of this shape, in lower case; of a stream, the usual one."""
-    endings = sorted(_ENDINGS[shape], key=len, reverse=True)
+    extensions = sorted(_EXTENSIONS[shape], key=len, reverse=True)
     name = output.lower()
-    return next((one for one in endings if name.endswith(one)), _ENDINGS[shape][0])
+    return next((one for one in extensions if name.endswith(one)), _EXTENSIONS[shape][0])
 
 
 def refuse_output(output: str, shape: Shape, source: Location) -> None:
@@ -432,10 +438,10 @@ def refuse_output(output: str, shape: Shape, source: Location) -> None:
             raise UsageError(f"{output!r} is a file", "name a folder")
     elif path.is_dir():
         raise UsageError(f"{output!r} is a folder", "--as session-dir writes a folder")
-    elif not output.lower().endswith(_ENDINGS[shape]):
+    elif not output.lower().endswith(_EXTENSIONS[shape]):
         raise UsageError(
             f"unrecognised file extension for {shape.value}: {output!r}",
-            f"name it {' or '.join('NAME' + ending for ending in _ENDINGS[shape])}; "
+            f"name it {' or '.join('NAME' + extension for extension in _EXTENSIONS[shape])}; "
             "'memctl migrate' writes databases",
         )
     if not path.parent.is_dir():
@@ -495,7 +501,7 @@ def published(output: str, shape: Shape) -> Iterator[Path]:
         return
     try:
         with temporary_folder(target.parent if target else None) as folder:
-            place = folder / f"export{ending_of(output, shape)}"
+            place = folder / f"export{extension_of(output, shape)}"
             yield place
             if target is not None:
                 place.replace(target)
@@ -551,7 +557,7 @@ def nowhere(output: str, shape: Shape) -> Iterator[Path]:
         yield Path(output)
         return
     with temporary_folder() as folder:
-        yield folder / f"export{ending_of(output, shape)}"
+        yield folder / f"export{extension_of(output, shape)}"
 
 
 async def write_file(

@@ -10,7 +10,7 @@ import pytest
 
 from memctl.model import MemoryKey
 from memctl.testing import samples
-from tests.support.cli import FRIDAY, Run, fails, fill
+from tests.support.cli import FRIDAY, Run, fails, fill, report
 
 KYOTO = ("--user", "ada", "--session", "kyoto")
 TWO = {MemoryKey("a", "one"): samples.entries(3), MemoryKey("b", "two"): samples.entries(2)}
@@ -128,3 +128,20 @@ def test_export_mistakes(run: Run, filled: str, tmp_path: Path) -> None:
     fails(run("export", filled, "-o", tmp_path, "--as", "archive"), 2, "folder")
     fails(run("export", filled, "--user", "nobody"), 4, "'nobody'")
     fails(run("export", filled, "--as", "state-dict", "--mark", "none"), 4, "no memory")
+
+
+def test_export_as_json_is_the_document_of_one_memory(
+    run: Run, filled: str, tmp_path: Path, target: str
+) -> None:
+    one = ("--user", "user1", "--session", "session3")
+    text = run("export", filled, *one, "--as", "json").stdout
+    assert text == run("export", filled, *one, "--as", "state-dict").stdout
+    assert len(json.loads(text)["content"]) == 40
+    found = report(run("export", filled, *one, "--as", "json", "-o", tmp_path / "a.json", "--json"))
+    assert found["as"] == "state-dict"
+    assert run("import", tmp_path / "a.json", target, *one).exit_code == 0
+    assert run("verify", filled, target, *one).exit_code == 0
+    fails(
+        *(run("export", filled, "--as", "json"), 2, "a JSON file (state_dict) holds one memory"),
+        "--as archive holds all, a JSON object per line",
+    )
