@@ -35,6 +35,8 @@ TOUR = (
     "memctl verify agents backup.ndjson.zst",
 )
 _RUN = re.compile(r"\d{8}-\d{6}-[0-9a-f]{5}")
+_runs: dict[str, int] = {}
+"""The ids of runs, in the order in which they were shown."""
 _FONT_FACE = re.compile(r"\s*@font-face \{.*?\}", re.DOTALL)
 
 
@@ -60,6 +62,7 @@ def _world(folder: Path) -> dict[str, str]:
         "XDG_STATE_HOME": str(folder / "state"),
         "TERM": "xterm-256color",
         "COLORTERM": "truecolor",
+        "PAGER": "cat",
         "LC_ALL": "C.UTF-8",
     }
     environment.pop("NO_COLOR", None)
@@ -68,21 +71,32 @@ def _world(folder: Path) -> dict[str, str]:
 
 
 def _shown(line: str, folder: Path, environment: dict[str, str]) -> str:
-    """The output of a command on a terminal; messages follow what it reports.
+    """The output of a command of the tour."""
+    words = [sys.executable, "-m", *line.split()]
+    shown = on_terminal(words, folder, environment, COLUMNS)
+    return _RUN.sub(_stand_in, shown.replace(str(folder), "."))
+
+
+def _stand_in(found: re.Match[str]) -> str:
+    """An id that is the same in each drawing, and another for each run."""
+    number = _runs.setdefault(found[0], len(_runs))
+    return f"20260112-0315{7 * number:02}-{0x5E1EC + 0x1D3A7 * number:05x}"
+
+
+def on_terminal(words: list[str], folder: Path, environment: dict[str, str], columns: int) -> str:
+    """The output of a program on a terminal; messages follow what it reports.
 
     stderr is a pipe: on a terminal it would show the progress, and take it away again.
     """
     ours, theirs = pty.openpty()
-    fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", LINES, COLUMNS, 0, 0))
-    words = [sys.executable, "-m", *line.split()]
+    fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", LINES, columns, 0, 0))
     with subprocess.Popen(
         words, cwd=folder, env=environment, stdout=theirs, stderr=subprocess.PIPE
     ) as process:
         os.close(theirs)
         report = _read(ours)
         _, messages = process.communicate()
-    shown = f"{report}{messages.decode()}".replace("\r\n", "\n")
-    return _RUN.sub("20260112-031500-5e1ec", shown.replace(str(folder), "."))
+    return f"{report}{messages.decode()}".replace("\r\n", "\n")
 
 
 def _read(terminal: int) -> str:
