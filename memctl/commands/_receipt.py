@@ -12,7 +12,7 @@ from rich.text import Text
 
 from memctl.commands._context import Run
 from memctl.commands._run import is_on, opened, wait_for
-from memctl.errors import Different, NotFound
+from memctl.errors import Different, NotFound, Unavailable
 from memctl.journal.erase import RunEraser
 from memctl.journal.runs import Runs
 from memctl.location import Location, visible
@@ -46,7 +46,11 @@ def verify_receipt(run: Run, path: Path, stores: Iterable[str]) -> None:
         try:
             found += wait_for(_look(run, name, location, receipt))
         except NotFound as error:  # nothing can be in it
-            output.note(f"{location.label}: {error.message}")
+            output.note(error.message)
+        except Unavailable as error:
+            if not stores:
+                error.hint = "passwords are not kept: verify --receipt FILE STORE names the store"
+            raise
     output.report = Report(
         "verify",
         lambda: {"receipt": str(path), "stores": labels, "differences": found},
@@ -67,7 +71,7 @@ async def _look(run: Run, name: str, location: Location, receipt: Receipt) -> Ro
         concerns = _concerns(store.kind, location, receipt)
         keys = await leaving_damaged(partial(list_names, store, Selection()))
         rows = [_row(location, key, "name", "it is there") for key in keys if concerns(key)]
-        if receipt.digests.ids:
+        if len(receipt.digests):
             rows += await leaving_damaged(partial(_messages, store, location, receipt, concerns))
     runs = [one for one in Runs().all() if is_on(run, one, name)]
     erased = await RunEraser(Runs(), concerns).erase(runs, dry_run=True)

@@ -74,6 +74,9 @@ class RunEraser:
                 await self._erase(run, found, dry_run=dry_run)
             except MemctlError as error:
                 found.failures[run.id] = error.message
+        for id in self._runs.damaged():
+            where = self._runs.folder / id
+            found.failures[id] = f"the record of the run {id} is damaged: remove {where}"
         if not dry_run:
             self._sweep()
         return found
@@ -81,6 +84,8 @@ class RunEraser:
     async def _erase(self, run: Run, found: ErasedRuns, *, dry_run: bool) -> None:
         folder = self._runs.folder / run.id
         goes_on = self._runs.goes_on(run)
+        if not (dry_run or goes_on):
+            _unlink(*filter(_is_given_up, _changes(folder)))
         gone, kept = await self._look(folder)
         if not gone:
             return
@@ -123,9 +128,6 @@ class RunEraser:
 
     def _rewrite_files(self, folder: Path) -> None:
         for path in _changes(folder):
-            if path.name.endswith(UNFINISHED) and not is_growing(path):
-                _unlink(path)  # nothing of it was carried out
-                continue
             _unlink(folder / _NEW, folder / (_NEW + UNFINISHED))
             with ChangesWriter(folder / _NEW, growing=is_growing(path)) as writer:
                 for edit in read_changes(path):
@@ -180,10 +182,19 @@ def _changes(folder: Path) -> list[Path]:
 
 def _keys(folder: Path) -> set[MemoryKey]:
     """Return the memories that are named in the files of a run."""
-    keys = {
-        edit.memory.key for path in _changes(folder) for edit in read_changes(path, messages=False)
-    }
-    return keys | {key for key, _ in _notes(folder)}
+    keys = {key for key, _ in _notes(folder)}
+    for path in _changes(folder):
+        try:
+            keys.update(edit.memory.key for edit in read_changes(path, messages=False))
+        except BadData:
+            if not _is_given_up(path):
+                raise
+    return keys
+
+
+def _is_given_up(path: Path) -> bool:
+    """Return whether a file was not written to its end, so that nothing of it was carried out."""
+    return path.name.endswith(UNFINISHED) and not is_growing(path)
 
 
 def _readings(text: str) -> Iterator[MemoryKey]:

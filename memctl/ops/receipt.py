@@ -13,6 +13,9 @@ import hmac
 import json
 import os
 import secrets
+import sys
+from array import array
+from bisect import bisect_left
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
@@ -58,7 +61,22 @@ class Digests:
 
     def __init__(self, key: bytes | None = None) -> None:
         self.key = key or secrets.token_bytes(32)
-        self.ids: set[bytes] = set()
+        self._ids = array("Q")
+        self._is_sorted = True
+
+    @property
+    def packed(self) -> bytes:
+        """The digests of ids, sorted, eight bytes each."""
+        self._sort()
+        return self._ids.tobytes()
+
+    @packed.setter
+    def packed(self, ids: bytes) -> None:
+        self._ids = array("Q", ids)
+        self._is_sorted = False
+
+    def __len__(self) -> int:
+        return len(self._ids)
 
     def of(self, *names: str) -> str:
         """Return the digest of a user, or of a user and a session."""
@@ -66,14 +84,26 @@ class Digests:
 
     def add(self, ids: Iterable[str]) -> None:
         """Take the ids of messages that go."""
-        self.ids.update(self._of_id(id) for id in ids if len(id) >= LEAST_ID)
+        self._ids.extend(self._of_id(id) for id in ids if len(id) >= LEAST_ID)
+        self._is_sorted = False
 
     def has(self, id: str) -> bool:
         """Return whether the id is that of a message that went."""
-        return len(id) >= LEAST_ID and self._of_id(id) in self.ids
+        if len(id) < LEAST_ID:
+            return False
+        self._sort()
+        wanted = self._of_id(id)
+        at = bisect_left(self._ids, wanted)
+        return at < len(self._ids) and self._ids[at] == wanted
 
-    def _of_id(self, id: str) -> bytes:
-        return self._digest(id.encode("utf-8", "surrogatepass"))[:_SIZE]
+    def _sort(self) -> None:
+        if not self._is_sorted:
+            self._ids = array("Q", sorted(set(self._ids)))
+            self._is_sorted = True
+
+    def _of_id(self, id: str) -> int:
+        digest = self._digest(id.encode("utf-8", "surrogatepass"))
+        return int.from_bytes(digest[:_SIZE], sys.byteorder)
 
     def _digest(self, text: bytes) -> bytes:
         return hmac.digest(self.key, text, "sha256")
@@ -132,7 +162,7 @@ class Receipt:
                 "algorithm": "hmac-sha256",
                 "key": self.digests.key.hex(),
                 "subject": self.subject,
-                "messages": base64.b64encode(b"".join(sorted(self.digests.ids))).decode(),
+                "messages": base64.b64encode(self.digests.packed).decode(),
             },
             "stores": [asdict(one) for one in self.stores],
             "not_reached": list(ALWAYS),
@@ -165,8 +195,7 @@ def read_receipt(path: Path) -> Receipt:
             raise ValueError(f"its schema is {record['schema']}")
         kept = record["digests"]
         digests = Digests(bytes.fromhex(kept["key"]))
-        ids = base64.b64decode(kept["messages"])
-        digests.ids = {ids[at : at + _SIZE] for at in range(0, len(ids), _SIZE)}
+        digests.packed = base64.b64decode(kept["messages"])
         return Receipt(
             *(path, record["memctl"], record["scope"], kept["subject"], digests),
             stores=[ErasedStore(**one) for one in record["stores"]],

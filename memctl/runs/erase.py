@@ -16,7 +16,7 @@ from memctl.journal.erase import ErasedRuns, RunEraser
 from memctl.journal.runs import Run, Runs
 from memctl.model import MemoryKey
 from memctl.ops.erase import Subject, list_names, not_reached
-from memctl.ops.receipt import BEGUN, ERASED, FAILED, NOTHING, PARTIAL, Digests, ErasedStore
+from memctl.ops.receipt import BEGUN, ERASED, NOTHING, PARTIAL, Digests, ErasedStore
 from memctl.ops.retry import leaving_damaged
 from memctl.runs.change import Observer, Unobserved, lock
 from memctl.store import Store
@@ -36,8 +36,8 @@ class EraseReport:
 
     @property
     def nothing(self) -> bool:
-        """True where there is nothing of the subject."""
-        return not (self.found or self.runs.found or self.runs.failures)
+        """True where nothing of the subject was found."""
+        return not (self.found or self.runs.found)
 
 
 class EraseRun:
@@ -62,14 +62,11 @@ class EraseRun:
         self.subject = subject
         self.entry = entry
         self.report = EraseReport()
+        self.begun = False
+        """True if something may have been erased."""
         self._runs = runs
         self._kept = folder or Runs()
         self._observer = observer or Unobserved()
-
-    @property
-    def begun(self) -> bool:
-        """True where something was erased."""
-        return bool(self.report.erased or sum(self.entry.runs.values()))
 
     async def plan(self, store: Store) -> None:
         """Find what the store and its runs hold of the subject.
@@ -112,6 +109,7 @@ class EraseRun:
         await leaving_damaged(partial(self._digest, store, digests))
         self.entry.state = BEGUN
         save()
+        self.begun = True
         report = self.report
         try:
             with self._observer.progress("erasing"):
@@ -158,7 +156,7 @@ class EraseRun:
         entry.failures = [failure.code for _, failure in report.failures]
         entry.failures += ["run"] * len(report.runs.failures)
         if entry.state == BEGUN:
-            entry.state = PARTIAL if report.erased or report.runs.found else FAILED
+            entry.state = PARTIAL
 
     def _eraser(self, store: Store) -> RunEraser:
         return RunEraser(self._kept, partial(self.subject.concerns, store.kind))

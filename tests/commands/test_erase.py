@@ -190,6 +190,43 @@ def test_erase_leaves_runs_on_other_stores(run: Run, database: str, target: str)
     assert SECRET in kept_text()
 
 
+def test_erase_takes_what_a_killed_plan_has_left(run: Run, database: str) -> None:
+    asyncio.run(fill(database, {ADA: messages(), BOB: others()}))
+    assert run("delete", database, "--user", "quokka", "--last", "1", "--yes").exit_code == 0
+    [folder] = [path for path in runs_folder().iterdir() if path.is_dir()]
+    plan = folder / "changes-1.ndjson.zst"
+    plan.rename(plan.with_name("changes-1.ndjson.zst.part"))
+    assert run("erase", "--user", "quokka", database, "--yes").exit_code == 0
+    assert SECRET not in kept_text()
+
+
+def test_erase_names_a_run_that_cannot_be_read(run: Run, database: str) -> None:
+    asyncio.run(fill(database, {ADA: messages(), BOB: others()}))
+    for _ in range(2):
+        assert run("delete", database, "--last", "1", "--yes").exit_code == 0
+    one, other = (path for path in runs_folder().iterdir() if path.is_dir())
+    (one / "run.json").write_text("{")
+    plan = other / "changes-1.ndjson.zst"
+    plan.write_bytes(plan.read_bytes()[:-20])
+    found = report(run("erase", "--user", "quokka", database, "--yes", "--json"), 7)
+    assert {row["run"] for row in found["failures"]} == {one.name, other.name}
+    assert list(contents(database)) == [BOB]
+    [receipt] = receipts()
+    assert json.loads(receipt.read_text())["complete"] is False
+
+
+def test_erase_leaves_a_run_that_goes_on(run: Run, database: str) -> None:
+    asyncio.run(fill(database, {ADA: messages(), BOB: others()}))
+    asking = Session("delete", database, "--user", "quokka", "--last", "1")
+    asking.until("[y/N] ")
+    found = report(run("erase", "--user", "quokka", database, "--yes", "--json"), 7)
+    assert "still goes on" in found["failures"][0]["message"]
+    assert list(contents(database)) == [BOB]
+    asking.types("n\n")
+    assert asking.ends() == 130
+    assert SECRET not in kept_text()
+
+
 @pytest.mark.parametrize("extension", ["ndjson", "ndjson.gz", "ndjson.zst"])
 def test_erase_rewrites_archives(run: Run, database: str, tmp_path: Path, extension: str) -> None:
     asyncio.run(fill(database, {ADA: messages(), BOB: others()}))

@@ -8,91 +8,103 @@ id, else of the memory with the longest name; where neither is there, of the sho
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import closing
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
-from memctl.errors import Failure
 from memctl.model import MemoryKey, WriteResult
 from memctl.selection import Selection
-from memctl.store import EDIT_ATTEMPTS
+from memctl.spool import ItemSpool
 from memctl.stores.redis.keys import MARK, MARKS_INDEX, MESSAGES, PAYLOAD, STATE, Keys
-from memctl.stores.redis.pipeline import WRONG_TYPE, Pipeline
+from memctl.stores.redis.pipeline import WRONG_TYPE, Pipeline, scan
 from memctl.stores.redis.scan import Catalogue, with_payload
 
 _ENDS = (MESSAGES, MARKS_INDEX, STATE)
 _SCANNED = b"1000"
-_CHUNK = 1000
-"""The keys in one command."""
-_CHANGED = Failure("changed", "another program writes to it")
+
+
+class OwnedKey(NamedTuple):
+    """A key of a session."""
+
+    base: bytes
+    memory: MemoryKey
+    key: bytes
 
 
 @dataclass(slots=True)
-class OwnedKeys:
-    """The keys of a session, and the number of its messages."""
+class _Session:
+    """The keys of a session but those of its messages, and the number of these."""
 
     memory: MemoryKey
     keys: set[bytes] = field(default_factory=set)
+    payloads: int = 0
 
 
-def find_keys(
+def owned_keys(
     pipeline: Pipeline, names: Keys, catalogue: Catalogue, where: Selection
-) -> dict[bytes, OwnedKeys]:
-    """Return the keys of the selected sessions by their bases.
+) -> Iterator[list[OwnedKey]]:
+    """Yield the keys of the selected sessions, some at a time; one may come twice.
 
     Raises:
         Unavailable: see ``Pipeline.stream``.
     """
-    keys = set(_scanned(pipeline, names.pattern(where, b":*")))
-    lists = [key.removesuffix(MESSAGES) for key in keys if key.endswith(MESSAGES)]
-    unclear = {base for base in lists if MARK in base}
-    bases = set(lists) - unclear | with_payload(pipeline, sorted(unclear))
-    found: dict[bytes, OwnedKeys] = {}
-    for key in keys:
-        base = _base_of(pipeline, key, list(_splits(key)), bases)
-        memory = None if base is None else catalogue.name(base, where)
-        if base is not None and memory is not None:
-            found.setdefault(base, OwnedKeys(memory)).keys.add(key)
-    return found
-
-
-def erase_keys(pipeline: Pipeline, base: bytes, owned: OwnedKeys) -> WriteResult:
-    """Remove the keys of a session at one moment, with those of messages that came meanwhile.
-
-    Raises:
-        Unavailable: see ``Pipeline.stream``.
-    """
-    messages, index = base + MESSAGES, base + MARKS_INDEX
-    for _ in range(EDIT_ATTEMPTS):
-        watch, ids, marks = (
-            (b"WATCH", messages, index),
-            (b"LRANGE", messages, b"0", b"-1"),
-            (b"SMEMBERS", index),
-        )
-        _, listed, indexed = pipeline.execute([watch, ids, marks], tolerate=WRONG_TYPE)
-        listed = listed if isinstance(listed, list) else []
-        payloads = {base + PAYLOAD + id for id in listed}
-        lists = (
-            {base + MARK + mark for mark in indexed} if isinstance(indexed, list | set) else set()
-        )
-        going = sorted(owned.keys | payloads | lists | {messages, index})
-        count = len(payloads & owned.keys)
-        chunks = (going[at : at + _CHUNK] for at in range(0, len(going), _CHUNK))
-        if pipeline.commit((b"UNLINK", *some) for some in chunks):
-            return WriteResult(owned.memory, deleted=count)
-    return WriteResult(owned.memory, failure=_CHANGED)
-
-
-def _scanned(pipeline: Pipeline, pattern: bytes) -> Iterator[bytes]:
+    pattern = names.pattern(where, b":*")
+    lists = [key for key in scan(pipeline, pattern, b"list") if key.endswith(MESSAGES)]
+    bases = {key.removesuffix(MESSAGES) for key in lists}
+    unclear = {base for base in bases if MARK in base}
+    bases = bases - unclear | with_payload(pipeline, sorted(unclear))
     cursor = b"0"
     while True:
         command = (b"SCAN", cursor, b"MATCH", pattern, b"COUNT", _SCANNED)
-        [(cursor, found)] = pipeline.execute([command])
-        yield from found
+        [(cursor, keys)] = pipeline.execute([command])
+        owned: list[OwnedKey] = []
+        for key in keys:
+            base = _base_of(pipeline, key, bases)
+            memory = None if base is None else catalogue.name(base, where)
+            if base is not None and memory is not None:
+                owned.append(OwnedKey(base, memory, key))
+        yield owned
         if cursor == b"0":
             return
 
 
+def erase_keys(
+    pipeline: Pipeline, names: Keys, catalogue: Catalogue, where: Selection
+) -> list[WriteResult]:
+    """Remove all keys of the selected sessions.
+
+    The lists of a session go at one moment, and with them its memory; then the messages, which no
+    agent reads any more.  What is left where a run ends in between is found by its name again.
+
+    Raises:
+        Unavailable: see ``Pipeline.stream``.
+    """
+    sessions: dict[bytes, _Session] = {}
+    results: list[WriteResult] = []
+    with closing(ItemSpool[list[bytes]]()) as payloads:  # there may be a million
+        for some in owned_keys(pipeline, names, catalogue, where):
+            page: list[bytes] = []
+            for base, memory, key in some:
+                session = sessions.setdefault(base, _Session(memory))
+                if key.startswith(base + PAYLOAD):
+                    session.payloads += 1
+                    page.append(key)
+                else:
+                    session.keys.add(key)
+            if page:
+                payloads.add(page)
+        for base, session in sorted(sessions.items(), key=lambda item: item[0]):
+            count = (b"LLEN", base + MESSAGES)
+            going = (b"UNLINK", base + MESSAGES, *sorted(session.keys))
+            listed, _ = pipeline.atomic([count, going], tolerate=WRONG_TYPE)
+            messages = min(listed, session.payloads) if isinstance(listed, int) else 0
+            results.append(WriteResult(session.memory, deleted=messages))
+        pipeline.execute((b"UNLINK", *page) for page in payloads)
+    return results
+
+
 def _splits(key: bytes) -> Iterator[tuple[bytes, bytes]]:
-    """Yield what may be the base of a key and the id of a message in it, the longest base first."""
+    """Yield what may be the base of a key, and the id of a message after it."""
     for end in _ENDS:
         if key.endswith(end):
             yield key.removesuffix(end), b""
@@ -103,17 +115,15 @@ def _splits(key: bytes) -> Iterator[tuple[bytes, bytes]]:
             at = key.rfind(part, 0, at + len(part) - 1)
 
 
-def _base_of(
-    pipeline: Pipeline, key: bytes, splits: list[tuple[bytes, bytes]], bases: set[bytes]
-) -> bytes | None:
-    splits = sorted(splits, key=lambda split: len(split[0]), reverse=True)
-    known = [split for split in splits if split[0] in bases]
-    if len(known) > 1:
-        for base, id in known:
-            if id and key == base + PAYLOAD + id:
+def _base_of(pipeline: Pipeline, key: bytes, bases: set[bytes]) -> bytes | None:
+    """Return the base of a key, by those of the memories; None where it is another's."""
+    splits = sorted(_splits(key), key=lambda split: len(split[0]), reverse=True)
+    if len(splits) > 1:
+        for base, id in splits:
+            if id:
                 find = (b"LPOS", base + MESSAGES, id)
                 [at] = pipeline.execute([find], tolerate=WRONG_TYPE)
                 if isinstance(at, int):
                     return base
-    chosen = known[:1] or splits[-1:]
-    return chosen[0][0] if chosen else None
+    known = [base for base, _ in splits if base in bases]
+    return next(iter(known or [base for base, _ in reversed(splits)]), None)

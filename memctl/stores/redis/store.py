@@ -19,7 +19,7 @@ from memctl.store import Features, Maintenance, OpenMode, Store
 from memctl.stores.batching import Large, Small, gather, grouped, page_size
 from memctl.stores.edits import LargeEdit, batch_edits
 from memctl.stores.redis.edit import Editor, InlineChanges, StagedChanges
-from memctl.stores.redis.erase import OwnedKeys, erase_keys, find_keys
+from memctl.stores.redis.erase import erase_keys, owned_keys
 from memctl.stores.redis.keys import MESSAGES, Keys, decode, encode_or_none
 from memctl.stores.redis.layouts import look_at_keys, other_keys, prefix_of, require_layout
 from memctl.stores.redis.maintenance import REPAIRS, RedisMaintenance
@@ -235,21 +235,20 @@ class RedisMemoryStore(Store):
     # Erasing
 
     async def names(self, where: Selection) -> AsyncGenerator[MemoryKey]:
+        def look() -> list[MemoryKey]:
+            found = owned_keys(pipeline, self.keys, self.catalogue, where)
+            return list(dict.fromkeys(owned.memory for some in found for owned in some))
+
         async with self.server.pipeline() as pipeline:
-            for owned in (
-                await in_thread(pipeline, partial(self._owned, pipeline, where))
-            ).values():
-                yield owned.memory
+            for key in await in_thread(pipeline, look):
+                yield key
 
     async def erase(self, where: Selection) -> AsyncGenerator[WriteResult]:
         """Remove the keys of sessions, their states (``:state``) among them."""
         async with self.server.pipeline() as pipeline:
-            found = await in_thread(pipeline, partial(self._owned, pipeline, where))
-            for base, owned in sorted(found.items(), key=lambda item: item[0]):
-                yield await in_thread(pipeline, partial(erase_keys, pipeline, base, owned))
-
-    def _owned(self, pipeline: Pipeline, where: Selection) -> dict[bytes, OwnedKeys]:
-        return find_keys(pipeline, self.keys, self.catalogue, where)
+            work = partial(erase_keys, pipeline, self.keys, self.catalogue, where)
+            for result in await in_thread(pipeline, work):
+                yield result
 
     # Both
 

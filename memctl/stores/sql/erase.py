@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Mapping
-from contextlib import aclosing
+from contextlib import aclosing, closing
 
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from memctl.model import MemoryKey, WriteResult
 from memctl.selection import Selection
+from memctl.spool import ItemSpool
 from memctl.stores.sql.database import Contended, Database, Extent, RejectedValue
 from memctl.stores.sql.edit import retry_while_locked
 from memctl.stores.sql.locks import lock_rows, lock_session_content, remove_empty
+
+_PAGE = 5000
+"""The messages that are deleted by one statement."""
 
 
 class SqlEraser:
@@ -88,9 +92,14 @@ class SqlEraser:
             f"AND {dialect.exact(dialect.user)} = {dialect.exact(':user')}"
         )
         values = {"sessions": [key.session], "session": key.session, "user": key.user}
-        row_ids = [row_id for (row_id,) in await database.fetch_all(connection, sql, values)]
-        for table, column in (("message_mark", "msg_id"), ("message", "id")):
-            await database.for_rows(connection, dialect.delete_keyed(table, column), row_ids)
+        with closing(ItemSpool[list[str]]()) as spool:  # there may be a million
+            async with aclosing(database.rows(connection, sql, values, _PAGE)) as partitions:
+                async for rows in partitions:
+                    spool.add([row_id for (row_id,) in rows])
+            for row_ids in spool:
+                for table, column in (("message_mark", "msg_id"), ("message", "id")):
+                    sql = dialect.delete_keyed(table, column)
+                    await database.for_rows(connection, sql, row_ids)
 
     async def _hand_over(
         self, connection: AsyncConnection, key: MemoryKey, others: Mapping[MemoryKey, Extent]
