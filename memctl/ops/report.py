@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import NamedTuple, Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from memctl.errors import Failure
 from memctl.model import MemoryKey
 from memctl.selection import Selection
-from memctl.store import Store
+
+if TYPE_CHECKING:
+    from memctl.store import Store
 
 HUGE_BYTES = 8 * 1024 * 1024
 """Messages above this size are not to be held several times."""
