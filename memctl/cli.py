@@ -305,7 +305,7 @@ def _plugin_line(name: str) -> str:
 def _output(ctx: Any) -> Output:
     if isinstance(ctx.obj, Run):
         return ctx.obj.output
-    return Output(arguments=ctx.meta.get(ARGUMENTS, ()))
+    return Output(arguments=ctx.meta.get(ARGUMENTS, ()), color=ctx.params.get("color", Color.AUTO))
 
 
 def _is_help(end: BaseException) -> bool:

@@ -14,6 +14,8 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any
 
+from memctl.output.terminal import wrap
+
 SELECTION = "Which messages"
 CONNECTION = "Connection"
 SAFETY = "Safety"
@@ -176,18 +178,6 @@ def render(found: Page, width: int) -> str:
     if found.ending:
         blocks.append(wrap(found.ending, width))
     return "\n\n".join("\n".join(block) for block in blocks)
-
-
-def wrap(text: str, width: int, first: str = "", rest: str = "") -> list[str]:
-    """Return a text as lines that end between words."""
-    return textwrap.wrap(
-        text,
-        width,
-        initial_indent=first,
-        subsequent_indent=rest,
-        break_long_words=False,
-        break_on_hyphens=False,
-    )
 
 
 def shell(line: str, width: int) -> list[str]:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
-from memctl.commands._help import SELECTION, Rows, shell, table, wrap
+from memctl.commands._help import SELECTION, Rows, shell, table
+from memctl.output.terminal import wrap
 
 STORES = (
     "A STORE is one of these, an alias of the configuration, or - (an archive or a state_dict on "

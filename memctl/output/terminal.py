@@ -34,6 +34,10 @@ WIDE = 10_000
 """Columns of a table that is piped: never cut."""
 
 
+_STYLES = {"error": "\x1b[1;31m", "warning": "\x1b[33m", "hint": "\x1b[36m"}
+"""The colours of the labels of messages."""
+
+
 class Format(StrEnum):
     """The format of a report."""
 
@@ -49,6 +53,14 @@ class Color(StrEnum):
     AUTO = "auto"
     ALWAYS = "always"
     NEVER = "never"
+
+
+_COLOURED: dict[Color, dict[str, Any]] = {
+    Color.AUTO: {"force_terminal": None, "no_color": None},
+    Color.ALWAYS: {"force_terminal": True, "no_color": False},
+    Color.NEVER: {"force_terminal": False, "no_color": True},
+}
+"""Each choice as Rich takes it."""
 
 
 class LogFormat(StrEnum):
@@ -96,12 +108,10 @@ class Output:
                 """
                 raise BrokenPipeError
 
-        forced = {Color.ALWAYS: True, Color.NEVER: False, Color.AUTO: None}[self.color]
         width = None if sys.stdout.isatty() else WIDE
         return Screen(
             file=sys.stdout,
-            force_terminal=forced,
-            no_color=True if self.color is Color.NEVER else None,
+            **_COLOURED[self.color],
             width=width,
             highlight=False,
             markup=False,
@@ -115,7 +125,13 @@ class Output:
         """Draw a table for the person who is asked something."""
         from rich.console import Console  # Rich is loaded when something is drawn
 
-        Console(file=sys.stderr, highlight=False, markup=False, emoji=False).print(table)
+        Console(
+            file=sys.stderr,
+            **_COLOURED[self.color],
+            highlight=False,
+            markup=False,
+            emoji=False,
+        ).print(table)
 
     def warn(self, text: str, event: str = "warning") -> None:
         """A warning: at once on stderr, and in the report."""
@@ -158,12 +174,30 @@ class Output:
             record = {"time": datetime.now().astimezone().isoformat(), "level": level}
             line = json.dumps(record | {"event": event, "message": text} | more)
         else:
-            label = "" if level in ("info", "debug") else f"{level}: "
-            line = f"memctl: {label}{visible(text)}"
+            label = f"{level}:" if level in _STYLES else ""
+            line = self._laid_out("memctl:", label, text)
             if "hint" in more:
-                line += f"\n  hint: {visible(more['hint'])}"
+                line += "\n" + self._laid_out(" ", "hint:", more["hint"])
         sys.stderr.write(line + "\n")
         sys.stderr.flush()
+
+    def _laid_out(self, head: str, label: str, text: str) -> str:
+        """Return a message: on a terminal in lines that end between words, with its label coloured.
+
+        Elsewhere it is one line.
+        """
+        words = " ".join(filter(None, (head, label, visible(text))))
+        if (width := _columns()) is not None:
+            words = "\n".join(wrap(words, width, rest=" " * (len(head) + 1)))
+        if label and self._coloured:
+            words = words.replace(label, f"{_STYLES[label[:-1]]}{label}\x1b[0m", 1)
+        return words
+
+    @property
+    def _coloured(self) -> bool:
+        if self.color is not Color.AUTO:
+            return self.color is Color.ALWAYS
+        return _is_drawn() and not os.environ.get("NO_COLOR")
 
     # The end of a run
 
@@ -274,8 +308,7 @@ class Output:
     def _watched(self) -> bool:
         if self.quiet:
             return False
-        drawing = sys.stderr.isatty() and os.environ.get("TERM") not in ("dumb", "unknown")
-        live = drawing and self.log_format is LogFormat.TEXT
+        live = _is_drawn() and self.log_format is LogFormat.TEXT
         return live or self.interval is not None
 
     def _showing(self, meter: Meter) -> Live | Lines:
@@ -289,3 +322,37 @@ class Output:
         label, *facts = meter.facts()
         text = f"{label}: {', '.join(facts)}" if facts else label
         self._log("info", "progress", text, **meter.fields())
+
+
+def _is_drawn() -> bool:
+    """Return whether stderr is a terminal that moves its cursor and has colours."""
+    return sys.stderr.isatty() and os.environ.get("TERM") not in ("dumb", "unknown")
+
+
+def _columns() -> int | None:
+    """Return the columns of the terminal that stderr is; None if it is none, or has no size."""
+    try:
+        found = os.get_terminal_size(sys.stderr.fileno()).columns
+    except (OSError, ValueError):
+        return None
+    return found or None
+
+
+def wrap(text: str, width: int, first: str = "", rest: str = "") -> list[str]:
+    """Return a text in lines of so many columns that end between words."""
+    lines, gap = [first], ""
+    for word in text.split(" "):
+        if gap and _cells(f"{lines[-1]} {word}") > width:
+            lines.append(rest)
+            gap = ""
+        lines[-1] += gap + word
+        gap = " "
+    return lines
+
+
+def _cells(text: str) -> int:
+    if text.isascii():
+        return len(text)
+    from rich.cells import cell_len  # not needed to show the help
+
+    return cell_len(text)

@@ -82,7 +82,7 @@ def test_terminal_ctrl_c(terminal: Terminal, large: str, tmp_path: Path) -> None
     process.expect("copying")
     process.sendintr()
     text = drawn(process, 130)
-    assert "memctl: error: stopped by SIGINT" in text
+    assert "memctl: error: stopped by SIGINT" in STYLE.sub("", text)
     assert "\x1b[?25h" in text, "the cursor is there again"
     assert "Traceback" not in text
 
@@ -136,3 +136,50 @@ def test_terminal_history_shows_the_stores(
     assert row[2].startswith("…")
     assert row[2].endswith("/agents.db")
     assert max(cell_len(line) for line in lines) <= columns
+
+
+LABELS = {"error": "\x1b[1;31merror:\x1b[0m", "hint": "\x1b[36mhint:\x1b[0m"}
+
+
+@pytest.mark.parametrize(
+    ("more", "option", "coloured"),
+    [
+        ({}, "auto", True),
+        ({"NO_COLOR": "1"}, "auto", False),
+        ({"NO_COLOR": "1"}, "always", True),
+        ({"TERM": "dumb"}, "auto", False),
+        ({}, "never", False),
+    ],
+)
+@pytest.mark.parametrize("words", [("inspect", "none.db"), ("nonsense",), ("delete", "--nonsense")])
+def test_terminal_labels_of_errors_are_coloured(
+    terminal: Terminal, words: tuple[str, ...], more: dict[str, str], option: str, coloured: bool
+) -> None:
+    process = terminal(100, "--color", option, *words, **more)
+    text = drawn(process, 4 if words[0] == "inspect" else 2)
+    for label, style in LABELS.items():
+        assert f"{label}:" in STYLE.sub("", text)
+        assert (style in text) == coloured
+    assert bool(STYLE.search(text)) == coloured
+
+
+def test_terminal_warnings_are_coloured(terminal: Terminal) -> None:
+    text = drawn(terminal(100, "config", "show", MEMCTL_COLOUR="never"))
+    assert "\x1b[33mwarning:\x1b[0m MEMCTL_COLOUR means nothing to memctl" in text
+
+
+def test_terminal_errors_in_a_pipe_are_plain_lines(shell: Shell) -> None:
+    plain = shell("memctl delete none.db").stderr
+    assert plain.count("\n") == 2
+    assert "\x1b" not in plain
+    assert "\x1b[1;31merror:\x1b[0m" in shell("memctl --color always delete none.db").stderr
+
+
+@pytest.mark.parametrize("columns", [40, 53, 80])
+def test_terminal_errors_break_no_word(terminal: Terminal, shell: Shell, columns: int) -> None:
+    words = ("inspect", "none.db", "--until", "京都 for a very long time of the year 2026")
+    lines = drawn(terminal(columns, *words, "--color", "never"), 2).splitlines()
+    assert len(lines) > 2
+    assert max(map(cell_len, lines)) <= columns
+    said = shell(f"memctl inspect none.db --until '{words[-1]}'").stderr
+    assert " ".join(" ".join(lines).split()) == " ".join(said.split())
