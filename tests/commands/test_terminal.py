@@ -38,7 +38,7 @@ def styled(width: int, *arguments: object) -> list[str]:
         stdout=slave,
         stderr=slave,
         cwd=Path(__file__).parents[2],
-        env=environment | {"TERM": "xterm", "PYTHONUTF8": "1"},
+        env=environment | {"TERM": "xterm", "PYTHONUTF8": "1", "PAGER": "cat"},
     )
     os.close(slave)
     drawn = b""
