@@ -401,13 +401,15 @@ class Shell(StrEnum):
     BASH = "bash"
     ZSH = "zsh"
     FISH = "fish"
+    POWERSHELL = "powershell"
 
 
 def _show_completion(shell: Shell | None) -> None:
     if shell is not None:
         from importlib.resources import files  # nothing else needs it
 
-        script = files("memctl") / "completions" / f"memctl.{shell}"
+        extension = "ps1" if shell is Shell.POWERSHELL else shell
+        script = files("memctl") / "completions" / f"memctl.{extension}"
         typer.echo(script.read_text("utf-8"), nl=False)
         raise typer.Exit
 

@@ -3,7 +3,8 @@
 The scripts in ``memctl/completions`` run memctl with ``_MEMCTL_COMPLETE=SHELL`` and the words of
 the line.  The answer is ``files`` (file names fit, too) or ``values``, then a candidate a line: the
 whole word, a tab, and what it means.  bash, which does not quote what it is given, sends the line
-itself and gets what it is to append to it.
+itself and gets what it is to append to it.  PowerShell, which neither quotes words nor leaves out
+those that do not fit, gets the words that fit, quoted.
 
 Nothing is ever written to stderr: whoever presses TAB did not run a command.
 """
@@ -24,6 +25,7 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
+from memctl.commands._help import option_text, summary
 from memctl.errors import MemctlError
 
 if TYPE_CHECKING:
@@ -32,7 +34,7 @@ if TYPE_CHECKING:
     from memctl.selection import Selection
     from memctl.store import Store
 
-SHELLS = ("bash", "zsh", "fish")
+SHELLS = ("bash", "zsh", "fish", "powershell")
 
 _STORES = ("STORE", "SRC", "DST", "A", "B")
 _RUNS = 100
@@ -62,6 +64,8 @@ class Candidates:
 class Line:
     """The words before the one that is completed, as the parser would understand them."""
 
+    root: Any
+    """memctl itself, whose options may follow those of the command."""
     command: Any
     given: dict[str, list[str]] = field(default_factory=dict)
     """Values of options, by their long names with dashes."""
@@ -103,6 +107,11 @@ def main(root: Any, lines: Mapping[str, str], shell: str, words: Sequence[str]) 
         return
     if shell == "bash":
         text = answer(lambda before, word: complete(root, lines, before, word), words)
+    elif shell == "powershell":
+        word = words[-1].lstrip("'\"") if words else ""
+        found = complete(root, lines, words[:-1], word)
+        found.words = {in_powershell(word): meaning for word, meaning in found.words.items()}
+        text = _written(found)
     else:
         found = complete(root, lines, words[:-1], words[-1] if words else "", quoted=True)
         text = _written(found)
@@ -128,7 +137,7 @@ def complete(
         if line is None:
             return Candidates()
         name, equals, start = word.partition("=")
-        option = None if line.ended or line.waiting else _option(line.command, name)
+        option = None if line.ended or line.waiting else _option(line, name)
         if equals and option is not None:
             found = _values(line, option, "" if quoted else start)
             found = Candidates({name + equals + one: said for one, said in found.words.items()})
@@ -143,7 +152,7 @@ def complete(
 
 def read(root: Any, words: Sequence[str]) -> Line | None:
     """Return the line as far as it was typed; None where it names an unknown command."""
-    line = Line(root)
+    line = Line(root, root)
     for word in words:
         if line.waiting is not None:
             line.given.setdefault(_long(line.waiting), []).append(word)
@@ -163,7 +172,7 @@ def read(root: Any, words: Sequence[str]) -> Line | None:
 
 def _read_option(line: Line, word: str) -> None:
     name, equals, value = word.partition("=")
-    option = _option(line.command, name)
+    option = _option(line, name)
     if option is None or option.is_flag:
         return
     if equals:
@@ -172,8 +181,9 @@ def _read_option(line: Line, word: str) -> None:
         line.waiting = option
 
 
-def _option(command: Any, name: str) -> Any:
-    for parameter in command.params:
+def _option(line: Line, name: str) -> Any:
+    """Return the option of the command, or of memctl itself, that has this name."""
+    for parameter in (*line.command.params, *line.root.params):
         if name in (*parameter.opts, *parameter.secondary_opts) and name.startswith("-"):
             return parameter
     return None
@@ -187,12 +197,12 @@ def _long(option: Any) -> str:
 def _next(line: Line, root: Any, lines: Mapping[str, str], word: str, start: str) -> Candidates:
     """An option, a command or an argument."""
     if word.startswith("-") and not line.ended:
-        return Candidates(_options(line.command))
+        return Candidates(_options(line))
     if line.command is root:
         return Candidates({name: lines.get(name, "") for name in _names(root)})
     below = getattr(line.command, "commands", None)
     if below is not None:
-        return Candidates({name: one.get_short_help_str() for name, one in below.items()})
+        return Candidates({name: summary(one) for name, one in below.items()})
     parameter = line.argument(len(line.arguments))
     if parameter is None:
         return Candidates()
@@ -206,22 +216,30 @@ def _names(root: Any) -> list[str]:
     return names
 
 
-def _options(command: Any) -> dict[str, str]:
+_INSTEAD = frozenset({"--version", "--show-completion"})
+"""Options that take the place of a command."""
+
+
+def _options(line: Line) -> dict[str, str]:
+    """Return the options of the command, then those of memctl itself."""
+    own = [one for one in line.root.params if not _INSTEAD & {*one.opts}]
+    others = own if line.command is not line.root else ()
     found = {
-        name: parameter.help or ""
-        for parameter in command.params
+        name: "The default." if parameter.default is True and name in parameter.opts else meaning
+        for parameter in (*others, *line.command.params)
         if parameter.param_type_name == "option"
+        for meaning in [option_text(parameter)]
         for name in (*parameter.opts, *parameter.secondary_opts)
-        if name.startswith("--")
     }
-    return found | {"--help": "Show this message and exit."}
+    return found | {"--help": "Show this help."}
 
 
 def _topics(line: Line, root: Any, lines: Mapping[str, str]) -> Candidates:
     match line.arguments:
         case []:
-            more = {"exit-codes": "What they mean.", "schema": "The JSON of a report."}
-            return Candidates({name: lines.get(name, "") for name in _names(root)} | more)
+            from memctl.commands._topics import TOPICS  # nothing else completes them
+
+            return Candidates({name: lines.get(name, "") for name in _names(root)} | TOPICS)
         case ["schema"]:
             from memctl.output.report import schema_names  # nothing else completes them
 
@@ -229,7 +247,7 @@ def _topics(line: Line, root: Any, lines: Mapping[str, str]) -> Candidates:
         case words:
             inner = read(root, words)
             below = getattr(inner.command, "commands", {}) if inner else {}
-            return Candidates({name: one.get_short_help_str() for name, one in below.items()})
+            return Candidates({name: summary(one) for name, one in below.items()})
 
 
 def _values(line: Line, parameter: Any, start: str) -> Candidates:
@@ -361,6 +379,16 @@ def quoted(text: str, quote: str) -> str:
             return "".join(
                 char if _PLAIN.match(char) or not char.isascii() else f"\\{char}" for char in text
             )
+
+
+_PLAIN_IN_POWERSHELL = re.compile(r"[\w+./:=-]+", re.ASCII)
+
+
+def in_powershell(text: str) -> str:
+    """Return a text as a word of PowerShell, which takes curly quotes for quotes, too."""
+    if _PLAIN_IN_POWERSHELL.fullmatch(text):
+        return text
+    return "'" + re.sub("(['\u2018-\u201b])", r"\1\1", text) + "'"
 
 
 def answer(complete: Callable[[Sequence[str], str], Candidates], asked: Sequence[str]) -> str:

@@ -21,7 +21,7 @@ from memctl.registry import BUILT_IN, store_class
 from memctl.store import REPORTED
 
 ROOT = Path(__file__).resolve().parent.parent
-SHELLS = ("bash", "zsh", "fish")
+SCRIPTS = ("bash", "zsh", "fish", "ps1")
 COLUMNS = 96
 _HELD = {
     "summaries": "the compressed summary",
@@ -158,14 +158,14 @@ def renewed(path: Path) -> str:
     return text
 
 
-def completion(shell: str) -> str:
-    """The completion script of a shell, as ``memctl --show-completion`` prints it."""
-    return (ROOT / "memctl" / "completions" / f"memctl.{shell}").read_text("utf-8")
+def completion(extension: str) -> str:
+    """Return a completion script, as ``memctl --show-completion`` prints it."""
+    return (ROOT / "memctl" / "completions" / f"memctl.{extension}").read_text("utf-8")
 
 
 def files() -> dict[Path, str]:
     """Every generated file and what it should hold."""
-    scripts = {ROOT / "completions" / f"memctl.{shell}": completion(shell) for shell in SHELLS}
+    scripts = {ROOT / "completions" / f"memctl.{one}": completion(one) for one in SCRIPTS}
     return {
         ROOT / "docs" / "reference.md": reference(),
         ROOT / "docs" / "doctor.md": findings_page(),

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from memctl.completion import quoted, split
+from memctl.completion import in_powershell, quoted, split
 from memctl.journal.runs import Run as KeptRun
 from memctl.journal.runs import Runs
 from memctl.model import MemoryKey
@@ -24,6 +24,14 @@ from tests.support.cli import Run, fill
 
 ALIASES = ["prod-one", "asks"]
 USERS = [*NAMES, "zed"]
+USERS_IN_POWERSHELL = [f"{in_powershell(name)}\t" for name in USERS]
+INSPECT = [
+    *("--messages", "--ids", "--by", "--sort", "--limit", "--path", "--pager", "--no-pager"),
+    *("--format", "--json", "--user", "--session", "--mark", "--exclude-mark", "--role", "--name"),
+    *("--id", "--since", "--until", "--older-than", "--newer-than", "--last", "--match", "--help"),
+    *("--config", "-q", "--quiet", "-v", "--verbose", "--color", "--log-format", "--ping"),
+    *("--progress-interval", "--metrics-file"),
+]
 MARKS = ["a", "compressed", "hint", "to check"]
 
 
@@ -35,6 +43,17 @@ MARKS = ["a", "compressed", "hint", "to check"]
         ("nonsense ", []),
         ("inspect --mes", ["--messages"]),
         ("undo --dry", ["--dry-run"]),
+        ("undo --dry-run --co", ["--color", "--config"]),
+        ("mark add -q --log", ["--log-format"]),
+        ("inspect agents.db --color ", ["auto", "always", "never"]),
+        ("inspect --color=n", ["--color=never"]),
+        ("inspect -", INSPECT),
+        ("inspect agents.db --config none.toml --user z", ["zed"]),
+        ("inspect --show", []),
+        ("--show", ["--show-completion"]),
+        ("--show-completion p", ["powershell"]),
+        ("delete -q agents.db --mark h", ["hint"]),
+        ("help sel", ["selection"]),
         ("--co", ["--config", "--color"]),
         ("inspect --sort ", ["messages", "bytes", "last", "user"]),
         ("export --as=s", ["--as=state-dict", "--as=session-dir"]),
@@ -147,7 +166,43 @@ def test_completion_bash_reads_what_is_written_for_it(name: str, quote: str) -> 
 
 
 def test_completion_scripts_are_shown(run: Run) -> None:
-    for shell in ("bash", "zsh", "fish"):
+    for shell in ("bash", "zsh", "fish", "powershell"):
         shown = run("--show-completion", shell)
         assert shown.exit_code == 0
-        assert shown.stdout == (ROOT / "completions" / f"memctl.{shell}").read_text()
+        extension = {"powershell": "ps1"}.get(shell, shell)
+        assert shown.stdout == (ROOT / "completions" / f"memctl.{extension}").read_text()
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        (["ins"], ["values", "inspect\tShow what is in a store: totals, memories or messages."]),
+        (["nonsense", ""], ["values"]),
+        (["inspect", "my"], ["files"]),
+        (["inspect", "my store.ndjson", "--user", ""], ["values", *USERS_IN_POWERSHELL]),
+        (["inspect", "my store.ndjson", "--user", "'a i"], ["values", USERS_IN_POWERSHELL[0]]),
+        (["inspect", "agents.db", "--user=z"], ["values", "--user=zed\t"]),
+        (
+            ["inspect", "agents.db", "--user=a"],
+            ["values", f"{in_powershell(f'--user={NAMES[0]}')}\t"],
+        ),
+    ],
+)
+def test_completion_powershell_gets_words_that_fit_quoted(
+    folder: Path, words: list[str], expected: list[str]
+) -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "memctl", *words],
+        cwd=folder,
+        env=os.environ | {"_MEMCTL_COMPLETE": "powershell", "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+    )
+    assert done.stdout.splitlines() == expected
+    assert done.stderr == ""
+
+
+def test_completion_powershell_takes_curly_quotes_for_quotes() -> None:
+    assert in_powershell("O\u2019Neill's") == "'O\u2019\u2019Neill''s'"
+    assert in_powershell("--user=ada") == "--user=ada"
+    assert in_powershell("$HOME") == "'$HOME'"
