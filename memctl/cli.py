@@ -52,6 +52,7 @@ GROUPS = {
         "config": ("config:app", "Write, show or check the configuration."),
         "stores": ("stores", "List the kinds of store and what each can hold."),
         "help": ("help:help_", "Explain a command or a topic."),
+        "version": ("version", "Show the version; with --verbose, drivers, extras and paths."),
     },
 }
 """The commands by purpose, each with its line in the help, so that helping imports none of them.

@@ -108,6 +108,7 @@ def test_schema_lines_of_every_report(run: Run, tmp_path: Path, filled: str) -> 
         (0, "erase", "--user", "user0", copy, "--yes"),
         (0, "history"),
         (0, "stores"),
+        (0, "version", "--verbose"),
         (0, "config", "show"),
     ):
         done = run(*words, "--format", "ndjson")

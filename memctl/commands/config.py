@@ -26,6 +26,7 @@ from memctl.commands._run import wait_for
 from memctl.config import Alias, Config, nearest, write_sample
 from memctl.config.shown import HIDDEN, redacted, shown
 from memctl.errors import MemctlError, Unavailable, Uninitialised, UsageError
+from memctl.installation import conflict_warnings
 from memctl.output import tables
 from memctl.output.numbers import count
 from memctl.output.report import Report
@@ -119,6 +120,8 @@ def check(
     commands = _loaded(run, root)
     _options(run, root, commands, every=False)
     _warn_of_variables(run, root, commands)
+    for warning in conflict_warnings():
+        run.output.warn(warning)
     config = run.configuration()
     found = wait_for(check_all(config, configuration.environment(), timeout))
     run.output.report = _checked(found)

@@ -1,0 +1,81 @@
+"""The environment that memctl is installed in: what it needs, and who else owns its files."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from importlib.metadata import (
+    PackageNotFoundError,
+    distributions,
+    packages_distributions,
+    requires,
+    version,
+)
+
+DISTRIBUTION = "agentscope-memctl"
+"""The name under which pip knows memctl.  Its package and its script are called memctl."""
+
+REMEDY = (
+    "uninstall both, then install agentscope-memctl in an environment of its own "
+    "with pipx or uv tool"
+)
+
+_ALL = "all"
+"""The extra of which each package belongs to another one, too."""
+_REQUIREMENT = re.compile(r"([\w.-]+)")
+_EXTRA = re.compile(r"extra *== *['\"]([\w-]+)['\"]")
+
+
+@dataclass(frozen=True, slots=True)
+class Package:
+    """A package that memctl uses."""
+
+    name: str
+    version: str | None
+    """None where it is not installed."""
+    extra: str | None
+    """The extra of memctl that it belongs to; None where memctl always needs it."""
+
+
+def packages() -> list[Package]:
+    """Return the packages that memctl uses; none where memctl itself is not installed."""
+    try:
+        lines = requires(DISTRIBUTION) or []
+    except PackageNotFoundError:
+        return []
+    found = []
+    for line in lines:
+        name, extra = _REQUIREMENT.match(line), _EXTRA.search(line)
+        if name is not None and (extra is None or extra[1] != _ALL):
+            found.append(Package(name[1], _version(name[1]), extra[1] if extra else None))
+    return found
+
+
+def _version(name: str) -> str | None:
+    try:
+        return version(name)
+    except PackageNotFoundError:
+        return None
+
+
+def conflicts() -> list[str]:
+    """Return the other distributions that install a package or a script called memctl.
+
+    Such a distribution and memctl overwrite each other's files.
+    """
+    found = set(packages_distributions().get("memctl", ()))
+    found.update(
+        each.metadata["Name"]
+        for each in distributions()
+        if each.entry_points.select(group="console_scripts", name="memctl")
+    )
+    return sorted(found - {DISTRIBUTION})
+
+
+def conflict_warnings() -> list[str]:
+    """Return a warning for each other distribution that overwrites memctl's files."""
+    return [
+        f"the package {name!r} in this environment installs files of the same names: each "
+        f"overwrites the other; {REMEDY}"
+        for name in conflicts()
+    ]
