@@ -23,7 +23,7 @@ test trust interop: export PYTHONDONTWRITEBYTECODE := 1
 .PHONY: demo test trust interop dist-test soak fuzz lint format docs screens clean
 
 demo: $(VENV)/.package
-	@PATH="$(CURDIR)/$(BIN):$$PATH" examples/demo.sh
+	@PATH="$(CURDIR)/$(BIN):$$PATH" MEMCTL="$(BIN)/memctl" examples/demo.sh
 
 # pytest last: its closing line closes the output.
 test: lint

@@ -2,8 +2,7 @@
 # Import a sample agent's memory from a state_dict into SQLite; inspect, export, migrate, compare and compress it.
 set -euo pipefail
 cd "$(dirname "$0")"
-demo=$(mktemp -d)
-trap 'rm -rf "$demo"' EXIT
+demo=$(mktemp -d -t memctl-demo.XXXXXX)
 export XDG_STATE_HOME=$demo/state  # keep the demo's undo records out of yours
 
 run() {
@@ -25,3 +24,8 @@ run verify "$store" "$demo/moved.ndjson.zst"
 run verify "$store" "$demo/sessions/"
 run compress "$store" --keep-recent 2
 run inspect "$store" --messages --exclude-mark compressed
+
+printf '\nThe store stays in %s. Three things to try:\n\n' "$demo"
+printf '  %s\n' "${MEMCTL:-memctl} inspect $demo/agents.db --messages" \
+    "${MEMCTL:-memctl} delete $demo/agents.db --user ada --keep-last 2" \
+    "${MEMCTL:-memctl} undo --store $demo/agents.db"

@@ -18,6 +18,7 @@ from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
+import pexpect
 import pytest
 from typer.testing import Result
 
@@ -149,6 +150,37 @@ def test_docs_copying_is_run(
     page = (ROOT / "docs" / "copying.md").read_text("utf-8")
     page = page.replace("postgresql:///agents", "postgresql://ops@db/agents")
     assert follow(page, run, postgresql_url) == ["migrate", "verify"]
+
+
+def test_docs_demo_keeps_its_store_for_three_things_to_try(
+    world: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TMPDIR", str(world))
+    monkeypatch.setenv("XDG_STATE_HOME", str(world / "own state"))
+    done = subprocess.run([ROOT / "examples" / "demo.sh"], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    _, _, closing = done.stdout.rpartition("Three things to try:\n")
+    lines = [line.strip() for line in closing.splitlines() if line]
+    assert [line.split()[1] for line in lines] == ["inspect", "delete", "undo"]
+    before, deleted, undone = (at_terminal(line) for line in lines)
+    assert "user" in before
+    assert "deleted" in deleted
+    assert "restored" in undone
+    assert at_terminal(lines[0]) == before
+
+
+def at_terminal(line: str) -> str:
+    """Run a line at a terminal, and say yes to all that it asks; return what it shows."""
+    settings = os.environ | {"TERM": "dumb", "PAGER": "cat"}
+    process = pexpect.spawn("bash", ["-c", line], env=settings, encoding="utf-8", timeout=60)
+    shown = ""
+    while process.expect([r"\[y/N\]", pexpect.EOF]) == 0:
+        shown += process.before
+        process.sendline("y")
+    shown += process.before
+    process.close()
+    assert process.exitstatus == 0, shown
+    return shown
 
 
 def follow(page: str, run: Run, postgresql_url: str = "") -> list[str]:
