@@ -82,11 +82,10 @@ def erase(
     targets = _targets(run, subject, stores or [], archives or [])
     outcome = _Outcome(subject, targets, dry_run=dry_run)
     output.report = Report("erase", outcome.data, outcome.rows, outcome.table, of_run=not dry_run)
-    for target in targets:
+    if dry_run or not yes:
         mode = OpenMode.READ if dry_run else OpenMode.CHANGE
-        target.attempt(output, mode, target.run.plan)
-    if all(target.run.report.nothing for target in targets):
-        output.report = None
+        for target in targets:
+            target.attempt(output, mode, target.run.plan)
         _refuse_nobody(output, targets, subject)
     if dry_run:
         outcome.end(output)
@@ -96,21 +95,19 @@ def erase(
         _ask(subject, targets)
     outcome.receipt = receipts = Receipt.of(path, subject, __version__)
     receipts.stores = [target.entry for target in targets]
-    receipts.save()
-    try:
-        for target in targets:
-            target.attempt(
-                output,
-                OpenMode.CHANGE,
-                partial(target.run.execute, digests=receipts.digests, save=receipts.save),
-            )
-            receipts.save()
+    for target in targets:
+        work = partial(target.run.execute, digests=receipts.digests, save=receipts.save)
+        try:
+            target.attempt(output, OpenMode.CHANGE, work)
+        finally:
+            if outcome.begun:
+                receipts.save()
+    if not outcome.begun:
+        outcome.receipt = None
+        _refuse_nobody(output, targets, subject)
+    else:
         receipts.end()
         receipts.save()
-    finally:
-        if not outcome.begun:
-            receipts.discard()
-            outcome.receipt = None
     outcome.end(output)
 
 
@@ -303,12 +300,15 @@ def _runs_on(run: Run, name: str) -> list[Any]:
 
 
 def _refuse_nobody(output: Output, targets: list[_Target], subject: Subject) -> None:
-    """Refuse where nothing is found, and say who may have been meant.
+    """Refuse where nothing is found anywhere, and say who may have been meant.
 
     Raises:
         NotFound: there is nothing of the subject anywhere.
         MemctlError: that of the first store that could not be looked into.
     """
+    if not all(target.run.report.nothing for target in targets):
+        return
+    output.report = None
     failed = next((target.error for target in targets if target.error is not None), None)
     if failed is not None:
         raise failed

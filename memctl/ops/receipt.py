@@ -98,7 +98,7 @@ class Digests:
 
     def _sort(self) -> None:
         if not self._is_sorted:
-            self._ids = array("Q", sorted(set(self._ids)))
+            self._ids = array("Q", sorted(self._ids))
             self._is_sorted = True
 
     def _of_id(self, id: str) -> int:

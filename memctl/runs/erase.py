@@ -68,8 +68,8 @@ class EraseRun:
         self._kept = folder or Runs()
         self._observer = observer or Unobserved()
 
-    async def plan(self, store: Store) -> None:
-        """Find what the store and its runs hold of the subject.
+    async def plan(self, store: Store, digests: Digests | None = None) -> None:
+        """Find what the store and its runs hold of the subject; note the ids in ``digests``.
 
         Raises:
             MemctlError: as ``Store.read``.
@@ -81,15 +81,17 @@ class EraseRun:
             names = await list_names(store, self.subject.where)
             found = dict.fromkeys([key._replace(part="") for key in names], 0)
             if found:
-                found |= await leaving_damaged(partial(self._counts, store))
+                found |= await leaving_damaged(partial(self._counts, store, digests))
         runs = await self._eraser(store).erase(self._runs(), dry_run=True)
         self.report = EraseReport({key: found[key] for key in sorted(found)}, runs=runs)
 
-    async def _counts(self, store: Store) -> dict[MemoryKey, int]:
+    async def _counts(self, store: Store, digests: Digests | None) -> dict[MemoryKey, int]:
         found: Counter[MemoryKey] = Counter()
-        async with aclosing(store.list_memories(self.subject.where)) as infos:
-            async for info in infos:
-                found[info.key._replace(part="")] += info.messages
+        async with aclosing(store.outline(self.subject.where)) as pages:
+            async for page in pages:
+                found[page.memory.key._replace(part="")] += len(page.messages)
+                if digests is not None:
+                    digests.add(message.id for message in page.messages)
         return found
 
     async def execute(self, store: Store, digests: Digests, save: Callable[[], None]) -> None:
@@ -102,11 +104,10 @@ class EraseRun:
             MemctlError: as ``Store.erase``; ``entry`` has what was done.
         """
         await lock(store)
-        await self.plan(store)
+        await self.plan(store, digests)
         if self.report.nothing:
             self.entry.state = NOTHING
             return
-        await leaving_damaged(partial(self._digest, store, digests))
         self.entry.state = BEGUN
         save()
         self.begun = True
@@ -124,11 +125,6 @@ class EraseRun:
         self._settle()
         if not self.entry.failures:
             self.entry.state = ERASED
-
-    async def _digest(self, store: Store, digests: Digests) -> None:
-        async with aclosing(store.outline(self.subject.where)) as pages:
-            async for page in pages:
-                digests.add(message.id for message in page.messages)
 
     async def _erase(self, store: Store) -> list[MemoryKey]:
         """Erase from the store; return the names that are there still."""

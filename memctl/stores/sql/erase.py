@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import aclosing, closing
+from dataclasses import replace
 
 from sqlalchemy.ext.asyncio import AsyncConnection
 
@@ -50,9 +51,16 @@ class SqlEraser:
             return
         async with self._database.connect() as connection:
             await self._database.prepare_erasing(connection)
+            left: set[str] = set()
             for key in keys:
-                yield await self._erase(connection, key)
-            await retry_while_locked(lambda: self._remove_users(connection, keys))
+                result = await self._erase(connection, key)
+                left |= {key.user} if result.failure else set()
+                yield result
+            if where.sessions:
+                async with aclosing(self.names(replace(where, sessions=frozenset()))) as names:
+                    left |= {key.user async for key in names if key.session}
+            gone = {key.user for key in keys} - left
+            await retry_while_locked(lambda: self._remove_users(connection, gone))
             await self._database.finish_erasing(connection)
 
     async def _erase(self, connection: AsyncConnection, key: MemoryKey) -> WriteResult:
@@ -127,9 +135,8 @@ class SqlEraser:
         result = await connection.execute(*self._dialect.bind(sql, values))
         return len(result.all()) if result.returns_rows else result.rowcount
 
-    async def _remove_users(self, connection: AsyncConnection, keys: list[MemoryKey]) -> None:
-        """Delete the rows of users of whom nothing is left."""
+    async def _remove_users(self, connection: AsyncConnection, users: set[str]) -> None:
+        """Delete the rows of users who have no session."""
         async with self._database.transaction(connection):
-            left = {key.user for key in await self._names(connection) if key.session}
-            for key in {key.user: key for key in keys if key.user not in left}.values():
-                await remove_empty(self._database, connection, key, {"user"})
+            for user in sorted(users):
+                await remove_empty(self._database, connection, MemoryKey(user, ""), {"user"})
