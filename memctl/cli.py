@@ -34,7 +34,7 @@ GROUPS = {
     "Move": {
         "export": ("export", "Write memories to a file: archive, state_dict, folder, Markdown."),
         "import": ("import_", "Load an archive, a state_dict or session states into a store."),
-        "migrate": ("migrate", "Copy memories to another store; again, only what is new."),
+        "migrate": ("migrate", "Copy memories to another store; run it again to copy what is new."),
     },
     "Change": {
         "delete": ("delete", "Delete the selected messages."),

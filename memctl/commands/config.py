@@ -104,7 +104,9 @@ def check(
     run: Run,
     timeout: Annotated[
         float,
-        typer.Option("--timeout", metavar="SECONDS", min=0.1, help="Wait so long for each."),
+        typer.Option(
+            "--timeout", metavar="SECONDS", min=0.1, help="Wait at most this long for each."
+        ),
     ] = 20.0,
 ) -> None:
     """Try every store and every summarizer of the configuration.

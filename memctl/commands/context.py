@@ -63,8 +63,8 @@ def context(
 ) -> None:
     """Show what an agent sends to its model.
 
-    That is the summary, then the messages without the mark compressed, each with its number of
-    tokens. Select exactly one memory.
+    Shows the summary, then the messages that are not marked compressed, with the tokens of each.
+    Select exactly one memory.
 
     Examples:
       memctl context agents.db --user ada --session kyoto

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from memctl.commands._context import Run as ThisRun
-from memctl.commands._options import moment, selecting, takes_options
+from memctl.commands._options import moment, takes_options
 from memctl.commands._run import is_on
 from memctl.journal.runs import Run, Runs, short_ids
 from memctl.output import tables
@@ -23,11 +23,11 @@ def history(
     ] = None,
     command: Annotated[
         list[str] | None,
-        selecting("--command", metavar="NAME", help="Only runs of this command."),
+        typer.Option("--command", metavar="NAME", help="Only runs of this command."),
     ] = None,
     since: Annotated[
         str | None,
-        selecting(
+        typer.Option(
             "--since",
             metavar="TIME",
             help="Only runs since TIME, such as 2026-01-31, or an age such as 30d.",

@@ -87,7 +87,7 @@ def migrate(
     backup: BackupOption = True,
     dry_run: DryRunOption = False,
 ) -> None:
-    """Copy memories to another store; again, only what is new.
+    """Copy memories to another store; run it again to copy what is new.
 
     Each memory is copied completely or not at all, and compared with its source afterwards. The
     source is never changed. A memory that differs in the target is a conflict: it is left alone
