@@ -163,8 +163,7 @@ class Session:
         before, _, after = jsonio.dumps(self._state(mark)).rpartition(b'"[]"')
         inside = jsonio.dumps(self.payload).removesuffix(b"}")
         start = b"," if self.payload else b""
-        parts = [inside, start, b'"state":', before, b"[", b",".join(context), b"]", after, b"}"]
-        return b"".join(parts)
+        return with_context(inside + start + b'"state":' + before, context, after + b"}")
 
     def _state(self, context: Any) -> Object:
         # The context comes last, where ``text`` looks for it.
@@ -498,6 +497,14 @@ def _text_of(summary: Any) -> str:
 
 def _id(entry: Entry) -> str | None:
     return entry if isinstance(entry, str) else entry.id
+
+
+def with_context(before: bytes, context: Iterable[bytes], after: bytes) -> bytes:
+    """Return a JSON text with a context, in what comes before and after it."""
+    texts = list(context) or [b""]
+    texts[0] = before + b"[" + texts[0]
+    texts[-1] += b"]" + after
+    return b",".join(texts)
 
 
 def without_context(text: bytes) -> tuple[Any, list[InContext]]:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections import ChainMap
-from collections.abc import AsyncGenerator, Iterator, MutableMapping
-from contextlib import aclosing
+from collections import ChainMap, deque
+from collections.abc import AsyncGenerator, Iterable, Iterator, MutableMapping
+from contextlib import aclosing, contextmanager
 from dataclasses import replace
 from difflib import SequenceMatcher
 from typing import NamedTuple, TypeVar
@@ -185,9 +185,8 @@ class ConvertedStore(StoreWrapper):
         """Put messages behind those of memories: all are read in one pass, and changed in one."""
         grown: dict[MemoryKey, tuple[_Growth, WriteResult]] = {}
         failed: list[WriteResult] = []
-        async with aclosing(self._snapshots(tails)) as snapshots:
-            async for tail, stored in snapshots:
-                growth = self._growth(tail, stored)
+        async with aclosing(self._grown(tails)) as growths:
+            async for tail, growth in growths:
                 if isinstance(growth, Failure):
                     failed.append(WriteResult(tail.memory.key, failure=growth))
                 else:
@@ -207,48 +206,22 @@ class ConvertedStore(StoreWrapper):
                     result = replace(result, before=settings.text(result.before))
                 yield result
 
-    async def _snapshots(self, tails: list[Small]) -> AsyncGenerator[tuple[Small, Snapshot]]:
-        """Yield each with what the store inside holds of it; one memory is held at a time."""
+    async def _grown(self, tails: list[Small]) -> AsyncGenerator[tuple[Small, _Growth | Failure]]:
+        """Yield with each what puts it behind what the store inside holds of its memory."""
         missing = {tail.memory.key: tail for tail in tails}
-        held: list[StoredMessage] = []
+        growing: _Growing | None = None
         async with aclosing(self._store.read(Selection(keys=frozenset(missing)))) as pages:
             async for page in pages:
-                held += page.messages
+                if growing is None:
+                    tail = missing.pop(page.memory.key)
+                    growing = _Growing(tail, self._dialect, self._reading, self._writing)
+                growing.add(page)
                 if page.last:
-                    snapshot = Snapshot(page.memory, held)
-                    held = []
-                    yield missing.pop(page.memory.key), snapshot
-                    del snapshot
-                del page
-        for key, tail in missing.items():
-            yield tail, Snapshot(Memory(key), exists=False)
-
-    def _growth(self, tail: Small, stored: Snapshot) -> _Growth | Failure:
-        """Return what puts messages behind those of a memory."""
-        try:
-            shown = self._converted_snapshot(stored, self._reading)
-            if len(shown.messages) != tail.offset:
-                text = f"there are {len(shown.messages)} messages, not {tail.offset}"
-                return Failure("changed", text)
-            summary = tail.memory.summary
-            memory = shown.memory if summary is None else replace(shown.memory, summary=summary)
-            settings = self._new_settings(memory, tail.memory)
-            if settings is not None:
-                memory = replace(memory, extra=settings.new)
-            whole = Snapshot(memory, [*shown.messages, *tail.entries])
-            change = self._difference(stored, whole, "")
-        except _Unconvertible as error:
-            return Failure("refused", str(error))
-        return _Growth(change, tail.memory, len(stored.messages), settings)
-
-    def _new_settings(self, there: Memory, given: Memory) -> _Settings | None:
-        """Return the settings with which a memory is written; None where it has them."""
-        if not given.extra:
-            return None
-        old, new = (
-            self._dialect.settings(memory.extra, *memory.key[:2]) for memory in (there, given)
-        )
-        return None if old == new else _Settings(there.extra, given.extra)
+                    yield growing.tail, growing.end()
+                    growing = None
+                del page  # not kept while the next one is read: it may be large
+        for tail in missing.values():
+            yield tail, Failure("changed", f"there are 0 messages, not {tail.offset}")
 
     async def _expire(self, grown: list[_Growth]) -> AsyncGenerator[WriteResult]:
         """Give memories the expiry that they are written with, if they are with one.
@@ -310,11 +283,9 @@ class ConvertedStore(StoreWrapper):
         memory = wanted.memory
         if stored.exists:
             memory = replace(stored.memory, summary=None if summary == had else summary)
-        try:
-            changes = list(_changes(stored.messages, wanted.messages))
-        except (ValueError, RecursionError) as error:
-            raise _Unconvertible(_why(error)) from error
-        return Edit(memory, changes, before=before)
+        difference = _Difference()
+        difference.add(stored.messages, wanted.messages)
+        return Edit(memory, difference.changes(), before=before)
 
     async def _change(self, changes: list[tuple[Edit, WriteResult]]) -> AsyncGenerator[WriteResult]:
         """Carry out edits of the store inside; yield for each its result, if it ends well."""
@@ -336,11 +307,9 @@ class ConvertedStore(StoreWrapper):
     def _converted_snapshot(self, snapshot: Snapshot, way: Conversion) -> Snapshot:
         converter = way.converter()
         messages = snapshot.messages
-        try:
+        with _convertible(messages, way):
             memory = converter.memory(snapshot.memory, messages[0] if messages else None)
             converted = [*converter.add(messages), *converter.end()]
-        except (ValueError, RecursionError) as error:
-            raise _Unconvertible(_reason(messages, way, error)) from error
         return Snapshot(memory, converted, snapshot.exists)
 
     async def _converted(
@@ -408,6 +377,90 @@ class _Growth(NamedTuple):
     settings: _Settings | None
 
 
+class _Growing:
+    """A memory that passes through both conversions, with its new messages behind it.
+
+    What comes out as it went in is not held.
+    """
+
+    def __init__(
+        self, tail: Small, dialect: Dialect, reading: Conversion, writing: Conversion
+    ) -> None:
+        self.tail = tail
+        self._dialect = dialect
+        self._ways = reading, writing
+        self._converters = reading.converter(), writing.converter()
+        self._stored = self._shown = tail.memory
+        self._wanted: Memory | None = None
+        """The memory as it is written; None before its first message is."""
+        self._settings: _Settings | None = None
+        self._stored_messages = self._shown_messages = 0
+        self._difference = _Difference()
+        self._failure: Failure | None = None
+
+    def add(self, page: Page) -> None:
+        """Take the next page of the store."""
+        if self._failure is not None:
+            return
+        try:
+            shown = self._read(page)
+            self._shown_messages += len(shown)
+            if page.last:
+                if self._shown_messages != self.tail.offset:
+                    text = f"there are {self._shown_messages} messages, not {self.tail.offset}"
+                    self._failure = Failure("changed", text)
+                    return
+                shown += self.tail.entries
+            self._difference.add(page.messages, self._written(shown, last=page.last))
+        except _Unconvertible as error:
+            self._failure = Failure("refused", str(error))
+
+    def _read(self, page: Page) -> list[StoredMessage]:
+        """Return the messages of a page as they are shown."""
+        converter, messages = self._converters[0], page.messages
+        with _convertible(messages, self._ways[0]):
+            if page.offset == 0:
+                self._stored = page.memory
+                self._shown = converter.memory(page.memory, messages[0] if messages else None)
+            shown = converter.add(messages)
+            if page.last:
+                shown += converter.end()
+        self._stored_messages += len(messages)
+        return shown
+
+    def _written(self, shown: list[StoredMessage], *, last: bool) -> list[StoredMessage]:
+        """Return messages that are shown as they are to be stored."""
+        converter = self._converters[1]
+        with _convertible(shown, self._ways[1]):
+            if self._wanted is None and shown:
+                self._wanted = converter.memory(self._grown_memory(), shown[0])
+            wanted = converter.add(shown)
+            if last:
+                wanted += converter.end()
+        return wanted
+
+    def _grown_memory(self) -> Memory:
+        """Return the memory as it is shown when it has grown."""
+        given, memory = self.tail.memory, self._shown
+        if given.summary is not None:
+            memory = replace(memory, summary=given.summary)
+        self._settings = _Settings.between(self._dialect, memory, given)
+        return memory if self._settings is None else replace(memory, extra=self._settings.new)
+
+    def end(self) -> _Growth | Failure:
+        """Return what makes the memory what it is to be, when all pages have passed."""
+        if self._failure is not None:
+            return self._failure
+        assert self._wanted is not None, "there are messages before the new ones"
+        summary = self._wanted.summary
+        summary = None if summary == self._stored.summary else summary
+        try:
+            change = Edit(replace(self._stored, summary=summary), self._difference.changes())
+        except _Unconvertible as error:
+            return Failure("refused", str(error))
+        return _Growth(change, self.tail.memory, self._stored_messages, self._settings)
+
+
 class _Settings(NamedTuple):
     """The settings of a memory before and after it grew: ``Memory.extra`` of its dialect.
 
@@ -422,6 +475,14 @@ class _Settings(NamedTuple):
         return _SETTINGS + jsonio.dumps([self.old, self.new, before]).decode()
 
     @classmethod
+    def between(cls, dialect: Dialect, there: Memory, given: Memory) -> _Settings | None:
+        """Return the settings with which a memory is written; None where it has them."""
+        if not given.extra:
+            return None
+        old, new = (dialect.settings(one.extra, *one.key[:2]) for one in (there, given))
+        return None if old == new else cls(there.extra, given.extra)
+
+    @classmethod
     def parse(cls, text: str) -> tuple[_Settings | None, str]:
         """Return the settings, if the text has some, and what it says to the store inside."""
         if not text.startswith(_SETTINGS):
@@ -434,7 +495,20 @@ _SETTINGS = "settings "
 
 
 class _Unconvertible(Exception):
-    """A memory holds a message that cannot be converted."""
+    """A memory holds a message that cannot be converted, or compared with what it was."""
+
+
+@contextmanager
+def _convertible(messages: list[StoredMessage], way: Conversion) -> Iterator[None]:
+    """Convert messages within.
+
+    Raises:
+        _Unconvertible: one cannot be converted.
+    """
+    try:
+        yield
+    except (ValueError, RecursionError) as error:
+        raise _Unconvertible(_reason(messages, way, error)) from error
 
 
 def _reason(entries: list[StoredMessage], way: Conversion, error: Exception) -> str:
@@ -501,27 +575,61 @@ async def _each(items: list[T]) -> AsyncGenerator[T]:
         yield item
 
 
-def _changes(old: list[StoredMessage], new: list[StoredMessage]) -> Iterator[Change]:
-    """Yield what makes the new messages of the old ones, in order."""
-    start = 0
-    while start < min(len(old), len(new)) and _is_same(old[start], new[start]):
-        start += 1
+class _Difference:
+    """What makes the new messages of a memory of its old ones, both of which come in order.
+
+    What they have in common at the beginning is not held.
+    """
+
+    def __init__(self) -> None:
+        self._old: deque[StoredMessage] = deque()
+        self._new: deque[StoredMessage] = deque()
+        self._begins_alike = True
+        self._marked: list[Change] = []
+        """The changes of the marks of messages at the beginning."""
+        self._after: str | None = None
+        """The last message that both have at the beginning."""
+
+    def add(self, old: Iterable[StoredMessage], new: Iterable[StoredMessage]) -> None:
+        """Take the next messages of both."""
+        self._old += old
+        self._new += new
+        while self._begins_alike and self._old and self._new:
+            if not _is_same(self._old[0], self._new[0]):
+                self._begins_alike = False
+                return
+            one = self._old.popleft()
+            self._marked += _marked(one, self._new.popleft())
+            self._after = one.id
+
+    def changes(self) -> list[Change]:
+        """Return the changes, when all messages have passed.
+
+        Raises:
+            _Unconvertible: two messages cannot be compared.
+        """
+        try:
+            rest = list(_changes([*self._old], [*self._new], self._after))
+        except (ValueError, RecursionError) as error:
+            raise _Unconvertible(_why(error)) from error
+        return self._marked + rest
+
+
+def _changes(
+    old: list[StoredMessage], new: list[StoredMessage], after: str | None
+) -> Iterator[Change]:
+    """Yield what makes the new messages of the old ones, in order, all behind another message."""
     tail = 0
-    while tail < min(len(old), len(new)) - start and _is_same(old[-1 - tail], new[-1 - tail]):
+    while tail < min(len(old), len(new)) and _is_same(old[-1 - tail], new[-1 - tail]):
         tail += 1
     one, other = old[: len(old) - tail], new[: len(new) - tail]
     # By value: a store may write the same message in another way.
     texts = [
-        [(entry.id, jsonio.canonical(entry.message)) for entry in some[start:]]
-        for some in (one, other)
+        [(entry.id, jsonio.canonical(entry.message)) for entry in some] for some in (one, other)
     ]
-    after: str | None = None
-    for place in range(start):
-        yield from _marked(old[place], new[place])
-        after = old[place].id
     steps = SequenceMatcher(None, texts[0], texts[1], autojunk=False).get_opcodes()
     for kind, begin, end, begins, ends in steps:
-        some, others = one[start + begin : start + end], other[start + begins : start + ends]
+        some, others = one[begin:end], other[begins:ends]
         if kind == "equal":
             for pair in zip(some, others, strict=True):
                 yield from _marked(*pair)

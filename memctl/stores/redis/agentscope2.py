@@ -41,6 +41,7 @@ from memctl.stores.agentscope2 import (
     parse_extra,
     parse_shape,
     rebuild,
+    with_context,
     with_summary,
     without_context,
 )
@@ -427,7 +428,7 @@ def _text(record: dict[str, Any], session: Session, context: Iterable[bytes]) ->
     found = session.state | {"summary": session.summary, "context": token}
     state = {name: found[name] for name in dict.fromkeys((*there, *found)) if name in found}
     before, _, after = jsonio.dumps(record | {"state": state}).partition(f'"{token}"'.encode())
-    return b"".join((before, b"[", b",".join(context), b"]", after))
+    return with_context(before, context, after)
 
 
 def _local(record: dict[str, Any]) -> dict[str, Any]:

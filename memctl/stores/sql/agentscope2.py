@@ -453,18 +453,23 @@ class StoredSession:
     user: str
     record: dict[str, Any]
     text: bytes
+    """The payload, until it is taken apart."""
+    _session: Session | None = None
 
     def session(self) -> Session:
-        """Return what the row says.
+        """Return what the row says, the same object each time.
 
         Raises:
             NotASession: its payload is that of something else.
         """
-        try:
-            payload, context = without_context(self.text)
-        except ValueError as error:
-            raise NotASession(f"its payload is not JSON: {error}") from error
-        return Session.of(self.record, payload, context)
+        if self._session is None:
+            try:
+                payload, context = without_context(self.text)
+            except ValueError as error:
+                raise NotASession(f"its payload is not JSON: {error}") from error
+            self._session = Session.of(self.record, payload, context)
+            self.text = b""
+        return self._session
 
 
 # Reading
@@ -707,12 +712,15 @@ class Draft:
         return rows
 
     def payload(self) -> bytes:
-        """Return the payload of the session."""
-        if self.entries is None:
-            return self.session.text(self.context)
-        merged = merge(self.entries, self.log)
-        texts = (self.texts.get(one) if isinstance(one, str) else one.text for one in merged)
-        return self.session.text(text for text in texts if text is not None)
+        """Return the payload of the session, whose messages are let go of."""
+        context = self.context
+        if self.entries is not None:
+            merged = merge(self.entries, self.log)
+            texts = (self.texts.get(one) if isinstance(one, str) else one.text for one in merged)
+            context = [text for text in texts if text is not None]
+        self.context, self.texts, self.entries = [], {}, None
+        self.session.context.clear()
+        return self.session.text(context)
 
 
 class Agentscope2Writer:
@@ -1235,10 +1243,10 @@ class SessionEdit:
         texts = self._texts | {entry.id: entry.message for entry in new}
         missing = {one for one in merged if isinstance(one, str)} - texts.keys()
         texts |= await self._tables.texts(self._connection, self._key.session, missing)
-        context = [texts[one] if isinstance(one, str) else one.text for one in merged]
-        await self._tables.update_payload(
-            self._connection, self._key.session, session.text(context)
-        )
+        payload = session.text([texts[one] if isinstance(one, str) else one.text for one in merged])
+        del entries, merged, texts  # the database needs their room
+        session.context.clear()
+        await self._tables.update_payload(self._connection, self._key.session, payload)
 
     async def _restore(self) -> None:
         """Delete what ``Edit.before`` says was not there, if nothing is left in it."""
