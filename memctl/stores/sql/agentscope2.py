@@ -228,7 +228,8 @@ class Agentscope2Database:
             yield page
             if len(page) < FETCH_ROWS:
                 return
-            more = "AND (m.created_at > :time OR (m.created_at = :same AND m.msg_id > :last))"
+            # So written, an index leads to the first of them.
+            more = "AND m.created_at >= :time AND (m.created_at > :same OR m.msg_id > :last)"
             values |= {"time": page[-1].time, "same": page[-1].time, "last": page[-1].id}
 
     async def entries(
@@ -1040,6 +1041,17 @@ PlacedRow = tuple[str, Any, StoredMessage | None]
 """The id and the time of a row that stays, or a message that is put in."""
 
 
+def _limits(placed: list[PlacedRow]) -> list[datetime | None]:
+    """Return for each row the time of the next one that stays, None at the end."""
+    found: list[datetime | None] = []
+    limit: datetime | None = None
+    for _, time, entry in reversed(placed):
+        found.append(limit)
+        limit = _utc(time) if entry is None else limit
+    found.reverse()
+    return found
+
+
 class SessionEdit:
     """One edit of one session, whose row is locked."""
 
@@ -1181,9 +1193,9 @@ class SessionEdit:
         rows: list[tuple[Any, ...]] = []
         moved: list[tuple[str, datetime]] = []
         fresh = False
-        for place, (id, time, entry) in enumerate(placed):
+        for (id, time, entry), limit in zip(placed, _limits(placed), strict=True):
             if entry is not None:
-                rows.append((session, id, self._time(clock, placed, place), entry.message))
+                rows.append((session, id, self._time(clock, entry, limit), entry.message))
                 fresh = True
                 continue
             there = _utc(time) or datetime.min
@@ -1207,18 +1219,14 @@ class SessionEdit:
         )
 
     @staticmethod
-    def _time(clock: Clock, placed: list[PlacedRow], place: int) -> datetime:
+    def _time(clock: Clock, entry: StoredMessage, limit: datetime | None) -> datetime:
         """Return the time of a row that is put in: its own where that is its place."""
-        id, _, entry = placed[place]
-        assert entry is not None
-        later = (_utc(time) for _, time, one in placed[place + 1 :] if one is None)
-        limit = next(later, None)
         kept = _time_of(entry.shape)
         if kept is not None and (limit is None or kept <= limit):
-            return clock.next(id, kept)
+            return clock.next(entry.id, kept)
         if limit is None:
             return clock.time(entry._replace(shape=""))
-        return clock.next(id, clock.before(limit))
+        return clock.next(entry.id, clock.before(limit))
 
     async def _context(
         self,
