@@ -24,6 +24,7 @@ from memctl.commands._options import (
     selecting,
     takes_options,
 )
+from memctl.commands._reports import DOCTOR
 from memctl.commands._run import changeable, is_on, opened, record, wait_for
 from memctl.errors import Interrupted, MemctlError, Partial, UsageError
 from memctl.journal.runs import Runs
@@ -76,6 +77,8 @@ def erase(
       memctl erase --user ada --session kyoto-trip agents.db --receipt kyoto.json
     """
     output, subject = run.output, Subject(user, session)
+    if not (stores or archives):
+        raise UsageError("no store is named", "memctl erase --user NAME STORE...")
     if not dry_run:
         refuse_unasked(yes)
         path = prepare_path(receipt, force=force)
@@ -191,7 +194,9 @@ class _Outcome:
                 f"{count(len(failed), 'store')} of {len(self.targets)} could not be "
                 f"{'looked into' if self.dry_run else 'erased whole'}; "
                 f"{visible(first.location.label)}: {first.why}",
-                "the rest was done; run the same command again",
+                f"{DOCTOR}, then run the same command again"
+                if any(one.code == "damaged" for _, one in first.run.report.failures)
+                else "the rest was done; run the same command again",
             )
         output.emit()
 
@@ -278,10 +283,8 @@ def _targets(run: Run, subject: Subject, stores: list[str], archives: list[str])
     """Return the stores, each once.
 
     Raises:
-        UsageError: there is none, or one of --archives is no archive.
+        UsageError: one of --archives is no archive.
     """
-    if not (stores or archives):
-        raise UsageError("no store is named", "memctl erase --user NAME STORE...")
     found: dict[tuple[str, str], _Target] = {}
     for name in (*stores, *archives):
         location = changeable(run, name, subject.where, None)

@@ -200,6 +200,26 @@ def test_erase_takes_what_a_killed_plan_has_left(run: Run, database: str) -> Non
     assert SECRET not in kept_text()
 
 
+def test_erase_of_damaged_rows_after_their_repair(run: Run, database: str) -> None:
+    import sqlite3
+
+    asyncio.run(fill(database, {ADA: messages(), BOB: others()}))
+    with sqlite3.connect(database.removeprefix("sqlite:///")) as connection:
+        row = ("quokka-kyoto-x", b"\xff" + SECRET.encode(), "kyoto", "no index")
+        connection.execute(
+            'INSERT INTO message (id, msg, session_id, "index") VALUES (?,?,?,?)', row
+        )
+    connection.close()
+    words = ("erase", "--user", "quokka", database, "--yes")
+    fails(run(*words), 7, "its index is text", "doctor")
+    run("doctor", database, "--repair", "--yes")
+    assert SECRET.encode().hex() in kept_text()
+    assert run(*words).exit_code == 0
+    assert list(contents(database)) == [BOB]
+    assert SECRET.encode().hex() not in kept_text()
+    assert "quokka" not in kept_text()
+
+
 def test_erase_names_a_run_that_cannot_be_read(run: Run, database: str) -> None:
     asyncio.run(fill(database, {ADA: messages(), BOB: others()}))
     for _ in range(2):
@@ -314,6 +334,18 @@ def test_erase_replaces_no_file_by_its_receipt(run: Run, filled: str, tmp_path: 
     assert run("verify", "--receipt", receipt).exit_code == 0
     fails(run("verify", "--receipt", filled.removeprefix("sqlite:///")), 8, "is not a receipt")
     fails(run("verify", "--receipt", tmp_path / "none"), 4, "does not exist")
+
+
+def test_erase_needs_a_user_and_a_store(run: Run, filled: str, tmp_path: Path) -> None:
+    fails(run("erase", filled, "--yes"), 2, "--user")
+    fails(run("erase", "--user", "user1", "--yes"), 2, "no store is named")
+    archive = tmp_path / "a.ndjson"
+    assert run("export", filled, "-o", archive).exit_code == 0
+    fails(run("erase", "--user", "user1", "--archives", filled, "--yes"), 2, "is not an archive")
+    assert run("erase", "--user", "user1", "--archives", archive, "--yes").exit_code == 0
+    assert "user1" not in {key.user for key in contents(str(archive))}
+    assert "user1" in {key.user for key in contents(filled)}
+    fails(run("purge", filled), 2, "erase")
 
 
 def test_erase_beside_another_run(run: Run, filled: str) -> None:
