@@ -6,6 +6,7 @@ import errno
 import gc
 import io
 import os
+import re
 import signal
 import sys
 import threading
@@ -143,7 +144,7 @@ class Memctl(Helpful, TyperGroup):
             context = super().make_context(name, self._own_options_first(line), *more, **settings)
         except Exception as error:
             if found := _usage(error):
-                Output(arguments=given).fail(found)
+                Output(arguments=given, color=_color(given)).fail(found)
                 raise typer.Exit(found.exit_code) from error
             raise
         context.meta[ARGUMENTS] = given
@@ -302,6 +303,12 @@ def _plugin_line(name: str) -> str:
     except UsageError as error:
         return f"({error.message})"
     return text.strip().partition("\n")[0]
+
+
+def _color(words: tuple[str, ...]) -> Color:
+    """Return the choice of colours on a command line that cannot be parsed."""
+    found = re.search(r"--color[= ](always|never)", " ".join(words))
+    return Color(found[1]) if found else Color.AUTO
 
 
 def _output(ctx: Any) -> Output:

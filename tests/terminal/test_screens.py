@@ -151,7 +151,9 @@ LABELS = {"error": "\x1b[1;31merror:\x1b[0m", "hint": "\x1b[36mhint:\x1b[0m"}
         ({}, "never", False),
     ],
 )
-@pytest.mark.parametrize("words", [("inspect", "none.db"), ("nonsense",), ("delete", "--nonsense")])
+@pytest.mark.parametrize(
+    "words", [("inspect", "none.db"), ("nonsense",), ("delete", "--nope"), ("--nope",)]
+)
 def test_terminal_labels_of_errors_are_coloured(
     terminal: Terminal, words: tuple[str, ...], more: dict[str, str], option: str, coloured: bool
 ) -> None:
