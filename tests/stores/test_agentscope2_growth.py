@@ -156,3 +156,19 @@ def test_growth_of_a_long_session_asks_for_its_context_alone(
 
     asyncio.run(add())
     assert counted["rows"] < 10
+
+
+def test_messages_of_one_moment_are_read_in_the_order_of_their_ids(place: Place) -> None:
+    ids = [f"{number * 7919 % 2000:05}" for number in range(2000)]
+    put(place, [Sample(Memory(KEY), [entry(id) for id in ids])])
+    assert [one[0] for one in held(place)[KEY][2]] == ids
+
+    async def stop_the_clock() -> None:
+        async with place.store() as store:
+            database = session_database(store)
+            async with database.connect() as connection, database.transaction(connection):
+                sql = "UPDATE messages SET created_at = (SELECT created_at FROM sessions)"
+                await connection.exec_driver_sql(sql)
+
+    asyncio.run(stop_the_clock())
+    assert [one[0] for one in held(place)[KEY][2]] == sorted(ids)
