@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 EVERYTHING = Selection()
 
 Failures = list[tuple[MemoryKey, Failure]]
-"""Memories that were left as they were, and why."""
+"""Memories that were left unchanged, and why."""
 
 
 @dataclass(frozen=True, slots=True)

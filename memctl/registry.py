@@ -290,7 +290,7 @@ def _state(location: Location, state: str) -> Location:
         }
         return replace(location, kind="redis-session", options=kept | options)
     if "state" not in spec_of(location.kind).options:
-        raise UsageError(f"?state= means nothing for {location.label}", "it is for SQL and Redis")
+        raise UsageError(f"?state= cannot be used with {location.label}", "it is for SQL and Redis")
     found = parse(state)
     if found.kind not in ("sessions", "redis-session"):
         raise UsageError(
@@ -313,7 +313,7 @@ def parse(text: str) -> Location:
     if text == "-":
         return Location("stdio", "-")
     if "\0" in unquote(text):
-        raise UsageError("the name of a store holds a NUL", "no file or server has such a name")
+        raise UsageError("the name of a store contains a NUL", "no file or server has such a name")
     if "://" in text or text.startswith("unix:"):
         return _parse_url(text)
     return _parse_path(text)
@@ -325,9 +325,7 @@ def _parse_path(text: str) -> Location:
     path = Path(text).expanduser()
     before, mark, _ = text.partition("?")
     if mark and before.lower().endswith(SUFFIXES) and not path.exists():
-        raise UsageError(
-            f"{text!r} is a path, and options go with a URL", f"write sqlite:///{text}"
-        )
+        raise UsageError(f"{text!r} is a path; options need a URL", f"write sqlite:///{text}")
     kind = _kind_of_file(path)
     if kind is None and path.is_file():
         raise UsageError(
@@ -369,8 +367,8 @@ def _parse_url(text: str) -> Location:
         kind = scheme
     if kind is None:
         raise UsageError(
-            f"memctl knows no store {visible(scheme)}://",
-            "known are sqlite, postgresql, mysql, redis, rediss, unix; see 'memctl stores'",
+            f"unknown kind of store: {visible(scheme)}://",
+            "known: sqlite, postgresql, mysql, redis, rediss, unix; see 'memctl stores'",
         )
     pairs = parse_qsl(parts.query, keep_blank_values=True)
     options = {name: value for name, value in pairs if name in URL_OPTIONS}
@@ -398,14 +396,14 @@ def _split(text: str) -> SplitResult:
             _ = parts.port
     except ValueError:
         raise UsageError(
-            f"what follows {scheme}:// is no address",
+            f"what follows {scheme}:// is not a valid address",
             f"a port is a number up to 65535; {hint}",
         ) from None
     if parts.fragment or text.endswith("#"):
-        raise UsageError(f"what follows {scheme}:// holds a '#'", hint)
+        raise UsageError(f"what follows {scheme}:// contains a '#'", hint)
     loose = [pair for pair in parts.query.split("&") if "=" not in pair]
     if any("@" in text for text in (parts.path if parts.netloc else "", *loose)):
-        raise UsageError(f"what follows {scheme}:// holds an '@' in the wrong place", hint)
+        raise UsageError(f"what follows {scheme}:// contains an '@' in the wrong place", hint)
     return parts
 
 

@@ -33,7 +33,7 @@ WRAPPER = """\
 #!/bin/sh
 exec {python} -m memctl "$@"
 """
-UP_TO_DATE = "the target is as the source was"
+UP_TO_DATE = "the target matches the source of"
 """The message of ``--follow`` after which Ctrl-C may come."""
 LEFT_OUT = re.compile(r"<!-- not run: [^>]+ -->\n *```sh\n.*?```", re.DOTALL)
 

@@ -181,7 +181,7 @@ def test_shell_locale_c(tmp_path: Path) -> None:
         ("memctl inspect {db} >/dev/full", 3, "No space left on device"),
         ("memctl inspect nothing.db --json >/dev/full", 3, "was to say: nothing.db does not exist"),
         ("ulimit -n 7; memctl migrate {db} {db}.ndjson", 3, "ulimit -n"),
-        ("memctl delete {db} --mark hint <&-", 2, "cannot ask whether to go on"),
+        ("memctl delete {db} --mark hint <&-", 2, "refusing without confirmation"),
         ("memctl import - {db}.copy.db <&-", 8, "stdin holds neither"),
         ("memctl mark list {db} <&- >&- 2>&-", 3, ""),
     ],

@@ -86,7 +86,7 @@ def confirm(question: str, *, expected: str | None = None) -> None:
         Interrupted: another answer or none, Ctrl-C, or another signal to stop.
     """
     hint = f"type {expected} to go on: " if expected else "[y/N] "
-    stopped = Interrupted("stopped at the question", "nothing was changed")
+    stopped = Interrupted("not confirmed", "nothing was changed")
     try:
         sys.stderr.write(f"{question} {hint}")
         sys.stderr.flush()
@@ -115,6 +115,6 @@ def refuse_unasked(yes: bool) -> None:
     """
     if not yes and not at_terminal():
         raise UsageError(
-            "cannot ask whether to go on: not a terminal",
-            "--yes goes on, --dry-run shows what would be done",
+            "refusing without confirmation: not a terminal",
+            "use --yes; --dry-run shows what would be done",
         )

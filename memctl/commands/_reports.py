@@ -102,8 +102,9 @@ class CopyOutcome:
             return None
         if all(failure.code == "conflict" for _, failure in failures):
             return Conflict(
-                f"{count(len(failures), 'memory')} left alone: {self.target} holds something else",
-                "--on-conflict skip, append or replace says what to do with them",
+                f"{count(len(failures), 'memory')} left unchanged: "
+                f"{self.target} holds other messages",
+                "choose --on-conflict skip, append or replace",
             )
         key, failure = next(item for item in failures if item[1].code != "conflict")
         if len(failures) == self.copied.memories.selected and only_damage(failures):
@@ -111,7 +112,7 @@ class CopyOutcome:
         return Partial(
             f"{count(len(failures), 'memory')} could not be written; the first: {key}: "
             f"{failure.message}",
-            "the report names each; the rest was done",
+            "the report names each; the others were done",
         )
 
 
@@ -252,13 +253,13 @@ class ChangeOutcome:
         key, failure = failures[0]
         if all(failure.code == "conflict" for _, failure in failures):
             return Conflict(
-                f"{count(len(failures), 'memory')} left alone: {key}: {failure.message}",
-                "undo later runs on it first; the report names each, the rest was restored",
+                f"{count(len(failures), 'memory')} left unchanged: {key}: {failure.message}",
+                "undo later runs on it first; the report names each, the others were restored",
             )
         if not self.changes.planned.memories and only_damage(failures):
             return BadData(f"{key} is damaged: {failure.message}", DOCTOR)
         return Partial(
             f"{count(len(failures), 'memory')} could not be changed; the first: {key}: "
             f"{failure.message}",
-            "the report names each; the rest was done",
+            "the report names each; the others were done",
         )

@@ -143,7 +143,7 @@ def changeable(run: Run, store: str, where: Selection, path: str | None) -> Loca
     """
     location = narrowed(run.locate(store), where, path)
     if location.kind == "stdio":
-        raise UsageError("- cannot be changed", "name a file or a URL")
+        raise UsageError("stdin cannot be changed", "name a file or a URL")
     return location
 
 
@@ -166,7 +166,8 @@ def readable(location: Location, where: Selection, path: str | None) -> Iterator
                 shutil.copyfileobj(sys.stdin.buffer, spool)
         except OSError as error:
             raise Unavailable(
-                f"stdin cannot be kept in {folder}: {error.strerror}", "point TMPDIR to more room"
+                f"cannot write stdin to {folder}: {error.strerror}",
+                "set TMPDIR to a folder with more space",
             ) from error
         recognised = recognise(spooled)
         if recognised is None:

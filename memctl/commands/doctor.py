@@ -119,7 +119,7 @@ class RepairOutcome(ChangeOutcome):
         """Report nothing yet: the store is examined once more."""
 
     def failures(self) -> list[dict[str, Any]]:
-        """Return the memories that were left as they were, as programs get them."""
+        """Return the memories that were left unchanged, as programs get them."""
         found: list[dict[str, Any]] = self._data()["failures"]
         return found
 
@@ -222,5 +222,5 @@ def _unhealthy(label: str, found: Diagnosis) -> Unhealthy:
     ]
     return Unhealthy(
         f"{label} has {' and '.join(facts)}",
-        "the report says what each means and how it is repaired",
+        "the report explains each finding and its repair",
     )

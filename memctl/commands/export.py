@@ -136,7 +136,9 @@ def export(
       memctl export agents.db --user ada --session kyoto -o kyoto.json
     """
     if output == STDOUT and run.output.format is not Format.TABLE and not dry_run:
-        raise UsageError("stdout is what is exported, not the report", "name a file: -o FILE")
+        raise UsageError(
+            "stdout cannot hold both the export and its report", "name a file: -o FILE"
+        )
     keep = None if rotate is None else parse_rotation(rotate)
     with readable(run.locate(store), where, path) as location:
         if shape is Shape.JSON:
@@ -169,8 +171,8 @@ def _refuse_options(
         raise UsageError("--prune is for Markdown folders", "write --as markdown -o FOLDER")
     if prune and not where.whole:
         raise UsageError(
-            "--prune does not go with a selection of messages",
-            "a memory without such messages is not gone; --user and --session go with it",
+            "--prune cannot be combined with a selection of messages",
+            "select by --user and --session only: a memory without such messages is not gone",
         )
 
 
@@ -352,7 +354,7 @@ async def _refuse_several(headers: AsyncGenerator[Memory]) -> None:
                     "per line",
                 )
     if not found:
-        raise NotFound("no memory is selected", "memctl inspect lists what there is")
+        raise NotFound("no memory is selected", "memctl inspect lists the memories")
 
 
 class ExportOutcome(CopyOutcome):

@@ -77,9 +77,9 @@ def inspect(
     """
     output = run.output
     if messages and by:
-        raise UsageError("--messages does not go with --by", "choose one of them")
+        raise UsageError("--messages and --by cannot be combined", "choose one of them")
     if ids and not messages:
-        raise UsageError("--ids goes with --messages", "add --messages")
+        raise UsageError("--ids needs --messages", "add --messages")
     if limit is None and output.format is Format.TABLE and sys.stdout.isatty():
         limit = TERMINAL_ROWS
     place = run.locate(store)

@@ -124,11 +124,9 @@ def _refuse_to_follow(where: Selection, *, dry_run: bool, stdio: bool) -> None:
         UsageError: see there.
     """
     if dry_run:
-        raise UsageError("--follow and --dry-run do not go together", "leave one of them out")
+        raise UsageError("--follow and --dry-run cannot be combined", "leave one of them out")
     if stdio:
-        raise UsageError(
-            "--follow needs stores that stay, and - is not one", "name a file or a URL"
-        )
+        raise UsageError("--follow cannot be combined with -", "name a file or a URL")
     if not where.whole:
         raise UsageError(
             "--follow copies whole memories", "select by --user and --session, or not at all"
@@ -251,10 +249,10 @@ class Migration:
         """Show how far behind the target was."""
         self._passes += 1
         self._outcome.rounds = self._passes + 1  # the first copy is one, too
-        text = f"the target is as the source was {lag.seconds:.1f} s ago"
+        text = f"the target matches the source of {lag.seconds:.1f} s ago"
         if lag.messages or lag.memories:
             new = f"{count(lag.messages, 'message')} in {count(lag.memories, 'memory')}"
-            self._output.note(f"{text}; it was behind by {new}")
+            self._output.note(f"{text}; copied {new}")
         else:
             self._output.detail(text)
 
@@ -279,7 +277,8 @@ class Migration:
             )
         if found.grown > 0:
             self._output.note(
-                f"{count(found.grown, 'message')} came to the source meanwhile: run again for them"
+                f"{count(found.grown, 'message')} added to the source meanwhile: "
+                "run again to copy them"
             )
         outcome.verified = found.equal
         if not found.equal:
@@ -287,7 +286,7 @@ class Migration:
             raise Different(
                 f"the target differs after the copy: {first.key}: {first.message} "
                 f"({len(found.differences)} differences)",
-                "has the source changed meanwhile? 'memctl verify' names every difference",
+                "the source may have changed meanwhile; 'memctl verify' names every difference",
             )
 
 
@@ -303,5 +302,5 @@ async def _refuse_nameless(source: Store, where: Selection) -> None:
             guessed = "session" not in location.options and memory.key.session == location.path.stem
             if guessed or ("user" not in location.options and not memory.key.user):
                 raise UsageError(
-                    f"{source.label} does not say whose memory it is", "give --user and --session"
+                    f"{source.label} does not say whose memory it is", "add --user and --session"
                 )

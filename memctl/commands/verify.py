@@ -73,7 +73,7 @@ def verify(
     if left is None or right is None or more:
         raise UsageError("verify compares two stores", "memctl verify A B")
     if left == right == "-":
-        raise UsageError("stdin can be read once", "write one side to a file")
+        raise UsageError("only one side can be stdin", "write the other side to a file")
     with (
         readable(run.locate(left), where, path) as first,
         readable(run.locate(right), where, path) as second,
@@ -198,7 +198,7 @@ class Diff:
             self._id = difference.id
         elif difference.code in ("summary", "settings", "expiry"):
             text.append(f"{difference.code}\n", "bold")
-        for line in lines or [" the same by now"]:
+        for line in lines or [" no longer different"]:
             text.append(f"{line[0]}{visible(line[1:])}\n", _SIGN_STYLES.get(line[0], ""))
         text.right_crop(1)  # the console ends the last line
         return text

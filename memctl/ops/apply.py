@@ -91,7 +91,7 @@ class ChangeReport:
     done: ChangeCounts = field(default_factory=ChangeCounts)
     failures: list[tuple[MemoryKey, Failure]] = field(default_factory=list)
     left: int = 0
-    """Memories that were not come to, because the store went away or a stop was asked for."""
+    """Memories that were not reached, because the store went away or a stop was asked for."""
 
 
 async def plan(

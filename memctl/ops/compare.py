@@ -343,7 +343,7 @@ class PrefixComparer:
         self._settles = sides.settings_differ(here, there)
         self.conflict = ""
         if summary and there.summary and summary != there.summary:
-            self.conflict = "the target holds another summary"
+            self.conflict = "the summary in the target differs"
         self._hasher = Hasher(form, mark_order=sides.mark_order)
 
     def take(self, page: Page) -> Page | None:
@@ -365,8 +365,8 @@ class PrefixComparer:
         reached = compared or not page.offset
         if reached and self._hasher.digest() != self.there.digest:
             self.conflict = (
-                f"the first {self.there.messages} messages of the source are not those that "
-                "the target holds"
+                f"the first {self.there.messages} messages of the source differ from those of "
+                "the target"
             )
             return None
         rest = page.messages[compared:]
@@ -663,8 +663,8 @@ class _Comparison:
         ):
             if has and not fits:
                 self._report.warnings.append(
-                    f"the {what} of {store.label} were not compared: {other.label} has no place "
-                    "for them"
+                    f"the {what} of {store.label} were not compared: {other.label} cannot store "
+                    "them"
                 )
 
     async def _texts(self) -> tuple[_Fingerprints, _Fingerprints]:
@@ -751,7 +751,7 @@ class _Comparison:
             yield "expiry", f"it expires only in {store.label}"
         else:
             seconds = abs(left.expires - right.expires)
-            yield "expiry", f"it does not expire at the same time: {seconds:.0f} seconds apart"
+            yield "expiry", f"the expiry differs by {seconds:.0f} seconds"
 
 
 def _same_messages(left: Fingerprint, right: Fingerprint) -> bool:

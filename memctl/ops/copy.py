@@ -71,14 +71,14 @@ _LOSSES = {
     "summaries": _LossKind(
         "summary",
         "a summary",
-        "give summaries a place with ?state=FOLDER (or ?state=redis), or let them go with --lossy",
+        "add ?state=FOLDER (or ?state=redis) to the target, or drop them with --lossy",
     ),
-    "ttl": _LossKind("expiry", "an expiry", "let it go with --lossy"),
+    "ttl": _LossKind("expiry", "an expiry", "drop it with --lossy"),
     "duplicate_ids": _LossKind(
         "repeated-id", "a message id that occurs twice", "keep the first with --lossy"
     ),
     "extra": _LossKind(
-        "session", "the settings of a session without messages", "let them go with --lossy"
+        "session", "the settings of a session without messages", "drop them with --lossy"
     ),
 }
 
@@ -108,8 +108,8 @@ async def refuse_losses(
             async for memory, repeated in memories:
                 if memory.key.part and "parts" in lacking:
                     raise UsageError(
-                        f"the session {memory.key.session!r} holds several memories, such as "
-                        f"{memory.key.part!r}, and {target.label} has a place for one",
+                        f"{target.label} can store one memory per session, and the session "
+                        f"{memory.key.session!r} has several, such as {memory.key.part!r}",
                         f"choose one with --path {memory.key.part}",
                     )
                 for loss in _of(memory, repeated):
@@ -121,13 +121,13 @@ async def refuse_losses(
                 _add(found, "extra", key)
     report.losses[:] = found.values()
     losses = [
-        f"{target.label} has no place for {_LOSSES[loss].noun}, and {one.example} has one "
-        f"(such memories: {one.memories})"
+        f"{target.label} cannot store {_LOSSES[loss].noun}: {one.example} has "
+        + ("one" if one.memories == 1 else f"one, as have {one.memories - 1:,} other memories")
         for loss, one in found.items()
     ]
     if losses and not lossy:
         raise Loss("; ".join(losses), _LOSSES[next(iter(found))].hint)
-    report.warnings += [f"{text}: left behind" for text in losses]
+    report.warnings += [f"{text}; not copied" for text in losses]
 
 
 def _add(found: dict[str, Lost], loss: str, key: MemoryKey) -> None:
@@ -153,7 +153,7 @@ async def _refuse_several(source: Store, target: Store, where: Selection) -> Non
             sessions.add(memory.key[:2])
             if len(sessions) > 1:
                 raise UsageError(
-                    f"{target.label} holds one session, and several are selected",
+                    f"{target.label} can store one session, and several are selected",
                     "choose one with --user and --session, or name an archive or a folder",
                 )
 
@@ -244,9 +244,8 @@ async def copy(
         source.kind == "archive" and source.dialect.name == target.dialect.name
     ):
         raise UsageError(
-            f"{target.label} is of a format that no program reads any more",
-            "it takes back what was exported from it, and nothing else; "
-            "migrate to ?layout=agentscope2",
+            f"{target.label} has a retired format, which no program reads",
+            "it accepts only an archive that was exported from it; migrate to ?layout=agentscope2",
         )
     target.origin = source.label
     target.adopt(source.dialect)
@@ -575,8 +574,8 @@ class _Copy:
             case OnConflict.REPLACE:
                 if self._recorder is None:
                     report.warnings.append(
-                        f"what {self._target.label} held otherwise is replaced, and that cannot "
-                        f"be undone; memories: {len(keys)}"
+                        f"memories of {self._target.label} that differ are replaced, which "
+                        f"cannot be undone: {len(keys):,}"
                     )
                 else:
                     keys -= await self._unrestorable(keys)
@@ -597,7 +596,7 @@ class _Copy:
                 if page.last and seen.duplicates:
                     found.add(page.memory.key)
         for key in found:
-            text = "it holds a message id twice: replaced, it could not be restored"
+            text = "it holds a duplicate message id and could not be restored after a replace"
             self._report.fail(key, Failure("repeated-id", text), self._selected.get(key, 0))
             self._settle(key)
         return found

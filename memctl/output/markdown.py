@@ -305,7 +305,7 @@ class MarkdownFolder:
                 taken = not self.fresh and not self._has_head()
         if taken:
             raise UsageError(
-                f"{str(self.path)!r} holds something else than an export --as markdown",
+                f"{str(self.path)!r} contains other files than an export --as markdown",
                 "name a new folder; --force writes into this one",
             )
 

@@ -173,7 +173,7 @@ def _parts(url: str) -> SplitResult:
     if parts.scheme not in ("http", "https") or not parts.hostname:
         raise UsageError("--ping needs a URL of http:// or https://", hint)
     if "@" in parts.netloc:
-        raise UsageError("--ping takes no URL with a login in it", hint)
+        raise UsageError("--ping does not accept a URL with a login", hint)
     return parts._replace(fragment="")
 
 
@@ -192,7 +192,7 @@ class _Redirects(HTTPRedirectHandler):
         self, req: Request, fp: Any, code: int, msg: str, headers: Any, newurl: str
     ) -> Request | None:
         if urlsplit(newurl).scheme not in ("http", "https"):
-            raise URLError("it leads away from http")
+            raise URLError("it redirects to another scheme than http")
         if code in (307, 308):
             return Request(newurl, req.data, dict(req.headers), method=req.get_method())
         return super().redirect_request(req, fp, code, msg, headers, newurl)
@@ -213,7 +213,7 @@ def _call(request: Request) -> _Refusal | None:
     except (OSError, HTTPException) as error:
         return _Refusal(_system(error), passing=True)
     except ValueError:
-        return _Refusal("it sent to something that is no URL", passing=False)
+        return _Refusal("it redirects to an invalid URL", passing=False)
 
 
 def _system(error: BaseException) -> str:
@@ -269,7 +269,7 @@ class Monitoring:
         except KeyboardInterrupt as end:
             why = f"stopped by {signals.stopped_by(end).name}"
         if why is not None:
-            output.warn(f"--ping: {heartbeat.label} could not be told: {why}")
+            output.warn(f"--ping: {heartbeat.label} cannot be reached: {why}")
 
 
 def _line(command: str, exit_code: int, error: MemctlError | None) -> str | None:

@@ -180,7 +180,7 @@ def schema_text(name: str) -> str:
     if name not in known:
         near = difflib.get_close_matches(name, known, n=1)
         raise UsageError(
-            f"there is no schema of {name!r}",
-            f"did you mean {near[0]!r}?" if near else f"there are those of {', '.join(known)}",
+            f"there is no schema named {name!r}",
+            f"did you mean {near[0]!r}?" if near else f"schemas: {', '.join(known)}",
         )
     return (_FOLDER / f"{name}.json").read_text("utf-8")

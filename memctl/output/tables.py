@@ -252,7 +252,7 @@ def copy(
     if memories.skipped:
         facts.append(f"{memories.skipped:,} {done}skipped")
     if memories.failed:
-        left = "would be left as they are" if dry_run else "left as they were"
+        left = "would be left unchanged" if dry_run else "left unchanged"
         facts.append(f"{memories.failed:,} {left}")
     text.append("\n" + ", ".join(facts), "not bold")
     more = [
@@ -260,7 +260,8 @@ def copy(
         f"{messages.written:,} {done}written",
     ]
     if messages.skipped:
-        more.append(f"{messages.skipped:,} already there or {done}skipped")
+        how = f"already there or {done}skipped" if memories.skipped else "already there"
+        more.append(f"{messages.skipped:,} {how}")
     if messages.deleted:
         more.append(f"{messages.deleted:,} {done}replaced")
     text.append("\n" + ", ".join(more), "not bold")
@@ -276,7 +277,7 @@ def followed(report: CopyReport, source: str, target: str, rounds: int, *, verif
     held = f"{count(len(settled), 'memory')}, {count(sum(settled.values()), 'message')}"
     text.append(f"\nin sync: {held}", "not bold")
     if failed:
-        text.append(f"; {count(len(failed), 'memory')} left as they were", "not bold")
+        text.append(f"; {count(len(failed), 'memory')} left unchanged", "not bold")
     if verified:
         text.append("; source and target match", "not bold")
     copied = count(report.messages.written, "message")
@@ -307,7 +308,7 @@ def comparison(
             facts.append(f"{number:,} {word}")
     text.append("\n" + ", ".join(facts), "not bold")
     text.append(
-        f"\n{count(report.left_messages, 'message')} and {report.right_messages:,}", "not bold dim"
+        f"\n{report.left_messages:,} and {count(report.right_messages, 'message')}", "not bold dim"
     )
     if brief:
         return text
@@ -372,7 +373,7 @@ def change_outcome(
     said = change_facts(shown, dry_run=dry_run) if report.planned.memories else nothing
     text.append("\n" + said, "not bold")
     if report.failures:
-        text.append(f", {count(len(report.failures), 'memory')} left as they were", "not bold")
+        text.append(f", {count(len(report.failures), 'memory')} left unchanged", "not bold")
     _append_failures(text, report.failures)
     if run is not None and shown.memories:
         text.append(f"\nmemctl undo {run} undoes it", "not bold dim")
@@ -436,7 +437,7 @@ def history(
 ) -> RenderableType:
     """The runs, a row each, on a terminal by their short ``names``; ``hidden`` others are older."""
     if not runs:
-        return Text("no run is kept")
+        return Text("no runs are kept")
     table = _Runs(runs, sizes, names)
     if not hidden:
         return table
@@ -521,10 +522,10 @@ def _compress_facts(report: CompressReport, summarizer: Summarizer, *, dry_run: 
         by += f" ({summarizer.kind})"
     parts = [f"{count(shown.memories, 'memory')} {would} by {by}, {count(messages, 'message')}"]
     if changes.failures:
-        parts.append(f"{count(len(changes.failures), 'memory')} left as they were")
+        parts.append(f"{count(len(changes.failures), 'memory')} left unchanged")
     left = changes.left + report.over_budget
     if left:
-        parts.append(f"{left:,} left for --max-cost" if dry_run else f"{left:,} not come to")
+        parts.append(f"{left:,} left for --max-cost" if dry_run else f"{left:,} not reached")
     return "; ".join(parts)
 
 
@@ -545,14 +546,11 @@ def _tokens(report: CompressReport, *, dry_run: bool) -> str:
     how = _counted(report)
     if dry_run:
         return (
-            f"agents read {count(report.before, 'token')} of them, of which {report.summarised:,} "
+            f"context: {count(report.before, 'token')}, of which {report.summarised:,} "
             f"would be summarized ({how})"
         )
-    share = (report.ratio or 0.0) * 100
-    return (
-        f"agents read {report.after:,} tokens of them instead of {report.before:,}: "
-        f"{share:.0f} % ({how})"
-    )
+    share = ((report.ratio or 0.0) - 1) * 100
+    return f"context: {report.before:,} to {report.after:,} tokens, {share:+.0f} % ({how})"
 
 
 def _spent(report: CompressReport, *, dry_run: bool) -> str:
@@ -568,7 +566,7 @@ def config_settings(file: dict[str, Any], found: list[dict[str, Any]]) -> Render
     """Draw the path of the file, then a row a setting."""
     head = Text(visible(file["path"]), "bold")
     if not file["exists"]:
-        head.append("\nnot there: 'memctl config init' writes it", "not bold dim")
+        head.append("\ndoes not exist: 'memctl config init' creates it", "not bold dim")
     places = [row["where"] if row["source"] == "environment" else row["source"] for row in found]
     columns = [
         Column("setting", [Text(visible(row["key"])) for row in found], shrinks=True),
@@ -587,7 +585,7 @@ def _value(value: Any) -> Text:
 def config_checks(found: list[dict[str, Any]]) -> RenderableType:
     """A line a store and a summarizer; what is wrong, and what to do, beneath."""
     if not found:
-        return Text("no store and no summarizer is configured", "dim")
+        return Text("no stores and no summarizers are configured", "dim")
     widths = [max(len(visible(row[key] or "")) for row in found) for key in ("what", "name")]
     return Stack(*_check_lines(found, widths))
 
@@ -650,7 +648,7 @@ def repairs(faults: list[Finding], run: str | None, *, dry_run: bool) -> Rendera
     """Return what was repaired, a line a kind, and how to undo it."""
     done = "would be repaired" if dry_run else "repaired"
     if not faults:
-        return Text("nothing to be repaired", "bold")
+        return Text("nothing to repair", "bold")
     text = Text(done, "bold green")
     for code, some in groupby(faults, key=lambda finding: finding.code):
         number = sum(finding.count for finding in some)

@@ -267,7 +267,7 @@ class Output:
         self._log("error", "error", error.message, **more)
 
     def _log_failures(self) -> None:
-        """The memories that were left as they were, one by one."""
+        """The memories that were left unchanged, one by one."""
         for failure in self._reported().get("failures", ()):
             memory = {
                 name: failure[name] for name in ("user", "session", "path") if name in failure

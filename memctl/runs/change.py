@@ -74,7 +74,7 @@ def refuse_absent(
     path = places[0].options.get("path") if len(places) == 1 else None
     if path is not None and not found:
         raise NotFound(
-            f"{label} has no memory at the path {path!r}", "memctl inspect lists what there is"
+            f"{label} has no memory at the path {path!r}", "memctl inspect lists the memories"
         )
     if where.named and not found:
         wanted = ", ".join(repr(name) for name in sorted(where.users | where.sessions))
@@ -99,7 +99,7 @@ def suggestion(names: Iterable[MemoryKey], where: Selection) -> str:
     """Return a hint that says who may have been meant by a selection."""
     near = [repr(name) for name in similar(names, where)]
     if not near:
-        return "memctl inspect lists what there is"
+        return "memctl inspect lists the memories"
     return f"did you mean {' or '.join(near)}?"
 
 

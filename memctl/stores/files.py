@@ -106,8 +106,8 @@ class AtomicFile:
         except OSError as error:
             self.discard()
             raise Unavailable(
-                f"{visible(str(self.path))} belongs to another user or group, which a new file "
-                "could not be given",
+                f"{visible(str(self.path))} belongs to another user or group, to which memctl "
+                "cannot give the new file",
                 "run memctl as the owner of the file",
             ) from error
 

@@ -76,7 +76,7 @@ def parse_rotation(text: str) -> Rotation:
         found = _KEEP.fullmatch(part.strip())
         if not found or found[1] not in _PERIODS or found[1] in keep:
             raise UsageError(
-                f"--rotate {text!r} is not understood at {part.strip()!r}",
+                f"--rotate {text!r} is not valid at {part.strip()!r}",
                 "write daily:7,weekly:4: how many to keep of " + ", ".join(_PERIODS),
             )
         keep[found[1]] = int(found[2])
@@ -188,7 +188,7 @@ def latest(text: str) -> Path | None:
     if not (found := Series(path).files()):
         name = visible(str(path))
         raise NotFound(
-            f"there is no rotation {name}: no file has its name with a time",
-            f"memctl export STORE -o {name} --rotate daily:7 makes one",
+            f"there is no rotation {name}",
+            f"'memctl export STORE -o {name} --rotate daily:7' creates one",
         )
     return found[0].path

@@ -243,7 +243,7 @@ def test_config_check_tells_people(run: Run, write: Path, filled: str) -> None:
     assert result.exit_code == 3
     assert "hint: " in result.stdout
     write.write_text("")
-    assert "no store and no summarizer is configured" in run("config", "check").stdout
+    assert "no stores and no summarizers are configured" in run("config", "check").stdout
 
 
 def test_config_check_does_not_wait_for_ever(run: Run, write: Path, filled: str) -> None:

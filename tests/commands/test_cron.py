@@ -86,7 +86,7 @@ def test_cron_what_a_monitor_answers(
     result = run("--ping", monitor.url, "inspect", FRIDAY)
     assert result.exit_code == 0
     assert calls in (None, len(monitor.calls))
-    assert (f"could not be told: {said}" in result.stderr) if said else result.stderr == ""
+    assert (f"cannot be reached: {said}" in result.stderr) if said else result.stderr == ""
     assert SECRET not in result.stderr
 
 
@@ -97,7 +97,7 @@ def test_cron_monitor_that_leads_away_or_is_not_there(run: Run, monitor: Monitor
     unreachable = f"http://127.0.0.1:9/{SECRET}"
     result = run("--ping", unreachable, "inspect", FRIDAY)
     assert result.exit_code == 0
-    assert "http://127.0.0.1:9/*** could not be told: Connection refused" in result.stderr
+    assert "http://127.0.0.1:9/*** cannot be reached: Connection refused" in result.stderr
     result = run("--ping", f"http://nowhere.invalid/{SECRET}", "inspect", FRIDAY)
     assert result.exit_code == 0
     assert SECRET not in result.stderr

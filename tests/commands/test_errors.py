@@ -334,7 +334,7 @@ def test_error_configuration_that_is_too_deep_or_of_other_types(
 
 def test_error_name_with_a_nul(run: Run) -> None:
     for name in ("sqlite:///a%00.db", "redis://h?prefix=%00&state=a%00"):
-        fails(run("inspect", name), 2, "holds a NUL")
+        fails(run("inspect", name), 2, "contains a NUL")
 
 
 @pytest.mark.parametrize("levels", [300, 600, 5000])

@@ -92,7 +92,7 @@ def test_follow_everything_that_happens_comes_along(
     assert (found["follow"]["memories"], found["follow"]["messages"]) == (2, 17)
     assert found["follow"]["rounds"] >= 3
     assert "run" not in found
-    assert "behind by 8 messages in 2 memories" in said or "behind by 5 messages" in said
+    assert "copied 8 messages in 2 memories" in said or "copied 5 messages" in said
 
 
 def test_follow_what_came_before_the_stop_is_there_after_it(source: Path, target: str) -> None:
@@ -149,7 +149,7 @@ def test_follow_what_somebody_else_wrote_is_left_alone(
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        (("--dry-run",), "do not go together"),
+        (("--dry-run",), "cannot be combined"),
         (("--mark", "hint"), "whole memories"),
         (("--last", "3"), "whole memories"),
     ],

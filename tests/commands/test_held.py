@@ -33,7 +33,7 @@ async def take(stack: AsyncExitStack, place: Place, key: MemoryKey) -> None:
 
 @contextmanager
 def marking(place: Place, key: MemoryKey) -> Iterator[None]:
-    """An agent that marks a message of the memory, and does not come to the end of it."""
+    """An agent that marks a message of the memory, and does not reached the end of it."""
     stack = AsyncExitStack()
     with asyncio.Runner() as runner:
         runner.run(take(stack, place, key))

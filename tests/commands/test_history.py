@@ -38,7 +38,7 @@ def test_history_nobody_else_may_read_what_is_kept(run: Run, filled: str) -> Non
 
 
 def test_history_lists_what_can_be_undone(run: Run, filled: str) -> None:
-    assert run("history").stdout.strip() == "no run is kept"
+    assert run("history").stdout.strip() == "no runs are kept"
     done = report(run("delete", filled, "--mark", "hint", "--yes", "--json"))
     marked = report(run("mark", "add", filled, "seen", "--json"))
     assert run("delete", filled, "--mark", "nothing", "--yes").exit_code == 0

@@ -50,7 +50,7 @@ def test_import_session_with_several_memories(run: Run, database: str, tmp_path:
     folder = tmp_path / "sessions"
     folder.mkdir()
     (folder / "ada_kyoto.json").write_text(json.dumps(state))
-    fails(run("import", folder, database), 2, "several memories", "--path")
+    fails(run("import", folder, database), 2, "one memory per session", "--path")
     found = report(run("import", folder, database, "--path", "agent.memory", "--json"))
     assert found["messages"]["written"] == 3
     assert set(contents(database)) == {KYOTO}

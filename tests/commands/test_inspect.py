@@ -165,7 +165,7 @@ def test_inspect_messages_with_their_positions_and_ids(run: Run, filled: str) ->
     assert "m0000039" not in shown
     named = run("inspect", filled, *options, "--ids").stdout
     assert "#40 Alice (user)  2025-03-01 12:39:00.000  m0000039\n" in named
-    fails(run("inspect", filled, "--ids"), 2, "--ids goes with --messages")
+    fails(run("inspect", filled, "--ids"), 2, "--ids needs --messages")
 
 
 def test_inspect_messages_for_programs(run: Run) -> None:

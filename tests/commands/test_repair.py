@@ -216,7 +216,7 @@ def test_repair_table_tells_what_was_repaired(run: Run, tmp_path: Path) -> None:
     assert "leftover-hint  hints left over from interrupted replies: 2" in shown.stdout
     assert "memctl undo " in shown.stdout
     assert shown.stdout.rstrip().endswith("healthy")
-    assert "nothing to be repaired" in run("doctor", path, "--repair", "--yes").stdout
+    assert "nothing to repair" in run("doctor", path, "--repair", "--yes").stdout
     assert "doctor" in run("history").stdout
 
 

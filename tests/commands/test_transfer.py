@@ -185,7 +185,7 @@ def test_transfer_source_that_grows_meanwhile_is_no_difference(
     output, said = process.communicate(timeout=60)
     assert process.returncode == 0, said
     assert json.loads(output)["verified"] is True
-    assert "10 messages came to the source meanwhile" in said
+    assert "10 messages added to the source meanwhile" in said
     again = report(run("migrate", source, tmp_path / "t.db", "--json"))
     assert again["messages"]["written"] == 10
 

@@ -43,7 +43,7 @@ def test_pipe_empty_environment(large: str, shell: Shell, tmp_path: Path) -> Non
     done = shell(f"{environment} {program} inspect {large}; {at_home}")
     assert done.returncode == 0, done.stderr
     assert "12 memories" in done.stdout
-    assert "no run is kept" in done.stdout
+    assert "no runs are kept" in done.stdout
 
 
 @pytest.mark.parametrize("format", ["table", "csv"])

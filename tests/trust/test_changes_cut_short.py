@@ -214,7 +214,7 @@ def test_change_state_folder_that_is_none(
         assert path.read_bytes() == before
         assert run(*words, "--dry-run").exit_code == 0, "which writes nothing down"
     assert run(*words, "--no-backup").exit_code == 0
-    assert "no run is kept" in run("history").stdout
+    assert "no runs are kept" in run("history").stdout
 
 
 # The process

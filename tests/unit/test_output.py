@@ -90,7 +90,7 @@ def test_output_dry_run_tells_what_would_be() -> None:
     )
     for words in ("written", "skipped", "replaced"):
         assert f"would be {words}" in planned
-    assert "1 would be left as they are" in planned
+    assert "1 would be left unchanged" in planned
     assert "would" not in done
 
 

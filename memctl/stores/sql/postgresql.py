@@ -371,7 +371,7 @@ class PostgresqlDatabase(Database):
         async with self._turn:
             driver = await _driver(connection)
             found: Sequence[Any] = await driver.fetch(statement, *bound)
-            # The server ends a statement when the next one comes.  One that did not come to the end
+            # The server ends a statement when the next one comes.  One that did not reached the end
             # of its table holds buffers until then, and a cursor opened now would read less ahead.
             await driver.execute("SELECT 1")
         return found
