@@ -231,7 +231,7 @@ class Memctl(Helpful, TyperGroup):
             unsaid = error.__context__  # the error that could not be reported
             failure = _exhausted(error) or Unavailable(
                 f"the output cannot be written: {error.strerror}",
-                f"it was to say: {unsaid.message}" if isinstance(unsaid, MemctlError) else None,
+                f"the lost message: {unsaid.message}" if isinstance(unsaid, MemctlError) else None,
             )
             output = _output(ctx)
             output.report, output.listing, output.format = None, None, Format.TABLE

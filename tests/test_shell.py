@@ -179,7 +179,11 @@ def test_shell_locale_c(tmp_path: Path) -> None:
         ("memctl inspect nothing.db 2>/dev/full", 4, ""),
         ("memctl -v inspect {db} 2>/dev/full", 0, ""),
         ("memctl inspect {db} >/dev/full", 3, "No space left on device"),
-        ("memctl inspect nothing.db --json >/dev/full", 3, "was to say: nothing.db does not exist"),
+        (
+            "memctl inspect nothing.db --json >/dev/full",
+            3,
+            "the lost message: nothing.db does not exist",
+        ),
         ("ulimit -n 7; memctl migrate {db} {db}.ndjson", 3, "ulimit -n"),
         ("memctl delete {db} --mark hint <&-", 2, "refusing without confirmation"),
         ("memctl import - {db}.copy.db <&-", 8, "stdin holds neither"),

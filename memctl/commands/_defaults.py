@@ -25,7 +25,7 @@ _NEVER = {"config", "version", "help", "show-completion"}
 # What destroys something, or allows it, is given where it happens: a file or a variable works from
 # afar, on commands that its author was not thinking of.
 _SAID = frozenset({"yes", "all", "lossy", "backup", "force", "repair", "prune", "rotate"})
-_ONLY_SAID = "a file or a variable would say it for commands that nobody thought of"
+_ONLY_SAID = "a default would also apply to commands that it was not meant for"
 
 
 class Source(StrEnum):
@@ -215,7 +215,7 @@ class Defaults:
             raise UsageError(f"{place}: --json is short for --format json", 'set format to "json"')
         if not option.settable:
             raise UsageError(
-                f"{place}: {_spelt(option)} is said on the command line only", _ONLY_SAID
+                f"{place}: {_spelt(option)} can be set on the command line only", _ONLY_SAID
             )
         try:
             value = option.parameter.process_value(self._context, given)

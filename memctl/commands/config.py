@@ -231,7 +231,7 @@ def _warn_of_variables(run: Run, root: Any, commands: Mapping[str, Any]) -> None
         if name.startswith(f"{PREFIX}_") and name not in known:
             near = nearest(name, known, 0.85)
             if near:
-                run.output.warn(f"{name} means nothing to memctl; did you mean {near}?")
+                run.output.warn(f"{name} is not a variable of memctl; did you mean {near}?")
 
 
 def _shown(file: dict[str, Any], found: list[dict[str, Any]]) -> Report:
@@ -250,7 +250,7 @@ def _checked(found: list[Check]) -> Report:
     )
 
 
-HINT = "what is wrong with each stands in the report"
+HINT = "the report shows what is wrong with each"
 _HINTS = {
     "timeout": "--timeout allows more; a model on this machine may have to be loaded first",
     "rate-limited": "it is there, and busy: try again later",
