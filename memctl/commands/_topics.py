@@ -12,6 +12,8 @@ STORES = (
     "stdin, an archive on stdout)."
 )
 STORES_MORE = (
+    "A file that exists is known by its content, whatever its name. FILE@latest is the newest file "
+    "of a rotation (export --rotate). "
     "?state=FOLDER names the session states that hold the summaries of an SQL or Redis memory. "
     "memctl stores lists what each kind can hold."
 )
@@ -34,6 +36,7 @@ EXAMPLES = (
         ("memctl inspect agents.db --user ada --messages --last 9",),
     ),
     ("Back up every night", ("memctl export agents.db -o night.ndjson.zst --rotate daily:7",)),
+    ("Restore the newest backup", ("memctl import night.ndjson.zst@latest restored.db",)),
     (
         "Migrate to a server, and verify the copy",
         ("memctl migrate agents.db postgresql://ops@db/agents",),
