@@ -396,11 +396,11 @@ def change_facts(changes: ChangeCounts, *, dry_run: bool = False) -> str:
         return "nothing was changed"
     would = "would be " if dry_run else ""
     parts = [
-        f"{count(number, 'message')} {would}{word}"
-        for number, word in (
-            (changes.deleted, "deleted"),
-            (changes.marked, "marked"),
-            (changes.restored, "restored"),
+        f"{what} {would}{done}"
+        for number, what, done in (
+            (changes.deleted, count(changes.deleted, "message"), "deleted"),
+            (changes.marked, f"marks of {count(changes.marked, 'message')}", "changed"),
+            (changes.restored, count(changes.restored, "message"), "restored"),
         )
         if number
     ]
