@@ -258,3 +258,17 @@ def test_migrate_nothing_is_made_for_who_is_not_there(
     before = sorted(tmp_path.rglob("*"))
     fails(run("migrate", filled, name, "--user", "nobody"), 4, "has no memory of 'nobody'")
     assert sorted(tmp_path.rglob("*")) == before
+
+
+def test_migrate_one_session_to_a_file_of_which_the_user_is_not_named(
+    run: Run, tmp_path: Path
+) -> None:
+    state = tmp_path / "one.json"
+    state.write_text('{"_compressed_summary": "", "content": []}')
+    for user, session in (("ada", "kyoto"), ("bob", "parcel")):
+        run("import", str(state), f"{tmp_path}/d/", "--user", user, "--session", session)
+    copy = str(tmp_path / "copy.json")
+    for _ in range(2):
+        done = run("migrate", f"{tmp_path}/d/", copy, "--session", "kyoto")
+        assert done.exit_code == 0, done.output
+    assert run("verify", f"{tmp_path}/d/", copy, "--session", "kyoto").exit_code == 0

@@ -65,12 +65,17 @@ class StateFileStore(StateStore):
         self.unlock()
 
     def resolve_names(self, keys: Iterable[MemoryKey]) -> None:
-        owners = {key[:2] for key in keys}
-        if self._owner is None and len(owners) == 1 and not self._is_told():
+        owners = {key[:2] for key in keys if self._may_belong_to(key)}
+        if self._owner is None and len(owners) == 1:
             self._owner = owners.pop()
 
-    def _is_told(self) -> bool:
-        return "user" in self.location.options or "session" in self.location.options
+    def _may_belong_to(self, key: MemoryKey) -> bool:
+        """Return whether the options of the location leave the file to this user and session."""
+        options = self.location.options
+        return (
+            options.get("user", key.user) == key.user
+            and options.get("session", key.session) == key.session
+        )
 
     async def documents(self, where: Selection) -> AsyncGenerator[OwnedDocument, None]:
         document = await self.document(str(self._file))
