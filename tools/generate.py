@@ -94,11 +94,11 @@ def exit_codes_table() -> str:
 def findings_page() -> str:
     """Return the table of findings of doctor."""
     parts = [
-        "# What doctor finds",
-        "Generated from the catalogue of `memctl doctor` by `make docs`. Codes are stable: scripts "
-        "can test them. An *error* breaks an agent, or shows it data that is not its own. A "
-        "*warning* loses or repeats something, now or later. A *notice* costs time or space, or "
-        "will disappear by itself. A store with only notices is healthy.",
+        "# Repair what doctor finds",
+        "All findings of `memctl doctor`, generated from the code by `make docs`. Codes are "
+        "stable: scripts can test them. An *error* makes an agent fail, or shows it the data of "
+        "others. A *warning* means that data is lost or repeated, now or later. A *notice* costs "
+        "time or space, or disappears by itself. A store with only notices is healthy.",
     ]
     for severity in Severity:
         kinds = [kind for kind in FINDINGS.values() if kind.severity is severity]

@@ -51,7 +51,7 @@ _KINDS = (
         Severity.ERROR,
         "tool calls without a result",
         "model APIs refuse the conversation, so every further reply of the agent fails",
-        "--repair puts in the result that AgentScope writes for an interrupted call",
+        "--repair adds the result that AgentScope writes for an interrupted call",
         RepairMethod.EDIT,
     ),
     FindingKind(
@@ -59,8 +59,8 @@ _KINDS = (
         Severity.ERROR,
         "tool results without a call",
         "model APIs refuse the conversation, so every further reply of the agent fails",
-        "--repair deletes messages that are nothing but such results; a call that is marked "
-        "'compressed' while its result is not is repaired by marking the result, too",
+        "--repair deletes messages that hold only such results; if the call is marked "
+        "'compressed', --repair marks the result, too",
         RepairMethod.EDIT,
     ),
     FindingKind(
@@ -83,14 +83,15 @@ _KINDS = (
         "tool-call-pending",
         Severity.NOTICE,
         "tool calls whose result may still come",
-        "an agent is at work, or was stopped within the last hour: then the next reply fails",
-        "look again when the agent is done; after an hour it counts as tool-call-without-result",
+        "an agent is working, or was stopped less than an hour ago; if it was stopped, its next "
+        "reply fails",
+        "run doctor again when the agent is done; after an hour this is tool-call-without-result",
     ),
     FindingKind(
         "empty-assistant-message",
         Severity.ERROR,
-        "assistant messages with nothing in them",
-        "model APIs refuse empty text, and AgentScope sends it on",
+        "assistant messages without content",
+        "AgentScope sends the empty text, and model APIs refuse it",
         "--repair deletes them",
         RepairMethod.EDIT,
     ),
@@ -98,21 +99,21 @@ _KINDS = (
         "invalid-message",
         Severity.ERROR,
         "messages that are not valid for AgentScope",
-        "it fails to load the whole memory (Msg.from_dict), or to send it",
-        "look at them with memctl export, then delete them: memctl delete STORE --id ID",
+        "AgentScope fails to load the whole memory (Msg.from_dict), or to send it to the model",
+        "read them in an export, then delete them: memctl delete STORE --id ID",
     ),
     FindingKind(
         "message-without-id",
         Severity.WARNING,
         "messages without an id of their own",
-        "AgentScope gives them another id each time it loads them: they cannot be marked, "
+        "AgentScope gives them a new id each time it loads them: they cannot be marked, "
         "compressed or deleted",
         "delete them by their time: memctl delete STORE --since T --until T",
     ),
     FindingKind(
         "id-mismatch",
         Severity.ERROR,
-        "messages stored under another id than their own",
+        "messages stored under an id that is not their own",
         "AgentScope does not find them when it marks, compresses or deletes by id, so they stay "
         "forever",
         "export the memory, delete it, and import it: memctl export, memctl delete, memctl import",
@@ -121,14 +122,15 @@ _KINDS = (
         "repeated-id",
         Severity.WARNING,
         "messages whose id occurs earlier in the memory",
-        "the agent reads them twice; marking or deleting one affects all; SQL stores refuse them",
-        "memctl migrate to a SQL or Redis store keeps the first of each",
+        "the agent reads them twice, and marks or deletes all of them at once; SQL stores refuse "
+        "them",
+        "copy to a SQL or Redis store: memctl migrate --lossy keeps the first of each",
     ),
     FindingKind(
         "oversized-tool-result",
         Severity.WARNING,
-        "tool results beyond --max-result",
-        "each is sent with every reply: it costs tokens, and may exceed the context of the model",
+        "tool results larger than --max-result",
+        "each is sent for every reply: it costs tokens, and may exceed the context of the model",
         "compress the memory, or delete the pair: memctl delete STORE --id ID --with-tool-pairs",
     ),
     FindingKind(
@@ -151,40 +153,41 @@ _KINDS = (
     FindingKind(
         "summary-elsewhere",
         Severity.WARNING,
-        "messages marked 'compressed' where no summary can be",
-        "the summary is in the state of the session, if anywhere; if it is lost, so is what the "
-        "agent knew",
-        "name the states with ?state=FOLDER (or ?state=redis), and doctor shows which are missing",
+        "messages marked 'compressed' in a store that holds no summaries",
+        "the summary can only be in the session state; if it is lost, the agent has forgotten "
+        "these messages",
+        "add ?state=FOLDER (or ?state=redis) to the URL: doctor then shows which summaries are "
+        "missing",
     ),
     FindingKind(
         "damaged-state",
         Severity.ERROR,
         "session states that are truncated or not valid JSON",
         "AgentScope cannot load the session: the agent fails to start",
-        "restore it from a backup; JSONSession writes in place, and a crash truncates the file",
+        "restore it from a backup; a crash during a write of JSONSession truncates the file",
     ),
     FindingKind(
         "damaged-row",
         Severity.ERROR,
-        "rows that hold no message, name, mark or position",
+        "rows without a valid message, name, mark or position",
         "AgentScope fails to load the whole memory; memctl leaves it out",
-        "restore them from a backup; --repair sets them aside, into the journal of the run, from "
-        "where memctl undo puts them back",
+        "restore them from a backup; --repair moves them into the record of the run, and memctl "
+        "undo restores them",
         RepairMethod.STORE,
     ),
     FindingKind(
         "orphan-mark",
         Severity.WARNING,
         "marks of messages that do not exist",
-        "a new message with the same id gets the mark of the old one, and each search by mark "
-        "reads them",
+        "a new message with the same id gets the mark of the old one, and every search by mark "
+        "reads such marks",
         "--repair removes them",
         RepairMethod.STORE,
     ),
     FindingKind(
         "row-id-mismatch",
         Severity.ERROR,
-        "rows whose id is not made of user, session and message id",
+        "rows whose id does not consist of user, session and message id",
         "AgentScope does not find them when it marks, compresses or deletes by id, so they stay "
         "forever",
         "export the memory, delete it, and import it: memctl export, memctl delete, memctl import",
@@ -192,7 +195,7 @@ _KINDS = (
     FindingKind(
         "duplicate-index",
         Severity.WARNING,
-        "messages with the same position as another",
+        "messages with the position of another message",
         "their order is undefined, and a result may come before its call; concurrent writers of "
         "one session cause this",
         "--repair renumbers the session",
@@ -202,10 +205,10 @@ _KINDS = (
         "shared-session",
         Severity.ERROR,
         "messages of other users in the same session",
-        "AgentScope reads a session by its id alone: each user's agent sees them, and "
-        "compresses and clears them",
-        "use ids that are unique across users, and move each user: memctl migrate --user U to a "
-        "store of their own",
+        "AgentScope reads a session by its id alone: each user's agent reads, compresses and "
+        "clears the messages of all",
+        "use session ids that are unique across users, and copy each user to a separate store: "
+        "memctl migrate STORE TARGET --user USER",
     ),
     FindingKind(
         "session-row-missing",
@@ -218,7 +221,7 @@ _KINDS = (
         "user-row-missing",
         Severity.WARNING,
         "sessions whose user has no row",
-        "joins with the users omit them, and a database with foreign keys refuses them",
+        "joins with the table of users omit them, and a database with foreign keys refuses them",
         "--repair inserts the users",
         RepairMethod.STORE,
     ),
@@ -228,8 +231,8 @@ _KINDS = (
         # store unhealthy would be of no use to scripts.
         Severity.NOTICE,
         "tables without an index on session_id",
-        "AgentScope reads the whole table for each reply, of all sessions",
-        "--repair creates the index, on PostgreSQL while agents go on writing",
+        "AgentScope reads the messages of all sessions for each reply",
+        "--repair creates the index; on PostgreSQL, agents can write meanwhile",
         RepairMethod.STORE,
     ),
     FindingKind(
@@ -269,93 +272,93 @@ _KINDS = (
         # runs before the transaction), so almost every memory with a TTL is in this state.
         Severity.NOTICE,
         "keys without a TTL in a memory that expires",
-        "AgentScope fixes it at the next access; without one, the keys stay forever",
+        "AgentScope sets the TTL at the next access; if there is none, the keys stay forever",
         "--repair sets the TTL of their memory",
         RepairMethod.STORE,
     ),
     FindingKind(
         "context-not-in-log",
         Severity.WARNING,
-        "messages in the context of a 2.x session that its log lacks",
-        "the model sees them and people do not: no list of messages of AgentScope shows them",
-        "they leave the context when AgentScope compresses it; memctl lists, exports and deletes "
-        "them like others: memctl delete STORE --id ID",
+        "messages in the context of a 2.x session that are not in its log",
+        "the model reads them, but AgentScope never lists them for people",
+        "keep them until AgentScope compresses the context, or delete them: memctl delete STORE "
+        "--id ID",
     ),
     FindingKind(
         "context-result-without-call",
         Severity.ERROR,
-        "tool results in the context of a 2.x session whose call is not before them",
+        "tool results in the context of a 2.x session without an earlier call",
         "model APIs refuse the conversation, so every further reply of the agent fails",
-        "mark the message compressed, or delete it: memctl mark add compressed STORE --id ID",
+        "mark the message compressed, or delete it: memctl mark add STORE compressed --id ID",
     ),
     FindingKind(
         "session-open-to-others",
         Severity.NOTICE,
-        "users of 2.x in one SQL database, where a session is found by its id alone",
-        "AgentScope's SQL storage lists the messages of a session for any user who names it, and "
-        "replaces the state of another user's session of the same id",
-        "let no user choose the id of a session, or give each user a database",
+        "users of 2.x who share a SQL database",
+        "AgentScope finds a session in SQL by its id alone: a user who names the session of "
+        "another user reads its messages, and replaces its state",
+        "do not let users choose session ids, or give each user a separate database",
     ),
     FindingKind(
         "session-record-missing",
         Severity.WARNING,
         "logs of 2.x sessions whose record is gone",
-        "AgentScope lists no such session, and its log stays; the record expired or was deleted "
-        "apart from it",
-        "memctl export keeps the log; memctl delete STORE --session ID removes its messages",
+        "AgentScope does not list the session, but its log stays; the record expired or was "
+        "deleted without the log",
+        "save the log with memctl export; delete its messages: memctl delete STORE --session ID",
     ),
     FindingKind(
         "session-expires-apart",
         Severity.WARNING,
-        "2.x sessions whose keys do not expire together",
-        "AgentScope refreshes the record when the state is saved and the log when a message "
-        "comes: one will be gone while the other is in use",
+        "2.x sessions whose keys expire at different times",
+        "AgentScope renews the TTL of the record when it saves the state, and that of the log when "
+        "a message arrives: one can expire while the other is in use",
         "save the state of the session once, or set one TTL with redis-cli",
     ),
     FindingKind(
         "session-index-expired",
         Severity.NOTICE,
-        "sessions and agents of 2.x that an index names although they expired",
-        "the sets 'agents' and 'agent:ID:sessions' never expire; AgentScope looks each of them up "
-        "in vain, each time it lists",
+        "sessions and agents of 2.x that have expired, but are still in an index",
+        "the sets 'agents' and 'agent:ID:sessions' never expire; each time AgentScope lists them, "
+        "it looks up the expired ones in vain",
         "remove them from the sets with redis-cli (SREM)",
     ),
     FindingKind(
         "expires-unread",
         Severity.WARNING,
-        "memories of agentscope-runtime that expire while nobody reads them",
-        "only the services of agentscope-runtime, removed in 1.1, refresh the TTL: the data will "
-        "be gone",
-        "export them now: memctl export STORE FILE, or memctl migrate STORE TARGET",
+        "memories of agentscope-runtime whose TTL is no longer renewed",
+        "only the services of agentscope-runtime, removed in 1.1, renew the TTL: the data will "
+        "expire",
+        "save them now: memctl export STORE -o FILE, or memctl migrate STORE TARGET",
     ),
     FindingKind(
         "ambiguous-key",
         Severity.ERROR,
-        "histories of agentscope-runtime whose user or session holds a ':'",
-        "the services list and delete them as sessions of another user, too: user 'u' gets those "
+        "histories of agentscope-runtime whose user or session contains ':'",
+        "the services list and delete them for another user, too: for user 'u', also the sessions "
         "of user 'u:x'",
-        "migrate them: memctl tells users apart by what is within the history",
+        "copy them with memctl migrate, which takes the user from the history itself",
     ),
     FindingKind(
         "owner-mismatch",
         Severity.WARNING,
-        "histories of agentscope-runtime under another user or session than their own",
-        "the services find them by the key, and write them back under the name within: one "
-        "session becomes two",
+        "histories of agentscope-runtime whose key names another user or session",
+        "the services find a history by its key, but write it under the names that it contains: "
+        "one session becomes two",
         "export the memory, delete it, and import it: memctl export, memctl delete, memctl import",
     ),
     FindingKind(
         "session-index-stale",
         Severity.WARNING,
-        "sessions that an index 'session_index' of agentscope-runtime 0.2 names wrongly",
-        "0.2 lists sessions that are not there, and neither lists nor deletes those that it lacks",
-        "delete the key session_index:USER with redis-cli when no 0.2 is in use any more",
+        "sessions that are missing or wrong in 'session_index' of agentscope-runtime 0.2",
+        "0.2 lists sessions that do not exist, and neither lists nor deletes the missing ones",
+        "when 0.2 is no longer in use, delete the key session_index:USER with redis-cli",
     ),
     FindingKind(
         "marks-index-missing",
         Severity.NOTICE,
         "marks in a memory without an index of its marks",
-        "data from before AgentScope 1.0.15, which creates the index at the next deletion",
+        "AgentScope before 1.0.15 wrote them; newer versions create the index at the next deletion",
         "--repair creates it",
         RepairMethod.STORE,
     ),
@@ -363,7 +366,7 @@ _KINDS = (
         "marks-index-stale",
         Severity.WARNING,
         "marks that are missing in the index of marks",
-        "AgentScope skips these lists when it deletes messages: their ids remain",
+        "AgentScope skips their lists when it deletes messages: ids of deleted messages remain",
         "--repair adds them",
         RepairMethod.STORE,
     ),
