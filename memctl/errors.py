@@ -34,7 +34,7 @@ class Failure:
 
 
 class MemctlError(Exception):
-    """Something unforeseen happened: a bug.
+    """An unexpected error: a bug in memctl.
 
     Base of all errors that memctl raises on purpose: one line of message, one of hint.
     """
@@ -49,14 +49,14 @@ class MemctlError(Exception):
 
 
 class UsageError(MemctlError):
-    """The command line or the configuration is wrong, or a file to be written exists."""
+    """The command line or the configuration is wrong, or the output file already exists."""
 
     code = "usage"
     exit_code = 2
 
 
 class Unavailable(MemctlError):
-    """The store cannot be reached or refuses; a file cannot be read or written."""
+    """The store cannot be reached or denies access; a file cannot be read or written."""
 
     code = "unavailable"
     exit_code = 3
@@ -67,7 +67,7 @@ class Lost(Unavailable):
 
 
 class NotFound(MemctlError):
-    """The store, memory, run or file that is named does not exist."""
+    """The named store, memory, run or file does not exist."""
 
     code = "not-found"
     exit_code = 4
@@ -94,14 +94,14 @@ class Unhealthy(Different):
 
 
 class Partial(MemctlError):
-    """Some memories failed, the rest were done."""
+    """Some memories failed; the others are done."""
 
     code = "partial"
     exit_code = 7
 
 
 class BadData(MemctlError):
-    """The input is not what it claims to be; nothing was written."""
+    """The input is damaged or of another kind; nothing was written."""
 
     code = "bad-data"
     exit_code = 8
@@ -112,7 +112,7 @@ class Uninitialised(BadData):
 
 
 class Loss(MemctlError):
-    """Going on would lose something; nothing was written."""
+    """Continuing would lose data; nothing was written."""
 
     code = "loss"
     exit_code = 9
@@ -126,7 +126,7 @@ class Busy(MemctlError):
 
 
 class Interrupted(MemctlError):
-    """A signal, or the answer to a question, stopped memctl; what was committed is whole."""
+    """Stopped by Ctrl-C, or the answer was no; what was committed is complete."""
 
     code = "interrupted"
     exit_code = 130
@@ -134,9 +134,9 @@ class Interrupted(MemctlError):
 
 _WITHOUT_A_CLASS = (
     (0, "ok", "Done; also when nothing matched."),
-    (129, "interrupted", "The same, where the signal was SIGHUP."),
-    (141, "closed-pipe", "Whoever reads the output has enough, such as head."),
-    (143, "interrupted", "The same, where the signal was SIGTERM."),
+    (129, "interrupted", "Stopped by SIGHUP; what was committed is complete."),
+    (141, "closed-pipe", "The reader of the output closed the pipe, such as head."),
+    (143, "interrupted", "Stopped by SIGTERM; what was committed is complete."),
 )
 
 
