@@ -11,10 +11,10 @@ from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable
 from contextlib import aclosing
 from dataclasses import replace
 
-from memctl.errors import BadData, Failure, MemctlError
+from memctl.errors import Failure, MemctlError
 from memctl.model import Edit, Finding, Memory, MemoryInfo, MemoryKey, Page, WriteMode, WriteResult
 from memctl.selection import Selection
-from memctl.store import Features, Maintenance, Note, OpenMode, Record, Store
+from memctl.store import Features, LeftOut, Maintenance, Note, OpenMode, Record, Store
 from memctl.wrappers.wrapper import StoreWrapper
 
 
@@ -90,7 +90,10 @@ class SummaryEdits:
         memory = edit.memory
         if memory.summary is None and edit.summary is None and not before:
             return None
-        found = await self._find(memory.key)
+        try:
+            found = await self._find(memory.key)
+        except DamagedState as error:
+            return error.failure
         there = found.summary or ""
         if edit.summary is not None and edit.summary != there:
             return Failure("changed", "the summary is another one")
@@ -133,8 +136,19 @@ def _parted(before: str) -> tuple[str, str]:
 DEFAULT_USER = "default_user"
 
 
+class DamagedState(Exception):
+    """A state is damaged, so that nobody knows the summary of its memory."""
+
+    def __init__(self, failure: Failure) -> None:
+        super().__init__(failure.message)
+        self.failure = failure
+
+
 class SummaryOverlay(StoreWrapper):
-    """Messages from one store, summaries from another."""
+    """Messages from one store, summaries from another.
+
+    A memory whose state is damaged is left out: its summary is not known.
+    """
 
     kind = "with-summaries"
 
@@ -142,6 +156,7 @@ class SummaryOverlay(StoreWrapper):
         super().__init__(messages)
         self._messages = messages
         self._states = states
+        self.left_out = LeftOut(messages.left_out.failures)
 
     @property
     def features(self) -> Features:  # type: ignore[override]
@@ -152,6 +167,7 @@ class SummaryOverlay(StoreWrapper):
 
     async def open(self, mode: OpenMode) -> None:
         await super().open(mode)
+        self.left_out = LeftOut(self._messages.left_out.failures)
         try:
             await self._states.open(mode)
         except BaseException:
@@ -175,9 +191,7 @@ class SummaryOverlay(StoreWrapper):
 
     async def check_integrity(self, where: Selection) -> None:
         await self._messages.check_integrity(where)
-        async with aclosing(self._state_headers(where)) as states:
-            async for _ in states:
-                pass
+        await self._states.check_integrity(where)
 
     def resolve_names(self, keys: Iterable[MemoryKey]) -> None:
         found = list(keys)
@@ -189,8 +203,10 @@ class SummaryOverlay(StoreWrapper):
         async with aclosing(self._messages.list_memories(where)) as infos:
             async for info in infos:
                 seen.add(info.key)
-                info.summary = bool((await self._state(info.key)).summary)
-                yield info
+                state = await self._readable_state(info.key)
+                if state is not None:
+                    info.summary = bool(state.summary)
+                    yield info
         async with aclosing(self._without_messages(where, seen)) as memories:
             async for memory in memories:
                 yield MemoryInfo(memory.key, summary=True, ttl=memory.ttl, repeated=0)
@@ -200,7 +216,9 @@ class SummaryOverlay(StoreWrapper):
         async with aclosing(self._messages.headers(where)) as memories:
             async for memory in memories:
                 seen.add(memory.key)
-                yield replace(memory, summary=(await self._state(memory.key)).summary)
+                state = await self._readable_state(memory.key)
+                if state is not None:
+                    yield replace(memory, summary=state.summary)
         async with aclosing(self._without_messages(where, seen)) as memories:
             async for memory in memories:
                 yield memory
@@ -229,11 +247,13 @@ class SummaryOverlay(StoreWrapper):
         memory: Memory | None = None
         async with aclosing(pages):
             async for page in pages:
-                if page.offset == 0 or memory is None:
-                    summary = (await self._state(page.memory.key)).summary
-                    memory = replace(page.memory, summary=summary)
-                    seen.add(memory.key)
-                yield replace(page, memory=memory)
+                key = page.memory.key
+                if key not in seen:
+                    seen.add(key)
+                    state = await self._readable_state(key)
+                    memory = state and replace(page.memory, summary=state.summary)
+                if memory is not None:
+                    yield replace(page, memory=memory)
         async with aclosing(self._without_messages(where, seen)) as memories:
             async for found in memories:
                 yield Page(found, [])
@@ -244,42 +264,61 @@ class SummaryOverlay(StoreWrapper):
         """Yield the memories of which there is only a summary."""
         if not where.whole:
             return
-        async with aclosing(self._state_headers(where)) as memories:
+
+        def is_new(key: MemoryKey) -> bool:
+            known = {key, MemoryKey(DEFAULT_USER, key.session)} if not key.user else {key}
+            return not known & seen
+
+        async with aclosing(self._states.headers(where)) as memories:
             async for memory in memories:
-                key = memory.key
-                known = {key, MemoryKey(DEFAULT_USER, key.session)} if not key.user else {key}
-                if memory.summary and not known & seen:
+                if memory.summary and is_new(memory.key):
+                    self.left_out.others = True
                     yield memory
+        for key, failure in self._states.left_out.failures.items():
+            if where.has_key(key) and is_new(key):
+                self.left_out.failures[key] = failure
 
     async def keeps_summary(self, key: MemoryKey) -> bool:
-        return await self._saved_state(key) is not None
+        try:
+            return await self._saved_state(key) is not None
+        except DamagedState:
+            return False  # nor does it know one
+
+    async def _readable_state(self, key: MemoryKey) -> Memory | None:
+        """The state of a memory that is read; None where it is damaged, and the memory left out."""
+        try:
+            state = await self._state(key)
+        except DamagedState as error:
+            self.left_out.failures[key] = error.failure
+            return None
+        self.left_out.others = True
+        return state
 
     async def _state(self, key: MemoryKey) -> Memory:
-        """The state of a memory, or what one would be that is to be made."""
+        """The state of a memory, or what one would be that is to be made.
+
+        Raises:
+            DamagedState: as ``_saved_state``.
+        """
         return await self._saved_state(key) or Memory(key, summary="")
 
     async def _saved_state(self, key: MemoryKey) -> Memory | None:
-        """The state of a memory, also where the session was saved without a user."""
-        keys = [key]
-        if key.user == DEFAULT_USER:
-            keys.append(MemoryKey("", key.session))
-        for name in keys:
-            async with aclosing(self._state_headers(Selection(keys=frozenset({name})))) as memories:
-                async for memory in memories:
-                    return memory
-        return None
-
-    async def _state_headers(self, where: Selection) -> AsyncGenerator[Memory]:
-        """Yield the states.
+        """The state of a memory, also where the session was saved without a user.
 
         Raises:
-            BadData: one is damaged, so nobody knows the summary of its memory.
+            DamagedState: it cannot be read.
         """
-        async with aclosing(self._states.headers(where)) as memories:
-            async for memory in memories:
-                yield memory
-        for failure in self._states.left_out.failures.values():
-            raise BadData(failure.message, "restore it from a backup; nothing was written")
+        names = [key]
+        if key.user == DEFAULT_USER:
+            names.append(MemoryKey("", key.session))
+        for name in names:
+            where = Selection(keys=frozenset({name}))
+            async with aclosing(self._states.headers(where)) as memories:
+                async for memory in memories:
+                    return memory
+            if failure := self._states.left_out.failures.get(name):
+                raise DamagedState(failure)
+        return None
 
     async def write(
         self, pages: AsyncGenerator[Page], mode: WriteMode = WriteMode.ADD
@@ -305,7 +344,10 @@ class SummaryOverlay(StoreWrapper):
                 yield replace(result, failure=result.failure or summary.failure, before=before)
 
     async def _write_summary(self, memory: Memory) -> WriteResult:
-        there = await self._state(memory.key)
+        try:
+            there = await self._state(memory.key)
+        except DamagedState as error:
+            return WriteResult(memory.key, failure=error.failure)
         if memory.summary is None or memory.summary == there.summary:
             return WriteResult(memory.key)
         state = replace(memory, key=there.key)

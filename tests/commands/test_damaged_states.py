@@ -75,14 +75,18 @@ def test_damaged_state_is_not_pruned_from_markdown(states: Place, run: Run, tmp_
     assert before <= {path.name for path in folder.rglob("*.md")}
 
 
-def test_damaged_state_refuses_to_guess_a_summary(run: Run, tmp_path: Path) -> None:
+def test_damaged_state_leaves_out_its_memory_alone(run: Run, tmp_path: Path) -> None:
     """Of messages whose summaries are kept in states."""
     folder = tmp_path / "states"
     asyncio.run(fill(str(folder), {BAD: [], GOOD: []}, summary="S"))
     database = f"{tmp_path}/m.db"
     asyncio.run(fill(database, {key: samples.entries(3) for key in (GOOD, BAD)}))
     (folder / "b_1.json").write_text(json.dumps({"memory": {"_compressed_summary": "S"}})[:-3])
+    store = f"sqlite:///{database}?state={folder}"
     target = tmp_path / "t.ndjson"
-    result = run("migrate", f"sqlite:///{database}?state={folder}", target)
-    fails(result, 8, "cut off")
-    assert not target.exists()
+    fails(run("migrate", store, target), 7, "cut off")
+    assert contents(str(target)).keys() == {GOOD}
+    fails(run("inspect", store), 7, "cut off")
+    fails(run("inspect", store, "--user", BAD.user), 8, "cut off")
+    fails(run("delete", store, "--all", "--yes"), 7, "cut off")
+    assert {key for key, messages in contents(database).items() if messages} == {BAD}
