@@ -148,6 +148,10 @@ class Timeout(StoreWrapper):
         async with self._clock.answer():
             return await super().count(where)
 
+    async def other_contents(self) -> str:
+        async with self._clock.answer():
+            return await super().other_contents()
+
     async def keeps_summary(self, key: MemoryKey) -> bool:
         async with self._clock.answer():
             return await super().keeps_summary(key)

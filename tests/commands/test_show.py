@@ -108,7 +108,7 @@ def test_show_totals_come_behind(run: Run, sides: Any) -> None:
     assert lines[lines.index("") + 1 :] == [
         f"{pair[0]} ↔ {pair[1]}",
         "0 memories the same, 1 different",
-        "1 message and 1",
+        "1 and 1 message",
     ]
 
 

@@ -89,7 +89,8 @@ def check_end(outcome: Outcome) -> None:
         raise Broken(f"exit code {outcome.code}", outcome.stderr)
     if "Traceback (most recent call last)" in outcome.stderr:
         raise Broken("a traceback on stderr", outcome.stderr)
-    errors = [line for line in outcome.stderr.splitlines() if line.startswith("memctl: error:")]
+    lines = _COLOUR.sub("", outcome.stderr).splitlines()
+    errors = [line for line in lines if line.startswith("memctl: error:")]
     said = outcome.stderr + outcome.stdout.decode("utf-8", "replace")
     if outcome.code == 2 and said.startswith("Usage: "):
         return  # nothing was asked for: the help says what there is

@@ -128,7 +128,7 @@ def test_runtime_takes_nothing_new(
     fill(client)
     target = servers.redis.fresh()
     result = run("migrate", f"{redis_url}?layout=runtime", f"{target}?layout={layout}")
-    fails(result, 2, "no program reads any more", "agentscope2")
+    fails(result, 2, "retired format", "agentscope2")
     assert servers.redis.dump(target) == {}
     result = run("mark", "add", f"{redis_url}?layout=runtime", "compressed")
     fails(result, 2, "cannot be marked")
