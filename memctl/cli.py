@@ -201,7 +201,7 @@ class Memctl(Helpful, TyperGroup):
         """Find the command; options then have the defaults of the configuration."""
         if args[0] in WORDS and args[0] not in self.list_commands(ctx):
             word = WORDS[args[0]]
-            raise UsageError(f"there is no command {args[0]!r}", f"memctl {word} does that")
+            raise UsageError(f"there is no command {args[0]!r}", f"use memctl {word}")
         found = super().resolve_command(ctx, args)
         name, command, _ = found
         if name is not None and not ctx.resilient_parsing:
@@ -351,7 +351,7 @@ def _usage(error: Any, root: Any = None) -> UsageError | None:
     while context is not None and context.parent is not None:
         words.insert(0, context.info_name)
         context = context.parent
-    hint = f"{' '.join(['memctl', *words])} --help shows its options"
+    hint = f"{' '.join(['memctl', *words])} --help lists its options"
     name = getattr(error, "option_name", None)
     if root is not None and any(name in option.opts for option in root.params):
         error.possibilities = None

@@ -217,8 +217,8 @@ class Cursor:
         """The error that the document is not what it should be, at this place."""
         at = self.position - back + offset
         return BadData(
-            f"{self.source.name} is not JSON as AgentScope writes it: {why} (byte {at})",
-            "restore it from a backup, or take it out of the way; nothing was written",
+            f"{self.source.name} is not JSON that AgentScope writes: {why} (byte {at})",
+            "restore it from a backup, or move it away; nothing was written",
         )
 
     def cut_off(self) -> BadData:
@@ -227,8 +227,7 @@ class Cursor:
         what = f"is cut off at byte {size}" if size else "is empty (cut off at byte 0)"
         return BadData(
             f"{self.source.name} {what}",
-            "a program that was stopped while it saved leaves such a file: restore it from a "
-            "backup, or take it out of the way; nothing was written",
+            "restore it from a backup, or move it away; nothing was written",
         )
 
     async def _value_end(self) -> int | None:
@@ -261,14 +260,14 @@ class Cursor:
             try:
                 self.buffer[self.at : stop].decode("utf-8", "surrogatepass")
             except UnicodeDecodeError as error:
-                raise self.bad("a text is not UTF-8", error.start) from error
+                raise self.bad("a string is not UTF-8", error.start) from error
             self.at = stop
             if self.buffer[stop : stop + 1] == b'"':
                 self.at += 1
                 return
             left = len(self.buffer) - stop
             if left >= _LONGEST_ESCAPE or (left and self.buffer[stop] < 0x20):
-                raise self.bad("a text holds a wrong escape or a control character")
+                raise self.bad("a string has an invalid escape or a control character")
             if not await self.grow():
                 raise self.cut_off()
 
@@ -283,5 +282,5 @@ def _fault(error: ValueError, text: bytes) -> tuple[str, int]:
         before = text.decode("utf-8", "surrogatepass")[: error.pos]
         return error.msg, len(before.encode("utf-8", "surrogatepass"))
     if isinstance(error, UnicodeDecodeError):
-        return "a text is not UTF-8", error.start
+        return "a string is not UTF-8", error.start
     return str(error), 0

@@ -309,7 +309,9 @@ def parse(text: str) -> Location:
         UsageError: nothing that memctl knows is written so.
     """
     if not text:
-        raise UsageError("the name of a store is empty", "is a variable unset? . is this folder")
+        raise UsageError(
+            "the name of a store is empty", "check for an unset variable; write . for this folder"
+        )
     if text == "-":
         return Location("stdio", "-")
     if "\0" in unquote(text):
@@ -378,7 +380,7 @@ def _parse_url(text: str) -> Location:
     if options.get("layout", "memory") not in (layouts or ["memory"]):
         raise UsageError(
             f"layout={visible(options['layout'])} is unknown",
-            f"known are {', '.join(layouts)}" if layouts else "it is for SQL and Redis",
+            f"known: {', '.join(layouts)}" if layouts else "it is for SQL and Redis",
         )
     named = layouts.get(options.get("layout", "memory"), kind)
     if kind == "sqlite":
@@ -424,7 +426,7 @@ def _sqlite(
     if others:
         raise UsageError(
             f"SQLite takes no option {visible(others[0][0])!r}",
-            "known are layout, agent, state and state_path",
+            "known: layout, agent, state, state_path",
         )
     path = Path(unquote(parts.path.removeprefix("/"))).expanduser()
     return Location(kind, redact(text), url, path, options)

@@ -56,7 +56,7 @@ class DamagedMemory(BadData):
     def __init__(self, label: str, key: MemoryKey, failure: Failure) -> None:
         super().__init__(
             f"{label}: {key} is damaged: {failure.message}",
-            "memctl doctor names what is damaged; --repair sets rows aside",
+            "run memctl doctor to list the damage; --repair sets damaged rows aside",
         )
 
 

@@ -145,13 +145,13 @@ class Settings:
         raise self.invalid(key, f"one of {', '.join(known)}")
 
     def texts(self, key: str) -> list[str]:
-        """Return a list of texts, empty where there is none."""
+        """Return a list of strings, empty where there is none."""
         value = self.value(key)
         if value is None:
             return []
         if isinstance(value, list) and all(isinstance(one, str) for one in value):
             return value
-        raise self.invalid(key, "a list of texts")
+        raise self.invalid(key, "a list of strings")
 
     def table(self, key: str) -> dict[str, Any]:
         """Return a table, empty where there is none."""

@@ -121,9 +121,9 @@ def test_cli_value_of_an_option_is_no_option_of_memctl(run: Run, tmp_path: Path)
 @pytest.mark.parametrize(
     ("words", "hint"),
     [
-        (("backup", "a.db"), "memctl export does that"),
-        (("rm", "a.db"), "memctl delete does that"),
-        (("ls", "-q"), "memctl inspect does that"),
+        (("backup", "a.db"), "use memctl export"),
+        (("rm", "a.db"), "use memctl delete"),
+        (("ls", "-q"), "use memctl inspect"),
         (("delete", "a.db", "--before", "7d"), "memctl's option is --until"),
     ],
 )

@@ -33,7 +33,7 @@ WRAPPER = """\
 #!/bin/sh
 exec {python} -m memctl "$@"
 """
-UP_TO_DATE = "the target matches the source of"
+UP_TO_DATE = "the target is "
 """The message of ``--follow`` after which Ctrl-C may come."""
 LEFT_OUT = re.compile(r"<!-- not run: [^>]+ -->\n *```sh\n.*?```", re.DOTALL)
 

@@ -75,7 +75,7 @@ def cut_short(run: ChangeRun, error: MemctlError) -> MemctlError:
         return error
     return Partial(
         f"{error.message}; done: {done}, not done: {run.report.left}",
-        "what was done is whole; run again for the rest",
+        "run again for the rest; what was done is complete",
     )
 
 
@@ -85,7 +85,7 @@ def confirm(question: str, *, expected: str | None = None) -> None:
     Raises:
         Interrupted: another answer or none, Ctrl-C, or another signal to stop.
     """
-    hint = f"type {expected} to go on: " if expected else "[y/N] "
+    hint = f"type {expected} to continue: " if expected else "[y/N] "
     stopped = Interrupted("not confirmed", "nothing was changed")
     try:
         sys.stderr.write(f"{question} {hint}")

@@ -238,7 +238,7 @@ def _as_typed(option: Option, value: Any, place: str) -> bool | str | list[str]:
     if parameter.is_flag:
         if isinstance(value, bool):
             return value
-        raise UsageError(f"{place} is true or false", f"write {option.name} = true")
+        raise UsageError(f"{place} must be true or false", f"write {option.name} = true")
     if parameter.multiple and isinstance(value, list):
         return [_text(one, option, place) for one in value]
     text = _text(value, option, place)
@@ -249,9 +249,7 @@ def _text(value: Any, option: Option, place: str) -> str:
     if isinstance(value, date | datetime | time):
         return value.isoformat()
     if isinstance(value, bool | list | dict):
-        raise UsageError(
-            f"{place} is one value of --{option.name}", f'write {option.name} = "..." '
-        )
+        raise UsageError(f"{place} must be a single value", f'write {option.name} = "..." ')
     return str(value)
 
 

@@ -49,7 +49,7 @@ def verify_receipt(run: Run, path: Path, stores: Iterable[str]) -> None:
             output.note(error.message)
         except Unavailable as error:
             if not stores:
-                error.hint = "passwords are not kept: verify --receipt FILE STORE names the store"
+                error.hint = "name the store with its password: memctl verify --receipt FILE STORE"
             raise
     output.report = Report(
         "verify",
@@ -60,7 +60,7 @@ def verify_receipt(run: Run, path: Path, stores: Iterable[str]) -> None:
     )
     if found:
         raise Different(
-            f"{count(len(found), 'trace')} of what was erased", "memctl erase erases it again"
+            f"found {count(len(found), 'trace')} of the erased data", "run memctl erase again"
         )
     output.finish()
 
@@ -70,13 +70,13 @@ async def _look(run: Run, name: str, location: Location, receipt: Receipt) -> Ro
     async with opened(make_store(location), run.output) as store:
         concerns = _concerns(store.kind, location, receipt)
         keys = await leaving_damaged(partial(list_names, store, Selection()))
-        rows = [_row(location, key, "name", "it is there") for key in keys if concerns(key)]
+        rows = [_row(location, key, "name", "it exists") for key in keys if concerns(key)]
         if len(receipt.digests):
             rows += await leaving_damaged(partial(_messages, store, location, receipt, concerns))
     runs = [one for one in Runs().all() if is_on(run, one, name)]
     erased = await RunEraser(Runs(), concerns).erase(runs, dry_run=True)
     for failed, why in erased.failures.items():
-        run.output.warn(f"the run {failed} cannot be looked into: {why}")
+        run.output.warn(f"the run {failed} cannot be searched: {why}")
     for held in (*erased.removed, *erased.rewritten):
         rows.append(_row(location, MemoryKey("", ""), "undo-run", f"the undo run {held} holds it"))
     return rows
@@ -101,7 +101,7 @@ async def _messages(
             key = page.memory.key
             if page.last:
                 if ids and not concerns(key):
-                    text = f"{count(len(ids), 'message')} of what was erased"
+                    text = f"{count(len(ids), 'message')} of the erased data"
                     rows.append(_row(location, key, "message", text, ids[0]))
                 ids = []
     return rows
@@ -117,7 +117,7 @@ def _table(path: Path, labels: list[str], found: Rows) -> Text:
     for label in labels:
         rows = [row for row in found if row["store"] == label]
         text.append(f"{visible(label)}: ", "bold")
-        text.append("nothing of it\n" if not rows else f"{count(len(rows), 'trace')}\n", "not bold")
+        text.append("nothing found\n" if not rows else f"{count(len(rows), 'trace')}\n", "not bold")
         for row in rows:
             key = MemoryKey(row["user"], row["session"])
             who = "" if row["code"] == "undo-run" else f"{visible(str(key))}: "

@@ -17,7 +17,7 @@ from memctl.output.report import Report
 from memctl.output.terminal import Output
 from memctl.runs.change import ChangeRun
 
-DOCTOR = "memctl doctor names what is damaged; --repair sets rows aside"
+DOCTOR = "run memctl doctor to list the damage; --repair sets damaged rows aside"
 
 
 class CopyOutcome:
@@ -92,7 +92,7 @@ class CopyOutcome:
             self.copied, self.source, self.target, dry_run=self.dry_run, ended=self.ended
         )
         if found is not None and self.run:
-            found.append(f"\nmemctl undo {self.run} undoes it", "not bold dim")
+            found.append(f"\nundo it with: memctl undo {self.run}", "not bold dim")
         return found
 
     def error(self) -> MemctlError | None:
@@ -102,9 +102,9 @@ class CopyOutcome:
             return None
         if all(failure.code == "conflict" for _, failure in failures):
             return Conflict(
-                f"{count(len(failures), 'memory')} left unchanged: "
-                f"{self.target} holds other messages",
-                "choose --on-conflict skip, append or replace",
+                f"{count(len(failures), 'memory')} left unchanged: {self.target} has different "
+                "messages",
+                "use --on-conflict skip, append or replace",
             )
         key, failure = next(item for item in failures if item[1].code != "conflict")
         if len(failures) == self.copied.memories.selected and only_damage(failures):
@@ -112,7 +112,7 @@ class CopyOutcome:
         return Partial(
             f"{count(len(failures), 'memory')} could not be written; the first: {key}: "
             f"{failure.message}",
-            "the report names each; the others were done",
+            "see the report for each; the others were done",
         )
 
 
@@ -254,12 +254,12 @@ class ChangeOutcome:
         if all(failure.code == "conflict" for _, failure in failures):
             return Conflict(
                 f"{count(len(failures), 'memory')} left unchanged: {key}: {failure.message}",
-                "undo later runs on it first; the report names each, the others were restored",
+                "undo later runs on it first; see the report for each",
             )
         if not self.changes.planned.memories and only_damage(failures):
             return BadData(f"{key} is damaged: {failure.message}", DOCTOR)
         return Partial(
             f"{count(len(failures), 'memory')} could not be changed; the first: {key}: "
             f"{failure.message}",
-            "the report names each; the others were done",
+            "see the report for each; the others were done",
         )

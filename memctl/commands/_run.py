@@ -89,7 +89,7 @@ async def _ended(task: asyncio.Task[T], heard: list[signal.Signals]) -> T:
 
 def interrupted(number: signal.Signals) -> Interrupted:
     """Return the error of a run that a signal has stopped."""
-    error = Interrupted(f"stopped by {number.name}", "what was reported as written is whole")
+    error = Interrupted(f"stopped by {number.name}", "what was reported as written is complete")
     error.exit_code = 128 + number
     return error
 
@@ -172,7 +172,8 @@ def readable(location: Location, where: Selection, path: str | None) -> Iterator
         recognised = recognise(spooled)
         if recognised is None:
             raise BadData(
-                "stdin holds neither an archive nor a state_dict", "check the command before it"
+                "stdin holds neither an archive nor a state_dict",
+                "check the command before the pipe",
             )
         kind, suffix = recognised
         found = replace(location, kind=kind, path=spooled.rename(spooled.with_suffix(suffix)))
@@ -201,7 +202,7 @@ def _refuse_rotation(location: Location) -> None:
         label, newest = location.label, visible(files[0].path.name)
         raise NotFound(
             f"{label} does not exist; it is the name of a rotation ({count(len(files), 'file')})",
-            f"its newest file, {newest}, is written {label}{LATEST}",
+            f"use {label}{LATEST} for its newest file, {newest}",
         )
 
 

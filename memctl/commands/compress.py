@@ -122,11 +122,13 @@ def compress(
       memctl compress prod --summarizer qwen --max-cost 5
     """
     if where.last is not None:
-        raise UsageError("--last does not go with compress", "--keep-recent leaves the newest")
+        raise UsageError(
+            "--last cannot be used with compress", "use --keep-recent to keep the newest messages"
+        )
     made = _summarizer(run, summarizer, prompt_file)
     if max_cost is not None and made.prices is None:
         raise UsageError(
-            f"--max-cost needs to know what {summarizer!r} costs",
+            f"--max-cost needs the prices of {summarizer!r}",
             f"set input_price and output_price in [summarizers.{summarizer}]",
         )
     location = changeable(run, store, where, path)
@@ -134,8 +136,8 @@ def compress(
     can_hold = make_store(location).features.summaries
     if mode is CompressMode.MARK and not can_hold:
         raise Loss(
-            f"{location.label} has no place for summaries",
-            "name it with ?state=FOLDER (or ?state=redis), or take --mode message",
+            f"{location.label} cannot store summaries",
+            "add ?state=FOLDER or ?state=redis, or use --mode message",
         )
     wanted = CompressOptions(
         mode or (CompressMode.MARK if can_hold else CompressMode.MESSAGE),

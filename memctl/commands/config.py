@@ -64,7 +64,7 @@ def init(
     run = run_as_it_is(context)
     path = configuration.place(run.config_file, configuration.environment())
     write_sample(path, force=force)
-    run.output.note(f"{path} written; 'memctl config check' tries what you put there")
+    run.output.note(f"{path} written; edit it, then run memctl config check")
 
 
 @app.command("show")
@@ -231,7 +231,7 @@ def _warn_of_variables(run: Run, root: Any, commands: Mapping[str, Any]) -> None
         if name.startswith(f"{PREFIX}_") and name not in known:
             near = nearest(name, known, 0.85)
             if near:
-                run.output.warn(f"{name} is not a variable of memctl; did you mean {near}?")
+                run.output.warn(f"unknown variable {name}; did you mean {near}?")
 
 
 def _shown(file: dict[str, Any], found: list[dict[str, Any]]) -> Report:
@@ -250,13 +250,13 @@ def _checked(found: list[Check]) -> Report:
     )
 
 
-HINT = "the report shows what is wrong with each"
+HINT = "see the report for each"
 _HINTS = {
-    "timeout": "--timeout allows more; a model on this machine may have to be loaded first",
-    "rate-limited": "it is there, and busy: try again later",
-    "server-error": "it is there, and in trouble: try again later",
+    "timeout": "raise --timeout; a local model may have to be loaded first",
+    "rate-limited": "try again later: the server is busy",
+    "server-error": "try again later: the server reports a problem of its own",
     "program-failed": "run the command by hand, with a conversation on its standard input",
-    "bad-reply": "it answers, and not as summarizers do: is the address, or the command, right?",
+    "bad-reply": "check the address or the command: it answers, but not as a summarizer",
 }
 
 
@@ -313,7 +313,7 @@ async def _tried(check: Check, work: Callable[[Check], Awaitable[None]], seconds
     except SummaryError as error:
         _fail(check, error.code, error.message, _HINTS.get(error.code))
     except TimeoutError:
-        _fail(check, "timeout", f"nothing came within {seconds:g} s", _HINTS["timeout"])
+        _fail(check, "timeout", f"no answer within {seconds:g} s", _HINTS["timeout"])
     check.seconds = time.monotonic() - begun
     return check
 
@@ -334,7 +334,7 @@ async def _try_store(
         async with Timeout(store, seconds) as opened:
             check.capabilities = opened.features.capabilities()
     except Uninitialised as error:
-        check.note = f"{error.message}: it can be a target"
+        check.note = f"{error.message}; usable as a target"
 
 
 async def _try_summarizer(

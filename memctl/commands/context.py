@@ -109,8 +109,7 @@ async def _show(
         view.end()
         if shown.faults:
             output.warn(
-                f"AgentScope cannot load {count(shown.faults, 'message')}, and fails: "
-                f"{shown.first_fault}"
+                f"AgentScope fails to load {count(shown.faults, 'message')}: {shown.first_fault}"
             )
 
 
@@ -214,7 +213,7 @@ class _Drawn:
             facts.append(f"{shown.of_summary:,} of them the summary")
         if shown.left_out:
             left_out = count(shown.left_out, "compressed message")
-            facts.append(f"{left_out} left out: --all shows them")
+            facts.append(f"{left_out} left out: show them with --all")
         self._console.print()
         self._console.print(Text("; ".join(facts), "bold"), soft_wrap=self._piped)
 

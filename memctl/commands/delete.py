@@ -95,7 +95,7 @@ def delete(
         if number > deletion.most:
             raise Loss(
                 f"{count(number, 'message')} would be deleted, more than --max-delete {max_delete}",
-                "nothing was deleted; --dry-run shows what it would be",
+                "nothing was deleted; preview with --dry-run",
             )
         if yes or dry_run or not number:
             return True
@@ -117,18 +117,18 @@ def _refuse_unclear(where: Selection, *, all_: bool, keep_last: int | None) -> N
     """
     nothing = where == Selection()
     if all_ and not nothing:
-        raise UsageError("--all goes with no selection", "leave one of them out")
+        raise UsageError("--all cannot be combined with a selection", "leave one of them out")
     if nothing and not all_ and keep_last is None:
         raise UsageError(
             "nothing is selected",
-            "--mark, --user, --older-than 90d ... select; --all deletes everything",
+            "select with --mark, --user or --older-than 90d, or use --all for everything",
         )
 
 
 def _pairs(*, keep: bool, take: bool) -> ToolPairPolicy:
     if keep and take:
         raise UsageError(
-            "--keep-tool-pairs and --with-tool-pairs do not go together", "leave one of them out"
+            "--keep-tool-pairs and --with-tool-pairs cannot be combined", "leave one of them out"
         )
     return ToolPairPolicy.KEEP if keep else ToolPairPolicy.DELETE if take else ToolPairPolicy.SPLIT
 

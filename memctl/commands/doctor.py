@@ -89,7 +89,7 @@ def doctor(
             if yes or dry_run or not repairing.planned:
                 return True
             output.show(tables.repair_plan(repairing.repairable()))
-            asked = f"repair {count(repairing.planned, 'fault')} of {visible(location.label)}?"
+            asked = f"repair {count(repairing.planned, 'problem')} of {visible(location.label)}?"
             confirm(asked)
             return True
 
@@ -151,7 +151,7 @@ def _known(codes: list[str]) -> frozenset[str]:
     """
     for code in codes:
         if code not in KINDS:
-            raise UsageError(f"there is no finding {visible(code)!r}", f"known: {', '.join(KINDS)}")
+            raise UsageError(f"unknown finding {visible(code)!r}", f"known: {', '.join(KINDS)}")
     return frozenset(codes or KINDS)
 
 
@@ -222,5 +222,5 @@ def _unhealthy(label: str, found: Diagnosis) -> Unhealthy:
     ]
     return Unhealthy(
         f"{label} has {' and '.join(facts)}",
-        "the report explains each finding and its repair",
+        "see the report for each finding and its fix",
     )

@@ -78,7 +78,7 @@ def erase(
     """
     output, subject = run.output, Subject(user, session)
     if not (stores or archives):
-        raise UsageError("no store is named", "memctl erase --user NAME STORE...")
+        raise UsageError("no store is named", "name one: memctl erase --user NAME STORE...")
     if not dry_run:
         refuse_unasked(yes)
         path = prepare_path(receipt, force=force)
@@ -192,7 +192,7 @@ class _Outcome:
             first = failed[0]
             raise Partial(
                 f"{count(len(failed), 'store')} of {len(self.targets)} could not be "
-                f"{'looked into' if self.dry_run else 'erased whole'}; "
+                f"{'searched' if self.dry_run else 'erased completely'}; "
                 f"{visible(first.location.label)}: {first.why}",
                 f"{DOCTOR}, then run the same command again"
                 if any(one.code == "damaged" for _, one in first.run.report.failures)

@@ -166,13 +166,13 @@ def _refuse_options(
     """
     folder = is_folder(output, shape)
     if rotate and (output == STDOUT or is_device(Path(output)) or folder):
-        raise UsageError("--rotate is for files", "name one: -o backup.ndjson.zst")
+        raise UsageError("--rotate needs a file", "name one: -o backup.ndjson.zst")
     if prune and not (folder and shape is Shape.MARKDOWN):
-        raise UsageError("--prune is for Markdown folders", "write --as markdown -o FOLDER")
+        raise UsageError("--prune needs a Markdown folder", "use --as markdown -o FOLDER")
     if prune and not where.whole:
         raise UsageError(
             "--prune cannot be combined with a selection of messages",
-            "select by --user and --session only: a memory without such messages is not gone",
+            "select by --user and --session only",
         )
 
 
@@ -251,7 +251,7 @@ class Exporting:
         if outcome.error() is not None:
             return
         if not outcome.copied.memories.written:
-            self._output.warn("no memory was found, so no older file is removed")
+            self._output.warn("no memory found: older files are kept")
             return
         expired = series.expired(rotation, new)
         for path in expired if outcome.dry_run else series.remove(expired):
@@ -350,11 +350,10 @@ async def _refuse_several(headers: AsyncGenerator[Memory]) -> None:
                 raise UsageError(
                     f"a JSON file (state_dict) holds one memory; selected are at least {found[0]} "
                     f"and {found[1]}",
-                    "choose one with --user and --session; --as archive holds all, a JSON object "
-                    "per line",
+                    "choose one with --user and --session, or use --as archive for all",
                 )
     if not found:
-        raise NotFound("no memory is selected", "memctl inspect lists the memories")
+        raise NotFound("no memory is selected", "list the memories with: memctl inspect")
 
 
 class ExportOutcome(CopyOutcome):
@@ -434,7 +433,7 @@ def refuse_output(output: str, shape: Shape, source: Location) -> None:
     if is_device(path):
         return
     if source.path != Path() and same_file(source.path) == same_file(path):
-        raise UsageError(f"{output!r} is the store that is exported", "name another file")
+        raise UsageError(f"{output!r} is the store being exported", "name another file")
     if is_folder(output, shape):
         if path.is_file():
             raise UsageError(f"{output!r} is a file", "name a folder")
@@ -444,7 +443,7 @@ def refuse_output(output: str, shape: Shape, source: Location) -> None:
         raise UsageError(
             f"unrecognised file extension for {shape.value}: {output!r}",
             f"name it {' or '.join('NAME' + extension for extension in _EXTENSIONS[shape])}; "
-            "'memctl migrate' writes databases",
+            "write a database with memctl migrate",
         )
     if not path.parent.is_dir():
         raise UsageError(f"the folder of {output!r} does not exist", "create it first")
@@ -461,7 +460,7 @@ def refuse_taken(output: str, shape: Shape, *, force: bool) -> None:
         return
     folder = shape is Shape.SESSION_DIR and path.is_dir()
     if not force and (_holds_something(path) if folder else path.exists()):
-        raise UsageError(f"{output!r} exists", "--force replaces it")
+        raise UsageError(f"{output!r} exists", "use --force to replace it")
 
 
 def is_device(path: Path) -> bool:
@@ -637,7 +636,7 @@ async def write_folder(
     if prune and found.all:
         _prune(outcome, where, folder, found.all, store.left_out)
     elif prune:
-        output.warn("no memory was found, so no file is removed")
+        output.warn("no memory found: no file is removed")
     if not outcome.dry_run:
         folder.write_index()
 

@@ -78,8 +78,10 @@ def _help_of(context: typer.Context, words: list[str]) -> str:
             known = [*names, *(TOPICS if inner.parent is None else ())]
             near = difflib.get_close_matches(word, known, n=1)
             raise UsageError(
-                f"there is no help on {' '.join(words)!r}",
-                f"did you mean {near[0]!r}?" if near else "memctl help lists commands and topics",
+                f"no help on {' '.join(words)!r}",
+                f"did you mean {near[0]!r}?"
+                if near
+                else "list commands and topics with: memctl help",
             )
         inner = command.make_context(word, [], parent=inner, resilient_parsing=True)
     return inner.get_help()

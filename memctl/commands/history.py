@@ -49,7 +49,7 @@ def history(
     begin = moment("--since", since, datetime.now())
     every = kept.all()
     for name in kept.damaged():
-        run.output.warn(f"what is kept of the run {name} is damaged; it is not listed")
+        run.output.warn(f"the record of the run {name} is damaged; it is not listed")
     wanted = [
         one
         for one in every

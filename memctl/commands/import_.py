@@ -58,7 +58,7 @@ def import_(
     with readable(run.locate(file), where, path) as origin:
         if origin.kind not in FILES:
             raise UsageError(
-                f"{origin.label} is not a file to import", "memctl migrate copies stores"
+                f"{origin.label} is not a file to import", "copy a store with: memctl migrate"
             )
         destination = narrowed(run.locate(store), where, path)
         outcome = CopyOutcome("import", origin.label, destination.label, dry_run=dry_run)

@@ -157,7 +157,7 @@ def _listed(groups: list[Group]) -> Report:
 
 def _named(mark: str) -> str:
     if not mark:
-        raise UsageError("the name of the mark is empty", "is a variable unset?")
+        raise UsageError("the name of the mark is empty", "check for an unset variable")
     if any("\ud800" <= char <= "\udfff" for char in mark):  # what was given is not UTF-8
         raise UsageError(f"the mark {mark!r} is not valid text", "write it in UTF-8")
     return mark

@@ -106,8 +106,9 @@ def migrate(
             _refuse_to_follow(where, dry_run=dry_run, stdio="-" in (source, target))
             if backup and on_conflict is OnConflict.REPLACE:
                 raise UsageError(
-                    "--follow cannot be undone, so --on-conflict replace needs --no-backup with it",
-                    "or migrate once with --on-conflict replace, and then with --follow",
+                    "--follow cannot be undone, so --on-conflict replace needs --no-backup",
+                    "add --no-backup, or migrate with --on-conflict replace first, then with "
+                    "--follow",
                 )
         outcome = CopyOutcome("migrate", origin.label, destination.label, dry_run=dry_run)
         # What follows the first copy is not recorded, and a half of a run is not undone.
@@ -249,7 +250,7 @@ class Migration:
         """Show how far behind the target was."""
         self._passes += 1
         self._outcome.rounds = self._passes + 1  # the first copy is one, too
-        text = f"the target matches the source of {lag.seconds:.1f} s ago"
+        text = f"the target is {lag.seconds:.1f} s behind"
         if lag.messages or lag.memories:
             new = f"{count(lag.messages, 'message')} in {count(lag.memories, 'memory')}"
             self._output.note(f"{text}; copied {new}")
@@ -286,7 +287,7 @@ class Migration:
             raise Different(
                 f"the target differs after the copy: {first.key}: {first.message} "
                 f"({len(found.differences)} differences)",
-                "the source may have changed meanwhile; 'memctl verify' names every difference",
+                "the source may have changed meanwhile; list every difference with: memctl verify",
             )
 
 
@@ -302,5 +303,5 @@ async def _refuse_nameless(source: Store, where: Selection) -> None:
             guessed = "session" not in location.options and memory.key.session == location.path.stem
             if guessed or ("user" not in location.options and not memory.key.user):
                 raise UsageError(
-                    f"{source.label} does not say whose memory it is", "add --user and --session"
+                    f"{source.label} names no user and session", "add --user and --session"
                 )

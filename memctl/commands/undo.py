@@ -69,8 +69,8 @@ def undo(
     undone = _the_run(this, runs, run_id, store)
     if runs.goes_on(undone):
         raise Busy(
-            f"the run {undone.id} still goes on",
-            "wait until it has ended, or stop it; memctl history lists other runs",
+            f"the run {undone.id} is still running",
+            "wait for it to end, or stop it",
         )
     parts = runs.parts(undone)
     if run_id is None and not dry_run:
@@ -107,7 +107,7 @@ def undo(
         change(this.output, undoing, location, outcome)
     except Unavailable as error:
         if undone.secret and store is None:
-            error.hint = "the password is not kept: name the store, undo RUN --store URL"
+            error.hint = "name the store with its password: memctl undo RUN --store URL"
         raise
     finally:
         if outcome.ended and not where.named and not dry_run and not outcome.changes.failures:
@@ -154,8 +154,8 @@ def _the_run(this: ThisRun, runs: Runs, name: str | None, store: str | None) -> 
         return run
     where = "" if store is None else f" on {this.locate(store).label}"
     raise NotFound(
-        f"there is no run{where} to be undone",
-        "memctl history lists the runs that are kept; undo RUN --store STORE undoes one elsewhere",
+        f"no run{where} can be undone",
+        "list the runs with memctl history; if the store has moved, use undo RUN --store STORE",
     )
 
 
@@ -164,5 +164,5 @@ def _location(this: ThisRun, undone: Run, store: str | None) -> tuple[Location, 
     argument = store or undone.argument
     location = this.locate(argument)
     if store is not None and not is_on(this, undone, store):
-        this.output.warn(f"the run was on {undone.store}, and is undone on {location.label}")
+        this.output.warn(f"the run changed {undone.store}, but is being undone on {location.label}")
     return replace(location, options=location.options | undone.options), argument

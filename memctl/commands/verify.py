@@ -67,11 +67,13 @@ def verify(
     output = run.output
     if receipt is not None:
         if where != Selection() or path is not None or show:
-            raise UsageError("--receipt goes with stores alone", "leave the other options out")
+            raise UsageError(
+                "--receipt cannot be combined with other options", "leave the other options out"
+            )
         verify_receipt(run, receipt, [name for name in (left, right, *(more or ())) if name])
         return
     if left is None or right is None or more:
-        raise UsageError("verify compares two stores", "memctl verify A B")
+        raise UsageError("verify needs two stores", "name both: memctl verify A B")
     if left == right == "-":
         raise UsageError("only one side can be stdin", "write the other side to a file")
     with (

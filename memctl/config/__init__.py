@@ -122,7 +122,7 @@ class Config:
                 )
             raise UsageError(
                 f"there is no store named {text!r} in the configuration",
-                f"{known}a folder or file is written ./{text}",
+                f"{known}write ./{text} for a file or folder",
             )
         return parse(text)
 
@@ -156,7 +156,7 @@ def load(explicit: Path | None, environment: Mapping[str, str]) -> Config:
 
     Raises:
         NotFound: a file that was named does not exist.
-        UsageError: the file is not TOML, or has a setting that memctl does not know.
+        UsageError: the file is not valid TOML, or has a setting that memctl does not know.
     """
     path = place(explicit, environment)
     named = explicit is not None or bool(environment.get("MEMCTL_CONFIG"))
@@ -167,17 +167,17 @@ def load(explicit: Path | None, environment: Mapping[str, str]) -> Config:
             return Config(path)
         raise NotFound(
             f"the configuration {path} does not exist",
-            "check --config and MEMCTL_CONFIG; 'memctl config init' writes one",
+            "check --config and MEMCTL_CONFIG, or create one with: memctl config init",
         ) from None
     except OSError as error:
         raise UsageError(
             f"the configuration {path} cannot be read: {error.strerror}",
-            "name a file that you may read with --config or MEMCTL_CONFIG",
+            "name a readable file with --config or MEMCTL_CONFIG",
         ) from error
     try:
         content = tomllib.loads(raw.decode())
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise UsageError(f"{path} is not TOML: {error}", 'texts are written "..."') from error
+        raise UsageError(f"{path} is not valid TOML: {error}", 'quote strings: "..."') from error
     except RecursionError as error:
         raise UsageError(f"{path} is nested too deep", "no setting is a list of lists") from error
     return _read(path, content)
@@ -257,7 +257,7 @@ def _read_alias(path: Path, name: str, entry: Any, secret_variables: frozenset[s
         raise UsageError(f"{path}: {place} is not a table", "write [stores.NAME] with url = ...")
     refuse_unknown(path, place + ".", entry, _STORE_KEYS)
     if any(not isinstance(value, str) for value in entry.values()) or "url" not in entry:
-        raise UsageError(f'{path}: {place} needs url = "..."; every value is a text')
+        raise UsageError(f'{path}: {place} needs url = "..."; every value must be a string')
     password = secrets.source(path, place, entry, "password")
     return Alias(name, entry["url"], password, secret_variables)
 
@@ -282,12 +282,12 @@ def _read_summarizer(
         guess = f"did you mean {near[0]!r}? " if near else ""
         raise UsageError(
             f"{path}: {place}.kind is {kind!r}" if kind else f"{path}: {place} has no kind",
-            f"{guess}known are {', '.join(sorted(KEYS))}",
+            f"{guess}known: {', '.join(sorted(KEYS))}",
         )
     refuse_unknown(path, place + ".", entry, {"kind", *KEYS[kind]})
     key_names = secrets.keys("api_key")
     if any(not isinstance(entry.get(key, ""), str) for key in key_names):
-        raise UsageError(f"{path}: {place}: {', '.join(key_names)} are texts")
+        raise UsageError(f"{path}: {place}: {', '.join(key_names)} must be strings")
     options = {key: value for key, value in entry.items() if key not in ("kind", *key_names)}
     return ConfiguredSummarizer(
         Settings(name, kind, options, secret_variables),
@@ -304,7 +304,7 @@ def refuse_unknown(path: Path, place: str, entry: Mapping[str, Any], keys: Colle
     for key in entry:
         if key not in keys:
             near = nearest(key, keys)
-            hint = f"did you mean {near!r}?" if near else f"known are {', '.join(sorted(keys))}"
+            hint = f"did you mean {near!r}?" if near else f"known: {', '.join(sorted(keys))}"
             raise UsageError(f"{path}: unknown key {place}{key}", hint)
 
 
@@ -333,7 +333,7 @@ def write_sample(path: Path, *, force: bool) -> None:
     if path.is_dir():
         raise UsageError(f"{path} is a folder", "name a file: --config FILE")
     if path.exists() and not force:
-        raise UsageError(f"the configuration {path} exists", "--force replaces it")
+        raise UsageError(f"the configuration {path} exists", "use --force to replace it")
     # A link to a file elsewhere stays one.
     target = Path(os.path.realpath(path))
     try:
@@ -348,5 +348,5 @@ def write_sample(path: Path, *, force: bool) -> None:
             raise
     except OSError as error:
         raise Unavailable(
-            f"{path} cannot be written: {error.strerror}", "--config names another"
+            f"{path} cannot be written: {error.strerror}", "name another file with --config"
         ) from error

@@ -121,7 +121,7 @@ def _from_keyring(what: str, where: str, timeout: float, secrets: Collection[str
         last = stderr.decode("utf-8", "replace").strip().rpartition("\n")[2]
         raise UsageError(
             f"{what} cannot be fetched from the keyring ({last.partition(':')[0]})",
-            "is it unlocked, and that of this user? 'keyring diagnose' shows it",
+            "unlock it; check it with: keyring diagnose",
         )
     return _text(what, output)
 
@@ -130,7 +130,7 @@ def _text(what: str, output: bytes) -> str:
     try:
         return output.decode()
     except UnicodeDecodeError as error:
-        raise UsageError(f"{what} gives no text", "it must be UTF-8") from error
+        raise UsageError(f"{what} is not valid UTF-8", "store it as UTF-8 text") from error
 
 
 def _run(

@@ -81,7 +81,7 @@ class ChangesWriter:
             if len(change.message) > LARGEST_MESSAGE:
                 raise BadData(
                     f"the message {change.id[:100]!r} is too large to be kept for undo",
-                    f"the limit is {LARGEST_MESSAGE >> 20} MiB; --no-backup goes without",
+                    f"use --no-backup: the limit is {LARGEST_MESSAGE >> 20} MiB",
                 )
             if change.message:
                 lines.append(_in_one_line(change.message))
@@ -159,7 +159,7 @@ def read_changes(path: Path, *, messages: bool = True, leaving: bool = True) -> 
             yield from _edits(lines, make, unfinished=unfinished)
         except (ValueError, KeyError, TypeError, EOFError, zstd.ZstdError) as error:
             raise BadData(
-                f"{path} is cut off or damaged: {error}", "what it could restore is not known"
+                f"{path} is cut off or damaged: {error}", "the run cannot be undone"
             ) from error
 
 
@@ -190,9 +190,9 @@ def is_growing(path: Path) -> bool:
 def _edits(lines: Iterator[bytes], make: _Make, *, unfinished: bool) -> Iterator[Edit]:
     header = jsonio.loads(next(lines, b"null"))
     if not isinstance(header, dict) or header.get("memctl") != "changes":
-        raise ValueError("it is no file of changes")
+        raise ValueError("it is not a file of changes")
     if header.get("version") != VERSION:
-        raise ValueError(f"it is of version {header.get('version')}")
+        raise ValueError(f"unknown version {header.get('version')}")
     page: _Page | None = None
     memories = changes = 0
     for line in lines:
@@ -216,10 +216,10 @@ def _edits(lines: Iterator[bytes], make: _Make, *, unfinished: bool) -> Iterator
         elif record.get("end") == {"memories": memories, "changes": changes}:
             # Read to the end of the frame, where its checksum is.
             if next(lines, None) is not None:
-                raise ValueError("a line follows its end")
+                raise ValueError("data follows its last line")
             return
         else:
-            raise ValueError("a line is no record of it")
+            raise ValueError("a line is not a record")
     if not unfinished:
         raise ValueError("its last line is missing")
     if page is not None:

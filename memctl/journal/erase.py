@@ -76,7 +76,7 @@ class RunEraser:
                 found.failures[run.id] = error.message
         for id in self._runs.damaged():
             where = self._runs.folder / id
-            found.failures[id] = f"the record of the run {id} is damaged: remove {where}"
+            found.failures[id] = f"the record of the run {id} is damaged; remove {where}"
         if not dry_run:
             self._sweep()
         return found
@@ -94,7 +94,7 @@ class RunEraser:
             (found.rewritten if kept else found.removed).append(run.id)
             return
         if goes_on:
-            raise BadData(f"the run {run.id} still goes on: run erase again when it has ended")
+            raise BadData(f"the run {run.id} is still running: run erase again when it has ended")
         if not kept:
             _remove(folder)
             found.removed.append(run.id)

@@ -29,7 +29,7 @@ def refusals(path: Path) -> Iterator[None]:
     except OSError as error:
         raise Unavailable(
             f"{path} cannot be used: {error.strerror}",
-            "what a run changes is kept there first; make room, or set XDG_STATE_HOME",
+            "free some space or fix the permissions, or set XDG_STATE_HOME",
         ) from error
 
 

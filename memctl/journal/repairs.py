@@ -86,7 +86,9 @@ def _record(path: Path, line: bytes) -> Record:
     try:
         record = jsonio.loads(line)
     except ValueError as error:
-        raise BadData(f"{path} is damaged: {error}", "what it could undo is lost") from error
+        raise BadData(f"{path} is damaged: {error}", "the run cannot be undone") from error
     if not isinstance(record, dict) or "code" not in record:
-        raise BadData(f"{path} is damaged: {line[:50]!r} is no record", "was it edited?")
+        raise BadData(
+            f"{path} is damaged: {line[:50]!r} is not a record", "the run cannot be undone"
+        )
     return record

@@ -292,7 +292,7 @@ class Notes:
             user, session, part, before, twins, *more = jsonio.loads(line)
         except (ValueError, TypeError) as error:
             raise BadData(
-                f"{self._path} is damaged: {error}", "what it could restore is not known"
+                f"{self._path} is damaged: {error}", "the run cannot be undone"
             ) from error
         return MemoryKey(user, session, part), Note(before, twins, _UNCHANGED in more)
 
@@ -344,7 +344,7 @@ class Runs:
         if damaged := self.damaged():
             raise BadData(
                 f"{_unreadable(damaged[-1])}, and it may be the last one",
-                f"name the run that is to be undone, or remove {self.folder / damaged[-1]}",
+                f"name the run to undo, or remove {self.folder / damaged[-1]}",
             )
         for run in self.all():
             over = run.planned or run.undoes or run.undone_by or run.settled
@@ -364,7 +364,7 @@ class Runs:
         found = [one for one in names if one.startswith(name) or (end and one.endswith(end))]
         if len(found) != 1:
             why = "there is no run" if not found else "several runs begin or end with"
-            raise NotFound(f"{why} {name!r}", "memctl history lists the runs that are kept")
+            raise NotFound(f"{why} {name!r}", "list the runs with: memctl history")
         run = _read(self.folder / found[0])
         if run is None:
             raise BadData(_unreadable(found[0]), f"see {self.folder / found[0]}")
@@ -400,8 +400,8 @@ class Runs:
         if not parts and not (folder / repairs.FILE_NAME).exists():
             if run.undoes and run.ended:  # it undid nothing but what a store had repaired itself
                 raise BadData(
-                    f"the run {run.id} has undone repairs of the store, which are not done again",
-                    "memctl doctor --repair repairs what it finds",
+                    f"the run {run.id} undid repairs of the store, which cannot be redone",
+                    "repair again with: memctl doctor --repair",
                 )
             raise BadData(
                 f"what the run {run.id} changes was not written down to its end",
@@ -490,7 +490,7 @@ def _is_damaged(folder: Path) -> bool:
 
 
 def _unreadable(name: str) -> str:
-    return f"what is kept of the run {name} is damaged"
+    return f"the record of the run {name} is damaged"
 
 
 def _read(folder: Path) -> Run | None:

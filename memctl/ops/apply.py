@@ -162,7 +162,7 @@ async def apply_plan(
     for left in reversed(range(ATTEMPTS)):
         changed = await _apply(store, journal, report, progress, stop)
         if stop.asked:
-            raise Interrupted("stopped as asked", "what was reported as done is whole")
+            raise Interrupted("stopped as asked", "what was reported as done is complete")
         if not changed:
             return
         if not left:
@@ -173,7 +173,7 @@ async def apply_plan(
         edits = planner(store, where.only(frozenset(changed)))
         something = await plan(edits, journal, again, SilentProgress())
         if report.done.deleted + again.planned.deleted > most:
-            more = ", and more than is allowed would go now"
+            more = ", and the retry would exceed --max-delete"
             report.failures += [
                 (key, replace(failure, message=failure.message + more))
                 for key, (failure, _) in changed.items()

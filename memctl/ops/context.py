@@ -64,14 +64,13 @@ async def find_memory(store: Store, where: Selection) -> MemoryInfo:
         asked = ", ".join(repr(name) for name in sorted(where.users | where.sessions))
         raise NotFound(
             f"{store.label} has no memory" + (f" of {asked}" if asked else ""),
-            "memctl inspect lists the memories",
+            "list the memories with: memctl inspect",
         )
     if len(found) > 1:
         names = [str(info.key) for info in found[:_NAMED]] + ["more"] * (len(found) > _NAMED)
         raise UsageError(
             f"several memories are selected: {', '.join(names)}",
-            "a context is that of one: give --user and --session, and --path where a session "
-            "has several",
+            "choose one with --user and --session, and --path where a session has several",
         )
     return found[0]
 

@@ -263,7 +263,7 @@ async def copy(
     await leaving_damaged(attempt)
     _report_damage(source, report)
     if stop.asked:
-        raise Interrupted("stopped as asked", "what was reported as written is whole")
+        raise Interrupted("stopped as asked", "what was reported as written is complete")
 
 
 def _report_damage(source: Store, report: CopyReport) -> None:

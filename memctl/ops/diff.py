@@ -199,7 +199,8 @@ class _Side:
             self._file.write(text)
         except OSError as error:
             raise Unavailable(
-                f"there is no room for what differs: {error.strerror}", "point TMPDIR to more"
+                f"no space left for the comparison: {error.strerror}",
+                "set TMPDIR to a folder with more space",
             ) from error
         kept = _Kept(entry.marks, start, len(text))
         self._messages.setdefault((key, entry.id), []).append(kept)

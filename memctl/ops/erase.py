@@ -95,10 +95,10 @@ def similar(names: Iterable[MemoryKey], where: Selection) -> list[str]:
 
 
 ALWAYS = (
-    "a running process: it may write what it still holds",
+    "running processes, which may write what they hold in memory",
     "backups, replicas and snapshots of the database or the disk",
-    "archives, exports and logs that were not named",
-    "what was sent to the provider of a model",
+    "archives and exports that were not named, and logs",
+    "data sent to model providers",
 )
 """The places that no erase reaches."""
 _OF_KINDS = {

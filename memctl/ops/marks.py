@@ -54,7 +54,7 @@ async def plan_marks(store: Store, where: Selection, remark: MarkChange) -> Asyn
     """
     possible = store.features.marks
     if remark.new is not None and possible is not None and remark.new not in possible:
-        known = f"the only mark there is {', '.join(sorted(possible))}" if possible else ""
+        known = f"its only mark is {', '.join(sorted(possible))}" if possible else ""
         raise UsageError(
             f"the messages of {store.label} cannot be marked {remark.new!r}",
             known or "its messages have no marks",

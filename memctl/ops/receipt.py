@@ -186,7 +186,7 @@ def read_receipt(path: Path) -> Receipt:
     """
     name = visible(str(path))
     if not path.exists():
-        raise NotFound(f"{name} does not exist", "memctl erase prints where its receipt is")
+        raise NotFound(f"{name} does not exist", "memctl erase prints the path of its receipt")
     with system_errors(path, "read"):
         text = path.read_bytes()
     try:
@@ -226,7 +226,9 @@ def prepare_path(path: Path | None, *, force: bool) -> Path:
         with system_errors(path, "write"):
             path.parent.mkdir(0o700, parents=True, exist_ok=True)
     elif path.exists() and not force:
-        raise UsageError(f"{visible(str(path))} exists", "--force replaces it; name another file")
+        raise UsageError(
+            f"{visible(str(path))} exists", "name another file, or use --force to replace it"
+        )
     return Path(os.path.abspath(path))
 
 

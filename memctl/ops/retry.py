@@ -101,5 +101,5 @@ class Retries:
 
 def _given_up(error: MemctlError, limit: int) -> MemctlError:
     error.message += f" (given up after {limit} attempts)"
-    error.hint = "run the same command again: it goes on where this one ended"
+    error.hint = "run the same command again to continue where this one stopped"
     return error

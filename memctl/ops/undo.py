@@ -311,14 +311,14 @@ class _RunEffect:
             after = [new for _, new in some]
             if not self._fits(id, after):
                 if not here:
-                    return f"the message {id!r} has gone since"
+                    return f"the message {id!r} was deleted since"
                 if after == [None] * len(after):
-                    return f"a message {id!r} is there"
-                return f"the message {id!r} has got other marks since"
+                    return f"a message {id!r} exists"
+                return f"the marks of the message {id!r} changed since"
         if self.summary[1] is not None and (self.now or "") != self.summary[1]:
-            return "it has got another summary since"
+            return "its summary changed since"
         for id in self.unseen:
-            return f"the message {id!r}, behind which others stood, has gone since"
+            return f"the message {id!r}, which others followed, was deleted since"
         return ""
 
 

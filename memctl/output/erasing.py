@@ -72,7 +72,7 @@ def _memories(found: dict[MemoryKey, int]) -> RenderableType:
         ]
     )
     hidden = len(found) - len(keys)
-    more = Text(f"and {count(hidden, 'memory')} more: --json names all", "dim")
+    more = Text(f"and {count(hidden, 'memory')} more: --json lists all", "dim")
     return Stack(grid, more) if hidden else grid
 
 

@@ -305,8 +305,8 @@ class MarkdownFolder:
                 taken = not self.fresh and not self._has_head()
         if taken:
             raise UsageError(
-                f"{str(self.path)!r} contains other files than an export --as markdown",
-                "name a new folder; --force writes into this one",
+                f"{str(self.path)!r} contains files that export --as markdown did not write",
+                "name a new folder, or use --force to write into this one",
             )
 
     def _has_head(self) -> bool:

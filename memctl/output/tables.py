@@ -213,7 +213,7 @@ def rotation(name: str, files: list[RotatedFile], limit: int | None) -> Renderab
     last = Text(style="dim")
     if hidden := len(files) - len(rows):
         last.append(f"and {count(hidden, 'file')} more: --limit 0 shows all")
-    last.append(f"\nmemctl inspect {visible(name)}{LATEST} shows the newest")
+    last.append(f"\nshow the newest with: memctl inspect {visible(name)}{LATEST}")
     return Stack(head, Text(), grid, last)
 
 
@@ -322,7 +322,7 @@ def comparison(
     hidden = len(report.differences) - SHOWN_DIFFERENCES
     if hidden > 0:
         text.append(
-            f"\nand {count(hidden, 'difference')} more: --format ndjson names all", "not bold dim"
+            f"\nand {count(hidden, 'difference')} more: --format ndjson lists all", "not bold dim"
         )
     return text
 
@@ -376,7 +376,7 @@ def change_outcome(
         text.append(f", {count(len(report.failures), 'memory')} left unchanged", "not bold")
     _append_failures(text, report.failures)
     if run is not None and shown.memories:
-        text.append(f"\nmemctl undo {run} undoes it", "not bold dim")
+        text.append(f"\nundo it with: memctl undo {run}", "not bold dim")
     return _with_plan(text, report) if dry_run else text
 
 
@@ -386,7 +386,7 @@ def _with_plan(text: Text, report: ChangeReport) -> RenderableType:
     parts = [text, Text(), change_plan(report)]
     hidden = report.planned.memories - SHOWN_MEMORIES
     if hidden > 0:
-        parts.append(Text(f"and {count(hidden, 'memory')} more: --json names all", "dim"))
+        parts.append(Text(f"and {count(hidden, 'memory')} more: --json lists all", "dim"))
     return Stack(*parts)
 
 
@@ -506,7 +506,7 @@ def compress_outcome(
         text.append(f"\n{_spent(report, dry_run=dry_run)}", "not bold")
     _append_failures(text, report.changes.failures)
     if run is not None and report.messages:
-        text.append(f"\nmemctl undo {run} undoes it", "not bold dim")
+        text.append(f"\nundo it with: memctl undo {run}", "not bold dim")
     return _with_plan(text, report.changes) if dry_run else text
 
 
@@ -525,7 +525,7 @@ def _compress_facts(report: CompressReport, summarizer: Summarizer, *, dry_run: 
         parts.append(f"{count(len(changes.failures), 'memory')} left unchanged")
     left = changes.left + report.over_budget
     if left:
-        parts.append(f"{left:,} left for --max-cost" if dry_run else f"{left:,} not reached")
+        parts.append(f"{left:,} beyond --max-cost" if dry_run else f"{left:,} not reached")
     return "; ".join(parts)
 
 
@@ -566,7 +566,7 @@ def config_settings(file: dict[str, Any], found: list[dict[str, Any]]) -> Render
     """Draw the path of the file, then a row a setting."""
     head = Text(visible(file["path"]), "bold")
     if not file["exists"]:
-        head.append("\ndoes not exist: 'memctl config init' creates it", "not bold dim")
+        head.append("\ndoes not exist; create it with: memctl config init", "not bold dim")
     places = [row["where"] if row["source"] == "environment" else row["source"] for row in found]
     columns = [
         Column("setting", [Text(visible(row["key"])) for row in found], shrinks=True),
@@ -654,7 +654,7 @@ def repairs(faults: list[Finding], run: str | None, *, dry_run: bool) -> Rendera
         number = sum(finding.count for finding in some)
         text.append(f"\n{' ' * _MARGIN}{code}  {KINDS[code].what}: {number:,}", "not bold default")
     if run is not None:
-        text.append(f"\nmemctl undo {run} undoes it", "not bold dim default")
+        text.append(f"\nundo it with: memctl undo {run}", "not bold dim default")
     return text
 
 
@@ -695,7 +695,7 @@ class _Indented:
 def _findings_head(label: str, found: Diagnosis) -> Text:
     text = Text(visible(label), "bold")
     text.append(
-        f"\n{count(found.memories, 'memory')}, {count(found.messages, 'message')} examined",
+        f"\n{count(found.memories, 'memory')}, {count(found.messages, 'message')} checked",
         "not bold dim",
     )
     facts = [
@@ -720,7 +720,7 @@ def _finding_kind(code: str, faults: list[Finding]) -> Iterable[RenderableType]:
         yield _Indented(_finding_memory(finding))
     hidden = len(faults) - SHOWN_OF_A_KIND
     if hidden > 0:
-        more = f"and {count(hidden, 'memory')} more: --format ndjson names all"
+        more = f"and {count(hidden, 'memory')} more: --format ndjson lists all"
         yield _Indented(Text(more, "dim"))
     for name, said in (("means", kind.meaning), ("fix  ", kind.remedy)):
         yield _Indented(Text.assemble((f"{name}  ", "dim"), said))

@@ -74,7 +74,7 @@ def refuse_absent(
     path = places[0].options.get("path") if len(places) == 1 else None
     if path is not None and not found:
         raise NotFound(
-            f"{label} has no memory at the path {path!r}", "memctl inspect lists the memories"
+            f"{label} has no memory at the path {path!r}", "list the memories with: memctl inspect"
         )
     if where.named and not found:
         wanted = ", ".join(repr(name) for name in sorted(where.users | where.sessions))
@@ -99,7 +99,7 @@ def suggestion(names: Iterable[MemoryKey], where: Selection) -> str:
     """Return a hint that says who may have been meant by a selection."""
     near = [repr(name) for name in similar(names, where)]
     if not near:
-        return "memctl inspect lists the memories"
+        return "list the memories with: memctl inspect"
     return f"did you mean {' or '.join(near)}?"
 
 
@@ -267,7 +267,7 @@ class ChangeRun:
         try:
             journal.end("done" if finished else "partial")
         except Unavailable as error:
-            self._observer.warn(f"the end of the run is not recorded: {error.message}")
+            self._observer.warn(f"cannot record the end of the run: {error.message}")
 
     def done(self) -> str:
         """Return what has been changed, such as "2 memories"; empty where nothing has been."""
@@ -448,6 +448,6 @@ class DeleteRun(ChangeRun):
             self._parted_tool_calls = number
             calls = f"{number:,} tool call" + ("s" if number != 1 else "")
             self._observer.warn(
-                f"the selection parts {calls} from the result, or the "
-                "reverse: --keep-tool-pairs leaves them, --with-tool-pairs takes both"
+                f"the selection separates {calls} from the result: keep both with "
+                "--keep-tool-pairs, delete both with --with-tool-pairs"
             )

@@ -105,7 +105,9 @@ class CompressRun(ChangeRun):
             )
         if left := self.compressed.over_budget:
             memories = "1 memory" if left == 1 else f"{left:,} memories"
-            self._observer.warn(f"{memories} left for --max-cost: run again, or allow more")
+            self._observer.warn(
+                f"{memories} not compressed because of --max-cost: run again, or raise it"
+            )
 
     async def _scan(
         self, store: Store, spool: Spool | None, then: Callable[[CompressionPlan], None]
@@ -143,4 +145,4 @@ class CompressRun(ChangeRun):
             writer.finish()
         except Unavailable as error:
             # What was committed is synced, and can be undone from what there is of the file.
-            self._observer.warn(f"the record of the run has no end: {error.message}")
+            self._observer.warn(f"cannot record the end of the run: {error.message}")

@@ -119,7 +119,7 @@ class EraseRun:
         finally:
             self._settle()
         failed = {key for key, _ in report.failures}
-        came = Failure("changed", "it is there again: another program writes to it")
+        came = Failure("changed", "it exists again: another program writes to it")
         left = [key._replace(part="") for key in left]
         report.failures += [(key, came) for key in left if key not in failed]
         self._settle()

@@ -66,8 +66,8 @@ class RepairRun(ChangeRun):
         something = await self._store_repairs.plan(store, self.where) or something
         if self._store_repairs.planned["damaged-row"] and not self._options.backup:
             raise UsageError(
-                "--no-backup does not go with damaged rows, which are set aside into the backup",
-                "leave it out, or name the findings to be repaired",
+                "--no-backup cannot be combined with a repair of damaged rows",
+                "leave out --no-backup: the backup is where the rows go",
             )
         return something
 

@@ -73,7 +73,7 @@ class UndoRun(ChangeRun):
         """Plan the reverse of the edits."""
         if self._repaired and self.where.named:
             self._observer.warn(
-                "what the run repaired besides the messages belongs to no single user: it stays"
+                "repairs of the store itself belong to no single user: they are kept"
             )
             self._repaired = False
         self._before = replace(self.report.planned), list(self.report.failures)
@@ -97,7 +97,7 @@ class UndoRun(ChangeRun):
     async def _revert(self, store: Store) -> None:
         self.begin()
         self._reverted = await revert_repairs(store, self._folder, self.journal.folder)
-        self._observer.note(f"undone besides the messages: {self._reverted:,}")
+        self._observer.note(f"repairs of the store itself undone: {self._reverted:,}")
 
 
 def _as_recorded(store: Store, record: runs.Run) -> Store:
@@ -111,7 +111,7 @@ def _as_recorded(store: Store, record: runs.Run) -> Store:
     if record.dialect not in DIALECTS:
         raise BadData(
             f"the run was recorded in another dialect, {record.dialect!r}",
-            f"this memctl reads {', '.join(DIALECTS)}: install a later one",
+            f"upgrade memctl: this version reads {', '.join(DIALECTS)}",
         )
     return shown_as(store, DIALECTS[record.dialect])
 

@@ -96,7 +96,7 @@ class SummaryEdits:
             return error.failure
         there = found.summary or ""
         if edit.summary is not None and edit.summary != there:
-            return Failure("changed", "the summary is another one")
+            return Failure("changed", "the summary differs")
         if memory.summary in (None, there) and not before:
             return None
         state = replace(memory, key=found.key)

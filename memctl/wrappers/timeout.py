@@ -99,7 +99,7 @@ class _Clock:
         except TimeoutError as error:
             raise Lost(
                 f"{self._label} has not answered for {self._seconds:g} seconds",
-                "--timeout sets how long to wait; what was reported as written is whole",
+                "raise --timeout; what was reported as written is complete",
             ) from error
 
 

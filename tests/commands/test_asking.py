@@ -191,14 +191,14 @@ def test_prompt_too_much_by_the_time_of_the_answer(filled: Place, run: Run, limi
     after = held(filled)
     assert not any("hint" in marks for one in others for _, marks, _ in after[one][2])
     assert (key in after) != allowed
-    assert ("more than is allowed would go now" in session.said) != allowed
+    assert ("the retry would exceed --max-delete" in session.said) != allowed
 
 
 @pytest.mark.parametrize("right", [True, False])
 def test_prompt_everything_asks_for_the_name(filled: Place, right: bool) -> None:
     session = Session("delete", filled.text, "--all")
-    session.until("to go on: ")
-    assert f"type {filled.text} to go on" in session.said
+    session.until("to continue: ")
+    assert f"type {filled.text} to continue" in session.said
     session.types(f"{filled.text}\n" if right else "y\n")
     assert session.ends() == (0 if right else 130)
     assert len(held(filled)) == (0 if right else 12)
@@ -209,7 +209,7 @@ def test_prompt_password_is_not_asked_for(run: Run, postgresql_url: str) -> None
     asyncio.run(fill(postgresql_url, {samples.key(0): samples.entries(3)}))
     name = postgresql_url.replace(secret, "***")
     session = Session("delete", postgresql_url, "--all")
-    session.until(f"type {name} to go on: ")
+    session.until(f"type {name} to continue: ")
     shown = session.said
     session.types(f"{name}\n")
     assert session.ends() == 0
@@ -287,8 +287,8 @@ def test_prompt_run_that_waits_for_its_answer_goes_on(filled: Place, run: Run) -
     assert (going["outcome"], going["ended"]) == ("running", None)
     assert "running" in run("history").stdout
     before = held(filled)
-    fails(run("undo", going["run"]), 75, "still goes on")
-    fails(run("undo", "--yes"), 4, "no run to be undone")
+    fails(run("undo", going["run"]), 75, "is still running")
+    fails(run("undo", "--yes"), 4, "no run can be undone")
     assert held(filled) == before
     session.types("y\n")
     assert session.ends() == 0
@@ -322,7 +322,7 @@ def test_prompt_doctor_shows_what_it_would_repair(database: str, said: str) -> N
         "'user0'/'session0'  1",
         "means",
         "fix",
-        "repair 2 faults",
+        "repair 2 problems",
     ):
         assert text in shown
     assert ("repaired" in session.said) == (said == "y\n")

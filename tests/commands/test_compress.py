@@ -402,12 +402,12 @@ def test_compress_every_form_of_the_report(run: Run, filled: str) -> None:
     assert run("undo", "--yes").exit_code == 0
     shown = run("compress", filled)
     assert "4 memories compressed by extractive, 62 messages" in shown.stdout
-    assert "undoes it" in shown.stdout
+    assert "undo it with: memctl undo" in shown.stdout
     gone = run("undo", "--yes")
     assert gone.exit_code == 0
     found = report(run("compress", filled, "--no-backup", "--json"))
     assert (found["memories"]["written"], "run" in found) == (4, False)
-    fails(run("undo", "--yes"), 4, "no run to be undone")
+    fails(run("undo", "--yes"), 4, "no run can be undone")
 
 
 def test_compress_text_around_a_summary(run: Run, filled: str, tmp_path: Path) -> None:

@@ -175,7 +175,7 @@ def test_compress_nothing_but_bad_replies(run: Run, sqlite: Place, by_model: Wor
     with ModelServer(*[says("I would rather not.")] * 60) as server:
         found = report(run(*by_model(sqlite.text, server.url, "--jobs", "4")), 3)
     assert len(server.requests) < 30
-    assert "could be summarised" in found["error"]["message"]
+    assert "could be summarized" in found["error"]["message"]
     assert held(sqlite) == before
 
 

@@ -113,7 +113,7 @@ def test_config_named_configuration(run: Run, tmp_path: Path, filled: str) -> No
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("[stores.prod", "is not TOML"),
+        ("[stores.prod", "is not valid TOML"),
         (f"x = {'[' * 1000}{']' * 1000}", "nested too deep"),
         ("[store.prod]\nurl = 'x.db'", "did you mean 'stores'"),
         ("[stores.prod]\nurll = 'x.db'", "did you mean 'url'"),
@@ -153,7 +153,7 @@ def test_config_summarizer_whose_kind_is_not_a_text(run: Run, write: Path) -> No
 
 def test_config_file_that_is_no_text(run: Run, write: Path) -> None:
     write.write_bytes(b"[stores.\xff]")
-    fails(run("inspect", "prod"), 2, "is not TOML")
+    fails(run("inspect", "prod"), 2, "is not valid TOML")
 
 
 RING = """

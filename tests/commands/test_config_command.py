@@ -224,7 +224,7 @@ kind = "extractve"
         "typo": "usage",
     }
     assert all(row["error"]["hint"] for row in found.values() if row["error"])
-    assert "can be a target" in found["empty"]["note"]
+    assert "usable as a target" in found["empty"]["note"]
     assert found["full"]["kind"] == "sqlite"
     assert "summaries" in found["states"]["capabilities"]
     assert report(result, 3)["error"]["message"] == "6 of 12 checks failed"

@@ -117,7 +117,7 @@ def test_context_person_reads_it(run: Run, memory: str) -> None:
     assert lines[3].startswith("#1 ")
     assert lines[3].endswith(" tokens")
     assert lines[-1].startswith("20 messages; ")
-    assert lines[-1].endswith("10 compressed messages left out: --all shows them")
+    assert lines[-1].endswith("10 compressed messages left out: show them with --all")
 
 
 def test_context_one_memory_must_be_selected(run: Run, memory: str) -> None:
@@ -148,8 +148,7 @@ def test_context_what_agentscope_cannot_load_is_said(run: Run, tmp_path: Path) -
     assert [bool(row["fault"]) for row in rows] == [False, True]
     assert rows[1]["tokens"] == 0
     assert found["warnings"] == [
-        "AgentScope cannot load 1 message, and fails: 'bad': its role is none of user, assistant, "
-        "system"
+        "AgentScope fails to load 1 message: 'bad': its role is none of user, assistant, system"
     ]
     assert "AgentScope cannot load it: its role" in run("context", path).stdout
 

@@ -169,7 +169,7 @@ def test_delete_tool_call_and_its_result(run: Run, one: Callable[[str], Place], 
         assert any("--keep-tool-pairs" in text for text in found["warnings"]) == bool(parted)
         assert run("undo", found["run"], "--store", place.text).exit_code == 0
         assert ids(place, key) == [one.id for one in CALLS]
-    fails(run(*chosen, "--keep-tool-pairs", "--with-tool-pairs"), 2, "do not go together")
+    fails(run(*chosen, "--keep-tool-pairs", "--with-tool-pairs"), 2, "cannot be combined")
 
 
 def test_delete_pairs_that_go_together_are_not_parted(run: Run, filled: str) -> None:
@@ -181,7 +181,7 @@ def test_delete_without_a_record_nothing_can_be_undone(run: Run, filled: str) ->
     found = report(run("delete", filled, "--mark", "hint", "--yes", "--no-backup", "--json"))
     assert found["messages"]["deleted"]
     assert "run" not in found
-    fails(run("undo", "--yes"), 4, "no run to be undone")
+    fails(run("undo", "--yes"), 4, "no run can be undone")
 
 
 def test_delete_million_reasons_to_stream(run: Run, one: Callable[[str], Place]) -> None:
@@ -226,6 +226,6 @@ def test_delete_dry_run_shows_the_first_memories(run: Run, one: Callable[[str], 
     keys = place.keys(13)
     put(place, [sample(key, samples.entries(3)) for key in keys])
     shown = run("delete", place.text, "--mark", "hint", "-n").stdout.splitlines()
-    assert shown[-1] == "and 3 memories more: --json names all"
+    assert shown[-1] == "and 3 memories more: --json lists all"
     assert len(shown) == 4 + 10 + 1
     assert len(report(run("delete", place.text, "--mark", "hint", "-n", "--json"))["plan"]) == 13

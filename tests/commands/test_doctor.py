@@ -53,7 +53,7 @@ def test_doctor_json_is_as_the_contract_has_it(run: Run, broken: str) -> None:
 def test_doctor_table_tells_the_same(run: Run, broken: str) -> None:
     result = run("doctor", broken)
     assert result.exit_code == 6
-    assert "2 memories, 6 messages examined" in result.stdout
+    assert "2 memories, 6 messages checked" in result.stdout
     assert "not healthy: 1 error, 1 warning, 1 notice" in result.stdout
     lines = result.stdout.splitlines()
     at = next(n for n, line in enumerate(lines) if line.startswith("error  tool-call-without"))
@@ -85,7 +85,7 @@ def test_doctor_only_some_codes(run: Run, broken: str) -> None:
     found = report(run("doctor", broken, "leftover-hint", "orphan-mark", "--json"), 6)
     assert [finding["code"] for finding in found["findings"]] == ["leftover-hint"]
     assert report(run("doctor", broken, "no-session-index", "--json"))["healthy"]
-    fails(run("doctor", broken, "left-over"), 2, "no finding 'left-over'", "leftover-hint")
+    fails(run("doctor", broken, "left-over"), 2, "unknown finding 'left-over'", "leftover-hint")
 
 
 def test_doctor_what_is_oversized(run: Run, database: str) -> None:

@@ -177,7 +177,7 @@ def test_error_usage(run: Run) -> None:
     wrong = ("frob", "inspect", "inspect --frob x", "migrate a.db", "--frob inspect", "mark ad x")
     for arguments in map(str.split, wrong):
         result = run(*arguments)
-        fails(result, 2, "hint: memctl", "--help shows its options")
+        fails(result, 2, "hint: memctl", "--help lists its options")
     assert run().exit_code == 2
     assert "Usage:" in run("mark").stderr
     assert "Did you mean 'migrate'" in run("migrat", "a", "b").stderr

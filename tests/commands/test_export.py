@@ -143,5 +143,5 @@ def test_export_as_json_is_the_document_of_one_memory(
     assert run("verify", filled, target, *one).exit_code == 0
     fails(
         *(run("export", filled, "--as", "json"), 2, "a JSON file (state_dict) holds one memory"),
-        "--as archive holds all, a JSON object per line",
+        "use --as archive for all",
     )

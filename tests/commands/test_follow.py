@@ -177,7 +177,7 @@ def test_follow_ends_with_the_state_and_is_not_offered_to_undo(
     assert "in sync: 1 memory, 12 messages; source and target match" in shown
     assert "copied during this run: 12 messages in " in shown
     assert "undo" not in shown
-    fails(run("undo", "--yes"), 4, "no run to be undone")
+    fails(run("undo", "--yes"), 4, "no run can be undone")
 
 
 def test_follow_does_not_replace_what_could_not_be_restored(

@@ -57,7 +57,7 @@ def test_history_lists_what_can_be_undone(run: Run, filled: str) -> None:
     assert rows[1]["undone_by"] == rows[0]["run"]
     assert rows[0]["undoes"] == rows[1]["run"] == marked["run"]
     assert report(run("undo", "--yes", "--json"))["undoes"] == done["run"], "the next one"
-    fails(run("undo", "--yes"), 4, "no run to be undone")
+    fails(run("undo", "--yes"), 4, "no run can be undone")
 
 
 def test_history_password_is_kept_nowhere(run: Run, postgresql_url: str) -> None:
@@ -67,7 +67,7 @@ def test_history_password_is_kept_nowhere(run: Run, postgresql_url: str) -> None
     assert run("delete", postgresql_url, "--role", "user", "--yes").exit_code == 0
     kept = b"".join(path.read_bytes() for path in runs_folder().rglob("run.json"))
     assert secret.encode() not in kept
-    fails(run("undo", "--yes"), 3, "the password is not kept", "--store")
+    fails(run("undo", "--yes"), 3, "name the store with its password", "--store")
     assert run("undo", "--yes", "--store", postgresql_url).exit_code == 0
 
 
@@ -122,7 +122,7 @@ def test_history_damaged_record_may_be_the_last(run: Run, filled: str) -> None:
     fails(run("undo", "--yes"), 8, second, "may be the last")
     assert report(run("undo", first, "--yes", "--json"))["undoes"] == first
     shutil.rmtree(record.parent)
-    fails(run("undo", "--yes"), 4, "no run to be undone")
+    fails(run("undo", "--yes"), 4, "no run can be undone")
 
 
 def test_history_old_runs_go(run: Run, filled: str, tmp_path: Path) -> None:
@@ -284,7 +284,7 @@ def test_history_run_of_the_meantime_is_before_the_one_that_asked(
 
     def answer(*_: Any, **__: Any) -> None:
         nothing = run("undo", "--yes")
-        fails(nothing, 4, "no run to be undone")
+        fails(nothing, 4, "no run can be undone")
         between.append(report(run("mark", "add", filled, "cron", "--json"))["run"])
 
     for name in ("_change.at_terminal", "delete.at_terminal"):

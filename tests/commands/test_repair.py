@@ -177,7 +177,7 @@ def test_repair_database_is_mended_and_unmended(run: Run, tmp_path: Path) -> Non
     assert undone.exit_code == 0, undone.output
     assert "\n".join(connection.iterdump()) == before
     connection.close()
-    fails(run("undo", report(undone)["run"]), 8, "undone repairs of the store", "memctl doctor")
+    fails(run("undo", report(undone)["run"]), 8, "undid repairs of the store", "memctl doctor")
 
 
 def test_repair_redis_is_mended_and_unmended(run: Run, client: redis.Redis, redis_url: str) -> None:

@@ -173,15 +173,15 @@ def test_rotate_what_fails_or_finds_nothing_removes_nothing(
     assert backups(tmp_path) == before
     result = run("export", filled, "--mark", "none", *options)
     assert result.exit_code == 0
-    assert "no older file is removed" in result.stderr
+    assert "older files are kept" in result.stderr
     assert set(backups(tmp_path)) > set(before)
 
 
 def test_rotate_what_it_does_not_go_with(run: Run, filled: str, tmp_path: Path) -> None:
     for output in ("-", "/dev/null", f"{tmp_path}/sessions/"):
-        fails(run("export", filled, "-o", output, "--rotate", "last:1"), 2, "--rotate is for files")
+        fails(run("export", filled, "-o", output, "--rotate", "last:1"), 2, "--rotate needs a file")
     conversations = ("--as", "markdown", "-o", tmp_path / "c")
-    fails(run("export", filled, *conversations, "--rotate", "last:1"), 2, "--rotate is for files")
+    fails(run("export", filled, *conversations, "--rotate", "last:1"), 2, "--rotate needs a file")
     fails(run("export", filled, "--json"), 2, "stdout")
 
 
@@ -240,7 +240,7 @@ def test_rotate_inspect_lists_the_files(run: Run, nights: Path, tmp_path: Path) 
     shown = run("inspect", nights).stdout
     assert "rotation · 3 files · " in shown
     assert [line.split()[-1] for line in shown.splitlines() if "03:15:00" in line] == names
-    assert f"memctl inspect {nights}@latest shows the newest" in shown
+    assert f"show the newest with: memctl inspect {nights}@latest" in shown
     few = run("inspect", nights, "--limit", "1").stdout
     assert "and 2 files more" in few
     [line] = run("inspect", nights, "--format", "ndjson", "--limit", "1").stdout.splitlines()
@@ -264,6 +264,6 @@ def test_rotate_name_without_a_time_is_no_file(
     fails(
         *(run(*(word.format(nights) for word in words)), 4),
         f"{nights} does not exist; it is the name of a rotation (3 files)",
-        f"hint: its newest file, b-20261121T031500.ndjson.zst, is written {nights}@latest",
+        f"hint: use {nights}@latest for its newest file, b-20261121T031500.ndjson.zst",
     )
     assert not (tmp_path / "target.db").exists()

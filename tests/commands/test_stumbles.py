@@ -45,7 +45,7 @@ def test_usage_export_never_replaces_a_database(run: Run, filled: str, tmp_path:
     archive = tmp_path / "a.ndjson"
     assert run("export", filled, "-o", archive).exit_code == 0
     before = archive.read_bytes()
-    fails(run("export", archive, "-o", archive, "--force"), 2, "the store that is exported")
+    fails(run("export", archive, "-o", archive, "--force"), 2, "the store being exported")
     assert archive.read_bytes() == before
 
 

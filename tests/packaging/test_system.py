@@ -127,6 +127,6 @@ def test_missing_features_are_named_without_posix(run: Run) -> None:
     found = run("inspect", "unix:///run/redis.sock")
     assert found.exit_code == 2
     assert "redis://HOST" in found.stderr
-    with pytest.raises(UsageError, match="a list of texts"):
+    with pytest.raises(UsageError, match="a list of strings"):
         make_summarizer(Settings("mine", "command", {"command": "llm -m x"}))
     assert system.user_name()

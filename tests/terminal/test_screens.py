@@ -167,7 +167,7 @@ def test_terminal_labels_of_errors_are_coloured(
 
 def test_terminal_warnings_are_coloured(terminal: Terminal) -> None:
     text = drawn(terminal(100, "config", "show", MEMCTL_COLOUR="never"))
-    assert "\x1b[33mwarning:\x1b[0m MEMCTL_COLOUR is not a variable of memctl" in text
+    assert "\x1b[33mwarning:\x1b[0m unknown variable MEMCTL_COLOUR" in text
 
 
 def test_terminal_errors_in_a_pipe_are_plain_lines(shell: Shell) -> None:

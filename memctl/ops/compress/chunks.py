@@ -33,8 +33,8 @@ class ChunkedSummarizer:
         self._room = summarizer.window - summarizer.overhead
         if self._room < LEAST_ROOM:
             raise UsageError(
-                f"the context_window of {summarizer.name!r} leaves no room for a conversation",
-                f"the prompt and the reply take {summarizer.overhead} tokens of it",
+                f"the context_window of {summarizer.name!r} is too small for a conversation",
+                f"raise it: the prompt and the reply take {summarizer.overhead} tokens",
             )
 
     async def summarise(

@@ -206,7 +206,7 @@ class CompressionPlanner:
         except ValueError as error:
             raise BadData(
                 f"the message {entry.id!r} of {self._memory.key} is not JSON: {error}",
-                "memctl doctor finds such messages",
+                "find such messages with: memctl doctor",
             ) from error
 
     def _add(self, found: TranscriptMessage, *, chosen: bool) -> int:

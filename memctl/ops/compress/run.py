@@ -79,8 +79,7 @@ class Budget:
 
 _NO_STATE = Failure(
     "no-state",
-    "its session has no saved state from which its agent could read a summary; --mode message "
-    "does without",
+    "its session has no saved state for the summary; use --mode message",
 )
 
 
@@ -240,7 +239,7 @@ class CompressionRun:
                 await asyncio.wait({jobs})
         jobs.result()
         if self._stop.asked:
-            raise Interrupted("stopped as asked", "what was reported as done is whole")
+            raise Interrupted("stopped as asked", "what was reported as done is complete")
 
     async def _find(self, find: FindPlans, jobs: asyncio.Task[None]) -> None:
         finding = asyncio.create_task(find())
@@ -334,8 +333,8 @@ class CompressionRun:
         self._failed += 1
         if not self._summarised and self._failed >= HOPELESS:
             raise Unavailable(
-                f"none of the first {self._failed} memories could be summarised: {error.message}",
-                "memctl compress --max-memories 1 tries one",
+                f"none of the first {self._failed} memories could be summarized: {error.message}",
+                "try one memory with --max-memories 1",
             ) from error
 
     def _render(self, found: Summary | str) -> str:
