@@ -13,7 +13,8 @@ from urllib.parse import SplitResult, quote, unquote_plus
 _HOST = re.compile(r"(\[[^]]*\]|[^:]*)(:\d*)?")
 SECRET_QUERY = re.compile(r"pass|pwd|secret|token|key|auth|credential", re.IGNORECASE)
 _URL_START = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*:)(?=/|(?<=unix:))(/*)(.*)", re.DOTALL)
-_URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:/[^\s'\"]*")
+_URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:/(?:(?!:\s)[^\s'\"])*")
+"""A URL in a text; a colon that ends it, as before the words of an error, is none of its own."""
 _PAIRS = re.compile("[&;]")
 _USER = re.compile(r"[^/?#@\[\]\s]*")
 _LOGIN = re.compile(r":.*@", re.DOTALL)

@@ -403,3 +403,10 @@ def test_error_of_nothing_names_what_else_there_is(
         assert result.exit_code == 0
         assert f"memctl: warning: {said}\n" in result.stderr
     fails(run("inspect", ".", "--user", "ada"), 4, said, "has no memory of 'ada'")
+
+
+@pytest.mark.parametrize("url", ["redis://127.0.0.1:1", "postgresql://127.0.0.1:1"])
+def test_error_shows_the_port_that_cannot_be_reached(run: Run, url: str) -> None:
+    result = run("inspect", url)
+    fails(result, 3, f"{url}: ")
+    assert "***" not in result.stderr
