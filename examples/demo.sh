@@ -4,6 +4,7 @@ set -euo pipefail
 cd "$(dirname "$0")"
 demo=$(mktemp -d -t memctl-demo.XXXXXX)
 export XDG_STATE_HOME=$demo/state  # keep the demo's undo records out of yours
+export PAGER=cat  # run to the end without a key
 
 run() {
     printf '\n\033[1m$ memctl %s\033[0m\n' "${*//$demo/DEMO}"
