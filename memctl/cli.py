@@ -199,9 +199,13 @@ class Memctl(Helpful, TyperGroup):
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         """Find the command; options then have the defaults of the configuration."""
-        if args[0] in WORDS and args[0] not in self.list_commands(ctx):
-            word = WORDS[args[0]]
-            raise UsageError(f"there is no command {args[0]!r}", f"use memctl {word}")
+        word, commands = args[0], self.list_commands(ctx)
+        if word not in commands and not word.startswith("-"):
+            from difflib import get_close_matches
+
+            near = [WORDS[word]] if word in WORDS else get_close_matches(word, commands, n=1)
+            hint = f"use memctl {near[0]}" if near else "memctl --help lists the commands"
+            raise UsageError(f"there is no command {word!r}", hint)
         found = super().resolve_command(ctx, args)
         name, command, _ = found
         if name is not None and not ctx.resilient_parsing:

@@ -102,7 +102,7 @@ ALWAYS = (
 )
 """The places that no erase reaches."""
 _OF_KINDS = {
-    "sqlite": "free pages of earlier deletions (VACUUM clears them) and blocks of the disk",
+    "sqlite": "pages that were free before (VACUUM clears them) and blocks of the disk",
     "postgresql": "dead rows until VACUUM, and the write-ahead log",
     "mysql": "the undo log until it is purged, and the binary log",
     "redis": "RDB and AOF files until they are rewritten",

@@ -535,7 +535,8 @@ def _largest(report: CompressReport) -> str:
         return ""
     how = _counted(report)
     size = f"{count(found.messages, 'message')}, {count(found.tokens, 'token')} ({how})"
-    return f"; the largest memory is {visible(str(found.key))}: {size}"
+    key = visible(str(found.key))
+    return f"; the largest memory is {key}: {size}, with those that --keep-recent keeps"
 
 
 def _counted(report: CompressReport) -> str:

@@ -174,10 +174,12 @@ def test_error_store_that_memctl_does_not_know(run: Run, tmp_path: Path) -> None
 
 
 def test_error_usage(run: Run) -> None:
-    wrong = ("frob", "inspect", "inspect --frob x", "migrate a.db", "--frob inspect", "mark ad x")
+    wrong = ("inspect", "inspect --frob x", "migrate a.db", "--frob inspect", "mark ad x")
     for arguments in map(str.split, wrong):
         result = run(*arguments)
         fails(result, 2, "hint: memctl", "--help lists its options")
+    fails(run("frob"), 2, "no command 'frob'", "memctl --help lists the commands")
+    fails(run("inspct", "a.db"), 2, "no command 'inspct'", "use memctl inspect")
     assert run().exit_code == 2
     assert "Usage:" in run("mark").stderr
     assert "Did you mean 'migrate'" in run("migrat", "a", "b").stderr
