@@ -66,7 +66,7 @@ def _load(path: Path) -> Tokenizer:
             "exact token counts need the tokenizers library, which is not installed",
             "pip install 'agentscope-memctl[tokens]', or leave out tokenizer for an estimate",
         ) from error
-    hint = "it must be the tokenizer.json of a model"
+    hint = "name the tokenizer.json of a model"
     try:
         content = path.read_text(encoding="utf-8")
         json.loads(content)

@@ -55,12 +55,12 @@ class AgentScope1View(AgentScopeView):
             if name not in self.value:
                 return f"no {name}"
         if self.value[ROLE] not in ROLES:
-            return "its role is none of user, assistant, system"
+            return "its role is not one of user, assistant, system"
         content = self.value[CONTENT]
         if isinstance(content, str):
             return ""
         if not isinstance(content, list):
-            return "its content is neither a text nor a list of blocks"
+            return "its content is neither a string nor a list of blocks"
         for block in content:
             if not isinstance(block, dict) or "type" not in block:
                 return "a block of its content has no type"

@@ -70,13 +70,13 @@ class AgentScope2View(AgentScopeView):
                 return f"no {name}"
         role, content = self.value[ROLE], self.value[CONTENT]
         if role not in ROLES:
-            return "its role is none of user, assistant, system"
+            return "its role is not one of user, assistant, system"
         if not isinstance(content, list):
             return "its content is not a list of blocks"
         for block in content:
             kind = block.get("type") if isinstance(block, dict) else None
             if not isinstance(kind, str) or kind not in _NEEDED:
-                return "a block of its content has no type that AgentScope knows"
+                return "a block of its content has no type known to AgentScope"
             if kind not in ALLOWED[role]:
                 return f"a message of role {role} holds a {kind} block"
             if any(name not in block for name in _NEEDED[kind]):

@@ -79,7 +79,7 @@ class RuntimeView(AgentScopeView):
     @property
     def fault(self) -> str:
         if self.value.get(ROLE) not in _ROLES:
-            return "its role is none of user, assistant, system, tool"
+            return "its role is not one of user, assistant, system, tool"
         content = self.value.get(CONTENT)
         if content is None:
             return ""
@@ -87,7 +87,7 @@ class RuntimeView(AgentScopeView):
             return "its content is not a list"
         for one in content:
             if not isinstance(one, dict) or one.get("type") not in _CONTENTS:
-                return "a part of its content has no type that agentscope-runtime knows"
+                return "a part of its content has no type known to agentscope-runtime"
         return ""
 
     def texts(self) -> Iterator[str]:

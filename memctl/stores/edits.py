@@ -151,12 +151,10 @@ class ChangeMatcher:
         if self._waiting:
             return Failure("changed", _misfit(self._waiting[0]))
         if len(self._dropped) > _SOME and self._shared():
-            return Failure(
-                "repeated-id", "messages stay that share an id with some of those that go"
-            )
+            return Failure("repeated-id", "messages to keep share an id with messages to delete")
         for start in range(0, len(self._put), _SOME):
             if not set(self._put[start : start + _SOME]).isdisjoint(self._kept):
-                return Failure("changed", "a message that was to be put in is there already")
+                return Failure("changed", "a message to insert already exists")
         return None
 
     def gone(self) -> Callable[[str], bool]:
@@ -284,8 +282,8 @@ def _in_order(marks: Marks, change: Change) -> Marks:
 
 def _misfit(change: Change) -> str:
     if change.old is None:
-        where = "at the beginning" if change.after is None else f"behind {change.after!r}"
-        return f"there is no place {where} to put in {change.id!r}"
+        where = "at the beginning" if change.after is None else f"after {change.after!r}"
+        return f"no place {where} to insert {change.id!r}"
     marks = f"the marks {', '.join(map(repr, change.old))}" if change.old else "no marks"
     return f"there is no message {change.id!r} with {marks} where it was"
 
@@ -420,7 +418,7 @@ def apply_edit(
     key = edit.memory.key
     summary = there.memory.summary
     if edit.summary is not None and edit.summary != (summary or ""):
-        return None, WriteResult(key, failure=Failure("changed", "the summary is another one"))
+        return None, WriteResult(key, failure=Failure("changed", "the summary differs"))
     matcher = ChangeMatcher(edit.twins)
     matcher.give(edit.changes, last=True)
     ids, marks = [one.id for one in there.messages], [one.marks for one in there.messages]

@@ -106,8 +106,8 @@ class AtomicFile:
         except OSError as error:
             self.discard()
             raise Unavailable(
-                f"{visible(str(self.path))} belongs to another user or group, to which memctl "
-                "cannot give the new file",
+                f"{visible(str(self.path))} belongs to another user or group, and memctl cannot "
+                "give it the new file",
                 "run memctl as the owner of the file",
             ) from error
 
@@ -318,11 +318,15 @@ def translated(error: OSError, path: Path, verb: str) -> MemctlError:
                 "free some space and run the same command again; what was there is unchanged",
             )
         case errno.EMFILE | errno.ENFILE:
-            return Unavailable(f"cannot {verb} {name}: too many open files", "see 'ulimit -n'")
+            return Unavailable(
+                f"cannot {verb} {name}: too many open files", "raise the limit: ulimit -n"
+            )
         case errno.EISDIR:
             return BadData(f"{name} is a folder, not a file", "name a file")
         case errno.ENAMETOOLONG:
-            return UsageError(f"the name {name} is too long for its file system", "use another")
+            return UsageError(
+                f"the name {name} is too long for its file system", "use a shorter name"
+            )
         case _:
             reason = error.strerror or type(error).__name__
             return Unavailable(f"cannot {verb} {name}: {reason}", "see the system's log")

@@ -27,7 +27,7 @@ from memctl.location import same_file, visible
 from memctl.stores.files import TEMPORARY_PREFIX, system_errors
 from memctl.system import user_name
 
-_ENDS = "wait until it has ended, or stop it; its lock ends with it"
+_ENDS = "wait for it to end, or stop it"
 _PAUSES = (0.01, 0.02, 0.05, 0.1, 0.2, 0.4)
 """Seconds before a lock is looked at again whose owner is about to release it, or to sign."""
 
@@ -95,8 +95,8 @@ class FileLock:
                     if error.errno not in system.NO_LOCKS:
                         raise
                     return [
-                        f"{self._label} is on a file system without locks: "
-                        "nothing keeps another run from writing there too"
+                        f"{self._label} is on a file system without locks: do not let another run "
+                        "write there at the same time"
                     ]
                 if other:
                     break
@@ -277,7 +277,7 @@ class ServerLock(ABC):
     def _warn(self, other: str) -> None:
         text = (
             f"the lock of {self.label} was lost, and another memctl run has it now: "
-            f"{visible(other) or 'it does not say who it is'}"
+            f"{visible(other) or 'unknown owner'}"
         )
         if text not in self._warnings:
             self._warnings.append(text)

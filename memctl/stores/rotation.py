@@ -77,7 +77,7 @@ def parse_rotation(text: str) -> Rotation:
         if not found or found[1] not in _PERIODS or found[1] in keep:
             raise UsageError(
                 f"--rotate {text!r} is not valid at {part.strip()!r}",
-                "write daily:7,weekly:4: how many to keep of " + ", ".join(_PERIODS),
+                "write daily:7,weekly:4, the numbers to keep of " + ", ".join(_PERIODS),
             )
         keep[found[1]] = int(found[2])
     return Rotation(tuple(keep.items()))
@@ -189,6 +189,6 @@ def latest(text: str) -> Path | None:
         name = visible(str(path))
         raise NotFound(
             f"there is no rotation {name}",
-            f"'memctl export STORE -o {name} --rotate daily:7' creates one",
+            f"create one with: memctl export STORE -o {name} --rotate daily:7",
         )
     return found[0].path

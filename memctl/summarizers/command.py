@@ -47,7 +47,7 @@ class Command(Summarizer):
         self._fields_only = settings.choice("reply", "any", ("any", "fields")) == "fields"
         if self._transcript_only and prompt is not None:
             raise UsageError(
-                f"summarizers.{self.name} gets the bare transcript, no prompt",
+                f"summarizers.{self.name} reads the bare transcript without a prompt",
                 'leave out --prompt-file, or write input = "prompt"',
             )
         self._instructions = prompt
@@ -126,7 +126,7 @@ class Command(Summarizer):
         if code == 0:
             return
         lines = stderr.decode("utf-8", "replace").strip().splitlines()
-        reason = one_line(lines[0]) if lines else "it printed no reason"
+        reason = one_line(lines[0]) if lines else "it printed no message"
         end = f"was killed by signal {-code}" if code < 0 else f"ended with exit code {code}"
         message = f"the program {end}: {reason}"
         if code in CANNOT_RUN:
@@ -176,7 +176,7 @@ def _arguments(settings: Settings) -> list[str]:
     match settings.value("command"):
         case str(text) if text.strip() and not system.POSIX:
             raise settings.invalid(
-                "command", "a list of texts: this system has no shell for a text"
+                "command", "a list of strings: this system has no shell for a single string"
             )
         case str(text) if text.strip():
             return ["/bin/sh", "-c", text]
@@ -186,4 +186,4 @@ def _arguments(settings: Settings) -> list[str]:
             raise UsageError(
                 f"summarizers.{settings.name} has no command", 'write command = "llm -m gpt-4.1"'
             )
-    raise settings.invalid("command", "a text for the shell, or a list of texts")
+    raise settings.invalid("command", "a string for the shell, or a list of strings")

@@ -177,7 +177,7 @@ class OpenAI(Summarizer):
         if _NEVER_CONNECTED & {kind.__name__ for kind in type(cause).__mro__}:
             return self._errors.unreachable(cause)
         words = self._errors.shown(str(cause) or type(cause).__name__)
-        return SummaryError("server-error", f"the connection broke: {words}", retry=True)
+        return SummaryError("server-error", f"the connection was lost: {words}", retry=True)
 
     def _answer(self, body: Any, prompt: Prompt) -> Answer:
         body = self._object(body)
@@ -213,7 +213,8 @@ class OpenAI(Summarizer):
         exactly = self._counter.name != "estimate"
         if usage.tokens_in and sent > _SMALL and usage.tokens_in * _CUT_BY[exactly] < sent:
             raise TooLong(
-                f"the server cut the conversation: it read {usage.tokens_in} of about {sent} tokens"
+                f"the server truncated the conversation: it read {usage.tokens_in} of about {sent} "
+                "tokens"
                 " (is context_window more than its own?)",
                 usage,
             )
@@ -232,10 +233,12 @@ def _content(body: dict[str, Any], usage: Usage | None) -> str:
                 "cut-off", "the reply was longer than max_tokens", retry=True, usage=usage
             )
         case "content_filter":
-            raise SummaryError("refused", "a content filter ended it", retry=True, usage=usage)
+            raise SummaryError(
+                "refused", "a content filter stopped the reply", retry=True, usage=usage
+            )
     message = choice["message"]
     if message.get("refusal"):
-        raise SummaryError("refused", "the model refuses", retry=True, usage=usage)
+        raise SummaryError("refused", "the model refused to reply", retry=True, usage=usage)
     content = message.get("content")
     if isinstance(content, list):  # Mistral's are parts
         texts = (part.get("text") for part in content if isinstance(part, dict))
@@ -287,7 +290,7 @@ def _checked_secret(settings: Settings, secret: str | None, url: str) -> str | N
         )
     if not (secret.isascii() and secret.isprintable()) or " " in secret:
         raise UsageError(
-            f"the key of summarizers.{settings.name} has characters that no key has",
+            f"the key of summarizers.{settings.name} contains invalid characters",
             "check what api_key_env, api_key_file or api_key_command gives",
         )
     return secret or None
@@ -420,7 +423,7 @@ class ErrorTranslator:
         if _TOO_LONG.search(words) or status == 413:
             return TooLong(message)
         if _NO_CREDIT.search(words) or status == 402:
-            return Unauthorised(message, "the account has nothing left: look at its billing")
+            return Unauthorised(message, "check the billing of the account: its credit is used up")
         if status == 401:
             # Servers quote a part of the key that they do not know.
             return Unauthorised(f"{self._host} refuses the key (401)", "check api_key_*")
@@ -440,7 +443,7 @@ class ErrorTranslator:
     def unreachable(self, cause: BaseException) -> Unreachable:
         """Return the error of a connection that could not be made."""
         why = self.shown(str(cause)) or type(cause).__name__
-        return Unreachable(f"nobody answers at {self._host}: {why}", "check base_url")
+        return Unreachable(f"cannot reach {self._host}: {why}", "check base_url")
 
     def shown(self, words: str) -> str:
         """Return a server's message without secrets, in one line."""

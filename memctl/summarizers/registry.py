@@ -41,8 +41,8 @@ def make_summarizer(
     if settings.kind == "extractive":
         if prompt is not None:
             raise UsageError(
-                "a prompt is for models; the extractive summarizer reads none",
-                "leave out --prompt-file, or name another --summarizer",
+                "--prompt-file cannot be used with the extractive summarizer",
+                "leave it out, or use another --summarizer",
             )
         from memctl.summarizers.extractive import Extractive
 

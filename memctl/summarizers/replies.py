@@ -41,9 +41,11 @@ def read_summary(text: str, nonce: str, usage: Usage | None = None) -> Summary:
         found = [] if summary is None else [summary]
     if len(found) > 1:
         # One of them may be quoted from the conversation, and nothing shows which.
-        raise bad_reply("the reply holds two summaries", usage)
+        raise bad_reply("the reply contains two summaries", usage)
     if not found:
-        raise bad_reply(f"the reply is not a JSON object with {', '.join(LIMITS)} as texts", usage)
+        raise bad_reply(
+            f"the reply is not a JSON object with {', '.join(LIMITS)} as strings", usage
+        )
     return found[0]
 
 

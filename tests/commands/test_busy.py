@@ -82,7 +82,7 @@ def test_lock_second_run_is_busy(run: Run, source: str, target: str) -> None:
     with locked(target):
         result = run("migrate", source, target)
         fails(result, 75, "another memctl run, pid 4242 since 2026-11-21T02:17:53Z on web-1")
-        assert "hint: wait until it has ended" in result.stderr
+        assert "hint: wait for it to end" in result.stderr
         found = report(run("migrate", source, target, "--json"), 75)
         assert found["error"]["code"] == "busy"
         assert "pid 4242" in found["error"]["message"]

@@ -153,7 +153,7 @@ def test_compress_nobody_there(run: Run, sqlite: Place, by_model: Words) -> None
     begun = time.monotonic()
     done = run(*by_model(sqlite.text, server.url, max_retries=5))
     assert time.monotonic() - begun < 5
-    fails(done, 3, "nobody answers", "check base_url")
+    fails(done, 3, "cannot reach", "check base_url")
     found = report(done, 3)
     assert (found["error"]["code"], "run" in found) == ("unavailable", False)
     assert held(sqlite) == before

@@ -148,7 +148,7 @@ def test_context_what_agentscope_cannot_load_is_said(run: Run, tmp_path: Path) -
     assert [bool(row["fault"]) for row in rows] == [False, True]
     assert rows[1]["tokens"] == 0
     assert found["warnings"] == [
-        "AgentScope fails to load 1 message: 'bad': its role is none of user, assistant, system"
+        "AgentScope fails to load 1 message: 'bad': its role is not one of user, assistant, system"
     ]
     assert "AgentScope cannot load it: its role" in run("context", path).stdout
 

@@ -218,7 +218,7 @@ def test_rotate_latest_is_the_newest_file(run: Run, nights: Path, tmp_path: Path
     assert str(newest) in run("--config", config, "inspect", "backup").stdout
     fails(
         *(run("import", f"{tmp_path}/none.ndjson@latest", target), 4, "there is no rotation"),
-        "hint: 'memctl export STORE -o",
+        "hint: create one with: memctl export STORE -o",
     )
     odd = tmp_path / "odd.ndjson@latest"
     newest.rename(odd)

@@ -467,9 +467,12 @@ async def test_archive_message_larger_than_a_record(
 @pytest.mark.parametrize(
     ("begin", "said"),
     [
-        (b"", "line 2 is no record of an archive (it is larger than"),
-        (b'{"memory":{"user":"u","session":"', "line 2 is no record of an archive (it is larger"),
-        (b'{"memory":{"user":"u","session":"s"}}\n{"message":{"id":"', "line 3 is no record of"),
+        (b"", "line 2 is not a record of an archive (it is larger than"),
+        (
+            b'{"memory":{"user":"u","session":"',
+            "line 2 is not a record of an archive (it is larger",
+        ),
+        (b'{"memory":{"user":"u","session":"s"}}\n{"message":{"id":"', "line 3 is not a record of"),
     ],
 )
 async def test_archive_line_without_end(

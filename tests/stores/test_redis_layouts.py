@@ -166,7 +166,7 @@ def test_layout_that_is_not_there_is_refused_with_the_one_that_is(
         ("delete", "--all", "--yes"),
     ):
         result = run(command[0], f"{redis_url}?layout={named}", *command[1:])
-        fails(result, 8, f"nothing of the layout {named}, but of {there}", f"?layout={there}")
+        fails(result, 8, f"no data of the layout {named}, but of {there}", f"?layout={there}")
     assert run("inspect", f"{redis_url}?layout={there}").exit_code == 0
     assert sorted(client.scan_iter()) == before
 
@@ -228,7 +228,7 @@ def test_layout_that_is_gone_is_restored_next_to_another(
     url = f"{redis_url}?layout=memory"
     before = report(run("inspect", url, "--json"))["totals"]
     assert run("delete", url, "--all", "--yes").exit_code == 0
-    fails(run("inspect", url), 8, "nothing of the layout memory, but of agentscope2")
+    fails(run("inspect", url), 8, "no data of the layout memory, but of agentscope2")
     assert run("undo", "--dry-run").exit_code == 0
     assert run("undo", "--yes").exit_code == 0
     assert report(run("inspect", url, "--json"))["totals"] == before
@@ -236,7 +236,7 @@ def test_layout_that_is_gone_is_restored_next_to_another(
 
 def test_layout_under_a_prefix_that_nobody_gave(redis_url: str, run: Run) -> None:
     asyncio.run(fill(f"{redis_url}?prefix=app:", {KEY: samples.entries(2)}))
-    fails(run("inspect", redis_url), 8, "app:user_id:", "hint: with ?prefix=app: it reads")
+    fails(run("inspect", redis_url), 8, "app:user_id:", "hint: use ?prefix=app: to read")
     other = f"{redis_url}?prefix=other:"
     found = report(run("inspect", other, "--json"))
     assert found["totals"]["memories"] == 0

@@ -98,7 +98,7 @@ async def test_connecting_times_out(silent: Silent, scheme: str) -> None:
     with pytest.raises(Unavailable, match="Timeout") as late:
         async with store_of(f"{scheme}://127.0.0.1:{silent.port}", "socket_connect_timeout=0.5"):
             pass
-    assert "rediss:// is with TLS" in str(late.value.hint)
+    assert "TLS for rediss://" in str(late.value.hint)
 
 
 def test_connecting_that_times_out_is_one_error(silent: Silent) -> None:
@@ -254,7 +254,10 @@ def test_url_that_is_not_valid_is_refused(url: str) -> None:
 @pytest.mark.parametrize(
     ("url", "hint"),
     [
-        ("redis://localhost?pefix=x", "prefix, ttl, state, layout; redis-py's are .*client_name"),
+        (
+            "redis://localhost?pefix=x",
+            "prefix, ttl, state, layout, and those of redis-py: .*client_name",
+        ),
         ("redis://localhost?pefix=", "prefix"),
         ("redis://localhost?redis_connect_func=print", "socket_timeout"),
         ("redis://localhost?ssl_ca_certs=x", "rediss://"),

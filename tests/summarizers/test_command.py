@@ -95,7 +95,7 @@ async def test_stderr_of_program_is_in_error() -> None:
     error = await failed("printf '\\033[31mno such model\\033[0m\\nmore\\n' >&2; exit 3")
     assert (error.code, error.retry) == ("program-failed", False)
     assert error.message == "the program ended with exit code 3: no such model"
-    assert (await failed("exit 1")).message.endswith("exit code 1: it printed no reason")
+    assert (await failed("exit 1")).message.endswith("exit code 1: it printed no message")
     assert (await failed("kill -9 $$")).message.startswith("the program was killed by signal 9")
 
 

@@ -62,4 +62,4 @@ def test_memory_archive_that_unpacks_to_gigabytes(tmp_path: Path, begin: bytes) 
     limited = ["sh", "-c", 'ulimit -d 200000; exec "$@"', "sh", sys.executable, "-m", "memctl"]
     done = subprocess.run([*limited, "inspect", str(bomb)], capture_output=True, text=True)
     assert (done.returncode, done.stdout) == (8, "")
-    assert "is no record of an archive (it" in done.stderr
+    assert "is not a record of an archive (it" in done.stderr

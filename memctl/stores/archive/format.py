@@ -251,7 +251,7 @@ def kind_of(line: Line) -> LineKind:
     for kind in LineKind:
         if kind.value in record:
             return kind
-    raise ValueError("no record of an archive")
+    raise ValueError("not a record of an archive")
 
 
 def read_header(line: Line) -> dict[str, Any] | None:
@@ -272,12 +272,12 @@ def read_memory(line: Line) -> Memory:
     attributes = _object(record.get("attributes", {}))
     summary, ttl, place = record.get("summary"), attributes.get("ttl"), attributes.get("place")
     if not (isinstance(user, str) and isinstance(session, str) and isinstance(part, str)):
-        raise ValueError("the name of the memory is not a text")
+        raise ValueError("the name of the memory is not a string")
     if not isinstance(summary, str | None) or not isinstance(ttl, int | float | None):
-        raise ValueError("the summary is not a text, or the ttl not a number")
+        raise ValueError("the summary is not a string, or the ttl not a number")
     extra = record.get("extra", "")
     if not isinstance(place, str | None) or not isinstance(extra, str):
-        raise ValueError("the place, or what else the memory has, is not a text")
+        raise ValueError("the place or another value of the memory is not a string")
     return Memory(MemoryKey(user, session, part), summary, ttl, extra, place)
 
 
@@ -356,11 +356,11 @@ def _object(value: Any) -> dict[str, Any]:
 def _checked(fields: dict[str, Any]) -> dict[str, Any]:
     marks = fields.setdefault("marks", [])
     if not isinstance(marks, list) or not all(isinstance(mark, str) for mark in marks):
-        raise ValueError("the marks are not a list of texts")
+        raise ValueError("the marks are not a list of strings")
     if not isinstance(fields.get("index"), int | None):
         raise ValueError("the index is not an integer")
     if not isinstance(fields.get("shape", ""), str):
-        raise ValueError("the shape is not a text")
+        raise ValueError("the shape is not a string")
     return fields
 
 

@@ -220,13 +220,13 @@ class _Check:
         if header["version"] > LATEST_VERSION:
             raise BadData(
                 f"{self._label} is an archive of version {header['version']}",
-                f"this memctl reads versions up to {LATEST_VERSION}: install a later one",
+                f"upgrade memctl: this version reads archives up to version {LATEST_VERSION}",
             )
         dialect = header.get("dialect", AGENTSCOPE1.name)
         if dialect not in DIALECTS:
             raise BadData(
                 f"{self._label} holds messages of another dialect, {dialect!r:.100}",
-                f"this memctl reads {', '.join(DIALECTS)}: install a later one",
+                f"upgrade memctl: this version reads {', '.join(DIALECTS)}",
             )
         self.contents.dialect = DIALECTS[dialect]
         if len(line) <= _HEADER_BYTES // 6:  # in ASCII it may take six times as much
@@ -259,7 +259,7 @@ class _Check:
                 self._lines += 1
         except ValueError as error:
             if self._lines - before == len(lines) - 1 and not block.endswith(b"\n"):
-                raise self.cut_off("its last line is not whole") from error
+                raise self.cut_off("its last line is incomplete") from error
             raise self.no_record(error) from error
         if self.ended:
             self.nothing_more(self._lines - before < len(lines))
@@ -268,7 +268,7 @@ class _Check:
 
     def _memory(self, memory: Memory) -> None:
         if memory.key in self.contents.memories:
-            raise ValueError(f"the memory {memory.key} comes twice")
+            raise ValueError(f"the memory {memory.key} occurs twice")
         self.contents.memories[memory.key] = 0
         self._key = memory.key
 
@@ -284,13 +284,13 @@ class _Check:
         end = read_end(line)
         if (end.memories, end.messages) != (len(self.contents.memories), self._messages):
             raise BadData(
-                f"{self._label} holds {self._counts()}, but says that it has {end.memories} "
-                f"memories, {end.messages} messages",
-                "get a whole and unchanged copy of it",
+                f"{self._label} holds {self._counts()} instead of {end.memories} memories, "
+                f"{end.messages} messages",
+                "get a complete and unchanged copy of it",
             )
         if end.digest != digest_text(self._hash.hexdigest()):
             raise BadData(
-                f"{self._label} was changed after it was written: its digest is another",
+                f"{self._label} was changed after it was written: its digest differs",
                 "get an unchanged copy of it",
             )
         self.ended = True
@@ -298,20 +298,20 @@ class _Check:
     def nothing_more(self, more: bool) -> None:
         """Nothing may follow the last line."""
         if more:
-            raise BadData(f"{self._label}: there is more behind its end", "get a clean copy of it")
+            raise BadData(f"{self._label} has data after its end", "get an unchanged copy of it")
 
     def no_record(self, error: ValueError) -> BadData:
         """The error of a line that is none of an archive, the next one."""
         return BadData(
-            f"{self._label}: line {self._lines + 1} is no record of an archive ({error})",
-            "get a whole and unchanged copy of it",
+            f"{self._label}: line {self._lines + 1} is not a record of an archive ({error})",
+            "get a complete and unchanged copy of it",
         )
 
     def cut_off(self, why: str) -> BadData:
         """The error of an archive that ends too early."""
         return BadData(
             f"{self._label} is cut off after {self._counts()}: {why}",
-            "get a whole copy of it; nothing was taken from this one",
+            "get a complete copy of it; nothing was read from this one",
         )
 
     def _counts(self) -> str:
@@ -364,7 +364,9 @@ class MemorySections:
             try:
                 found = [read(run)]
             except ValueError as error:
-                raise BadData(f"{self._label} holds a message that is not one: {error}") from error
+                raise BadData(
+                    f"{self._label} holds a message that is not valid: {error}"
+                ) from error
             yield found.pop()
 
     def _advance(self) -> None:

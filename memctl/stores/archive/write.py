@@ -89,7 +89,7 @@ class ArchiveUpdate(ABC):
         if self._mode is WriteMode.ADD and held != page.offset:
             why = f"the archive holds {held} messages, not {page.offset}"
         elif key in self._begun:
-            why = "it came before in the same run"
+            why = "it was written before in the same run"
         if why:
             self.results.append(WriteResult(key, failure=Failure("changed", why)))
             return
@@ -269,7 +269,7 @@ class EditedArchive:
                     ended = next(self._work, _DONE) is _DONE
                 except ValueError as error:
                     name = visible(str(self._path))
-                    raise BadData(f"{name} holds a message that is not one: {error}") from error
+                    raise BadData(f"{name} holds a message that is not valid: {error}") from error
                 if ended:
                     self._work = None
         return []
@@ -297,7 +297,7 @@ class EditedArchive:
             old = self._seek(memory.key) if exists else None
             there = (old.summary if old else None) or ""
             if first.summary is not None and first.summary != there:
-                failure = Failure("changed", "the summary is another one")
+                failure = Failure("changed", "the summary differs")
             elif not is_empty:
                 yield from self._fitted(changes)
                 failure = changes.failure()

@@ -165,7 +165,7 @@ class RedisAgentScope2Store(WholeMemoryStore):
         ]
         text, log, indexed, *expiries = pipeline.execute(commands, tolerate=WRONG_TYPE)
         if isinstance(text, ResponseError) or isinstance(log, ResponseError):
-            raise Rejected("bad-name", f"a key of {place.memory} holds something else")
+            raise Rejected("bad-name", f"a key of {place.memory} holds another kind of value")
         if text is None and not log:
             return None
         name = f"the session {visible(decode(place.key))}"
@@ -258,7 +258,7 @@ class RedisAgentScope2Store(WholeMemoryStore):
         commands: list[Command] = []
         if record is None and _needs_record(new, is_log=stored is not None):
             if stored is not None and stored.record is None:
-                raise Rejected("refused", "its record is gone, and with that its context")
+                raise Rejected("refused", "its record is gone, and its context with it")
             if not session.payload:
                 session, _ = self._introduced(key, "")
             record = _record_of(key, session)

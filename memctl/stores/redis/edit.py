@@ -232,12 +232,12 @@ class ChangeApplier:
         if self._state.present < changes.presumed:
             raise MemoryRefused("changed", "the payload of a message is gone")
         if changes.put.duplicates != changes.texts.duplicates:
-            raise MemoryRefused("repeated-id", "two messages are put in with one id")
+            raise MemoryRefused("repeated-id", "two messages to insert have the same id")
         self._check_repeats()
         if changes.new:
             id = first_unplaced(self._left(), changes.insertions())
             if id is not None:
-                text = f"the message that {decode(id)!r} is to follow is not there"
+                text = f"the message before {decode(id)!r} does not exist"
                 raise MemoryRefused("changed", text)
 
     def _check_group(self, group: ChangeGroup) -> None:
@@ -245,9 +245,9 @@ class ChangeApplier:
         if group.old is None:
             gone = self.changes.gone  # one that goes may come back as another
             there = (id for id in group.ids if id in listed and id not in gone)
-            _refuse(there, "is there already")
+            _refuse(there, "already exists")
             return
-        _refuse((id for id in group.ids if id not in listed), "is not there")
+        _refuse((id for id in group.ids if id not in listed), "does not exist")
         for mark in group.old.difference(self._by_mark):
             _refuse(iter(group.ids), f"is not marked {decode(mark)!r}")
         for mark, lists in self._by_mark.items():
@@ -264,7 +264,7 @@ class ChangeApplier:
         if self.changes.deleted and (self._messages.ids.duplicates or self.changes.gone.duplicates):
             left = sum(map(len, self._left()))
             if self._messages.count - left != self.changes.deleted:
-                raise MemoryRefused("repeated-id", "an id that is to go is not there as often")
+                raise MemoryRefused("repeated-id", "an id to delete occurs less often")
 
     # Results
 

@@ -65,8 +65,8 @@ async def require_layout(server: RedisServer, location: Location, mode: OpenMode
         return
     names = sorted(found.layouts)
     raise Uninitialised(
-        f"{location.label} holds nothing of the layout {wanted}, but of {', '.join(names)}",
-        f"choose what is there: ?layout={names[0]}",
+        f"{location.label} holds no data of the layout {wanted}, but of {', '.join(names)}",
+        f"choose it with ?layout={names[0]}",
     )
 
 

@@ -35,7 +35,7 @@ class RedisLock(ServerLock):
         super().__init__(server.label, warnings)
         self.period = LEASE_SECONDS / 3
         self.hint = (
-            "wait until it has ended, or stop it; "
+            "wait for it to end, or stop it; "
             f"the lock of a run that was killed ends by itself within {LEASE_SECONDS:.0f} seconds"
         )
         self._server = server

@@ -764,4 +764,6 @@ def _expire_at(key: bytes, end: int | None) -> Command:
 
 
 def _busy(key: MemoryKey) -> Lost:
-    return Lost(f"an agent keeps changing {key}", "run again: what was repaired so far is whole")
+    return Lost(
+        f"an agent keeps changing {key}", "run again for the rest; what was repaired is complete"
+    )

@@ -283,7 +283,7 @@ def _message(payload: bytes) -> bytes | None:
 def _overtaken(ref: MemoryRef) -> Lost:
     return Lost(
         f"messages of {ref.key} were deleted while they were read",
-        "run again: what was written is whole, and what is gone is not read",
+        "run again for the rest; what was written is complete",
     )
 
 

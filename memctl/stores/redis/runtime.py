@@ -64,7 +64,7 @@ class RuntimeStore(WholeMemoryStore):
         if self._path not in (None, HISTORY, MEMORY):
             raise UsageError(
                 f"{location.label} has no path {visible(self._path)}",
-                f"{HISTORY!r} are the histories, {MEMORY!r} is what the memory service keeps",
+                f"use {HISTORY!r} for the histories, {MEMORY!r} for the memory service",
             )
 
     def maintenance(self) -> Maintenance:

@@ -196,7 +196,7 @@ def make_pool(
     if scheme == "unix":
         if not system.UNIX_SOCKETS:
             raise UsageError(
-                f"{location.label} is a Unix socket, which Python does not know on this system",
+                f"{location.label} is a Unix socket, which this system does not support",
                 "name the server: redis://HOST",
             )
         rest = "//" + rest.removeprefix("//")
@@ -228,7 +228,7 @@ def make_pool(
         pool.make_connection()  # connects to nothing, but looks at some of the options
     except (ValueError, TypeError, exceptions.RedisError) as error:
         raise UsageError(
-            f"{location.label} has an option that a Redis connection does not take", str(error)
+            f"{location.label} has an option that Redis connections do not accept", str(error)
         ) from error
     return pool, reply_seconds
 
@@ -247,7 +247,7 @@ def _check_options(location: Location, scheme: str) -> None:
         if name not in known:
             raise UsageError(
                 f"{location.label} has an unknown option {name!r}",
-                f"memctl's own are {_OWN}; redis-py's are {', '.join(sorted(known))}",
+                f"known: {_OWN}, and those of redis-py: {', '.join(sorted(known))}",
             )
 
 
@@ -310,14 +310,14 @@ async def _in_daemon_thread(call: Callable[[], T]) -> T:
 
 _REFUSED_WRITE = {
     "OOM": "give the server more memory (maxmemory), or free some",
-    "MISCONF": "the server cannot save its data to disk: see its log",
-    "NOREPLICAS": "the server waits for its replicas: see min-replicas-to-write",
+    "MISCONF": "see the log of the server: it cannot save its data to disk",
+    "NOREPLICAS": "wait for its replicas, or lower min-replicas-to-write",
 }
 _FOR_NOW = {
-    "LOADING": "the server reads its data from disk: wait until it has ended",
-    "MASTERDOWN": "this replica has lost its primary: name the primary, or wait for it",
-    "READONLY": "this is a replica: name the primary",
-    "BUSY": "a script keeps the server busy: wait until it has ended",
+    "LOADING": "wait until the server has loaded its data",
+    "MASTERDOWN": "use the address of the primary, or wait: this replica has lost it",
+    "READONLY": "use the address of the primary: this is a replica",
+    "BUSY": "wait until the running script has ended",
     "TRYAGAIN": "wait until the slots of the cluster have moved",
 }
 """Error replies that another try may not get: after a failover, after a while."""
@@ -341,33 +341,35 @@ def translate_error(error: exceptions.RedisError, label: str) -> MemctlError:
     if word in _CLUSTER:
         return Unavailable(
             f"{label} belongs to a Redis Cluster",
-            "AgentScope's RedisMemory works on a single server only, and so does memctl",
+            "use a single server: AgentScope's RedisMemory and memctl do not support clusters",
         )
     if any(words in text for words in _NO_DATABASE):
         return NotFound(
             f"{label} does not exist: {text}",
-            "the number of the database (/NUMBER or db=NUMBER) is 0 to 15, "
-            "unless the server's setting 'databases' differs",
+            "use a database number of 0 to 15 (/NUMBER or db=NUMBER), unless the server's "
+            "'databases' differs",
         )
     if word in _LOGIN or isinstance(error, _LOGIN_ERRORS):
         return Unavailable(
             f"{label} refuses the login: {text}",
-            "the password comes from the URL, the alias or REDISCLI_AUTH",
+            "check the password in the URL, the alias or REDISCLI_AUTH",
         )
     match error:
         case _ if word == "NOPERM":
             return Unavailable(
                 f"{label} forbids a command: {text}",
-                "the ACL of this user must cover memctl's commands and the keys of the prefix; "
-                "reading needs MULTI and EXEC, too",
+                "allow this user memctl's commands and the keys of the prefix in the ACL; reading "
+                "needs MULTI and EXEC too",
             )
         case exceptions.InvalidResponse():
-            return Unavailable(f"what answers at {label} is not Redis", "check the URL")
+            return Unavailable(f"{label} is not a Redis server", "check the URL")
         case exceptions.ConnectionError() | exceptions.TimeoutError():
             kind = Unavailable if _is_lasting(error, text) else Lost
             return kind(f"cannot reach {label}: {text}", _connection_hint(text))
         case _:
-            return Unavailable(f"{label} refuses a command: {text}", "is it Redis 6.2 or later?")
+            return Unavailable(
+                f"{label} refuses a command: {text}", "check that it is Redis 6.2 or later"
+            )
 
 
 def _is_lasting(error: exceptions.RedisError, text: str) -> bool:
@@ -387,11 +389,11 @@ def _first_line(error: exceptions.RedisError) -> str:
 def _connection_hint(text: str) -> str:
     if text.startswith("Timeout"):
         return (
-            "is it Redis? rediss:// is with TLS, redis:// without; "
-            "if it is slow, raise socket_connect_timeout (and socket_timeout, where given)"
+            "check that it is Redis, with TLS for rediss:// and without for redis://; "
+            "if it is slow, raise socket_connect_timeout"
         )
     if "SSL" in text or "certificate" in text.lower():
-        return "rediss:// needs a server with TLS; ssl_ca_certs=FILE names its authority"
+        return "check that the server uses TLS; add ssl_ca_certs=FILE for its authority"
     if "closed by server" in text:
-        return "a server that expects TLS is written rediss://"
-    return "is the server running, and are host, port or socket right?"
+        return "use rediss:// if the server expects TLS"
+    return "check that the server is running, and host, port or socket"

@@ -221,7 +221,7 @@ class SnapshotReader:
                 return _snapshot(ref, taken, ttl, index, names, lists)
             for one in lists:
                 one.close()
-        raise Lost(f"{ref.key} gets new marks while it is read", "try again later")
+        raise Lost(f"{ref.key} got new marks while it was read", "try again later")
 
     def watch(
         self, memories: Sequence[MemoryRef], marks: Sequence[Iterable[bytes]] = ()

@@ -98,7 +98,7 @@ class RedisMemoryStore(Store):
             names = sorted(others | (found.layouts & {"memory"}))
             raise UsageError(
                 f"{self.label} holds data of several layouts: {', '.join(names)}",
-                f"choose one: ?layout={names[0]}",
+                f"choose one with ?layout={names[0]}",
             )
         if others:
             return others.pop()
@@ -107,9 +107,9 @@ class RedisMemoryStore(Store):
             prefix = visible(decode(prefix_of(found.unknown)))
             raise BadData(
                 f"{self.label} holds keys that memctl does not know: {', '.join(names)}",
-                f"with ?prefix={prefix} it reads the keys that begin so"
+                f"use ?prefix={prefix} to read the keys with this prefix"
                 if prefix
-                else "check the database, and the ?prefix= of its application",
+                else "check the database number and ?prefix=",
             )
         return None
 

@@ -224,9 +224,7 @@ class Writer:
             listed.add(ids)
         for id in chain.from_iterable(some.ids for some in one.id_chunks()):
             if id in listed:
-                raise MemoryRefused(
-                    "repeated-id", f"the message id {decode(id)!r} is there already"
-                )
+                raise MemoryRefused("repeated-id", f"the message id {decode(id)!r} already exists")
 
     # Changing
 

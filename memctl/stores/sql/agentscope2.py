@@ -437,7 +437,7 @@ class Agentscope2Database:
         }
         for name, value in record.items():
             if not isinstance(value, str):
-                raise RejectedValue(f"the {name} in its extra is not a text", "refused")
+                raise RejectedValue(f"the {name} in its extra is not a string", "refused")
         now = datetime.now(UTC)
         times = {
             name: self.dialect.stored_time(_utc(record.get(name)) or now.replace(tzinfo=None))
@@ -874,7 +874,7 @@ class Agentscope2Writer:
 
     def _failure(self, key: MemoryKey, owner: str, offset: int, count: int) -> Failure | None:
         if owner != key.user:
-            text = f"the session {key.session!r} is that of the user {owner!r}"
+            text = f"the session {key.session!r} belongs to the user {owner!r}"
             return Failure("bad-name", text)
         if self._mode is WriteMode.ADD and count != offset:
             return Failure("changed", f"the target holds {count} messages, not {offset}")
@@ -996,7 +996,7 @@ class Agentscope2Editor:
         if stored is None:
             return await self._make(connection, edit)
         if stored.user != key.user:
-            text = f"the session {key.session!r} is that of the user {stored.user!r}"
+            text = f"the session {key.session!r} belongs to the user {stored.user!r}"
             code = (
                 "changed"
                 if any(change.old is not None for change in edit.changes)
@@ -1019,7 +1019,7 @@ class Agentscope2Editor:
         if failure := matcher.failure():
             return WriteResult(key, failure=failure)
         if edit.summary:
-            return WriteResult(key, failure=Failure("changed", "the summary is another one"))
+            return WriteResult(key, failure=Failure("changed", "the summary differs"))
         messages = [step.entry for step in steps if isinstance(step, Put)]
         if failure := failure_of(edit.memory, messages):
             return WriteResult(key, failure=failure)
@@ -1080,7 +1080,7 @@ class SessionEdit:
         """
         edit, session = self._edit, self._session
         if edit.summary is not None and edit.summary != session.summary_text:
-            raise EditRefused(Failure("changed", "the summary is another one"))
+            raise EditRefused(Failure("changed", "the summary differs"))
         lock = self._tables.dialect.row_lock
         log = await self._tables.entries(self._connection, self._key.session, lock)
         self._unlogged = Unlogged(session.context, {id for id, _ in log})
@@ -1325,7 +1325,7 @@ class Agentscope2Store(Store):
         if missing and not self.mode.creates:
             raise Uninitialised(
                 f"{self.label} holds no AgentScope 2 sessions: it has no table {missing[0]!r}",
-                "is it the right database? AgentScope 2's tables are sessions, messages, agents",
+                "check the database: AgentScope 2's tables are sessions, messages, agents",
             )
         if missing:
             await self.database.create(create_tables)

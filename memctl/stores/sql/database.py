@@ -72,7 +72,7 @@ class Contended(Lost):
     """Others hold rows that are needed, or the database ended this transaction for theirs."""
 
     def __init__(self, message: str) -> None:
-        super().__init__(message, "others write to the same rows")
+        super().__init__(message, "other writers changed the same rows")
         self.failure = Failure("held", message)
 
 
@@ -225,7 +225,7 @@ class Database(ABC):
             others = ", ".join(visible(name) for name in schema.others[:NAMED_TABLES])
             raise Uninitialised(
                 f"{self.label} holds no AgentScope memory: it has no table {missing[0]!r}",
-                "is it the right database? AgentScope's tables are users, session, "
+                "check the database: AgentScope's tables are users, session, "
                 f"message, message_mark{f'; it has {others}' if others else ''}",
             )
         if missing:
@@ -328,9 +328,9 @@ class Database(ABC):
             name = self._keyless[0]
             key = ", ".join(METADATA.tables[name].primary_key.columns.keys())
             raise BadData(
-                f"the table {name!r} of {self.label} has no primary key, and memctl could not undo "
-                "changes",
-                f"delete rows that have none or share one, then add it: {name} ({key})",
+                f"the table {name!r} of {self.label} has no primary key, so changes could not be "
+                "undone",
+                f"delete rows without a key or with a duplicate one, then add it: {name} ({key})",
             )
 
     def is_damaged(self, key: MemoryKey) -> bool:

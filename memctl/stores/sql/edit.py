@@ -359,7 +359,7 @@ class EditTransaction:
         if self._waiting:
             raise EditConflict(
                 {
-                    key: Failure("changed", f"the message {message.id!r} is there already")
+                    key: Failure("changed", f"the message {message.id!r} already exists")
                     for key, message in self._waiting.values()
                 }
             )
@@ -510,7 +510,7 @@ class EditTransaction:
         try:
             return self._scans[key].positions.insert(runs)
         except OverflowError:
-            text = "there is no index left above the highest one in the session"
+            text = "no index is left above the highest in the session"
             raise EditConflict({key: Failure("refused", text)}) from None
 
     async def _fits(
@@ -655,7 +655,7 @@ def resolve_changes(
             continue
         row = stored.get(change.id)
         if row is None or change.id in done:
-            return Failure("changed", f"there is no message {change.id!r} any more")
+            return Failure("changed", f"the message {change.id!r} no longer exists")
         if row.marks != set(change.old):
             return Failure("changed", f"the marks of the message {change.id!r} differ")
         if row.twins or of_shape(change.was).get("row", row.row_id) != row.row_id:
@@ -688,7 +688,7 @@ def _check_insertions(resolved: ResolvedChanges, stored: Mapping[str, StoredRow]
             return Failure("changed", f"there is no message {after!r} to insert others after")
         for change in changes:
             if change.id in ids:
-                return Failure("changed", f"the message {change.id!r} is to be inserted twice")
+                return Failure("changed", f"the message {change.id!r} would be inserted twice")
             ids.add(change.id)
             row = stored.get(change.id)
             if row and row.row_id not in deleted:

@@ -138,7 +138,7 @@ class SqlMaintenance(Maintenance):
         """Insert rows that were set aside, but for those that are there."""
         table = record["table"]
         if table not in COLUMNS:
-            raise BadData(f"{table!r} is no table of AgentScope's", "was the journal edited?")
+            raise BadData(f"{table!r} is not a table of AgentScope", "was the journal edited?")
         insert = self._insert if self._dialect.typed else self._insert_anything
         return sum([await insert(connection, table, *row) for row in record["rows"]])
 

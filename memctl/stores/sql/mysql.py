@@ -57,7 +57,7 @@ _FULL = frozenset({1021, 1114})
 _UNKNOWN_DATABASE = 1049
 _FOREIGN_TABLE = frozenset({1054, 1146})
 _BUSY = {
-    1040: "the server has no connection to spare",
+    1040: "the server has no free connection",
     1203: "this login has too many connections",
 }
 _CONTENDED = frozenset({1205, 1213, 3572})
@@ -270,18 +270,18 @@ class MysqlDatabase(Database):
             return Unavailable(message, "check user and password")
         if code == _NO_RIGHT:
             return Unavailable(
-                message, "grant it rights there; changes need CREATE TEMPORARY TABLES, too"
+                message, "grant it rights on the database; changes need CREATE TEMPORARY TABLES too"
             )
         if code == _NO_TABLE_RIGHT:
             return Unavailable(message, GRANT)
         if code in _READ_ONLY:
-            return Unavailable(message, "this login or server does not take writes")
+            return Unavailable(message, "use a server and login that accept writes")
         if code in _FULL:
-            return Unavailable(message, "the server is out of disk")
+            return Unavailable(message, "free disk space on the server")
         if code == _UNKNOWN_DATABASE:
             return NotFound(message, "create the database first")
         if code in _FOREIGN_TABLE:
-            return BadData(message, "are these AgentScope's tables?")
+            return BadData(message, "check that these are AgentScope's tables")
         if code in _CONTENDED:
             return Contended(message)
         if code in _BUSY:
@@ -289,7 +289,7 @@ class MysqlDatabase(Database):
         if isinstance(error, TimeoutError):
             message = f"{self.label}: no answer in {CONNECT_TIMEOUT} seconds"
         if isinstance(error, _TRANSIENT):
-            return Lost(message, "is the server running, and are host and port right?")
+            return Lost(message, "check that the server is running, and host and port")
         return Unavailable(message)
 
     def is_duplicate_key(self, error: BaseException) -> bool:
@@ -485,14 +485,14 @@ def connect_settings(url: str) -> dict[str, Any]:
     if options:
         raise UsageError(
             f"MySQL takes no option {next(iter(options))!r}",
-            "known are host, port, user, password, dbname, unix_socket, sslmode, sslrootcert",
+            "known: host, port, user, password, dbname, unix_socket, sslmode, sslrootcert",
         )
     return settings
 
 
 def _tls(mode: str, root: str | None) -> ssl.SSLContext | None:
     if mode not in _SSL_MODES:
-        raise UsageError(f"sslmode={mode} is unknown", f"known are {', '.join(_SSL_MODES)}")
+        raise UsageError(f"sslmode={mode} is unknown", f"known: {', '.join(_SSL_MODES)}")
     if mode in ("disable", "prefer"):
         return None
     context = ssl.create_default_context(cafile=root)

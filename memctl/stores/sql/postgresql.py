@@ -41,14 +41,14 @@ WORK_KILOBYTES = 32 * 1024
 
 UNIQUE_VIOLATION = "23505"
 UNKNOWN_SETTING = "42704"
-_GONE = "is the server running, and are host and port right?"
+_GONE = "check that the server is running, and host and port"
 _CONTENDED = ("40", "55P03")
 _TRANSIENT = {
     "08": _GONE,  # no connection
-    "25P03": "the server ends transactions that wait for long",
+    "25P03": "the server ends transactions that are idle for long",
     "25P04": "the server ends transactions that take long",
-    "53300": "the server has no connection to spare",
-    "57014": "the server ends statements that take long, or an administrator did",
+    "53300": "the server has no free connection",
+    "57014": "the server or an administrator cancelled the statement",
     "57P01": _GONE,  # shut down by an administrator
     "57P02": _GONE,  # crashed
     "57P03": _GONE,  # starting, or recovering
@@ -265,12 +265,12 @@ class PostgresqlDatabase(Database):
                 )
             except asyncpg.ClientConfigurationError as error:
                 raise UsageError(
-                    f"{self.label}: {first_line(error)}", "write it as for psql"
+                    f"{self.label}: {first_line(error)}", "write the URL as for psql"
                 ) from error
             except ValueError:
                 # Its text may hold a part of the password.
                 raise UsageError(
-                    f"{self.label} is not a valid address of PostgreSQL", "write it as for psql"
+                    f"{self.label} is not a valid PostgreSQL URL", "write the URL as for psql"
                 ) from None
 
         engine = create_async_engine(
@@ -297,21 +297,21 @@ class PostgresqlDatabase(Database):
             case "3D":
                 return NotFound(message, "create the database first")
             case "25" if state == "25006":
-                return Unavailable(message, "this server or login only reads")
+                return Unavailable(message, "use a server and login that accept writes")
             case "42" if state == "42501":
                 return Unavailable(message, GRANT)
             case "42" if state == UNKNOWN_SETTING:
-                return UsageError(message, "is the option in the URL written right?")
+                return UsageError(message, "check the option in the URL")
             case "42":
-                return BadData(message, "are these AgentScope's tables?")
+                return BadData(message, "check that these are AgentScope's tables")
             case "53":
-                return Unavailable(message, "the server is out of disk, memory or connections")
+                return Unavailable(message, "free disk space, memory or connections on the server")
         if isinstance(error, asyncpg.DataError | UnicodeEncodeError):
             return None
         if isinstance(error, TimeoutError):
             return Lost(f"{self.label}: no answer in {CONNECT_TIMEOUT} seconds", _GONE)
         if isinstance(error, OSError) and "SSL" in message:
-            return Unavailable(message, "a server without TLS takes sslmode=prefer or disable")
+            return Unavailable(message, "use sslmode=prefer or disable for a server without TLS")
         if isinstance(error, OSError):
             return Lost(message, _GONE)
         return Unavailable(message)

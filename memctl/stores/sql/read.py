@@ -292,7 +292,7 @@ class SqlReader:
         try:
             return _sorted_marks(marks)
         except (ValueError, TypeError):
-            self._doubt(f"a mark of the message {row_id!r} is not a text")
+            self._doubt(f"a mark of the message {row_id!r} is not a string")
             return ()
 
 
@@ -475,7 +475,7 @@ async def _count(database: Database, where: Selection) -> dict[MemoryKey, Memory
                         if info := infos.get(key):
                             info.marks[mark] = number
                     elif infos.pop(key, None):
-                        database.damaged[key] = damage("a mark of a message is not a text")
+                        database.damaged[key] = damage("a mark of a message is not a string")
         async with aclosing(database.sessions(connection)) as keys:
             async for key in keys:
                 if key not in infos and where.has_key(key) and not database.is_damaged(key):

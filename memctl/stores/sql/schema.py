@@ -83,7 +83,7 @@ def examine_schema(connection: Connection, *, typed: bool, keys: bool) -> Schema
         columns = {column["name"]: column for column in inspector.get_columns(name)}
         alien = f"the table {name!r} is not AgentScope's: "
         if "id" in columns and not isinstance(columns["id"]["type"], String):
-            raise BadData(f"{alien}its column 'id' is not a text", _OWN)
+            raise BadData(f"{alien}its column 'id' is not a string", _OWN)
         for column in table.columns:
             if column.name not in columns:
                 raise BadData(f"{alien}it has no column {column.name!r}", _OWN)

@@ -285,7 +285,10 @@ class SqliteDatabase(Database):
         code = getattr(error, "sqlite_errorcode", None)
         name = getattr(error, "sqlite_errorname", "") or ""
         if code == sqlite3.SQLITE_NOTADB:
-            return BadData(f"{self.label}: {text}", "it is not a SQLite database, or it is damaged")
+            return BadData(
+                f"{self.label}: {text}",
+                "check the file: it is not a SQLite database, or it is damaged",
+            )
         if name.startswith("SQLITE_CORRUPT") or name == "SQLITE_IOERR_SHORT_READ":
             return BadData(f"{self.label}: {text}", RECOVER)
         if "decode to UTF-8" in text or "user-defined function" in text:
@@ -299,7 +302,9 @@ class SqliteDatabase(Database):
         if name.startswith("SQLITE_READONLY"):
             return Unavailable(f"{self.label}: {text}", "make the file and its folder writable")
         if name.startswith(("SQLITE_BUSY", "SQLITE_LOCKED")):
-            return Lost(f"{self.label}: {text}", "another program is writing to it")
+            return Lost(
+                f"{self.label}: {text}", "wait until the other program has finished writing"
+            )
         if isinstance(error, sqlite3.IntegrityError | sqlite3.DataError | UnicodeEncodeError):
             return None
         return Unavailable(f"{self.label}: {text}")
@@ -340,7 +345,7 @@ class SqliteDatabase(Database):
         ):
             for user, session in await driver.execute_fetchall(self.dialect.unsoundly_marked()):
                 key = MemoryKey(_name(user), _name(session))
-                damaged[key] = damage("a mark of a message is not a text")
+                damaged[key] = damage("a mark of a message is not a string")
         sql = (
             "SELECT CAST(CASE typeof(user_id) WHEN 'text' THEN user_id ELSE quote(user_id) END "
             "AS BLOB), CAST(CASE typeof(id) WHEN 'text' THEN id ELSE quote(id) END AS BLOB) "
@@ -348,7 +353,7 @@ class SqliteDatabase(Database):
         )
         for user, session in await driver.execute_fetchall(sql):
             key = MemoryKey(_name(user), _name(session))
-            damaged[key] = damage("its row in session holds no text")
+            damaged[key] = damage("a value of its row in session is not a string")
         return damaged
 
     async def begin_read(self, connection: AsyncConnection) -> None:

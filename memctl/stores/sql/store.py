@@ -60,7 +60,7 @@ class SqlStore(Store):
             if layouts == {"memory", "agentscope2"}:
                 raise UsageError(
                     f"{self.label} holds data of several layouts: agentscope2, memory",
-                    "choose one: ?layout=agentscope2",
+                    "choose one with ?layout=agentscope2",
                 )
             if layouts == {"agentscope2"}:
                 self._other = "agentscope2"

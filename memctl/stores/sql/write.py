@@ -305,9 +305,7 @@ def _indexes(positions: Sequence[int | None], last: int) -> Sequence[int]:
         last = max(last + 1, position or 0)
         indexes.append(last)
     if last > MAX_INDEX:
-        raise RejectedValue(
-            "the session has a message at the highest index that there is", "refused"
-        )
+        raise RejectedValue("the session already uses the highest possible index", "refused")
     return indexes
 
 

@@ -296,11 +296,11 @@ def _marks(value: Any) -> tuple[str, ...]:
     """The marks in their order, without repeats.
 
     Raises:
-        ValueError: the value is not a list of texts.
+        ValueError: the value is not a list of strings.
     """
     if isinstance(value, list) and all(isinstance(mark, str) for mark in value):
         return tuple(dict.fromkeys(value))
-    raise ValueError("not a list of texts")
+    raise ValueError("not a list of strings")
 
 
 @dataclass(slots=True)

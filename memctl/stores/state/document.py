@@ -70,7 +70,7 @@ class DocumentChanged(Unavailable):
     def __init__(self, name: str) -> None:
         super().__init__(
             f"{name} was changed while it was read",
-            "run the command again when no agent writes to it",
+            "run the command again when no agent is writing to it",
         )
 
 
@@ -304,7 +304,7 @@ class _MemoryFinder:
     async def _summary(self, here: _OpenObject) -> None:
         cursor = self._cursor
         if await cursor.peek() not in (b'"', b"n"):
-            raise cursor.bad("a summary, which is a text, was expected")
+            raise cursor.bad("a summary (a string) was expected")
         start = cursor.position
         text = await cursor.take()
         if text is None:

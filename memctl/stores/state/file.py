@@ -120,7 +120,7 @@ class StateFileStore(StateStore):
             self._owner = key[:2]
         if self._owner != key[:2]:
             held = MemoryKey(*self._owner)
-            return Failure("bad-name", f"{self.label} holds one session, and that is {held} now")
+            return Failure("bad-name", f"{self.label} holds one session, which is {held} now")
         return str(self._file)
 
     async def document(self, name: str) -> Document | None:

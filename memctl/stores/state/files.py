@@ -235,11 +235,11 @@ def unfit(folder: Path, stem: str) -> Failure | None:
     try:
         parts = os.fsencode(name).split(b"/")
     except UnicodeEncodeError:
-        return Failure("bad-name", f"{name!r} is no name for a file")
+        return Failure("bad-name", f"{name!r} is not a valid file name")
     if "\0" in name:
-        return Failure("bad-name", f"{name!r} is no name for a file")
+        return Failure("bad-name", f"{name!r} is not a valid file name")
     if any(part in (b"", b".", b"..") for part in parts):
-        return Failure("bad-name", f"{name!r} leads out of the folder, or to another name in it")
+        return Failure("bad-name", f"{name!r} points outside the folder, or to another name in it")
     if max(map(len, parts)) > os.pathconf(folder, "PC_NAME_MAX"):
         return Failure("refused", "the name of the file would be too long for its file system")
     if len(os.fsencode(folder / name)) >= os.pathconf(folder, "PC_PATH_MAX"):
@@ -253,7 +253,7 @@ def obstacle(folder: Path, stem: str) -> Failure | None:
     path = os.path.join(folder, name)
     inside = os.path.realpath(folder) + os.sep
     if ("/" in name or os.path.islink(path)) and not os.path.realpath(path).startswith(inside):
-        return Failure("bad-name", f"{name!r} leads out of the folder by a link")
+        return Failure("bad-name", f"{name!r} points outside the folder through a link")
     if os.path.isdir(path):
         return Failure("bad-name", f"{name!r} is a folder")
     for parent in Path(name).parents[:-1]:

@@ -67,7 +67,7 @@ class SessionFolderStore(StateStore):
         name = visible(str(folder))
         with system_errors(folder, "read"):
             if folder.exists() and not folder.is_dir():
-                raise BadData(f"{name} is not a folder", "a file with a state ends in .json")
+                raise BadData(f"{name} is not a folder", "use the extension .json for a state file")
             if not folder.exists() and not self.mode.creates:
                 raise missing(folder)
         if self.mode.creates:
@@ -138,7 +138,7 @@ class SessionFolderStore(StateStore):
         if not self.warnings:
             self.warnings.append(
                 f"names in {self.label} can be read in several ways: {visible(stem)}{SUFFIX} is "
-                f"taken for session {session!r} of user {user!r}; --user makes it exact"
+                f"taken for session {session!r} of user {user!r}; select it exactly with --user"
             )
 
     # Writing

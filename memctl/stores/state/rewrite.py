@@ -249,10 +249,12 @@ def _insertion(
     place: InsertionPoint | None, path: str, memory: Memory, *, content: bool
 ) -> RewritePlan | Failure:
     if place is None:
-        return Failure("refused", "the document there is no session state: it is no JSON object")
+        return Failure(
+            "refused", "the existing document is not a session state: it is not a JSON object"
+        )
     if place.blocked:
         taken = join(split(path)[: len(place.steps) + 1])
-        return Failure("bad-name", f"{taken!r} is something else there, not a memory")
+        return Failure("bad-name", f"{taken!r} exists and is not a memory")
     rest = split(path)[len(place.steps) :]
     head, tail = _nested(rest, memory, content=content)
     # The members go after those that are there, within the braces that are there.

@@ -263,7 +263,10 @@ class StateStore(Store):
                     return WriteResult(key, deleted=messages)
                 index = await find(document)
                 if not (index.parts or self.keys_tell):
-                    raise BadData(f"{document.name} holds no memory: remove it if it is theirs")
+                    raise BadData(
+                        f"{document.name} holds no memory: remove it if it belongs to the erased "
+                        "user"
+                    )
                 messages = sum(part.info.messages for part in index.parts.values())
                 await self.remove(name, document)
             except BadData as error:
@@ -273,7 +276,7 @@ class StateStore(Store):
             finally:
                 if document is not None:
                     await document.close()
-        return WriteResult(key, failure=Failure("changed", "another program writes to it"))
+        return WriteResult(key, failure=Failure("changed", "another program is writing to it"))
 
 
 async def _streamed(found: FoundMemory) -> AsyncGenerator[Page]:

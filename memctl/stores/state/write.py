@@ -245,7 +245,7 @@ class StateWriter:
         index, path = found
         part = index.parts.get(path) if index else None
         if edit.summary is not None and edit.summary != (part.text if part else ""):
-            return Failure("changed", "the summary is another one")
+            return Failure("changed", "the summary differs")
         planned: RewritePlan | Failure = RewritePlan([])
         if part is not None:
             if part.told_by_messages and memory.summary is None and _may_empty(edit, part):
