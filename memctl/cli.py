@@ -203,8 +203,11 @@ class Memctl(Helpful, TyperGroup):
         if word not in commands and not word.startswith("-"):
             from difflib import get_close_matches
 
-            near = [WORDS[word]] if word in WORDS else get_close_matches(word, commands, n=1)
-            hint = f"use memctl {near[0]}" if near else "memctl --help lists the commands"
+            hint = "memctl --help lists the commands"
+            if word in WORDS:
+                hint = f"use memctl {WORDS[word]}"
+            elif near := get_close_matches(word, commands, n=1):
+                hint = f"did you mean {near[0]!r}?"
             raise UsageError(f"there is no command {word!r}", hint)
         found = super().resolve_command(ctx, args)
         name, command, _ = found

@@ -179,10 +179,10 @@ def test_error_usage(run: Run) -> None:
         result = run(*arguments)
         fails(result, 2, "hint: memctl", "--help lists its options")
     fails(run("frob"), 2, "no command 'frob'", "memctl --help lists the commands")
-    fails(run("inspct", "a.db"), 2, "no command 'inspct'", "use memctl inspect")
+    fails(run("inspct", "a.db"), 2, "no command 'inspct'", "did you mean 'inspect'?")
     assert run().exit_code == 2
     assert "Usage:" in run("mark").stderr
-    assert "Did you mean 'migrate'" in run("migrat", "a", "b").stderr
+    assert "did you mean 'migrate'" in run("migrat", "a", "b").stderr
 
 
 def test_error_bug_is_told_as_one(run: Run, filled: str, monkeypatch: pytest.MonkeyPatch) -> None:
