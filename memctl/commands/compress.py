@@ -54,7 +54,12 @@ def compress(
     ] = "extractive",
     keep_recent: Annotated[
         int,
-        selecting("--keep-recent", metavar="N", min=1, help="Not the newest N of each memory."),
+        selecting(
+            *("--keep-recent", "--keep-last"),
+            metavar="N",
+            min=1,
+            help="Not the newest N of each memory.",
+        ),
     ] = 3,
     trigger_tokens: Annotated[
         int | None,

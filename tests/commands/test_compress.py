@@ -213,6 +213,7 @@ SELECTIONS: dict[str, tuple[list[str], list[int]]] = {
     "role": (["--role", "assistant"], [4, 7]),
     "match": (["--match", "CODE3"], [3]),
     "keep-recent": (["--keep-recent", "9"], [0, 2]),
+    "keep-last": (["--keep-last", "9"], [0, 2]),
     "keep-recent 1": (["--keep-recent", "1"], [*OLD, 9, 10]),
 }
 

@@ -113,7 +113,7 @@ def test_error_database_that_is_not_agentscopes(
     fails(run("migrate", filled, path), 8, "'message' is not AgentScope's", "'msg'")
     assert path.read_bytes() == before
     servers.postgresql.execute(postgresql_url, "CREATE TABLE users (id int PRIMARY KEY, name text)")
-    fails(run("migrate", filled, postgresql_url), 8, "'users' is not AgentScope's", "not a text")
+    fails(run("migrate", filled, postgresql_url), 8, "'users' is not AgentScope's", "not a string")
     tables = "SELECT count(*) FROM pg_tables WHERE schemaname = 'public'"
     assert servers.postgresql.execute(postgresql_url, tables).strip() == "2"
 

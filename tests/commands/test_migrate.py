@@ -110,7 +110,7 @@ def test_migrate_content_is_compared_when_asked_for(run: Run, database: str, tar
     assert quick["memories"]["unchanged"] == 1
     assert "verified" not in quick, "nothing was written, nothing was read again"
     assert report(run("verify", database, target, "--json"), 6)["memories"]["different"] == 1
-    fails(run("migrate", database, target, "--checksum"), 5, "other messages")
+    fails(run("migrate", database, target, "--checksum"), 5, "different messages")
     options = ("--on-conflict", "replace", "--json")
     assert report(run("migrate", database, target, *options))["verified"] is True
     assert run("verify", database, target).exit_code == 0
@@ -121,7 +121,7 @@ def test_migrate_import_mends_what_was_edited(run: Run, database: str, tmp_path:
     backup = tmp_path / "backup.ndjson"
     assert run("export", database, "-o", backup).exit_code == 0
     put(target := f"sqlite:///{tmp_path}/edited.db", CONFLICTS["another content"])
-    fails(run("import", backup, target), 5, "other messages")
+    fails(run("import", backup, target), 5, "different messages")
     assert run("import", backup, target, "--on-conflict", "replace").exit_code == 0
     assert run("verify", database, target).exit_code == 0
 

@@ -152,7 +152,7 @@ async def test_compress_parts_what_fails_is_paid_for_as_well() -> None:
 
 
 def test_compress_parts_window_without_room() -> None:
-    with pytest.raises(UsageError, match="no room"):
+    with pytest.raises(UsageError, match="too small for a conversation"):
         ChunkedSummarizer(Model(OVERHEAD + 999), lambda _: None)
 
 

@@ -484,7 +484,7 @@ async def test_read_fails_where_the_index_never_rests(
 
     monkeypatch.setattr(snapshot.SnapshotReader, "_names", more)
     async with store_of(redis_url) as store:
-        with pytest.raises(Lost, match="gets new marks"):
+        with pytest.raises(Lost, match="got new marks"):
             await read(store)
 
 
