@@ -107,7 +107,7 @@ command = "head -c 200"
 input_price = 0.0
 output_price = 0.0
 """
-"""What the pages call prod and qwen."""
+"""The things that the pages call prod and qwen."""
 
 
 @pytest.mark.parametrize(

@@ -171,7 +171,7 @@ class _Outcome:
 
     @property
     def lines(self) -> list[erasing.Line]:
-        """What is drawn of each store."""
+        """The lines that are drawn of each store."""
         return [
             erasing.Line(one.location.label, one.run.report, one.entry.not_reached, one.why)
             for one in self.targets

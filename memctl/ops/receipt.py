@@ -42,7 +42,7 @@ PENDING, BEGUN, ERASED, PARTIAL, FAILED, NOTHING = (
 
 @dataclass(slots=True)
 class ErasedStore:
-    """What became of one store; ``argument`` finds it again, without a password."""
+    """The outcome in one store; ``argument`` finds it again, without a password."""
 
     store: str
     argument: str

@@ -1,4 +1,4 @@
-"""What an erase removes, and what it cannot reach, as people see it."""
+"""The screens of an erase: what it removes, and what it cannot reach."""
 
 from __future__ import annotations
 

@@ -27,7 +27,7 @@ _ATTEMPTS = 2
 
 @dataclass(slots=True)
 class EraseReport:
-    """What a store holds of a subject, and what was erased: messages by memory, and runs."""
+    """The findings and the work of an erase in a store: messages by memory, and undo runs."""
 
     found: dict[MemoryKey, int] = field(default_factory=dict)
     erased: dict[MemoryKey, int] = field(default_factory=dict)

@@ -576,7 +576,7 @@ async def _each(items: list[T]) -> AsyncGenerator[T]:
 
 
 class _Difference:
-    """What makes the new messages of a memory of its old ones, both of which come in order.
+    """The changes from the old messages of a memory to its new ones; both come in order.
 
     What they have in common at the beginning is not held.
     """
