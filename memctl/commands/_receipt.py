@@ -12,7 +12,7 @@ from rich.text import Text
 
 from memctl.commands._context import Run
 from memctl.commands._run import is_on, opened, wait_for
-from memctl.errors import Different, NotFound, Unavailable
+from memctl.errors import Different, NotFound, Partial, Unavailable
 from memctl.journal.erase import RunEraser
 from memctl.journal.runs import Runs
 from memctl.location import Location, visible
@@ -34,17 +34,19 @@ def verify_receipt(run: Run, path: Path, stores: Iterable[str]) -> None:
 
     Raises:
         Different: some of it is there.
+        Partial: nothing is found, but an undo run could not be searched.
         MemctlError: a store cannot be read; or it is not a receipt.
     """
     output, receipt = run.output, read_receipt(path)
     named = list(stores) or [one.argument for one in receipt.stores]
     found: Rows = []
+    unsearched: list[str] = []
     labels: list[str] = []
     for name in named:
         location = run.locate(name)
         labels.append(location.label)
         try:
-            found += wait_for(_look(run, name, location, receipt))
+            found += wait_for(_look(run, name, location, receipt, unsearched))
         except NotFound as error:  # nothing can be in it
             output.note(error.message)
         except Unavailable as error:
@@ -62,11 +64,18 @@ def verify_receipt(run: Run, path: Path, stores: Iterable[str]) -> None:
         raise Different(
             f"found {count(len(found), 'trace')} of the erased data", "run memctl erase again"
         )
+    if unsearched:
+        raise Partial(
+            f"{count(len(unsearched), 'undo run')} could not be searched; {unsearched[0]}",
+            "memctl erase lists them; remove those that you no longer need",
+        )
     output.finish()
 
 
-async def _look(run: Run, name: str, location: Location, receipt: Receipt) -> Rows:
-    """Return what is found in a store, and in the runs on it."""
+async def _look(
+    run: Run, name: str, location: Location, receipt: Receipt, unsearched: list[str]
+) -> Rows:
+    """Return what is found in a store and in the runs on it; note the runs without an answer."""
     async with opened(make_store(location), run.output) as store:
         concerns = _concerns(store.kind, location, receipt)
         keys = await leaving_damaged(partial(list_names, store, Selection()))
@@ -75,8 +84,7 @@ async def _look(run: Run, name: str, location: Location, receipt: Receipt) -> Ro
             rows += await leaving_damaged(partial(_messages, store, location, receipt, concerns))
     runs = [one for one in Runs().all() if is_on(run, one, name)]
     erased = await RunEraser(Runs(), concerns).erase(runs, dry_run=True)
-    for failed, why in erased.failures.items():
-        run.output.warn(f"the run {failed} cannot be searched: {why}")
+    unsearched += [why for why in erased.failures.values() if why not in unsearched]
     for held in (*erased.removed, *erased.rewritten):
         rows.append(_row(location, MemoryKey("", ""), "undo-run", f"the undo run {held} holds it"))
     return rows

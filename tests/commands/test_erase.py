@@ -233,6 +233,7 @@ def test_erase_names_a_run_that_cannot_be_read(run: Run, database: str) -> None:
     assert list(contents(database)) == [BOB]
     [receipt] = receipts()
     assert json.loads(receipt.read_text())["complete"] is False
+    fails(run("verify", "--receipt", str(receipt)), 7, "2 undo runs could not be searched")
 
 
 def test_erase_leaves_a_run_that_goes_on(run: Run, database: str) -> None:
