@@ -140,6 +140,24 @@ class MemoryInfo:
     repeated: int | None = None
 
 
+class Embedding(NamedTuple):
+    """The origin and size of the vectors of a store of facts.
+
+    ``model`` is the name of the model that made them, empty where the store does not know it.
+    """
+
+    model: str
+    dimensions: int
+
+    def fits(self, other: Embedding) -> bool:
+        """Return whether the vectors of both are of one kind, as far as can be told."""
+        models = {self.model, other.model} - {""}
+        return self.dimensions == other.dimensions and len(models) < 2
+
+    def __str__(self) -> str:
+        return f"{self.model or 'an unknown model'} with {self.dimensions} dimensions"
+
+
 class OnConflict(StrEnum):
     """The ways to treat a memory whose target holds something else."""
 

@@ -20,6 +20,7 @@ from memctl.location import Location, same_file
 from memctl.model import (
     Change,
     Edit,
+    Embedding,
     Finding,
     Memory,
     MemoryInfo,
@@ -241,6 +242,8 @@ class Store(ABC):
     features: Features
     dialect: Dialect = AGENTSCOPE1
     """The format of its messages."""
+    embedding: Embedding | None = None
+    """The kind of vectors of a store of facts, known when it is open; None without vectors."""
 
     def __init__(self, location: Location, mode: OpenMode = OpenMode.READ) -> None:
         """Take the place, and the mode in which ``async with`` opens it; nothing is opened yet."""

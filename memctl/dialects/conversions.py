@@ -19,6 +19,11 @@ def conversion(source: Dialect, target: Dialect) -> Conversion:
     Raises:
         UsageError: there is none.
     """
+    if source.facts is not target.facts:
+        raise UsageError(
+            "facts do not become a conversation, nor a conversation facts: that takes a model",
+            "copy facts to a store of facts, or to an archive",
+        )
     ways: dict[str, Conversion] = {source.name: Conversion(())}
     while target.name not in ways:
         longer = {

@@ -199,6 +199,8 @@ class Dialect(ABC):
     name: ClassVar[str]
     keeps_extra: ClassVar[bool] = False
     """True if a memory has more than messages, marks and a summary: ``Memory.extra``."""
+    facts: ClassVar[bool] = False
+    """True if its messages are facts: each for itself, in no order, without marks or a context."""
     answers_within: ClassVar[bool] = False
     """A message may hold a call and, after it, its result; else results come before calls."""
 
