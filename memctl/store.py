@@ -323,8 +323,13 @@ class Store(ABC):
             Unavailable: the store went away; memories without a WriteResult are not written.
         """
 
-    def adopt(self, dialect: Dialect) -> None:  # noqa: B027 - most stores have one of their own
-        """Hold messages of this dialect from now on, where any will do and none are there yet."""
+    def adopt(  # noqa: B027 - most stores have a dialect of their own
+        self, dialect: Dialect, embedding: Embedding | None = None
+    ) -> None:
+        """Hold messages of this dialect from now on, where any will do and none are there yet.
+
+        ``embedding`` is the kind of vectors of facts.
+        """
 
     async def settle_layout(self) -> bool:
         """Find the layout before ``open``; return whether it is another than the usual one."""

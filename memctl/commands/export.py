@@ -34,7 +34,7 @@ from memctl.commands._run import (
 from memctl.errors import BadData, NotFound, Unavailable, UsageError
 from memctl.location import Location, same_file, visible
 from memctl.model import Memory, MemoryKey, OnConflict
-from memctl.ops.compare import fingerprints
+from memctl.ops.compare import Comparability, fingerprints
 from memctl.ops.copy import CopyOptions
 from memctl.ops.report import Counts, Progress, Total, count_all
 from memctl.ops.retry import leaving_damaged
@@ -659,7 +659,7 @@ async def _changed(
     found, copied = _Found(), outcome.copied
     with output.progress("comparing"):
         prints = await leaving_damaged(
-            lambda: fingerprints(store.read(where), FORM, mark_order=True)
+            lambda: fingerprints(store.read(where), FORM, Comparability(mark_order=True))
         )
     found.all = {*prints, *store.left_out.failures}
     found.changed = frozenset(key for key, one in prints.items() if not folder.holds(key, one))

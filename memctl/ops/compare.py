@@ -12,7 +12,7 @@ from array import array
 from collections.abc import AsyncGenerator, Iterable, Iterator, Mapping
 from contextlib import aclosing
 from contextlib import closing as closed
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import Enum
 from functools import partial
 from hashlib import blake2b, sha256
@@ -21,6 +21,7 @@ from typing import Any, NamedTuple
 from memctl import jsonio
 from memctl.concurrency import together
 from memctl.dialects.conversion import may_have_note, take_extra
+from memctl.dialects.fact import without_vector
 from memctl.dialects.registry import DIALECTS
 from memctl.dialects.view import Dialect
 from memctl.errors import BadData
@@ -123,6 +124,42 @@ class Hasher:
         return sha256(whole).digest()[:DIGEST_BYTES]
 
 
+class FactHasher(Hasher):
+    """The digest of facts, whatever their order; with or without their vectors."""
+
+    def __init__(self, form: Precision, *, vectors: bool) -> None:
+        super().__init__(form, mark_order=False)
+        self._vectors = vectors
+        self._sum = 0
+
+    def add(self, entries: list[StoredMessage]) -> None:
+        self.messages += len(entries)
+        self._sum += sum([self._number(entry) for entry in entries])
+
+    def _number(self, entry: StoredMessage) -> int:
+        id = entry.id.encode("utf-8", "surrogatepass")
+        found = blake2b(b"%d " % len(id) + id, digest_size=DIGEST_BYTES)
+        if self._form is not Precision.OUTLINE:
+            found.update(fact_content(entry, self._form, vectors=self._vectors))
+        return int.from_bytes(found.digest())
+
+    def digest(self) -> bytes:
+        return (self._sum % (1 << 8 * DIGEST_BYTES)).to_bytes(DIGEST_BYTES)
+
+
+def fact_content(entry: StoredMessage, form: Precision, *, vectors: bool) -> bytes:
+    """Return a fact as comparable bytes, with or without its vector.
+
+    Raises:
+        BadData: it is not JSON (only where values are compared).
+    """
+    try:
+        text = entry.message if vectors else without_vector(entry.message)
+    except ValueError as error:
+        raise BadData(f"the fact {entry.id!r} is not JSON: {error}") from error
+    return content(entry._replace(message=text), form)
+
+
 def _in_order(entry: StoredMessage, *, mark_order: bool) -> list[str]:
     return list(dict.fromkeys(entry.marks)) if mark_order else sorted(set(entry.marks))
 
@@ -206,32 +243,32 @@ def id_digest(key: MemoryKey, entry: StoredMessage) -> int:
 async def fingerprints(
     pages: AsyncGenerator[Page],
     form: Precision,
+    sides: Comparability,
     *,
-    mark_order: bool,
     beginnings: Mapping[MemoryKey, int] | None = None,
-    extra: Dialect | None = None,
 ) -> dict[MemoryKey, Fingerprint]:
     """The fingerprint of every memory that passes.
 
-    ``beginnings`` asks for the digest of so many messages too, and ``extra`` for that of the
-    settings in ``Memory.extra``; by value, those in a note count.
+    ``sides`` says what counts, and of which dialect the settings in ``Memory.extra`` are, if these
+    do; by value, those in a note count.  ``beginnings`` asks for the digest of so many messages,
+    too.
 
     Raises:
         MemctlError: as ``Store.read``.
     """
     found: dict[MemoryKey, Fingerprint] = {}
     asked = beginnings or {}
-    hasher = Hasher(form, mark_order=mark_order)
+    hasher = sides.hasher(form)
     beginning: bytes | None = None
     settings: bytes | None = None
     async with aclosing(pages):
         async for page in pages:
             memory = page.memory
             if page.offset == 0:
-                hasher, beginning = Hasher(form, mark_order=mark_order), None
+                hasher, beginning = sides.hasher(form), None
                 settings = None
-                if extra is not None:
-                    settings = settings_digest(memory, extra)
+                if sides.extra is not None:
+                    settings = settings_digest(memory, sides.extra)
                 elif form is Precision.VALUE:
                     settings = _noted_settings(memory.key, page.messages)
             entries = page.messages
@@ -264,15 +301,19 @@ its way for a while, and its clock starts again in the target."""
 class Comparability:
     """The properties that can be compared between a source and a target."""
 
-    mark_order: bool
-    summaries: bool
+    mark_order: bool = False
+    summaries: bool = False
     """True if the target has a place for summaries: where it names none, none is there."""
-    expiry: bool
+    expiry: bool = False
     """True if a memory may expire on both sides, and when is the source's to say."""
-    moments: bool
+    moments: bool = False
     """True if it makes sense to ask when: an archive keeps the time that was left."""
     extra: Dialect | None = None
     """The dialect of the source, where its ``Memory.extra`` becomes a note in the target."""
+    facts: bool = False
+    """True if the messages are facts, which have no order."""
+    vectors: bool = False
+    """True if the vectors of facts come from the same model on both sides."""
 
     @classmethod
     def of(cls, source: Store, target: Store) -> Comparability:
@@ -281,13 +322,32 @@ class Comparability:
         # An expiry that a URL asks for is meant to be another.
         asked = any("ttl" in store.location.options for store in (source, target))
         expiry = here.ttl and there.ttl and not asked
+        made, kept = source.embedding, target.embedding
         return cls(
             here.mark_order and there.mark_order,
             there.summaries,
             expiry,
             expiry and here.ttl_counts_down and there.ttl_counts_down,
             source.dialect if source.dialect.keeps_extra and is_converted(target) else None,
+            source.dialect.facts,
+            made is not None and kept is not None and made.fits(kept),
         )
+
+    def hasher(self, form: Precision) -> Hasher:
+        """Return a new digest of the messages of a memory."""
+        if self.facts:
+            return FactHasher(form, vectors=self.vectors)
+        return Hasher(form, mark_order=self.mark_order)
+
+    def content(self, entry: StoredMessage, form: Precision) -> bytes:
+        """Return a message as comparable bytes; see ``content`` and ``fact_content``.
+
+        Raises:
+            BadData: it is not JSON (only where values are compared).
+        """
+        if self.facts:
+            return fact_content(entry, form, vectors=self.vectors)
+        return content(entry, form)
 
     def summaries_differ(self, source: bytes | None, target: bytes | None) -> bool:
         """Return whether two digests are those of different summaries.
@@ -344,7 +404,7 @@ class PrefixComparer:
         self.conflict = ""
         if summary and there.summary and summary != there.summary:
             self.conflict = "the summary in the target differs"
-        self._hasher = Hasher(form, mark_order=sides.mark_order)
+        self._hasher = sides.hasher(form)
 
     def take(self, page: Page) -> Page | None:
         """Return the part of the page that is to be written, if any."""
@@ -387,6 +447,20 @@ class PrefixComparer:
         return Page(page.memory, entries, offset, page.last)
 
 
+class FactComparer(PrefixComparer):
+    """A comparer of a scope of facts with the target's; it passes nothing on.
+
+    Where they are not the same, it is a conflict: the target may have some of the facts, others, or
+    other versions of them.
+    """
+
+    def take(self, page: Page) -> None:
+        self.messages += len(page.messages)
+        self._hasher.add(page.messages)
+        if page.last and self._hasher.digest() != self.there.digest:
+            self.conflict = "the facts in the target are not the same"
+
+
 _SCHEMA = """
 PRAGMA journal_mode = OFF;
 PRAGMA temp_store = FILE;
@@ -427,7 +501,7 @@ class Difference(NamedTuple):
 
 
 async def differences(
-    left: Store, right: Store, where: Selection, keys: list[MemoryKey], *, mark_order: bool
+    left: Store, right: Store, where: Selection, keys: list[MemoryKey], sides: Comparability
 ) -> AsyncGenerator[Difference]:
     """Every difference between the messages of some memories.
 
@@ -439,11 +513,12 @@ async def differences(
         numbers = {key: number for number, key in enumerate(keys)}
         where = where.only(frozenset(keys))
         for side, store in ((_LEFT, left), (_RIGHT, right)):
-            await _note(database, store, where, numbers, side, mark_order=mark_order)
+            await _note(database, store, where, numbers, side, sides)
         database.execute(_INDEX)
         for key, number in numbers.items():
             for difference in _of_memory(database, key, number, left.label, right.label):
-                yield difference
+                if not (sides.facts and difference.code == "order"):
+                    yield difference
 
 
 async def _note(
@@ -452,8 +527,7 @@ async def _note(
     where: Selection,
     numbers: dict[MemoryKey, int],
     side: int,
-    *,
-    mark_order: bool,
+    sides: Comparability,
 ) -> None:
     async with aclosing(store.read(where)) as pages:
         async for page in pages:
@@ -462,8 +536,8 @@ async def _note(
                 (
                     *(number, side, place),
                     entry.id.encode("utf-8", "surrogatepass"),
-                    blake2b(content(entry, Precision.VALUE), digest_size=16).digest(),
-                    encode_marks(entry, mark_order=mark_order),
+                    blake2b(sides.content(entry, Precision.VALUE), digest_size=16).digest(),
+                    encode_marks(entry, mark_order=sides.mark_order),
                 )
                 for place, entry in enumerate(page.messages, page.offset)
             ]
@@ -648,9 +722,8 @@ class _Comparison:
                 report.differences.append(Difference(key, code, "", text))
             if not _same_messages(left[key], right[key]):
                 sizes[key] = left[key].messages + right[key].messages
-        order = self._sides.mark_order
         for keys in _groups(sizes):
-            found = differences(self._left, self._right, self._where, keys, mark_order=order)
+            found = differences(self._left, self._right, self._where, keys, self._sides)
             async with aclosing(found) as named:
                 report.differences += [difference async for difference in named]
 
@@ -690,11 +763,12 @@ class _Comparison:
         form: Precision,
         beginnings: dict[MemoryKey, int] | None = None,
     ) -> _Fingerprints:
-        order = self._sides.mark_order
         pages = store.read(where)
         if form is Precision.TEXT:  # what is looked at again was counted
             pages = self._counted(pages)
-        return await fingerprints(pages, form, mark_order=order, beginnings=beginnings)
+        return await fingerprints(
+            pages, form, replace(self._sides, extra=None), beginnings=beginnings
+        )
 
     async def _counted(self, pages: AsyncGenerator[Page]) -> AsyncGenerator[Page]:
         async with aclosing(pages):

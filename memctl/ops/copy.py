@@ -11,15 +11,26 @@ from __future__ import annotations
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from dataclasses import dataclass, replace
+from hashlib import blake2b
 from typing import NamedTuple, Protocol
 
 from memctl.concurrency import together
 from memctl.errors import Failure, Interrupted, Loss, UsageError
-from memctl.model import Memory, MemoryKey, OnConflict, Page, WriteMode, WriteResult
+from memctl.model import (
+    Memory,
+    MemoryKey,
+    OnConflict,
+    Page,
+    StoredMessage,
+    WriteMode,
+    WriteResult,
+)
 from memctl.ops import pipeline
 from memctl.ops.compare import (
+    DIGEST_BYTES,
     NOTHING,
     Comparability,
+    FactComparer,
     Fingerprint,
     Precision,
     PrefixComparer,
@@ -248,7 +259,7 @@ async def copy(
             "it accepts only an archive that was exported from it; migrate to ?layout=agentscope2",
         )
     target.origin = source.label
-    target.adopt(source.dialect)
+    target.adopt(source.dialect, source.embedding)
     target = shown_as(target, source.dialect)
     stop = stop or Stop()
     heard = progress or SilentProgress()
@@ -331,6 +342,8 @@ class _Copy:
         """Memories that have a summary in the target."""
         self._sides = Comparability.of(source, target)
         self._form = options.form if mirror is None else Precision.OUTLINE
+        if self._sides.facts:  # unlike a message, one may change and keep its id
+            self._form = Precision.TEXT
         self._suspects: dict[MemoryKey, str] = {}
         self._outdated: set[MemoryKey] = set()
         """Memories that the target holds as they were in the source."""
@@ -394,8 +407,7 @@ class _Copy:
         return await self._fingerprints(self._source.outline(where), Precision.OUTLINE)
 
     async def _fingerprints(self, pages: AsyncGenerator[Page], form: Precision) -> _Found:
-        sides = self._sides
-        return await fingerprints(pages, form, mark_order=sides.mark_order, extra=sides.extra)
+        return await fingerprints(pages, form, self._sides)
 
     def _changed(self, found: _Found, held: _Found) -> frozenset[MemoryKey]:
         """The memories of the source that the target does not hold as they are."""
@@ -468,7 +480,8 @@ class _Copy:
         """Return a comparer of a memory with the target; None where all of it is new and passes."""
         if there is None and self._mirror is None:
             return None
-        return PrefixComparer(memory, there or NOTHING, form, self._sides)
+        comparer = PrefixComparer if there is None or not self._sides.facts else FactComparer
+        return comparer(memory, there or NOTHING, form, self._sides)
 
     def _is_something(self, page: Page) -> bool:
         """Return whether there is anything to write: some stores hold no empty memory."""
@@ -557,6 +570,8 @@ class _Copy:
         self, keys: frozenset[MemoryKey], held: dict[MemoryKey, Fingerprint]
     ) -> None:
         report = self._report
+        if self._sides.facts and self._options.on_conflict is not OnConflict.REPLACE:
+            keys = await self._complete(keys, held)
         match self._options.on_conflict:
             case OnConflict.FAIL:
                 for key, reason in self._suspects.items():
@@ -581,6 +596,36 @@ class _Copy:
                     keys -= await self._unrestorable(keys)
                     await self._recorder.replaces(inside(self._target), keys)
                 await self._write(self._read(self._where.only(keys)), WriteMode.REPLACE)
+
+    async def _complete(
+        self, keys: frozenset[MemoryKey], held: dict[MemoryKey, Fingerprint]
+    ) -> frozenset[MemoryKey]:
+        """Write the facts that the target lacks where none differs; return the other scopes."""
+        known: dict[int, bytes] = {}
+        async with aclosing(self._target.read(Selection(keys=keys))) as pages:
+            async for page in pages:
+                for entry in page.messages:
+                    known[id_digest(page.memory.key, entry)] = self._fact_digest(entry)
+        self._suspects = {}
+        shared: dict[MemoryKey, int] = {}
+        async with aclosing(self._read(self._where.only(keys))) as pages:
+            async for page in pages:
+                key = page.memory.key
+                for entry in page.messages:
+                    there = known.get(id_digest(key, entry))
+                    shared[key] = shared.get(key, 0) + (there is not None)
+                    if there not in (None, self._fact_digest(entry)):
+                        text = f"facts of the target differ from those of the source: {entry.id!r}"
+                        self._suspects.setdefault(key, text)
+        apart = keys - self._suspects.keys()
+        self._report.uneven |= {key for key in apart if shared.get(key, 0) < held[key].messages}
+        if apart:
+            await self._write(self._unknown(apart, held))
+        return keys - apart
+
+    def _fact_digest(self, entry: StoredMessage) -> bytes:
+        found = self._sides.content(entry, Precision.VALUE)
+        return blake2b(found, digest_size=DIGEST_BYTES).digest()
 
     async def _unrestorable(self, keys: frozenset[MemoryKey]) -> set[MemoryKey]:
         """Return the memories that could not be restored once they are replaced: they fail."""

@@ -18,7 +18,7 @@ from memctl.errors import Failure
 from memctl.journal.changes import read_changes
 from memctl.journal.runs import Note
 from memctl.model import Change, Edit, Memory, MemoryKey, Page, StoredMessage
-from memctl.ops.compare import Hasher, Precision, fingerprints
+from memctl.ops.compare import Comparability, Hasher, Precision, fingerprints
 from memctl.ops.delete import removal
 from memctl.ops.select import places, select_with_anchors
 from memctl.selection import Selection
@@ -103,13 +103,14 @@ async def unchanged_since_run(
         BadData: a file of changes is damaged.
         MemctlError: as ``Store.read``.
     """
+    sides = Comparability(facts=store.dialect.facts)
     left: dict[MemoryKey, Hasher] = {}
     for path in parts:
         for edit in read_changes(path, messages=False):
             key = edit.memory.key
             if key in keys:
                 if edit.offset == 0:
-                    left[key] = Hasher(Precision.OUTLINE, mark_order=False)
+                    left[key] = sides.hasher(Precision.OUTLINE)
                 left[key].add(
                     [
                         StoredMessage(one.id, b"", one.new)
@@ -118,7 +119,7 @@ async def unchanged_since_run(
                     ]
                 )
     outlines = store.outline(Selection(keys=keys))
-    found = await fingerprints(outlines, Precision.OUTLINE, mark_order=False)
+    found = await fingerprints(outlines, Precision.OUTLINE, sides)
     return frozenset(
         key for key in keys if key in found and found[key].digest == left[key].digest()
     )
@@ -130,8 +131,9 @@ async def same_outlines(one: Store, other: Store, where: Selection) -> frozenset
     Raises:
         MemctlError: as ``Store.read``.
     """
-    here = await fingerprints(one.outline(where), Precision.OUTLINE, mark_order=False)
-    there = await fingerprints(other.outline(where), Precision.OUTLINE, mark_order=False)
+    sides = Comparability(facts=one.dialect.facts)
+    here = await fingerprints(one.outline(where), Precision.OUTLINE, sides)
+    there = await fingerprints(other.outline(where), Precision.OUTLINE, sides)
     return frozenset(
         key for key, found in here.items() if key in there and found.digest == there[key].digest
     )

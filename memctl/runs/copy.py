@@ -87,7 +87,7 @@ class Recording:
         assert self._journal is not None
         path = self._journal.folder / REPLACED
         archive = make_store(Location("archive", str(path), path=path), OpenMode.CREATE)
-        archive.adopt(store.dialect)
+        archive.adopt(store.dialect, store.embedding)
         pages = store.read(Selection(keys=keys))
         async with archive, aclosing(archive.write(pages)) as results:
             async for _ in results:
@@ -239,6 +239,7 @@ class CopyRun:
             # Opened as a target, it would get the tables of the other layout.
             raise same_store(source)
         await source.check_integrity(self.where)
+        target.adopt(source.dialect, source.embedding)
         if self._recording is not None:
             self._recording.run.dialect = source.dialect.name
         try:
@@ -261,7 +262,7 @@ class CopyRun:
             Busy: another run writes to the target.
             Loss: as ``examine``, of a target whose layout is known only now that it is open.
         """
-        target.adopt(source.dialect)
+        target.adopt(source.dialect, source.embedding)
         if self._expected not in (None, (target.dialect.name, target.features)):
             await self._refuse_losses(source, target)
         if self._dry_run:

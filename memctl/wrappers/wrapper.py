@@ -7,6 +7,7 @@ from collections.abc import AsyncGenerator, Iterable
 from memctl.dialects.view import Dialect
 from memctl.model import (
     Edit,
+    Embedding,
     Memory,
     MemoryInfo,
     MemoryKey,
@@ -76,8 +77,13 @@ class StoreWrapper(Store):
     async def snapshot(self, key: MemoryKey) -> Snapshot:
         return await super().snapshot(key)  # of what this wrapper reads
 
-    def adopt(self, dialect: Dialect) -> None:
-        self._store.adopt(dialect)
+    @property
+    def embedding(self) -> Embedding | None:  # type: ignore[override]
+        """That of the store inside."""
+        return self._store.embedding
+
+    def adopt(self, dialect: Dialect, embedding: Embedding | None = None) -> None:
+        self._store.adopt(dialect, embedding)
 
     async def is_empty(self) -> bool:
         return await self._store.is_empty()

@@ -544,8 +544,8 @@ async def test_archive_what_is_no_archive(tmp_path: Path, ending: str, content: 
 
 async def test_archive_of_the_future(tmp_path: Path) -> None:
     path = tmp_path / "a.ndjson"
-    path.write_bytes(b'{"memctl":"archive","version":3,"new":true}\n{"whatever":1}\n')
-    assert "version 3" in (await refusal(path)).message
+    path.write_bytes(b'{"memctl":"archive","version":4,"new":true}\n{"whatever":1}\n')
+    assert "version 4" in (await refusal(path)).message
 
 
 async def test_archive_places_that_hold_no_file(tmp_path: Path) -> None:

@@ -6,14 +6,16 @@
     {"end":{"memories":1,"messages":1,"digest":"sha256:..."}}
 
 Messages of another dialect than AgentScope 1.x make it version 2, and the first line names it, such
-as ``"dialect":"agentscope2"``.  A memory is followed by its messages, in order.  The digest is that
-of all bytes before the last line.  Some fields are there only where they say something: ``part`` of
-a memory that is one of several in its session; ``extra``, what else the dialect keeps of a memory,
-as a text; the attribute ``ttl``, the seconds that it had still to live; ``index``, the position
-column of the SQL layout; ``shape``, in archives that memctl keeps for undo alone, the way in which
-the store held the message.  ``id`` is missing in archives of memctl 0.1 where it is the message's
-own.  Always there, it lets a line be written, and told from others, without a look into its
-message.
+as ``"dialect":"agentscope2"``.  Facts make it version 3; where they have vectors, the first line
+says of which kind: ``"embedding":{"model":"...","dimensions":384}``.
+
+A memory is followed by its messages, in order.  The digest is that of all bytes before the last
+line.  Some fields are there only where they say something: ``part`` of a memory that is one of
+several in its session; ``extra``, what else the dialect keeps of a memory, as a text; the attribute
+``ttl``, the seconds that it had still to live; ``index``, the position column of the SQL layout;
+``shape``, in archives that memctl keeps for undo alone, the way in which the store held the
+message.  ``id`` is missing in archives of memctl 0.1 where it is the message's own.  Always there,
+it lets a line be written, and told from others, without a look into its message.
 """
 
 from __future__ import annotations
@@ -29,16 +31,19 @@ import orjson
 
 from memctl import jsonio
 from memctl.dialects.agentscope1 import AGENTSCOPE1
+from memctl.dialects.view import Dialect
 from memctl.errors import BadData
-from memctl.model import LARGEST_MESSAGE, Memory, MemoryKey, StoredMessage
+from memctl.model import LARGEST_MESSAGE, Embedding, Memory, MemoryKey, StoredMessage
 from memctl.stores.archive.compression import Sink
 from memctl.stores.batching import are_objects, messages_from_columns
 
 Line = bytes | bytearray
 
 VERSION = 1
-LATEST_VERSION = 2
+DIALECT_VERSION = 2
 """The version of an archive whose messages are not those of AgentScope 1.x."""
+LATEST_VERSION = 3
+"""The version of an archive of facts."""
 LARGEST_RECORD = 64 * 1024 * 1024
 """The limit in bytes of a line that is not a message."""
 LARGEST_REST = 1024 * 1024
@@ -81,11 +86,12 @@ class ArchiveWriter:
         created: str,
         source: str | None = None,
         header: Mapping[str, Any] | None = None,
-        dialect: str = AGENTSCOPE1.name,
+        dialect: Dialect = AGENTSCOPE1,
+        embedding: Embedding | None = None,
     ) -> None:
         """``created`` is a time in ISO 8601; ``source`` says where the memories come from.
 
-        ``dialect`` is that of the messages.
+        ``dialect`` is that of the messages, ``embedding`` the kind of their vectors.
 
         ``header`` is that of the archive that is replaced, which the new one keeps.
         """
@@ -95,8 +101,11 @@ class ArchiveWriter:
         self._hash = hashlib.sha256()
         new = {"memctl": "archive", "version": VERSION, "created": created, "source": source}
         record = {**header, "created": created} if header else new
-        if dialect != record.get("dialect", AGENTSCOPE1.name):
-            record |= {"version": LATEST_VERSION, "dialect": dialect}
+        if dialect.name != record.get("dialect", AGENTSCOPE1.name):
+            version = LATEST_VERSION if dialect.facts else DIALECT_VERSION
+            record |= {"version": version, "dialect": dialect.name}
+        if embedding is not None:
+            record["embedding"] = embedding._asdict()
         self._write(jsonio.dumps(record) + b"\n")
 
     def memory(self, memory: Memory) -> None:
@@ -263,6 +272,21 @@ def read_header(line: Line) -> dict[str, Any] | None:
     if not isinstance(record, dict) or record.get("memctl") != "archive":
         return None
     return record if type(record.get("version")) is int else None
+
+
+def read_embedding(header: Mapping[str, Any]) -> Embedding | None:
+    """Return the kind of the vectors of an archive, from its first line; None without vectors.
+
+    Raises:
+        ValueError: it is not written so.
+    """
+    if header.get("embedding") is None:
+        return None
+    found = _object(header["embedding"])
+    model, dimensions = found.get("model"), found.get("dimensions")
+    if not isinstance(model, str) or type(dimensions) is not int or dimensions < 1:
+        raise ValueError("the embedding is not a model and its dimensions")
+    return Embedding(model, dimensions)
 
 
 def read_memory(line: Line) -> Memory:

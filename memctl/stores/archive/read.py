@@ -15,7 +15,15 @@ from memctl.dialects.agentscope1 import AGENTSCOPE1
 from memctl.dialects.registry import DIALECTS
 from memctl.dialects.view import Dialect
 from memctl.errors import BadData
-from memctl.model import LARGEST_MESSAGE, PAGE_ENTRIES, Memory, MemoryKey, Page, StoredMessage
+from memctl.model import (
+    LARGEST_MESSAGE,
+    PAGE_ENTRIES,
+    Embedding,
+    Memory,
+    MemoryKey,
+    Page,
+    StoredMessage,
+)
 from memctl.selection import Selection
 from memctl.stores.archive.compression import DAMAGE, SNIFFED, decompressed
 from memctl.stores.archive.format import (
@@ -29,6 +37,7 @@ from memctl.stores.archive.format import (
     digest_text,
     entries,
     pieces,
+    read_embedding,
     read_end,
     read_header,
     read_memory,
@@ -174,6 +183,7 @@ class ArchiveContents:
     """The first line; empty where there is no archive, or where it is too large to be kept."""
     memories: dict[MemoryKey, int] = field(default_factory=dict)
     dialect: Dialect = AGENTSCOPE1
+    embedding: Embedding | None = None
 
 
 def verify(descriptor: int, label: str) -> ArchiveContents:
@@ -229,6 +239,7 @@ class _Check:
                 f"upgrade memctl: this version reads {', '.join(DIALECTS)}",
             )
         self.contents.dialect = DIALECTS[dialect]
+        self.contents.embedding = read_embedding(header)
         if len(line) <= _HEADER_BYTES // 6:  # in ASCII it may take six times as much
             self.contents.header = header
         self._hash.update(line)

@@ -17,7 +17,16 @@ from memctl.concurrency import in_thread
 from memctl.dialects.view import Dialect
 from memctl.errors import BadData, Unavailable
 from memctl.location import Location, same_file
-from memctl.model import Edit, Memory, MemoryInfo, Page, StoredMessage, WriteMode, WriteResult
+from memctl.model import (
+    Edit,
+    Embedding,
+    Memory,
+    MemoryInfo,
+    Page,
+    StoredMessage,
+    WriteMode,
+    WriteResult,
+)
 from memctl.selection import Selection
 from memctl.store import Features, OpenMode, Store
 from memctl.stores.archive.compression import SNIFFED, Sink, compressed, extension_of
@@ -75,6 +84,7 @@ class ArchiveStore(Store):
                 with system_errors(self.location.path, "read"):
                     self._contents = await in_thread(partial(verify, self._descriptor, self.label))
                     self.dialect = self._contents.dialect
+                    self.embedding = self._contents.embedding
         except BaseException:
             self._close_file()
             raise
@@ -107,9 +117,9 @@ class ArchiveStore(Store):
         self.unlock()
         self._close_file()
 
-    def adopt(self, dialect: Dialect) -> None:
+    def adopt(self, dialect: Dialect, embedding: Embedding | None = None) -> None:
         if not self._contents.memories:
-            self.dialect = dialect
+            self.dialect, self.embedding = dialect, embedding
 
     # Reading
 
@@ -211,7 +221,12 @@ class ArchiveStore(Store):
         created = self.created or datetime.now().astimezone().isoformat(timespec="seconds")
         header = self._contents.header
         return ArchiveWriter(
-            sink, created=created, source=self.origin, header=header, dialect=self.dialect.name
+            sink,
+            created=created,
+            source=self.origin,
+            header=header,
+            dialect=self.dialect,
+            embedding=self.embedding,
         )
 
     def _incoming(self, writer: ArchiveWriter, mode: WriteMode, stack: ExitStack) -> ArchiveUpdate:
