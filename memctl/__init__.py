@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from memctl.location import Location as Location
     from memctl.model import Change as Change
     from memctl.model import Edit as Edit
+    from memctl.model import Embedding as Embedding
     from memctl.model import Finding as Finding
     from memctl.model import Memory as Memory
     from memctl.model import MemoryInfo as MemoryInfo
@@ -58,6 +59,9 @@ if TYPE_CHECKING:
     from memctl.store import OpenMode as OpenMode
     from memctl.store import Store as Store
     from memctl.stores.edits import Snapshot as Snapshot
+    from memctl.stores.facts import FactEntry as FactEntry
+    from memctl.stores.facts import FactStore as FactStore
+    from memctl.stores.facts import LoadedFact as LoadedFact
     from memctl.stores.simple import Rejected as Rejected
     from memctl.stores.simple import SimpleStore as SimpleStore
     from memctl.stores.simple import VersionChanged as VersionChanged
@@ -73,8 +77,8 @@ _HOMES = {
     "errors": "BadData Busy Failure Interrupted Loss Lost MemctlError NotFound Unavailable "
     "UsageError",
     "location": "Location",
-    "model": "Change Edit Finding Memory MemoryInfo MemoryKey OnConflict Page StoredMessage "
-    "WriteMode WriteResult",
+    "model": "Change Edit Embedding Finding Memory MemoryInfo MemoryKey OnConflict Page "
+    "StoredMessage WriteMode WriteResult",
     "ops.compare": "CompareReport",
     "ops.compress.plan": "CompressMode CompressOptions",
     "ops.delete": "ToolPairPolicy",
@@ -83,6 +87,7 @@ _HOMES = {
     "selection": "Selection",
     "store": "Features Maintenance OpenMode Store",
     "stores.edits": "Snapshot",
+    "stores.facts": "FactEntry FactStore LoadedFact",
     "stores.simple": "Rejected SimpleStore VersionChanged",
     "summarizer": "Settings Summarizer",
     "summarizers.registry": "make_summarizer",

@@ -12,6 +12,8 @@ It needs ``pip install 'agentscope-memctl[testing]'``.  A store passes it when t
     class TestNotes(StoreSuite):
         pass
 
+A store of facts passes ``FactSuite``, and its backend has ``style=Style("fact", frozenset())``.
+
 ``Store.features`` decide what is tested: what a store does not claim is skipped.
 """
 
@@ -23,6 +25,6 @@ pytest.register_assert_rewrite("memctl.testing.drive", "memctl.testing.suite")
 
 from memctl.testing.backend import Backend, Place, new_place  # noqa: E402
 from memctl.testing.samples import Style  # noqa: E402
-from memctl.testing.suite import StoreSuite  # noqa: E402
+from memctl.testing.suite import FactSuite, StoreSuite  # noqa: E402
 
-__all__ = ["Backend", "Place", "StoreSuite", "Style", "new_place"]
+__all__ = ["Backend", "FactSuite", "Place", "StoreSuite", "Style", "new_place"]

@@ -43,6 +43,8 @@ class Backend:
     """Some names cannot be written; it refuses them."""
     only: MemoryKey | None = None
     """The one memory that it holds, where it does not hold many."""
+    keys: Callable[[int], MemoryKey] = samples.key
+    """A function that returns the name of a memory, by its number."""
     exists: bool = False
     """There is nothing to create: an empty place is a store without memories."""
     many: int = 300
@@ -96,7 +98,7 @@ class Place:
     def keys(self, count: int) -> list[MemoryKey]:
         """Return names for so many memories, fewer where the place holds only one."""
         only = self.backend.only
-        return [only] if only else [samples.key(number) for number in range(count)]
+        return [only] if only else list(map(self.backend.keys, range(count)))
 
 
 def new_place(backend: Backend, folder: Path) -> Place:

@@ -6,12 +6,15 @@ The messages are those of AgentScope 1.x, unless ``use`` has set another dialect
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from functools import cache
+from random import Random
 from typing import Any
 
+from memctl.dialects.fact import build, encode_vector
 from memctl.model import Memory, MemoryKey, StoredMessage
 
 BEGIN = datetime(2025, 3, 1, 12)
@@ -102,6 +105,10 @@ class Style:
 
     dialect: str = "agentscope1"
     marks: frozenset[str] | None = None
+    dimensions: int = 0
+    """The size of the vectors of facts; 0 without vectors."""
+    name: Callable[[str], str] = str
+    """A function that returns an id that the store takes, another for each text."""
 
 
 _STYLES = [Style()]
@@ -139,7 +146,8 @@ def message(id: str, number: int = 0, **fields: Any) -> bytes:
         "metadata": {"b": number, "a": [True, None, 1.5]},
         "timestamp": (BEGIN + timedelta(minutes=number)).isoformat(" ", "milliseconds"),
     }
-    return json.dumps(_IN_DIALECT[style().dialect](value | fields)).encode()
+    found = _IN_DIALECT[style().dialect](value | fields)
+    return build(found) if style().dialect == "fact" else json.dumps(found).encode()
 
 
 def _as_agentscope2(value: dict[str, Any]) -> dict[str, Any]:
@@ -162,12 +170,39 @@ def _blocks(content: Any) -> Any:
     return [{"type": "text", "text": content}] if isinstance(content, str) else content
 
 
+def _as_fact(value: dict[str, Any]) -> dict[str, Any]:
+    content = value["content"]
+    found = {
+        "id": value["id"],
+        "text": content if isinstance(content, str) else json.dumps(content),
+        "created_at": value["timestamp"],
+        "metadata": {"name": value["name"], "more": value["metadata"]},
+    }
+    if size := style().dimensions:
+        found["vector"] = vector(value["id"], size)
+    return found
+
+
+def vector(id: str, size: int) -> str:
+    """A vector of length 1 that is another for each id."""
+    numbers = Random(id)
+    values = [numbers.gauss(0, 1) for _ in range(size)]
+    length = math.sqrt(sum(value * value for value in values))
+    return encode_vector(value / length for value in values)
+
+
 _IN_DIALECT: dict[str, Callable[[dict[str, Any]], dict[str, Any]]] = {
     "agentscope1": lambda value: value,
     "agentscope2": _as_agentscope2,
     "runtime": _as_runtime,
+    "fact": _as_fact,
 }
-TIME_FIELDS = {"agentscope1": "timestamp", "agentscope2": "created_at", "runtime": None}
+TIME_FIELDS = {
+    "agentscope1": "timestamp",
+    "agentscope2": "created_at",
+    "runtime": None,
+    "fact": "created_at",
+}
 """The field of a message that has its time, by dialect."""
 
 
@@ -191,7 +226,7 @@ def entries(count: int, start: int = 0) -> list[StoredMessage]:
 
 @cache
 def _numbered(number: int, _: Style) -> StoredMessage:
-    return entry(f"m{number:07}", number, marks_of(number))
+    return entry(style().name(f"m{number:07}"), number, marks_of(number))
 
 
 def key(number: int) -> MemoryKey:
@@ -214,6 +249,11 @@ class Sample:
 def sample(key: MemoryKey, found: Iterable[StoredMessage] = (), **about: Any) -> Sample:
     """A memory to write; ``about`` is its summary and its ttl."""
     return Sample(Memory(key, **about), list(found))
+
+
+def several(keys: Iterable[MemoryKey], count: int, start: int = 0) -> list[Sample]:
+    """Memories of so many messages each, of which no two have one id."""
+    return [sample(key, entries(count, start + number * count)) for number, key in enumerate(keys)]
 
 
 def nasty_entries(skip: Iterable[str] = ()) -> Iterator[StoredMessage]:

@@ -1,18 +1,28 @@
-"""The store of the example plugin passes the suite that memctl's own stores pass."""
+"""The stores of the example plugin pass the suites that memctl's own stores pass."""
 
 from __future__ import annotations
 
 import pytest
 
-from memctl.testing import Backend, StoreSuite
-
-
-@pytest.fixture
-def backend() -> Backend:
-    """Return a backend with files of the plugin's store."""
-    return Backend("lines", lambda folder: f"{folder}/m.lines")
+from memctl.testing import Backend, FactSuite, StoreSuite, Style
 
 
 @pytest.mark.usefixtures("plugin")
 class TestLines(StoreSuite):
-    """The suite, for the plugin."""
+    """The suite of conversations, for the plugin."""
+
+    @pytest.fixture
+    def backend(self) -> Backend:
+        """Return a backend with files of the plugin's store."""
+        return Backend("lines", lambda folder: f"{folder}/m.lines")
+
+
+@pytest.mark.usefixtures("plugin")
+class TestNotes(FactSuite):
+    """The suite of facts, for the plugin."""
+
+    @pytest.fixture
+    def backend(self) -> Backend:
+        """Return a backend with files of the plugin's store."""
+        style = Style("fact", frozenset(), dimensions=8)
+        return Backend("notes", lambda folder: f"{folder}/m.notes", style=style)

@@ -12,6 +12,7 @@ from memctl.testing.backend import Backend, Place, new_place
 from memctl.testing.suite.catalog import CatalogTests
 from memctl.testing.suite.edit import EditTests
 from memctl.testing.suite.erase import EraseTests
+from memctl.testing.suite.facts import FactTests
 from memctl.testing.suite.lock import LockTests
 from memctl.testing.suite.outlines import OutlineTests
 from memctl.testing.suite.place import PlaceTests
@@ -21,20 +22,8 @@ from memctl.testing.suite.version import VersionTests
 from memctl.testing.suite.write import WriteTests
 
 
-@pytest.mark.asyncio
-class StoreSuite(
-    PlaceTests,
-    RoundtripTests,
-    CatalogTests,
-    SelectionTests,
-    OutlineTests,
-    WriteTests,
-    EditTests,
-    EraseTests,
-    VersionTests,
-    LockTests,
-):
-    """All that a store must promise; it takes a fixture ``backend``, which gives a ``Backend``."""
+class Suite:
+    """The fixtures of a suite; it takes a fixture ``backend``, which gives a ``Backend``."""
 
     @pytest.fixture(autouse=True)
     def _style(self, backend: Backend) -> Iterator[None]:
@@ -58,3 +47,25 @@ class StoreSuite(
         if place.backend.only:
             pytest.skip("holds one memory")
         return place
+
+
+@pytest.mark.asyncio
+class StoreSuite(
+    Suite,
+    PlaceTests,
+    RoundtripTests,
+    CatalogTests,
+    SelectionTests,
+    OutlineTests,
+    WriteTests,
+    EditTests,
+    EraseTests,
+    VersionTests,
+    LockTests,
+):
+    """All that a store of conversations must promise."""
+
+
+@pytest.mark.asyncio
+class FactSuite(Suite, PlaceTests, FactTests, LockTests):
+    """All that a store of facts must promise; the style of its ``Backend`` is one of facts."""

@@ -89,7 +89,7 @@ class LockTests:
 
     async def test_lock_hinders_neither_its_owner_nor_readers(self, place: Place) -> None:
         keys = place.keys(3)
-        memories = [sample(key, samples.entries(5)) for key in keys]
+        memories = samples.several(keys, 5)
         async with place.store() as store:
             await store.lock(FIRST)
             await write_all(store, memories)
