@@ -15,7 +15,7 @@ from typing import Any, ClassVar, Self
 
 from memctl.dialects.agentscope1 import AGENTSCOPE1
 from memctl.dialects.view import Dialect
-from memctl.errors import BadData, Failure
+from memctl.errors import BadData, Failure, UsageError
 from memctl.location import Location, same_file
 from memctl.model import (
     Change,
@@ -58,6 +58,19 @@ class DamagedMemory(BadData):
         super().__init__(
             f"{label}: {key} is damaged: {failure.message}",
             "run memctl doctor to list the damage; --repair sets damaged rows aside",
+        )
+
+
+def refuse_facts(store: Store, what: str) -> None:
+    """Refuse an operation that makes sense for conversations alone; ``what`` is a noun phrase.
+
+    Raises:
+        UsageError: the store holds facts.
+    """
+    if store.dialect.facts:
+        raise UsageError(
+            f"{store.label} holds facts, which have no {what}",
+            "inspect, export, migrate, verify, delete and undo work on facts",
         )
 
 

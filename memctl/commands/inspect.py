@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import AsyncGenerator, Iterator
+from collections.abc import AsyncGenerator, Callable, Iterator
 from contextlib import aclosing
 from functools import partial
 from typing import Annotated, Any
@@ -109,22 +109,34 @@ async def _inspect(
         elif by:
             groups = await operation.group(store, where, by)
             number = len(groups)
-            output.report = _groups(by, groups)
+            output.report = _groups(by, groups, facts=store.dialect.facts)
         else:
             found = await operation.inspect(store, where, sort)
             number = len(found.memories)
-            head = {
+            head: dict[str, Any] = {
                 "url": store.label,
                 "kind": store.kind,
                 "capabilities": store.features.capabilities(),
             }
-            output.report = _catalogue(head, found, limit)
+            if store.embedding is not None:
+                head["embedding"] = store.embedding._asdict()
+            output.report = Report(
+                *("inspect", *_catalogue(head, found, limit)),
+                lambda: tables.catalogue(
+                    *(store.label, found, limit),
+                    facts=store.dialect.facts,
+                    embedding=store.embedding,
+                ),
+            )
         if not number:
             await warn_of_other_contents(store, output)
         await refuse_absent_in(where, number, store)
 
 
-def _catalogue(head: dict[str, Any], found: Catalogue, limit: int | None) -> Report:
+def _catalogue(
+    head: dict[str, Any], found: Catalogue, limit: int | None
+) -> tuple[Callable[[], dict[str, Any]], Callable[[], list[dict[str, Any]]]]:
+    """Return what makes the object and the rows of a catalogue."""
     totals = found.totals
 
     def rows() -> list[dict[str, Any]]:
@@ -147,7 +159,7 @@ def _catalogue(head: dict[str, Any], found: Catalogue, limit: int | None) -> Rep
             "memories": rows(),
         }
 
-    return Report("inspect", data, rows, lambda: tables.catalogue(head["url"], found, limit))
+    return data, rows
 
 
 def _rotation(name: str, files: list[RotatedFile], limit: int | None) -> Report:
@@ -163,7 +175,7 @@ def _rotation(name: str, files: list[RotatedFile], limit: int | None) -> Report:
     return Report("inspect", data, rows, lambda: tables.rotation(name, files, limit))
 
 
-def _groups(by: GroupBy, groups: list[Group]) -> Report:
+def _groups(by: GroupBy, groups: list[Group], *, facts: bool) -> Report:
     def rows() -> list[dict[str, Any]]:
         return [
             {
@@ -179,7 +191,7 @@ def _groups(by: GroupBy, groups: list[Group]) -> Report:
         "inspect",
         lambda: {"by": by.value, "groups": rows()},
         rows,
-        lambda: tables.groups(by, groups),
+        lambda: tables.groups(by, groups, facts=facts),
     )
 
 
@@ -217,7 +229,10 @@ async def _conversations(
             console.print(conversation.heading(page.memory), soft_wrap=piped)
             memories += 1
         for entry, place in zip(page.messages, page.places, strict=True):
-            drawn = conversation.message(entry, place + 1, ids=ids, dialect=store.dialect)
+            if store.dialect.facts:
+                drawn = conversation.fact(entry, place + 1, ids=ids)
+            else:
+                drawn = conversation.message(entry, place + 1, ids=ids, dialect=store.dialect)
             console.print(drawn, soft_wrap=piped)
     return memories
 

@@ -29,6 +29,7 @@ from memctl.output.terminal import Output
 from memctl.registry import make_store
 from memctl.runs.change import ChangeRun, refuse_absent_in
 from memctl.selection import Selection
+from memctl.store import refuse_facts
 
 app = group()
 
@@ -136,6 +137,7 @@ def list_(
 
 async def _list(output: Output, location: Location, where: Selection) -> None:
     async with opened(make_store(location), output) as store:
+        refuse_facts(store, "marks")
         groups = await operation.group(store, where, GroupBy.MARK)
         if not groups and where.sessions:  # a user who has no memory has no marks
             totals = await operation.inspect(store, where, operation.Sort.MESSAGES)

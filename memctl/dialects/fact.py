@@ -75,6 +75,12 @@ class FactView(MessageView):
         return found if isinstance(found, dict) else {}
 
     @property
+    def entities(self) -> list[dict[str, Any]]:
+        """The entities that link to it; empty where there are none."""
+        found = self.value.get("entities")
+        return [one for one in found if isinstance(one, dict)] if isinstance(found, list) else []
+
+    @property
     def unknown(self) -> dict[str, Any]:
         return {name: value for name, value in self.value.items() if name not in FIELDS}
 

@@ -20,7 +20,7 @@ from memctl.ops.compress.transcript import transcribe
 from memctl.ops.doctor.check import examine
 from memctl.ops.marks import COMPRESSED
 from memctl.selection import Selection
-from memctl.store import Store
+from memctl.store import Store, refuse_facts
 
 SHARED_KINDS = frozenset({"sqlite", "postgresql", "mysql"})
 """Stores in which AgentScope reads a session whoever its users are (``_sqlalchemy_memory.py``)."""
@@ -48,9 +48,10 @@ async def find_memory(store: Store, where: Selection) -> MemoryInfo:
 
     Raises:
         NotFound: there is none.
-        UsageError: there are several.
+        UsageError: there are several, or they hold facts.
         MemctlError: as ``Store.list_memories``.
     """
+    refuse_facts(store, "context")
     if store.features.ambiguous_names and where.users and where.sessions:
         pairs = [(user, session) for user in where.users for session in where.sessions]
         store.resolve_names([MemoryKey(*pair) for pair in pairs])

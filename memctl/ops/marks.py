@@ -15,7 +15,7 @@ from memctl.errors import UsageError
 from memctl.model import Change, Edit, Page
 from memctl.ops.select import places, whole_memories
 from memctl.selection import Selection
-from memctl.store import Store
+from memctl.store import Store, refuse_facts
 
 HINT = "hint"
 """AgentScope's mark of what is for one step of reasoning only (``agent/_react_agent.py``)."""
@@ -49,9 +49,10 @@ async def plan_marks(store: Store, where: Selection, remark: MarkChange) -> Asyn
     """Yield edits that change the marks of the selected messages.
 
     Raises:
-        UsageError: the messages of the store cannot have the new mark.
+        UsageError: the messages of the store cannot have the new mark, or any.
         MemctlError: as ``Store.read``.
     """
+    refuse_facts(store, "marks")
     possible = store.features.marks
     if remark.new is not None and possible is not None and remark.new not in possible:
         known = f"its only mark is {', '.join(sorted(possible))}" if possible else ""

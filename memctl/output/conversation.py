@@ -1,14 +1,16 @@
-"""A conversation that a person can follow: who said what, tools folded, marks as tags."""
+"""Memories as a person reads them: who said what, tools folded, marks as tags; facts with age."""
 
 from __future__ import annotations
 
 import json
+from datetime import datetime
 
 from rich.cells import cell_len, set_cell_size
 from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
 from rich.text import Text
 
 from memctl.dialects.agentscope1 import AGENTSCOPE1
+from memctl.dialects.fact import FACT
 from memctl.dialects.view import (
     Block,
     Dialect,
@@ -62,8 +64,9 @@ def _leading(line: str, most: int) -> str:
 
 
 def title(key: MemoryKey) -> Text:
-    """Return the heading of a conversation: its user and session."""
-    text = Text(f"── {visible(key.user)} / {visible(key.session)}", "bold")
+    """Return the heading of a memory: its user, and its session and part if it has them."""
+    session = f" / {visible(key.session)}" if key.session or not key.user else ""
+    text = Text(f"── {visible(key.user)}{session}", "bold")
     if key.part:
         text.append(f" ({visible(key.part)})")
     return text
@@ -110,6 +113,33 @@ def message(
     if fault:
         text.append(f"  AgentScope cannot load it: {visible(fault)}", "bold red")
     return Group(_Lines(text, ""), *(_block(block) for block in view.blocks))
+
+
+def fact(entry: StoredMessage, number: int, *, ids: bool = False) -> RenderableType:
+    """A fact: a line of its time and age, then its text, its entities and its metadata.
+
+    ``number`` is its position in its scope, from 1.
+    """
+    view = FACT.outline(entry.message)
+    text = Text()
+    text.append(f"#{number}", "dim")
+    if view.time is not None:
+        text.append(f"  {visible(view.time)}", "dim")
+    if (moment := view.moment) is not None:
+        age = (datetime.now() - moment).total_seconds()
+        text.append(f"  {duration(age)} ago" if age >= 0 else f"  in {duration(-age)}", "dim")
+    if ids:
+        text.append(f"  {visible(entry.id)}", "cyan")
+    parts = [_Lines(text, ""), *(_block(block) for block in view.blocks)]
+    if view.fault:
+        parts.append(_Lines(Text(view.fault, "bold red")))
+    entities = [one.get("text") for one in view.entities]
+    if entities:
+        parts.append(_line("entities", fold(", ".join(map(str, entities))), "cyan"))
+    if view.metadata:
+        shown = json.dumps(view.metadata, ensure_ascii=False)
+        parts.append(_line("metadata", fold(shown), "cyan"))
+    return Group(*parts)
 
 
 def _block(block: Block) -> _Lines:

@@ -16,7 +16,7 @@ from rich.text import Text
 from memctl.errors import Failure
 from memctl.journal.runs import CUT_SHORT, Run
 from memctl.location import visible
-from memctl.model import Finding, MemoryInfo, MemoryKey
+from memctl.model import Embedding, Finding, MemoryInfo, MemoryKey
 from memctl.ops.apply import SHOWN_MEMORIES, ChangeCounts, ChangeReport
 from memctl.ops.compare import CompareReport
 from memctl.ops.compress.report import CompressReport
@@ -136,12 +136,20 @@ def cell(text: str) -> Text:
 SHOWN_DIFFERENCES = 50
 
 
-def catalogue(label: str, found: Catalogue, limit: int | None) -> RenderableType:
-    """Totals, then a row a memory."""
+def catalogue(
+    label: str,
+    found: Catalogue,
+    limit: int | None,
+    *,
+    facts: bool = False,
+    embedding: Embedding | None = None,
+) -> RenderableType:
+    """Totals, then a row a memory; of ``facts`` with the kind of their vectors."""
     rows = found.memories[:limit] if limit else found.memories
-    parts: list[RenderableType] = [_totals(label, found.totals)]
+    totals = _fact_totals(label, found, embedding) if facts else _totals(label, found.totals)
+    parts: list[RenderableType] = [totals]
     if rows:
-        parts += [Text(), _memories(rows, found)]
+        parts += [Text(), _scopes(rows, found) if facts else _memories(rows, found)]
     hidden = len(found.memories) - len(rows)
     if hidden:
         parts.append(Text(f"and {count(hidden, 'memory')} more: --limit 0 shows all", "dim"))
@@ -165,6 +173,46 @@ def _totals(label: str, totals: Totals) -> Text:
         if counts:
             text.append(f"\n{name}  {_counts(counts)}", "not bold dim")
     return text
+
+
+def _fact_totals(label: str, found: Catalogue, embedding: Embedding | None) -> Text:
+    totals = found.totals
+    agents = len({info.key.part for info in found.memories} - {""})
+    text = Text(visible(label), "bold")
+    numbers = [
+        count(totals.users, "user"),
+        *([count(agents, "agent")] if agents else []),
+        count(totals.messages, "fact"),
+        size(totals.bytes),
+    ]
+    text.append("\n" + " · ".join(numbers), "not bold")
+    if totals.first:
+        text.append(f"\n{visible(totals.first)} … {visible(totals.last or '')}", "not bold dim")
+    if embedding is not None:
+        text.append(f"\nvectors of {visible(str(embedding))}", "not bold dim")
+    return text
+
+
+def _scopes(rows: list[MemoryInfo], found: Catalogue) -> Grid:
+    """A row a scope of facts; a column for each part of its name that any of them has."""
+    largest = max(info.messages for info in found.memories) or 1
+    names = {
+        "user": [info.key.user for info in rows],
+        "run": [info.key.session for info in rows],
+        "agent": [info.key.part for info in rows],
+    }
+    shown = {name: column for name, column in names.items() if any(column)} or {"user": [""]}
+    columns = [
+        Column(name, list(map(cell, column)), shrinks=True) for name, column in shown.items()
+    ]
+    columns += [
+        Column("facts", [Text(f"{info.messages:,}") for info in rows], right=True),
+        Column("size", [Text(size(info.bytes)) for info in rows], right=True),
+        Column("", [Text(bar(info.messages / largest), "cyan") for info in rows], leaves=1),
+        Column("first", [Text(visible((info.first or "")[:19])) for info in rows], leaves=2),
+        Column("last", [Text(visible((info.last or "")[:19])) for info in rows], leaves=3),
+    ]
+    return Grid(columns)
 
 
 def _counts(counts: dict[str, int]) -> str:
@@ -217,14 +265,15 @@ def rotation(name: str, files: list[RotatedFile], limit: int | None) -> Renderab
     return Stack(head, Text(), grid, last)
 
 
-def groups(by: str, found: list[Group]) -> RenderableType:
+def groups(by: str, found: list[Group], *, facts: bool = False) -> RenderableType:
     """A row a group."""
+    noun = "facts" if facts else "messages"
     largest = max((group.messages for group in found), default=1) or 1
     return Grid(
         [
             Column(by, [cell(group.name) for group in found], shrinks=True),
             Column("memories", [Text(f"{group.memories:,}") for group in found], right=True),
-            Column("messages", [Text(f"{group.messages:,}") for group in found], right=True),
+            Column(noun, [Text(f"{group.messages:,}") for group in found], right=True),
             Column("size", [Text(size(group.bytes)) for group in found], right=True),
             Column("", [Text(bar(group.messages / largest), "cyan") for group in found], leaves=1),
         ]

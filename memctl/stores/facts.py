@@ -12,17 +12,14 @@ from abc import abstractmethod
 from collections.abc import AsyncGenerator, Iterator, Sequence
 from contextlib import aclosing
 from dataclasses import replace
-from hashlib import blake2b
 from itertools import islice
 from pathlib import Path
 from typing import NamedTuple, Self
 
-from memctl.dialects.fact import FACT, dimensions, vector_of, without_vector
-from memctl.dialects.view import TextBlock
+from memctl.dialects.fact import FACT, without_vector
 from memctl.errors import Failure
 from memctl.model import (
     Edit,
-    Embedding,
     Finding,
     Memory,
     MemoryKey,
@@ -33,7 +30,7 @@ from memctl.model import (
 )
 from memctl.selection import Selection
 from memctl.spool import ItemSpool
-from memctl.store import DamagedMemory, Features, Maintenance, OpenMode, Store
+from memctl.store import DamagedMemory, Features, OpenMode, Store
 from memctl.stores.batching import PageBuilder
 from memctl.stores.edits import is_same_text
 from memctl.stores.files import system_errors
@@ -372,73 +369,6 @@ class FactStore(Store):
                     await self.remove(key, ids)
                     count += len(ids)
                 yield WriteResult(key, deleted=count)
-
-    def maintenance(self) -> Maintenance:
-        return FactMaintenance(self)
-
-
-class FactMaintenance(Maintenance):
-    """The checks that every store of facts has: vectors, and facts that are there twice."""
-
-    async def check(self, where: Selection) -> AsyncGenerator[Finding]:
-        async with aclosing(super().check(where)) as findings:
-            async for finding in findings:
-                yield finding
-        without = _Count("fact-without-vector")
-        sizes = _Count("vector-dimensions")
-        twins = _Count("duplicate-fact")
-        seen: set[bytes] = set()
-        embedding = self.store.embedding
-        async with aclosing(self.store.read(where)) as pages:
-            async for page in pages:
-                for fact in page.messages:
-                    _examine(fact, embedding, without, sizes)
-                    digest = _digest_of_text(fact.message)
-                    if digest in seen:
-                        twins.add(fact.id)
-                    seen.add(digest)
-                if page.last:
-                    for count in (without, sizes, twins):
-                        for finding in count.take(page.memory.key):
-                            yield finding
-                    seen.clear()
-
-
-class _Count:
-    """The findings of one code in a scope."""
-
-    def __init__(self, code: str) -> None:
-        self._code = code
-        self._number = 0
-        self._examples: list[str] = []
-
-    def add(self, id: str) -> None:
-        self._number += 1
-        if len(self._examples) < 3:
-            self._examples.append(id)
-
-    def take(self, key: MemoryKey) -> Iterator[Finding]:
-        """Yield the finding of a scope, if there is one, and begin anew."""
-        if self._number:
-            yield Finding(self._code, key, self._number, tuple(self._examples))
-        self._number, self._examples = 0, []
-
-
-def _examine(
-    fact: StoredMessage, embedding: Embedding | None, without: _Count, sizes: _Count
-) -> None:
-    if embedding is None:
-        return
-    vector = vector_of(fact.message)
-    if vector is None:
-        without.add(fact.id)
-    elif dimensions(vector) != embedding.dimensions:
-        sizes.add(fact.id)
-
-
-def _digest_of_text(fact: bytes) -> bytes:
-    text = "".join(one.text for one in FACT.outline(fact).blocks if isinstance(one, TextBlock))
-    return blake2b(text.encode("utf-8", "surrogatepass"), digest_size=12).digest()
 
 
 def _same(one: StoredMessage, text: bytes) -> bool:

@@ -32,7 +32,7 @@ from memctl.ops.retry import undamaged_pages
 from memctl.ops.select import places, select_with_anchors, whole_memories
 from memctl.ops.stop import Stop
 from memctl.selection import Selection
-from memctl.store import Store
+from memctl.store import Store, refuse_facts
 from memctl.summarizer import Summarizer, SummaryError, Unreachable, Usage
 from memctl.summary import Summary, render_free
 
@@ -101,9 +101,11 @@ async def plan_compression(
     bytes are kept until its memory ends.
 
     Raises:
+        UsageError: the store holds facts.
         BadData: a message is not JSON.
         MemctlError: as ``Store.check_integrity`` and ``Store.read``.
     """
+    refuse_facts(store, "conversation to summarize")
     await store.check_integrity(whole_memories(where))
     found = 0
     behind: str | None = None

@@ -10,8 +10,10 @@ from collections.abc import Iterator
 from contextlib import aclosing
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
+from hashlib import blake2b
 
 from memctl.dialects.agentscope1 import AGENTSCOPE1
+from memctl.dialects.fact import FACT, dimensions, vector_of
 from memctl.dialects.view import (
     Dialect,
     NotAnObject,
@@ -20,7 +22,7 @@ from memctl.dialects.view import (
     ToolCallBlock,
     ToolResultBlock,
 )
-from memctl.model import Finding, Memory, Page, StoredMessage
+from memctl.model import Embedding, Finding, Memory, Page, StoredMessage
 from memctl.ops.compare import id_digest
 from memctl.ops.doctor.findings import KINDS, Severity
 from memctl.ops.marks import COMPRESSED, HINT, SUMMARY
@@ -326,6 +328,53 @@ class MemoryExaminer:
         return moment is not None and moment > self._limits.now - AT_WORK
 
 
+class FactExaminer:
+    """The examination of one scope of facts, as its pages pass."""
+
+    def __init__(self, memory: Memory, embedding: Embedding | None) -> None:
+        """``embedding`` is the kind of vectors that the facts should have."""
+        self._key = memory.key
+        self._embedding = embedding
+        self._texts: set[int] = set()
+        self._found: dict[str, _Examples] = {}
+
+    def take(self, page: Page) -> None:
+        """Examine the next facts."""
+        for fact in page.messages:
+            for code, detail in self._faults(fact):
+                self._found.setdefault(code, _Examples()).add(fact.id, detail)
+
+    def _faults(self, fact: StoredMessage) -> Iterator[tuple[str, str]]:
+        """Yield the code of each fault of a fact, with a detail."""
+        try:
+            view = FACT.outline(fact.message)
+            vector = vector_of(fact.message)
+        except ValueError as error:
+            yield "fact-without-text", str(error)
+            return
+        if view.fault:
+            yield "fact-without-text", view.fault
+        else:
+            text = "".join(view.texts()).encode("utf-8", "surrogatepass")
+            digest = int.from_bytes(blake2b(text, digest_size=8).digest())
+            if digest in self._texts:
+                yield "duplicate-fact", ""
+            self._texts.add(digest)
+        if view.id != fact.id:
+            yield "id-mismatch", f"{fact.id!r} holds the fact {view.id!r}"
+        if self._embedding is None:
+            return
+        if vector is None:
+            yield "fact-without-vector", ""
+        elif (found := dimensions(vector)) != self._embedding.dimensions:
+            yield "vector-dimensions", f"the first has {found}, not {self._embedding.dimensions}"
+
+    def faults(self) -> Iterator[Finding]:
+        """Yield the findings, after the last page was taken."""
+        for code, some in self._found.items():
+            yield Finding(code, self._key, some.count, tuple(some.ids), some.detail)
+
+
 @dataclass(slots=True)
 class Diagnosis:
     """The result of an examination."""
@@ -356,11 +405,16 @@ async def check(
     found = Diagnosis()
     store.skip_damage()
     repeats = store.features.duplicate_ids
-    memory: MemoryExaminer | None = None
+    memory: MemoryExaminer | FactExaminer | None = None
     async with aclosing(store.read(where)) as pages:
         async for page in pages:
             if page.offset == 0 or memory is None:
-                memory = MemoryExaminer(page.memory, limits, repeats=repeats, dialect=store.dialect)
+                if store.dialect.facts:
+                    memory = FactExaminer(page.memory, store.embedding)
+                else:
+                    memory = MemoryExaminer(
+                        page.memory, limits, repeats=repeats, dialect=store.dialect
+                    )
                 found.memories += 1
             memory.take(page)
             found.messages += len(page.messages)
