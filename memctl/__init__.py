@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from memctl.errors import NotFound as NotFound
     from memctl.errors import Unavailable as Unavailable
     from memctl.errors import UsageError as UsageError
+    from memctl.inference.settings import Settings as Settings
     from memctl.location import Location as Location
     from memctl.model import Change as Change
     from memctl.model import Edit as Edit
@@ -65,7 +66,6 @@ if TYPE_CHECKING:
     from memctl.stores.simple import Rejected as Rejected
     from memctl.stores.simple import SimpleStore as SimpleStore
     from memctl.stores.simple import VersionChanged as VersionChanged
-    from memctl.summarizer import Settings as Settings
     from memctl.summarizer import Summarizer as Summarizer
     from memctl.summarizers.registry import make_summarizer as make_summarizer
 
@@ -76,6 +76,7 @@ _HOMES = {
     "open_store",
     "errors": "BadData Busy Failure Interrupted Loss Lost MemctlError NotFound Unavailable "
     "UsageError",
+    "inference.settings": "Settings",
     "location": "Location",
     "model": "Change Edit Embedding Finding Memory MemoryInfo MemoryKey OnConflict Page "
     "StoredMessage WriteMode WriteResult",
@@ -89,7 +90,7 @@ _HOMES = {
     "stores.edits": "Snapshot",
     "stores.facts": "FactEntry FactStore LoadedFact",
     "stores.simple": "Rejected SimpleStore VersionChanged",
-    "summarizer": "Settings Summarizer",
+    "summarizer": "Summarizer",
     "summarizers.registry": "make_summarizer",
 }
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names.split()}

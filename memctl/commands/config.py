@@ -26,12 +26,13 @@ from memctl.commands._run import wait_for
 from memctl.config import Alias, Config, nearest, write_sample
 from memctl.config.shown import HIDDEN, redacted, shown
 from memctl.errors import MemctlError, Unavailable, Uninitialised, UsageError
+from memctl.inference.errors import ModelError
 from memctl.installation import conflict_warnings
 from memctl.output import tables
 from memctl.output.numbers import count
 from memctl.output.report import Report
 from memctl.registry import make_store
-from memctl.summarizer import Summarizer, SummaryError
+from memctl.summarizer import Summarizer
 from memctl.wrappers.timeout import Timeout
 
 app = group()
@@ -310,7 +311,7 @@ async def _tried(check: Check, work: Callable[[Check], Awaitable[None]], seconds
         await work(check)
     except MemctlError as error:
         _fail(check, error.code, error.message, error.hint)
-    except SummaryError as error:
+    except ModelError as error:
         _fail(check, error.code, error.message, _HINTS.get(error.code))
     except TimeoutError:
         _fail(check, "timeout", f"no answer within {seconds:g} s", _HINTS["timeout"])

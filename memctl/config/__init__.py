@@ -20,7 +20,7 @@ from memctl.location import Location
 from memctl.registry import EXTENSIONS, SUFFIXES, parse
 
 if TYPE_CHECKING:
-    from memctl.summarizer import Settings
+    from memctl.inference.settings import Settings
 
 _TABLES = {
     "stores": "[stores.NAME]",
@@ -270,7 +270,7 @@ def _read_summarizer(
     Raises:
         UsageError: the table is not that of a summarizer.
     """
-    from memctl.summarizer import Settings  # only compress and context need summarizers
+    from memctl.inference.settings import Settings  # only compress and context need summarizers
     from memctl.summarizers.registry import KEYS
 
     place = f"summarizers.{name}"

@@ -8,16 +8,11 @@ from contextlib import suppress
 
 from memctl import system
 from memctl.errors import Unavailable, UsageError
-from memctl.summarizer import (
-    Answer,
-    Excerpt,
-    Settings,
-    Summarizer,
-    SummaryError,
-    Usage,
-)
+from memctl.inference.errors import ModelError, bad_reply
+from memctl.inference.settings import Settings, Usage
+from memctl.inference.text import encodable, one_line
+from memctl.summarizer import Answer, Excerpt, Summarizer
 from memctl.summarizers import prompts, replies
-from memctl.summarizers.text import encodable, one_line
 from memctl.tokens import TokenCounter
 
 WINDOW = 32_000
@@ -76,12 +71,12 @@ class Command(Summarizer):
         try:
             code, output, stderr = await self._run(text)
         except TimeoutError as error:
-            raise SummaryError(
+            raise ModelError(
                 "timeout", f"the program did not end within {self._timeout:.0f} s", retry=True
             ) from error
         self._check(code, stderr)
         if len(output) > MAX_OUTPUT:
-            raise replies.bad_reply(f"the program printed more than {MAX_OUTPUT} bytes")
+            raise bad_reply(f"the program printed more than {MAX_OUTPUT} bytes")
         printed = output.decode("utf-8", "replace")
         usage = Usage(self.count(text), self.count(printed))
         read = replies.read_summary if self._fields_only else replies.read_any
@@ -131,7 +126,7 @@ class Command(Summarizer):
         message = f"the program {end}: {reason}"
         if code in CANNOT_RUN:
             raise Unavailable(message, f"check the command of summarizers.{self.name}")
-        raise SummaryError("program-failed", message, retry=code == TEMPORARY_FAILURE)
+        raise ModelError("program-failed", message, retry=code == TEMPORARY_FAILURE)
 
 
 async def _communicate(process: Process, text: bytes) -> tuple[int, bytes, bytes]:

@@ -17,8 +17,10 @@ from functools import cache
 import sentencex
 import stopwordsiso
 
-from memctl.summarizer import Answer, Excerpt, Summarizer, SummaryError, Turn, Usage
-from memctl.summarizers.text import clean, shorten
+from memctl.inference.errors import ModelError
+from memctl.inference.settings import Usage
+from memctl.inference.text import clean, shorten
+from memctl.summarizer import Answer, Excerpt, Summarizer, Turn
 from memctl.summary import LIMITS, Summary, read_headings
 
 WINDOW = 8000
@@ -113,7 +115,7 @@ def extract(excerpt: Excerpt) -> Summary:
     """Return the summary of an excerpt.
 
     Raises:
-        SummaryError: ``rejected``: the excerpt has no text.
+        ModelError: ``rejected``: the excerpt has no text.
     """
     sentences, language = split_conversation(excerpt.earlier, excerpt.turns)
     if not sentences:
@@ -238,7 +240,7 @@ def _without_sentences(excerpt: Excerpt) -> Summary:
     texts = [turn.text for turn in excerpt.turns] + [excerpt.earlier]
     said = [" ".join(text.split()) for text in texts if text.strip()]
     if not said:
-        raise SummaryError("rejected", "the conversation has no text")
+        raise ModelError("rejected", "the conversation has no text")
     first, last = said[0], said[-1] if len(said) > 1 else ""
     return Summary(
         shorten(first, LIMITS["task_overview"]), shorten(last, LIMITS["current_state"]), "", "", ""

@@ -6,8 +6,8 @@ import secrets
 from dataclasses import dataclass
 from typing import Any
 
+from memctl.inference.text import encodable
 from memctl.summarizer import Excerpt
-from memctl.summarizers.text import encodable
 from memctl.summary import LIMITS, MEANINGS
 
 INSTRUCTIONS = (

@@ -9,7 +9,8 @@ import difflib
 from collections.abc import Iterable
 
 from memctl.errors import UsageError
-from memctl.summarizer import Settings, Summarizer
+from memctl.inference.settings import Settings
+from memctl.summarizer import Summarizer
 
 EXTRACTIVE = Settings("extractive", "extractive")
 """The summarizer that needs no configuration."""
@@ -47,7 +48,8 @@ def make_summarizer(
         from memctl.summarizers.extractive import Extractive
 
         return Extractive(settings.name)
-    from memctl.summarizers.retrying import MAX_RETRIES, RetryingSummarizer
+    from memctl.inference.retrying import MAX_RETRIES
+    from memctl.summarizers.retrying import RetryingSummarizer
 
     retries = settings.integer("max_retries", MAX_RETRIES, least=0)
     if settings.kind == "command":

@@ -7,8 +7,9 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
-from memctl.summarizer import SummaryError, Usage
-from memctl.summarizers.text import clean, shorten
+from memctl.inference.errors import bad_reply
+from memctl.inference.settings import Usage
+from memctl.inference.text import clean, shorten
 from memctl.summary import LIMITS, Summary
 
 MAX_REPLY = 64 * 1024
@@ -27,7 +28,7 @@ def read_summary(text: str, nonce: str, usage: Usage | None = None) -> Summary:
     """Return the summary in a reply: as JSON, in a code fence, in prose, or as almost JSON.
 
     Raises:
-        SummaryError: ``bad-reply``: it has none, or two that differ, or the code of the fence.
+        ModelError: ``bad-reply``: it has none, or two that differ, or the code of the fence.
     """
     text = _without_thoughts(text)
     _check(text, nonce, usage)
@@ -53,7 +54,7 @@ def read_any(text: str, nonce: str, usage: Usage | None = None) -> Summary | str
     """Return the summary that a program printed: its fields if it has any, else the text itself.
 
     Raises:
-        SummaryError: ``bad-reply``: nothing, too much, fields that are not all there, or the
+        ModelError: ``bad-reply``: nothing, too much, fields that are not all there, or the
             code of the fence.
     """
     if any(f'"{name}"' in text for name in LIMITS):
@@ -63,11 +64,6 @@ def read_any(text: str, nonce: str, usage: Usage | None = None) -> Summary | str
     if len(text) > MAX_TEXT:
         raise bad_reply(f"the summary has {len(text)} characters, more than {MAX_TEXT}", usage)
     return text
-
-
-def bad_reply(message: str, usage: Usage | None = None) -> SummaryError:
-    """Return the error of a reply that is not a summary; a retry may give one."""
-    return SummaryError("bad-reply", message, retry=True, usage=usage)
 
 
 def _check(text: str, nonce: str, usage: Usage | None) -> None:

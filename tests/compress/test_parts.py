@@ -10,20 +10,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from memctl.errors import UsageError
+from memctl.inference.errors import ModelError, TooLong
+from memctl.inference.settings import Prices, Usage
 from memctl.model import Memory, MemoryKey
 from memctl.ops.compress.chunks import ChunkedSummarizer
 from memctl.ops.compress.plan import CompressionPlan
 from memctl.ops.compress.run import Budget
-from memctl.summarizer import (
-    Answer,
-    Excerpt,
-    Prices,
-    Summarizer,
-    SummaryError,
-    TooLong,
-    Turn,
-    Usage,
-)
+from memctl.summarizer import Answer, Excerpt, Summarizer, Turn
 from memctl.summary import LIMITS, Summary
 
 OVERHEAD = 500
@@ -143,10 +136,10 @@ async def test_compress_parts_model_that_takes_nothing_is_given_up() -> None:
 async def test_compress_parts_what_fails_is_paid_for_as_well() -> None:
     class Bad(Model):
         async def summarize(self, _: Excerpt) -> Answer:
-            raise SummaryError("bad-reply", "no", usage=Usage(7))
+            raise ModelError("bad-reply", "no", usage=Usage(7))
 
     spent: list[Usage] = []
-    with pytest.raises(SummaryError):
+    with pytest.raises(ModelError):
         await ChunkedSummarizer(Bad(9000), spent.append).summarise(turns(5), "")
     assert spent == [Usage(7)]
 

@@ -9,6 +9,8 @@ from pathlib import Path
 import pytest
 
 from memctl.errors import BadData, Interrupted
+from memctl.inference.errors import Unreachable
+from memctl.inference.settings import Usage
 from memctl.model import Memory, MemoryKey
 from memctl.ops.compress.commit import SummarizedMemory
 from memctl.ops.compress.plan import (
@@ -22,7 +24,7 @@ from memctl.ops.compress.report import CompressReport
 from memctl.ops.compress.run import AHEAD, CompressionRun
 from memctl.ops.compress.spool import Spool
 from memctl.ops.stop import Stop
-from memctl.summarizer import Answer, Excerpt, Summarizer, Turn, Unreachable, Usage
+from memctl.summarizer import Answer, Excerpt, Summarizer, Turn
 
 JOBS = 2
 PATIENCE = 10

@@ -13,7 +13,9 @@ from typing import Any
 import pytest
 
 from memctl.errors import Unavailable
-from memctl.summarizer import Answer, Excerpt, Settings, SummaryError, Turn
+from memctl.inference.errors import ModelError
+from memctl.inference.settings import Settings
+from memctl.summarizer import Answer, Excerpt, Turn
 from memctl.summarizers.command import MAX_OUTPUT, Command
 from memctl.summary import Summary
 from tests.summarizers.server import SUMMARY
@@ -28,8 +30,8 @@ async def ask(command: str | list[str], excerpt: Excerpt = TALK, **options: Any)
         return await summarizer.summarize(excerpt)
 
 
-async def failed(command: str | list[str], **options: Any) -> SummaryError:
-    with pytest.raises(SummaryError) as caught:
+async def failed(command: str | list[str], **options: Any) -> ModelError:
+    with pytest.raises(ModelError) as caught:
         await ask(command, **options)
     return caught.value
 
@@ -85,8 +87,8 @@ async def test_program_that_writes_while_reading_does_not_deadlock() -> None:
     assert f"more than {MAX_OUTPUT}" in error.message
 
 
-async def _failing(excerpt: Excerpt) -> SummaryError:
-    with pytest.raises(SummaryError) as caught:
+async def _failing(excerpt: Excerpt) -> ModelError:
+    with pytest.raises(ModelError) as caught:
         await ask("tee /dev/stderr", excerpt)
     return caught.value
 

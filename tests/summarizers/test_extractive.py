@@ -9,7 +9,9 @@ from dataclasses import astuple
 
 import pytest
 
-from memctl.summarizer import Excerpt, SummaryError, Turn, Usage
+from memctl.inference.errors import ModelError
+from memctl.inference.settings import Usage
+from memctl.summarizer import Excerpt, Turn
 from memctl.summarizers.extractive import (
     WINDOW,
     extract,
@@ -155,7 +157,7 @@ def test_short_conversation_is_still_summarized() -> None:
     half = [Turn("user", "user", "A half \ud83d character is in this sentence.")]
     assert "\ufffd" in extract(Excerpt(half)).task_overview
     for turns in ([], [Turn("user", "user", " \n")]):
-        with pytest.raises(SummaryError) as caught:
+        with pytest.raises(ModelError) as caught:
             extract(Excerpt(turns))
         assert not caught.value.retry
 

@@ -12,16 +12,9 @@ from typing import Any
 import pytest
 
 from memctl.errors import Unavailable
-from memctl.summarizer import (
-    Answer,
-    Excerpt,
-    Settings,
-    SummaryError,
-    TooLong,
-    Turn,
-    Unauthorised,
-    Unreachable,
-)
+from memctl.inference.errors import ModelError, TooLong, Unauthorised, Unreachable
+from memctl.inference.settings import Settings
+from memctl.summarizer import Answer, Excerpt, Turn
 from memctl.summarizers.openai import FormatNegotiator, OpenAI
 from memctl.summary import Summary
 from tests.summarizers import flavours
@@ -41,9 +34,9 @@ async def ask(
         return await summarizer.summarize(excerpt)
 
 
-async def refused(*replies: Reply | Answering, **options: Any) -> SummaryError:
+async def refused(*replies: Reply | Answering, **options: Any) -> ModelError:
     """Return the error for a reply."""
-    with ModelServer(*replies) as server, pytest.raises(SummaryError) as caught:
+    with ModelServer(*replies) as server, pytest.raises(ModelError) as caught:
         await ask(server, **options)
     return caught.value
 
@@ -240,7 +233,7 @@ async def test_key_is_sent_and_wrong_key_ends_run() -> None:
 async def test_key_is_in_no_message(status: int) -> None:
     for said in (KEY, f"got '{KEY}'", KEY[:16] + "...", "sk-proj-****0TzR"):
         reply = flavours.error(status, f"wrong: {said}\x1b[31m\nand more")
-        with ModelServer(reply) as server, pytest.raises((SummaryError, Unavailable)) as caught:
+        with ModelServer(reply) as server, pytest.raises((ModelError, Unavailable)) as caught:
             await ask(server, secret=KEY)
         shown = f"{caught.value.message} {getattr(caught.value, 'hint', '')} {caught.value}"
         assert KEY[8:14] not in shown
@@ -250,7 +243,7 @@ async def test_key_is_in_no_message(status: int) -> None:
 
 
 async def test_login_in_url_is_not_shown() -> None:
-    with ModelServer(Reply({}, 500)) as server, pytest.raises(SummaryError) as caught:
+    with ModelServer(Reply({}, 500)) as server, pytest.raises(ModelError) as caught:
         await ask(server, base_url=server.url.replace("//", "//anna:s3cret@"))
     assert "s3cret" not in caught.value.message
 
@@ -333,7 +326,7 @@ async def test_environment_does_not_change_the_address(
             monkeypatch.setenv(f"OPENAI_{name}", KEY)
         await ask(server)
         settings = Settings("m", "openai", {"model": "m"})
-        assert "api.openai.com" in OpenAI(settings, KEY, None)._base_url
+        assert "api.openai.com" in OpenAI(settings, KEY, None)._server.address
     assert not other.requests
     assert KEY not in json.dumps(server.requests[0].headers)
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from memctl.errors import UsageError
-from memctl.summarizer import Prices, Settings
+from memctl.inference.settings import Prices, Settings
 from memctl.summarizers.registry import EXTRACTIVE, KEYS, make_summarizer
 
 OPENAI = {"model": "m", "base_url": "http://localhost:1/v1"}
@@ -115,7 +115,7 @@ def test_every_kind_has_its_keys() -> None:
 def test_making_a_kind_loads_only_what_it_needs(kind: str, unwanted: list[str]) -> None:
     options = {"extractive": {}, "command": COMMAND, "openai": OPENAI}[kind]
     script = (
-        "import sys; from memctl.summarizer import Settings; "
+        "import sys; from memctl.inference.settings import Settings; "
         "from memctl.summarizers.registry import make_summarizer; "
         f"make_summarizer(Settings('s', {kind!r}, {options!r})); "
         f"print([name for name in {unwanted!r} if name in sys.modules])"
@@ -129,7 +129,8 @@ def test_making_a_kind_loads_only_what_it_needs(kind: str, unwanted: list[str]) 
 def test_missing_library_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in [name for name in sys.modules if name.split(".")[0] == "openai"]:
         monkeypatch.delitem(sys.modules, name)
-    monkeypatch.delitem(sys.modules, "memctl.summarizers.openai", raising=False)
+    for name in ("memctl.summarizers.openai", "memctl.inference.server"):
+        monkeypatch.delitem(sys.modules, name, raising=False)
     monkeypatch.setitem(sys.modules, "openai", None)
     monkeypatch.setitem(sys.modules, "tokenizers", None)
     assert "agentscope-memctl[openai]" in (wrong("openai", OPENAI).hint or "")

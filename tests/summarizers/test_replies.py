@@ -7,9 +7,9 @@ import time
 
 import pytest
 
-from memctl.summarizer import SummaryError
+from memctl.inference.errors import ModelError
+from memctl.inference.text import shorten
 from memctl.summarizers.replies import MAX_REPLY, MAX_TEXT, read_any, read_summary
-from memctl.summarizers.text import shorten
 from memctl.summary import LIMITS, Summary
 from tests.summarizers.server import SUMMARY
 
@@ -22,8 +22,8 @@ def read(text: str) -> Summary:
     return read_summary(text, NONCE)
 
 
-def refused(text: str) -> SummaryError:
-    with pytest.raises(SummaryError) as caught:
+def refused(text: str) -> ModelError:
+    with pytest.raises(ModelError) as caught:
         read(text)
     assert (caught.value.code, caught.value.retry) == ("bad-reply", True)
     return caught.value
@@ -135,6 +135,6 @@ def test_program_may_print_text() -> None:
     )
     assert read_any("<think>hm</think>\nThe trip.", NONCE) == "The trip."
     for text in ("", " \n", "x" * (MAX_TEXT + 1), f"I see {NONCE}", TEXT[:-30]):
-        with pytest.raises(SummaryError) as caught:
+        with pytest.raises(ModelError) as caught:
             read_any(text, NONCE)
         assert caught.value.code == "bad-reply"

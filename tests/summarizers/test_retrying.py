@@ -9,16 +9,9 @@ from collections.abc import Sequence
 import pytest
 
 from memctl.errors import Unavailable
-from memctl.summarizer import (
-    Answer,
-    Excerpt,
-    Summarizer,
-    SummaryError,
-    TooLong,
-    Unauthorised,
-    Unreachable,
-    Usage,
-)
+from memctl.inference.errors import ModelError, TooLong, Unauthorised, Unreachable
+from memctl.inference.settings import Usage
+from memctl.summarizer import Answer, Excerpt, Summarizer
 from memctl.summarizers.retrying import RetryingSummarizer
 
 PAID = Usage(100, 10, exact=True)
@@ -44,8 +37,8 @@ class Scripted(Summarizer):
         return DONE
 
 
-def failed(code: str = "server-error", after: float | None = None) -> SummaryError:
-    return SummaryError(code, f"it is {code}", retry=True, after=after, usage=PAID)
+def failed(code: str = "server-error", after: float | None = None) -> ModelError:
+    return ModelError(code, f"it is {code}", retry=True, after=after, usage=PAID)
 
 
 def patient(*errors: Exception, retries: int = 4) -> tuple[Scripted, RetryingSummarizer]:
@@ -62,7 +55,7 @@ async def test_retries_go_on_until_an_answer_and_add_usage() -> None:
 
 async def test_error_has_the_number_of_attempts() -> None:
     inner, asked = patient(*[failed() for _ in range(9)])
-    with pytest.raises(SummaryError) as caught:
+    with pytest.raises(ModelError) as caught:
         await asked.summarize(Excerpt([]))
     assert inner.calls == 5
     assert caught.value.message == "it is server-error (given up after 5 attempts)"
@@ -72,7 +65,7 @@ async def test_error_has_the_number_of_attempts() -> None:
 @pytest.mark.parametrize("code", ["bad-reply", "refused", "cut-off"])
 async def test_paid_failure_is_retried_twice(code: str) -> None:
     inner, asked = patient(*[failed(code) for _ in range(9)])
-    with pytest.raises(SummaryError):
+    with pytest.raises(ModelError):
         await asked.summarize(Excerpt([]))
     assert inner.calls == 3
 
@@ -80,7 +73,7 @@ async def test_paid_failure_is_retried_twice(code: str) -> None:
 @pytest.mark.parametrize(
     "error",
     [
-        SummaryError("rejected", "no"),
+        ModelError("rejected", "no"),
         TooLong("too long"),
         Unauthorised("not you"),
         Unavailable("no program"),
@@ -96,7 +89,7 @@ async def test_permanent_error_is_not_retried(error: Exception) -> None:
 
 async def test_max_retries_of_zero_disables_retries() -> None:
     inner, asked = patient(failed(), retries=0)
-    with pytest.raises(SummaryError) as caught:
+    with pytest.raises(ModelError) as caught:
         await asked.summarize(Excerpt([]))
     assert inner.calls == 1
     assert caught.value.message == "it is server-error"
@@ -121,7 +114,7 @@ async def test_address_that_answered_before_is_retried() -> None:
 
 async def test_pauses_grow() -> None:
     _, asked = patient()
-    pauses = [asked._pause(failures, None) for failures in range(1, 40)]
+    pauses = [asked._retries._pause(failures, None) for failures in range(1, 40)]
     for number, pause in enumerate(pauses):
         longest = min(60.0, 0.001 * 2**number)
         assert 0.75 * longest <= pause <= longest
@@ -140,7 +133,7 @@ async def test_every_request_waits_for_retry_after() -> None:
 
 async def test_retry_after_of_an_hour_is_not_waited() -> None:
     inner, asked = patient(failed("rate-limited", after=3600))
-    with pytest.raises(SummaryError) as caught:
+    with pytest.raises(ModelError) as caught:
         await asyncio.wait_for(asked.summarize(Excerpt([])), 1)
     assert "3600 s" in caught.value.message
     assert inner.calls == 1

@@ -10,7 +10,9 @@ from tokenizers.models import WordLevel
 from tokenizers.pre_tokenizers import Whitespace
 
 from memctl.errors import UsageError
-from memctl.summarizer import Excerpt, Settings, TooLong, Turn
+from memctl.inference.errors import TooLong
+from memctl.inference.settings import Settings
+from memctl.summarizer import Excerpt, Turn
 from memctl.summarizers.registry import make_summarizer
 from memctl.tokens import PIECE, TokenCounter
 from tests.summarizers.flavours import cut_to

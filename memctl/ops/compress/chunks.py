@@ -7,8 +7,10 @@ from collections.abc import Callable, Iterable, Iterator
 from itertools import chain
 
 from memctl.errors import UsageError
+from memctl.inference.errors import ModelError, TooLong
+from memctl.inference.settings import Usage
 from memctl.ops.compress.plan import PER_MESSAGE
-from memctl.summarizer import Excerpt, Summarizer, SummaryError, TooLong, Turn, Usage
+from memctl.summarizer import Excerpt, Summarizer, Turn
 from memctl.summary import Summary
 
 LEAST_ROOM = 1000
@@ -45,7 +47,7 @@ class ChunkedSummarizer:
         ``tokens`` is about how many they have.
 
         Raises:
-            SummaryError, Unavailable: as ``Summarizer.summarize``.
+            ModelError, Unavailable: as ``Summarizer.summarize``.
         """
         if earlier and self._summarizer.count(earlier) > self._piece:
             # It would leave little room next to it in every request: it is read like the rest.
@@ -131,7 +133,7 @@ class ChunkedSummarizer:
             # What is too long once is so for the next memory, too.
             tokens = sum(map(self._size, excerpt.turns)) + self._summarizer.count(excerpt.earlier)
             self._room = max(LEAST_ROOM, min(self._room, tokens * 3 // 4))
-        except SummaryError as error:
+        except ModelError as error:
             self._spend(error.usage)
             raise
         else:

@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from memctl.inference.settings import Usage
 from memctl.model import MemoryKey
 from memctl.ops.apply import ChangeReport
 from memctl.ops.compress.plan import CompressionPlan
-from memctl.summarizer import Usage
 
 
 class LargestMemory(NamedTuple):

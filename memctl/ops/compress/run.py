@@ -15,6 +15,8 @@ from typing import Any
 from memctl.dialects.agentscope1 import AGENTSCOPE1
 from memctl.dialects.view import Dialect
 from memctl.errors import Failure, Interrupted, Unavailable
+from memctl.inference.errors import ModelError, Unreachable
+from memctl.inference.settings import Usage
 from memctl.model import Page
 from memctl.ops.compress.chunks import ChunkedSummarizer
 from memctl.ops.compress.commit import SummarizedMemory, summarized
@@ -33,7 +35,7 @@ from memctl.ops.select import places, select_with_anchors, whole_memories
 from memctl.ops.stop import Stop
 from memctl.selection import Selection
 from memctl.store import Store, refuse_facts
-from memctl.summarizer import Summarizer, SummaryError, Unreachable, Usage
+from memctl.summarizer import Summarizer
 from memctl.summary import Summary, render_free
 
 PROMPT_TOKENS = 500
@@ -293,7 +295,7 @@ class CompressionRun:
             try:
                 turns = (line.turn for line in self._spool.lines(case) if case.goes(line))
                 found = await self._parts.summarise(filter(None, turns), case.earlier, case.tokens)
-            except SummaryError as error:
+            except ModelError as error:
                 self._fail(case, Failure(error.code, error.message))
                 self._refuse_hopeless(error)
             except Unreachable as error:
@@ -331,7 +333,7 @@ class CompressionRun:
         self._report.changes.failures.append((case.memory.key, failure))
         self._report.changes.left -= 1
 
-    def _refuse_hopeless(self, error: SummaryError) -> None:
+    def _refuse_hopeless(self, error: ModelError) -> None:
         self._failed += 1
         if not self._summarised and self._failed >= HOPELESS:
             raise Unavailable(

@@ -1,0 +1,1 @@
+"""Models that memctl asks: their settings, servers, errors and retries."""

@@ -1,0 +1,96 @@
+"""Retries of requests to a model: where they may help, with growing pauses, within bounds."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Awaitable, Callable
+from typing import TypeVar
+
+from memctl.concurrency import backoff
+from memctl.inference.errors import ModelError, Unreachable
+from memctl.inference.settings import Usage
+
+MAX_RETRIES = 4
+FIRST_PAUSE = 1.0
+LONGEST_PAUSE = 60.0
+"""Seconds between two attempts; each pause is up to twice the one before."""
+LONGEST_WAIT = 600.0
+"""Seconds that a server may ask to wait for."""
+PAID_FAILURES = frozenset({"bad-reply", "refused", "cut-off"})
+MAX_PAID_RETRIES = 2
+"""Retries of a model that replied, and was paid, but gave nothing of use."""
+
+T = TypeVar("T")
+
+
+class RequestRetries:
+    """The retries of the requests to one model, many at once.
+
+    Where a server sets how long to wait, every request waits, not only the one that was refused.
+    An address that has never answered is not retried: it may be wrong.
+    """
+
+    def __init__(self, limit: int = MAX_RETRIES, first_pause: float = FIRST_PAUSE) -> None:
+        """``limit`` counts the retries of a request, ``first_pause`` is in seconds."""
+        self._limit = limit
+        self._first_pause = first_pause
+        self._reached = False
+        self._paused_until = 0.0
+
+    async def run(self, attempt: Callable[[], Awaitable[T]]) -> tuple[T, Usage]:
+        """Return the result of an attempt that ends well, and the usage of those that failed.
+
+        Raises:
+            ModelError, Unreachable, Unauthorised: as the last attempt.
+        """
+        spent = Usage()
+        failures = paid = 0
+        while True:
+            await self._wait_for_pause()
+            try:
+                result = await attempt()
+            except ModelError as error:
+                self._reached = True
+                failures += 1
+                paid += error.code in PAID_FAILURES
+                spent = error.usage = spent.plus(error.usage)
+                if not error.retry or failures > self._limit or paid > MAX_PAID_RETRIES:
+                    _add_attempts(error, failures)
+                    raise
+                if (error.after or 0.0) > LONGEST_WAIT:
+                    error.message += f" (it asks to wait for {error.after:.0f} s)"
+                    raise
+                wait = self._pause(failures, error.after)
+            except Unreachable as error:
+                failures += 1
+                if not self._reached or failures > self._limit:
+                    _add_attempts(error, failures)
+                    raise
+                wait = self._pause(failures, None)
+            else:
+                self._reached = True
+                return result, spent
+            await asyncio.sleep(wait)
+
+    def _pause(self, failures: int, after: float | None) -> float:
+        """Return the seconds to wait after so many failures; make all requests wait if asked to."""
+        pause = backoff(failures, self._first_pause, LONGEST_PAUSE)
+        if after is None:
+            return pause
+        self._paused_until = max(self._paused_until, _now() + after)
+        return after + pause * 0.25
+
+    async def _wait_for_pause(self) -> None:
+        wait = self._paused_until - _now()
+        if wait > 0:
+            await asyncio.sleep(wait * random.uniform(1.0, 1.1))
+
+
+def _add_attempts(error: ModelError | Unreachable, attempts: int) -> None:
+    if attempts > 1:
+        error.message += f" (given up after {attempts} attempts)"
+
+
+def _now() -> float:
+    return asyncio.get_running_loop().time()

@@ -1,0 +1,163 @@
+"""The settings of a model, what its use costs, and how much of it was used."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from memctl.errors import UsageError
+
+
+@dataclass(frozen=True, slots=True)
+class Usage:
+    """Tokens that a call used; ``exact`` where the model itself has counted."""
+
+    tokens_in: int = 0
+    tokens_out: int = 0
+    exact: bool = False
+
+    def plus(self, other: Usage) -> Usage:
+        """Return the sum; it is exact where both are."""
+        empty, other_empty = self == Usage(), other == Usage()
+        return Usage(
+            self.tokens_in + other.tokens_in,
+            self.tokens_out + other.tokens_out,
+            (self.exact or empty) and (other.exact or other_empty) and not (empty and other_empty),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Prices:
+    """Prices of a million tokens, in the operator's currency."""
+
+    tokens_in: float = 0.0
+    tokens_out: float = 0.0
+
+    def of(self, usage: Usage) -> float:
+        """Return the cost of a call."""
+        return (usage.tokens_in * self.tokens_in + usage.tokens_out * self.tokens_out) / 1e6
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """A table of the configuration about a model, such as ``[summarizers.NAME]``.
+
+    Its secrets are not resolved.
+
+    The methods return an option with its type checked, and raise UsageError where it has another::
+
+        settings = Settings("night", "openai", {"model": "qwen-plus", "timeout": 60})
+        settings.seconds("timeout", 120.0)  # 60.0
+    """
+
+    name: str
+    kind: str
+    options: dict[str, Any] = field(default_factory=dict)
+    secret_variables: frozenset[str] = frozenset()
+    """Variables that a program is not given, unless the option ``environment`` names them."""
+    family: str = "summarizers"
+    """The name of the table that it is in."""
+
+    @property
+    def place(self) -> str:
+        """The name of its table, as errors show it."""
+        return f"{self.family}.{self.name}"
+
+    def value(self, key: str) -> Any:
+        """Return what is configured, or None."""
+        return self.options.get(key)
+
+    def text(self, key: str) -> str | None:
+        """Return a text that is not empty, or None."""
+        value = self.value(key)
+        if value is None or (isinstance(value, str) and value.strip()):
+            return value
+        raise self.invalid(key, "a text")
+
+    def required(self, key: str, hint: str) -> str:
+        """Return a text that must be configured."""
+        value = self.text(key)
+        if value is None:
+            raise UsageError(f"{self.place} has no {key}", hint)
+        return value
+
+    def path(self, key: str) -> Path | None:
+        """Return a path, or None; ``~`` is the user's home."""
+        value = self.text(key)
+        return None if value is None else Path(value).expanduser()
+
+    def integer(self, key: str, default: int, least: int = 1) -> int:
+        """Return a whole number, no smaller than ``least``."""
+        value = self.value(key)
+        if value is None:
+            return default
+        if isinstance(value, int) and not isinstance(value, bool) and value >= least:
+            return value
+        raise self.invalid(key, f"a whole number of {least} or more")
+
+    def seconds(self, key: str, default: float) -> float:
+        """Return a time in seconds, more than 0."""
+        value = self._number(key, "a number of seconds")
+        if value is None:
+            return default
+        if value > 0:
+            return value
+        raise self.invalid(key, "more than 0 seconds")
+
+    def choice(self, key: str, default: str, choices: Iterable[str]) -> str:
+        """Return one of the choices."""
+        value = self.value(key)
+        if value is None:
+            return default
+        if value in (known := list(choices)):
+            return str(value)
+        raise self.invalid(key, f"one of {', '.join(known)}")
+
+    def texts(self, key: str) -> list[str]:
+        """Return a list of strings, empty where there is none."""
+        value = self.value(key)
+        if value is None:
+            return []
+        if isinstance(value, list) and all(isinstance(one, str) for one in value):
+            return value
+        raise self.invalid(key, "a list of strings")
+
+    def table(self, key: str) -> dict[str, Any]:
+        """Return a table, empty where there is none."""
+        value = self.value(key)
+        if value is None:
+            return {}
+        if isinstance(value, dict):
+            return dict(value)
+        raise self.invalid(key, "a table")
+
+    def prices(self) -> Prices | None:
+        """Return ``input_price`` and ``output_price``, or None where neither is configured."""
+        expected = "a number of 0 or more: what a million tokens cost"
+        values = [self._number(key, expected) for key in ("input_price", "output_price")]
+        if values == [None, None]:
+            return None
+        for key, value in zip(("input_price", "output_price"), values, strict=True):
+            if value is not None and value < 0:
+                raise self.invalid(key, expected)
+        return Prices(values[0] or 0.0, values[1] or 0.0)
+
+    def invalid(self, key: str, expected: str) -> UsageError:
+        """Return the error of a value that is not what is expected; the value is not shown."""
+        return UsageError(
+            f"{self.place}: {key} must be {expected}",
+            f"see the configuration of {self.family} in the documentation",
+        )
+
+    def _number(self, key: str, expected: str) -> float | None:
+        value = self.value(key)
+        if value is None:
+            return None
+        # A bool is an int to Python; infinity and nan are floats to TOML.
+        if isinstance(value, bool) or not isinstance(value, int | float) or abs(value) > 1e9:
+            raise self.invalid(key, expected)
+        if value != value:
+            raise self.invalid(key, expected)
+        return float(value)
