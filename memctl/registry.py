@@ -20,6 +20,7 @@ from memctl.errors import UsageError
 from memctl.location import Location, join_url, redact, visible
 from memctl.store import OpenMode, Store
 from memctl.stores.files import recognise
+from memctl.stores.reme.layouts import layout_of
 from memctl.stores.rotation import latest
 from memctl.wrappers.detected import DetectedStore
 from memctl.wrappers.summaries import SummaryOverlay
@@ -51,6 +52,8 @@ class StoreSpec:
     """The schemes of its URLs."""
     suffixes: tuple[str, ...] = ()
     """The ends of its paths, in lower case."""
+    prefixes: tuple[str, ...] = ()
+    """The words that stand before its paths, as in ``vault:PATH``."""
     options: frozenset[str] = frozenset()
     """memctl's own options in its URLs; the others are the driver's."""
     extra: str | None = None
@@ -166,9 +169,39 @@ BUILT_IN = (
         "memctl.stores.archive.store:ArchiveStore",
         suffixes=(".ndjson", ".ndjson.gz", ".ndjson.zst"),
     ),
+    StoreSpec(
+        "vault",
+        "vault:FOLDER",
+        "AgenticMemory's Markdown files",
+        "memctl.stores.vault.store:VaultStore",
+        prefixes=("vault",),
+    ),
+    StoreSpec(
+        "reme",
+        "reme:FOLDER",
+        "ReMe 0.4's vault",
+        "memctl.stores.reme.vault:ReMeVaultStore",
+        prefixes=("reme",),
+        options=frozenset({"layout"}),
+    ),
+    StoreSpec(
+        "reme-0.3",
+        "reme:FOLDER, ?collection= ?layout=0.3",
+        "ReMe 0.3's vector store in files",
+        "memctl.stores.reme.files:ReMeFilesStore",
+        options=frozenset({"layout", "collection"}),
+    ),
+    StoreSpec(
+        "reme-0.2",
+        "reme:FOLDER, ?layout=0.2",
+        "ReMe 0.2's vector store in lines of JSON",
+        "memctl.stores.reme.lines:ReMeLinesStore",
+        options=frozenset({"layout"}),
+    ),
 )
 _BY_KIND = {spec.kind: spec for spec in BUILT_IN}
 _BY_SCHEME = {scheme: spec.kind for spec in BUILT_IN for scheme in spec.schemes}
+_BY_PREFIX = {prefix: spec.kind for spec in BUILT_IN for prefix in spec.prefixes}
 EXTENSIONS = (
     "extensions of new files: .db .sqlite .sqlite3 (SQLite), .json (a state), "
     ".ndjson .ndjson.gz .ndjson.zst (an archive); a new folder ends in /"
@@ -176,7 +209,10 @@ EXTENSIONS = (
 """The hint of an error about the name of a file."""
 SUFFIXES = tuple(suffix for spec in BUILT_IN for suffix in spec.suffixes)
 """The ends of the paths that memctl itself knows."""
-URL_OPTIONS = frozenset().union(*(spec.options for spec in BUILT_IN)) - {"user", "session"}
+URL_OPTIONS = frozenset().union(*(spec.options for spec in BUILT_IN)) - {
+    *("user", "session"),  # of states
+    "collection",  # of paths
+}
 """memctl's own options in a URL, whatever its kind."""
 SQL_KINDS = ("sqlite", "postgresql", "mysql")
 """The kinds of SQL databases, whose layout the tables tell."""
@@ -189,6 +225,7 @@ _LAYOUTS = {
         "runtime-state": "redis-runtime-state",
     },
     **{kind: {"memory": kind, "agentscope2": f"{kind}-agentscope2"} for kind in SQL_KINDS},
+    "reme": {"vault": "reme", "0.3": "reme-0.3", "0.2": "reme-0.2"},
 }
 """The kinds by what ``?layout=`` says, for each kind that a URL has."""
 
@@ -316,9 +353,34 @@ def parse(text: str) -> Location:
         return Location("stdio", "-")
     if "\0" in unquote(text):
         raise UsageError("the name of a store contains a NUL", "no file or server has such a name")
+    prefix, colon, rest = text.partition(":")
+    if colon and prefix.lower() in _BY_PREFIX and not rest.startswith("//"):
+        return _parse_prefixed(_BY_PREFIX[prefix.lower()], text, rest)
     if "://" in text or text.startswith("unix:"):
         return _parse_url(text)
     return _parse_path(text)
+
+
+def _parse_prefixed(kind: str, text: str, rest: str) -> Location:
+    """A path after a word that says what is there, as in ``vault:FOLDER``."""
+    name, mark, query = rest.partition("?")
+    if mark and os.path.lexists(rest):
+        name, query = rest, ""
+    if not name:
+        raise UsageError(f"{visible(text)} names no path", f"write {kind}:PATH")
+    path = Path(name).expanduser()
+    options = dict(parse_qsl(query, keep_blank_values=True))
+    layouts = _LAYOUTS.get(kind)
+    if layouts is not None:
+        layout = options.get("layout") or layout_of(path)
+        if layout not in layouts:
+            raise UsageError(f"layout={visible(layout)} is unknown", f"known: {', '.join(layouts)}")
+        kind = layouts[layout]
+    known = _BY_KIND[kind].options
+    if unknown := sorted(options.keys() - known):
+        hint = f"known: {', '.join(sorted(known))}" if known else "it takes none"
+        raise UsageError(f"{kind} takes no option {visible(unknown[0])!r}", hint)
+    return Location(kind, visible(text), "", path, options)
 
 
 def _parse_path(text: str) -> Location:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import sqlite3
 import tempfile
 from abc import abstractmethod
-from collections.abc import AsyncGenerator, Iterator, Sequence
+from collections.abc import AsyncGenerator, Iterator, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import replace
 from itertools import islice
@@ -256,16 +256,9 @@ class FactStore(Store):
             return replace(result, failure=Failure("repeated-id", "a fact has the id of another"))
         try:
             there = await self._there(key, ids)
-            for fact in facts:
-                one = there.get(fact.id)
-                if one is None:
-                    continue
-                if one.key != key:
-                    text = f"the id {fact.id!r} is that of a fact of {one.key}"
-                    return replace(result, failure=Failure("refused", text))
-                if mode is WriteMode.ADD and (one.damage or not _same(one.fact, fact.message)):
-                    text = f"there is another fact {fact.id!r}"
-                    return replace(result, failure=Failure("changed", text))
+            failure = self.refusal(key, facts, there, mode)
+            if failure is not None:
+                return replace(result, failure=failure)
             if mode is WriteMode.ADD:
                 facts = [fact for fact in facts if fact.id not in there]
             if facts:
@@ -275,6 +268,25 @@ class FactStore(Store):
         if mode is WriteMode.REPLACE:
             written.update(ids)
         return replace(result, written=result.written + len(page.messages))
+
+    def refusal(
+        self,
+        key: MemoryKey,
+        facts: Sequence[StoredMessage],
+        there: Mapping[str, LoadedFact],
+        mode: WriteMode,
+    ) -> Failure | None:
+        """Return why facts cannot be written where these are there; None where they can."""
+        for fact in facts:
+            one = there.get(fact.id)
+            if one is None:
+                continue
+            if one.key != key:
+                text = f"the id {fact.id!r} is that of a fact of {one.key}"
+                return Failure("refused", text)
+            if mode is WriteMode.ADD and (one.damage or not _same(one.fact, fact.message)):
+                return Failure("changed", f"there is another fact {fact.id!r}")
+        return None
 
     async def _there(self, key: MemoryKey, ids: Sequence[str]) -> dict[str, LoadedFact]:
         found: dict[str, LoadedFact] = {}

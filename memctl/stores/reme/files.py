@@ -1,0 +1,177 @@
+"""The vector store of ReMe 0.3: a folder for each collection, a JSON file for each node.
+
+Read from reme-ai 0.3.1.10 (``core/vector_store/local_vector_store.py``).  ReMe holds a collection
+in memory while it runs, and rewrites all its files when it ends.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections import Counter
+from collections.abc import AsyncGenerator, Sequence
+from functools import partial
+from itertools import islice
+from pathlib import Path
+
+from memctl.concurrency import in_thread
+from memctl.dialects.fact import FACT, dimensions, vector_of
+from memctl.dialects.view import Dialect
+from memctl.errors import UsageError
+from memctl.location import Location, same_file, visible
+from memctl.model import Embedding, MemoryKey, StoredMessage
+from memctl.selection import Selection
+from memctl.store import OpenMode
+from memctl.stores.facts import FactEntry, FactStore, LoadedFact
+from memctl.stores.files import system_errors
+from memctl.stores.folder import Folder
+from memctl.stores.reme.layouts import collections, vectors_folder
+from memctl.stores.reme.nodes import BadNode, Nodes3
+from memctl.stores.simple import Rejected
+
+SUFFIX = ".json"
+DEFAULT = "reme"
+"""The collection of ReMe's own configuration (``config/vector.yaml``)."""
+_LOOKED_AT = 50
+
+
+class ReMeFilesStore(FactStore):
+    """A collection of ReMe 0.3."""
+
+    kind = "reme-0.3"
+    form = Nodes3()
+
+    def __init__(self, location: Location, mode: OpenMode = OpenMode.READ) -> None:
+        super().__init__(location, mode)
+        self.folder = Folder(location.path)
+
+    async def connect(self, mode: OpenMode) -> None:
+        self.folder = Folder(self._collection())
+        self.folder.open(create=mode.creates)
+        self.embedding = self._embedding()
+
+    def _collection(self) -> Path:
+        """Return the folder of the collection that is named, else of the only one.
+
+        Raises:
+            UsageError: there are several, or the name is none.
+        """
+        path = self.location.path
+        with system_errors(path, "read"):
+            found = collections(path)
+        name = self.location.options.get("collection")
+        if name is None and len(found) > 1:
+            raise UsageError(
+                f"{self.label} has several collections: {', '.join(map(visible, found))}",
+                "name one: ?collection=NAME",
+            )
+        root = vectors_folder(path)
+        try:
+            return Folder(root).path_of(name or next(iter(found), DEFAULT), folder=True)
+        except Rejected as rejected:
+            raise UsageError(rejected.failure.message, "name a folder of the store") from None
+
+    def _embedding(self) -> Embedding | None:
+        """Return the commonest size of the vectors of some files; None where they have none."""
+        names = (entry.name for entry in self.folder.files(SUFFIX))
+        sizes: Counter[int] = Counter()
+        for name in islice(names, _LOOKED_AT):
+            one = self._loaded(name)
+            vector = vector_of(one.fact.message) if one is not None and not one.damage else None
+            if vector is not None:
+                sizes[dimensions(vector)] += 1
+        return Embedding("", sizes.most_common(1)[0][0]) if sizes else None
+
+    def adopt(self, dialect: Dialect, embedding: Embedding | None = None) -> None:
+        super().adopt(dialect, embedding)
+        self.embedding = self.embedding or embedding
+
+    async def disconnect(self) -> None:
+        """Nothing is held between two calls."""
+
+    async def identity(self) -> str:
+        return f"file:{same_file(self._collection())}"
+
+    # Reading
+
+    async def entries(self, where: Selection) -> AsyncGenerator[FactEntry]:
+        for entry in self.folder.files(SUFFIX):
+            if os.path.dirname(entry.path) != str(self.folder.path):
+                continue  # ReMe does not look into folders
+            one = self._loaded(entry.name)
+            if one is not None and where.has_key(one.key):
+                time = "" if one.damage else FACT.outline(one.fact.message).time
+                yield FactEntry(one.key, one.fact.id, time or "")
+
+    async def load(
+        self,
+        key: MemoryKey,  # noqa: ARG002 - ids are those of the whole collection
+        ids: Sequence[str],
+    ) -> list[LoadedFact]:
+        return await in_thread(partial(self._load_files, ids))
+
+    def _load_files(self, ids: Sequence[str]) -> list[LoadedFact]:
+        found = (self._loaded(id + SUFFIX) for id in ids)
+        return [one for one in found if one is not None]
+
+    def _loaded(self, name: str) -> LoadedFact | None:
+        file = self.folder.read(name)
+        if file is None:
+            return None
+        id = name.removesuffix(SUFFIX)
+        try:
+            key, own, message = self.form.fact(file.data)
+            if own != id:
+                raise BadNode(f"its vector_id is {own!r}, not that of its file")
+            shape = json.dumps({"mode": file.mode, "file": file.data.decode()})
+        except (BadNode, UnicodeDecodeError) as error:
+            return LoadedFact(
+                MemoryKey("", ""), StoredMessage(id, b""), f"{visible(name)}: {error}"
+            )
+        return LoadedFact(key, StoredMessage(id, message, shape=shape))
+
+    # Writing
+
+    async def put(self, key: MemoryKey, facts: Sequence[StoredMessage]) -> None:
+        await in_thread(partial(self._put_files, key, facts))
+
+    def _put_files(self, key: MemoryKey, facts: Sequence[StoredMessage]) -> None:
+        prepared = [self._prepared(key, fact) for fact in facts]
+        for name, data, mode in prepared:
+            self.folder.write(name, data, mode=mode)
+        self.folder.sync()
+
+    def _prepared(self, key: MemoryKey, fact: StoredMessage) -> tuple[str, bytes, int | None]:
+        if "/" in fact.id:
+            raise Rejected("refused", f"the id {fact.id!r} has a '/': ReMe would not find its file")
+        name = fact.id + SUFFIX
+        self.folder.path_of(name)
+        mode, data = self._as_it_was(key, fact)
+        if data is None:
+            node = self.form.node(key, fact)
+            try:
+                data = json.dumps(node, ensure_ascii=False, indent=2).encode()
+            except UnicodeEncodeError:
+                raise Rejected("refused", f"the fact {fact.id!r} is not Unicode") from None
+        return name, data, mode
+
+    def _as_it_was(self, key: MemoryKey, fact: StoredMessage) -> tuple[int | None, bytes | None]:
+        """Return the permissions and the content of the file that the fact was, if it had one."""
+        if not fact.shape:
+            return None, None
+        try:
+            shape = json.loads(fact.shape)
+            data = shape["file"].encode()
+            if self.form.fact(data) != (key, fact.id, fact.message):
+                return None, None
+            return int(shape["mode"]), data
+        except (ValueError, TypeError, KeyError, AttributeError):  # that of another store
+            return None, None
+
+    async def remove(self, key: MemoryKey, ids: Sequence[str]) -> None:  # noqa: ARG002
+        await in_thread(partial(self._remove_files, ids))
+
+    def _remove_files(self, ids: Sequence[str]) -> None:
+        for id in ids:
+            self.folder.remove(id + SUFFIX)
+        self.folder.sync()

@@ -1,0 +1,93 @@
+"""The layouts in which ReMe's versions keep their memory, found by what is in a folder."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from itertools import islice
+from pathlib import Path
+
+from memctl import system
+from memctl.errors import UsageError
+from memctl.location import visible
+from memctl.stores.files import system_errors
+
+VAULT, FILES, LINES = "vault", "0.3", "0.2"
+"""The values of ``?layout=``: ReMe 0.4's vault, and the vector stores of 0.3 and 0.2."""
+VECTORS = "vector_store"
+"""The folder of 0.3 that has a folder for each collection."""
+VAULT_FOLDERS = ("daily", "digest")
+_LOOKED_AT = 20
+_BEGINNING = 4096
+
+
+def layout_of(folder: Path) -> str:
+    """Return the layout of what is in a folder; ``vault`` where nothing is.
+
+    Raises:
+        UsageError: there are several, as after an upgrade of ReMe in its folder.
+        Unavailable: the folder cannot be read.
+    """
+    if not folder.is_dir():
+        return VAULT
+    with system_errors(folder, "read"):
+        found = list(_layouts(folder))
+    if len(found) > 1:
+        raise UsageError(
+            f"{visible(str(folder))} holds the memory of several versions of ReMe",
+            f"name one: {' or '.join(f'?layout={layout}' for layout in found)}",
+        )
+    return found[0] if found else VAULT
+
+
+def _layouts(folder: Path) -> Iterator[str]:
+    if any((folder / name).is_dir() for name in VAULT_FOLDERS):
+        yield VAULT
+    if collections(folder):
+        yield FILES
+    if any(_mentions(path, b'"unique_id"') for path in _some(folder, ".jsonl")):
+        yield LINES
+
+
+def vectors_folder(folder: Path) -> Path:
+    """Return the folder of 0.3's collections: the one named, or that in its ``.reme``."""
+    below = folder / VECTORS
+    if below.is_dir() or not (folder.name == VECTORS or _collections(folder)):
+        return below
+    return folder
+
+
+def collections(folder: Path) -> list[str]:
+    """Return the names of 0.3's collections in a folder.
+
+    Raises:
+        OSError: the system refuses.
+    """
+    return _collections(vectors_folder(folder))
+
+
+def _collections(folder: Path) -> list[str]:
+    if not folder.is_dir():
+        return []
+    with os.scandir(folder) as entries:
+        names = [one.name for one in entries if one.is_dir() and not one.name.startswith(".")]
+    return sorted(
+        name
+        for name in names
+        if any(_mentions(path, b'"vector_id"') for path in _some(folder / name, ".json"))
+    )
+
+
+def _some(folder: Path, suffix: str) -> Iterator[Path]:
+    """Yield the paths of a few files whose names end so."""
+    with os.scandir(folder) as entries:
+        names = (one.path for one in entries if one.name.endswith(suffix) and one.is_file())
+        yield from map(Path, islice(names, _LOOKED_AT))
+
+
+def _mentions(path: Path, text: bytes) -> bool:
+    handle = os.open(path, system.READ_FLAGS)
+    try:
+        return text in system.read_at(handle, _BEGINNING, 0)
+    finally:
+        os.close(handle)

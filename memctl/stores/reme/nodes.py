@@ -1,0 +1,321 @@
+"""Vector nodes, in which ReMe 0.2 and 0.3 store a memory, and the facts that they are.
+
+A node has a content, which is what is embedded, a vector and metadata.  A memory with
+``when_to_use`` embeds that, and its text is in the metadata as ``content``; else its text is the
+content.  The fact has that text, ``when_to_use`` is in its metadata, and its times are those of the
+memory.
+
+A fact that ReMe could not read as it is, such as one of mem0, becomes a memory that ReMe takes, of
+which a record keeps what the fact is, under ``memctl``; as long as the memory is what was made of
+the fact, the fact comes back as it was.  Read from reme-ai 0.2.0.6 (``schema/memory.py``) and
+0.3.1.10 (``core/schema/memory_node.py``).
+"""
+
+from __future__ import annotations
+
+import json
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
+from memctl import jsonio
+from memctl.dialects.fact import FIELDS, build, decode_vector, encode_vector
+from memctl.model import MemoryKey, StoredMessage
+from memctl.stores.simple import Rejected
+
+Json = dict[str, Any]
+RECORD = "memctl"
+WHEN = "when_to_use"
+_CREATED, _MODIFIED, _CONTENT, _TYPE = "time_created", "time_modified", "content", "memory_type"
+_TIMES = ((_CREATED, "created_at"), (_MODIFIED, "updated_at"))
+
+
+class BadNode(ValueError):
+    """A node that ReMe could not have written."""
+
+
+class NodeForm(ABC):
+    """The nodes of one version of ReMe; those of both differ in what must be in their metadata."""
+
+    id_field: str
+    types: ClassVar[Mapping[str, str]]
+    """The types of memory of ReMe's versions, and which of this one takes their place."""
+    needed: frozenset[str]
+    """The metadata without which ReMe fails to read a memory."""
+
+    # Which versions differ in
+
+    @abstractmethod
+    def owner(self, metadata: Json, user: str) -> str:
+        """Take the user of a memory out of its metadata; ``user`` is that of its place."""
+
+    @abstractmethod
+    def owned(self, metadata: Json, user: str) -> Json:
+        """Return the metadata of a memory of a user."""
+
+    @abstractmethod
+    def record(self, metadata: Json) -> Any:
+        """Return the record in the metadata of a memory; None where it has none."""
+
+    @abstractmethod
+    def recorded(self, metadata: Json, record: Json) -> Json:
+        """Return the metadata with a record."""
+
+    @abstractmethod
+    def takes(self, metadata: Json) -> bool:
+        """Return whether ReMe reads a memory with this metadata."""
+
+    @abstractmethod
+    def frame(self, id: str, user: str) -> Json:
+        """Return the fields of a node that come first."""
+
+    # From a node to a fact
+
+    def fact(self, text: bytes, user: str = "") -> tuple[MemoryKey, str, bytes]:
+        """Return the scope, the id and the fact of a node; ``user`` is that of its place.
+
+        Raises:
+            BadNode: it is none.
+        """
+        node = parsed(text)
+        id = node.get(self.id_field)
+        if not isinstance(id, str):
+            raise BadNode(f"it has no {self.id_field}")
+        metadata, content = node.get("metadata"), node.get("content", "")
+        if not isinstance(content, str):
+            raise BadNode("its content is not a text")
+        if metadata is not None and not isinstance(metadata, dict):
+            raise BadNode("its metadata is not an object")
+        vector = _vector(node.get("vector"))
+        key, about = self._about(content, metadata or {}, user)
+        return key, id, build({**about, "id": id, "vector": vector})
+
+    def _about(self, content: str, metadata: Json, user: str) -> tuple[MemoryKey, dict[str, Any]]:
+        """Return the scope and the fields of a memory but for its vector."""
+        user, fields = self._plain(content, metadata, user)
+        record = self.record(metadata)
+        if not isinstance(record, dict):
+            return MemoryKey(user, ""), fields
+        session, part = record.get("session", ""), record.get("part", "")
+        kept = record.get("fact")
+        if not all(isinstance(one, str) for one in (session, part)) or not isinstance(kept, dict):
+            return MemoryKey(user, ""), fields
+        key = MemoryKey(user, session, part)
+        kept = {name: kept[name] for name in FIELDS if name in kept} | {"text": fields["text"]}
+        made = self._dressed(key, kept)
+        # Whatever the score: ReMe 0.3 writes that of its last search into the memory.
+        score = {"score": 0}
+        if made and made[0] == content and _equal(made[1] | score, metadata | score):
+            return key, kept
+        # ReMe has changed the memory since: what it says counts.
+        more = kept.get("metadata")
+        own = fields.get("metadata") or {}
+        fields["metadata"] = {**(more if isinstance(more, dict) else {}), **own}
+        return key, fields
+
+    def _plain(self, content: str, metadata: Json, user: str) -> tuple[str, dict[str, Any]]:
+        """Return the user and the fields of a memory, records aside."""
+        rest = dict(metadata)
+        user = self.owner(rest, user)
+        fields: dict[str, Any] = {"text": content}
+        about: Json = {}
+        if isinstance(rest.get(_CONTENT), str):
+            fields["text"] = rest.pop(_CONTENT)
+            about[WHEN] = content
+        for name, field in _TIMES:
+            if isinstance(rest.get(name), str):
+                fields[field] = rest.pop(name)
+        for name, value in rest.items():
+            about[f"_{name}" if name.lstrip("_") == WHEN else name] = value
+        fields["metadata"] = about or None
+        return user, fields
+
+    # From a fact to a node
+
+    def node(self, key: MemoryKey, fact: StoredMessage) -> Json:
+        """Return the node of a fact.
+
+        Raises:
+            Rejected: the fact is none that a node can be made of.
+        """
+        fields = jsonio.loads(fact.message)
+        text, vector = fields.get("text"), fields.get("vector")
+        if not isinstance(text, str):
+            raise Rejected("refused", f"the fact {fact.id!r} has no text")
+        try:
+            numbers = None if vector is None else list(decode_vector(vector))
+        except ValueError as error:
+            raise Rejected("refused", f"the fact {fact.id!r}: {error}") from None
+        about = {name: value for name, value in fields.items() if name not in ("id", "vector")}
+        made = self._undressed(key, about) or self._dressed(key, about)
+        if made is None:
+            raise Rejected("refused", f"no memory of ReMe can be made of the fact {fact.id!r}")
+        content, metadata = made
+        return {
+            **self.frame(fact.id, key.user),
+            "content": content,
+            "vector": numbers,
+            "metadata": metadata,
+        }
+
+    def _undressed(self, key: MemoryKey, fields: Json) -> tuple[str, Json] | None:
+        """Return the content and metadata of a memory that says what the fact says, if one can."""
+        if key.session or key.part:
+            return None
+        about = fields.get("metadata") or {}
+        if not isinstance(about, dict):
+            return None
+        metadata: Json = {}
+        content = fields["text"]
+        for name, value in about.items():
+            if name == WHEN and isinstance(value, str):
+                content, metadata[_CONTENT] = value, fields["text"]
+            elif name.lstrip("_") == WHEN:
+                metadata[name.removeprefix("_")] = value
+            else:
+                metadata[name] = value
+        for name, field in _TIMES:
+            if field in fields:
+                metadata[name] = fields[field]
+        metadata = self.owned(metadata, key.user)
+        if not self.takes(metadata) or self.record(metadata) is not None:
+            return None
+        user, back = self._plain(content, metadata, key.user)
+        same = _equal({name: one for name, one in back.items() if one is not None}, fields)
+        return (content, metadata) if user == key.user and same else None
+
+    def _dressed(self, key: MemoryKey, fields: Json) -> tuple[str, Json] | None:
+        """Return the content and metadata of a memory that keeps a record of the fact."""
+        about = fields.get("metadata")
+        about = about if isinstance(about, dict) else {}
+        kind = about.get(_TYPE)
+        when, author, score = about.get(WHEN), about.get("author"), about.get("score")
+        time = str(fields.get("updated_at") or fields.get("created_at") or "")
+        content = when if isinstance(when, str) and when else fields["text"]
+        metadata: Json = {
+            _TYPE: self.types.get(kind if isinstance(kind, str) else "", "personal"),
+            _CONTENT: fields["text"],
+            "score": score if isinstance(score, (int, float)) else 0,
+            _CREATED: str(fields.get("created_at") or time),
+            _MODIFIED: time,
+            "author": author if isinstance(author, str) else "",
+        }
+        kept = {name: one for name, one in fields.items() if name != "text"}
+        record = {"session": key.session, "part": key.part, "fact": kept}
+        metadata = self.recorded(self.owned(metadata, key.user), record)
+        return (content, metadata) if self.takes(metadata) else None
+
+
+class Nodes2(NodeForm):
+    """The nodes of ReMe 0.2, whose workspace is the user."""
+
+    id_field = "unique_id"
+    types: ClassVar = {"task": "task", "procedural": "task", "tool": "tool"}
+    needed = frozenset({_TYPE, _CONTENT, "score", _CREATED, _MODIFIED, "author"})
+    _TYPES = frozenset({"task", "personal", "tool"})
+
+    def owner(self, metadata: Json, user: str) -> str:  # noqa: ARG002 - it is that of the file
+        return user
+
+    def owned(self, metadata: Json, user: str) -> Json:  # noqa: ARG002
+        return metadata
+
+    def record(self, metadata: Json) -> Any:
+        more = metadata.get("metadata")
+        if not (isinstance(more, str) and RECORD in more):
+            return None
+        found = _loaded(more)
+        return found.get(RECORD) if isinstance(found, dict) else None
+
+    def recorded(self, metadata: Json, record: Json) -> Json:
+        return metadata | {"metadata": json.dumps({RECORD: record}, ensure_ascii=False)}
+
+    def takes(self, metadata: Json) -> bool:
+        more = metadata.get("metadata", "{}")
+        return (
+            self.needed <= metadata.keys()
+            and metadata[_TYPE] in self._TYPES
+            and isinstance(metadata["score"], (int, float))
+            and all(isinstance(metadata[name], str) for name in self.needed - {"score"})
+            and isinstance(_loaded(more) if isinstance(more, str) else more, dict)
+            and isinstance(metadata.get("tool_call_results", []), list)
+        )
+
+    def frame(self, id: str, user: str) -> Json:
+        return {self.id_field: id, "workspace_id": user}
+
+
+class Nodes3(NodeForm):
+    """The nodes of ReMe 0.3, whose ``memory_target`` is the user."""
+
+    id_field = "vector_id"
+    types: ClassVar = {
+        **{one: one for one in ("identity", "procedural", "tool", "summary", "history")},
+        "task": "procedural",
+    }
+    needed = frozenset({_TYPE})
+    _TYPES = frozenset({*types.values(), "personal"})
+    _TARGET = "memory_target"
+
+    def owner(self, metadata: Json, user: str) -> str:
+        found = metadata.get(self._TARGET)
+        if not isinstance(found, str):
+            return user
+        del metadata[self._TARGET]
+        return found
+
+    def owned(self, metadata: Json, user: str) -> Json:
+        return metadata | {self._TARGET: user}
+
+    def record(self, metadata: Json) -> Any:
+        found = metadata.get(RECORD)
+        return _loaded(found) if isinstance(found, str) else None
+
+    def recorded(self, metadata: Json, record: Json) -> Json:
+        return metadata | {RECORD: json.dumps(record, ensure_ascii=False)}
+
+    def takes(self, metadata: Json) -> bool:
+        return metadata.get(_TYPE) in self._TYPES and all(
+            isinstance(one, (str, bool, int, float)) for one in metadata.values()
+        )
+
+    def frame(self, id: str, user: str) -> Json:  # noqa: ARG002 - its metadata has the user
+        return {self.id_field: id}
+
+
+def parsed(text: bytes) -> Json:
+    """Return the JSON object of a node.
+
+    Raises:
+        BadNode: it is none.
+    """
+    try:
+        node = jsonio.loads(text)
+    except ValueError as error:
+        raise BadNode(f"it is not JSON: {error}") from error
+    if not isinstance(node, dict):
+        raise BadNode("it is not a JSON object")
+    return node
+
+
+def _vector(found: Any) -> str | None:
+    if found is None:
+        return None
+    if not isinstance(found, list):
+        raise BadNode("its vector is not a list")
+    try:
+        return encode_vector(found)
+    except (TypeError, OverflowError):
+        raise BadNode("its vector is not a list of numbers") from None
+
+
+def _loaded(text: str) -> Any:
+    try:
+        return jsonio.loads(text.encode("utf-8", "surrogatepass"))
+    except ValueError:
+        return None
+
+
+def _equal(one: Any, other: Any) -> bool:
+    """Return whether two values of JSON are the same, whatever the order of their fields."""
+    return jsonio.canonical(jsonio.dumps(one)) == jsonio.canonical(jsonio.dumps(other))

@@ -1,0 +1,1 @@
+"""Vaults: facts as Markdown files in a folder."""
