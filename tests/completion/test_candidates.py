@@ -76,7 +76,7 @@ MARKS = ["a", "compressed", "hint", "to check"]
         ("delete prod-one --user zed --mark ", ["hint", "to check"]),
         ("inspect prod-one --role a", ["assistant"]),
         ("doctor agents.db orphan", ["orphan-mark"]),
-        ("doctor agents.db orphan-mark dup", ["duplicate-index"]),
+        ("doctor agents.db orphan-mark duplicate-i", ["duplicate-index"]),
         ("help exit", ["exit-codes"]),
         ("help mark li", ["list"]),
         ("help schema insp", ["inspect"]),
