@@ -10,6 +10,7 @@ writes to the terminal.
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -25,6 +26,7 @@ from memctl.selection import Selection
 from memctl.store import OpenMode, Store
 
 if TYPE_CHECKING:
+    from memctl.embedder import Embedder
     from memctl.journal.runs import Run
     from memctl.ops.compare import CompareReport
     from memctl.ops.compress.plan import CompressOptions
@@ -166,14 +168,18 @@ async def copy(
     jobs: int = 1,
     backup: bool = True,
     progress: Progress | None = None,
+    embedder: Embedder | None = None,
 ) -> Copied:
     """Copy the selected memories, as ``memctl migrate`` does; again, only what is new.
 
     The target is opened with ``create``, and stays locked against other runs until it is closed.
+    ``embedder`` makes the vectors of facts that the source does not have; ``make_embedder`` makes
+    one.
 
     Raises:
         UsageError: source and target are the same.
-        Loss: the target has no place for something, and ``lossy`` is not set; nothing was written.
+        Loss: the target has no place for something, and ``lossy`` is not set, or facts need vectors
+            and there is no embedder; nothing was written.
         Busy: another run writes to the target.
         MemctlError: as ``Store.read`` and ``Store.write``.
     """
@@ -184,11 +190,13 @@ async def copy(
     options = CopyOptions(on_conflict, lossy, jobs, checksum)
     recording = Recording(_record("migrate", target), None) if backup else None
     run = CopyRun(where, options, recording, observer=Unobserved(progress))
-    with run.recorded():
-        await run.examine(source, target)
-        await run.begin(source, target)
-        await run.copy(source, target)
     report = run.report
+    report.embedding.embedder = embedder
+    async with embedder or nullcontext():
+        with run.recorded():
+            await run.examine(source, target)
+            await run.begin(source, target)
+            await run.copy(source, target)
     return Copied(
         report.memories.written,
         report.messages.written,

@@ -273,6 +273,10 @@ def _summarizers(line: Line) -> Candidates:
     return Candidates(summarizers(line))
 
 
+def _embedders(line: Line) -> Candidates:
+    return Candidates(dict.fromkeys(_load_config(line).embedders, ""))
+
+
 def _in_store(what: str) -> Callable[[Line], Candidates]:
     def find(line: Line) -> Candidates:
         return Candidates(dict.fromkeys(in_store(line, what), ""))
@@ -299,6 +303,7 @@ def _roles(_: Line) -> Candidates:
 _OF_OPTIONS: dict[str, Callable[[Line], Candidates]] = {
     "--store": _stores,
     "--summarizer": _summarizers,
+    "--embedder": _embedders,
     "--user": _in_store("user"),
     "--session": _in_store("session"),
     "--mark": _in_store("mark"),

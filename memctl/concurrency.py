@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import random
 from collections import deque
-from collections.abc import AsyncGenerator, Callable, Coroutine
+from collections.abc import AsyncGenerator, Callable, Coroutine, Iterable
 from contextlib import aclosing, suppress
 from typing import Any, Generic, TypeVar
 
@@ -14,14 +14,20 @@ T = TypeVar("T")
 
 async def together(one: Coroutine[Any, Any, T], other: Coroutine[Any, Any, T]) -> tuple[T, T]:
     """Run two at the same time; where one fails, cancel the other and wait for it."""
-    tasks = [asyncio.create_task(one), asyncio.create_task(other)]
+    first, second = await all_of([one, other])
+    return first, second
+
+
+async def all_of(work: Iterable[Coroutine[Any, Any, T]]) -> list[T]:
+    """Run all at the same time; where one fails, cancel the others and wait for them."""
+    tasks = [asyncio.create_task(one) for one in work]
     try:
-        first, second = await asyncio.gather(*tasks)
+        return await asyncio.gather(*tasks)
     finally:
         for task in tasks:
             task.cancel()
-        await asyncio.wait(tasks)
-    return first, second
+        if tasks:
+            await asyncio.wait(tasks)
 
 
 async def in_thread(call: Callable[[], T], interrupt: Callable[[], None] | None = None) -> T:

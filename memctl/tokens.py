@@ -44,7 +44,7 @@ class TokenCounter:
             UsageError: the file cannot be read or is invalid, or the library is not installed.
         """
         self.name = "estimate" if path is None else str(path)
-        self._tokenizer = None if path is None else _load(path)
+        self._tokenizer = None if path is None else load_tokenizer(path)
 
     def count(self, text: str) -> int:
         """Return the tokens of the text, without those that a model puts around it."""
@@ -58,7 +58,12 @@ class TokenCounter:
         )
 
 
-def _load(path: Path) -> Tokenizer:
+def load_tokenizer(path: Path) -> Tokenizer:
+    """Return the tokenizer of a ``tokenizer.json``, which neither truncates nor pads.
+
+    Raises:
+        UsageError: the file cannot be read or is invalid, or the library is not installed.
+    """
     try:
         from tokenizers import Tokenizer
     except ModuleNotFoundError as error:

@@ -67,6 +67,14 @@ JobsOption = Annotated[
     int,
     connecting("--jobs", metavar="N", min=1, max=64, help="Write N memories at the same time."),
 ]
+EmbedderOption = Annotated[
+    str | None,
+    connecting(
+        "--embedder",
+        metavar="NAME",
+        help="Make missing vectors of facts by this embedder of the configuration.",
+    ),
+]
 PagerOption = Annotated[
     bool,
     printing("--pager/--no-pager", help="Print long output at once, without PAGER or less."),

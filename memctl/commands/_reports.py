@@ -65,6 +65,15 @@ class CopyOutcome:
             "failures": [_failure(*item) for item in self.copied.failures],
             "losses": losses(self.copied),
         }
+        made = self.copied.embedding
+        if made.embedder is not None and made.texts:
+            data["embedded"] = {
+                "embedder": made.embedder.name,
+                "model": made.embedder.model,
+                "texts": made.texts,
+                "tokens": made.usage.tokens_in,
+                "cost": made.cost,
+            }
         if self.verified is not None:
             data["verified"] = self.verified
         if self.run:

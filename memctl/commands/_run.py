@@ -14,7 +14,7 @@ from contextlib import asynccontextmanager, contextmanager
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any, BinaryIO, TypeVar
+from typing import TYPE_CHECKING, Any, BinaryIO, TypeVar
 
 from memctl import signals
 from memctl.commands._context import Run
@@ -39,6 +39,9 @@ from memctl.store import OpenMode, Store
 from memctl.stores.files import recognise, temporary_folder
 from memctl.stores.rotation import LATEST, RotatedFile, Series
 from memctl.wrappers.dry_run import DryRun
+
+if TYPE_CHECKING:
+    from memctl.embedder import Embedder
 
 T = TypeVar("T")
 
@@ -269,3 +272,18 @@ def recorded(run: Run, command: str, argument: str, location: Location) -> Recor
     if location.kind == "stdio":
         return None
     return Recording(record(run, command, argument, location), run.configuration().undo)
+
+
+def named_embedder(run: Run, name: str | None) -> Embedder | None:
+    """Return an embedder of the configuration, not open yet; None where none is named.
+
+    Raises:
+        UsageError: it is not configured, or not as it must be.
+    """
+    if name is None:
+        return None
+    from memctl import config  # needed for facts only
+    from memctl.embedders.registry import make_embedder
+
+    configured = run.configuration().embedder(name)
+    return make_embedder(configured.settings, configured.key(config.environment()))

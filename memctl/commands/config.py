@@ -25,6 +25,7 @@ from memctl.commands._options import group, takes_options
 from memctl.commands._run import wait_for
 from memctl.config import Alias, Config, nearest, write_sample
 from memctl.config.shown import HIDDEN, redacted, shown
+from memctl.embedder import Embedder
 from memctl.errors import MemctlError, Unavailable, Uninitialised, UsageError
 from memctl.inference.errors import ModelError
 from memctl.installation import conflict_warnings
@@ -110,7 +111,7 @@ def check(
         ),
     ] = 20.0,
 ) -> None:
-    """Try every store and every summarizer of the configuration.
+    """Try every store, summarizer and embedder of the configuration.
 
     Stores are opened, models get a request of a few tokens, programs a conversation of one message.
     Exit code 3 means that some failed.
@@ -257,13 +258,13 @@ _HINTS = {
     "rate-limited": "try again later: the server is busy",
     "server-error": "try again later: the server reports a problem of its own",
     "program-failed": "run the command by hand, with a conversation on its standard input",
-    "bad-reply": "check the address or the command: it answers, but not as a summarizer",
+    "bad-reply": "check the address or the command: it answers, but not as it should",
 }
 
 
 @dataclass(slots=True)
 class Check:
-    """The result of checking one store or summarizer."""
+    """The result of checking one store, summarizer or embedder."""
 
     what: str
     name: str
@@ -292,7 +293,7 @@ class Check:
 
 
 async def check_all(config: Config, environment: Mapping[str, str], seconds: float) -> list[Check]:
-    """Try every store and every summarizer, all at once, each for ``seconds``."""
+    """Try every store, summarizer and embedder, all at once, each for ``seconds``."""
 
     def store(alias: Alias) -> Callable[[Check], Awaitable[None]]:
         return lambda check: _try_store(check, alias, environment, seconds)
@@ -300,8 +301,12 @@ async def check_all(config: Config, environment: Mapping[str, str], seconds: flo
     def summarizer(name: str) -> Callable[[Check], Awaitable[None]]:
         return lambda check: _try_summarizer(check, config, name, environment, seconds)
 
+    def embedder(name: str) -> Callable[[Check], Awaitable[None]]:
+        return lambda check: _try_embedder(check, config, name, environment, seconds)
+
     tried = [(Check("store", name), store(alias)) for name, alias in config.stores.items()]
     tried += [(Check("summarizer", name), summarizer(name)) for name in config.summarizers]
+    tried += [(Check("embedder", name), embedder(name)) for name in config.embedders]
     return await asyncio.gather(*(_tried(check, work, seconds) for check, work in tried))
 
 
@@ -341,7 +346,7 @@ async def _try_store(
 async def _try_summarizer(
     check: Check, config: Config, name: str, environment: Mapping[str, str], seconds: float
 ) -> None:
-    check.kind = _summarizer_kind(config.summarizers[name])
+    check.kind = _model_kind(config.summarizers[name])
 
     def make() -> Summarizer:
         from memctl.summarizers.registry import make_summarizer  # only where one is configured
@@ -354,6 +359,22 @@ async def _try_summarizer(
         await summarizer.check()
 
 
-def _summarizer_kind(table: Any) -> str | None:
+async def _try_embedder(
+    check: Check, config: Config, name: str, environment: Mapping[str, str], seconds: float
+) -> None:
+    check.kind = _model_kind(config.embedders[name])
+
+    def make() -> Embedder:
+        from memctl.embedders.registry import make_embedder  # only where one is configured
+
+        configured = config.embedder(name)
+        return make_embedder(configured.settings, configured.key(environment, seconds))
+
+    made = await asyncio.to_thread(make)
+    async with asyncio.timeout(seconds), made as embedder:
+        check.note = f"{await embedder.dimensions()} dimensions"
+
+
+def _model_kind(table: Any) -> str | None:
     kind = table.get("kind") if isinstance(table, dict) else None
     return kind if isinstance(kind, str) else None

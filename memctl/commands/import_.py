@@ -12,6 +12,7 @@ from memctl.commands._options import (
     BackupOption,
     ConflictOption,
     DryRunOption,
+    EmbedderOption,
     LossyOption,
     PathOption,
     StoreArgument,
@@ -19,7 +20,7 @@ from memctl.commands._options import (
     takes_options,
 )
 from memctl.commands._reports import CopyOutcome
-from memctl.commands._run import narrowed, readable, recorded
+from memctl.commands._run import named_embedder, narrowed, readable, recorded
 from memctl.commands.migrate import FILES, Migration
 from memctl.errors import UsageError
 from memctl.model import OnConflict
@@ -40,6 +41,7 @@ def import_(
     where: Selection,
     on_conflict: ConflictOption = OnConflict.FAIL,
     lossy: LossyOption = False,
+    embedder: EmbedderOption = None,
     transfer: Transfer = TRANSFER,
     path: PathOption = None,
     backup: BackupOption = True,
@@ -62,6 +64,7 @@ def import_(
             )
         destination = narrowed(run.locate(store), where, path)
         outcome = CopyOutcome("import", origin.label, destination.label, dry_run=dry_run)
+        outcome.copied.embedding.embedder = named_embedder(run, embedder)
         # A file may be meant to repair what the store holds: that is a matter of content.
         options = CopyOptions(on_conflict, lossy, checksum=True)
         recording = recorded(run, "import", store, destination) if backup else None

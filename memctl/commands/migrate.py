@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator
-from contextlib import aclosing, asynccontextmanager
+from contextlib import aclosing, asynccontextmanager, nullcontext
 from typing import Annotated
 
 import typer
@@ -15,6 +15,7 @@ from memctl.commands._options import (
     BackupOption,
     ConflictOption,
     DryRunOption,
+    EmbedderOption,
     JobsOption,
     LossyOption,
     PathOption,
@@ -25,6 +26,7 @@ from memctl.commands._options import (
 from memctl.commands._reports import CopyOutcome, expected
 from memctl.commands._run import (
     make_target,
+    named_embedder,
     narrowed,
     opened,
     readable,
@@ -81,6 +83,7 @@ def migrate(
             help="Look for new messages this often, with --follow.",
         ),
     ] = 5.0,
+    embedder: EmbedderOption = None,
     jobs: JobsOption = 1,
     transfer: Transfer = TRANSFER,
     path: PathOption = None,
@@ -114,6 +117,7 @@ def migrate(
         # What follows the first copy is not recorded, and a half of a run is not undone.
         recorded_ = backup and not follow
         recording = recorded(run, "migrate", target, destination) if recorded_ else None
+        outcome.copied.embedding.embedder = named_embedder(run, embedder)
         migration = Migration(run, outcome, origin, where, options, transfer, recording)
         migration.run(destination, verify=verify, interval=interval if follow else None)
 
@@ -192,10 +196,11 @@ class Migration:
 
     async def _run(self, destination: Location, *, verify: bool, interval: float | None) -> None:
         report = self._outcome.copied
-        await self._retries.run(
-            lambda: self._attempt(destination, verify=verify, interval=interval),
-            lambda: report.memories.written + len(report.settled) + self._passes,
-        )
+        async with report.embedding.embedder or nullcontext():
+            await self._retries.run(
+                lambda: self._attempt(destination, verify=verify, interval=interval),
+                lambda: report.memories.written + len(report.settled) + self._passes,
+            )
         for text in report.warnings:
             self._output.warn(text)
         refuse_absent(self._where, report.memories.selected, self._origin)

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 _TABLES = {
     "stores": "[stores.NAME]",
     "summarizers": "[summarizers.NAME]",
+    "embedders": "[embedders.NAME]",
     "defaults": "[defaults.COMMAND]",
 }
 _STORE_KEYS = ("url", *secrets.keys("password"))
@@ -62,8 +63,8 @@ class Alias:
 
 
 @dataclass(frozen=True, slots=True)
-class ConfiguredSummarizer:
-    """A ``[summarizers.NAME]`` of the configuration: settings, and the source of its API key."""
+class ConfiguredModel:
+    """A summarizer or an embedder of the configuration: settings, and the source of its API key."""
 
     settings: Settings
     api_key: secrets.Source | None = None
@@ -96,6 +97,8 @@ class Config:
     """The keys of ``undo`` that the file sets."""
     summarizers: dict[str, Any] = field(default_factory=dict)
     """The tables of ``[summarizers]``: checked when one is used."""
+    embedders: dict[str, Any] = field(default_factory=dict)
+    """The tables of ``[embedders]``: checked when one is used."""
     defaults: dict[str, Any] = field(default_factory=dict)
     """``[defaults]``, checked by the command line."""
     found: bool = False
@@ -126,23 +129,44 @@ class Config:
             )
         return parse(text)
 
-    def summarizer(self, name: str) -> ConfiguredSummarizer:
+    def summarizer(self, name: str) -> ConfiguredModel:
         """Return a summarizer by its name; ``extractive`` needs no configuration.
 
         Raises:
             UsageError: the name is not configured, or its table is not valid.
         """
-        from memctl.summarizers.registry import EXTRACTIVE  # only compress and context need it
+        from memctl.summarizers.registry import EXTRACTIVE, KEYS  # only compress needs them
 
         if name in self.summarizers:
-            return _read_summarizer(self.path, name, self.summarizers[name], self.secret_variables)
+            return self._model("summarizers", name, self.summarizers[name], KEYS)
         if name == EXTRACTIVE.name:
-            return ConfiguredSummarizer(EXTRACTIVE)
+            return ConfiguredModel(EXTRACTIVE)
         near = difflib.get_close_matches(name, [*self.summarizers, EXTRACTIVE.name], n=1)
         raise UsageError(
             f"there is no summarizer named {name!r} in the configuration",
             f"did you mean {near[0]!r}?" if near else "[summarizers.NAME] configures one",
         )
+
+    def embedder(self, name: str) -> ConfiguredModel:
+        """Return an embedder by its name.
+
+        Raises:
+            UsageError: the name is not configured, or its table is not valid.
+        """
+        from memctl.embedders.registry import KEYS  # only copies of facts need them
+
+        if name in self.embedders:
+            return self._model("embedders", name, self.embedders[name], KEYS)
+        near = nearest(name, self.embedders)
+        raise UsageError(
+            f"there is no embedder named {name!r} in the configuration",
+            f"did you mean {near!r}?" if near else "[embedders.NAME] configures one",
+        )
+
+    def _model(
+        self, family: str, name: str, entry: Any, kinds: Mapping[str, Collection[str]]
+    ) -> ConfiguredModel:
+        return _read_model(self.path, family, name, entry, kinds, self.secret_variables)
 
 
 def _is_file_name(text: str) -> bool:
@@ -204,7 +228,7 @@ def environment() -> Mapping[str, str]:
 
 
 def _read(path: Path, content: dict[str, Any]) -> Config:
-    refuse_unknown(path, "", content, ("stores", "summarizers", "defaults", "undo"))
+    refuse_unknown(path, "", content, ("stores", "summarizers", "embedders", "defaults", "undo"))
     for name, heading in _TABLES.items():
         if not isinstance(content.get(name, {}), dict):
             raise UsageError(f"{path}: {name} is not a table", f"write {heading}")
@@ -218,6 +242,7 @@ def _read(path: Path, content: dict[str, Any]) -> Config:
         undo,
         frozenset(content.get("undo", {})),
         content.get("summarizers", {}),
+        content.get("embedders", {}),
         content.get("defaults", {}),
         found=True,
         secret_variables=variables,
@@ -226,7 +251,8 @@ def _read(path: Path, content: dict[str, Any]) -> Config:
 
 def _secret_variables(content: dict[str, Any]) -> frozenset[str]:
     """Return the variables that ``password_env`` and ``api_key_env`` name."""
-    tables = [*content.get("stores", {}).values(), *content.get("summarizers", {}).values()]
+    families = ("stores", "summarizers", "embedders")
+    tables = [table for name in families for table in content.get(name, {}).values()]
     named = (
         table.get(key)
         for table in tables
@@ -262,35 +288,41 @@ def _read_alias(path: Path, name: str, entry: Any, secret_variables: frozenset[s
     return Alias(name, entry["url"], password, secret_variables)
 
 
-def _read_summarizer(
-    path: Path, name: str, entry: Any, secret_variables: frozenset[str]
-) -> ConfiguredSummarizer:
-    """Return the summarizer that a table describes; its options are checked when it is made.
+def _read_model(
+    path: Path,
+    family: str,
+    name: str,
+    entry: Any,
+    kinds: Mapping[str, Collection[str]],
+    secret_variables: frozenset[str],
+) -> ConfiguredModel:
+    """Return the summarizer or embedder of a table; its options are checked when it is made.
+
+    ``kinds`` are the keys that each kind takes.
 
     Raises:
-        UsageError: the table is not that of a summarizer.
+        UsageError: the table is not that of one.
     """
-    from memctl.inference.settings import Settings  # only compress and context need summarizers
-    from memctl.summarizers.registry import KEYS
+    from memctl.inference.settings import Settings  # only commands that ask models need it
 
-    place = f"summarizers.{name}"
+    place = f"{family}.{name}"
     if not isinstance(entry, dict):
-        raise UsageError(f"{path}: {place} is not a table", "write [summarizers.NAME]")
+        raise UsageError(f"{path}: {place} is not a table", f"write [{family}.NAME]")
     kind = entry.get("kind")
-    if not isinstance(kind, str) or kind not in KEYS:
-        near = difflib.get_close_matches(str(kind), KEYS, n=1)
+    if not isinstance(kind, str) or kind not in kinds:
+        near = difflib.get_close_matches(str(kind), kinds, n=1)
         guess = f"did you mean {near[0]!r}? " if near else ""
         raise UsageError(
             f"{path}: {place}.kind is {kind!r}" if kind else f"{path}: {place} has no kind",
-            f"{guess}known: {', '.join(sorted(KEYS))}",
+            f"{guess}known: {', '.join(sorted(kinds))}",
         )
-    refuse_unknown(path, place + ".", entry, {"kind", *KEYS[kind]})
+    refuse_unknown(path, place + ".", entry, {"kind", *kinds[kind]})
     key_names = secrets.keys("api_key")
     if any(not isinstance(entry.get(key, ""), str) for key in key_names):
         raise UsageError(f"{path}: {place}: {', '.join(key_names)} must be strings")
     options = {key: value for key, value in entry.items() if key not in ("kind", *key_names)}
-    return ConfiguredSummarizer(
-        Settings(name, kind, options, secret_variables),
+    return ConfiguredModel(
+        Settings(name, kind, options, secret_variables, family),
         secrets.source(path, place, entry, "api_key"),
     )
 

@@ -26,7 +26,7 @@ def shown(config: Config) -> Iterator[Shown]:
     """Yield every value but those of ``[defaults]``.
 
     Raises:
-        UsageError: a value is not valid; summarizers are checked, too.
+        UsageError: a value is not valid; summarizers and embedders are checked, too.
     """
     for name, alias in config.stores.items():
         place = f"stores.{name}"
@@ -40,7 +40,11 @@ def shown(config: Config) -> Iterator[Shown]:
     for name, table in config.summarizers.items():
         config.summarizer(name)
         for key, value in table.items():
-            yield Shown(f"summarizers.{name}.{key}", _of_summarizer(key, value))
+            yield Shown(f"summarizers.{name}.{key}", _of_model(key, value))
+    for name, table in config.embedders.items():
+        config.embedder(name)
+        for key, value in table.items():
+            yield Shown(f"embedders.{name}.{key}", _of_model(key, value))
     for key, value in asdict(config.undo).items():
         yield Shown(f"undo.{key}", value, key in config.undo_keys)
 
@@ -49,7 +53,7 @@ def _source(source: secrets.Source) -> str:
     return HIDDEN if source.key.endswith("_command") else source.where
 
 
-def _of_summarizer(key: str, value: Any) -> Any:
+def _of_model(key: str, value: Any) -> Any:
     if key == "command" or key.endswith("_command"):
         return HIDDEN  # a key may be among its arguments
     return _redacted(key, value)

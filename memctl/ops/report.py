@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
+from memctl.embedder import EmbeddingReport
 from memctl.errors import Failure
 from memctl.model import MemoryKey
 from memctl.selection import Selection
@@ -101,6 +102,8 @@ class CopyReport:
     largest: int = 0
     """Bytes of the messages of the largest page that was read."""
     warnings: list[str] = field(default_factory=list)
+    embedding: EmbeddingReport = field(default_factory=EmbeddingReport)
+    """The vectors of facts that were made anew."""
     losses: list[Lost] = field(default_factory=list)
     """The kinds of what the target has no place for."""
     total: Total | None = None

@@ -314,6 +314,16 @@ def copy(
     if messages.deleted:
         more.append(f"{messages.deleted:,} {done}replaced")
     text.append("\n" + ", ".join(more), "not bold")
+    made = report.embedding
+    if made.embedder is not None and made.texts:
+        spent = f"{count(made.usage.tokens_in, 'token')}" if made.usage.tokens_in else ""
+        cost = "" if made.cost is None else f"cost {made.cost:.4g}"
+        about = ", ".join(filter(None, [spent, cost]))
+        text.append(
+            f"\n{count(made.texts, 'text')} {done}embedded by {visible(made.embedder.name)}"
+            + (f" ({about})" if about else ""),
+            "not bold",
+        )
     _append_failures(text, report.failures)
     return text
 

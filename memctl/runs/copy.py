@@ -21,6 +21,7 @@ from memctl.runs.change import Observer, Unobserved, lock
 from memctl.selection import Selection
 from memctl.store import Features, OpenMode, Store
 from memctl.stores.locks import FileLock, lock_owner
+from memctl.wrappers.embedded import embedded
 
 
 class Recording:
@@ -205,6 +206,8 @@ class CopyRun:
         self._recording = recording
         self._observer: Observer = observer or Unobserved()
         self._copied = False
+        self._fitted: Store | None = None
+        """The target as one that gives facts the vectors that they need."""
         self._expected: tuple[str, Features] | None = None
         """The dialect and the features of the target when losses were looked for."""
         self._mirror: dict[MemoryKey, bytes] = {}
@@ -260,11 +263,15 @@ class CopyRun:
 
         Raises:
             Busy: another run writes to the target.
-            Loss: as ``examine``, of a target whose layout is known only now that it is open.
+            Loss: as ``examine``, of a target whose layout is known only now that it is open;
+            or facts need vectors, and there is no embedder.
         """
         target.adopt(source.dialect, source.embedding)
         if self._expected not in (None, (target.dialect.name, target.features)):
             await self._refuse_losses(source, target)
+        made = self.report.embedding
+        made.warnings.clear()
+        self._fitted = await embedded(source, target, self.where, made, dry_run=self._dry_run)
         if self._dry_run:
             return
         await lock(target)
@@ -288,7 +295,8 @@ class CopyRun:
         rest = self.where.without(frozenset(self.report.settled))
         with self._observer.progress(phase, lambda: self.report.total) as progress:
             await copy(
-                *(source, target, rest, self.options, self.report, progress, self.stop),
+                *(source, self._fitted or target, rest, self.options, self.report),
+                *(progress, self.stop),
                 # A comparison by content leaves no outlines for ``follow`` to start from.
                 mirror=self._mirror
                 if following and self.options.form is Precision.OUTLINE
@@ -296,13 +304,15 @@ class CopyRun:
                 recorder=self._recording if self._is_recording else None,
             )
         self._copied = True
+        self.report.uneven |= self.report.embedding.mixed
+        self.report.warnings += self.report.embedding.warnings
 
     async def follow(
         self, source: Store, target: Store, interval: float, tell: Callable[[Lag], None]
     ) -> None:
         """Copy what is new every ``interval`` seconds until ``stop`` is asked for."""
         await follow(
-            *(source, target, self.where, self.options, self.report, self.stop),
+            *(source, self._fitted or target, self.where, self.options, self.report, self.stop),
             *(interval, tell, self._mirror),
         )
 

@@ -1,7 +1,7 @@
 """A model's server on loopback: real HTTP, scripted replies, requests kept for the test.
 
-``ModelServer()`` answers everything with a good summary; ``ModelServer(delay=0.2)`` takes its time.
-What is given as arguments is answered in turn first.
+``ModelServer()`` answers everything with a good summary, or with vectors;
+``ModelServer(delay=0.2)`` takes its time.  What is given as arguments is answered in turn first.
 """
 
 from __future__ import annotations
@@ -10,11 +10,15 @@ import json
 import sys
 import threading
 import time
+from array import array
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, Self
+
+from memctl.dialects.fact import decode_vector
+from memctl.testing import samples
 
 SUMMARY = {
     "task_overview": "The user plans a trip to Kyoto.",
@@ -97,6 +101,28 @@ def says(content: Any, finish: str = "stop", **message: Any) -> Answering:
     return answer
 
 
+def embedded(size: int = 8, **changes: Any) -> Answering:
+    """Vectors of this size, another for each text; the usage is counted from the texts."""
+
+    def answer(request: Request) -> Reply:
+        texts = request.body["input"]
+        data = [
+            {"object": "embedding", "index": index, "embedding": list(vector_of(text, size))}
+            for index, text in enumerate(texts)
+        ]
+        tokens = sum(len(text) // 4 + 1 for text in texts)
+        spent = {"prompt_tokens": tokens, "total_tokens": tokens}
+        body = {"object": "list", "data": data, "model": request.body["model"], "usage": spent}
+        return Reply(body | changes)
+
+    return answer
+
+
+def vector_of(text: str, size: int = 8) -> array[float]:
+    """Return the vector that the server gives a text."""
+    return decode_vector(samples.vector(text, size))
+
+
 def usage(tokens_in: int, tokens_out: int) -> dict[str, int]:
     return {
         "prompt_tokens": tokens_in,
@@ -160,7 +186,8 @@ class ModelServer:
             return Reply({"error": {"message": "Incorrect API key provided: sk-12***yz."}}, 401)
         if reply is None:
             self.wait(self._delay)
-            reply = says(SUMMARY)
+            embeds = request.path.endswith("/embeddings")
+            reply = embedded() if embeds else says(SUMMARY)
         return reply if isinstance(reply, Reply) else reply(request)
 
     def begun(self, change: int) -> None:

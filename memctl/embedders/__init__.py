@@ -1,0 +1,1 @@
+"""Embedders: models behind an address, and models in a file."""

@@ -1,0 +1,102 @@
+"""Vectors of a model in an ONNX file, computed on this machine."""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Sequence
+from typing import Any, Self
+
+import numpy as np
+import onnxruntime
+
+from memctl.concurrency import in_thread
+from memctl.embedder import Embedded, Embedder
+from memctl.errors import UsageError
+from memctl.inference.errors import ModelError
+from memctl.inference.settings import Settings, Usage
+from memctl.inference.text import encodable
+from memctl.tokens import load_tokenizer
+
+MAX_TOKENS = 256
+"""Tokens of a text that are read, where nothing is configured: as all-MiniLM-L6-v2 was trained."""
+POOLINGS = ("mean", "cls")
+
+
+class OnnxEmbedder(Embedder):
+    """A sentence encoder: a transformer whose token vectors are pooled and normalized.
+
+    ``path`` names the ``model.onnx``, ``tokenizer`` its ``tokenizer.json``, by default the one next
+    to it.  The model takes ``input_ids`` and ``attention_mask``, and ``token_type_ids`` if it has
+    such an input; its first output holds a vector for each token, or one for each text.
+    """
+
+    kind = "onnx"
+    concurrency = 1  # each call uses every core
+
+    def __init__(self, settings: Settings) -> None:
+        self.name = settings.name
+        path = settings.path("path")
+        if path is None:
+            raise UsageError(f"{settings.place} has no path", 'write path = "/srv/model.onnx"')
+        self._path = path
+        self._tokenizer_path = settings.path("tokenizer") or path.with_name("tokenizer.json")
+        self.model = settings.text("model") or path.parent.name
+        self.batch = settings.integer("batch", Embedder.batch)
+        self._pooling = settings.choice("pooling", "mean", POOLINGS)
+        self._max_tokens = settings.integer("max_tokens", MAX_TOKENS)
+        self._threads = settings.integer("threads", 0, least=0)
+
+    async def __aenter__(self) -> Self:
+        await in_thread(self._load)
+        return self
+
+    def _load(self) -> None:
+        self._tokenizer = load_tokenizer(self._tokenizer_path)
+        self._tokenizer.enable_truncation(self._max_tokens)
+        self._tokenizer.enable_padding()
+        options = onnxruntime.SessionOptions()
+        options.intra_op_num_threads = self._threads
+        options.log_severity_level = 4
+        try:
+            self._session = onnxruntime.InferenceSession(
+                str(self._path), options, providers=["CPUExecutionProvider"]
+            )
+        except Exception as error:  # the library has a class for each of its reasons
+            reason = str(error).splitlines()[0] if str(error) else type(error).__name__
+            raise UsageError(
+                f"the model {self._path} cannot be loaded: {reason}", "name a model.onnx"
+            ) from error
+        self._inputs = {one.name for one in self._session.get_inputs()}
+
+    async def embed(self, texts: Sequence[str]) -> Embedded:
+        return await in_thread(lambda: self._embed(texts))
+
+    def _embed(self, texts: Sequence[str]) -> Embedded:
+        encoded = self._tokenizer.encode_batch([encodable(text) for text in texts])
+        mask = np.array([one.attention_mask for one in encoded], dtype=np.int64)
+        given = {
+            "input_ids": np.array([one.ids for one in encoded], dtype=np.int64),
+            "attention_mask": mask,
+            "token_type_ids": np.array([one.type_ids for one in encoded], dtype=np.int64),
+        }
+        try:
+            found = self._session.run(
+                None, {name: value for name, value in given.items() if name in self._inputs}
+            )[0]
+        except Exception as error:  # as above
+            reason = str(error).splitlines()[0] if str(error) else type(error).__name__
+            raise ModelError("rejected", f"the model failed: {reason}") from error
+        vectors = self._pooled(np.asarray(found, dtype=np.float32), mask)
+        tokens = Usage(int(mask.sum()), 0, exact=True)
+        return Embedded([array("f", row.tobytes()) for row in vectors], tokens)
+
+    def _pooled(self, found: Any, mask: Any) -> Any:
+        """Return a vector of length 1 for each text."""
+        if found.ndim == 3:
+            if self._pooling == "cls":
+                found = found[:, 0]
+            else:
+                weights = mask[:, :, None].astype(np.float32)
+                found = (found * weights).sum(axis=1) / np.maximum(weights.sum(axis=1), 1)
+        lengths = np.linalg.norm(found, axis=1, keepdims=True)
+        return (found / np.maximum(lengths, 1e-12)).astype(np.float32)

@@ -1,0 +1,81 @@
+"""Vectors of a model at an OpenAI-compatible address."""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Sequence
+from typing import Any, Self
+
+from memctl.embedder import Embedded, Embedder
+from memctl.inference.errors import bad_reply
+from memctl.inference.retrying import MAX_RETRIES, RequestRetries
+from memctl.inference.server import ModelServer
+from memctl.inference.settings import Settings, Usage
+from memctl.inference.text import encodable
+
+
+class OpenAIEmbedder(Embedder):
+    """A model as an embedder; requests that fail are retried where that may help."""
+
+    kind = "openai"
+
+    def __init__(self, settings: Settings, secret: str | None) -> None:
+        self.name = settings.name
+        self.model = settings.required(
+            "model", 'write model = "text-embedding-3-small", or another'
+        )
+        self.batch = settings.integer("batch", Embedder.batch)
+        self.concurrency = settings.integer("concurrency", Embedder.concurrency)
+        self.prices = settings.prices()
+        self._server = ModelServer(settings, self.model, secret)
+        self._parameters = settings.table("parameters")
+        if settings.value("dimensions") is not None:
+            self._parameters |= {"dimensions": settings.integer("dimensions", 0)}
+        self._retries = RequestRetries(settings.integer("max_retries", MAX_RETRIES, least=0))
+
+    async def __aenter__(self) -> Self:
+        await self._server.__aenter__()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self._server.__aexit__()
+
+    async def embed(self, texts: Sequence[str]) -> Embedded:
+        found, spent = await self._retries.run(lambda: self._embed(texts))
+        return Embedded(found.vectors, found.usage.plus(spent))
+
+    async def _embed(self, texts: Sequence[str]) -> Embedded:
+        request = {
+            "model": self.model,
+            "input": [encodable(text) for text in texts],
+            "encoding_format": "float",
+        } | self._parameters
+        reply = self._server.object(await self._server.post("/embeddings", lambda: request))
+        return Embedded(_vectors(reply.get("data"), len(texts)), _usage(reply.get("usage")))
+
+
+def _vectors(data: Any, count: int) -> list[array[float]]:
+    """Return the vectors of a reply, by their indexes."""
+    items = data if isinstance(data, list) else []
+    found: dict[int, array[float]] = {}
+    for place, item in enumerate(items):
+        index = item.get("index", place) if isinstance(item, dict) else None
+        values = item.get("embedding") if isinstance(item, dict) else None
+        try:
+            vector = array("f", values if isinstance(values, list) else [])
+        except (TypeError, OverflowError) as error:
+            raise bad_reply(
+                "an embedding in the server's reply is not a list of numbers"
+            ) from error
+        if vector and isinstance(index, int):
+            found[index] = vector
+    if sorted(found) != list(range(count)):
+        raise bad_reply(f"the server's reply has {len(found)} embeddings for {count} texts")
+    if len({len(vector) for vector in found.values()}) > 1:
+        raise bad_reply("the embeddings in the server's reply differ in size")
+    return [found[index] for index in range(count)]
+
+
+def _usage(reported: Any) -> Usage:
+    tokens = reported.get("prompt_tokens") if isinstance(reported, dict) else None
+    return Usage(tokens, 0, exact=True) if type(tokens) is int and tokens > 0 else Usage()

@@ -1,0 +1,43 @@
+"""The kinds of embedders, their options, and the one way to make them.
+
+Only what a kind needs is imported, when it is made.
+"""
+
+from __future__ import annotations
+
+from memctl.embedder import Embedder
+from memctl.errors import UsageError
+from memctl.inference.settings import Settings
+
+_COMMON = ("model", "batch", "concurrency")
+_SERVER = ("base_url", "dimensions", "parameters", "timeout", "max_retries")
+_PRICE = ("input_price",)
+_KEY_SOURCES = ("api_key_env", "api_key_file", "api_key_command", "api_key_keyring")
+_FILE = ("path", "tokenizer", "pooling", "max_tokens", "threads")
+KEYS: dict[str, frozenset[str]] = {
+    "openai": frozenset((*_COMMON, *_SERVER, *_PRICE, *_KEY_SOURCES)),
+    "onnx": frozenset((*_COMMON, *_FILE)),
+}
+"""The kinds, and the keys besides ``kind`` that each takes."""
+
+
+def make_embedder(settings: Settings, secret: str | None = None) -> Embedder:
+    """Return the embedder for the settings, not open yet; ``secret`` is the API key.
+
+    Raises:
+        UsageError: the configuration is wrong, or a library that the kind needs is not installed.
+    """
+    try:
+        if settings.kind == "openai":
+            from memctl.embedders.openai import OpenAIEmbedder
+
+            return OpenAIEmbedder(settings, secret)
+        from memctl.embedders.onnx import OnnxEmbedder
+
+        return OnnxEmbedder(settings)
+    except ModuleNotFoundError as error:
+        extra = "openai" if settings.kind == "openai" else "embeddings"
+        raise UsageError(
+            f"embedders of kind {settings.kind} need {error.name}, which is not installed",
+            f"pip install 'agentscope-memctl[{extra}]'",
+        ) from error

@@ -1,0 +1,223 @@
+"""A target of facts whose vectors are made anew, or left out, as they are written."""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import AsyncGenerator, Iterator, Sequence
+from contextlib import aclosing
+from dataclasses import replace
+from itertools import islice
+
+from memctl.concurrency import all_of
+from memctl.dialects.fact import (
+    FACT,
+    dimensions,
+    encode_vector,
+    vector_of,
+    with_vector,
+    without_vector,
+)
+from memctl.dialects.view import TextBlock
+from memctl.embedder import Embedder, EmbeddingReport
+from memctl.errors import Loss, Unavailable, UsageError
+from memctl.inference.errors import ModelError
+from memctl.inference.settings import Usage
+from memctl.model import Embedding, Page, StoredMessage, WriteMode, WriteResult
+from memctl.selection import Selection
+from memctl.store import Store
+from memctl.tokens import estimate
+from memctl.wrappers.wrapper import StoreWrapper
+
+
+async def embedded(
+    source: Store,
+    target: Store,
+    where: Selection,
+    report: EmbeddingReport,
+    *,
+    dry_run: bool = False,
+) -> Store:
+    """Return the target as one that gives every fact the vector that it needs; both are open.
+
+    ``report.embedder`` makes the vectors that the source does not have.
+
+    Raises:
+        Loss: vectors are to be made, and there is no embedder; nothing was written.
+        UsageError: the embedder makes others than those of the target.
+        Unavailable: the embedder does not answer.
+    """
+    if not source.dialect.facts or not target.dialect.facts:
+        return target
+    made, kept, embedder = source.embedding, target.embedding, report.embedder
+    if kept is None:
+        if made is not None:
+            report.warnings.append(f"vectors are not copied: {target.label} has none")
+        return EmbeddedStore(target, report, dry_run=dry_run)
+    keep = made is not None and made.fits(kept)
+    if embedder is None:
+        if made is None or not keep:
+            has = f"its vectors are of {made}" if made is not None else "it has no vectors"
+            raise Loss(
+                f"{source.label} has facts without the vectors of {target.label}, which are of "
+                f"{kept}: {has}",
+                "name an embedder of that model: --embedder NAME",
+            )
+        await _refuse_missing(source, where, kept)
+        if "" in (made.model, kept.model):
+            report.warnings.append(
+                f"vectors are copied as they are: whether {source.label} and {target.label} use "
+                "the same model is not known"
+            )
+        return target
+    if kept.model and embedder.model != kept.model:
+        raise UsageError(
+            f"the embedder {embedder.name!r} makes vectors of {embedder.model}, those of "
+            f"{target.label} are of {kept}",
+            "name an embedder of that model",
+        )
+    if not dry_run:
+        await _refuse_size(embedder, kept, target)
+    return EmbeddedStore(target, report, embedder, keep=keep, dry_run=dry_run)
+
+
+async def _refuse_missing(source: Store, where: Selection, kind: Embedding) -> None:
+    """Refuse facts without a vector of this size.
+
+    Raises:
+        Loss: there are some.
+    """
+    count, example = 0, ""
+    async with aclosing(source.read(where)) as pages:
+        async for page in pages:
+            for fact in page.messages:
+                if not has_vector(fact, kind):
+                    count += 1
+                    example = example or fact.id
+    if count:
+        raise Loss(
+            f"{source.label} has facts without a vector of {kind.dimensions} dimensions: "
+            f"{count:,}, such as {example!r}",
+            "name an embedder that makes them: --embedder NAME",
+        )
+
+
+async def _refuse_size(embedder: Embedder, kept: Embedding, target: Store) -> None:
+    try:
+        size = await embedder.dimensions()
+    except ModelError as error:
+        raise failed(embedder, error) from error
+    if size != kept.dimensions:
+        raise UsageError(
+            f"the embedder {embedder.name!r} makes vectors of {size} dimensions, those of "
+            f"{target.label} have {kept.dimensions}",
+            "name an embedder of the model of the target",
+        )
+
+
+class EmbeddedStore(StoreWrapper):
+    """A target whose facts get the vectors that it needs.
+
+    Without an ``embedder`` facts lose their vectors, for the target has none.  Else each fact
+    gets one of the target's kind: its own where ``keep`` says that it is, else one of the embedder.
+    """
+
+    def __init__(
+        self,
+        target: Store,
+        report: EmbeddingReport,
+        embedder: Embedder | None = None,
+        *,
+        keep: bool = False,
+        dry_run: bool = False,
+    ) -> None:
+        """``dry_run`` asks the embedder for nothing, and estimates the tokens."""
+        super().__init__(target)
+        self._report = report
+        self._embedder = embedder
+        self._keep = keep
+        self._dry_run = dry_run
+
+    async def write(
+        self, pages: AsyncGenerator[Page], mode: WriteMode = WriteMode.ADD
+    ) -> AsyncGenerator[WriteResult]:
+        """Write facts with the vectors of the target.
+
+        Raises:
+            Unavailable: the embedder failed; what was written stays.
+            MemctlError: as the store inside.
+        """
+        async with aclosing(self._store.write(self._fitted(pages), mode)) as results:
+            async for result in results:
+                yield result
+
+    async def _fitted(self, pages: AsyncGenerator[Page]) -> AsyncGenerator[Page]:
+        async with aclosing(pages):
+            async for page in pages:
+                yield replace(page, messages=await self._messages(page))
+                del page
+
+    async def _messages(self, page: Page) -> list[StoredMessage]:
+        kind = self.embedding
+        if self._embedder is None or kind is None:
+            return [_bare(fact) for fact in page.messages]
+        found = list(page.messages)
+        lacking = [
+            place for place, fact in enumerate(found) if not (self._keep and has_vector(fact, kind))
+        ]
+        if len(lacking) > 0 and self._keep:
+            self._report.mixed.add(page.memory.key)
+        texts = [text_of(found[place]) for place in lacking]
+        vectors = await self._embed(self._embedder, texts)
+        for place, vector in zip(lacking, vectors, strict=False):
+            text = with_vector(found[place].message, encode_vector(vector))
+            found[place] = found[place]._replace(message=text)
+        return found
+
+    async def _embed(self, embedder: Embedder, texts: list[str]) -> list[array[float]]:
+        """Return a vector for each text; none at all in a dry run."""
+        self._report.texts += len(texts)
+        if self._dry_run:
+            tokens = Usage(sum(map(estimate, texts)))
+            self._report.usage = self._report.usage.plus(tokens)
+            return []
+        vectors: list[array[float]] = []
+        batches = _batches(texts, embedder.batch)
+        while some := list(islice(batches, embedder.concurrency)):
+            try:
+                found = await all_of([embedder.embed(batch) for batch in some])
+            except ModelError as error:
+                raise failed(embedder, error) from error
+            for one in found:
+                vectors += one.vectors
+                self._report.usage = self._report.usage.plus(one.usage)
+        return vectors
+
+
+def failed(embedder: Embedder, error: ModelError) -> Unavailable:
+    """Return the error of an embedder that made no vectors."""
+    return Unavailable(
+        f"the embedder {embedder.name!r} failed: {error.message}",
+        "run the same command again to continue where this one stopped",
+    )
+
+
+def has_vector(fact: StoredMessage, kind: Embedding) -> bool:
+    """Return whether a fact has a vector of this size."""
+    vector = vector_of(fact.message)
+    return vector is not None and dimensions(vector) == kind.dimensions
+
+
+def text_of(fact: StoredMessage) -> str:
+    """Return the text of a fact to embed; models refuse an empty one."""
+    blocks = FACT.outline(fact.message).blocks
+    text = "\n".join(block.text for block in blocks if isinstance(block, TextBlock))
+    return text if text.strip() else " "
+
+
+def _bare(fact: StoredMessage) -> StoredMessage:
+    return fact._replace(message=without_vector(fact.message))
+
+
+def _batches(texts: Sequence[str], size: int) -> Iterator[Sequence[str]]:
+    for start in range(0, len(texts), size):
+        yield texts[start : start + size]
