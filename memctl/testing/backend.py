@@ -51,6 +51,8 @@ class Backend:
     """The number of memories in the test of many writes; more where they share transactions."""
     style: Style = field(default_factory=Style)
     """The dialect of its messages, and the marks that they can have."""
+    largest: int = 0
+    """The bytes of messages that a memory can have; 0 where there is no such limit."""
     lease: float = 0.0
     """Seconds after which a lock ends that its owner does not renew; 0 where locks do not."""
     lock_holder: str = "memctl.testing.lock_holder"

@@ -119,6 +119,23 @@ BACKENDS: dict[str, Callable[[Servers], Backend]] = {
         many=MANY_SESSIONS,
         refuses_names=True,
     ),
+    "tablestore": lambda servers: Backend(
+        "tablestore",
+        lambda _: servers.tablestore.fresh(),
+        servers.tablestore.alias,
+        servers.tablestore.dump,
+        refuses=frozenset({"wide"}),  # more than 2 MB
+        many=300,
+    ),
+    "tablestore-session": lambda servers: Backend(
+        "tablestore-session",
+        lambda _: servers.tablestore.fresh("layout=session"),
+        servers.tablestore.alias,
+        servers.tablestore.dump,
+        refuses=frozenset({"wide"}),
+        refuses_names=True,  # those without a user
+        largest=2 * 1024 * 1024,
+    ),
     "archive": lambda _: Backend("archive", lambda folder: f"{folder}/a.ndjson", many=MANY),
     "archive-gz": lambda _: Backend(
         "archive-gz", lambda folder: f"{folder}/a.ndjson.gz", many=MANY
@@ -142,10 +159,13 @@ FURTHER = {
     "mysql-agentscope2",
     "redis-session",
     "redis-runtime-state",
+    "tablestore",
+    "tablestore-session",
     "archive-gz",
     "archive-zst",
 }
-"""Combinations of a layout and an engine, or a file format, that other backends have, too."""
+"""Combinations of a layout and an engine, or a file format, that other backends have, too, and
+stores that are slow to test."""
 
 WITH_ANY_MARK = [
     name for name in BACKENDS if not name.endswith(("-agentscope2", "-runtime", "-state"))

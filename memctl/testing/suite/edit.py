@@ -288,6 +288,8 @@ class EditTests:
         await assert_holds(place, [sample(key, hard)])
 
     async def test_edit_inserts_a_large_message(self, place: Place) -> None:
+        if "wide" in place.backend.refuses or place.backend.largest:
+            pytest.skip("takes no message so large")
         one, *_ = await filled(place, 4)
         large = samples.entry("large", 5, ("hint",), content="l" * 20_000_000)
         async with changing(place) as store:

@@ -232,6 +232,8 @@ class RoundtripTests:
                 assert_same(store, found.get(other.key), other)
 
     async def test_read_pages_stay_small_when_messages_grow(self, place: Place) -> None:
+        if place.backend.largest:
+            pytest.skip("memories do not grow so large")
         [key] = place.keys(1)
         text = "g" * 1_000_000
         grown = [samples.entry(f"z{n:03}", n, content=text) for n in range(60)]

@@ -14,6 +14,7 @@ from tests.support.servers import Missing
 from tests.support.servers.mariadb import Mariadb
 from tests.support.servers.postgresql import Postgresql
 from tests.support.servers.redis import Redis
+from tests.support.servers.tablestore import Tablestore
 
 ServerT = TypeVar("ServerT")
 
@@ -43,6 +44,11 @@ class Servers:
     @cached_property
     def redis(self) -> Redis:
         return start(lambda: Redis(self.run))
+
+    @cached_property
+    def tablestore(self) -> Tablestore:
+        """The one of this process; the others are shared."""
+        return Tablestore()
 
     def mariadb_with(self, name: str, *settings: str) -> Mariadb:
         """A MariaDB server with settings of its command line, shared by all who use the name."""

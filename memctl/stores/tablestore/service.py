@@ -1,0 +1,503 @@
+"""A Tablestore instance: its URL, its credentials, requests for rows, and its errors.
+
+The SDK is ``tablestore``; its asynchronous client is the one that AgentScope uses, too.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any, NamedTuple, TypeVar
+from urllib.parse import SplitResult, unquote, urlsplit
+
+# The SDK warns that a part of it is not compiled for this Python: no line for an operator.
+logging.getLogger("tablestore").addHandler(logging.NullHandler())
+
+import aiohttp  # noqa: E402
+import tablestore  # noqa: E402
+from tablestore.error import OTSClientError, OTSServiceError  # noqa: E402
+
+from memctl.errors import Lost, MemctlError, NotFound, Unavailable, UsageError  # noqa: E402
+from memctl.location import Location, visible  # noqa: E402
+
+T = TypeVar("T")
+
+Key = tuple[str | int, ...]
+"""The values of a primary key."""
+Columns = dict[str, Any]
+"""The columns of a row: texts, numbers, truth values, and bytes as ``bytearray``."""
+
+LARGEST_KEY = 1024
+"""The bytes that a text of a primary key may have: a limit of the service."""
+LARGEST_COLUMN = 2 * 1024 * 1024
+"""The bytes that a column may have: a limit of the service."""
+_READ_TOGETHER = 100
+_WRITTEN_TOGETHER = 200
+_REQUEST_BYTES = 3 * 1024 * 1024
+"""The service takes 4 MB, of which rows need some for their form."""
+_ROW_BYTES = 400
+
+_LOGGER = "memctl.tablestore"
+# Without a level the SDK writes every request out as text, to log it.
+logging.getLogger(_LOGGER).setLevel(logging.CRITICAL)
+_VARIABLES = (
+    ("TABLESTORE_ACCESS_KEY_ID", "TABLESTORE_ACCESS_KEY_SECRET", "TABLESTORE_SESSION_TOKEN"),
+    (
+        "ALIBABA_CLOUD_ACCESS_KEY_ID",
+        "ALIBABA_CLOUD_ACCESS_KEY_SECRET",
+        "ALIBABA_CLOUD_SECURITY_TOKEN",
+    ),
+)
+"""The variables that the documentation of the SDK names: a key, its secret, a token with it."""
+_BUSY = frozenset(
+    {
+        "OTSServerBusy",
+        "OTSNotEnoughCapacityUnit",
+        "OTSOperationThrottled",
+        "OTSPartitionUnavailable",
+        "OTSServerUnavailable",
+        "OTSTimeout",
+        "OTSInternalServerError",
+        "OTSTableNotReady",
+        "OTSRowOperationConflict",
+        "OTSQuotaExhausted",
+    }
+)
+"""Codes of errors that another try may not get."""
+CONDITION_FAILED = "OTSConditionCheckFail"
+
+
+class Row(NamedTuple):
+    """A row that was read: its primary key, its columns, and when each was written.
+
+    Times are milliseconds, as the service counts them.
+    """
+
+    key: Key
+    columns: Columns
+    times: dict[str, int]
+
+
+@dataclass(frozen=True, slots=True)
+class Put:
+    """A row to be written whole; with ``new`` it must not be there."""
+
+    key: Key
+    columns: Columns
+    new: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Update:
+    """Columns of a row to be written; the row must be there, with the columns of ``where``."""
+
+    key: Key
+    columns: Columns
+    where: Columns = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Delete:
+    """A row to be removed; with ``where`` it must be there, with these columns."""
+
+    key: Key
+    where: Columns | None = None
+
+
+RowChange = Put | Update | Delete
+
+
+class RowFailure(NamedTuple):
+    """Why a row was not changed: the code and the text of the service."""
+
+    code: str
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class TableSchema:
+    """A table to make: its primary key and, where it has one, a local secondary index.
+
+    Types are those of the SDK, such as ``STRING``.
+    """
+
+    name: str
+    key: tuple[tuple[str, str], ...]
+    columns: tuple[tuple[str, str], ...] = ()
+    index: tuple[str, tuple[str, ...]] | None = None
+
+
+class _Patience(tablestore.DefaultRetryPolicy):  # type: ignore[misc]
+    """The retries of the SDK, for about 15 seconds; then memctl's own begin."""
+
+    max_retry_times = 8
+
+
+class TablestoreInstance:
+    """A Tablestore instance, as a location names it."""
+
+    def __init__(self, location: Location, environ: Mapping[str, str] = os.environ) -> None:
+        """Read the location; connect to nothing.
+
+        Raises:
+            UsageError: the URL is wrong, or there are no credentials.
+        """
+        self.label = location.label
+        parts = urlsplit(location.url)
+        if parts.query or parts.path.strip("/"):
+            raise UsageError(
+                f"{self.label} has a path or an option that is not known",
+                "known: layout, table, instance, path, state, state_path",
+            )
+        self._host = (parts.hostname or "").lower()
+        self.name = location.options.get("instance") or self._host.partition(".")[0]
+        if not self._host or ("." not in self._host and "instance" not in location.options):
+            raise UsageError(
+                f"{self.label} is not the address of an instance",
+                "write tablestore://INSTANCE.REGION.ots.aliyuncs.com, or add ?instance=NAME",
+            )
+        key, secret, token = _credentials(parts, environ, self.label)
+        scheme = "http" if parts.scheme.endswith("+http") else "https"
+        port = f":{parts.port}" if parts.port else ""
+        host = f"[{self._host}]" if ":" in self._host else self._host
+        try:
+            self._client = tablestore.AsyncOTSClient(
+                f"{scheme}://{host}{port}",
+                key,
+                secret,
+                self.name,
+                sts_token=token,
+                retry_policy=_Patience(),
+                logger_name=_LOGGER,
+            )
+        except OTSClientError as error:
+            raise UsageError(f"{self.label} cannot be used: {error}", "check the URL") from error
+
+    async def close(self) -> None:
+        """Close every connection."""
+        await self._client.close()
+
+    def identity(self) -> str:
+        """Return a text that two addresses of one instance share: public, internal, VPC."""
+        labels = self._host.split(".")
+        where = self._host
+        if labels[-2:] == ["aliyuncs", "com"] and len(labels) > 3:
+            where = labels[1]
+        elif where in ("127.0.0.1", "::1"):
+            where = "localhost"
+        return f"tablestore:{where}/{self.name}"
+
+    # Tables
+
+    async def tables(self) -> frozenset[str]:
+        """Return the names of the tables.
+
+        Raises:
+            Unavailable: the instance cannot be reached, does not exist, or refuses the login.
+        """
+        return frozenset(await self._call(self._client.list_table))
+
+    async def key_of(self, table: str) -> tuple[str, ...]:
+        """Return the names of the columns of the primary key of a table.
+
+        Raises:
+            NotFound, Unavailable: see ``scan``.
+        """
+        found = await self._call(partial(self._client.describe_table, table))
+        return tuple(name for name, *_ in found.table_meta.schema_of_primary_key)
+
+    async def create(self, schema: TableSchema) -> None:
+        """Make a table, unless another program was faster.
+
+        Raises:
+            Unavailable: see ``tables``.
+        """
+        meta = tablestore.TableMeta(schema.name, list(schema.key), list(schema.columns))
+        throughput = tablestore.ReservedThroughput(tablestore.CapacityUnit(0, 0))
+        indexes = []
+        if schema.index is not None:
+            name, columns = schema.index
+            local = tablestore.SecondaryIndexType.LOCAL_INDEX
+            indexes.append(tablestore.SecondaryIndexMeta(name, list(columns), [], local))
+        try:
+            await self._client.create_table(meta, tablestore.TableOptions(), throughput, indexes)
+        except OTSServiceError as error:
+            if error.get_error_code() != "OTSObjectAlreadyExist":
+                raise self._translate(error) from error
+        except _FAILURES as error:
+            raise self._translate(error) from error
+
+    # Rows
+
+    async def scan(
+        self,
+        table: str,
+        key: Sequence[str],
+        columns: Sequence[str] = (),
+        *,
+        start: Sequence[str] = (),
+        where: Sequence[tuple[str, str]] = (),
+        limit: int | None = None,
+    ) -> AsyncGenerator[list[Row]]:
+        """Yield the rows of a table in the order of their primary key, some at a time.
+
+        ``key`` names the columns of the primary key.  ``columns`` are those to read, all without
+        any; a row that has none of them comes if one is of the primary key.  ``start`` are the
+        first values that the keys must have.  ``where`` are columns and values, of which a row must
+        have one: the service compares them.
+
+        Raises:
+            NotFound: there is no such table.
+            Unavailable: the service cannot be reached, or refuses.
+        """
+        fixed = list(zip(key, start, strict=False))
+        rest = key[len(fixed) :]
+        first: Any = [*fixed, *((name, tablestore.INF_MIN) for name in rest)]
+        last = [*fixed, *((name, tablestore.INF_MAX) for name in rest)]
+        condition = _any_of(where)
+        while first is not None:
+            _, first, rows, _ = await self._call(
+                partial(
+                    self._client.get_range,
+                    table,
+                    "FORWARD",
+                    first,
+                    last,
+                    columns_to_get=list(columns) or None,
+                    limit=limit,
+                    column_filter=condition,
+                    max_version=1,
+                )
+            )
+            if rows:
+                yield [_row(row) for row in rows]
+            if limit is not None:
+                return
+
+    async def get(self, table: str, keys: Sequence[Sequence[tuple[str, Any]]]) -> list[Row | None]:
+        """Return rows by their primary keys; None for each that is not there.
+
+        Raises:
+            NotFound, Unavailable: see ``scan``.
+        """
+        found: list[Row | None] = []
+        for start in range(0, len(keys), _READ_TOGETHER):
+            some = [list(key) for key in keys[start : start + _READ_TOGETHER]]
+            request = tablestore.BatchGetRowRequest()
+            request.add(tablestore.TableInBatchGetRowItem(table, some, None, None, 1))
+            answer = await self._call(partial(self._client.batch_get_row, request))
+            for item in answer.get_result_by_table(table):
+                if not item.is_ok:
+                    raise self._refused(item.error_code, item.error_message or "")
+                found.append(None if item.row is None else _row(item.row))
+        return found
+
+    async def change(
+        self,
+        table: str,
+        key: Sequence[str],
+        changes: Sequence[RowChange],
+        outcomes: list[RowFailure | None],
+    ) -> None:
+        """Change rows, as many together as the service takes; say in ``outcomes`` what failed.
+
+        These are in the order of the changes, and grow as they are carried out.  There are no
+        transactions over rows: each is changed or not, whatever becomes of the others.  One that
+        another try may change is tried again.
+
+        Raises:
+            NotFound, Unavailable: see ``scan``; some rows may have been changed.
+        """
+        batch: list[RowChange] = []
+        size = 0
+        for change in changes:
+            more = _size(change)
+            if batch and (len(batch) >= _WRITTEN_TOGETHER or size + more > _REQUEST_BYTES):
+                outcomes += await self._change(table, key, batch)
+                batch, size = [], 0
+            batch.append(change)
+            size += more
+        if batch:
+            outcomes += await self._change(table, key, batch)
+
+    async def _change(
+        self, table: str, key: Sequence[str], changes: list[RowChange]
+    ) -> list[RowFailure | None]:
+        items = [_item(key, change) for change in changes]
+        outcomes: list[RowFailure | None] = [None] * len(items)
+        pending = list(range(len(items)))
+        for _ in range(_Patience.max_retry_times):
+            request = tablestore.BatchWriteRowRequest()
+            some = [items[at] for at in pending]
+            request.add(tablestore.TableInBatchWriteRowItem(table, some))
+            answer = await self._call(partial(self._client.batch_write_row, request))
+            parts = (answer.get_put(), answer.get_update(), answer.get_delete())
+            again = []
+            for one in (one for done, failed in parts for one in (*done, *failed)):
+                at = pending[one.index]
+                outcomes[at] = None
+                if not one.is_ok:
+                    outcomes[at] = RowFailure(one.error_code, one.error_message or "")
+                    if one.error_code in _BUSY:
+                        again.append(at)
+            pending = sorted(again)
+            if not pending:
+                return outcomes
+        failure = outcomes[pending[0]]
+        assert failure is not None
+        raise self._refused(failure.code, failure.message)
+
+    # Errors
+
+    async def _call(self, request: Callable[[], Awaitable[T]]) -> T:
+        try:
+            return await request()
+        except _FAILURES as error:
+            raise self._translate(error) from error
+
+    def _translate(self, error: BaseException) -> MemctlError:
+        """Return memctl's error for one of the SDK, or of the connection."""
+        match error:
+            case OTSServiceError():
+                return self._refused(error.get_error_code(), error.get_error_message())
+            case OTSClientError():
+                text = _first_line(error)
+                return Unavailable(
+                    f"{self.label} does not answer as Tablestore does: {text}",
+                    "check the endpoint, and the clock of this machine",
+                )
+            case aiohttp.ClientConnectorDNSError():
+                return Unavailable(
+                    f"cannot reach {self.label}: there is no host {self._host}",
+                    "check the names of instance and region",
+                )
+            case aiohttp.ClientConnectorCertificateError() | aiohttp.ClientSSLError():
+                return Unavailable(
+                    f"cannot reach {self.label}: {_first_line(error)}", "check the endpoint"
+                )
+            case _:
+                return Lost(
+                    f"cannot reach {self.label}: {_first_line(error)}",
+                    "check that this machine reaches the endpoint, which may be that of a VPC",
+                )
+
+    def _refused(self, code: str, message: str) -> MemctlError:
+        """Return the error for an error answer of the service."""
+        text = visible(message).rstrip(".") or code
+        if code in _BUSY:
+            return Lost(f"{self.label} is busy: {text}", "try again later, or lower --rate-limit")
+        if code == "OTSObjectNotExist":
+            return NotFound(
+                f"{self.label} has no such table: {text}", "name the table with ?table=NAME"
+            )
+        if code == "OTSAuthFailed" and "instance" in message:
+            return Unavailable(
+                f"{self.label} refuses the instance {visible(self.name)}: {text}",
+                "check instance and region, and what the key may do",
+            )
+        if code in ("OTSAuthFailed", "OTSNoPermissionAccess"):
+            return Unavailable(
+                f"{self.label} refuses the login: {text}",
+                "check the key: that of the URL, of the alias or of TABLESTORE_ACCESS_KEY_ID",
+            )
+        return Unavailable(f"{self.label} refuses a request: {text} ({code})")
+
+
+_FAILURES = (OTSServiceError, OTSClientError, aiohttp.ClientError, TimeoutError, OSError)
+
+
+def _credentials(
+    parts: SplitResult, environ: Mapping[str, str], label: str
+) -> tuple[str, str, str | None]:
+    """Return the id of the key, its secret, and the token that goes with it.
+
+    Raises:
+        UsageError: there are none, or only one of the two.
+    """
+    key, secret = (unquote(one or "") for one in (parts.username, parts.password))
+    if key and secret:
+        return key, secret, None
+    for id_name, secret_name, token_name in _VARIABLES:
+        found = environ.get(id_name, "")
+        if found and (not key or found == key):
+            secret = secret or environ.get(secret_name, "")
+            if secret:
+                return found, secret, environ.get(token_name) or None
+    if key:
+        raise UsageError(
+            f"{label} has no secret of its key", "set TABLESTORE_ACCESS_KEY_SECRET, or an alias"
+        )
+    raise UsageError(
+        f"{label} has no key",
+        "set TABLESTORE_ACCESS_KEY_ID and TABLESTORE_ACCESS_KEY_SECRET, or write "
+        "tablestore://KEY_ID@... with password_env in an alias",
+    )
+
+
+def _any_of(where: Sequence[tuple[str, str]]) -> Any:
+    """Return the condition that a row has one of these columns with its value; None without any."""
+    equal = tablestore.ComparatorType.EQUAL
+    singles = [
+        tablestore.SingleColumnCondition(name, value, equal, pass_if_missing=False)
+        for name, value in where
+    ]
+    if len(singles) < 2:
+        return singles[0] if singles else None
+    some = tablestore.CompositeColumnCondition(tablestore.LogicalOperator.OR)
+    for single in singles:
+        some.add_sub_condition(single)
+    return some
+
+
+def _condition(existence: str, where: Columns) -> Any:
+    equal = tablestore.ComparatorType.EQUAL
+    singles = [
+        tablestore.SingleColumnCondition(name, value, equal, pass_if_missing=False)
+        for name, value in where.items()
+    ]
+    if len(singles) < 2:
+        return tablestore.Condition(existence, singles[0] if singles else None)
+    every = tablestore.CompositeColumnCondition(tablestore.LogicalOperator.AND)
+    for single in singles:
+        every.add_sub_condition(single)
+    return tablestore.Condition(existence, every)
+
+
+def _item(key: Sequence[str], change: RowChange) -> Any:
+    """Return a change as the SDK takes it."""
+    expect = tablestore.RowExistenceExpectation
+    name = list(zip(key, change.key, strict=True))
+    match change:
+        case Put(_, columns, new):
+            condition = _condition(expect.EXPECT_NOT_EXIST if new else expect.IGNORE, {})
+            return tablestore.PutRowItem(tablestore.Row(name, list(columns.items())), condition)
+        case Update(_, columns, where):
+            row = tablestore.Row(name, {"PUT": list(columns.items())})
+            return tablestore.UpdateRowItem(row, _condition(expect.EXPECT_EXIST, where))
+        case Delete(_, gone):
+            existence = expect.IGNORE if gone is None else expect.EXPECT_EXIST
+            return tablestore.DeleteRowItem(tablestore.Row(name), _condition(existence, gone or {}))
+
+
+def _size(change: RowChange) -> int:
+    """Return about how many bytes a change takes in a request."""
+    columns = {} if isinstance(change, Delete) else change.columns
+    return _ROW_BYTES + sum(
+        len(value.encode()) if isinstance(value, str) else 64 for value in columns.values()
+    )
+
+
+def _row(row: Any) -> Row:
+    return Row(
+        tuple(value for _, value in row.primary_key),
+        {name: value for name, value, _ in row.attribute_columns},
+        {name: time for name, _, time in row.attribute_columns},
+    )
+
+
+def _first_line(error: BaseException) -> str:
+    lines = visible(str(error).strip().partition("\n")[0])
+    return lines.rstrip(".") or type(error).__name__
