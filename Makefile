@@ -9,6 +9,7 @@ VENV := .venv
 INTEROP := .interop
 INTEROP2 := .interop2
 RUNTIME := .interop-runtime
+TABLESTORE := .interop-tablestore
 BIN := $(VENV)/bin
 
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
@@ -17,7 +18,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 PYTEST = scripts/get-servers $(BIN)/python && \
 	$(BIN)/python -m compileall -q memctl tests benchmarks tools && \
 	$(BIN)/pytest -n $(WORKERS) --dist worksteal
-REAL := tests/interop tests/interop2 tests/interop_runtime
+REAL := tests/interop tests/interop2 tests/interop_runtime tests/interop_tablestore
 test trust interop: export PYTHONDONTWRITEBYTECODE := 1
 
 .PHONY: demo test trust interop dist-test soak fuzz lint format docs screens clean
@@ -35,7 +36,7 @@ trust: $(VENV)/.dev $(INTEROP)/.ready
 	@$(PYTEST) -m slow $(addprefix --ignore ,$(REAL))
 
 # The real frameworks on both ends, each in an environment of its own, made once.
-interop: $(VENV)/.dev $(INTEROP)/.ready $(INTEROP2)/.ready $(RUNTIME)/.ready
+interop: $(VENV)/.dev $(INTEROP)/.ready $(INTEROP2)/.ready $(RUNTIME)/.ready $(TABLESTORE)/.ready
 	@$(PYTEST) $(REAL)
 
 # Builds memctl, and tries what was built with the oldest and the newest version of what it needs.
@@ -75,7 +76,7 @@ screens: $(VENV)/.dev
 	@MEMCTL_SCREENS=write $(BIN)/pytest -k screens tests/terminal
 
 clean:
-	rm -rf $(VENV) $(INTEROP) $(INTEROP2) $(RUNTIME) build dist .cache .mypy_cache .ruff_cache .pytest_cache \
+	rm -rf $(VENV) $(INTEROP) $(INTEROP2) $(RUNTIME) $(TABLESTORE) build dist .cache .mypy_cache .ruff_cache .pytest_cache \
 		.hypothesis .import_linter_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
@@ -105,4 +106,11 @@ $(INTEROP2)/.ready: requirements/interop2.txt
 $(RUNTIME)/.ready: requirements/interop-runtime.txt
 	@scripts/make-venv "$(PYTHON)" $(RUNTIME) requirements/interop-runtime.txt \
 		agentscope-runtime==1.0.5 agentscope==1.0.21 'a2a-sdk<1' 'mcp<2' greenlet tqdm
+	@touch $@
+
+# What AgentScope 1.x and agentscope-runtime keep in Tablestore, for tests/interop_tablestore.
+$(TABLESTORE)/.ready: requirements/interop-tablestore.txt
+	@scripts/make-venv "$(PYTHON)" $(TABLESTORE) requirements/interop-tablestore.txt \
+		agentscope==1.0.21 agentscope-runtime==1.0.5 tablestore==6.4.8 \
+		tablestore-for-agent-memory==1.1.3 langchain-community 'a2a-sdk<1' 'mcp<2' greenlet tqdm
 	@touch $@

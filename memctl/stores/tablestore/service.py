@@ -143,7 +143,8 @@ class TablestoreInstance:
         """Read the location; connect to nothing.
 
         Raises:
-            UsageError: the URL is wrong, or there are no credentials.
+            UsageError: the URL is wrong.
+            Unavailable: there are no credentials.
         """
         self.label = location.label
         parts = urlsplit(location.url)
@@ -415,7 +416,7 @@ def _credentials(
     """Return the id of the key, its secret, and the token that goes with it.
 
     Raises:
-        UsageError: there are none, or only one of the two.
+        Unavailable: there are none, or only one of the two.
     """
     key, secret = (unquote(one or "") for one in (parts.username, parts.password))
     if key and secret:
@@ -427,10 +428,10 @@ def _credentials(
             if secret:
                 return found, secret, environ.get(token_name) or None
     if key:
-        raise UsageError(
+        raise Unavailable(
             f"{label} has no secret of its key", "set TABLESTORE_ACCESS_KEY_SECRET, or an alias"
         )
-    raise UsageError(
+    raise Unavailable(
         f"{label} has no key",
         "set TABLESTORE_ACCESS_KEY_ID and TABLESTORE_ACCESS_KEY_SECRET, or write "
         "tablestore://KEY_ID@... with password_env in an alias",
