@@ -1,0 +1,271 @@
+"""Tablestore: layouts that the tables tell, keys, the service's refusals, damaged rows."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import tablestore
+
+from memctl.model import MemoryKey
+from memctl.registry import parse
+from memctl.stores.tablestore import service
+from memctl.testing import samples
+from tests.support.cli import Run, contents, fails, fill, report
+from tests.support.servers.pool import Servers
+from tests.support.servers.tablestore import KEY_ID, SECRET, Tablestore
+
+ADA = MemoryKey("ada", "kyoto")
+BOB = MemoryKey("bob", "kyoto")
+
+
+@pytest.fixture
+def server(servers: Servers) -> Tablestore:
+    return servers.tablestore
+
+
+@pytest.fixture
+def url(server: Tablestore) -> str:
+    """An instance with two memories of TablestoreMemory."""
+    url = server.fresh()
+    some = {ADA: samples.entries(5), BOB: samples.entries(3)}
+    asyncio.run(fill(url, some))
+    return url
+
+
+def put(server: Tablestore, url: str, table: str, key: dict[str, str], **columns: Any) -> None:
+    """Write a row past memctl."""
+
+    async def work() -> None:
+        async with tablestore.AsyncOTSClient(**server.endpoint(url)) as client:
+            row = tablestore.Row(list(key.items()), list(columns.items()))
+            await client.put_row(table, row)
+
+    asyncio.run(work())
+
+
+def names(url: str) -> list[MemoryKey]:
+    return list(contents(url))
+
+
+# Names and keys
+
+
+def test_key_of_the_url_is_shown_nowhere(url: str, run: Run) -> None:
+    found = run("inspect", url)
+    assert found.exit_code == 0
+    assert KEY_ID in found.stdout
+    for text in (SECRET, "pa%3Ass", "w%40rd"):
+        assert text not in found.stdout + found.stderr
+
+
+def test_key_of_the_environment(url: str, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    plain = url.replace(url[url.index("//") + 2 : url.index("@") + 1], "")
+    fails(run("inspect", plain), 3, "has no key", "TABLESTORE_ACCESS_KEY_ID")
+    for names in (
+        ("TABLESTORE_ACCESS_KEY_ID", "TABLESTORE_ACCESS_KEY_SECRET"),
+        ("ALIBABA_CLOUD_ACCESS_KEY_ID", "ALIBABA_CLOUD_ACCESS_KEY_SECRET"),
+    ):
+        with monkeypatch.context() as patch:
+            patch.setenv(names[0], KEY_ID)
+            fails(run("inspect", plain), 3, "has no key")
+            patch.setenv(names[1], SECRET)
+            assert run("inspect", plain).exit_code == 0
+
+
+def test_key_of_an_alias(
+    url: str, run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = tmp_path / "c.toml"
+    login = url[url.index("//") + 2 : url.index("@") + 1]
+    plain = url.replace(login, f"{KEY_ID}@")
+    config.write_text(f'[stores.agents]\nurl = "{plain}"\npassword_env = "AGENTS_SECRET"\n')
+    monkeypatch.setenv("AGENTS_SECRET", SECRET)
+    assert run("--config", str(config), "inspect", "agents").exit_code == 0
+    assert run("--config", str(config), "config", "check").exit_code == 0
+    monkeypatch.setenv("AGENTS_SECRET", "another")
+    checked = run("--config", str(config), "config", "check", "--json")
+    assert checked.exit_code == 3
+    assert "Signature mismatch" in checked.stdout + checked.stderr
+    assert SECRET not in checked.stdout + checked.stderr
+
+
+def test_key_that_is_refused(url: str, run: Run) -> None:
+    fails(run("inspect", url.replace(KEY_ID, "nobody")), 3, "AccessKeyID does not exist", "key")
+    wrong = url.replace("pa%3Ass", "other")
+    fails(run("inspect", wrong), 3, "refuses the login", "Signature mismatch")
+
+
+def test_instance_that_is_unknown(url: str, run: Run) -> None:
+    unknown = url.partition("?")[0] + "?instance=nowhere"
+    fails(run("inspect", unknown), 3, "instance nowhere", "check instance and region")
+
+
+def test_endpoint_that_is_not_there(url: str, run: Run) -> None:
+    gone = "tablestore+http://k:s@127.0.0.1:9?instance=agents"
+    fails(run("inspect", gone), 3, "cannot reach")
+    fails(run("inspect", "tablestore://k:s@agents"), 2, "not the address of an instance")
+    fails(run("inspect", url + "&prefix=x&colour=red"), 2, "option")
+
+
+def test_instance_has_one_identity_at_every_endpoint() -> None:
+    def identity(host: str) -> str:
+        return service.TablestoreInstance(parse(f"tablestore://k:s@{host}")).identity()
+
+    public = identity("agents.cn-hangzhou.ots.aliyuncs.com")
+    assert identity("agents.cn-hangzhou.vpc.tablestore.aliyuncs.com") == public
+    assert identity("agents.cn-beijing.ots.aliyuncs.com") != public
+    assert identity("others.cn-hangzhou.ots.aliyuncs.com") != public
+
+
+# Layouts
+
+
+def test_tables_tell_the_layout(server: Tablestore, run: Run) -> None:
+    sessions = server.fresh()
+    fails(run("inspect", sessions), 4, "no table agentscope_memory", "no tables at all")
+    asyncio.run(fill(f"{sessions}&layout=session", {ADA: samples.entries(2)}))
+    assert names(sessions) == [ADA]
+    fails(run("inspect", f"{sessions}&layout=memory"), 4, "no table agentscope_memory")
+    # States stand next to memories: the URL alone means the memories.
+    asyncio.run(fill(sessions, {BOB: samples.entries(2)}))
+    assert names(sessions) == [BOB]
+    assert names(f"{sessions}&layout=session") == [ADA]
+
+
+def test_table_of_another_name(server: Tablestore, run: Run) -> None:
+    url = server.fresh()
+    asyncio.run(fill(f"{url}&table=chats", {ADA: samples.entries(2)}))
+    asyncio.run(fill(f"{url}&layout=session&table=states", {BOB: samples.entries(3)}))
+    assert names(f"{url}&table=chats") == [ADA]
+    assert names(f"{url}&table=states") == [BOB], "its primary key tells that it is of sessions"
+    fails(run("inspect", url), 4, "no table agentscope_memory", "chats, states")
+    fails(run("inspect", f"{url}&table=nothing"), 4, "no table nothing")
+    fails(run("inspect", f"{url}&table=states&layout=memory"), 8, "primary key user_id")
+
+
+# The service
+
+
+def test_busy_service_is_asked_again(url: str, server: Tablestore, run: Run) -> None:
+    instance = server.instance(url)
+    instance.fail("GetRange", 2)
+    assert names(url) == [ADA, BOB]
+    assert instance.asked.count("GetRange") >= 3
+    instance.fail("BatchWriteRow")
+    deleted = run("delete", url, "--user", "ada", "--id", "m0000001", "--yes")
+    assert deleted.exit_code == 0, deleted.stderr
+    assert len(contents(url)[ADA]) == 4
+
+
+def test_service_that_stays_busy(
+    url: str, server: Tablestore, run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(service._Patience, "max_retry_times", 1)
+    server.instance(url).fail("GetRange", 50)
+    fails(run("inspect", url), 3, "is busy", "try again later")
+
+
+def test_memory_whose_rows_are_refused_is_as_it_was(url: str, run: Run) -> None:
+    """An agent marks one of the messages between the reading and the writing of memctl."""
+    before = contents(url)
+    plain = Tablestore._BatchWriteRow
+    late = [True]
+
+    def marked_first(self: Tablestore, instance: Any, body: bytes) -> Any:
+        if late:
+            late.clear()
+            row = instance.tables["agentscope_memory"].rows["m0000003:::kyoto", "ada"]
+            cell = row["marks_json"]
+            row["marks_json"] = replace(cell, value='["late"]')
+        return plain(self, instance, body)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Tablestore, "_BatchWriteRow", marked_first)
+        deleted = run("delete", url, "--user", "ada", "--match", "message", "--yes", "--json")
+    assert deleted.exit_code in (5, 7), deleted.stdout
+    assert "changed" in deleted.stdout
+    assert [one.id for one in contents(url)[ADA]] == [one.id for one in before[ADA]]
+
+
+# Rows
+
+
+def test_damaged_rows_leave_out_their_memory(url: str, server: Tablestore, run: Run) -> None:
+    key = {"document_id": "bad:::kyoto", "tenant_id": "bob"}
+    put(server, url, "agentscope_memory", key, text='{"id": "b', session_id="kyoto", timestamp="")
+    found = run("inspect", url, "--json")
+    assert found.exit_code == 7
+    assert "not valid JSON" in found.stdout + found.stderr
+    assert [one["user"] for one in json.loads(found.stdout)["memories"]] == ["ada"]
+    checked = report(run("doctor", url, "--json"), 6)
+    assert [one["code"] for one in checked["findings"]].count("damaged-row") == 1
+    put(server, url, "agentscope_memory", key, session_id="kyoto", timestamp="")
+    assert "it has no text" in run("inspect", url).stderr
+
+
+def test_doctor_finds_rows_that_agentscope_would_mix_up(
+    url: str, server: Tablestore, run: Run
+) -> None:
+    about = {"session_id": "kyoto", "timestamp": "2025-03-01 12:00:00.000", "marks_json": "[]"}
+    text = samples.message("x", 0).decode()
+    put(
+        server,
+        url,
+        "agentscope_memory",
+        {"document_id": "x:::kyoto", "tenant_id": "ada"},
+        text=text,
+        **about,
+    )
+    put(
+        server,
+        url,
+        "agentscope_memory",
+        {"document_id": "y", "tenant_id": "bob"},
+        text=text.replace('"x"', '"y"'),
+        **about,
+    )
+    found = report(run("doctor", url, "--json"), 6)
+    assert {one["code"] for one in found["findings"]} >= {"duplicate-index", "row-id-mismatch"}
+
+
+def test_erase_removes_rows_that_name_no_session(url: str, server: Tablestore, run: Run) -> None:
+    put(server, url, "agentscope_memory", {"document_id": "stray", "tenant_id": "bob"}, text="x")
+    assert names(url) == [ADA, BOB]
+    assert run("erase", url, "--user", "bob", "--yes").exit_code == 0
+    assert {key[1] for key in server.dump(url)["agentscope_memory"]} == {"ada"}
+
+
+def test_columns_of_an_application_survive_an_undo(url: str, server: Tablestore, run: Run) -> None:
+    key = {"document_id": "extra:::kyoto", "tenant_id": "ada"}
+    text = samples.message("extra", 9).decode()
+    put(
+        server,
+        url,
+        "agentscope_memory",
+        key,
+        text=text,
+        session_id="kyoto",
+        embedding="[0.5, 1.0]",
+        timestamp="2026",
+        marks_json='["a","a"]',
+        n=5,
+        raw=bytearray(b"\xff"),
+        flag=True,
+    )
+    row = server.dump(url)["agentscope_memory"]["extra:::kyoto", "ada"]
+    before = {name: value for name, (value, _) in row.items()}
+    assert run("delete", url, "--id", "extra", "--yes").exit_code == 0
+    assert ("extra:::kyoto", "ada") not in server.dump(url)["agentscope_memory"]
+    assert run("undo", "--store", url, "--yes").exit_code == 0
+    row = server.dump(url)["agentscope_memory"]["extra:::kyoto", "ada"]
+    assert {name: value for name, (value, _) in row.items()} == before
+
+
+def test_undo_without_the_secret_says_how(url: str, run: Run) -> None:
+    assert run("delete", url, "--id", "m0000001", "--yes").exit_code == 0
+    fails(run("undo", "--yes"), 3, "--store URL")
