@@ -389,7 +389,10 @@ class TablestoreInstance:
         """Return the error for an error answer of the service."""
         text = visible(message).rstrip(".") or code
         if code in _BUSY:
-            return Lost(f"{self.label} is busy: {text}", "try again later, or give the instance more capacity")
+            return Lost(
+                f"{self.label} is busy: {text}",
+                "try again later, or give the instance more capacity",
+            )
         if code == "OTSObjectNotExist":
             return NotFound(
                 f"{self.label} has no such table: {text}", "name the table with ?table=NAME"
