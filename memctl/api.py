@@ -373,7 +373,7 @@ def _record(command: str, store: Store) -> Run:
     location = store.location
     kept = {name: text for name, text in location.options.items() if name in URL_OPTIONS - {"path"}}
     if location.path != Path():
-        address = f"sqlite:///{location.path}" if kept else str(location.path)
+        address = f"sqlite:///{location.path}" if kept else f"{location.prefix}{location.path}"
     else:
         mark = "&" if "?" in location.url else "?"
         address = location.url + (mark + urlencode(kept) if kept else "")

@@ -41,6 +41,8 @@ class Location:
     url: str = ""
     path: Path = Path()
     options: dict[str, str] = field(default_factory=dict)
+    prefix: str = ""
+    """The word and colon before ``path`` that name the kind, such as ``mem0:``."""
 
 
 def redact(url: str) -> str:

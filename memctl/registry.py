@@ -180,6 +180,14 @@ BUILT_IN = (
         options=frozenset({"path"}),
     ),
     StoreSpec(
+        "mem0",
+        "mem0:CONFIG.json",
+        "the facts of mem0's open-source library",
+        "memctl.stores.mem0.store:Mem0Store",
+        prefixes=("mem0",),
+        extra="mem0",
+    ),
+    StoreSpec(
         "archive",
         ".ndjson .ndjson.gz .ndjson.zst",
         "a memctl archive",
@@ -401,7 +409,8 @@ def _parse_prefixed(kind: str, text: str, rest: str) -> Location:
     if unknown := sorted(options.keys() - known):
         hint = f"known: {', '.join(sorted(known))}" if known else "it takes none"
         raise UsageError(f"{kind} takes no option {visible(unknown[0])!r}", hint)
-    return Location(kind, visible(text), "", path, options)
+    before = text.partition(":")[0].lower()
+    return Location(kind, visible(text), "", path, options, f"{before}:")
 
 
 def _parse_path(text: str) -> Location:

@@ -111,6 +111,23 @@ def lock(handle: int) -> bool:
     return True
 
 
+def lock_holder(inode: int) -> str:
+    """Return who has locked the file of an inode, such as ``pid 4242 (python)``; empty if unknown.
+
+    Linux tells; other systems do not.
+    """
+    try:
+        with open("/proc/locks", encoding="ascii") as file:
+            rows = [line.split() for line in file]
+        for row in rows:
+            if len(row) > 5 and row[1] == "FLOCK" and row[5].endswith(f":{inode}"):
+                with open(f"/proc/{row[4]}/comm", encoding="utf-8", errors="replace") as name:
+                    return f"pid {row[4]} ({name.read().strip()})"
+    except OSError:
+        pass  # not Linux, or it has ended meanwhile
+    return ""
+
+
 def sync_folder(folder: str | os.PathLike[str]) -> None:
     """Wait until the names in a folder are on the disk, where a folder can be synced.
 

@@ -563,7 +563,8 @@ def _address(argument: str, location: Location) -> str:
     if location.path != Path():
         path = os.path.abspath(location.path)
         if "://" not in argument:
-            return path
+            query = urlencode(location.options, safe="/:") if location.prefix else ""
+            return location.prefix + path + (f"?{query}" if query else "")
         query = urlencode(_absolute(location.options), safe="/:")
         return f"sqlite:///{path}" + (f"?{query}" if query else "")
     parts = urlsplit(argument)

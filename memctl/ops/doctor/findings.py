@@ -245,6 +245,45 @@ _KINDS = (
         "ReMe does so when it runs",
     ),
     FindingKind(
+        "expired-fact",
+        Severity.NOTICE,
+        "facts past their expiration date",
+        "mem0 hides them from the agent, but keeps them",
+        "delete them if nobody needs them: memctl delete STORE --id ID",
+    ),
+    FindingKind(
+        "vector-without-fact",
+        Severity.WARNING,
+        "vectors that belong to no fact",
+        "they take places in the agent's search, and mem0 may file the next fact under another "
+        "one's vector",
+        "the next change that memctl writes leaves them out; keep a copy of the folder before",
+    ),
+    FindingKind(
+        "entity-link",
+        Severity.WARNING,
+        "links of entities to facts that are not there",
+        "the names of deleted facts are kept, and count in the agent's search; a mem0 that was "
+        "started anew does not clean up when it deletes",
+        "--repair takes the links off, and removes entities that link to nothing else",
+        RepairMethod.STORE,
+    ),
+    FindingKind(
+        "history-differs",
+        Severity.NOTICE,
+        "facts whose history does not end with their text",
+        "mem0 shows a history that misses the last change",
+        "nothing that memctl could know; mem0 goes on writing it with the next change",
+    ),
+    FindingKind(
+        "history-without-fact",
+        Severity.NOTICE,
+        "facts that are not there, but not deleted by their history",
+        "their texts are kept in history.db: a run was killed as it deleted them, or several "
+        "stores share the file, and they are facts of another one",
+        "if no other store shares the file, remove the rows of these ids with sqlite3",
+    ),
+    FindingKind(
         "damaged-row",
         Severity.ERROR,
         "rows without a valid message, name, mark or position",

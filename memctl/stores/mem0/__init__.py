@@ -1,0 +1,1 @@
+"""Stores of mem0: its open-source library's, and its Platform."""

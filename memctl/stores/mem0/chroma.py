@@ -1,0 +1,227 @@
+"""Folders and servers of Chroma, in which mem0 keeps facts, through Chroma's own client."""
+
+from __future__ import annotations
+
+import math
+from array import array
+from collections.abc import AsyncGenerator, Sequence
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+from memctl.errors import BadData, MemctlError, Unavailable, UsageError
+from memctl.location import same_file, visible
+from memctl.store import OpenMode
+from memctl.stores.mem0.config import Mem0Config
+from memctl.stores.mem0.vectors import (
+    Record,
+    Turns,
+    VectorStore,
+    check_dimensions,
+    check_vectors,
+    not_there,
+)
+from memctl.stores.simple import Rejected
+
+_SOME = 500
+_INT64 = range(-(2**63), 2**63)
+
+
+class ChromaPlace(VectorStore):
+    """A folder of Chroma, or a server that needs no key."""
+
+    def __init__(self, config: Mem0Config, label: str) -> None:
+        super().__init__(config, label)
+        self._host = config.text("host")
+        self._turns = Turns()
+        self._client: Any = None
+        self._errors: Any = None
+        self._collections: dict[str, Any] = {}
+
+    @property
+    def place(self) -> Path | None:
+        return None if self._host else self.config.folder
+
+    async def identity(self) -> str:
+        if self._host:
+            return (
+                f"chroma://{self._host}:{self.config.options.get('port')}#{self.config.collection}"
+            )
+        return f"file:{same_file(self.config.folder)}#{self.config.collection}"
+
+    async def open(self, mode: OpenMode) -> None:
+        if self.config.text("api_key") or self.config.text("tenant"):
+            raise UsageError(
+                f"{self.label}: memctl opens folders and servers of Chroma, not Chroma Cloud",
+                "write a path, or host and port",
+            )
+        folder = self.place
+        if folder is not None and not mode.creates and not (folder / "chroma.sqlite3").exists():
+            raise not_there(self.config, self.label, str(folder))
+        await self._run(self._open, mode)
+        size = await self.dimensions(self.config.collection)
+        check_dimensions(self.config, self.label, self.config.collection, size)
+
+    def _open(self, mode: OpenMode) -> None:
+        chroma = _client_library(self.label)
+        self._errors = import_module("chromadb.errors")
+        settings = chroma.config.Settings(anonymized_telemetry=False)
+        if self._host:
+            port = self.config.options.get("port")
+            self._client = chroma.HttpClient(self._host, port, settings=settings)
+        else:
+            settings.persist_directory = str(self.config.folder)
+            settings.is_persistent = True
+            self._client = chroma.Client(settings)
+        for name in (self.config.collection, self.config.entities):
+            try:
+                self._collections[name] = self._client.get_collection(name, embedding_function=None)
+            except self._errors.NotFoundError:
+                continue
+        if self.config.collection not in self._collections:
+            if not mode.creates:
+                raise not_there(self.config, self.label, self._host or str(self.config.folder))
+            self._create(self.config.collection)
+
+    def _create(self, name: str) -> None:
+        self._collections[name] = self._client.get_or_create_collection(
+            name, embedding_function=None
+        )
+
+    async def close(self) -> None:
+        self._collections.clear()
+        client, self._client = self._client, None
+        if client is not None and hasattr(client, "close"):  # older ones need none
+            await self._turns.run(client.close)
+
+    async def _run(self, call: Any, *args: Any) -> Any:
+        try:
+            return await self._turns.run(call, *args)
+        except (MemctlError, Rejected):
+            raise
+        except Exception as error:
+            # Chroma raises errors of its own, of httpx, and plain ValueErrors.
+            text = f"{self.label}: {visible(str(error).strip().partition(chr(10))[0])}"
+            if "not a database" in text or "malformed" in text:
+                raise BadData(text, "restore the folder from a backup") from error
+            raise Unavailable(text, "check the folder or server, and who uses it") from error
+
+    # Reading
+
+    async def dimensions(self, collection: str) -> int | None:
+        return await self._run(self._dimensions, collection)  # type: ignore[no-any-return]
+
+    def _dimensions(self, collection: str) -> int | None:
+        found = self._collections.get(collection)
+        if found is None:
+            return None
+        vectors = found.get(limit=1, include=["embeddings"])["embeddings"]
+        return len(vectors[0]) if vectors is not None and len(vectors) else None
+
+    async def scan(self, collection: str) -> AsyncGenerator[list[Record]]:
+        offset = 0
+        while True:
+            found = await self._run(self._some, collection, offset)
+            if not found:
+                return
+            offset += len(found)
+            yield found
+
+    def _some(self, collection: str, offset: int) -> list[Record]:
+        if collection not in self._collections:
+            return []
+        found = self._collections[collection].get(limit=_SOME, offset=offset, include=["metadatas"])
+        return [
+            Record(id, dict(payload or {}))
+            for id, payload in zip(found["ids"], found["metadatas"], strict=True)
+        ]
+
+    async def get(self, collection: str, ids: Sequence[str]) -> list[Record]:
+        return await self._run(self._get, collection, ids)  # type: ignore[no-any-return]
+
+    def _get(self, collection: str, ids: Sequence[str]) -> list[Record]:
+        if collection not in self._collections or not ids:
+            return []
+        found = self._collections[collection].get(
+            ids=list(ids), include=["metadatas", "embeddings"]
+        )
+        vectors = found["embeddings"]
+        return [
+            Record(id, dict(payload or {}), array("f", vectors[at].tolist()))
+            for at, (id, payload) in enumerate(zip(found["ids"], found["metadatas"], strict=True))
+        ]
+
+    # Writing
+
+    def refuse(
+        self,
+        collection: str,  # noqa: ARG002 - all are alike
+        records: Sequence[Record],
+    ) -> None:
+        check_vectors(records, self.config.embedding.dimensions, "chroma")
+        for record in records:
+            for name, value in record.payload.items():
+                if not _holds(value):
+                    text = (
+                        f"{record.id!r}: chroma holds texts, numbers, booleans and lists of one "
+                        f"of these, not the value of {name!r}"
+                    )
+                    raise Rejected("refused", text)
+
+    async def put(self, collection: str, records: Sequence[Record]) -> None:
+        for start in range(0, len(records), _SOME):
+            await self._run(self._put, collection, records[start : start + _SOME])
+
+    def _put(self, collection: str, records: Sequence[Record]) -> None:
+        if collection not in self._collections:
+            self._create(collection)
+        target = self._collections[collection]
+        ids = [one.id for one in records]
+        found = target.get(ids=ids, include=["metadatas"])
+        before = dict(zip(found["ids"], found["metadatas"], strict=True))
+        target.upsert(
+            ids=ids,
+            embeddings=[list(one.vector or ()) for one in records],
+            # What is not named stays, and None takes it away.
+            metadatas=[
+                dict.fromkeys(before.get(one.id) or (), None) | one.payload for one in records
+            ],
+        )
+
+    async def delete(self, collection: str, ids: Sequence[str]) -> None:
+        if ids:
+            await self._run(self._delete, collection, ids)
+
+    def _delete(self, collection: str, ids: Sequence[str]) -> None:
+        if collection in self._collections:
+            self._collections[collection].delete(ids=list(ids))
+
+
+def _holds(value: Any) -> bool:
+    """Return whether Chroma gives back this value as it is."""
+    if isinstance(value, list):
+        return bool(value) and len({type(one) for one in value}) == 1 and all(map(_is_plain, value))
+    return _is_plain(value)
+
+
+def _is_plain(value: Any) -> bool:
+    match value:
+        case bool():
+            return True
+        case str():
+            return not any("\ud800" <= char <= "\udfff" for char in value)
+        case int():
+            return value in _INT64
+        case float():
+            return math.isfinite(value)
+    return False
+
+
+def _client_library(label: str) -> Any:
+    try:
+        return import_module("chromadb")
+    except ModuleNotFoundError as error:
+        raise UsageError(
+            f"{label} needs the library {error.name!r}, which is not installed",
+            "pip install 'agentscope-memctl[mem0]'",
+        ) from error

@@ -1,0 +1,132 @@
+"""The configuration of mem0's library (``Memory.from_config``): what of it tells where facts are.
+
+Names and defaults are those of mem0ai 2.2.1, ``mem0/configs``.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from memctl import jsonio, system
+from memctl.errors import BadData, UsageError
+from memctl.location import visible
+from memctl.model import Embedding
+from memctl.stores.files import system_errors
+
+PROVIDERS = ("qdrant", "faiss", "chroma", "pgvector")
+"""The vector stores that memctl opens."""
+_DIMENSIONS = 1536
+"""mem0's default, in every vector store that asks for dimensions, and of OpenAI's embedder."""
+_OPENAI_MODEL = "text-embedding-3-small"
+_SECTION = '"vector_store": {"provider": "qdrant", "config": {"path": "..."}}'
+
+
+@dataclass(frozen=True, slots=True)
+class Mem0Config:
+    """The parts of a configuration that tell where mem0 keeps what.
+
+    ``options`` are those of the vector store; they may hold a password, which no error shows.
+    """
+
+    path: Path
+    provider: str
+    options: Mapping[str, Any] = field(repr=False)
+    embedding: Embedding
+    """What the configuration says of the vectors; 0 dimensions where it does not tell."""
+    history: Path
+
+    @property
+    def collection(self) -> str:
+        """The collection of the facts."""
+        return self.text("collection_name", "mem0")
+
+    @property
+    def entities(self) -> str:
+        """The collection of the entities, named as mem0 does (``_entity_collection_name``)."""
+        return f"{self.collection}_entities"
+
+    @property
+    def folder(self) -> Path:
+        """The folder of a vector store that is one; mem0 takes it from the working directory."""
+        return Path(self.text("path", f"/tmp/{self.provider}"))
+
+    def text(self, name: str, default: str = "") -> str:
+        """Return an option that is a text.
+
+        Raises:
+            UsageError: it is something else.
+        """
+        value = self.options.get(name)
+        if value is None or value == "":
+            return default
+        if not isinstance(value, str):
+            raise UsageError(
+                f"{visible(str(self.path))}: vector_store.config.{name} is not a text",
+                "write it in quotes",
+            )
+        return value
+
+
+def read(path: Path) -> Mem0Config:
+    """Return what a file of JSON says, whose content is what ``Memory.from_config`` takes.
+
+    Raises:
+        NotFound, Unavailable: the file cannot be read.
+        BadData: it is not JSON.
+        UsageError: it names no vector store, or one that memctl does not open.
+    """
+    name = visible(str(path))
+    with system_errors(path, "read"):
+        content = system.read_file(path)
+    try:
+        value = jsonio.loads(content)
+    except ValueError as error:
+        raise BadData(
+            f"{name} is not a configuration of mem0: {error}",
+            "it is the JSON of the dict that Memory.from_config takes",
+        ) from error
+    store = value.get("vector_store") if isinstance(value, dict) else None
+    if not isinstance(store, dict) or not isinstance(store.get("provider"), str):
+        raise UsageError(
+            f"{name} names no vector store, so it does not say where facts are",
+            f"a configuration of mem0 has {_SECTION}",
+        )
+    provider = store["provider"]
+    if provider not in PROVIDERS:
+        raise UsageError(
+            f"{name}: memctl does not open the vector store {visible(provider)!r} of mem0",
+            f"it opens {', '.join(PROVIDERS)}",
+        )
+    options = store.get("config") or {}
+    if not isinstance(options, dict):
+        raise UsageError(f"{name}: vector_store.config is not an object", f"write {_SECTION}")
+    return Mem0Config(path, provider, options, _embedding(name, value, options), _history(value))
+
+
+def _embedding(name: str, value: dict[str, Any], options: dict[str, Any]) -> Embedding:
+    embedder = value.get("embedder")
+    embedder = embedder if isinstance(embedder, dict) else {}
+    about = embedder.get("config")
+    about = about if isinstance(about, dict) else {}
+    openai = embedder.get("provider", "openai") == "openai"
+    model = about.get("model") or (_OPENAI_MODEL if openai else "")
+    default = about.get("embedding_dims") or (_DIMENSIONS if openai else 0)
+    if value["vector_store"]["provider"] == "chroma":  # it is not told, but takes what comes
+        size = default
+    else:
+        size = options.get("embedding_model_dims") or _DIMENSIONS
+    if not isinstance(size, int) or isinstance(size, bool) or size < 0:
+        raise UsageError(f"{name}: the dimensions of the vectors are not a number", "such as 1536")
+    return Embedding(model if isinstance(model, str) else "", size)
+
+
+def _history(value: dict[str, Any]) -> Path:
+    given = value.get("history_db_path")
+    if isinstance(given, str) and given:
+        return Path(given)
+    folder = os.environ.get("MEM0_DIR")
+    return (Path(folder) if folder else Path.home() / ".mem0") / "history.db"

@@ -1,0 +1,239 @@
+"""``history.db``, in which mem0 writes down what became of each fact, and the latest messages.
+
+The tables are those of mem0ai 2.2.1, ``mem0/memory/storage.py``.  Several vector stores may share
+one file: it is mem0's default for all.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+from memctl.errors import BadData, Unavailable
+from memctl.location import visible
+from memctl.model import MemoryKey
+from memctl.stores.files import system_errors
+from memctl.stores.mem0.vectors import Turns
+
+_BUSY_SECONDS = 30.0
+_SOME = 500
+_SCHEMA = (
+    "CREATE TABLE IF NOT EXISTS history (id TEXT PRIMARY KEY, memory_id TEXT, old_memory TEXT, "
+    "new_memory TEXT, event TEXT, created_at DATETIME, updated_at DATETIME, is_deleted INTEGER, "
+    "actor_id TEXT, role TEXT)",
+    "CREATE TABLE IF NOT EXISTS messages (id TEXT PRIMARY KEY, session_scope TEXT, role TEXT, "
+    "content TEXT, name TEXT, created_at DATETIME)",
+)
+COLUMNS = (
+    "id",
+    "memory_id",
+    "old_memory",
+    "new_memory",
+    "event",
+    "created_at",
+    "updated_at",
+    "is_deleted",
+    "actor_id",
+    "role",
+)
+_NAMES = ", ".join(COLUMNS)
+Row = dict[str, Any]
+"""A row of the history, without its ``memory_id``, and without what is NULL."""
+Last = tuple[str, str | None, bool]
+"""The end of the history of a fact: its id, the last text, and whether it was deleted."""
+
+
+class History:
+    """The file, which is made when there is something to write."""
+
+    def __init__(self, path: Path, label: str) -> None:
+        self.path = path
+        self.label = label
+        self._database: sqlite3.Connection | None = None
+        self._turns = Turns()
+        self._reads_only = False
+
+    def open(self, *, writes: bool) -> None:
+        """Open the file, if it is there.
+
+        Raises:
+            BadData: it is not a history of mem0.
+            Unavailable: the system refuses.
+        """
+        self._reads_only = not writes
+        if self.path.exists():
+            self._connect()
+
+    def _connect(self) -> sqlite3.Connection:
+        with self._errors():
+            mode = "rw" if self.path.exists() else "rwc"
+            uri = f"file:{quote(str(self.path.absolute()))}?mode={mode}"
+            database = sqlite3.connect(
+                uri, _BUSY_SECONDS, isolation_level=None, check_same_thread=False, uri=True
+            )
+            self._database = database
+            if self._reads_only:
+                database.execute("PRAGMA query_only = 1")
+            found = {row[1] for row in database.execute("PRAGMA table_info(history)")}
+        if found and not found.issuperset(COLUMNS):
+            raise BadData(
+                f"{self.label}: {visible(str(self.path))} is the history of an older mem0",
+                "open it once with mem0 2, which brings it up to date",
+            )
+        return database
+
+    def close(self) -> None:
+        """Close the file."""
+        if self._database is not None:
+            self._database.close()
+            self._database = None
+
+    async def load(self, ids: Sequence[str]) -> dict[str, list[Row]]:
+        """Return the rows of facts, in the order in which ``Memory.history`` gives them."""
+        found: dict[str, list[Row]] = {}
+        where = f"memory_id IN ({','.join('?' * len(ids))})"
+        order = "created_at, datetime(updated_at), rowid"
+        rows = await self._fetch(
+            f"SELECT {_NAMES} FROM history WHERE {where} ORDER BY {order}", ids
+        )
+        for row in rows:
+            about = {
+                name: value for name, value in zip(COLUMNS, row, strict=True) if value is not None
+            }
+            found.setdefault(str(about.pop("memory_id")), []).append(about)
+        return found
+
+    async def put(self, histories: dict[str, list[Row]]) -> None:
+        """Store the rows of facts, in the place of those that they have."""
+        if self._database is None and not any(histories.values()):
+            return
+        rows = [
+            [id if name == "memory_id" else row.get(name) for name in COLUMNS]
+            for id, some in histories.items()
+            for row in some
+        ]
+        await self._turns.run(self._put, list(histories), rows)
+
+    def _put(self, ids: list[str], rows: list[list[Any]]) -> None:
+        with system_errors(self.path, "write"):
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+        database = self._database or self._connect()
+        with self._errors(), transaction(database):
+            for statement in _SCHEMA:
+                database.execute(statement)
+            _delete(database, ids)
+            places = ", ".join("?" * len(COLUMNS))
+            database.executemany(f"INSERT OR REPLACE INTO history VALUES ({places})", rows)
+
+    async def delete(self, ids: Sequence[str]) -> None:
+        """Remove the rows of facts."""
+        await self._turns.run(self._delete, ids)
+
+    def _delete(self, ids: Sequence[str]) -> None:
+        if self._database is not None and self._has("history"):
+            with self._errors(), transaction(self._database):
+                _delete(self._database, ids)
+
+    async def last(self) -> list[list[Last]]:
+        """Return how the history of each fact ends."""
+        sql = (
+            "SELECT memory_id, new_memory, is_deleted FROM (SELECT *, row_number() OVER ("
+            "PARTITION BY memory_id ORDER BY created_at DESC, datetime(updated_at) DESC, rowid DESC"
+            ") AS place FROM history WHERE memory_id IS NOT NULL) WHERE place = 1"
+        )
+        rows = await self._fetch(sql, ())
+        ends = [(str(id), text, bool(deleted)) for id, text, deleted in rows]
+        return [ends[start : start + _SOME] for start in range(0, len(ends), _SOME)]
+
+    async def scopes(self) -> list[MemoryKey]:
+        """Return the scopes of which mem0 keeps the latest messages."""
+        rows = await self._fetch("SELECT DISTINCT session_scope FROM messages", ())
+        return [key for (scope,) in rows if (key := scope_key(scope)) is not None]
+
+    async def delete_messages(self, key: MemoryKey) -> None:
+        """Remove the latest messages of a scope."""
+        await self._turns.run(self._delete_messages, session_scope(key))
+
+    def _delete_messages(self, scope: str) -> None:
+        if self._database is not None and self._has("messages"):
+            with self._errors(), transaction(self._database):
+                self._database.execute("DELETE FROM messages WHERE session_scope = ?", (scope,))
+
+    async def _fetch(self, sql: str, values: Sequence[Any]) -> list[Any]:
+        return await self._turns.run(self._fetched, sql, values)
+
+    def _fetched(self, sql: str, values: Sequence[Any]) -> list[Any]:
+        table = "messages" if "FROM messages" in sql else "history"
+        if self._database is None or not self._has(table):
+            return []
+        with self._errors():
+            return self._database.execute(sql, values).fetchall()
+
+    def _has(self, table: str) -> bool:
+        assert self._database is not None
+        with self._errors():
+            sql = "SELECT 1 FROM sqlite_master WHERE type = 'table' AND name = ?"
+            return self._database.execute(sql, (table,)).fetchone() is not None
+
+    @contextmanager
+    def _errors(self) -> Iterator[None]:
+        try:
+            yield
+        except sqlite3.OperationalError as error:
+            raise Unavailable(
+                f"{self.label}: {visible(str(self.path))}: {error}",
+                "check its permissions, the space left and who uses it",
+            ) from error
+        except sqlite3.DatabaseError as error:
+            raise BadData(
+                f"{self.label}: {visible(str(self.path))} is damaged: {error}",
+                "restore it from a backup, or set another history_db_path",
+            ) from error
+
+
+@contextmanager
+def transaction(database: sqlite3.Connection) -> Iterator[None]:
+    """Carry out the body as one transaction, or not at all."""
+    database.execute("BEGIN IMMEDIATE")
+    try:
+        yield
+        database.execute("COMMIT")
+    except BaseException:
+        if database.in_transaction:
+            database.execute("ROLLBACK")
+        raise
+
+
+def _delete(database: sqlite3.Connection, ids: Sequence[str]) -> None:
+    database.executemany("DELETE FROM history WHERE memory_id = ?", [(id,) for id in ids])
+
+
+_PARTS = (("agent_id", "part"), ("run_id", "session"), ("user_id", "user"))
+
+
+def session_scope(key: MemoryKey) -> str:
+    """Return the name of a scope in the table ``messages`` (mem0's ``_build_session_scope``)."""
+    return "&".join(
+        f"{name}={_escaped(value)}" for name, field in _PARTS if (value := getattr(key, field))
+    )
+
+
+def scope_key(scope: Any) -> MemoryKey | None:
+    """Return the key of a scope; None where it is not written as mem0 does."""
+    found = {}
+    for pair in str(scope).split("&"):
+        name, equals, value = pair.partition("=")
+        if not equals or name not in dict(_PARTS):
+            return None
+        found[dict(_PARTS)[name]] = (
+            value.replace("%3D", "=").replace("%26", "&").replace("%25", "%")
+        )
+    return MemoryKey(found.get("user", ""), found.get("session", ""), found.get("part", ""))
+
+
+def _escaped(value: str) -> str:
+    return value.replace("%", "%25").replace("&", "%26").replace("=", "%3D")

@@ -1,0 +1,96 @@
+"""Which facts the entities of mem0 link to, in a temporary file."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
+
+from memctl.model import MemoryKey
+from memctl.stores.mem0.vectors import Record
+
+LINKED = "linked_memory_ids"
+_SCHEMA = """
+PRAGMA journal_mode = OFF;
+CREATE TABLE link (fact TEXT, entity TEXT, PRIMARY KEY (fact, entity)) WITHOUT ROWID;
+CREATE INDEX facts ON link (entity);
+CREATE TABLE entity (id TEXT PRIMARY KEY, user TEXT, session TEXT, part TEXT);
+"""
+_SOME = 500
+
+
+class Links:
+    """The links of all entities, and their scopes."""
+
+    def __init__(self) -> None:
+        self._database = sqlite3.connect("", isolation_level=None, check_same_thread=False)
+        self._database.executescript(_SCHEMA)
+
+    def close(self) -> None:
+        """Remove the file."""
+        self._database.close()
+
+    def clear(self) -> None:
+        """Forget all links."""
+        self._database.executescript("DELETE FROM link; DELETE FROM entity;")
+
+    def take(self, entities: Iterable[Record]) -> None:
+        """Take entities as they are now, in the place of what was known of them."""
+        for entity in entities:
+            self.forget([entity.id])
+            key = scope_of(entity.payload)
+            self._database.execute("INSERT INTO entity VALUES (?, ?, ?, ?)", (entity.id, *key))
+            self._database.executemany(
+                "INSERT OR IGNORE INTO link VALUES (?, ?)",
+                [(fact, entity.id) for fact in linked(entity.payload)],
+            )
+
+    def forget(self, entities: Sequence[str]) -> None:
+        """Forget entities."""
+        for table, column in (("link", "entity"), ("entity", "id")):
+            self._database.executemany(
+                f"DELETE FROM {table} WHERE {column} = ?", [(id,) for id in entities]
+            )
+
+    def of(self, facts: Sequence[str]) -> dict[str, list[str]]:
+        """Return the ids of the entities that link to facts, in order, by fact."""
+        found: dict[str, list[str]] = {}
+        sql = f"SELECT fact, entity FROM link WHERE fact IN ({','.join('?' * len(facts))})"
+        for fact, entity in self._database.execute(f"{sql} ORDER BY entity", tuple(facts)):
+            found.setdefault(fact, []).append(entity)
+        return found
+
+    def scopes(self) -> list[MemoryKey]:
+        """Return the scopes of the entities."""
+        rows = self._database.execute("SELECT DISTINCT user, session, part FROM entity").fetchall()
+        return [MemoryKey(*row) for row in rows]
+
+    def in_scope(self, key: MemoryKey) -> list[str]:
+        """Return the ids of the entities of a scope."""
+        sql = "SELECT id FROM entity WHERE user = ? AND session = ? AND part = ?"
+        return [id for (id,) in self._database.execute(sql, key).fetchall()]
+
+    def pieces(self) -> Iterator[list[str]]:
+        """Yield the ids of all facts that are linked to, some at a time."""
+        rows = self._database.execute("SELECT DISTINCT fact FROM link ORDER BY fact").fetchall()
+        for start in range(0, len(rows), _SOME):
+            yield [fact for (fact,) in rows[start : start + _SOME]]
+
+
+def linked(payload: dict[str, Any]) -> list[str]:
+    """Return the ids of the facts to which an entity links."""
+    found = payload.get(LINKED)
+    return [one for one in found if isinstance(one, str)] if isinstance(found, list) else []
+
+
+def scope_of(payload: dict[str, Any]) -> MemoryKey:
+    """Return the scope of a fact or an entity."""
+    names = (_name(payload.get(field)) for field in ("user_id", "run_id", "agent_id"))
+    return MemoryKey(*names)
+
+
+def _name(value: Any) -> str:
+    if isinstance(value, str):
+        return value
+    # Older versions of mem0 stored numbers as they came.
+    return str(value) if isinstance(value, int) and not isinstance(value, bool) else ""

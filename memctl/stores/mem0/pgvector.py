@@ -1,0 +1,333 @@
+"""Tables of PostgreSQL with the extension pgvector, in which mem0 keeps facts."""
+
+from __future__ import annotations
+
+import math
+import shlex
+from array import array
+from collections.abc import AsyncGenerator, AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+from urllib.parse import parse_qsl, quote, urlencode, urlsplit
+
+import asyncpg
+
+from memctl import jsonio
+from memctl.errors import (
+    BadData,
+    Busy,
+    Lost,
+    NotFound,
+    Unavailable,
+    UsageError,
+)
+from memctl.location import visible
+from memctl.store import OpenMode
+from memctl.stores.locks import busy
+from memctl.stores.mem0.config import Mem0Config
+from memctl.stores.mem0.vectors import (
+    Record,
+    VectorStore,
+    check_dimensions,
+    check_uuids,
+    check_vectors,
+    is_uuid,
+    not_there,
+    values,
+)
+from memctl.stores.simple import Rejected
+
+_CONNECT_SECONDS = 15
+_SOME = 500
+_HNSW_LIMIT = 2000
+"""The dimensions that pgvector's index takes at most."""
+_NAME_BYTES = 63
+_GONE = "check that the server is running, and host and port"
+_COLUMNS = (
+    "SELECT a.attname, a.atttypmod FROM pg_attribute a WHERE a.attrelid = to_regclass($1) "
+    "AND a.attname IN ('id', 'vector', 'payload') AND a.attnum > 0"
+)
+_LOCK = "pg_try_advisory_lock(hashtext('memctl'), hashtext($1))"
+_HOLDER = (
+    "SELECT a.application_name FROM pg_locks l JOIN pg_stat_activity a ON a.pid = l.pid "
+    "WHERE l.locktype = 'advisory' AND l.granted AND l.classid = hashtext('memctl')::oid "
+    "AND l.objid = hashtext($1)::oid"
+)
+_IDENTITY = (
+    "SELECT pg_postmaster_start_time()::text || ' ' || oid || ' ' || current_schema() "
+    "FROM pg_database WHERE datname = current_database()"
+)
+
+
+class PgvectorTables(VectorStore):
+    """The tables of mem0 in a PostgreSQL database."""
+
+    def __init__(self, config: Mem0Config, label: str) -> None:
+        super().__init__(config, label)
+        self._connection: asyncpg.Connection | None = None
+        self._tables: dict[str, int] = {}
+        """The dimensions of those tables that are there."""
+
+    @property
+    def place(self) -> Path | None:
+        return None
+
+    async def identity(self) -> str:
+        async with self._errors() as connection:
+            place = await connection.fetchval(_IDENTITY)
+        return f"postgresql: {place} {self.config.collection}"
+
+    async def lock(self, owner: str) -> None:
+        """Keep other memctl runs from these tables until ``close``.
+
+        Raises:
+            Busy: another run has them.
+        """
+        name = await self.identity()
+        async with self._errors() as connection:
+            signature = f"memctl {owner}"[:_NAME_BYTES]
+            await connection.execute("SELECT set_config('application_name', $1, false)", signature)
+            if not await connection.fetchval(f"SELECT {_LOCK}", name):
+                holder = str(await connection.fetchval(_HOLDER, name) or "")
+                raise busy(self.label, holder.removeprefix("memctl "))
+
+    async def open(self, mode: OpenMode) -> None:
+        async with self._errors(connecting=True):
+            self._connection = await asyncpg.connect(
+                **_settings(self.config, self.label),
+                timeout=_CONNECT_SECONDS,
+                server_settings={"application_name": "memctl"},
+            )
+        async with self._errors() as connection:
+            await connection.set_type_codec(
+                "jsonb", encoder=_given, decoder=_given, schema="pg_catalog"
+            )
+        for name in (self.config.collection, self.config.entities):
+            await self._look_for(name)
+        found = self._tables.get(self.config.collection)
+        check_dimensions(self.config, self.label, self.config.collection, found)
+        if found is None:
+            if not mode.creates:
+                raise not_there(self.config, self.label, "the database")
+            await self._create(self.config.collection)
+
+    async def _look_for(self, name: str) -> None:
+        async with self._errors() as connection:
+            rows = await connection.fetch(_COLUMNS, _quoted(name))
+        if not rows:
+            return
+        columns = {row["attname"]: row["atttypmod"] for row in rows}
+        if len(columns) < 3:
+            raise BadData(
+                f"{self.label}: the table {visible(name)!r} is not one of mem0, which has the "
+                "columns id, vector and payload",
+                "name another collection_name",
+            )
+        self._tables[name] = max(columns["vector"], 0)
+
+    async def _create(self, name: str) -> None:
+        """Make a table as ``mem0/vector_stores/pgvector.py`` does."""
+        size, table = self.config.embedding.dimensions, _quoted(name)
+        async with self._errors() as connection, connection.transaction():
+            await connection.execute("CREATE EXTENSION IF NOT EXISTS vector")
+            await connection.execute(
+                f"CREATE TABLE IF NOT EXISTS {table} "
+                f"(id UUID PRIMARY KEY, vector vector({size}), payload JSONB)"
+            )
+            if self.config.options.get("hnsw", True) and size <= _HNSW_LIMIT:
+                await connection.execute(
+                    f"CREATE INDEX IF NOT EXISTS {_quoted(f'{name}_hnsw_idx')} ON {table} "
+                    "USING hnsw (vector vector_cosine_ops)"
+                )
+            await connection.execute(
+                f"CREATE INDEX IF NOT EXISTS {_quoted(f'{name}_text_lemmatized_idx')} ON {table} "
+                "USING gin (to_tsvector('simple', payload->>'text_lemmatized'))"
+            )
+        self._tables[name] = size
+
+    async def close(self) -> None:
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            try:
+                await connection.close(timeout=_CONNECT_SECONDS)
+            except (OSError, TimeoutError, asyncpg.PostgresError, asyncpg.InterfaceError):
+                connection.terminate()
+
+    # Reading
+
+    async def dimensions(self, collection: str) -> int | None:
+        return self._tables.get(collection) or None
+
+    async def scan(self, collection: str) -> AsyncGenerator[list[Record]]:
+        if collection not in self._tables:
+            return
+        sql = f"SELECT id::text, payload FROM {_quoted(collection)}"
+        more = " WHERE id > $1::uuid"
+        end = f" ORDER BY {_quoted(collection)}.id LIMIT {_SOME}"
+        after: list[str] = []
+        while True:
+            async with self._errors() as connection:
+                rows = await connection.fetch(sql + (more if after else "") + end, *after)
+            if not rows:
+                return
+            after = [rows[-1]["id"]]
+            yield [_record(row["id"], row["payload"], None) for row in rows]
+
+    async def get(self, collection: str, ids: Sequence[str]) -> list[Record]:
+        ids = [id for id in ids if _may_be_there(id)]
+        if collection not in self._tables or not ids:
+            return []
+        sql = (
+            f"SELECT id::text, payload, vector::real[] AS vector FROM {_quoted(collection)} "
+            "WHERE id = ANY($1::text[]::uuid[])"
+        )
+        async with self._errors() as connection:
+            rows = await connection.fetch(sql, ids)
+        return [_record(row["id"], row["payload"], row["vector"]) for row in rows]
+
+    # Writing
+
+    def refuse(self, collection: str, records: Sequence[Record]) -> None:
+        check_uuids(records, "pgvector")
+        size = self._tables.get(collection) or self.config.embedding.dimensions
+        check_vectors(records, size, "pgvector")
+        for record in records:
+            for name, value in values(record.payload):
+                if isinstance(value, str) and ("\0" in value or _has_surrogate(value)):
+                    text = f"{record.id!r}: PostgreSQL holds no NUL and no lone surrogate: {name}"
+                    raise Rejected("refused", text)
+                if isinstance(value, float) and not math.isfinite(value):
+                    raise Rejected("refused", f"{record.id!r}: JSON has no {value}: {name}")
+
+    async def put(self, collection: str, records: Sequence[Record]) -> None:
+        if collection not in self._tables:
+            await self._create(collection)
+        sql = (
+            f"INSERT INTO {_quoted(collection)} (id, vector, payload) "
+            "VALUES ($1::text::uuid, $2::real[]::vector, $3::jsonb) ON CONFLICT (id) "
+            "DO UPDATE SET vector = excluded.vector, payload = excluded.payload"
+        )
+        rows = [
+            (one.id, list(one.vector or ()), jsonio.dumps(one.payload).decode()) for one in records
+        ]
+        async with self._errors() as connection, connection.transaction():
+            await connection.executemany(sql, rows)
+
+    async def delete(self, collection: str, ids: Sequence[str]) -> None:
+        ids = [id for id in ids if _may_be_there(id)]
+        if collection in self._tables and ids:
+            async with self._errors() as connection:
+                await connection.execute(
+                    f"DELETE FROM {_quoted(collection)} WHERE id = ANY($1::text[]::uuid[])", ids
+                )
+
+    @asynccontextmanager
+    async def _errors(self, *, connecting: bool = False) -> AsyncIterator[Any]:
+        """Lend the connection; turn the errors of the driver into memctl's."""
+        try:
+            if self._connection is None and not connecting:
+                raise Lost(f"{self.label}: the connection is closed", _GONE)
+            yield self._connection
+        except asyncpg.PostgresError as error:
+            raise self._translated(error) from error
+        except (asyncpg.ClientConfigurationError, ValueError):
+            # Its text may hold a part of the password.
+            raise UsageError(
+                f"{self.label}: connection_string is not a valid PostgreSQL URL",
+                "write postgresql://USER@HOST:PORT/DATABASE",
+            ) from None
+        except (OSError, asyncpg.InterfaceError, asyncpg.InternalClientError) as error:
+            raise Lost(f"{self.label}: {_first_line(error)}", _GONE) from error
+
+    def _translated(self, error: asyncpg.PostgresError) -> Exception:
+        text = f"{self.label}: {_first_line(error)}"
+        state = error.sqlstate or ""
+        match state[:2]:
+            case "22" | "23" | "54":
+                return Rejected("refused", _first_line(error))
+            case "28":
+                return Unavailable(text, "check user, password and pg_hba.conf")
+            case "3D":
+                return NotFound(text, "create the database first")
+            case "42" if state == "42501":
+                return Unavailable(text, "this login needs more rights: see GRANT")
+            case "42" | "0A" | "58":
+                hint = "pgvector is needed: the extension 'vector' must be installed on the server"
+                return Unavailable(text, hint)
+            case "55" | "40":
+                return Busy(text, "another session has locked it: try again")
+        return Lost(text, _GONE)
+
+
+def _settings(config: Mem0Config, label: str) -> dict[str, Any]:
+    """Return what asyncpg asks for to connect, of mem0's options, with its defaults.
+
+    Raises:
+        UsageError: they do not say where the database is.
+    """
+    found: dict[str, Any] = {}
+    given = config.text("connection_string")
+    sslmode = config.text("sslmode")
+    if given and "://" in given:
+        parts = urlsplit(given)
+        query = [pair for pair in parse_qsl(parts.query) if not (sslmode and pair[0] == "sslmode")]
+        query += [("sslmode", sslmode)] if sslmode else []
+        dsn = parts._replace(scheme="postgresql", query=urlencode(query, quote_via=quote))
+        return {"dsn": dsn.geturl()}
+    if given:
+        words = dict(word.partition("=")[::2] for word in shlex.split(given))
+        names = {"dbname": "database", "sslmode": "ssl"}
+        found = {names.get(name, name): value for name, value in words.items()}
+        known = {"host", "port", "user", "password", "database", "ssl"}
+        if found.keys() - known:
+            raise UsageError(
+                f"{label}: connection_string has words that memctl does not know",
+                "write it as a URL: postgresql://USER@HOST:PORT/DATABASE",
+            )
+    else:
+        found = {
+            "host": config.text("host") or None,
+            "port": config.options.get("port"),
+            "user": config.text("user") or None,
+            "password": config.text("password") or None,
+            "database": config.text("dbname", "postgres"),
+        }
+        if found["host"] is None and found["user"] is None:
+            raise UsageError(
+                f"{label}: the configuration of pgvector says neither connection_string nor host",
+                'write "connection_string": "postgresql://USER:PASSWORD@HOST:PORT/DATABASE"',
+            )
+    if sslmode:
+        found["ssl"] = sslmode
+    if found.get("port") is not None:
+        found["port"] = int(found["port"])
+    return {name: value for name, value in found.items() if value is not None}
+
+
+def _record(id: str, payload: str | None, vector: list[float] | None) -> Record:
+    value = jsonio.loads(payload.encode()) if payload is not None else {}
+    if not isinstance(value, dict):
+        return Record(id, {}, damage="its payload is not an object")
+    return Record(id, value, array("f", vector) if vector is not None else None)
+
+
+def _may_be_there(id: str) -> bool:
+    """Return whether PostgreSQL takes the id as a UUID."""
+    return is_uuid(id)
+
+
+def _has_surrogate(text: str) -> bool:
+    return any("\ud800" <= char <= "\udfff" for char in text)
+
+
+def _quoted(name: str) -> str:
+    return '"{}"'.format(name.replace('"', '""'))
+
+
+def _given(text: str) -> str:
+    return text
+
+
+def _first_line(error: BaseException) -> str:
+    return visible(str(error).strip().partition("\n")[0] or type(error).__name__)

@@ -1,0 +1,590 @@
+"""The facts of mem0's open-source library: a vector store, a history and entities.
+
+A fact is a record of the vector store.  Its payload has the text as ``data``, the scope, the times,
+what mem0 derives from the text (``hash``, ``text_lemmatized``), and whatever metadata the program
+gave.  ``history.db`` has what became of it, and a second collection the entities that its text
+names, each with the ids of the facts to which it links.  All this is one fact to memctl: it goes
+and comes back together, the record first and last.
+"""
+
+from __future__ import annotations
+
+from array import array
+from bisect import insort
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import aclosing
+from datetime import UTC, date, datetime
+from hashlib import md5
+from typing import Any, NamedTuple
+
+from memctl import jsonio
+from memctl.dialects.fact import build, decode_vector, encode_vector
+from memctl.location import Location
+from memctl.model import (
+    Edit,
+    Embedding,
+    Finding,
+    MemoryKey,
+    Page,
+    StoredMessage,
+    WriteMode,
+    WriteResult,
+)
+from memctl.selection import Selection
+from memctl.store import Features, Maintenance, Note, OpenMode
+from memctl.store import Record as Repair
+from memctl.stores.facts import FactEntry, FactStore, LoadedFact
+from memctl.stores.locks import FileLock, stand_in
+from memctl.stores.mem0.config import Mem0Config, read
+from memctl.stores.mem0.history import History, Row
+from memctl.stores.mem0.links import LINKED, Links, linked, scope_of
+from memctl.stores.mem0.pgvector import PgvectorTables
+from memctl.stores.mem0.vectors import Record, VectorStore
+from memctl.stores.simple import Rejected
+
+_SCOPE = ("user_id", "run_id", "agent_id")
+"""The fields of a payload that name its scope, in the order of ``MemoryKey``."""
+_TIMES = ("created_at", "updated_at")
+_DERIVED = ("hash", "text_lemmatized")
+_SOME = 500
+_ENOUGH = 5000
+"""The number of changed facts after which a store that writes its files whole does so."""
+
+
+class Shape(NamedTuple):
+    """The ways in which mem0 holds a fact otherwise than memctl would write it.
+
+    ``absent`` are derived fields that it lacks, ``places`` where its id stands among the links of
+    an entity whose links are not sorted; ``odd`` says that mem0 itself takes no such scope.
+    """
+
+    absent: tuple[str, ...] = ()
+    places: dict[str, int] = {}  # noqa: RUF012 - never changed
+    odd: bool = False
+
+    def text(self) -> str:
+        """Return the shape as ``StoredMessage.shape`` has it."""
+        found = {"absent": list(self.absent), "places": self.places, "odd": self.odd}
+        kept = {name: value for name, value in found.items() if value}
+        return jsonio.dumps({"mem0": kept}).decode() if kept else ""
+
+
+def _shape(text: str) -> Shape:
+    """Return the shape of a text; that of another store's says nothing here."""
+    try:
+        found = jsonio.loads(text.encode())["mem0"] if text else {}
+    except (ValueError, TypeError, KeyError):
+        return Shape()
+    return Shape(tuple(found.get("absent", ())), found.get("places", {}), found.get("odd", False))
+
+
+class Mem0Store(FactStore):
+    """What mem0's open-source library keeps by a configuration: ``mem0:CONFIG.json``."""
+
+    kind = "mem0"
+    features = Features(marks=frozenset(), parts=True, repairs=frozenset({"entity-link"}))
+
+    def __init__(self, location: Location, mode: OpenMode = OpenMode.READ) -> None:
+        super().__init__(location, mode)
+        self._config: Mem0Config | None = None
+        self._links: Links
+        self._vectors: VectorStore
+        self._history: History
+        self._going: list[str] = []
+        """Facts whose record is about to go, and whose history is to follow."""
+        self._unsaved = 0
+
+    # Opening
+
+    async def connect(self, mode: OpenMode) -> None:
+        config = read(self.location.path)
+        self._vectors = _vector_store(config, self.label)
+        self._history = History(config.history, self.label)
+        self._links = Links()
+        self._config = config
+        await self._vectors.open(mode)
+        self._history.open(writes=mode.writes)
+        size = await self._vectors.dimensions(self._facts)
+        expected = config.embedding
+        self.embedding = Embedding(expected.model, size or expected.dimensions)
+        if not self.embedding.dimensions:
+            self.embedding = None
+        await self._read_links()
+
+    async def disconnect(self) -> None:
+        if self._config is not None:
+            self._config = None
+            self._links.close()
+            self._history.close()
+            await self._vectors.close()
+
+    @property
+    def _facts(self) -> str:
+        assert self._config is not None
+        return self._config.collection
+
+    @property
+    def _entities(self) -> str:
+        assert self._config is not None
+        return self._config.entities
+
+    async def _read_links(self) -> None:
+        self._links.clear()
+        async with aclosing(self._vectors.scan(self._entities)) as pieces:
+            async for entities in pieces:
+                self._links.take(entities)
+
+    async def identity(self) -> str:
+        return f"mem0:{await self._vectors.identity()}"
+
+    async def lock(self, owner: str) -> None:
+        if isinstance(self._vectors, PgvectorTables):
+            await self._vectors.lock(owner)
+            return
+        path = self._vectors.place or stand_in(await self.identity())
+        self._file_lock = FileLock(path, self.label)
+        self.warnings += await self._file_lock.take_in_thread(owner)
+
+    # Reading
+
+    async def entries(self, where: Selection) -> AsyncGenerator[FactEntry]:
+        await self._read_links()
+        async with aclosing(self._vectors.scan(self._facts)) as pieces:
+            async for records in pieces:
+                for record in records:
+                    key = scope_of(record.payload)
+                    if where.has_key(key):
+                        yield FactEntry(key, record.id, _time(record.payload))
+
+    async def load(self, key: MemoryKey, ids: Sequence[str]) -> list[LoadedFact]:
+        records = await self._vectors.get(self._facts, ids)
+        links = self._links.of([one.id for one in records])
+        wanted = sorted({entity for some in links.values() for entity in some})
+        entities = {one.id: one for one in await self._records(self._entities, wanted)}
+        histories = await self._history.load([one.id for one in records])
+        loaded = []
+        for record in records:
+            if record.damage:
+                lost = StoredMessage(record.id, b"")
+                loaded.append(LoadedFact(key, lost, record.damage))
+                continue
+            its = [
+                entities[id]
+                for id in links.get(record.id, ())
+                if id in entities and record.id in linked(entities[id].payload)
+            ]
+            fact = _fact(record, its, histories.get(record.id, []))
+            loaded.append(LoadedFact(scope_of(record.payload), fact))
+        return loaded
+
+    async def _records(self, collection: str, ids: Sequence[str]) -> list[Record]:
+        found: list[Record] = []
+        for start in range(0, len(ids), _SOME):
+            found += await self._vectors.get(collection, ids[start : start + _SOME])
+        return found
+
+    # Writing
+
+    async def put(self, key: MemoryKey, facts: Sequence[StoredMessage]) -> None:
+        fields = {one.id: jsonio.loads(one.message) for one in facts}
+        shapes = {one.id: _shape(one.shape) for one in facts}
+        for id, shape in shapes.items():
+            if not shape.odd:
+                _check_scope(key, id)
+        records = [_record(key, id, fields[id], shapes[id]) for id in fields]
+        self._vectors.refuse(self._facts, records)
+        changed, gone = await self._linked(fields, shapes)
+        self._vectors.refuse(self._entities, changed)
+        histories = {id: _rows(id, one) for id, one in fields.items()}
+        # The record comes last: until then the fact is not there, and a run that is killed before
+        # does all of it again.
+        await self._history.put(histories)
+        await self._change_entities(changed, gone)
+        await self._vectors.put(self._facts, records)
+        self._unsaved += len(records)
+
+    async def _linked(
+        self, fields: dict[str, dict[str, Any]], shapes: dict[str, Shape]
+    ) -> tuple[list[Record], list[str]]:
+        """Return the entities as they are to be, and the ids of those that are to go."""
+        wanted: dict[str, list[str]] = {}
+        given: dict[str, Record] = {}
+        for id, one in fields.items():
+            for entity in one.get("entities") or ():
+                record = _entity(entity)
+                given.setdefault(record.id, record)
+                wanted.setdefault(record.id, []).append(id)
+        before = self._links.of(list(fields))
+        concerned = sorted({*wanted, *(id for some in before.values() for id in some)})
+        there = {one.id: one for one in await self._records(self._entities, concerned)}
+        changed, gone = [], []
+        for id in concerned:
+            if id not in there and id not in given:
+                continue  # another program has removed it
+            record = there[id] if id in there else given[id]
+            old = linked(record.payload)
+            coming = wanted.get(id, [])
+            new = [one for one in old if one not in fields or one in coming]
+            for fact in sorted(coming, key=lambda one: shapes[one].places.get(id, 0)):
+                if fact not in new:
+                    _insert(new, fact, shapes[fact].places.get(id))
+            if not new:
+                gone.append(id)
+            elif new != old or id not in there:
+                changed.append(record._replace(payload=record.payload | {LINKED: new}))
+        return changed, gone
+
+    async def _change_entities(self, changed: Sequence[Record], gone: Sequence[str]) -> None:
+        if changed:
+            await self._vectors.put(self._entities, changed)
+            self._links.take(changed)
+        if gone:
+            await self._vectors.delete(self._entities, gone)
+            self._links.forget(gone)
+
+    async def remove(self, key: MemoryKey, ids: Sequence[str]) -> None:  # noqa: ARG002
+        # The record goes first: a fact that is there is whole, and what is left of one by a run
+        # that is killed in between, doctor finds.
+        await self._vectors.delete(self._facts, ids)
+        await self._unlink(ids)
+        self._going += ids
+        self._unsaved += len(ids)
+
+    async def _unlink(self, facts: Sequence[str]) -> None:
+        """Take facts off the entities that link to them; those that link to nothing go."""
+        leaving = set(facts)
+        found = self._links.of(facts)
+        concerned = sorted({id for some in found.values() for id in some})
+        changed, gone = [], []
+        for record in await self._records(self._entities, concerned):
+            left = [one for one in linked(record.payload) if one not in leaving]
+            if left:
+                changed.append(record._replace(payload=record.payload | {LINKED: left}))
+            else:
+                gone.append(record.id)
+        await self._change_entities(changed, gone)
+
+    async def _save(self) -> None:
+        """Make durable what was put and removed."""
+        await self._vectors.flush()
+        for start in range(0, len(self._going), _SOME):
+            await self._history.delete(self._going[start : start + _SOME])
+        self._going.clear()
+        self._unsaved = 0
+
+    async def write(
+        self, pages: AsyncGenerator[Page], mode: WriteMode = WriteMode.ADD
+    ) -> AsyncGenerator[WriteResult]:
+        async with aclosing(self._saved(super().write(pages, mode))) as results:
+            async for result in results:
+                yield result
+
+    async def edit(self, edits: AsyncGenerator[Edit]) -> AsyncGenerator[WriteResult]:
+        async with aclosing(self._saved(super().edit(edits))) as results:
+            async for result in results:
+                yield result
+
+    async def _saved(self, results: AsyncGenerator[WriteResult]) -> AsyncGenerator[WriteResult]:
+        """Yield results once they are durable: a store of whole files saves several together."""
+        waiting: list[WriteResult] = []
+        async with aclosing(results):
+            async for result in results:
+                waiting.append(result)
+                if self._unsaved >= _ENOUGH or not self._vectors.writes_whole_files:
+                    await self._save()
+                    for one in waiting:
+                        yield one
+                    waiting.clear()
+        await self._save()
+        for one in waiting:
+            yield one
+
+    # Erasing
+
+    async def names(self, where: Selection) -> AsyncGenerator[MemoryKey]:
+        async with aclosing(super().names(where)) as found:
+            async for key in found:
+                yield key
+        for key in await self._leftovers():
+            if where.has_key(key):
+                yield key
+
+    async def _leftovers(self) -> list[MemoryKey]:
+        """Return the scopes of which something besides facts is kept."""
+        return [*self._links.scopes(), *await self._history.scopes()]
+
+    async def erase(self, where: Selection) -> AsyncGenerator[WriteResult]:
+        found: dict[MemoryKey, WriteResult] = {}
+        async with aclosing(super().erase(where)) as results:
+            async for result in results:
+                found[result.key] = result
+        for key in await self._leftovers():
+            if where.has_key(key):
+                found.setdefault(key, WriteResult(key))
+        for key, result in found.items():
+            if result.failure is None:
+                await self._change_entities([], self._links.in_scope(key))
+                await self._history.delete_messages(key)
+        await self._save()
+        for result in found.values():
+            yield result
+
+    def maintenance(self) -> Maintenance:
+        return Mem0Maintenance(self)
+
+
+class Mem0Maintenance(Maintenance):
+    """Checks of what mem0 keeps besides its records."""
+
+    store: Mem0Store
+
+    async def check(self, where: Selection) -> AsyncGenerator[Finding]:
+        async with aclosing(super().check(where)) as findings:
+            async for finding in findings:
+                yield finding
+        async with aclosing(self._check_facts(where)) as findings:
+            async for finding in findings:
+                yield finding
+        if where.keys is not None or where.users or where.sessions:
+            return  # the rest is of the store as a whole
+        store = self.store
+        stray = await store._vectors.stray_vectors(store._facts)
+        if stray:
+            yield Finding("vector-without-fact", None, stray)
+        if dangling := await self._check_links():
+            yield dangling
+        async with aclosing(self._check_histories()) as histories:
+            async for finding in histories:
+                yield finding
+
+    async def _check_facts(self, where: Selection) -> AsyncGenerator[Finding]:
+        store = self.store
+        today = datetime.now(UTC).date()
+        expired: dict[MemoryKey, list[str]] = {}
+        async with aclosing(store._vectors.scan(store._facts)) as pieces:
+            async for records in pieces:
+                for record in records:
+                    key = scope_of(record.payload)
+                    if where.has_key(key) and _is_expired(record.payload, today):
+                        expired.setdefault(key, []).append(record.id)
+        for key, ids in sorted(expired.items()):
+            yield Finding("expired-fact", key, len(ids), tuple(sorted(ids)[:3]))
+
+    async def _check_links(self) -> Finding | None:
+        dangling: list[str] = []
+        count = 0
+        async with aclosing(self._dangling()) as found:
+            async for ids in found:
+                count += len(ids)
+                dangling = dangling or ids[:3]
+        return Finding("entity-link", None, count, tuple(dangling)) if count else None
+
+    async def _dangling(self) -> AsyncGenerator[list[str]]:
+        """Yield the ids of facts that entities link to, and that are not there."""
+        store = self.store
+        await store._read_links()
+        for ids in store._links.pieces():
+            there = {one.id for one in await store._vectors.get(store._facts, ids)}
+            if gone := [id for id in ids if id not in there]:
+                yield gone
+
+    async def _check_histories(self) -> AsyncGenerator[Finding]:
+        store = self.store
+        others: list[str] = []
+        gone: list[str] = []
+        for ends in await store._history.last():
+            found = await store._vectors.get(store._facts, [id for id, _, _ in ends])
+            there = {one.id: one.payload.get("data") for one in found}
+            gone += [id for id, _, deleted in ends if id not in there and not deleted]
+            others += [
+                id for id, text, deleted in ends if id in there and (deleted or text != there[id])
+            ]
+        for code, ids in (("history-differs", others), ("history-without-fact", gone)):
+            if ids:
+                yield Finding(code, None, len(ids), tuple(ids[:3]))
+
+    async def repair(
+        self,
+        code: str,
+        where: Selection,  # noqa: ARG002 - entities are of the store as a whole
+        note: Note,
+    ) -> int:
+        store = self.store
+        count = 0
+        async with aclosing(self._dangling()) as found:
+            pieces = [ids async for ids in found]
+        for ids in pieces:
+            concerned = sorted({id for some in store._links.of(ids).values() for id in some})
+            for record in await store._records(store._entities, concerned):
+                vector = encode_vector(record.vector or ())
+                about = {"id": record.id, "payload": record.payload, "vector": vector}
+                await note({"code": code, **about})
+            await store._unlink(ids)
+            count += len(ids)
+        await store._save()
+        return count
+
+    async def revert(self, records: AsyncGenerator[Repair], note: Note) -> int:  # noqa: ARG002
+        store = self.store
+        count = 0
+        async for record in records:
+            vector = decode_vector(record["vector"])
+            await store._change_entities([Record(record["id"], record["payload"], vector)], [])
+            count += 1
+        await store._save()
+        return count
+
+
+def _vector_store(config: Mem0Config, label: str) -> VectorStore:
+    # A provider's module imports no client; that comes when it is opened.
+    from memctl.stores.mem0.chroma import ChromaPlace
+    from memctl.stores.mem0.faiss import FaissFolder
+    from memctl.stores.mem0.qdrant import QdrantFolder
+
+    makers: dict[str, type[VectorStore]] = {
+        "qdrant": QdrantFolder,
+        "faiss": FaissFolder,
+        "chroma": ChromaPlace,
+        "pgvector": PgvectorTables,
+    }
+    return makers[config.provider](config, label)
+
+
+def _fact(record: Record, entities: Sequence[Record], history: list[Row]) -> StoredMessage:
+    payload = dict(record.payload)
+    fields: dict[str, Any] = {"id": record.id}
+    key = scope_of(payload)
+    for name, value in zip(_SCOPE, key, strict=True):
+        if value and payload.get(name) == value:
+            del payload[name]
+    text = payload.get("data")
+    absent = []
+    if isinstance(text, str):
+        del payload["data"]
+        fields["text"] = text
+        for name, value in _derived(text).items():
+            if name not in payload:
+                absent.append(name)
+            elif payload[name] == value:
+                del payload[name]
+    for name in _TIMES:
+        if isinstance(payload.get(name), str):
+            fields[name] = payload.pop(name)
+    places = {}
+    for entity in entities:
+        links = linked(entity.payload)
+        if links != sorted(links):
+            places[entity.id] = links.index(record.id)
+    fields["metadata"] = payload or None
+    fields["entities"] = [_entity_fields(one) for one in entities] or None
+    fields["history"] = history or None
+    if record.vector is not None:
+        fields["vector"] = encode_vector(record.vector)
+    shape = Shape(tuple(absent), places, _odd_scope(key) is not None)
+    return StoredMessage(record.id, build(fields), shape=shape.text())
+
+
+def _record(key: MemoryKey, id: str, fields: dict[str, Any], shape: Shape) -> Record:
+    payload = dict(fields.get("metadata") or {})
+    for name, value in zip(_SCOPE, key, strict=True):
+        if value and str(payload.get(name)) != value:
+            payload[name] = value
+    text = fields.get("text")
+    if isinstance(text, str):
+        payload["data"] = text
+        for name, value in _derived(text).items():
+            if name not in shape.absent:
+                payload.setdefault(name, value)
+    payload |= {name: fields[name] for name in _TIMES if name in fields}
+    return Record(id, payload, _vector(id, fields.get("vector")))
+
+
+def _derived(text: str) -> dict[str, str]:
+    """Return what mem0 derives from a text: the lemmas are the text itself where spaCy lacks."""
+    digest = md5(text.encode("utf-8", "surrogatepass"), usedforsecurity=False).hexdigest()
+    return dict(zip(_DERIVED, (digest, text), strict=True))
+
+
+def _entity_fields(record: Record) -> dict[str, Any]:
+    payload = {name: value for name, value in record.payload.items() if name != LINKED}
+    found: dict[str, Any] = {"id": record.id}
+    for name, field in (("text", "data"), ("type", "entity_type")):
+        if isinstance(payload.get(field), str):
+            found[name] = payload.pop(field)
+    if payload:
+        found["metadata"] = payload
+    if record.vector is not None:
+        found["vector"] = encode_vector(record.vector)
+    return found
+
+
+def _entity(fields: Any) -> Record:
+    """Return an entity of a fact, as a record without its links.
+
+    Raises:
+        Rejected: it is not one.
+    """
+    if not isinstance(fields, dict) or not isinstance(fields.get("id"), str):
+        raise Rejected("refused", "an entity of a fact is not an object with an id")
+    metadata = fields.get("metadata")
+    payload = dict(metadata) if isinstance(metadata, dict) else {}
+    for name, field in (("text", "data"), ("type", "entity_type")):
+        if name in fields:
+            payload[field] = fields[name]
+    return Record(fields["id"], payload, _vector(fields["id"], fields.get("vector")))
+
+
+def _vector(id: str, text: Any) -> array[float] | None:
+    if text is None:
+        return None
+    try:
+        return decode_vector(text)
+    except (ValueError, TypeError) as error:
+        raise Rejected("refused", f"the vector of {id!r}: {error}") from error
+
+
+def _rows(id: str, fields: dict[str, Any]) -> list[Row]:
+    rows = fields.get("history") or []
+    if not all(isinstance(row, dict) and isinstance(row.get("id"), str) for row in rows):
+        raise Rejected("refused", f"the history of {id!r} is not one of mem0")
+    return list(rows)
+
+
+def _insert(links: list[str], fact: str, place: int | None) -> None:
+    if place is not None:
+        links.insert(place, fact)
+    elif links == sorted(links):
+        insort(links, fact)
+    else:
+        links.append(fact)
+
+
+def _check_scope(key: MemoryKey, id: str) -> None:
+    why = _odd_scope(key)
+    if why is not None:
+        raise Rejected("bad-name", f"{id!r}: {why}")
+
+
+def _odd_scope(key: MemoryKey) -> str | None:
+    """Return why mem0 takes no such scope (its ``_validate_and_trim_entity_id``)."""
+    if not any(key):
+        return "mem0 needs a user, a run or an agent"
+    for name, value in zip(_SCOPE, key, strict=True):
+        if any(char.isspace() for char in value):
+            return f"mem0 takes no white space in {name}: {value!r}"
+    return None
+
+
+def _time(payload: dict[str, Any]) -> str:
+    for name in reversed(_TIMES):
+        if isinstance(payload.get(name), str):
+            return str(payload[name])
+    return ""
+
+
+def _is_expired(payload: dict[str, Any], today: date) -> bool:
+    """Return what mem0's ``_payload_is_expired`` does."""
+    try:
+        return date.fromisoformat(str(payload.get("expiration_date") or "")) < today
+    except ValueError:
+        return False
