@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
+from typing import Any
+from uuid import NAMESPACE_OID, uuid5
 
 from memctl import testing
 from memctl.model import MemoryKey
@@ -11,7 +15,7 @@ from memctl.store import Store
 from memctl.stores.sql.agentscope2 import Agentscope2Store
 from memctl.stores.sql.database import Database
 from memctl.stores.sql.store import SqlStore
-from memctl.testing import Backend, Place, Style
+from memctl.testing import Backend, Place, Style, samples
 from memctl.wrappers.wrapper import StoreWrapper
 from tests.support.servers.pool import Servers
 
@@ -153,6 +157,103 @@ BACKENDS: dict[str, Callable[[Servers], Backend]] = {
     ),
 }
 """A function that makes the backend of each kind, with the servers of the test run."""
+
+
+def _mem0(provider: str, folder: Path, **options: Any) -> str:
+    """Write a configuration of mem0 into a folder; return how memctl names it."""
+    size = {} if provider == "chroma" else {"embedding_model_dims": DIMENSIONS}
+    store = {"collection_name": "facts", "path": f"{folder}/{provider}"} | size | options
+    if provider == "pgvector":
+        del store["path"]
+    about = {
+        "vector_store": {"provider": provider, "config": store},
+        "embedder": {"provider": "openai", "config": {"embedding_dims": DIMENSIONS}},
+        "history_db_path": f"{folder}/history.db",
+    }
+    (folder / "config.json").write_text(json.dumps(about))
+    return f"mem0:{folder}/config.json"
+
+
+def _database_of(text: str) -> str:
+    about = json.loads(Path(text.removeprefix("mem0:")).read_text())
+    return str(about["vector_store"]["config"]["connection_string"])
+
+
+def with_pgvector(servers: Servers) -> str:
+    """Return the URL of an empty database with the extension, which takes a superuser to make."""
+    url = servers.postgresql.fresh()
+    servers.postgresql.execute(servers.postgresql.admin_url(url), "CREATE EXTENSION vector")
+    return url
+
+
+def _facts(*, uuids: bool = False) -> Style:
+    name = (lambda text: str(uuid5(NAMESPACE_OID, text))) if uuids else str
+    return Style("fact", frozenset(), DIMENSIONS, name)
+
+
+def mem0_key(number: int) -> MemoryKey:
+    """Return the name of a scope as mem0 takes it: with no white space in it."""
+    return MemoryKey(*(part.replace(" ", "_") for part in samples.key(number)))
+
+
+DIMENSIONS = 8
+FACT_BACKENDS: dict[str, Callable[[Servers], Backend]] = {
+    "vault": lambda _: Backend(
+        "vault",
+        lambda folder: f"vault:{folder}/v",
+        style=Style("fact", frozenset()),
+        refuses_names=True,
+    ),
+    "reme": lambda _: Backend(
+        "reme",
+        lambda folder: f"reme:{folder}/v",
+        style=Style("fact", frozenset()),
+        refuses_names=True,
+    ),
+    "reme-0.3": lambda _: Backend(
+        "reme-0.3",
+        lambda folder: f"reme:{folder}/r?layout=0.3",
+        style=_facts(),
+        refuses_names=True,
+    ),
+    "reme-0.2": lambda _: Backend(
+        "reme-0.2",
+        lambda folder: f"reme:{folder}/r?layout=0.2",
+        style=_facts(),
+        refuses_names=True,
+    ),
+    "mem0-qdrant": lambda _: Backend(
+        "mem0-qdrant",
+        partial(_mem0, "qdrant"),
+        keys=mem0_key,
+        style=_facts(uuids=True),
+        refuses_names=True,
+    ),
+    "mem0-faiss": lambda _: Backend(
+        "mem0-faiss",
+        partial(_mem0, "faiss"),
+        keys=mem0_key,
+        style=_facts(),
+        refuses_names=True,
+    ),
+    "mem0-chroma": lambda _: Backend(
+        "mem0-chroma",
+        partial(_mem0, "chroma"),
+        keys=mem0_key,
+        style=_facts(),
+        refuses_names=True,
+    ),
+    "mem0-pgvector": lambda servers: Backend(
+        "mem0-pgvector",
+        lambda folder: _mem0("pgvector", folder, connection_string=with_pgvector(servers)),
+        dump=lambda text: servers.postgresql.dump(_database_of(text)),
+        refuses=frozenset({"null character"}),
+        keys=mem0_key,
+        style=_facts(uuids=True),
+        refuses_names=True,
+    ),
+}
+"""As ``BACKENDS``, the stores of facts."""
 
 FURTHER = {
     "postgresql-agentscope2",

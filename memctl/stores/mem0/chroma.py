@@ -9,6 +9,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
+from memctl import jsonio
 from memctl.errors import BadData, MemctlError, Unavailable, UsageError
 from memctl.location import same_file, visible
 from memctl.store import OpenMode
@@ -25,6 +26,9 @@ from memctl.stores.simple import Rejected
 
 _SOME = 500
 _INT64 = range(-(2**63), 2**63)
+_RESERVED = ("chroma:", "#")
+REST = "memctl_rest"
+"""The name under which a payload has what Chroma cannot hold: nulls, objects, mixed lists."""
 
 
 class ChromaPlace(VectorStore):
@@ -132,7 +136,7 @@ class ChromaPlace(VectorStore):
             return []
         found = self._collections[collection].get(limit=_SOME, offset=offset, include=["metadatas"])
         return [
-            Record(id, dict(payload or {}))
+            Record(id, _whole(payload))
             for id, payload in zip(found["ids"], found["metadatas"], strict=True)
         ]
 
@@ -147,7 +151,7 @@ class ChromaPlace(VectorStore):
         )
         vectors = found["embeddings"]
         return [
-            Record(id, dict(payload or {}), array("f", vectors[at].tolist()))
+            Record(id, _whole(payload), array("f", vectors[at].tolist()))
             for at, (id, payload) in enumerate(zip(found["ids"], found["metadatas"], strict=True))
         ]
 
@@ -159,14 +163,6 @@ class ChromaPlace(VectorStore):
         records: Sequence[Record],
     ) -> None:
         check_vectors(records, self.config.embedding.dimensions, "chroma")
-        for record in records:
-            for name, value in record.payload.items():
-                if not _holds(value):
-                    text = (
-                        f"{record.id!r}: chroma holds texts, numbers, booleans and lists of one "
-                        f"of these, not the value of {name!r}"
-                    )
-                    raise Rejected("refused", text)
 
     async def put(self, collection: str, records: Sequence[Record]) -> None:
         for start in range(0, len(records), _SOME):
@@ -184,7 +180,7 @@ class ChromaPlace(VectorStore):
             embeddings=[list(one.vector or ()) for one in records],
             # What is not named stays, and None takes it away.
             metadatas=[
-                dict.fromkeys(before.get(one.id) or (), None) | one.payload for one in records
+                dict.fromkeys(before.get(one.id) or ()) | _flat(one.payload) for one in records
             ],
         )
 
@@ -195,6 +191,23 @@ class ChromaPlace(VectorStore):
     def _delete(self, collection: str, ids: Sequence[str]) -> None:
         if collection in self._collections:
             self._collections[collection].delete(ids=list(ids))
+
+
+def _flat(payload: dict[str, Any]) -> dict[str, Any]:
+    """Return a payload as Chroma takes it: what it cannot hold is JSON under one name."""
+    rest = {name: value for name, value in payload.items() if not _holds(value)}
+    rest |= {name: value for name, value in payload.items() if name.startswith(_RESERVED)}
+    if not rest and payload:
+        return payload
+    flat = {name: value for name, value in payload.items() if name not in rest}
+    return flat | {REST: jsonio.dumps(rest).decode()}
+
+
+def _whole(metadata: dict[str, Any] | None) -> dict[str, Any]:
+    """Return the payload that was made ``_flat``."""
+    found = dict(metadata or {})
+    rest = found.pop(REST, None)
+    return found | jsonio.loads(rest.encode()) if isinstance(rest, str) else found
 
 
 def _holds(value: Any) -> bool:

@@ -78,12 +78,7 @@ class PgvectorTables(VectorStore):
             place = await connection.fetchval(_IDENTITY)
         return f"postgresql: {place} {self.config.collection}"
 
-    async def lock(self, owner: str) -> None:
-        """Keep other memctl runs from these tables until ``close``.
-
-        Raises:
-            Busy: another run has them.
-        """
+    async def lock(self, owner: str) -> bool:
         name = await self.identity()
         async with self._errors() as connection:
             signature = f"memctl {owner}"[:_NAME_BYTES]
@@ -91,6 +86,7 @@ class PgvectorTables(VectorStore):
             if not await connection.fetchval(f"SELECT {_LOCK}", name):
                 holder = str(await connection.fetchval(_HOLDER, name) or "")
                 raise busy(self.label, holder.removeprefix("memctl "))
+        return True
 
     async def open(self, mode: OpenMode) -> None:
         async with self._errors(connecting=True):

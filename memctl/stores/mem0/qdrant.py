@@ -13,9 +13,10 @@ import io
 import os
 import pickle
 import sqlite3
+import time
 from array import array
-from collections.abc import AsyncGenerator, Sequence
-from contextlib import suppress
+from collections.abc import AsyncGenerator, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -40,6 +41,8 @@ from memctl.stores.mem0.vectors import (
 
 _SOME = 500
 _BUSY_SECONDS = 30.0
+_PAUSES = (0.01, 0.05, 0.1, 0.2)
+"""Seconds before the lock is tried again: another memctl may hold it for a moment."""
 _KEY_PROTOCOL = 4
 """The protocol with which the client pickles the ids that are its keys."""
 BM25 = "memctl_bm25"
@@ -87,14 +90,12 @@ class QdrantFolder(VectorStore):
                 raise not_there(self.config, self.label, str(self._folder))
             with system_errors(self._folder, "write"):
                 self._folder.mkdir(parents=True, exist_ok=True)
-        if mode.writes:
-            self._take_lock()
-            self._read_meta()
         for name in (self.config.collection, self.config.entities):
             if name in self._collections:
                 self._attach(name, mode)
         if mode.creates and self.config.collection not in self._collections:
-            self._create(self.config.collection)
+            with self._locked():
+                self._create(self.config.collection)
 
     def _read_meta(self) -> None:
         file = self._folder / "meta.json"
@@ -111,12 +112,44 @@ class QdrantFolder(VectorStore):
                 f"{self.label}: {visible(str(file))} is damaged", "restore it from a backup"
             ) from error
 
+    async def lock(self, owner: str) -> bool:  # noqa: ARG002 - qdrant's lock names nobody
+        await self._turns.run(self._take_lock)
+        return False
+
+    @contextmanager
+    def _locked(self) -> Iterator[None]:
+        """Hold the lock of the folder for the body, if it is not held anyway."""
+        if self._lock is not None:
+            yield
+            return
+        self._take_lock()
+        try:
+            yield
+        finally:
+            self._release_lock()
+
     def _take_lock(self) -> None:
         """Lock the folder as qdrant's client does.
 
         Raises:
             Busy: another process has it open.
         """
+        for pause in (*_PAUSES, None):
+            try:
+                self._try_lock()
+            except Busy:
+                if pause is None:
+                    raise
+                time.sleep(pause)
+            else:
+                return
+
+    def _release_lock(self) -> None:
+        if self._lock is not None:
+            os.close(self._lock)
+            self._lock = None
+
+    def _try_lock(self) -> None:
         file = self._folder / ".lock"
         with system_errors(file, "write"):
             handle = os.open(file, system.WRITE_FLAGS | os.O_CREAT, 0o644)
@@ -189,7 +222,11 @@ class QdrantFolder(VectorStore):
         return self._folder / "collection" / name / "storage.sqlite"
 
     def _create(self, name: str) -> None:
-        """Make a collection as ``mem0/vector_stores/qdrant.py`` does."""
+        """Make a collection as ``mem0/vector_stores/qdrant.py`` does, if there is none yet."""
+        self._read_meta()
+        if name in self._collections:
+            self._attach(name, OpenMode.CREATE)
+            return
         size = self.config.embedding.dimensions
         on_disk = bool(self.config.options.get("on_disk") or False)
         self._collections[name] = {
@@ -210,9 +247,7 @@ class QdrantFolder(VectorStore):
         for database in self._databases.values():
             database.close()
         self._databases.clear()
-        if self._lock is not None:
-            os.close(self._lock)
-            self._lock = None
+        self._release_lock()
 
     # Reading
 
@@ -297,7 +332,8 @@ class QdrantFolder(VectorStore):
 
     def _put(self, collection: str, records: Sequence[Record]) -> None:
         if collection not in self._databases:
-            self._create(collection)
+            with self._locked():
+                self._create(collection)
         models = _models(self.label)
         sparse = _SLOT in (self._collections[collection].get("sparse_vectors") or {})
         rows = []
@@ -320,7 +356,7 @@ class QdrantFolder(VectorStore):
         if database is None:
             return
         try:
-            with transaction(database):
+            with self._locked(), transaction(database):
                 database.executemany(sql, rows)
         except sqlite3.Error as error:
             raise self._unavailable(self._file(collection), error) from error

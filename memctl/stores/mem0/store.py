@@ -138,12 +138,14 @@ class Mem0Store(FactStore):
         return f"mem0:{await self._vectors.identity()}"
 
     async def lock(self, owner: str) -> None:
-        if isinstance(self._vectors, PgvectorTables):
-            await self._vectors.lock(owner)
-            return
-        path = self._vectors.place or stand_in(await self.identity())
-        self._file_lock = FileLock(path, self.label)
-        self.warnings += await self._file_lock.take_in_thread(owner)
+        path = self._vectors.place
+        if path is not None:
+            self._file_lock = FileLock(path, self.label)
+            self.warnings += await self._file_lock.take_in_thread(owner)
+        locked = await self._vectors.lock(owner)
+        if path is None and not locked:
+            self._file_lock = FileLock(stand_in(await self.identity()), self.label)
+            self.warnings += await self._file_lock.take_in_thread(owner)
 
     # Reading
 

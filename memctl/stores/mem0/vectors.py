@@ -99,6 +99,16 @@ class VectorStore(ABC):
     async def delete(self, collection: str, ids: Sequence[str]) -> None:
         """Remove records; their going is durable after ``flush``."""
 
+    async def lock(self, owner: str) -> bool:  # noqa: ARG002
+        """Lock the place until ``close``, as the vector store itself does, if it does.
+
+        Returns whether that keeps other memctl runs out, too; ``owner`` is as in ``Store.lock``.
+
+        Raises:
+            Busy: another program has it.
+        """
+        return False
+
     async def flush(self) -> None:  # noqa: B027 - most stores are durable at once
         """Make all changes durable."""
 
