@@ -9,6 +9,8 @@ from pathlib import Path
 from typing import Any
 from uuid import NAMESPACE_OID, uuid5
 
+import chromadb
+
 from memctl import testing
 from memctl.model import MemoryKey
 from memctl.store import Store
@@ -179,6 +181,31 @@ def _database_of(text: str) -> str:
     return str(about["vector_store"]["config"]["connection_string"])
 
 
+def _chroma(text: str) -> Any:
+    """Return what Chroma has; its client writes to its files also when it only reads."""
+    folder = Path(text.removeprefix("mem0:")).parent
+    if not (folder / "chroma").exists():
+        return None
+    settings = chromadb.Settings(
+        anonymized_telemetry=False, persist_directory=f"{folder}/chroma", is_persistent=True
+    )
+    client = chromadb.Client(settings)
+    found = {}
+    for one in client.list_collections():
+        rows = one.get(include=["metadatas", "embeddings"])
+        vectors = map(tuple, rows["embeddings"])
+        found[one.name] = sorted(
+            zip(
+                rows["ids"],
+                map(str, map(sorted, map(dict.items, rows["metadatas"]))),
+                vectors,
+                strict=True,
+            )
+        )
+    client.close()
+    return found
+
+
 def with_pgvector(servers: Servers) -> str:
     """Return the URL of an empty database with the extension, which takes a superuser to make."""
     url = servers.postgresql.fresh()
@@ -239,6 +266,7 @@ FACT_BACKENDS: dict[str, Callable[[Servers], Backend]] = {
     "mem0-chroma": lambda _: Backend(
         "mem0-chroma",
         partial(_mem0, "chroma"),
+        dump=_chroma,
         keys=mem0_key,
         style=_facts(),
         refuses_names=True,
@@ -246,7 +274,8 @@ FACT_BACKENDS: dict[str, Callable[[Servers], Backend]] = {
     "mem0-pgvector": lambda servers: Backend(
         "mem0-pgvector",
         lambda folder: _mem0("pgvector", folder, connection_string=with_pgvector(servers)),
-        dump=lambda text: servers.postgresql.dump(_database_of(text)),
+        # Rows that come back come last.
+        dump=lambda text: sorted(servers.postgresql.dump(_database_of(text)).splitlines()),
         refuses=frozenset({"null character"}),
         keys=mem0_key,
         style=_facts(uuids=True),

@@ -7,6 +7,7 @@ from array import array
 from collections.abc import AsyncGenerator, Sequence
 from importlib import import_module
 from pathlib import Path
+from threading import Lock
 from typing import Any
 
 from memctl import jsonio
@@ -25,6 +26,8 @@ from memctl.stores.mem0.vectors import (
 from memctl.stores.simple import Rejected
 
 _SOME = 500
+_OPENING = Lock()
+"""Chroma's client makes one system for a folder and process, and not safely in two threads."""
 _INT64 = range(-(2**63), 2**63)
 _RESERVED = ("chroma:", "#")
 REST = "memctl_rest"
@@ -67,6 +70,10 @@ class ChromaPlace(VectorStore):
         check_dimensions(self.config, self.label, self.config.collection, size)
 
     def _open(self, mode: OpenMode) -> None:
+        with _OPENING:
+            self._connect(mode)
+
+    def _connect(self, mode: OpenMode) -> None:
         chroma = _client_library(self.label)
         self._errors = import_module("chromadb.errors")
         settings = chroma.config.Settings(anonymized_telemetry=False)

@@ -126,6 +126,8 @@ class PgvectorTables(VectorStore):
         """Make a table as ``mem0/vector_stores/pgvector.py`` does."""
         size, table = self.config.embedding.dimensions, _quoted(name)
         async with self._errors() as connection, connection.transaction():
+            # Of two at once, "if not exists" fails the second.
+            await connection.execute("SELECT pg_advisory_xact_lock(hashtext('memctl create'))")
             await connection.execute("CREATE EXTENSION IF NOT EXISTS vector")
             await connection.execute(
                 f"CREATE TABLE IF NOT EXISTS {table} "
