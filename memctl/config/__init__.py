@@ -28,19 +28,34 @@ _TABLES = {
     "embedders": "[embedders.NAME]",
     "defaults": "[defaults.COMMAND]",
 }
-_STORE_KEYS = ("url", *secrets.keys("password"))
+_STORE_KEYS = ("url", "factory", *secrets.keys("password"))
+_FACTORY = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_]\w*")
 _BARE_NAME = re.compile(r"[\w.-]+")
 
 
 @dataclass(frozen=True, slots=True)
 class Alias:
-    """A ``[stores.NAME]`` of the configuration: a URL, and the source of its password."""
+    """A ``[stores.NAME]`` of the configuration: a URL, and the source of its password.
+
+    Or the function that makes a LangChain vector store, such as ``app.rag:vector_store``.
+    """
 
     name: str
     url: str
     password: secrets.Source | None = None
     secret_variables: frozenset[str] = frozenset()
     """Variables that a command for the password is not given."""
+    factory: str | None = None
+
+    def location(self) -> Location:
+        """Return the location as far as the configuration says, without the password.
+
+        Raises:
+            UsageError: the URL is not valid.
+        """
+        if self.factory is None:
+            return parse(self.url)
+        return Location("langchain", self.url, self.url, options={"factory": self.factory})
 
     def locate(
         self, environment: Mapping[str, str], timeout: float = secrets.COMMAND_TIMEOUT
@@ -50,7 +65,7 @@ class Alias:
         Raises:
             UsageError: the password cannot be fetched, or the URL is not valid.
         """
-        location = parse(self.url)
+        location = self.location()
         if self.password is None:
             return location
         what = f"the password of {self.name!r}"
@@ -282,8 +297,20 @@ def _read_alias(path: Path, name: str, entry: Any, secret_variables: frozenset[s
     if not isinstance(entry, dict):
         raise UsageError(f"{path}: {place} is not a table", "write [stores.NAME] with url = ...")
     refuse_unknown(path, place + ".", entry, _STORE_KEYS)
-    if any(not isinstance(value, str) for value in entry.values()) or "url" not in entry:
+    factory = entry.get("factory")
+    if any(not isinstance(value, str) for value in entry.values()) or not (
+        factory or "url" in entry
+    ):
         raise UsageError(f'{path}: {place} needs url = "..."; every value must be a string')
+    if factory is not None:
+        if len(entry) > 1:
+            raise UsageError(f"{path}: {place} has a factory and more", "keep the factory alone")
+        if not _FACTORY.fullmatch(factory):
+            raise UsageError(
+                f"{path}: {place}.factory is not the name of a function",
+                'write factory = "package.module:function"',
+            )
+        return Alias(name, f"langchain:{factory}", factory=factory)
     password = secrets.source(path, place, entry, "password")
     return Alias(name, entry["url"], password, secret_variables)
 

@@ -9,7 +9,6 @@ from typing import Any, NamedTuple
 from memctl import location
 from memctl.config import Config, secrets
 from memctl.errors import UsageError
-from memctl.registry import parse
 
 HIDDEN = "***"
 
@@ -31,10 +30,13 @@ def shown(config: Config) -> Iterator[Shown]:
     for name, alias in config.stores.items():
         place = f"stores.{name}"
         try:
-            label = parse(alias.url).label
+            label = alias.location().label
         except UsageError as error:
             raise UsageError(f"{config.path}: {place}.url: {error.message}", error.hint) from error
-        yield Shown(f"{place}.url", label)
+        if alias.factory is None:
+            yield Shown(f"{place}.url", label)
+        else:
+            yield Shown(f"{place}.factory", alias.factory)
         if alias.password is not None:
             yield Shown(f"{place}.{alias.password.key}", _source(alias.password))
     for name, table in config.summarizers.items():

@@ -1,0 +1,1 @@
+"""memctl in the environment of an application with LangChain's vector stores: ``make interop``."""
