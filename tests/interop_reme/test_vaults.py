@@ -108,7 +108,7 @@ def test_doctor_finds_what_reme_finds(run: Run, reme4: Library, vault: Path) -> 
     assert run("doctor", place).exit_code == 0
     (vault / "digest/wiki/tea.md").unlink()
     (vault / "daily/2026-01-02/note2.md").write_text("---\nname: [\n---\nMore.\n")
-    (vault / "daily/2026-01-02/note3.md").write_text("More.\n")
+    (vault / "daily/2026-01-02/note3.md").write_text("Much more.\n")
     (vault / "digest/wiki/cut.md").write_text("---\nname: cut\n")
     (vault / "digest/wiki/old.md").write_text("Old.\n")
     found = {
