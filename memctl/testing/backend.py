@@ -49,6 +49,9 @@ class Backend:
     """There is nothing to create: an empty place is a store without memories."""
     many: int = 300
     """The number of memories in the test of many writes; more where they share transactions."""
+    large: int = 1500
+    """The number of messages of a memory that comes in several pages; fewer where each is a file.
+    """
     style: Style = field(default_factory=Style)
     """The dialect of its messages, and the marks that they can have."""
     largest: int = 0

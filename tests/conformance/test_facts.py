@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from memctl.testing import Backend, FactSuite
+from tests.conformance.conftest import params
 from tests.support.backends import FACT_BACKENDS
 from tests.support.servers.pool import Servers
 
@@ -12,7 +13,7 @@ from tests.support.servers.pool import Servers
 class TestFacts(FactSuite):
     """The suite, once for each line of ``FACT_BACKENDS``."""
 
-    @pytest.fixture(params=list(FACT_BACKENDS))
+    @pytest.fixture(params=params(FACT_BACKENDS))
     def backend(self, request: pytest.FixtureRequest, servers: Servers) -> Backend:
         """Each store in turn."""
         return FACT_BACKENDS[request.param](servers)

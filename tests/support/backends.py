@@ -229,18 +229,21 @@ FACT_BACKENDS: dict[str, Callable[[Servers], Backend]] = {
         "vault",
         lambda folder: f"vault:{folder}/v",
         style=Style("fact", frozenset()),
+        large=300,
         refuses_names=True,
     ),
     "reme": lambda _: Backend(
         "reme",
         lambda folder: f"reme:{folder}/v",
         style=Style("fact", frozenset()),
+        large=300,
         refuses_names=True,
     ),
     "reme-0.3": lambda _: Backend(
         "reme-0.3",
         lambda folder: f"reme:{folder}/r?layout=0.3",
         style=_facts(),
+        large=300,
         refuses_names=True,
     ),
     "reme-0.2": lambda _: Backend(
@@ -293,6 +296,11 @@ FURTHER = {
     "tablestore-session",
     "archive-gz",
     "archive-zst",
+    "reme",
+    "reme-0.3",
+    "mem0-faiss",
+    "mem0-chroma",
+    "mem0-pgvector",
 }
 """Combinations of a layout and an engine, or a file format, that other backends have, too, and
 stores that are slow to test."""

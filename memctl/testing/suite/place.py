@@ -54,8 +54,8 @@ class PlaceTests:
     async def test_place_is_not_changed_by_reading(self, place: Place) -> None:
         key, *others = place.keys(3)
         async with place.store() as store:
-            large = sample(key, samples.entries(1500))
-            await write_all(store, [large, *samples.several(others, 3, 1500)])
+            large = sample(key, samples.entries(place.backend.large))
+            await write_all(store, [large, *samples.several(others, 3, place.backend.large)])
         before = place.dump()
         async with place.store(create=False) as store:
             await read(store)
@@ -68,7 +68,7 @@ class PlaceTests:
         """The rest of a reading does not get into the way of the next."""
         keys = place.keys(3)
         async with place.store() as store:
-            await write_all(store, samples.several(keys, 1500))
+            await write_all(store, samples.several(keys, place.backend.large))
         async with place.store(create=False) as store:
             pages = store.read(Selection())
             await anext(pages)
@@ -79,7 +79,7 @@ class PlaceTests:
         """As ``verify`` of a store with itself would."""
         keys = place.keys(2)
         async with place.store() as store:
-            await write_all(store, samples.several(keys, 1500))
+            await write_all(store, samples.several(keys, place.backend.large))
         async with place.store(create=False) as store:
             one, other = store.read(Selection()), store.read(Selection())
             first, second = await anext(one), await anext(other)
