@@ -265,6 +265,10 @@ _LAYOUTS = {
 """The kinds by what ``?layout=`` says, for each kind that a URL has."""
 
 
+_STATES = {"redis": ("prefix", "ttl"), "tablestore": ("instance",)}
+"""What ``?state=`` can be besides a folder, and the options that the place of the states shares."""
+
+
 def kinds() -> list[str]:
     """Return the kinds of store: memctl's own, then those of plugins."""
     return [*_BY_KIND, *(kind for kind in plugins.names(plugins.STORES) if kind not in _BY_KIND)]
@@ -348,19 +352,19 @@ async def located(location: Location) -> Location:
 
 
 def _state(location: Location, state: str) -> Location:
-    """Return where the summaries are: the ``:state`` keys of a Redis memory, or a folder."""
+    """Return where the summaries are: the states next to the memories of a server, or a folder."""
     path = location.options.get("state_path")
     options = {"path": path} if path else {}
-    if state == "redis":
-        if location.kind != "redis":
+    if state in _STATES:
+        if location.kind != state:
             raise UsageError(
-                f"?state=redis needs a Redis store, and {location.label} is not one",
+                f"?state={state} needs a store of that kind, and {location.label} is not one",
                 "name the folder that holds the session states: ?state=FOLDER",
             )
         kept = {
-            name: location.options[name] for name in ("prefix", "ttl") if name in location.options
+            name: location.options[name] for name in _STATES[state] if name in location.options
         }
-        return replace(location, kind="redis-session", options=kept | options)
+        return replace(location, kind=f"{state}-session", options=kept | options)
     if "state" not in spec_of(location.kind).options:
         raise UsageError(f"?state= cannot be used with {location.label}", "it is for SQL and Redis")
     found = parse(state)

@@ -24,6 +24,7 @@ from typer.testing import Result
 
 from memctl.cli import COMMANDS
 from tests.support.monitor import monitored
+from tests.support.servers.pool import Servers
 from tests.test_docs import ROOT, of_shells
 
 Run = Callable[..., Result]
@@ -95,6 +96,18 @@ def test_docs_erase_is_run(world: Path, run: Run) -> None:
     assert world
     ran = follow((ROOT / "docs" / "erase.md").read_text("utf-8"), run)
     assert {"export", "erase", "verify"} == set(ran)
+
+
+def test_docs_tablestore_is_run(
+    world: Path, run: Run, monkeypatch: pytest.MonkeyPatch, servers: Servers
+) -> None:
+    page = (ROOT / "docs" / "stores" / "tablestore.md").read_text("utf-8")
+    url = servers.tablestore.fresh()
+    (world / "memctl.toml").write_text(f'[stores.agents]\nurl = "{url}"\n')
+    monkeypatch.setenv("MEMCTL_CONFIG", str(world / "memctl.toml"))
+    assert run("migrate", "agents.db", "agents").exit_code == 0
+    ran = follow(page, run)
+    assert {"config", "inspect", "export", "migrate", "delete", "undo", "doctor"} <= set(ran)
 
 
 SETTINGS = """\
