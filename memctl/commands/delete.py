@@ -94,7 +94,8 @@ def delete(
         number = deletion.report.planned.deleted
         if number > deletion.most:
             raise Loss(
-                f"{count(number, 'message')} would be deleted, more than --max-delete {max_delete}",
+                f"{count(number, deletion.report.noun)} would be deleted, more than --max-delete "
+                f"{max_delete}",
                 "nothing was deleted; preview with --dry-run",
             )
         if yes or dry_run or not number:
@@ -148,6 +149,6 @@ def _ask(output: Output, found: ChangeReport, target: str, expected: str | None)
     hidden = found.planned.memories - len(found.planned_by_memory)
     more = f" (and {count(hidden, 'memory')} more)" if hidden else ""
     where = (
-        f"{count(found.planned.deleted, 'message')} in {count(found.planned.memories, 'memory')}"
+        f"{count(found.planned.deleted, found.noun)} in {count(found.planned.memories, 'memory')}"
     )
     confirm(f"delete {where}{more} of {visible(target)}?", expected=expected)

@@ -99,6 +99,7 @@ class FactDialect(Dialect):
 
     name = "fact"
     facts = True
+    noun = "fact"
 
     def parse(self, text: bytes) -> FactView:
         return FactView(_object(jsonio.loads(text)))

@@ -201,6 +201,8 @@ class Dialect(ABC):
     """True if a memory has more than messages, marks and a summary: ``Memory.extra``."""
     facts: ClassVar[bool] = False
     """True if its messages are facts: each for itself, in no order, without marks or a context."""
+    noun: ClassVar[str] = "message"
+    """The word for one of them in reports."""
     answers_within: ClassVar[bool] = False
     """A message may hold a call and, after it, its result; else results come before calls."""
 

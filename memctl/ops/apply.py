@@ -83,6 +83,8 @@ class ChangeCounts:
 class ChangeReport:
     """The plan of a run and its result."""
 
+    noun: str = "message"
+    """The word for a message of the store."""
     planned: ChangeCounts = field(default_factory=ChangeCounts)
     planned_by_memory: dict[MemoryKey, int] = field(default_factory=dict)
     """The number of planned messages of each of the first memories; of a dry run, of each."""

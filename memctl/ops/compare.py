@@ -599,6 +599,8 @@ class CompareReport:
     different: int = 0
     missing: int = 0
     extra: int = 0
+    noun: str = "message"
+    """The word for a message of the stores."""
     left_messages: int = 0
     right_messages: int = 0
     grown: int = 0
@@ -666,7 +668,7 @@ class _Comparison:
         """The memories and messages that were read of both sides together."""
         self._together = together
         self._sides = Comparability.of(left, right)
-        self._report = CompareReport()
+        self._report = CompareReport(noun=left.dialect.noun)
 
     async def run(self) -> CompareReport:
         report = self._report

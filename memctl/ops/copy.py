@@ -261,6 +261,7 @@ async def copy(
     target.origin = source.label
     target.adopt(source.dialect, source.embedding)
     target = shown_as(target, source.dialect)
+    report.noun = source.dialect.noun
     stop = stop or Stop()
     heard = progress or SilentProgress()
     before = report.settled.keys() | set()

@@ -94,6 +94,8 @@ class CopyReport:
 
     memories: Counts = field(default_factory=Counts)
     messages: Counts = field(default_factory=Counts)
+    noun: str = "message"
+    """The word for a message of the source."""
     failures: list[tuple[MemoryKey, Failure]] = field(default_factory=list)
     uneven: set[MemoryKey] = field(default_factory=set)
     """Memories that the target now holds in another form than the source, as was asked for."""

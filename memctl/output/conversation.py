@@ -65,8 +65,8 @@ def _leading(line: str, most: int) -> str:
 
 def title(key: MemoryKey) -> Text:
     """Return the heading of a memory: its user, and its session and part if it has them."""
-    session = f" / {visible(key.session)}" if key.session or not key.user else ""
-    text = Text(f"── {visible(key.user)}{session}", "bold")
+    names = [visible(name) for name in key[:2] if name] or ["''"]
+    text = Text(f"── {' / '.join(names)}", "bold")
     if key.part:
         text.append(f" ({visible(key.part)})")
     return text

@@ -305,7 +305,7 @@ def copy(
         facts.append(f"{memories.failed:,} {left}")
     text.append("\n" + ", ".join(facts), "not bold")
     more = [
-        f"{count(messages.selected, 'message')} selected",
+        f"{count(messages.selected, report.noun)} selected",
         f"{messages.written:,} {done}written",
     ]
     if messages.skipped:
@@ -333,13 +333,13 @@ def followed(report: CopyReport, source: str, target: str, rounds: int, *, verif
     text = Text(f"{visible(source)} → {visible(target)}", "bold")
     failed = {key for key, _ in report.failures}
     settled = {key: number for key, number in report.settled.items() if key not in failed}
-    held = f"{count(len(settled), 'memory')}, {count(sum(settled.values()), 'message')}"
+    held = f"{count(len(settled), 'memory')}, {count(sum(settled.values()), report.noun)}"
     text.append(f"\nin sync: {held}", "not bold")
     if failed:
         text.append(f"; {count(len(failed), 'memory')} left unchanged", "not bold")
     if verified:
         text.append("; source and target match", "not bold")
-    copied = count(report.messages.written, "message")
+    copied = count(report.messages.written, report.noun)
     text.append(f"\ncopied during this run: {copied} in {count(rounds, 'round')}", "not bold dim")
     _append_failures(text, report.failures)
     return text
@@ -366,9 +366,8 @@ def comparison(
         if number:
             facts.append(f"{number:,} {word}")
     text.append("\n" + ", ".join(facts), "not bold")
-    text.append(
-        f"\n{report.left_messages:,} and {count(report.right_messages, 'message')}", "not bold dim"
-    )
+    right = count(report.right_messages, report.noun)
+    text.append(f"\n{report.left_messages:,} and {right}", "not bold dim")
     if brief:
         return text
     for difference in report.differences[:SHOWN_DIFFERENCES]:
@@ -429,7 +428,7 @@ def change_outcome(
     """Draw what a run changed, or would change, then every memory that it left alone."""
     shown = report.planned if dry_run else report.done
     text = Text(visible(target), "bold")
-    said = change_facts(shown, dry_run=dry_run) if report.planned.memories else nothing
+    said = change_facts(shown, report.noun, dry_run=dry_run) if report.planned.memories else nothing
     text.append("\n" + said, "not bold")
     if report.failures:
         text.append(f", {count(len(report.failures), 'memory')} left unchanged", "not bold")
@@ -449,17 +448,17 @@ def _with_plan(text: Text, report: ChangeReport) -> RenderableType:
     return Stack(*parts)
 
 
-def change_facts(changes: ChangeCounts, *, dry_run: bool = False) -> str:
-    """``12 messages deleted in 3 memories``."""
+def change_facts(changes: ChangeCounts, noun: str, *, dry_run: bool = False) -> str:
+    """``12 messages deleted in 3 memories``; ``noun`` is the word for a message."""
     if not changes.memories:
         return "nothing was changed"
     would = "would be " if dry_run else ""
     parts = [
         f"{what} {would}{done}"
         for number, what, done in (
-            (changes.deleted, count(changes.deleted, "message"), "deleted"),
-            (changes.marked, f"marks of {count(changes.marked, 'message')}", "changed"),
-            (changes.restored, count(changes.restored, "message"), "restored"),
+            (changes.deleted, count(changes.deleted, noun), "deleted"),
+            (changes.marked, f"marks of {count(changes.marked, noun)}", "changed"),
+            (changes.restored, count(changes.restored, noun), "restored"),
         )
         if number
     ]
@@ -755,7 +754,7 @@ class _Indented:
 def _findings_head(label: str, found: Diagnosis) -> Text:
     text = Text(visible(label), "bold")
     text.append(
-        f"\n{count(found.memories, 'memory')}, {count(found.messages, 'message')} checked",
+        f"\n{count(found.memories, 'memory')}, {count(found.messages, found.noun)} checked",
         "not bold dim",
     )
     facts = [

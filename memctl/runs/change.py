@@ -372,6 +372,7 @@ class ChangeRun:
             Busy: another run writes to the store.
             MemctlError: as ``plan`` and ``carry_out``.
         """
+        self.report.noun = store.dialect.noun
         if self.dry_run:
             await self.plan(store)
             await self.after_plan(store)

@@ -149,7 +149,9 @@ class NewTarget:
             return
         with suppress(MemctlError, OSError):  # why the copy failed tells more
             if path.is_dir():
-                path.rmdir()  # refuses a folder that holds something, such as the lock of a run
+                # No folder goes that holds something, such as the lock of a run.
+                for folder, _, _ in os.walk(path, topdown=False):
+                    os.rmdir(folder)
                 return
             with FileLock(path, self._location.label).held(lock_owner()):
                 if await self._is_empty():

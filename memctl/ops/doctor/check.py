@@ -379,6 +379,8 @@ class FactExaminer:
 class Diagnosis:
     """The result of an examination."""
 
+    noun: str = "message"
+    """The word for a message of the store."""
     memories: int = 0
     messages: int = 0
     faults: list[Finding] = field(default_factory=list)
@@ -402,7 +404,7 @@ async def check(
         MemctlError: as ``Store.read``.
     """
     progress = progress or SilentProgress()
-    found = Diagnosis()
+    found = Diagnosis(store.dialect.noun)
     store.skip_damage()
     repeats = store.features.duplicate_ids
     memory: MemoryExaminer | FactExaminer | None = None

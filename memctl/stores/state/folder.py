@@ -89,11 +89,22 @@ class SessionFolderStore(StateStore):
         found = [(name, recognise(self._folder / name)) for name in names]
         others = [f"{visible(name)} ({kind[0]})" for name, kind in found if kind]
         if not others:
-            return ""
+            return self._markdown()
         more = f" and {len(others) - _NAMED:,} more" if len(others) > _NAMED else ""
         return (
             f"{self.label} holds no session state; "
             f"other files in the folder: {', '.join(others[:_NAMED])}{more}"
+        )
+
+    def _markdown(self) -> str:
+        """Return a line on Markdown files, if there are some."""
+        with system_errors(self._folder, "read"):
+            some = islice(self._folder.rglob("*"), _LOOKED_AT)
+            if not any(path.suffix.lower() == ".md" for path in some):
+                return ""
+        return (
+            f"{self.label} holds no session state, but Markdown files: as a vault it is "
+            f"vault:{self.label}"
         )
 
     # Reading
