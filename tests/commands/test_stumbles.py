@@ -182,3 +182,21 @@ def test_usage_every_error_has_the_schema_of_its_command(run: Run, filled: str) 
         found = report(run(*command, "--user", "nobody", "--json"), 4)
         assert found["schema"] == f"memctl/{command[0]}/1"
         assert found["error"]["code"] == "not-found"
+
+
+def test_usage_folder_of_markdown_is_a_vault(run: Run, tmp_path: Path) -> None:
+    (tmp_path / "notes").mkdir()
+    (tmp_path / "notes" / "tea.md").write_text("Ada likes tea.\n", "utf-8")
+    result = run("inspect", tmp_path)
+    assert result.exit_code == 0
+    assert f"vault:{tmp_path}" in result.stderr
+    assert "1 fact ·" in run("inspect", f"vault:{tmp_path}").stdout
+
+
+def test_usage_refused_copy_leaves_no_folder(run: Run, tmp_path: Path) -> None:
+    """An id with a slash cannot be the name of a file of ReMe 0.3."""
+    source, target = tmp_path / "v", tmp_path / "new"
+    (source / "daily").mkdir(parents=True)
+    (source / "daily" / "tea.md").write_text("Ada likes tea.\n", "utf-8")
+    fails(run("migrate", f"vault:{source}", f"reme:{target}?layout=0.3"), 7, "has a '/'")
+    assert not target.exists()

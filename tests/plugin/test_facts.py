@@ -176,6 +176,14 @@ def test_facts_go_and_come_back(run: Run, notes: str) -> None:
     assert contents(notes) == before
 
 
+def test_reports_speak_of_facts(run: Run, notes: str, target: str) -> None:
+    assert "35 facts selected" in run("migrate", notes, target).stdout
+    assert "35 and 35 facts" in run("verify", notes, target).stdout
+    assert "35 facts checked" in run("doctor", notes).stdout
+    assert "5 facts deleted in 1 memory" in run("delete", notes, "--user", "bob", "--yes").stdout
+    assert "5 facts restored in 1 memory" in run("undo", "--yes").stdout
+
+
 def test_facts_of_a_user_are_erased(run: Run, notes: str) -> None:
     report(run("erase", "--user", "ada", notes, "--yes", "--json"))
     assert list(contents(notes)) == [BOB]
