@@ -255,6 +255,8 @@ class Store(ABC):
     features: Features
     dialect: Dialect = AGENTSCOPE1
     """The format of its messages."""
+    embeds: str = ""
+    """The field of the metadata of facts that is embedded where it is a text, not their text."""
     embedding: Embedding | None = None
     """The kind of vectors of a store of facts, known when it is open; None without vectors."""
 

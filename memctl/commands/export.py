@@ -188,9 +188,11 @@ def _of_extension(output: str) -> Shape | None:
 
 
 async def _by_count(location: Location, where: Selection) -> Shape:
-    """Return the shape by the number of memories: one a state_dict, several an archive."""
+    """Return the shape by the number of memories: one a state_dict, several or facts an archive."""
     found = 0
     async with make_store(location) as store, aclosing(store.headers(where)) as memories:
+        if store.dialect.facts:
+            return Shape.ARCHIVE
         async for _ in memories:
             found += 1
             if found > 1:

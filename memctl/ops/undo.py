@@ -81,7 +81,8 @@ async def _reversals(
         for key in [key for key, case in group.items() if case.is_half_done]:
             yield _summarised(Edit(Memory(key), []), group)
             del group[key]
-        keys = {key for key, case in group.items() if case.verdict(refused, key)}
+        facts = store.dialect.facts
+        keys = {key for key, case in group.items() if case.verdict(refused, key, facts=facts)}
         added = frozenset(key for key in keys if group[key].only_adds)
         if added:
             ids = frozenset(id for key in added for id in group[key].ends)
@@ -255,11 +256,13 @@ class _RunEffect:
             old is None for some in self.ends.values() for old, _ in some
         )
 
-    def verdict(self, refused: UndoConflicts, key: MemoryKey) -> bool:
+    def verdict(self, refused: UndoConflicts, key: MemoryKey, *, facts: bool) -> bool:
         """Return whether the run is to be undone here; where not, ``refused`` may say why."""
         if self._is_as_before():
             return False
-        why = self._misfit()
+        # A fact that is as it is to be is no conflict, and none follows another: the store
+        # compares them.
+        why = "" if facts else self._misfit()
         if why:
             refused.append((key, Failure("conflict", why)))
             return False

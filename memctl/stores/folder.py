@@ -84,6 +84,10 @@ class Folder:
         """Return the name of a file that ``files`` has found."""
         return os.path.relpath(entry.path, self.path).replace(os.sep, "/")
 
+    def takes(self, name: str) -> bool:
+        """Return whether a name could be that of a file in the folder."""
+        return not any(map(_fault, name.split("/")))
+
     def path_of(self, name: str, *, folder: bool = False) -> Path:
         """Return the path of a name: that of a file, or of a ``folder``.
 

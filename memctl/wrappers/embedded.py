@@ -166,7 +166,7 @@ class EmbeddedStore(StoreWrapper):
         ]
         if len(lacking) > 0 and self._keep:
             self._report.mixed.add(page.memory.key)
-        texts = [text_of(found[place]) for place in lacking]
+        texts = [text_of(found[place], self.embeds) for place in lacking]
         vectors = await self._embed(self._embedder, texts)
         for place, vector in zip(lacking, vectors, strict=False):
             text = with_vector(found[place].message, encode_vector(vector))
@@ -207,10 +207,15 @@ def has_vector(fact: StoredMessage, kind: Embedding) -> bool:
     return vector is not None and dimensions(vector) == kind.dimensions
 
 
-def text_of(fact: StoredMessage) -> str:
-    """Return the text of a fact to embed; models refuse an empty one."""
-    blocks = FACT.outline(fact.message).blocks
-    text = "\n".join(block.text for block in blocks if isinstance(block, TextBlock))
+def text_of(fact: StoredMessage, field: str = "") -> str:
+    """Return the text of a fact to embed; models refuse an empty one.
+
+    It is in a ``field`` of the metadata, if there is one; see ``Store.embeds``.
+    """
+    view = FACT.outline(fact.message)
+    text = "\n".join(block.text for block in view.blocks if isinstance(block, TextBlock))
+    other = view.metadata.get(field)
+    text = other if isinstance(other, str) and other else text
     return text if text.strip() else " "
 
 

@@ -78,6 +78,11 @@ class StoreWrapper(Store):
         return await super().snapshot(key)  # of what this wrapper reads
 
     @property
+    def embeds(self) -> str:  # type: ignore[override]
+        """That of the store inside."""
+        return self._store.embeds
+
+    @property
     def embedding(self) -> Embedding | None:  # type: ignore[override]
         """That of the store inside."""
         return self._store.embedding

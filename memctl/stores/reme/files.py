@@ -26,7 +26,7 @@ from memctl.stores.facts import FactEntry, FactStore, LoadedFact
 from memctl.stores.files import system_errors
 from memctl.stores.folder import Folder
 from memctl.stores.reme.layouts import collections, vectors_folder
-from memctl.stores.reme.nodes import BadNode, Nodes3
+from memctl.stores.reme.nodes import WHEN, BadNode, Nodes3
 from memctl.stores.simple import Rejected
 
 SUFFIX = ".json"
@@ -40,6 +40,7 @@ class ReMeFilesStore(FactStore):
 
     kind = "reme-0.3"
     form = Nodes3()
+    embeds = WHEN
 
     def __init__(self, location: Location, mode: OpenMode = OpenMode.READ) -> None:
         super().__init__(location, mode)

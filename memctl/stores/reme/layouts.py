@@ -45,7 +45,9 @@ def _layouts(folder: Path) -> Iterator[str]:
         yield VAULT
     if collections(folder):
         yield FILES
-    if any(_mentions(path, b'"unique_id"') for path in _some(folder, ".jsonl")):
+    # ReMe leaves an empty file where it has deleted all of a workspace.
+    lines = map(_beginning, _some(folder, ".jsonl"))
+    if any(b'"unique_id"' in line or not line.strip() for line in lines):
         yield LINES
 
 
@@ -74,7 +76,7 @@ def _collections(folder: Path) -> list[str]:
     return sorted(
         name
         for name in names
-        if any(_mentions(path, b'"vector_id"') for path in _some(folder / name, ".json"))
+        if any(b'"vector_id"' in _beginning(path) for path in _some(folder / name, ".json"))
     )
 
 
@@ -85,9 +87,9 @@ def _some(folder: Path, suffix: str) -> Iterator[Path]:
         yield from map(Path, islice(names, _LOOKED_AT))
 
 
-def _mentions(path: Path, text: bytes) -> bool:
+def _beginning(path: Path) -> bytes:
     handle = os.open(path, system.READ_FLAGS)
     try:
-        return text in system.read_at(handle, _BEGINNING, 0)
+        return system.read_at(handle, _BEGINNING, 0)
     finally:
         os.close(handle)

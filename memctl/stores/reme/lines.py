@@ -22,7 +22,7 @@ from typing import BinaryIO
 
 from memctl import system
 from memctl.concurrency import in_thread
-from memctl.dialects.fact import FACT, dimensions, vector_of
+from memctl.dialects.fact import dimensions, vector_of
 from memctl.dialects.view import Dialect
 from memctl.errors import Failure, Lost
 from memctl.location import Location, visible
@@ -42,7 +42,7 @@ from memctl.store import Maintenance, OpenMode
 from memctl.stores.facts import FactEntry, FactStore, LoadedFact
 from memctl.stores.files import AtomicFile, sync_folder, system_errors
 from memctl.stores.folder import Folder
-from memctl.stores.reme.nodes import BadNode, Nodes2
+from memctl.stores.reme.nodes import WHEN, BadNode, Nodes2
 from memctl.stores.simple import Rejected
 
 SUFFIX = ".jsonl"
@@ -92,6 +92,7 @@ class ReMeLinesStore(FactStore):
 
     kind = "reme-0.2"
     form = Nodes2()
+    embeds = WHEN
 
     def __init__(self, location: Location, mode: OpenMode = OpenMode.READ) -> None:
         super().__init__(location, mode)
@@ -169,7 +170,7 @@ class ReMeLinesStore(FactStore):
                 if not line.strip():
                     continue
                 try:
-                    key, id, fact = self.form.fact(line, user)
+                    key, id, time = self.form.place(line, user)
                 except BadNode as error:
                     id = f"line {number + 1}"
                     lines.damage[id] = _why(line, str(error))
@@ -178,7 +179,7 @@ class ReMeLinesStore(FactStore):
                 if id in lines.numbers:
                     lines.earlier.setdefault(id, []).append(lines.numbers[id])
                 lines.numbers[id] = number
-                lines.times[id] = FACT.outline(fact).time or ""
+                lines.times[id] = time
                 if key != whole:
                     lines.keys[id] = key
                 else:

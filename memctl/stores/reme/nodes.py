@@ -14,9 +14,12 @@ the fact, the fact comes back as it was.  Read from reme-ai 0.2.0.6 (``schema/me
 from __future__ import annotations
 
 import json
+import re
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from typing import Any, ClassVar
+
+import orjson
 
 from memctl import jsonio
 from memctl.dialects.fact import FIELDS, build, decode_vector, encode_vector
@@ -24,6 +27,9 @@ from memctl.model import MemoryKey, StoredMessage
 from memctl.stores.simple import Rejected
 
 Json = dict[str, Any]
+_NUMBERS = re.compile(rb'"vector":\s*(\[[^\[\]{}"\\]*\])')
+_HELD = "memctl"
+_APART = b'["memctl"]'
 RECORD = "memctl"
 WHEN = "when_to_use"
 _CREATED, _MODIFIED, _CONTENT, _TYPE = "time_created", "time_modified", "content", "memory_type"
@@ -77,6 +83,21 @@ class NodeForm(ABC):
         Raises:
             BadNode: it is none.
         """
+        key, id, about, vector = self._parts(text, user)
+        return key, id, build({**about, "id": id, "vector": _vector(vector)})
+
+    def place(self, text: bytes, user: str = "") -> tuple[MemoryKey, str, str]:
+        """Return the scope, the id and the time of the fact of a node, quicker than ``fact``.
+
+        Raises:
+            BadNode: as ``fact``; not if the vector is none.
+        """
+        key, id, about, _ = self._parts(text, user)
+        times = (about.get("updated_at"), about.get("created_at"))
+        return key, id, next((time for time in times if isinstance(time, str) and time), "")
+
+    def _parts(self, text: bytes, user: str) -> tuple[MemoryKey, str, dict[str, Any], Any]:
+        """Return the scope, the id, the fields and the vector of the fact of a node."""
         node = parsed(text)
         id = node.get(self.id_field)
         if not isinstance(id, str):
@@ -86,9 +107,8 @@ class NodeForm(ABC):
             raise BadNode("its content is not a text")
         if metadata is not None and not isinstance(metadata, dict):
             raise BadNode("its metadata is not an object")
-        vector = _vector(node.get("vector"))
         key, about = self._about(content, metadata or {}, user)
-        return key, id, build({**about, "id": id, "vector": vector})
+        return key, id, about, node.get("vector")
 
     def _about(self, content: str, metadata: Json, user: str) -> tuple[MemoryKey, dict[str, Any]]:
         """Return the scope and the fields of a memory but for its vector."""
@@ -289,13 +309,30 @@ def parsed(text: bytes) -> Json:
     Raises:
         BadNode: it is none.
     """
+    vectors = _NUMBERS.findall(text)
+    whole = text
+    if len(vectors) == 1:
+        # Apart: what looks like a long integer in it takes the slow way of jsonio.
+        text = text.replace(vectors[0], _APART, 1)
     try:
         node = jsonio.loads(text)
+        if len(vectors) == 1:
+            if not (isinstance(node, dict) and node.get("vector") == [_HELD]):
+                node = jsonio.loads(whole)  # it is elsewhere
+            else:
+                node["vector"] = _floats(vectors[0])
     except ValueError as error:
         raise BadNode(f"it is not JSON: {error}") from error
     if not isinstance(node, dict):
         raise BadNode("it is not a JSON object")
     return node
+
+
+def _floats(text: bytes) -> Any:
+    try:
+        return orjson.loads(text)
+    except orjson.JSONDecodeError:  # NaN, or no numbers at all
+        return jsonio.loads(text)
 
 
 def _vector(found: Any) -> str | None:

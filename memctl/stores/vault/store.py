@@ -119,7 +119,8 @@ class VaultStore(FactStore):
 
     def name_of(self, key: MemoryKey, id: str) -> str:
         """Return the name of the file of a fact."""
-        if self.place_of(id) == (key, id) and id.lower().endswith(SUFFIX):
+        plain = id.lower().endswith(SUFFIX) and self.folder.takes(id)
+        if plain and self.place_of(id) == (key, id):
             return id
         return "/".join([self.imports, *map(_quoted, key), _quoted(id) + SUFFIX])
 
