@@ -361,9 +361,7 @@ def _state(location: Location, state: str) -> Location:
                 f"?state={state} needs a store of that kind, and {location.label} is not one",
                 "name the folder that holds the session states: ?state=FOLDER",
             )
-        kept = {
-            name: location.options[name] for name in _STATES[state] if name in location.options
-        }
+        kept = {name: location.options[name] for name in _STATES[state] if name in location.options}
         return replace(location, kind=f"{state}-session", options=kept | options)
     if "state" not in spec_of(location.kind).options:
         raise UsageError(f"?state= cannot be used with {location.label}", "it is for SQL and Redis")
