@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     from memctl.api import inspect as inspect
     from memctl.api import mark as mark
     from memctl.api import open_store as open_store
+    from memctl.embedder import Embedder as Embedder
+    from memctl.embedders.registry import make_embedder as make_embedder
     from memctl.errors import BadData as BadData
     from memctl.errors import Busy as Busy
     from memctl.errors import Failure as Failure
@@ -74,6 +76,8 @@ __version__ = "0.1.0"
 _HOMES = {
     "api": "Changed Compressed Copied Erased compare compress copy delete erase inspect mark "
     "open_store",
+    "embedder": "Embedder",
+    "embedders.registry": "make_embedder",
     "errors": "BadData Busy Failure Interrupted Loss Lost MemctlError NotFound Unavailable "
     "UsageError",
     "inference.settings": "Settings",
