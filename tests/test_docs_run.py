@@ -7,6 +7,7 @@ The store is that of ``tools/demo.py``; addresses of servers are replaced by tho
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import shlex
@@ -108,6 +109,29 @@ def test_docs_tablestore_is_run(
     assert run("migrate", "agents.db", "agents").exit_code == 0
     ran = follow(page, run)
     assert {"config", "inspect", "export", "migrate", "delete", "undo", "doctor"} <= set(ran)
+
+
+def test_docs_vaults_are_run(world: Path, run: Run) -> None:
+    memory = world / "Memory"
+    (memory / "likes").mkdir(parents=True)
+    (memory / "MEMORY.md").write_text("- [Tea](likes/tea.md)\n", "utf-8")
+    (memory / "likes" / "tea.md").write_text(
+        "---\nname: tea\n---\nShe drinks green tea.\n", "utf-8"
+    )
+    ran = follow((ROOT / "docs" / "stores" / "vault.md").read_text("utf-8"), run)
+    assert {"inspect", "export", "import", "verify", "delete", "undo", "doctor", "migrate"} == set(
+        ran
+    )
+    node = {
+        "unique_id": "1",
+        "content": "drinks",
+        "vector": [0.6, 0.8],
+        "metadata": {"content": "green tea"},
+    }
+    (world / "local_vector_store").mkdir()
+    (world / "local_vector_store" / "ada.jsonl").write_text(json.dumps(node) + "\n", "utf-8")
+    ran = follow((ROOT / "docs" / "stores" / "reme.md").read_text("utf-8"), run)
+    assert {"inspect", "export", "verify", "delete", "undo", "doctor", "migrate"} == set(ran)
 
 
 SETTINGS = """\
