@@ -131,6 +131,9 @@ class Features:
     """A session belongs to one user, and no other can have one of that name."""
     single_session: bool = False
     """It holds one session only."""
+    file_times: bool = False
+    """The time of a fact that is a file is that of the file: copies by other programs, such as git,
+    have another, and are not different for that."""
     retired: bool = False
     """No program reads its format any more: nothing new is written but what an archive of it
     brings back."""

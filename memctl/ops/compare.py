@@ -127,9 +127,9 @@ class Hasher:
 class FactHasher(Hasher):
     """The digest of facts, whatever their order; with or without their vectors."""
 
-    def __init__(self, form: Precision, *, vectors: bool) -> None:
+    def __init__(self, form: Precision, *, vectors: bool, file_times: bool = True) -> None:
         super().__init__(form, mark_order=False)
-        self._vectors = vectors
+        self._counted = {"vectors": vectors, "file_times": file_times}
         self._sum = 0
 
     def add(self, entries: list[StoredMessage]) -> None:
@@ -140,21 +140,31 @@ class FactHasher(Hasher):
         id = entry.id.encode("utf-8", "surrogatepass")
         found = blake2b(b"%d " % len(id) + id, digest_size=DIGEST_BYTES)
         if self._form is not Precision.OUTLINE:
-            found.update(fact_content(entry, self._form, vectors=self._vectors))
+            found.update(fact_content(entry, self._form, **self._counted))
         return int.from_bytes(found.digest())
 
     def digest(self) -> bytes:
         return (self._sum % (1 << 8 * DIGEST_BYTES)).to_bytes(DIGEST_BYTES)
 
 
-def fact_content(entry: StoredMessage, form: Precision, *, vectors: bool) -> bytes:
-    """Return a fact as comparable bytes, with or without its vector.
+_FILE = ".md"
+"""The end of the ids of facts that are files; see ``Features.file_times``."""
+
+
+def fact_content(
+    entry: StoredMessage, form: Precision, *, vectors: bool, file_times: bool = True
+) -> bytes:
+    """Return a fact as comparable bytes, with or without its vector, and the time of its file.
 
     Raises:
         BadData: it is not JSON (only where values are compared).
     """
     try:
         text = entry.message if vectors else without_vector(entry.message)
+        if not file_times and entry.id.endswith(_FILE):
+            value = jsonio.loads(text)
+            value.pop("updated_at", None)
+            text = jsonio.dumps(value)
     except ValueError as error:
         raise BadData(f"the fact {entry.id!r} is not JSON: {error}") from error
     return content(entry._replace(message=text), form)
@@ -314,6 +324,8 @@ class Comparability:
     """True if the messages are facts, which have no order."""
     vectors: bool = False
     """True if the vectors of facts come from the same model on both sides."""
+    file_times: bool = True
+    """True if the times of facts count that are files; not where one side is a folder of them."""
 
     @classmethod
     def of(cls, source: Store, target: Store) -> Comparability:
@@ -331,12 +343,13 @@ class Comparability:
             source.dialect if source.dialect.keeps_extra and is_converted(target) else None,
             source.dialect.facts,
             made is not None and kept is not None and made.fits(kept),
+            not (here.file_times or there.file_times),
         )
 
     def hasher(self, form: Precision) -> Hasher:
         """Return a new digest of the messages of a memory."""
         if self.facts:
-            return FactHasher(form, vectors=self.vectors)
+            return FactHasher(form, vectors=self.vectors, file_times=self.file_times)
         return Hasher(form, mark_order=self.mark_order)
 
     def content(self, entry: StoredMessage, form: Precision) -> bytes:
@@ -346,7 +359,7 @@ class Comparability:
             BadData: it is not JSON (only where values are compared).
         """
         if self.facts:
-            return fact_content(entry, form, vectors=self.vectors)
+            return fact_content(entry, form, vectors=self.vectors, file_times=self.file_times)
         return content(entry, form)
 
     def summaries_differ(self, source: bytes | None, target: bytes | None) -> bool:

@@ -72,6 +72,19 @@ def test_files_are_facts_and_come_back_byte_for_byte(run: Run, vault: Path, tmp_
     assert texts(copy) == {n: one for n, one in texts(vault).items() if n not in left}
 
 
+def test_contents_count_and_not_the_times_of_files(run: Run, vault: Path, tmp_path: Path) -> None:
+    place, archive = f"vault:{vault}", tmp_path / "a.ndjson"
+    assert run("export", place, "-o", archive).exit_code == 0
+    os.utime(vault / "likes/odd.md", (1, 1))
+    assert run("verify", archive, place).exit_code == 0
+    copied = report(run("import", archive, place, "--json"))
+    assert copied["memories"]["unchanged"] == 3
+    assert (vault / "likes/odd.md").stat().st_mtime == 1
+    (vault / "likes/odd.md").write_bytes(b"---\r\nname: odd\r\n--- \r\nAn end")
+    fails(run("verify", archive, place), 6, "differ")
+    fails(run("import", archive, place), 5)
+
+
 HOSTILE = [
     "../out.md",
     "/etc/passwd.md",

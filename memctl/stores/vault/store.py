@@ -15,6 +15,7 @@ import json
 import os
 import unicodedata
 from collections.abc import AsyncGenerator, Iterator, Sequence
+from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
 from typing import Any, NamedTuple
@@ -56,6 +57,7 @@ class VaultStore(FactStore):
     """A folder of Markdown files."""
 
     kind = "vault"
+    features = replace(FactStore.features, file_times=True)
     imports = "imported"
     """The folder for facts of other systems, relative to the vault."""
     leaves_out: frozenset[str] = frozenset()
