@@ -11,6 +11,7 @@ import pytest
 
 from memctl.dialects.fact import build, encode_vector
 from memctl.model import MemoryKey, StoredMessage
+from tests.summarizers.server import ModelServer, embedded
 from tests.support.cli import Run, contents, fails, fill, report
 from tests.support.files import files, texts
 
@@ -268,3 +269,34 @@ def test_a_fact_is_restored_whatever_became_of_others(run: Run, tmp_path: Path) 
     assert {one.id for one in contents(place)[MemoryKey("ada", "")]} == {"2", "3"}
     assert run("undo", later).exit_code == 0
     assert texts(tmp_path / "r") == before
+
+
+@pytest.mark.parametrize("layout", ["0.2", "0.3"])
+def test_metadata_that_would_be_taken_for_the_text_comes_back(tmp_path: Path, layout: str) -> None:
+    metadata = {"memory_type": "personal", "content": "mine", "score": 1, "author": "me"}
+    times = {"created_at": TIMES["time_created"], "updated_at": TIMES["time_modified"]}
+    fact = StoredMessage("1", build({"id": "1", "text": "t", **times, "metadata": metadata}))
+    asyncio.run(fill(f"reme:{tmp_path}?layout={layout}", {MemoryKey("ada", ""): [fact]}))
+    [[found]] = contents(f"reme:{tmp_path}").values()
+    assert json.loads(found.message) == json.loads(fact.message)
+
+
+def test_vectors_are_made_of_when_to_use(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bare = node2("1") | {"vector": None}
+    write2(tmp_path / "s", bare, node2("2"))
+    place = write3(tmp_path / "r", "3")
+    with ModelServer(*[embedded(3)] * 3) as server:
+        config = tmp_path / "memctl.toml"
+        config.write_text(
+            f'[embedders.small]\nkind = "openai"\nmodel = "m"\nbase_url = "{server.url}"\n'
+        )
+        monkeypatch.setenv("MEMCTL_CONFIG", str(config))
+        words = ("migrate", f"reme:{tmp_path / 's'}", f"reme:{tmp_path / 'r'}")
+        fails(run(*words), 9, "--embedder")
+        assert run(*words, "--embedder", "small").exit_code == 0
+    asked = [text for one in server.requests for text in one.body["input"]]
+    assert "when 1" in asked
+    assert "text of 1" not in asked
+    assert len(json.loads((place / "1.json").read_text())["vector"]) == 3
