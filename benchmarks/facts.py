@@ -1,10 +1,10 @@
 """Copies of facts with vectors, beside loops over the clients of their vector stores.
 
-    python -m benchmarks.facts [--facts 100000] [--rounds 3]
+    python -m benchmarks.facts [--facts 100000] [--loop 10000] [--rounds 3]
 
 The facts are those of mem0: in a folder of qdrant's client, in pgvector, in an archive.  The loop
-from qdrant to qdrant uses its client; it keeps neither the history nor the entities, and verifies
-nothing.
+from qdrant to qdrant uses its client; it keeps neither the history nor the entities.  Its time
+grows faster than the number of facts, so it gets fewer.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import random
 import shutil
 import sys
 import tempfile
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Callable, Iterator
 from contextlib import aclosing
 from pathlib import Path
 from uuid import UUID
@@ -85,59 +85,82 @@ async def fill(path: Path, count: int) -> None:
             assert result.failure is None, result
 
 
-def remove(folder: Path) -> None:
-    """Empty a place."""
-    for path in folder.iterdir():
-        if path.name != "config.json":
-            shutil.rmtree(path) if path.is_dir() else path.unlink()
+class Places:
+    """An archive of facts, and the places to which they are copied."""
+
+    def __init__(self, folder: Path, server: Postgresql, count: int) -> None:
+        folder.mkdir()
+        url = server.fresh()
+        server.execute(server.admin_url(url), "CREATE EXTENSION vector")
+        self.archive = str(folder / "facts.ndjson")
+        asyncio.run(fill(Path(self.archive), count))
+        self._old, self._new = folder / "old", folder / "new"
+        self._drop = lambda: server.execute(
+            url, f"DROP TABLE IF EXISTS {COLLECTION}, {COLLECTION}_entities"
+        )
+        self.source = config(self._old, "qdrant", path=f"{self._old}/qdrant")
+        self.target = config(self._new, "qdrant", path=f"{self._new}/qdrant")
+        self.table = config(folder / "table", "pgvector", connection_string=url)
+        self.kept = str(folder / "kept.ndjson")
+
+    def commands(self) -> Iterator[tuple[str, Command]]:
+        """Yield what memctl does, the filling of the source first."""
+        yield "archive to qdrant", self._memctl("import", self.archive, self.source, "--no-backup")
+        yield "inspect qdrant", self._memctl("inspect", self.source, "--json")
+        yield (
+            "qdrant to an archive",
+            self._memctl("export", self.source, "-o", self.kept, "--force"),
+        )
+        yield "qdrant to qdrant", self._memctl("migrate", self.source, self.target, "--no-verify")
+        yield "qdrant to pgvector", self._memctl("migrate", self.source, self.table, "--no-verify")
+
+    def _memctl(self, *words: str) -> Command:
+        prepare = {self.source: self._empty(self._old), self.target: self._empty(self._new)}
+        prepare[self.table] = self._drop
+        nothing: Callable[[], object] = lambda: None  # noqa: E731
+        written = words[2] if len(words) > 2 else ""
+        return Command([sys.executable, "-m", "memctl", *words], prepare.get(written, nothing))
+
+    def loop(self) -> Command:
+        """Return the copy by qdrant's client."""
+        script = Path(__file__).parent / "yardsticks" / "qdrant_copy.py"
+        places = [f"{self._old}/qdrant", f"{self._new}/qdrant", COLLECTION, str(DIMENSIONS)]
+        return Command([sys.executable, str(script), *places], self._empty(self._new))
+
+    @staticmethod
+    def _empty(folder: Path) -> Callable[[], object]:
+        def empty() -> None:
+            for path in folder.iterdir():
+                if path.name != "config.json":
+                    shutil.rmtree(path) if path.is_dir() else path.unlink()
+
+        return empty
 
 
 def main() -> None:
     """Print the table."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--facts", type=int, default=100_000)
+    parser.add_argument("--loop", type=int, default=10_000, help="facts of the lines with the loop")
     parser.add_argument("--rounds", type=int, default=3)
     options = parser.parse_args()
     print(f"{machine('qdrant-client', 'asyncpg', 'orjson')}; median of {options.rounds} runs.\n")
-    print("| what | seconds | peak, MiB |\n|---|--:|--:|", flush=True)
+    print("| what | facts | seconds | peak, MiB |\n|---|--:|--:|--:|", flush=True)
+
+    def measured(what: str, facts: int, command: Command) -> None:
+        found = interleaved({what: command}, options.rounds, warm=False)[what]
+        print(f"| {what} | {facts:,} | {median(found):.1f} | {peak(found):.0f} |", flush=True)
+
     with tempfile.TemporaryDirectory(prefix="memctl-bench-") as text:
         folder = Path(text)
         server = Postgresql(folder, "postgresql-bench", *DURABLE)
-        url = server.fresh()
-        server.execute(server.admin_url(url), "CREATE EXTENSION vector")
-        archive = folder / "facts.ndjson"
-        asyncio.run(fill(archive, options.facts))
-        old, new = folder / "old", folder / "new"
-        source = config(old, "qdrant", path=f"{old}/qdrant")
-        target = config(new, "qdrant", path=f"{new}/qdrant")
-        table = config(folder / "table", "pgvector", connection_string=url)
-        loop = Path(__file__).parent / "yardsticks" / "qdrant_copy.py"
-
-        def memctl(*words: str) -> list[str]:
-            return [sys.executable, "-m", "memctl", *words]
-
-        def drop() -> None:
-            server.execute(url, f"DROP TABLE IF EXISTS {COLLECTION}, {COLLECTION}_entities")
-
-        places = [f"{old}/qdrant", f"{new}/qdrant", COLLECTION, str(DIMENSIONS)]
-        kept = str(folder / "kept.ndjson")
-        steps = {
-            "archive to qdrant": Command(
-                memctl("import", str(archive), source, "--no-backup"), lambda: remove(old)
-            ),
-            "inspect qdrant": Command(memctl("inspect", source, "--json")),
-            "qdrant to an archive": Command(memctl("export", source, "-o", kept, "--force")),
-            "qdrant to qdrant": Command(
-                memctl("migrate", source, target, "--no-verify"), lambda: remove(new)
-            ),
-            "the same by qdrant's client": Command(
-                [sys.executable, str(loop), *places], lambda: remove(new)
-            ),
-            "qdrant to pgvector": Command(memctl("migrate", source, table, "--no-verify"), drop),
-        }
-        for name, command in steps.items():
-            found = interleaved({name: command}, options.rounds, warm=False)[name]
-            print(f"| {name} | {median(found):.1f} | {peak(found):.0f} |", flush=True)
+        small = Places(folder / "small", server, options.loop)
+        for what, command in small.commands():
+            if what in ("archive to qdrant", "qdrant to qdrant"):
+                measured(what, options.loop, command)
+        measured("qdrant to qdrant by its client", options.loop, small.loop())
+        for what, command in Places(folder / "large", server, options.facts).commands():
+            measured(what, options.facts, command)
 
 
 if __name__ == "__main__":
