@@ -194,6 +194,14 @@ BUILT_IN = (
         extra="mem0",
     ),
     StoreSpec(
+        "mem0-platform",
+        "mem0://HOST",
+        "the facts of a project of the mem0 Platform",
+        "memctl.stores.mem0.platform:PlatformStore",
+        schemes=("mem0",),
+        extra="mem0",
+    ),
+    StoreSpec(
         "archive",
         ".ndjson .ndjson.gz .ndjson.zst",
         "a memctl archive",

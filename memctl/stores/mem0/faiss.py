@@ -9,6 +9,7 @@ memctl, but whole under their names: where it is killed between the two, the nex
 from __future__ import annotations
 
 import asyncio
+import math
 import os
 import sqlite3
 import struct
@@ -45,6 +46,8 @@ _UNUSED = 1 << 20
 _FLOAT_BYTES = 4
 _SOME = 500
 _ATTEMPTS = 20
+_EVEN = 1e-4
+"""A vector whose length is 1 but for so much is left as it is."""
 _PAUSE = 0.1
 _SCHEMA = """
 PRAGMA journal_mode = OFF;
@@ -280,7 +283,7 @@ class _Collection:
         self.changed = True
         self.size = self.size or self._config.embedding.dimensions
         rows = [
-            (one.id, jsonio.dumps(one.payload), _bytes_of(one.vector or array("f")))
+            (one.id, jsonio.dumps(one.payload), _bytes_of(self._fitting(one.vector)))
             for one in records
         ]
         self._spool.execute("BEGIN")
@@ -290,6 +293,16 @@ class _Collection:
             rows,
         )
         self._spool.execute("COMMIT")
+
+    def _fitting(self, vector: array[float] | None) -> array[float]:
+        """Return a vector as mem0 would store it: of length 1 where it searches by the angle."""
+        vector = vector or array("f")
+        strategy = self._config.text("distance_strategy", "euclidean").lower()
+        normal = bool(self._config.options.get("normalize_L2")) and strategy == "euclidean"
+        length = math.sqrt(sum(value * value for value in vector))
+        if not (normal or strategy == "cosine") or not length or abs(length - 1) < _EVEN:
+            return vector
+        return array("f", (value / length for value in vector))
 
     def delete(self, ids: Sequence[str]) -> None:
         """Forget records."""
