@@ -165,6 +165,14 @@ BUILT_IN = (
         extra="tablestore",
     ),
     StoreSpec(
+        "tablestore-runtime",
+        "tablestore://...?layout=runtime",
+        "agentscope-runtime's histories and memories in Tablestore",
+        "memctl.stores.tablestore.runtime:TablestoreRuntimeStore",
+        options=frozenset({"instance", "layout", "path"}),
+        extra="tablestore",
+    ),
+    StoreSpec(
         "langchain",
         'an alias with factory = "MODULE:FUNCTION"',
         "a LangChain vector store, only read",
@@ -266,6 +274,7 @@ _LAYOUTS = {
     "tablestore": {
         "memory": "tablestore",
         "session": "tablestore-session",
+        "runtime": "tablestore-runtime",
     },
     **{kind: {"memory": kind, "agentscope2": f"{kind}-agentscope2"} for kind in SQL_KINDS},
     "reme": {"vault": "reme", "0.3": "reme-0.3", "0.2": "reme-0.2"},

@@ -119,11 +119,12 @@ def plain(entry: StoredMessage, store: Store) -> tuple[str, str, tuple[str, ...]
     in_order = store.features.mark_order
     marks = entry.marks if in_order else tuple(sorted(entry.marks))
     small = len(entry.message) < 1000
-    return entry.id, (_cached_value if small else _value)(entry.message), marks
+    value = _cached_value if small else _value
+    return entry.id, value(entry.message, samples.style().in_order), marks
 
 
-def _value(message: bytes) -> str:
-    return json.dumps(jsonio.loads(message))
+def _value(message: bytes, in_order: bool) -> str:
+    return json.dumps(jsonio.loads(message), sort_keys=not in_order)
 
 
 # The same samples come back in test after test.

@@ -105,6 +105,8 @@ class Style:
 
     dialect: str = "agentscope1"
     marks: frozenset[str] | None = None
+    in_order: bool = True
+    """False where a store does not keep the order of the fields of a message."""
     dimensions: int = 0
     """The size of the vectors of facts; 0 without vectors."""
     name: Callable[[str], str] = str

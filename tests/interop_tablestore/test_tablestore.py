@@ -195,3 +195,45 @@ def test_session_is_written_for_agentscope(
     nobody = run("migrate", str(tmp_path), place)
     assert nobody.exit_code == 7, nobody.stderr
     assert "without a user" in nobody.stderr + nobody.stdout
+
+
+def test_runtime_services(servers: Servers, agents: Agents, run: Run, tmp_path: Path) -> None:
+    url = servers.tablestore.fresh()
+    agents("append", url, messages=MESSAGES, **ADA)
+    agents("append", url, messages=MESSAGES[:1], user="bob", session="nara")
+    before = agents("recall", url, **ADA)
+    assert ids(before["history"]) == ids(MESSAGES)
+    rows = servers.tablestore.dump(url)
+    found = report(run("inspect", url, "--json"))
+    counts = {
+        (one["user"], one["session"], one.get("path")): one["messages"] for one in found["memories"]
+    }
+    assert counts == {
+        ("ada", "kyoto", None): 6,
+        ("ada", "kyoto", "memory"): 6,
+        ("bob", "nara", None): 1,
+        ("bob", "nara", "memory"): 1,
+    }
+    assert "京都" in run("context", f"{url}&layout=runtime&path=history", "--user", "ada").stdout
+    words = ("delete", url, "--user", "ada", "--match", "To Kyoto", "--yes")
+    deleted = run(*words)
+    assert deleted.exit_code == 0, deleted.stderr
+    after = agents("recall", url, **ADA)
+    assert ids(after["history"]) == ids(MESSAGES[:-1])
+    assert len(after["memory"]) == 5
+    assert run("undo", "--store", url, "--yes").exit_code == 0
+    assert agents("recall", url, **ADA) == before
+    plain = [
+        {
+            table: {key: {name: one[0] for name, one in row.items()} for key, row in found.items()}
+            for table, found in dump.items()
+        }
+        for dump in (rows, servers.tablestore.dump(url))
+    ]
+    assert plain[0] == plain[1], "the undo restored every column, times and vectors too"
+    moved = run("migrate", f"{url}&layout=runtime&path=history", str(tmp_path / "a.db"), "--lossy")
+    assert moved.exit_code == 0, moved.stderr
+    assert run("erase", url, "--user", "ada", "--yes").exit_code == 0
+    left = servers.tablestore.dump(url)
+    assert [len(rows) for rows in left.values()] == [1, 1, 1], "of each table, what is bob's"
+    assert len(agents("recall", url, user="bob", session="nara")["history"]) == 1

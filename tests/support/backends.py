@@ -142,6 +142,15 @@ BACKENDS: dict[str, Callable[[Servers], Backend]] = {
         refuses_names=True,  # those without a user
         largest=2 * 1024 * 1024,
     ),
+    "tablestore-runtime": lambda servers: Backend(
+        "tablestore-runtime",
+        lambda _: servers.tablestore.fresh("layout=runtime"),
+        servers.tablestore.alias,
+        servers.tablestore.dump,
+        refuses=frozenset({"wide"}),
+        style=Style("runtime", frozenset(), in_order=False),  # they are columns
+        refuses_names=True,  # of sessions of other users
+    ),
     "archive": lambda _: Backend("archive", lambda folder: f"{folder}/a.ndjson", many=MANY),
     "archive-gz": lambda _: Backend(
         "archive-gz", lambda folder: f"{folder}/a.ndjson.gz", many=MANY
@@ -294,6 +303,7 @@ FURTHER = {
     "redis-runtime-state",
     "tablestore",
     "tablestore-session",
+    "tablestore-runtime",
     "archive-gz",
     "archive-zst",
     "reme",
