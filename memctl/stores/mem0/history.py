@@ -209,7 +209,11 @@ def transaction(database: sqlite3.Connection) -> Iterator[None]:
 
 
 def _delete(database: sqlite3.Connection, ids: Sequence[str]) -> None:
-    database.executemany("DELETE FROM history WHERE memory_id = ?", [(id,) for id in ids])
+    # mem0 has no index of the facts: each statement reads the whole table.
+    for start in range(0, len(ids), _SOME):
+        some = ids[start : start + _SOME]
+        where = f"memory_id IN ({','.join('?' * len(some))})"
+        database.execute(f"DELETE FROM history WHERE {where}", tuple(some))
 
 
 _PARTS = (("agent_id", "part"), ("run_id", "session"), ("user_id", "user"))

@@ -175,6 +175,7 @@ class Mem0Store(FactStore):
                 for id in links.get(record.id, ())
                 if id in entities and record.id in linked(entities[id].payload)
             ]
+            its.sort(key=lambda one: (str(one.payload.get("data")), one.id))
             fact = _fact(record, its, histories.get(record.id, []))
             loaded.append(LoadedFact(scope_of(record.payload), fact))
         return loaded
