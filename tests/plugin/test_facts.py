@@ -267,7 +267,8 @@ def test_vectors_are_made_by_an_embedder(
     tokens = sum(len(f"message {number}") // 4 + 1 for number in range(150))
     assert done["embedded"]["tokens"] == tokens
     assert done["embedded"]["cost"] == pytest.approx(tokens * 2e-6)
-    assert [len(one.body["input"]) for one in embedder.requests] == [1, 64, 64, 22]
+    sizes = [len(one.body["input"]) for one in embedder.requests]
+    assert sorted(sizes) == [1, 22, 64, 64]  # the last three at the same time
     for text in contents(target)[ADA].values():
         made = decode_vector(vector_of(text) or "")
         assert made == server.vector_of(FACT.parse(text).value["text"])

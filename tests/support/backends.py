@@ -224,7 +224,7 @@ def with_pgvector(servers: Servers) -> str:
 
 def _facts(*, uuids: bool = False) -> Style:
     name = (lambda text: str(uuid5(NAMESPACE_OID, text))) if uuids else str
-    return Style("fact", frozenset(), DIMENSIONS, name)
+    return Style("fact", frozenset(), dimensions=DIMENSIONS, name=name)
 
 
 def mem0_key(number: int) -> MemoryKey:

@@ -1,4 +1,4 @@
-"""Copies and deletions of facts that are killed: no half fact, none lost, and the rest is done."""
+"""Copies and deletions in mem0's folders that are killed: no half fact, and none is lost."""
 
 from __future__ import annotations
 
@@ -31,13 +31,13 @@ pytestmark = pytest.mark.slow
 
 KILLS = 3
 """For each store and command."""
-HERE = [name for name in FACT_BACKENDS if name != "mem0-pgvector"]
+HERE = ["mem0-qdrant", "mem0-faiss", "mem0-chroma"]
 Facts = dict[MemoryKey, dict[str, object]]
 
 
 @pytest.fixture(params=HERE)
 def backend(request: pytest.FixtureRequest, servers: Servers) -> Backend:
-    """Each store of facts that is files of this machine."""
+    """Each vector store that is files of this machine."""
     return FACT_BACKENDS[request.param](servers)
 
 
