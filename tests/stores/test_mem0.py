@@ -1,0 +1,136 @@
+"""Configurations of mem0 and the folders that they name: what is refused, and what is repaired."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from memctl.stores.mem0 import faiss
+from memctl.testing import samples
+from tests.support.backends import FACT_BACKENDS, mem0_key
+from tests.support.cli import Run, contents, fails, fill, report
+from tests.support.servers.pool import Servers
+
+
+def filled(provider: str, folder: Path, servers: Servers, count: int = 5) -> str:
+    """Return the name of a store with facts of two scopes."""
+    backend = FACT_BACKENDS[f"mem0-{provider}"](servers)
+    samples.use(backend.style)
+    store = backend.make(folder)
+    scopes = {mem0_key(0): samples.entries(count), mem0_key(1): samples.entries(3, count)}
+    asyncio.run(fill(store, scopes))
+    samples.use(samples.Style())
+    return store
+
+
+def config(folder: Path, **vector_store: Any) -> str:
+    """Write a configuration; return how memctl names its store."""
+    file = folder / "config.json"
+    file.write_text(json.dumps({"vector_store": vector_store} if vector_store else {"llm": {}}))
+    return f"mem0:{file}"
+
+
+def test_configuration_without_a_vector_store_is_refused(run: Run, tmp_path: Path) -> None:
+    fails(run("inspect", config(tmp_path)), 2, "names no vector store", '"vector_store"')
+
+
+def test_vector_store_that_memctl_does_not_open_is_refused(run: Run, tmp_path: Path) -> None:
+    store = config(tmp_path, provider="pinecone", config={"api_key": "s3cret"})
+    result = run("inspect", store)
+    fails(result, 2, "'pinecone'", "qdrant, faiss, chroma, pgvector")
+    assert "s3cret" not in result.stderr
+
+
+def test_configuration_that_is_not_json_is_refused(run: Run, tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text("vector_store: qdrant")
+    fails(run("inspect", f"mem0:{tmp_path}/config.json"), 8, "not a configuration of mem0")
+    fails(run("inspect", f"mem0:{tmp_path}/none.json"), 4, "does not exist")
+    fails(run("inspect", "mem0:"), 2, "names no path")
+
+
+@pytest.mark.parametrize("provider", ["qdrant", "faiss", "chroma"])
+def test_collection_that_is_not_there_is_not_made_by_reading(
+    run: Run, tmp_path: Path, provider: str
+) -> None:
+    folder = tmp_path / "vectors"
+    store = config(tmp_path, provider=provider, config={"path": str(folder)})
+    fails(run("inspect", store), 4, "no collection 'mem0'")
+    assert not folder.exists()
+
+
+def test_password_of_pgvector_is_not_shown(run: Run, tmp_path: Path) -> None:
+    url = "postgresql://ada:pa55word@127.0.0.1:1/db"
+    for options in (
+        {"connection_string": url},
+        {"host": "127.0.0.1", "port": 1, "user": "ada", "password": "pa55word"},
+    ):
+        result = run("inspect", config(tmp_path, provider="pgvector", config=options))
+        fails(result, 3, "check that the server is running")
+        assert "pa55word" not in result.stderr + result.stdout
+
+
+@pytest.mark.parametrize(("provider", "file"), [("qdrant", "meta.json"), ("faiss", "facts.faiss")])
+def test_damaged_folder_is_refused(
+    run: Run, tmp_path: Path, servers: Servers, provider: str, file: str
+) -> None:
+    store = filled(provider, tmp_path, servers)
+    path = tmp_path / provider / file
+    path.write_bytes(path.read_bytes()[:-30])
+    fails(run("inspect", store), 8, file, "restore it from a backup")
+
+
+def test_point_that_would_run_something_is_left_out(
+    run: Run, tmp_path: Path, servers: Servers
+) -> None:
+    import pickle
+    import sqlite3
+
+    class Evil:
+        def __reduce__(self) -> Any:
+            return (os.mkdir, (str(tmp_path / "made"),))
+
+    store = filled("qdrant", tmp_path, servers)
+    with sqlite3.connect(tmp_path / "qdrant/collection/facts/storage.sqlite") as database:
+        database.execute("UPDATE points SET point = ? WHERE rowid = 1", (pickle.dumps(Evil()),))
+    result = run("inspect", store, "--json")
+    assert not (tmp_path / "made").exists()
+    assert result.exit_code in (0, 7, 8), result.stderr
+
+
+def test_alias_names_a_store_of_mem0(run: Run, tmp_path: Path, servers: Servers) -> None:
+    store = filled("faiss", tmp_path, servers)
+    settings = tmp_path / "memctl.toml"
+    settings.write_text(f'[stores.facts]\nurl = "{store}"\n')
+    found = report(run("inspect", "facts", "--config", str(settings), "--json"))
+    assert found["totals"]["messages"] == 8
+
+
+def test_faiss_is_completed_where_a_run_was_killed_between_its_files(
+    run: Run, tmp_path: Path, servers: Servers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = filled("faiss", tmp_path, servers)
+    killed = tmp_path / "killed"
+    finish = faiss._Collection._finish
+
+    def stop(self: Any, pending: Path) -> None:
+        if not killed.exists() and pending.name.startswith(".memctl-facts."):
+            shutil.copytree(tmp_path / "faiss", killed)
+        finish(self, pending)
+
+    monkeypatch.setattr(faiss._Collection, "_finish", stop)
+    [one, *_] = contents(store)[mem0_key(0)]
+    assert run("delete", store, "--id", one.id, "--yes").exit_code == 0
+    monkeypatch.undo()
+    after = contents(store)
+    shutil.rmtree(tmp_path / "faiss")
+    shutil.move(killed, tmp_path / "faiss")
+    # The vectors are those of four facts, and the names still those of five.
+    assert run("delete", store, "--id", one.id, "--yes").exit_code == 0
+    assert contents(store) == after
+    assert not list((tmp_path / "faiss").glob("*.pending"))
