@@ -89,9 +89,21 @@ class FaissFolder(VectorStore):
                     raise not_there(self.config, self.label, str(self._folder))
                 check_dimensions(self.config, self.label, name, collection.size)
         if mode.creates and not self._collections[self.config.collection].exists:
-            with system_errors(self._folder, "write"):
-                self._folder.mkdir(parents=True, exist_ok=True)
-            await self._turns.run(self._collections[self.config.collection].save)
+            await self._create(self._collections[self.config.collection])
+
+    async def _create(self, collection: _Collection) -> None:
+        """Make an empty collection, unless another run has made one meanwhile."""
+        with system_errors(self._folder, "write"):
+            self._folder.mkdir(parents=True, exist_ok=True)
+            handle = os.open(self._folder, os.O_RDONLY)
+            try:
+                while not system.lock(handle):
+                    await asyncio.sleep(_PAUSE)
+                await collection.read()
+                if not collection.exists:
+                    await self._turns.run(collection.save)
+            finally:
+                os.close(handle)
 
     async def close(self) -> None:
         for collection in self._collections.values():
