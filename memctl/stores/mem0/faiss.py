@@ -97,7 +97,9 @@ class FaissFolder(VectorStore):
             self._folder.mkdir(parents=True, exist_ok=True)
             handle = os.open(self._folder, os.O_RDONLY)
             try:
-                while not system.lock(handle):
+                while True:  # the other one is done in a moment
+                    if system.lock(handle):
+                        break
                     await asyncio.sleep(_PAUSE)
                 await collection.read()
                 if not collection.exists:
