@@ -15,6 +15,7 @@ from memctl.stores.mem0 import faiss
 from memctl.testing import samples
 from tests.support.backends import FACT_BACKENDS, mem0_key
 from tests.support.cli import Run, contents, fails, fill, report
+from tests.support.files import files
 from tests.support.servers.pool import Servers
 
 
@@ -83,6 +84,44 @@ def test_damaged_folder_is_refused(
     path = tmp_path / provider / file
     path.write_bytes(path.read_bytes()[:-30])
     fails(run("inspect", store), 8, file, "restore it from a backup")
+
+
+@pytest.mark.parametrize("lost", ["facts.faiss", "facts.json"])
+def test_faiss_without_one_of_its_files_is_not_written_over(
+    run: Run, tmp_path: Path, servers: Servers, lost: str
+) -> None:
+    store = filled("faiss", tmp_path, servers)
+    archive = str(tmp_path / "facts.ndjson")
+    assert run("export", store, "-o", archive).exit_code == 0
+    (tmp_path / "faiss" / lost).unlink()
+    before = files(tmp_path / "faiss")
+    fails(run("inspect", store), 8, f"but not {lost}", "restore both files")
+    fails(run("import", archive, store), 8, f"but not {lost}")
+    assert files(tmp_path / "faiss") == before
+
+
+@pytest.mark.parametrize("provider", ["qdrant", "faiss", "chroma"])
+def test_dry_run_into_a_store_that_is_not_there_tells_of_vectors(
+    run: Run, tmp_path: Path, servers: Servers, provider: str
+) -> None:
+    store = filled("faiss", tmp_path, servers)
+    other = {"provider": "openai", "config": {"model": "other", "embedding_dims": 3}}
+    place = {"path": str(tmp_path / "new"), "embedding_model_dims": 3}
+    if provider == "chroma":
+        del place["embedding_model_dims"]
+    about = {"vector_store": {"provider": provider, "config": place}, "embedder": other}
+    (tmp_path / "new.json").write_text(json.dumps(about))
+    (tmp_path / "memctl.toml").write_text(
+        '[embedders.small]\nkind = "openai"\nmodel = "other"\nbase_url = "http://127.0.0.1:9/v1"\n'
+    )
+    words = ["migrate", store, f"mem0:{tmp_path}/new.json", "--dry-run"]
+    fails(run(*words), 9, "without the vectors of", "--embedder NAME")
+    settings = ["--config", str(tmp_path / "memctl.toml")]
+    result = run(*words, "--embedder", "small", *settings)
+    assert result.exit_code == 0, result.stderr
+    assert "8 texts would be embedded by small" in result.stdout
+    assert "not copied" not in result.stderr
+    assert not (tmp_path / "new").exists()
 
 
 def test_point_that_would_run_something_is_left_out(

@@ -190,7 +190,17 @@ class _Collection:
                         "docstore of an older mem0",
                         "open it once with mem0, which writes it as JSON",
                     )
-                return
+                killed = any(self.index.parent.glob(self._pending("*").name))
+                if killed or self.index.exists() == self.store.exists():
+                    return  # a new collection: the next write completes or makes it
+                if attempt < 2:
+                    await asyncio.sleep(_PAUSE)
+                    continue
+                kept, lost = sorted((self.index, self.store), key=Path.exists, reverse=True)
+                raise BadData(
+                    f"{self._label}: {visible(str(kept))} is there, but not {lost.name}",
+                    "restore both files from a backup, or move this one away",
+                )
             try:
                 await self._read()
             except BadData:

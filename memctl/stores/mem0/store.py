@@ -98,6 +98,8 @@ class Mem0Store(FactStore):
 
     async def connect(self, mode: OpenMode) -> None:
         config = read(self.location.path)
+        # Known before the store is there: a dry run asks what a new target will need.
+        self.embedding = config.embedding if config.embedding.dimensions else None
         self._vectors = _vector_store(config, self.label)
         self._history = History(config.history, self.label)
         self._links = Links()
