@@ -57,7 +57,7 @@ class DamagedMemory(BadData):
     def __init__(self, label: str, key: MemoryKey, failure: Failure) -> None:
         super().__init__(
             f"{label}: {key} is damaged: {failure.message}",
-            "run memctl doctor to list the damage; --repair sets damaged rows aside",
+            "run memctl doctor to list the damage, and what --repair can do about it",
         )
 
 

@@ -17,7 +17,7 @@ from memctl.output.report import Report
 from memctl.output.terminal import Output
 from memctl.runs.change import ChangeRun
 
-DOCTOR = "run memctl doctor to list the damage; --repair sets damaged rows aside"
+DOCTOR = "run memctl doctor to list the damage, and what --repair can do about it"
 
 
 class CopyOutcome:

@@ -709,13 +709,15 @@ class _Comparison:
                 suspects.add(key)
         for key in sorted(left.keys() - right.keys()):
             if self._copied is None or self._was_given(key, self._copied):
-                text = f"only in {self._left.label}, with messages: {left[key].messages}"
+                size = f"with {self._report.noun}s: {left[key].messages}"
+                text = f"only in {self._left.label}, {size}"
                 self._report.differences.append(Difference(key, "memory-missing", "", text))
                 self._report.missing += 1
             else:
                 self._report.grown += left[key].messages
         for key in sorted(right.keys() - left.keys()):
-            text = f"only in {self._right.label}, with messages: {right[key].messages}"
+            size = f"with {self._report.noun}s: {right[key].messages}"
+            text = f"only in {self._right.label}, {size}"
             self._report.differences.append(Difference(key, "memory-extra", "", text))
             self._report.extra += 1
         return frozenset(suspects)

@@ -33,7 +33,7 @@ def plan(lines: list[Line]) -> RenderableType:
         report = line.report
         parts += [_head(line, "would erase", report.found), Text()]
         if report.found:
-            parts += [_memories(report.found), Text()]
+            parts += [_memories(report.found, report.noun), Text()]
     return Stack(*parts, _limits(lines))
 
 
@@ -51,7 +51,7 @@ def _head(line: Line, verb: str, found: dict[MemoryKey, int]) -> Text:
     text = Text(f"{visible(line.label)}: ", "bold")
     parts = []
     if found:
-        messages = count(sum(found.values()), "message")
+        messages = count(sum(found.values()), report.noun)
         parts.append(f"{count(len(found), 'memory')} ({messages})")
     if runs:
         parts.append(count(runs, "undo run"))
@@ -62,13 +62,13 @@ def _head(line: Line, verb: str, found: dict[MemoryKey, int]) -> Text:
     return text
 
 
-def _memories(found: dict[MemoryKey, int]) -> RenderableType:
+def _memories(found: dict[MemoryKey, int], noun: str) -> RenderableType:
     keys = list(found)[:SHOWN_MEMORIES]
     grid = Grid(
         [
             Column("user", [cell(key.user) for key in keys], shrinks=True),
             Column("session", [cell(key.session) for key in keys], shrinks=True),
-            Column("messages", [Text(f"{found[key]:,}") for key in keys], right=True),
+            Column(f"{noun}s", [Text(f"{found[key]:,}") for key in keys], right=True),
         ]
     )
     hidden = len(found) - len(keys)

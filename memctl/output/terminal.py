@@ -219,7 +219,7 @@ class Output:
         return kind(
             f"{key} is damaged and left out: {failure.message}"
             + (f"; and {more:,} more" if more else ""),
-            "run memctl doctor to list the damage; --repair sets damaged rows aside",
+            "run memctl doctor to list the damage, and what --repair can do about it",
         )
 
     def emit(self, error: MemctlError | None = None) -> None:

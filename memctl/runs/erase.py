@@ -33,6 +33,8 @@ class EraseReport:
     erased: dict[MemoryKey, int] = field(default_factory=dict)
     failures: list[tuple[MemoryKey, Failure]] = field(default_factory=list)
     runs: ErasedRuns = field(default_factory=ErasedRuns)
+    noun: str = "message"
+    """The word for a message of the store."""
 
     @property
     def nothing(self) -> bool:
@@ -83,7 +85,9 @@ class EraseRun:
             if found:
                 found |= await leaving_damaged(partial(self._counts, store, digests))
         runs = await self._eraser(store).erase(self._runs(), dry_run=True)
-        self.report = EraseReport({key: found[key] for key in sorted(found)}, runs=runs)
+        self.report = EraseReport(
+            {key: found[key] for key in sorted(found)}, runs=runs, noun=store.dialect.noun
+        )
 
     async def _counts(self, store: Store, digests: Digests | None) -> dict[MemoryKey, int]:
         found: Counter[MemoryKey] = Counter()
