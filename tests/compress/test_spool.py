@@ -60,6 +60,7 @@ def taken(spool: Spool) -> Iterator[CompressionPlan]:
         yield one
 
 
+@pytest.mark.slow
 @LOOK
 @given(st.lists(st.tuples(st.booleans(), st.lists(lines, max_size=6)), max_size=8))
 def test_compress_spool_what_comes_out_is_what_went_in(

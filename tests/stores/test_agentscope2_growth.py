@@ -24,6 +24,8 @@ from tests.support.backends import new_place, session_database
 from tests.support.places import held, put
 from tests.support.servers.pool import Servers
 
+pytestmark = pytest.mark.slow
+
 KEY = MemoryKey("u", "long")
 OLD = 3000
 

@@ -531,6 +531,8 @@ import asyncio
 from memctl.model import Memory, Page
 from tests.support.redis_memories import *
 
+pytestmark = pytest.mark.slow
+
 async def endless():
     yield Page(Memory(KEY), make_messages(800), 0, last=False)
     yield Page(Memory(KEY), make_messages(800, start=800), 800, last=False)

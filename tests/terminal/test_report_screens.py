@@ -72,7 +72,10 @@ def record(monkeypatch: pytest.MonkeyPatch) -> Any:
     return found
 
 
-@pytest.mark.parametrize("columns", [60, 80, 120])
+@pytest.mark.parametrize(
+    "columns",
+    [pytest.param(60, marks=pytest.mark.slow), 80, pytest.param(120, marks=pytest.mark.slow)],
+)
 @pytest.mark.parametrize("name", LINES)
 def test_report_screens(world: Path, record: Any, name: str, columns: int) -> None:
     environment = {

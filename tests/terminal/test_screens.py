@@ -99,6 +99,7 @@ def test_terminal_lines_where_there_is_no_terminal(
     assert shell(f"memctl verify {large} {tmp_path}/a.db").stderr == ""
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["sqlite", "redis"])
 def test_terminal_first_migration_shows_how_much_is_left(
     shell: Shell, large: str, tmp_path: Path, name: str, servers: Servers
