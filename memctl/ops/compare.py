@@ -435,7 +435,7 @@ class PrefixComparer:
         if self.messages < self.there.messages:
             return None
         # Only what the target holds is in the digest so far, unless the rest has begun.
-        reached = compared or not page.offset
+        reached = self.there.messages and (compared or not page.offset)
         if reached and self._hasher.digest() != self.there.digest:
             self.conflict = (
                 f"the first {self.there.messages} messages of the source differ from those of "

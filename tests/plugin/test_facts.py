@@ -13,7 +13,10 @@ from typer.testing import Result
 
 from memctl.dialects.fact import FACT, build, decode_vector, vector_of, without_vector
 from memctl.model import Embedding, Memory, MemoryKey, Page, StoredMessage, WriteMode
+from memctl.ops.copy import CopyOptions, copy
+from memctl.ops.report import CopyReport
 from memctl.registry import make_store, parse
+from memctl.selection import Selection
 from memctl.store import OpenMode
 from memctl.testing import Style, samples
 from memctl.testing.drive import read
@@ -143,6 +146,25 @@ def test_facts_are_copied_once(run: Run, notes: str, target: str) -> None:
     rewrite(notes, BOB, samples.entries(8, 100))
     more = report(run("migrate", notes, target, "--json"))
     assert more["messages"]["written"] == 3
+    assert contents(target) == contents(notes)
+
+
+def test_facts_are_followed(notes: str, target: str) -> None:
+    """What changes in the source between two rounds of ``--follow`` changes in the target."""
+    mirror: dict[MemoryKey, bytes] = {}
+
+    async def copied() -> None:
+        source, copy_ = make_store(parse(notes)), make_store(parse(target), OpenMode.CREATE)
+        async with source, copy_:
+            options, report_ = CopyOptions(), CopyReport()
+            await copy(source, copy_, Selection(), options, report_, mirror=mirror)
+            assert report_.failures == []
+
+    asyncio.run(copied())
+    assert contents(target) == contents(notes)
+    facts = samples.entries(32)
+    rewrite(notes, ADA, [*facts[1:3], other_text(facts[3]), *facts[4:]])
+    asyncio.run(copied())
     assert contents(target) == contents(notes)
 
 
