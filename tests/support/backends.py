@@ -297,6 +297,7 @@ FACT_BACKENDS: dict[str, Callable[[Servers], Backend]] = {
 """As ``BACKENDS``, the stores of facts."""
 
 FURTHER = {
+    "mysql",
     "postgresql-agentscope2",
     "mysql-agentscope2",
     "redis-session",
