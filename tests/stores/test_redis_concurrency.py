@@ -44,6 +44,8 @@ from tests.support.redis_memories import (
     write,
 )
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.mark.parametrize("split", [False, True])
 @pytest.mark.parametrize(("times", "code"), [(1, None), (99, "changed")])
@@ -530,8 +532,6 @@ async def test_write_that_is_killed_leaves_only_keys_that_expire(
 import asyncio
 from memctl.model import Memory, Page
 from tests.support.redis_memories import *
-
-pytestmark = pytest.mark.slow
 
 async def endless():
     yield Page(Memory(KEY), make_messages(800), 0, last=False)
