@@ -283,7 +283,7 @@ _LAYOUTS = {
 
 
 _STATES = {"redis": ("prefix", "ttl"), "tablestore": ("instance",)}
-"""What ``?state=`` can be besides a folder, and the options that the place of the states shares."""
+"""The values of ``?state=`` besides a folder, and the options that the states' place shares."""
 
 
 def kinds() -> list[str]:

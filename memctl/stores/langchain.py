@@ -48,7 +48,7 @@ class Documents(ABC):
 
 
 class InMemoryDocuments(Documents):
-    """Those of ``InMemoryVectorStore`` of langchain-core: its ``store``."""
+    """The documents of ``InMemoryVectorStore`` of langchain-core: its ``store``."""
 
     def ids(self) -> Iterator[str]:
         yield from list(self.store.store)
@@ -61,7 +61,7 @@ class InMemoryDocuments(Documents):
 
 
 class ChromaDocuments(Documents):
-    """Those of ``Chroma`` of langchain-chroma or langchain-community: its ``get``."""
+    """The documents of ``Chroma`` of langchain-chroma or langchain-community: its ``get``."""
 
     def ids(self) -> Iterator[str]:
         start = 0
@@ -77,7 +77,7 @@ class ChromaDocuments(Documents):
 
 
 class FaissDocuments(Documents):
-    """Those of ``FAISS`` of langchain-community: its document store and its index."""
+    """The documents of ``FAISS`` of langchain-community: its document store and its index."""
 
     def __init__(self, store: Any) -> None:
         super().__init__(store)
@@ -95,7 +95,7 @@ class FaissDocuments(Documents):
 
 
 class NamedDocuments(Documents):
-    """Those whose ids the factory gives, of any class with ``get_by_ids``; without vectors."""
+    """Documents whose ids the factory gives, of a class with ``get_by_ids``; without vectors."""
 
     def __init__(self, store: Any, ids: Iterable[str] | Callable[[], Iterable[str]]) -> None:
         super().__init__(store)

@@ -1,4 +1,4 @@
-"""What the real classes write is read and changed by memctl, and read by them again."""
+"""Tests that memctl reads and changes what the real classes write, and they read it again."""
 
 from __future__ import annotations
 

@@ -29,7 +29,7 @@ from agentscope_runtime.engine.services.session_history import (
 from langchain_core.embeddings import DeterministicFakeEmbedding
 
 _MADE: dict[Any, Any] = {}
-"""What was made so far: each waits a second for its tables when it is first used."""
+"""The stores made so far: each waits a second for its tables when it is first used."""
 
 
 def _made(kind: Any, place: dict[str, str], **about: str) -> Any:

@@ -150,7 +150,7 @@ def test_facts_are_copied_once(run: Run, notes: str, target: str) -> None:
 
 
 def test_facts_are_followed(notes: str, target: str) -> None:
-    """What changes in the source between two rounds of ``--follow`` changes in the target."""
+    """A change of the source between two rounds of ``--follow`` reaches the target."""
     mirror: dict[MemoryKey, bytes] = {}
 
     async def copied() -> None:
@@ -169,7 +169,7 @@ def test_facts_are_followed(notes: str, target: str) -> None:
 
 
 def test_facts_join_others(run: Run, notes: str, target: str) -> None:
-    """What the target holds besides is no conflict: facts do not depend on one another."""
+    """Other facts of the target are no conflict: facts do not depend on one another."""
     asyncio.run(fill(target, {ADA: samples.entries(3, 500)}))
     done = report(run("migrate", notes, target, "--json"))
     assert done["messages"]["written"] == 35

@@ -1,4 +1,4 @@
-"""What files hold, to compare before and after."""
+"""The contents of files, to compare before and after."""
 
 from __future__ import annotations
 

@@ -36,7 +36,7 @@ class Mem0Config:
     provider: str
     options: Mapping[str, Any] = field(repr=False)
     embedding: Embedding
-    """What the configuration says of the vectors; 0 dimensions where it does not tell."""
+    """The vectors as the configuration has them; 0 dimensions where it does not tell."""
     history: Path
 
     @property

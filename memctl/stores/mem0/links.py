@@ -1,4 +1,4 @@
-"""Which facts the entities of mem0 link to, in a temporary file."""
+"""The links from the entities of mem0 to facts, in a temporary file."""
 
 from __future__ import annotations
 

@@ -79,7 +79,7 @@ def _shape(text: str) -> Shape:
 
 
 class Mem0Store(FactStore):
-    """What mem0's open-source library keeps by a configuration: ``mem0:CONFIG.json``."""
+    """The facts of mem0's open-source library, by its configuration: ``mem0:CONFIG.json``."""
 
     kind = "mem0"
     features = Features(marks=frozenset(), parts=True, repairs=frozenset({"entity-link"}))

@@ -48,7 +48,7 @@ from memctl.stores.simple import Rejected
 SUFFIX = ".jsonl"
 _LOOKED_AT = 50
 _MADE = "file"
-"""What ``WriteResult.before`` says of a workspace that had no file."""
+"""The ``WriteResult.before`` of a workspace that had no file."""
 _END = b"\n"
 _ALL_FILES = 0o666
 

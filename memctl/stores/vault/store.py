@@ -41,7 +41,7 @@ FRONT = "frontmatter"
 _NS = 10**9
 _DESCRIPTION = 150
 _KEPT = frozenset("_-.@+=,~ ")
-"""What stays as it is in the name of a file, besides letters and digits."""
+"""The characters that stay in the name of a file, besides letters and digits."""
 _IMPORTED_PARTS = 4
 _FEW = 5
 
