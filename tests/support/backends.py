@@ -301,6 +301,7 @@ FURTHER = {
     "postgresql-agentscope2",
     "mysql-agentscope2",
     "redis-session",
+    "redis-runtime",
     "redis-runtime-state",
     "tablestore",
     "tablestore-session",
