@@ -87,6 +87,8 @@ class EmbeddingReport:
     mixed: set[MemoryKey] = field(default_factory=set)
     """Scopes of which only some facts were embedded."""
     warnings: list[str] = field(default_factory=list)
+    checked: bool = False
+    """True once the vectors of the source, or those of the embedder, are known to fit."""
 
     @property
     def cost(self) -> float | None:

@@ -49,6 +49,7 @@ from memctl.runs.change import refuse_absent, refuse_absent_in
 from memctl.runs.copy import CopyRun, NewTarget, Recording
 from memctl.selection import Selection
 from memctl.store import Store
+from memctl.wrappers.embedded import embedded
 from memctl.wrappers.rate_limit import RateLimit
 from memctl.wrappers.timeout import Timeout
 
@@ -216,6 +217,8 @@ class Migration:
                 if self._origin.kind == "state" and target.location.kind not in FILES:
                     await _refuse_nameless(source, self._where)
                 await self._copy.examine(source, target)
+                if source.dialect.facts and not dry_run:
+                    await self._refuse_vectors(source, destination)
                 if interval is None and not destination.path.exists():
                     await self._refuse_new(source)
             async with opened(target, self._output):
@@ -241,6 +244,13 @@ class Migration:
 
     def _timed(self, store: Store) -> Store:
         return Timeout(store, self._transfer.timeout)
+
+    async def _refuse_vectors(self, source: Store, destination: Location) -> None:
+        """Refuse facts whose vectors do not fit, before anything of the target is made."""
+        made = self._outcome.copied.embedding
+        async with self._timed(make_target(destination, dry_run=True)) as target:
+            if target.embedding is not None:
+                await embedded(source, target, self._where, made)
 
     async def _refuse_new(self, source: Store) -> None:
         """Refuse to create a file for a memory that does not exist."""

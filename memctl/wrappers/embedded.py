@@ -62,7 +62,9 @@ async def embedded(
                 f"{kept}: {has}",
                 "name an embedder of that model: --embedder NAME",
             )
-        await _refuse_missing(source, where, kept)
+        if not report.checked:
+            await _refuse_missing(source, where, kept)
+            report.checked = True
         if "" in (made.model, kept.model):
             report.warnings.append(
                 f"vectors are copied as they are: whether {source.label} and {target.label} use "
@@ -75,8 +77,9 @@ async def embedded(
             f"{target.label} are of {kept}",
             "name an embedder of that model",
         )
-    if not dry_run:
+    if not (dry_run or report.checked):
         await _refuse_size(embedder, kept, target)
+        report.checked = True
     return EmbeddedStore(target, report, embedder, keep=keep, dry_run=dry_run)
 
 

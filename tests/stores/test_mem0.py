@@ -101,7 +101,7 @@ def test_faiss_without_one_of_its_files_is_not_written_over(
 
 
 @pytest.mark.parametrize("provider", ["qdrant", "faiss", "chroma"])
-def test_dry_run_into_a_store_that_is_not_there_tells_of_vectors(
+def test_vectors_are_looked_at_before_a_store_is_made(
     run: Run, tmp_path: Path, servers: Servers, provider: str
 ) -> None:
     store = filled("faiss", tmp_path, servers)
@@ -121,6 +121,9 @@ def test_dry_run_into_a_store_that_is_not_there_tells_of_vectors(
     assert result.exit_code == 0, result.stderr
     assert "8 texts would be embedded by small" in result.stdout
     assert "not copied" not in result.stderr
+    words.remove("--dry-run")
+    fails(run(*words), 9, "without the vectors of", "--embedder NAME")
+    fails(run(*words, "--embedder", "small", *settings), 3, "cannot reach")
     assert not (tmp_path / "new").exists()
 
 
