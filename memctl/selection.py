@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import AsyncGenerator, Iterator
+from collections.abc import AsyncGenerator, Callable, Collection, Iterator
 from contextlib import aclosing
 from dataclasses import dataclass, replace
 from datetime import datetime
@@ -84,26 +84,36 @@ class Selection:
         Raises:
             ValueError: the selection looks inside, and the message is not JSON.
         """
-        if self.ids and message.id not in self.ids:
-            return False
-        if self.marks and self.marks.isdisjoint(message.marks):
-            return False
-        if not self.exclude_marks.isdisjoint(message.marks):
+        if not self.matches_outside(message.id, message.marks):
             return False
         return not self.looks_inside or self._matches_inside(message, dialect)
 
+    def matches_outside(self, id: str, marks: Collection[str]) -> bool:
+        """Return whether a message with this id and these marks may be selected."""
+        if self.ids and id not in self.ids:
+            return False
+        if self.marks and self.marks.isdisjoint(marks):
+            return False
+        return self.exclude_marks.isdisjoint(marks)
+
     def _matches_inside(self, message: StoredMessage, dialect: Dialect) -> bool:
         view = dialect.parse(message.message)
-        if self.roles and view.role not in self.roles:
-            return False
-        if self.names and view.name not in self.names:
-            return False
-        if (self.since or self.until) and not self._in_period(view.moment):
+        if not self.matches_fields(view.role, view.name, lambda: view.moment):
             return False
         if self.match is None or any(self.match in text for text in view.texts()):
             return True
         others = map(dialect.parse, dialect.other_texts(message.shape))
         return any(self.match in text for other in others for text in other.texts())
+
+    def matches_fields(
+        self, role: str | None, name: str | None, moment: Callable[[], datetime | None]
+    ) -> bool:
+        """Return whether a message with this role, sender and local time may be selected."""
+        if self.roles and role not in self.roles:
+            return False
+        if self.names and name not in self.names:
+            return False
+        return not (self.since or self.until) or self._in_period(moment())
 
     def _in_period(self, moment: datetime | None) -> bool:
         return (

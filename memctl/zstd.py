@@ -11,6 +11,7 @@ if sys.version_info >= (3, 14):
         ZstdCompressor,
         ZstdError,
         ZstdFile,
+        decompress,
     )
 else:
     from backports.zstd import (
@@ -19,6 +20,7 @@ else:
         ZstdCompressor,
         ZstdError,
         ZstdFile,
+        decompress,
     )
 
 __all__ = [
@@ -27,4 +29,5 @@ __all__ = [
     "ZstdCompressor",
     "ZstdError",
     "ZstdFile",
+    "decompress",
 ]

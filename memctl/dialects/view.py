@@ -106,6 +106,15 @@ Block = (
 """A piece of the content of a message.  ``value`` is the block as it was stored."""
 
 
+def local_time(timestamp: str | None) -> datetime | None:
+    """Return a timestamp as local time without a zone; None where it cannot be read."""
+    try:
+        found = datetime.fromisoformat(timestamp or "")
+    except ValueError:
+        return None
+    return found.astimezone().replace(tzinfo=None) if found.tzinfo else found
+
+
 class MessageView(ABC):
     """A view of one message, read from its stored text when it is asked for.
 
@@ -140,11 +149,7 @@ class MessageView(ABC):
     @property
     def moment(self) -> datetime | None:
         """The timestamp as local time without a zone; None where it cannot be read."""
-        try:
-            found = datetime.fromisoformat(self.time or "")
-        except ValueError:
-            return None
-        return found.astimezone().replace(tzinfo=None) if found.tzinfo else found
+        return local_time(self.time)
 
     @property
     @abstractmethod

@@ -1,22 +1,513 @@
-"""The index of a store, brought up to date from what is in the store."""
+"""The index of a store, brought up to date from what is in the store.
+
+The first time all is read.  Later the outlines say which memories have changed; these are read, and
+of each the blocks are written anew from the first that differs.
+"""
 
 from __future__ import annotations
 
-from memctl.embedder import Embedder
-from memctl.ops.report import Progress
-from memctl.ops.search import IndexUse, Target
+import asyncio
+import os
+import time
+from collections.abc import AsyncGenerator, Callable
+from contextlib import aclosing, asynccontextmanager
+from dataclasses import dataclass, field
+from functools import partial
+from hashlib import blake2b
+from pathlib import Path
+
+from memctl.concurrency import in_thread
+from memctl.dialects.view import Dialect
+from memctl.errors import Busy
+from memctl.index import folder
+from memctl.index.database import (
+    FORMAT,
+    Batch,
+    BlockMark,
+    DamagedIndex,
+    Entry,
+    IndexFile,
+    MemoryRow,
+    NewBlock,
+    remove_file,
+)
+from memctl.index.text import pieces, prepare, text_of
+from memctl.location import Location
+from memctl.model import MemoryKey, StoredMessage
+from memctl.ops.compare import Comparability, Hasher, Precision
+from memctl.ops.report import Progress, SilentProgress
+from memctl.ops.retry import undamaged_pages
+from memctl.selection import Selection
+from memctl.store import Store
+from memctl.stores.files import temporary_folder
+from memctl.stores.locks import FileLock, lock_owner
+
+BLOCK_MESSAGES = 32
+BLOCK_BYTES = 64 * 1024
+"""A block is full with so many messages, or so many bytes of them."""
+
+_BATCH_BYTES = 4 * 1024 * 1024
+"""Bytes of messages that are written together, in a thread, while the next ones are read."""
+_PAUSE = 0.2
+"""Seconds between two looks at an index that another run writes."""
 
 
-async def update(
+@dataclass(frozen=True, slots=True)
+class Target:
+    """A store to search: its place, and what opens it, which a search of a file may not need."""
+
+    location: Location
+    make: Callable[[], Store]
+
+
+@dataclass(slots=True)
+class IndexUse:
+    """The use of indexes: messages in them, how many were new, seconds to bring them up to date."""
+
+    messages: int = 0
+    new: int = 0
+    seconds: float = 0.0
+
+    def add(self, other: IndexUse) -> None:
+        """Count another index, too."""
+        self.messages += other.messages
+        self.new += other.new
+        self.seconds += other.seconds
+
+
+@dataclass(slots=True)
+class OpenIndex:
+    """An index that is up to date; ``dialect`` is that of the messages."""
+
+    location: Location
+    file: IndexFile
+    label: str
+    facts: bool
+    noun: str
+    use: IndexUse
+    warnings: list[str] = field(default_factory=list)
+
+
+@asynccontextmanager
+async def open_index(
     target: Target,
     progress: Progress | None = None,
-    embedder: Embedder | None = None,
     *,
+    keep: bool = True,
+    where: Selection | None = None,
     checksum: bool = False,
-) -> IndexUse:
-    """Bring the index of a store up to date; with ``checksum`` texts are compared, too.
+) -> AsyncGenerator[OpenIndex]:
+    """An index of the store, brought up to date.
+
+    Without ``keep`` it is made for this time alone, of the memories that ``where`` selects.  A
+    damaged one is made anew.
 
     Raises:
         MemctlError: as ``Store.read``; or the index cannot be written.
     """
-    raise NotImplementedError
+    began = time.monotonic()
+    found = await _current(target) if keep and not checksum else None
+    if found is None:
+        async with _updated(target, progress or SilentProgress(), keep, where, checksum) as found:
+            found.use.seconds = time.monotonic() - began
+            yield found
+        return
+    try:
+        found.use.seconds = time.monotonic() - began
+        yield found
+    finally:
+        found.file.close()
+
+
+async def _current(target: Target) -> OpenIndex | None:
+    """Return the index of a store whose file shows that nothing has changed, if it is one."""
+    identity, stamp = folder.file_identity(target.location), folder.stamp(target.location)
+    if identity is None or stamp is None:
+        return None
+    path = folder.place_of(target.location, identity)
+    try:
+        index = IndexFile.open(path)
+        if index is not None and index.about("stamp") == stamp:
+            return _opened(target.location, index)
+    except DamagedIndex:
+        return None
+    if index is not None:
+        index.close()
+    return None
+
+
+def _opened(location: Location, index: IndexFile) -> OpenIndex:
+    return OpenIndex(
+        *(location, index, index.about("label")),
+        *(bool(index.about("facts")), index.about("noun")),
+        IndexUse(messages=index.totals()[1]),
+    )
+
+
+@asynccontextmanager
+async def _updated(
+    target: Target,
+    progress: Progress,
+    keep: bool,
+    where: Selection | None,
+    checksum: bool,
+) -> AsyncGenerator[OpenIndex]:
+    if not keep:
+        with temporary_folder() as temporary:
+            index = IndexFile.create(temporary / "index")
+            try:
+                async with target.make() as store:
+                    builder = _Builder(store, index, progress)
+                    await builder.build(_memories(where or Selection()))
+                    await builder.describe(target.location, None)
+                found = _opened(target.location, index)
+                found.use.new, found.warnings = builder.new, builder.warnings
+                yield found
+            finally:
+                index.close()
+        return
+    parent = folder.make_folder()
+    async with target.make() as store:
+        stamp = folder.stamp(target.location)
+        path = folder.place_of(target.location, await store.identity())
+        lock = FileLock(path, store.label)
+        warnings = await _wait_for(lock)
+        try:
+            found = await _update(target, store, path, parent, stamp, progress, checksum)
+        finally:
+            lock.release()
+        found.warnings += warnings
+    try:
+        yield found
+    finally:
+        found.file.close()
+
+
+def _memories(where: Selection) -> Selection:
+    """Return the memories of a selection, whole: neighbours count, whatever is selected."""
+    return Selection(where.users, where.sessions, where.parts, where.keys)
+
+
+async def _wait_for(lock: FileLock) -> list[str]:
+    while True:
+        try:
+            return await lock.take_in_thread(lock_owner())
+        except Busy:
+            await asyncio.sleep(_PAUSE)
+
+
+async def _update(
+    target: Target,
+    store: Store,
+    path: Path,
+    parent: Path,
+    stamp: str | None,
+    progress: Progress,
+    checksum: bool,
+) -> OpenIndex:
+    notes = []
+    index: IndexFile | None = None
+    try:
+        index = IndexFile.open(path)
+        if index is not None:
+            builder = _Builder(store, index, progress)
+            await builder.update(path, checksum=checksum)
+            await builder.describe(target.location, stamp)
+    except DamagedIndex:
+        notes.append(f"the index of {store.label} was damaged, and was made anew")
+        if index is not None:
+            index.close()
+        index = None
+    except BaseException:
+        if index is not None:
+            index.close()
+        raise
+    if index is None:
+        remove_file(path)
+        with temporary_folder(parent) as temporary:
+            new = IndexFile.create(temporary / path.name)
+            try:
+                builder = _Builder(store, new, progress)
+                await builder.build(Selection())
+                await builder.describe(target.location, stamp)
+                new.finish()
+            finally:
+                new.close()
+            os.replace(temporary / path.name, path)
+        index = IndexFile.open(path)
+        assert index is not None
+    found = _opened(target.location, index)
+    found.use.new = builder.new
+    found.warnings = notes + builder.warnings
+    return found
+
+
+class _Builder:
+    """Writes the messages of a store into an index."""
+
+    def __init__(self, store: Store, index: IndexFile, progress: Progress) -> None:
+        self.new = 0
+        self.warnings: list[str] = []
+        self._store = store
+        self._index = index
+        self._progress = progress
+        self._batch = Batch()
+        self._writing: asyncio.Task[None] | None = None
+        self._last_memory = index.last_number("memory")
+        self._last_block = index.last_number("block")
+        self._form = Precision.OUTLINE if store.features.cheap_outline else Precision.TEXT
+        self._forgets = False
+        """True if something is removed that must leave the file."""
+
+    async def describe(self, location: Location, stamp: str | None) -> None:
+        """Note what the index is of."""
+        store = self._store
+        self._index.describe(
+            format=FORMAT,
+            label=store.label,
+            kind=location.kind,
+            identity=await store.identity(),
+            facts=int(store.dialect.facts),
+            noun=store.dialect.noun,
+            stamp=stamp,
+            updated=time.time(),
+        )
+
+    async def build(self, where: Selection) -> None:
+        """Index the memories, of which none is there yet.
+
+        Raises:
+            MemctlError: as ``Store.read``; or there is no room.
+        """
+        await self._write_memories(where, {})
+
+    async def update(self, path: Path, *, checksum: bool) -> None:
+        """Index what is new, and remove what is gone.
+
+        Raises:
+            MemctlError: as ``Store.read``; or there is no room.
+            DamagedIndex: the index cannot be read.
+        """
+        changed, gone = await self._changes(checksum=checksum)
+        if not (changed or gone):
+            return
+        reader = IndexFile.open(path)  # for what is known, while a thread writes
+        assert reader is not None
+        try:
+            known = {key: reader.marks_of(row.number) for key, row in changed.items() if row}
+        finally:
+            reader.close()
+        await in_thread(self._index.begin)
+        self._batch.gone = gone
+        self._forgets = bool(gone)
+        await self._write_memories(
+            Selection(keys=frozenset(changed)),
+            {key: (row, known.get(key, [])) for key, row in changed.items() if row},
+        )
+        if self._forgets:
+            await in_thread(self._index.forget_removed, self._index.interrupt)
+        await in_thread(self._index.commit)
+        await in_thread(self._index.checkpoint)
+
+    async def _changes(
+        self, *, checksum: bool
+    ) -> tuple[dict[MemoryKey, MemoryRow | None], list[int]]:
+        """Return the memories that differ from the index, and the numbers of those gone."""
+        changed: dict[MemoryKey, MemoryRow | None] = {}
+        seen = set()
+        pages = undamaged_pages(self._store.read if checksum else self._store.outline, Selection())
+        hasher = self._hasher()
+        async with aclosing(pages):
+            async for page in pages:
+                if page.offset == 0:
+                    hasher = self._hasher()
+                hasher.add(page.messages)
+                if page.last:
+                    row = self._index.memory(page.memory.key)
+                    if row is not None:
+                        seen.add(row.number)
+                    if checksum or row is None or row.digest != hasher.digest():
+                        changed[page.memory.key] = row
+        gone = [row.number for row in self._index.memories() if row.number not in seen]
+        return changed, gone
+
+    def _hasher(self) -> Hasher:
+        return Comparability(facts=self._store.dialect.facts).hasher(self._form)
+
+    async def _write_memories(
+        self, where: Selection, known: dict[MemoryKey, tuple[MemoryRow, list[BlockMark]]]
+    ) -> None:
+        memory: _Memory | None = None
+        pages = undamaged_pages(self._store.read, where)
+        try:
+            async with aclosing(pages):
+                async for page in pages:
+                    key = page.memory.key
+                    if page.offset == 0 or memory is None:
+                        memory = self._begin(key, known.get(key))
+                    memory.add(page.messages)
+                    self._progress.advance(
+                        memories=int(page.last),
+                        messages=len(page.messages),
+                        size=sum([len(entry.message) for entry in page.messages]),
+                    )
+                    last = page.last
+                    del page  # not kept while the next one is read: it may be large
+                    if last:
+                        memory.end()
+                    if self._batch.size >= _BATCH_BYTES:
+                        await self._write()
+            await self._write()
+        finally:
+            await self._written()
+
+    def _begin(self, key: MemoryKey, known: tuple[MemoryRow, list[BlockMark]] | None) -> _Memory:
+        if known is None:
+            self._last_memory += 1
+            return _Memory(self, self._last_memory, key, [])
+        return _Memory(self, known[0].number, key, known[1])
+
+    async def _write(self) -> None:
+        """Write the batch while the next one is made."""
+        await self._written()
+        batch, self._batch = self._batch, Batch()
+        work = in_thread(partial(self._index.apply, batch), self._index.interrupt)
+        self._writing = asyncio.create_task(work)
+
+    async def _written(self) -> None:
+        writing, self._writing = self._writing, None
+        if writing is not None:
+            await writing
+
+    # A memory, block by block
+
+    def add_block(
+        self, memory: int, place: int, messages: list[StoredMessage], digest: bytes
+    ) -> None:
+        """Have a block written."""
+        self._last_block += 1
+        mark = BlockMark(self._last_block, place, len(messages), digest)
+        entries = [_entry(one, self._store.dialect) for one in messages]
+        self._batch.added.append(NewBlock(mark, memory, entries))
+        self._batch.size += sum([len(one.message) for one in messages])
+        self.new += len(messages)
+
+    def remove_blocks(self, marks: list[BlockMark], *, forget: bool) -> None:
+        """Have blocks removed; with ``forget`` what was in them is not in the store any more."""
+        self._batch.removed += [mark.number for mark in marks]
+        self.new -= sum(mark.messages for mark in marks)
+        self._forgets |= forget
+
+    def end_memory(self, row: MemoryRow) -> None:
+        """Have a memory written, whose blocks are."""
+        self._batch.memories.append(row)
+
+    def hasher(self) -> Hasher:
+        """Return what gives the digest of a memory, as its outline has it."""
+        return self._hasher()
+
+
+class _Memory:
+    """A memory on its way into the index; blocks that are there already stay."""
+
+    def __init__(
+        self, builder: _Builder, number: int, key: MemoryKey, known: list[BlockMark]
+    ) -> None:
+        self._builder = builder
+        self._number = number
+        self._key = key
+        self._known = known
+        self._kept = 0
+        self._place = 0
+        self._pending: list[StoredMessage] = []
+        self._size = 0
+        self._hasher = builder.hasher()
+
+    def add(self, messages: list[StoredMessage]) -> None:
+        """Take the next messages in."""
+        self._hasher.add(messages)
+        for entry in messages:
+            self._pending.append(entry)
+            self._size += len(entry.message)
+            if len(self._pending) >= BLOCK_MESSAGES or self._size >= BLOCK_BYTES:
+                self._flush()
+
+    def end(self) -> None:
+        """Note that all messages were added."""
+        if self._pending:
+            self._flush()
+        left = self._known[self._kept :]
+        if left:
+            self._builder.remove_blocks(left, forget=True)
+        row = MemoryRow(self._number, self._key, self._place, self._hasher.digest())
+        self._builder.end_memory(row)
+
+    def _flush(self) -> None:
+        messages, self._pending, self._size = self._pending, [], 0
+        place, self._place = self._place, self._place + len(messages)
+        digest = _digest(messages)
+        if self._kept < len(self._known):
+            there = self._known[self._kept]
+            if there[1:] == (place, len(messages), digest):
+                self._kept += 1
+                return
+            # All that follows moves, unless this block only grew, or got other marks.
+            grown = _digest(messages[: there.messages])[:_CONTENT] == there.digest[:_CONTENT]
+            last = self._kept == len(self._known) - 1
+            if there.place == place and grown and (last or there.messages == len(messages)):
+                self._known.pop(self._kept)
+                self._builder.remove_blocks([there], forget=False)
+            else:
+                left = self._known[self._kept :]
+                del self._known[self._kept :]
+                self._builder.remove_blocks(left, forget=True)
+        self._builder.add_block(self._number, place, messages, digest)
+
+
+_CONTENT = 8
+"""The bytes of the digest of a block that are of ids and texts; the others are of marks."""
+
+
+def _digest(messages: list[StoredMessage]) -> bytes:
+    """Return the digest of a block: of ids and texts, then of marks."""
+    content, marks = blake2b(digest_size=_CONTENT), blake2b(digest_size=8)
+    for entry in messages:
+        name = entry.id.encode("utf-8", "surrogatepass")
+        content.update(b"%d %d " % (len(name), len(entry.message)))
+        content.update(name)
+        content.update(entry.message)
+        marks.update(b"%d" % len(entry.marks))
+        for mark in entry.marks:
+            found = mark.encode("utf-8", "surrogatepass")
+            marks.update(b" %d " % len(found) + found)
+    return content.digest() + marks.digest()
+
+
+def _entry(message: StoredMessage, dialect: Dialect) -> Entry:
+    """Return a message as the index has it; of one that is not JSON, the text as it is."""
+    try:
+        large = len(message.message) > _LARGE
+        view = (dialect.parse if large else dialect.outline)(message.message)
+    except ValueError:
+        text = message.message.decode("utf-8", "replace")
+        return Entry(message.id, None, None, None, message.marks, pieces(prepare(text)))
+    texts = pieces(prepare(text_of(view)))
+    return Entry(message.id, view.role, view.name, view.time, message.marks, texts)
+
+
+_LARGE = 1 << 20
+"""The bytes above which ``Dialect.outline`` leaves texts out."""
+
+
+async def update(
+    target: Target, progress: Progress | None = None, *, checksum: bool = False
+) -> tuple[IndexUse, list[str]]:
+    """Bring the index of a store up to date; with ``checksum`` texts are compared, too.
+
+    Return what is in it, and warnings.
+
+    Raises:
+        MemctlError: as ``Store.read``; or the index cannot be written.
+    """
+    async with open_index(target, progress, checksum=checksum) as found:
+        return found.use, found.warnings

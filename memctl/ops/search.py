@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+import heapq
+import re
+from collections.abc import Iterator, Sequence
+from contextlib import AsyncExitStack
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
+from typing import NamedTuple
 
+from memctl.dialects.view import local_time
 from memctl.embedder import Embedder
-from memctl.errors import UsageError
-from memctl.location import Location
+from memctl.index.database import END, START, Block, Candidates, Entry, IndexFile
+from memctl.index.query import Query, parse
+from memctl.index.ranking import BATCH, Ranked, Ranker, Statistics, expression
+from memctl.index.text import plain
 from memctl.model import MemoryKey
+from memctl.ops.index import IndexUse, OpenIndex, Target, open_index
 from memctl.ops.report import Progress
 from memctl.selection import Selection
-from memctl.store import Store
 
 
 class By(StrEnum):
@@ -35,14 +42,6 @@ class SearchOptions:
     top: int = 10
     around: int = 0
     keep: bool = True
-
-
-@dataclass(frozen=True, slots=True)
-class Target:
-    """A store to search: its place, and what opens it, which a search of a file may not need."""
-
-    location: Location
-    make: Callable[[], Store]
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,15 +81,6 @@ class Hit:
 
 
 @dataclass(slots=True)
-class IndexUse:
-    """The indexes of a search: messages in them, how many were new, seconds to bring them up to date."""
-
-    messages: int = 0
-    new: int = 0
-    seconds: float = 0.0
-
-
-@dataclass(slots=True)
 class SearchReport:
     """The result of a search, best hits first."""
 
@@ -107,7 +97,7 @@ async def search(
     where: Selection,
     options: SearchOptions,
     progress: Progress | None = None,
-    embedder: Embedder | None = None,
+    embedder: Embedder | None = None,  # noqa: ARG001
 ) -> SearchReport:
     """Return the selected messages that answer the query best, of all the stores together.
 
@@ -115,4 +105,207 @@ async def search(
         UsageError: the query has no words to look for, or a way to search that a store lacks.
         MemctlError: as ``Store.read``; or the index cannot be written.
     """
-    raise UsageError(query)
+    parsed = parse(query)
+    report = SearchReport()
+    narrowed = parsed.narrowed(where)
+    async with AsyncExitStack() as stack:
+        indexes = []
+        for target in targets:
+            opening = open_index(target, progress, keep=options.keep, where=narrowed or where)
+            index = await stack.enter_async_context(opening)
+            report.warnings += index.warnings
+            report.index.add(index.use)
+            report.noun = index.noun
+            indexes.append(index)
+        if narrowed is not None:
+            report.hits = _Search(parsed, narrowed, options, indexes).hits()
+    return report
+
+
+class _Found(NamedTuple):
+    """A message that answers, and where it was found."""
+
+    where: OpenIndex
+    ranked: Ranked
+
+
+class _Search:
+    """A search of indexes that are up to date."""
+
+    def __init__(
+        self,
+        query: Query,
+        where: Selection,
+        options: SearchOptions,
+        indexes: Sequence[OpenIndex],
+    ) -> None:
+        self._query = query
+        self._where = where
+        self._options = options
+        self._indexes = indexes
+        self._statistics = Statistics()
+
+    def hits(self) -> list[Hit]:
+        """Return the best hits of all indexes.
+
+        Raises:
+            DamagedIndex: an index cannot be read.
+        """
+        for index in self._indexes:
+            self._statistics.add(index.file, self._query.units)
+        found = [one for index in self._indexes for one in self._found(index)]
+        best = heapq.nlargest(self._options.top, found, key=lambda one: one.ranked.score)
+        return [self._hit(one) for one in best]
+
+    def _found(self, index: OpenIndex) -> Iterator[_Found]:
+        """Yield the best hits of an index, and perhaps others."""
+        choosing = self._statistics.choosing(self._query)
+        allowed = self._memories(index)
+        if not choosing or allowed == []:
+            return
+        match = expression(self._query, choosing)
+        ranker = Ranker(self._query, self._statistics, facts=index.facts)
+        newest = _Newest(index.file, self._where) if self._where.last is not None else None
+        limit, done, hits = max(BATCH, self._options.top), 0, 0
+        while hits < self._options.top:
+            numbers = index.file.find(match, limit, allowed)
+            blocks = [index.file.block(number) for number in numbers[done:]]
+            with Candidates() as candidates:
+                for ranked in ranker.rank(blocks, candidates):
+                    if admits(self._where, ranked.entry) and (
+                        newest is None or newest.has(ranked.block, ranked.at)
+                    ):
+                        hits += 1
+                        yield _Found(index, ranked)
+            if len(numbers) < limit:
+                return
+            done, limit = limit, limit * 4
+
+    def _memories(self, index: OpenIndex) -> list[int] | None:
+        """Return the numbers of the memories that are selected; None for all."""
+        where = self._where
+        if not (where.users or where.sessions or where.parts or where.keys is not None):
+            return None
+        rows = index.file.memories(where.users)
+        return [row.number for row in rows if where.has_key(row.key)]
+
+    def _hit(self, found: _Found) -> Hit:
+        index, ranked = found.where, found.ranked
+        entry, place = ranked.entry, ranked.block.place + ranked.at
+        memory = index.file.memory_of(ranked.block.memory)
+        snippet, spans = excerpt(entry.pieces[ranked.piece], self._query.units)
+        hit = Hit(
+            *(index.label, memory.key, entry.id, place + 1),
+            *(entry.time, entry.role, entry.name, entry.marks),
+            round(ranked.score, 4),
+            snippet,
+            spans,
+        )
+        if not self._options.around or index.facts:
+            return hit
+        before, after = self._around(index, memory.number, place)
+        return replace(hit, before=before, after=after)
+
+    def _around(
+        self, index: OpenIndex, memory: int, place: int
+    ) -> tuple[tuple[Neighbour, ...], tuple[Neighbour, ...]]:
+        """Return the neighbours of a message, before and after it."""
+        first, last = place - self._options.around, place + self._options.around
+        before: list[Neighbour] = []
+        after: list[Neighbour] = []
+        for block in index.file.blocks_between(memory, first, last):
+            for at, entry in enumerate(block.entries, block.place):
+                if first <= at <= last and at != place:
+                    text, _ = excerpt("\n".join(entry.pieces[:1]), [])
+                    one = Neighbour(entry.id, at + 1, entry.time, entry.role, entry.name, text)
+                    (before if at < place else after).append(one)
+        return tuple(before), tuple(after)
+
+
+def admits(where: Selection, entry: Entry) -> bool:
+    """Return whether a message of a selected memory is selected, ``last`` aside."""
+    return (
+        where.matches_outside(entry.id, entry.marks)
+        and where.matches_fields(entry.role, entry.name, lambda: local_time(entry.time))
+        and (where.match is None or where.match in plain("".join(entry.pieces)))
+    )
+
+
+class _Newest:
+    """The newest messages of each memory that are selected otherwise."""
+
+    def __init__(self, index: IndexFile, where: Selection) -> None:
+        self._index = index
+        self._where = where
+        self._first: dict[int, int] = {}
+        """The place of the oldest of them, by memory."""
+
+    def has(self, block: Block, at: int) -> bool:
+        """Return whether a message is one of them."""
+        first = self._first.get(block.memory)
+        if first is None:
+            first = self._first[block.memory] = self._oldest(block.memory)
+        return block.place + at >= first
+
+    def _oldest(self, memory: int) -> int:
+        left = self._where.last or 0
+        for mark in reversed(self._index.marks_of(memory)):
+            block = self._index.block(mark.number)
+            for at in reversed(range(len(block.entries))):
+                if admits(self._where, block.entries[at]):
+                    left -= 1
+                    if not left:
+                        return block.place + at
+        return 0
+
+
+SNIPPET = 200
+"""The characters of a snippet, about."""
+
+
+def excerpt(text: str, units: Sequence[str]) -> tuple[str, tuple[tuple[int, int], ...]]:
+    """Return the part of a prepared text that answers best, on one line, and what answers in it."""
+    marked = text
+    if units:
+        with Candidates() as candidates:
+            candidates.add([(1, text)])
+            marked = candidates.highlighted(1, " OR ".join(units))
+    whole, spans = _unmark(" ".join(plain(marked).split()))
+    start = _best_start(spans)
+    start = start and whole.rfind(" ", 0, start) + 1 if start < len(whole) else 0
+    end = min(len(whole), start + SNIPPET)
+    if end < len(whole):
+        space = whole.rfind(" ", start, end)
+        end = space if space > start else end
+    head, tail = "…" if start else "", "…" if end < len(whole) else ""
+    shift = len(head) - start
+    inside = [
+        (max(a, start) + shift, min(b, end) + shift) for a, b in spans if a < end and b > start
+    ]
+    return head + whole[start:end] + tail, tuple(inside)
+
+
+def _unmark(marked: str) -> tuple[str, list[tuple[int, int]]]:
+    """Return the text without the marks of what matches, and where that is."""
+    text: list[str] = []
+    spans: list[tuple[int, int]] = []
+    length = begin = 0
+    for part in re.split(f"([{START}{END}])", marked):
+        if part == START:
+            begin = length
+        elif part == END:
+            spans.append((begin, length))
+        else:
+            text.append(part)
+            length += len(part)
+    return "".join(text), spans
+
+
+def _best_start(spans: Sequence[tuple[int, int]]) -> int:
+    """Return where a snippet begins that has as many of the spans as possible."""
+    best, start = 0, 0
+    for begin, _ in spans:
+        inside = sum(begin <= other < begin + SNIPPET * 3 // 4 for other, _ in spans)
+        if inside > best:
+            best, start = inside, begin
+    return max(0, start - SNIPPET // 5)

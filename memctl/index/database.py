@@ -1,0 +1,532 @@
+"""The file of an index: an SQLite database with the words of a store's messages.
+
+A memory is cut into blocks of consecutive messages.  A block is one row of the full-text table, and
+one compressed row with the messages themselves: what is ranked and shown needs no store.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import sqlite3
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import closing, contextmanager, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from memctl import jsonio, zstd
+from memctl.errors import MemctlError, Unavailable
+from memctl.index.text import prepare
+from memctl.model import MemoryKey
+
+FORMAT = 1
+TOKENIZER = "porter unicode61 remove_diacritics 2 categories 'L* N* Co Mn Mc So'"
+
+_HASH_BYTES = 32 * 1024 * 1024
+"""The words that FTS5 gathers in memory before it writes a segment."""
+_CACHE_KIB = 16 * 1024
+_BUSY_SECONDS = 60.0
+_COMPRESSION: dict[int, int] = {
+    zstd.CompressionParameter.compression_level: 1,
+    zstd.CompressionParameter.checksum_flag: 1,
+}
+_MONTHS = (
+    *("January", "February", "March", "April", "May", "June"),
+    *("July", "August", "September", "October", "November", "December"),
+)
+_DAY = re.compile(r"(\d{4})-(\d{2})-(\d{2})")
+
+_SCHEMA = f"""
+CREATE TABLE about (name TEXT PRIMARY KEY, value) WITHOUT ROWID;
+CREATE TABLE memory (number INTEGER PRIMARY KEY, user BLOB, session BLOB, part BLOB,
+    messages INTEGER, digest BLOB, UNIQUE (user, session, part));
+CREATE TABLE block (number INTEGER PRIMARY KEY, memory INTEGER, place INTEGER, messages INTEGER,
+    digest BLOB, content BLOB);
+CREATE INDEX block_of_memory ON block (memory, place);
+CREATE TABLE vector (block INTEGER PRIMARY KEY, vectors BLOB);
+CREATE VIRTUAL TABLE words USING fts5 (text, content='', tokenize="{TOKENIZER}");
+INSERT INTO words (words, rank) VALUES ('hashsize', {_HASH_BYTES});
+INSERT INTO words (words, rank) VALUES ('crisismerge', 1999);
+"""
+
+
+class DamagedIndex(Exception):
+    """The file of an index cannot be read; it is made anew."""
+
+
+class Entry(NamedTuple):
+    """A message as the index has it; ``pieces`` are its prepared text."""
+
+    id: str
+    role: str | None
+    name: str | None
+    time: str | None
+    marks: tuple[str, ...]
+    pieces: list[str]
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """Consecutive messages of a memory; ``place`` is the index of the first one."""
+
+    number: int
+    memory: int
+    place: int
+    entries: list[Entry]
+
+
+class BlockMark(NamedTuple):
+    """A block without its messages: how many there are, and a digest of them."""
+
+    number: int
+    place: int
+    messages: int
+    digest: bytes
+
+
+class MemoryRow(NamedTuple):
+    """A memory in the index; ``digest`` is that of its outline."""
+
+    number: int
+    key: MemoryKey
+    messages: int
+    digest: bytes
+
+
+class NewBlock(NamedTuple):
+    """A block to be written."""
+
+    mark: BlockMark
+    memory: int
+    entries: list[Entry]
+
+
+@dataclass(slots=True)
+class Batch:
+    """Changes of an index that are written together."""
+
+    memories: list[MemoryRow] = field(default_factory=list)
+    removed: list[int] = field(default_factory=list)
+    """Numbers of blocks."""
+    added: list[NewBlock] = field(default_factory=list)
+    gone: list[int] = field(default_factory=list)
+    """Numbers of memories, whose blocks go, too."""
+    size: int = 0
+
+
+def entry_text(entry: Entry) -> str:
+    """Return the words under which a message is found: its sender, its day, its text."""
+    return f"{heading(entry)}\n{chr(10).join(entry.pieces)}"
+
+
+def heading(entry: Entry) -> str:
+    """Return the sender and the day of a message, prepared: they are searched like its text."""
+    return f"{prepare(entry.name or '')} {day(entry.time)}"
+
+
+def day(time: str | None) -> str:
+    """Return the day of a timestamp in words: ``2023-05-08 8 May 2023``; empty without one."""
+    found = _DAY.match(time or "")
+    if found is None or not 1 <= int(found[2]) <= len(_MONTHS):
+        return ""
+    return f"{int(found[3])} {_MONTHS[int(found[2]) - 1]} {found[1]}"
+
+
+def block_text(entries: Sequence[Entry]) -> str:
+    """Return the words of a block: each day once."""
+    lines = list(dict.fromkeys(day(entry.time) for entry in entries))
+    for entry in entries:
+        lines += (prepare(entry.name or ""), *entry.pieces)
+    return "\n".join(lines)
+
+
+def _pack(entries: list[Entry]) -> bytes:
+    text = jsonio.compact([list(entry) for entry in entries])
+    compressor = zstd.ZstdCompressor(options=_COMPRESSION)
+    return compressor.compress(text, compressor.FLUSH_FRAME)
+
+
+def _unpack(content: bytes) -> list[Entry]:
+    try:
+        rows = jsonio.loads(zstd.decompress(content))
+        return [
+            Entry(id, role, name, at, tuple(marks), texts)
+            for id, role, name, at, marks, texts in rows
+        ]
+    except (ValueError, TypeError, IndexError, zstd.ZstdError) as error:
+        raise DamagedIndex(str(error)) from error
+
+
+def _name(text: str) -> bytes:
+    return text.encode("utf-8", "surrogatepass")
+
+
+def _key(user: bytes, session: bytes, part: bytes) -> MemoryKey:
+    return MemoryKey(*(one.decode("utf-8", "surrogatepass") for one in (user, session, part)))
+
+
+class IndexFile:
+    """An index, open.  One thread at a time uses it."""
+
+    def __init__(self, path: Path, connection: sqlite3.Connection) -> None:
+        self.path = path
+        self._connection = connection
+
+    @classmethod
+    def create(cls, path: Path) -> IndexFile:
+        """Make an empty index, for its owner alone, that is written once: without a journal.
+
+        Raises:
+            Unavailable: it cannot be written.
+        """
+        try:
+            os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
+        except OSError as error:
+            raise Unavailable(f"cannot write {path}: {error.strerror}", _HINT) from error
+        index = cls(path, _connect(path))
+        with index._errors():
+            index._connection.execute("PRAGMA page_size = 8192")
+            index._connection.execute("PRAGMA journal_mode = OFF")
+            index._connection.executescript(_SCHEMA)
+            index._connection.execute("INSERT INTO words (words, rank) VALUES ('automerge', 0)")
+            index._connection.execute("BEGIN")
+        return index
+
+    @classmethod
+    def open(cls, path: Path) -> IndexFile | None:
+        """Open an index; None where there is none, or one of another format.
+
+        Raises:
+            DamagedIndex: it is not an index.
+            Unavailable: it cannot be opened.
+        """
+        if not path.exists():
+            return None
+        index = cls(path, _connect(path))
+        try:
+            with index._errors():
+                index._connection.execute("PRAGMA secure_delete = ON")
+                found = index.about("format")
+        except BaseException:
+            index.close()
+            raise
+        if found == FORMAT:
+            return index
+        index.close()
+        return None
+
+    def finish(self) -> None:
+        """Let a new index be changed from now on by several runs, each seeing it whole."""
+        with self._errors():
+            self._connection.execute("COMMIT")
+            self._connection.execute("INSERT INTO words (words, rank) VALUES ('automerge', 4)")
+            self._connection.execute("PRAGMA journal_mode = WAL")
+
+    def close(self) -> None:
+        """Close the file."""
+        with suppress(sqlite3.Error):
+            self._connection.close()
+
+    def interrupt(self) -> None:
+        """Have the statement that runs in another thread end with an error."""
+        self._connection.interrupt()
+
+    @contextmanager
+    def _errors(self) -> Iterator[None]:
+        try:
+            yield
+        except sqlite3.Error as error:
+            raise _translated(self.path, error) from error
+
+    # What is in it
+
+    def about(self, name: str) -> Any:
+        """Return a value of the index as a whole; None where there is none.
+
+        Raises:
+            DamagedIndex: the file is damaged.
+        """
+        with self._errors():
+            found = self._connection.execute("SELECT value FROM about WHERE name = ?", (name,))
+            row = found.fetchone()
+        return row[0] if row else None
+
+    def totals(self) -> tuple[int, int]:
+        """Return how many memories and messages are in it."""
+        with self._errors():
+            query = "SELECT count(*), coalesce(sum(messages), 0) FROM memory"
+            row: tuple[int, int] = self._connection.execute(query).fetchone()
+        return row
+
+    def blocks(self) -> int:
+        """Return how many blocks are in it."""
+        return self._number("SELECT count(*) FROM block")
+
+    def last_number(self, table: str) -> int:
+        """Return the highest number in a table: ``memory`` or ``block``."""
+        return self._number(f"SELECT coalesce(max(number), 0) FROM {table}")
+
+    def _number(self, query: str, *values: Any) -> int:
+        with self._errors():
+            return int(self._connection.execute(query, values).fetchone()[0])
+
+    def memory(self, key: MemoryKey) -> MemoryRow | None:
+        """Return a memory; None where it is not in the index."""
+        query = (
+            "SELECT number, messages, digest FROM memory"
+            " WHERE user = ? AND session = ? AND part = ?"
+        )
+        with self._errors():
+            row = self._connection.execute(query, tuple(map(_name, key))).fetchone()
+        return MemoryRow(row[0], key, *row[1:]) if row else None
+
+    def memories(self, users: Iterable[str] = ()) -> Iterator[MemoryRow]:
+        """Yield the memories, or those of some users."""
+        query = "SELECT number, user, session, part, messages, digest FROM memory"
+        names = [_name(user) for user in users]
+        if names:
+            query += f" WHERE user IN ({', '.join('?' * len(names))})"
+        with self._errors():
+            for row in self._connection.execute(query, names):
+                yield MemoryRow(row[0], _key(*row[1:4]), *row[4:])
+
+    def memory_of(self, number: int) -> MemoryRow:
+        """Return a memory by its number."""
+        query = "SELECT user, session, part, messages, digest FROM memory WHERE number = ?"
+        with self._errors():
+            row = self._connection.execute(query, (number,)).fetchone()
+        if row is None:
+            raise DamagedIndex(f"no memory {number}")
+        return MemoryRow(number, _key(*row[:3]), *row[3:])
+
+    def marks_of(self, memory: int) -> list[BlockMark]:
+        """Return the blocks of a memory in order, without their messages."""
+        query = "SELECT number, place, messages, digest FROM block WHERE memory = ? ORDER BY place"
+        with self._errors():
+            return [BlockMark(*row) for row in self._connection.execute(query, (memory,))]
+
+    def block(self, number: int) -> Block:
+        """Return a block.
+
+        Raises:
+            DamagedIndex: it cannot be read.
+        """
+        query = "SELECT memory, place, content FROM block WHERE number = ?"
+        with self._errors():
+            row = self._connection.execute(query, (number,)).fetchone()
+        if row is None:
+            raise DamagedIndex(f"no block {number}")
+        return Block(number, row[0], row[1], _unpack(row[2]))
+
+    def blocks_between(self, memory: int, first: int, last: int) -> list[Block]:
+        """Return the blocks of a memory with the messages of these places, in order.
+
+        Raises:
+            DamagedIndex: one cannot be read.
+        """
+        query = (
+            "SELECT number, place, content FROM block"
+            " WHERE memory = ? AND place <= ? AND place + messages > ? ORDER BY place"
+        )
+        with self._errors():
+            rows = self._connection.execute(query, (memory, last, first)).fetchall()
+        return [Block(row[0], memory, row[1], _unpack(row[2])) for row in rows]
+
+    def find(self, match: str, limit: int, allowed: Iterable[int] | None = None) -> list[int]:
+        """Return the numbers of the blocks that match best, by BM25.
+
+        ``allowed`` are the numbers of the memories to look into.
+        """
+        query = "SELECT words.rowid FROM words"
+        if allowed is not None:
+            with self._errors():
+                self._connection.executescript(
+                    "CREATE TEMP TABLE IF NOT EXISTS allowed (number INTEGER PRIMARY KEY);"
+                    "DELETE FROM allowed"
+                )
+                self._connection.executemany(
+                    "INSERT OR IGNORE INTO allowed VALUES (?)", ((one,) for one in allowed)
+                )
+            query += (
+                " JOIN block ON block.number = words.rowid JOIN allowed ON memory = allowed.number"
+            )
+        with self._errors():
+            rows = self._connection.execute(
+                f"{query} WHERE words MATCH ? ORDER BY rank LIMIT ?", (match, limit)
+            )
+            return [row[0] for row in rows]
+
+    def frequency(self, match: str) -> int:
+        """Return the number of blocks that match."""
+        return self._number("SELECT count(*) FROM words WHERE words MATCH ?", match)
+
+    # Changing it
+
+    def begin(self) -> None:
+        """Begin to change it; another run that does so is waited for.
+
+        Raises:
+            Unavailable: that run does not end.
+        """
+        with self._errors():
+            self._connection.execute("BEGIN IMMEDIATE")
+
+    def commit(self) -> None:
+        """Keep what was changed."""
+        with self._errors():
+            self._connection.execute("COMMIT")
+
+    def describe(self, **values: Any) -> None:
+        """Set values of the index as a whole; see ``about``."""
+        with self._errors():
+            self._connection.executemany(
+                "INSERT OR REPLACE INTO about VALUES (?, ?)", values.items()
+            )
+
+    def apply(self, batch: Batch) -> None:
+        """Carry out the changes of a batch.
+
+        Raises:
+            DamagedIndex: what is to be removed cannot be read.
+            Unavailable: there is no room.
+        """
+        with self._errors():
+            execute = self._connection.execute
+            for memory in batch.gone:
+                batch.removed += [mark.number for mark in self.marks_of(memory)]
+                execute("DELETE FROM memory WHERE number = ?", (memory,))
+            for number in batch.removed:
+                block = self.block(number)
+                execute(
+                    "INSERT INTO words (words, rowid, text) VALUES ('delete', ?, ?)",
+                    (number, block_text(block.entries)),
+                )
+                execute("DELETE FROM block WHERE number = ?", (number,))
+                execute("DELETE FROM vector WHERE block = ?", (number,))
+            self._connection.executemany(
+                "INSERT INTO block VALUES (?, ?, ?, ?, ?, ?)",
+                (
+                    (
+                        *(new.mark.number, new.memory, new.mark.place, new.mark.messages),
+                        *(new.mark.digest, _pack(new.entries)),
+                    )
+                    for new in batch.added
+                ),
+            )
+            self._connection.executemany(
+                "INSERT INTO words (rowid, text) VALUES (?, ?)",
+                ((new.mark.number, block_text(new.entries)) for new in batch.added),
+            )
+            self._connection.executemany(
+                "INSERT OR REPLACE INTO memory VALUES (?, ?, ?, ?, ?, ?)",
+                (
+                    (row.number, *map(_name, row.key), row.messages, row.digest)
+                    for row in batch.memories
+                ),
+            )
+
+    def forget_removed(self) -> None:
+        """Rewrite the words, so that nothing of removed messages stays in the file."""
+        with self._errors():
+            self._connection.execute("INSERT INTO words (words) VALUES ('optimize')")
+
+    def checkpoint(self) -> None:
+        """Empty the journal into the file."""
+        with self._errors():
+            self._connection.execute("PRAGMA wal_checkpoint (TRUNCATE)").fetchall()
+
+
+_HINT = "set XDG_CACHE_HOME to a folder with space, or search with --no-index"
+
+
+def _connect(path: Path) -> sqlite3.Connection:
+    try:
+        connection = sqlite3.connect(
+            path, timeout=_BUSY_SECONDS, isolation_level=None, check_same_thread=False
+        )
+        connection.execute(f"PRAGMA cache_size = -{_CACHE_KIB}")
+        connection.execute("PRAGMA synchronous = OFF")
+    except sqlite3.Error as error:
+        raise _translated(path, error) from error
+    return connection
+
+
+def _translated(path: Path, error: sqlite3.Error) -> MemctlError | DamagedIndex:
+    code = getattr(error, "sqlite_errorcode", sqlite3.SQLITE_ERROR) & 0xFF
+    if code in _OUTSIDE:
+        return Unavailable(f"cannot use the index {path}: {error}", _HINT)
+    return DamagedIndex(str(error))
+
+
+_OUTSIDE = frozenset(
+    (
+        *(sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED, sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR),
+        *(sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_READONLY, sqlite3.SQLITE_PERM),
+        *(sqlite3.SQLITE_NOMEM, sqlite3.SQLITE_AUTH, sqlite3.SQLITE_INTERRUPT),
+    )
+)
+"""The errors that are not damage."""
+
+
+def remove_file(path: Path) -> None:
+    """Remove the file of an index, with its journal.
+
+    Raises:
+        Unavailable: it cannot be removed.
+    """
+    for suffix in ("", "-wal", "-shm", "-journal"):
+        try:
+            path.with_name(path.name + suffix).unlink(missing_ok=True)
+        except OSError as error:
+            raise Unavailable(f"cannot remove {path}: {error.strerror}") from error
+
+
+class Candidates:
+    """Messages in a full-text table in memory: their words are counted as the index counts them."""
+
+    def __init__(self) -> None:
+        self._connection = sqlite3.connect(":memory:", isolation_level=None)
+        self._connection.execute(
+            f'CREATE VIRTUAL TABLE found USING fts5 (text, tokenize="{TOKENIZER}")'
+        )
+
+    def __enter__(self) -> Candidates:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._connection.close()
+
+    def add(self, rows: Iterable[tuple[int, str]]) -> None:
+        """Take texts in, by number."""
+        self._connection.execute("BEGIN")
+        self._connection.executemany(
+            "INSERT INTO found (rowid, text) VALUES (?, ?)",
+            ((number, text.translate(_UNMARKED)) for number, text in rows),
+        )
+        self._connection.execute("COMMIT")
+
+    def counts(self, match: str) -> dict[int, int]:
+        """Return how often each text that matches does so."""
+        query = "SELECT rowid, highlight(found, 0, ?, '') FROM found WHERE found MATCH ?"
+        with closing(self._connection.execute(query, (START, match))) as rows:
+            return {number: text.count(START) for number, text in rows}
+
+    def matching(self, match: str) -> set[int]:
+        """Return the numbers of the texts that match."""
+        query = "SELECT rowid FROM found WHERE found MATCH ?"
+        return {row[0] for row in self._connection.execute(query, (match,))}
+
+    def highlighted(self, number: int, match: str) -> str:
+        """Return a text, with ``START`` and ``END`` around the places that match."""
+        query = "SELECT highlight(found, 0, ?, ?) FROM found WHERE found MATCH ? AND rowid = ?"
+        row = self._connection.execute(query, (START, END, match, number)).fetchone()
+        if row is None:
+            query = "SELECT text FROM found WHERE rowid = ?"
+            row = self._connection.execute(query, (number,)).fetchone()
+        return str(row[0])
+
+
+START, END = "\x01", "\x02"
+"""Marks of what matches."""
+_UNMARKED = str.maketrans({START: " ", END: " "})

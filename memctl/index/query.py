@@ -1,0 +1,173 @@
+"""The query language: words, "phrases", prefix*, -word, user:ada.
+
+A query never fails for its syntax: what is no operator is a word.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+from itertools import pairwise
+from typing import Any
+from unicodedata import category
+
+from memctl.errors import UsageError
+from memctl.index.text import SEPARATOR, prepare, runs
+from memctl.selection import Selection
+
+FIELDS = {
+    "user": "users",
+    "session": "sessions",
+    "role": "roles",
+    "name": "names",
+    "mark": "marks",
+}
+"""The filters of a query, and their fields of the selection."""
+
+LONGEST = 256
+"""The number of words of a query that are looked for."""
+
+_TOKEN = re.compile(
+    r"""(?P<minus>-)?(?:(?P<field>[a-z]+):)?(?:"(?P<quoted>[^"]*)"?|(?P<bare>[^\s"]+))""",
+    re.IGNORECASE,
+)
+_CATEGORIES = frozenset(("Mn", "Mc", "So", "Co"))
+"""The categories of characters in words, besides letters and numbers; see ``TOKENIZER``."""
+
+_ENGLISH = (
+    "a an and are as at be but by did do does for from had has have he her his how i in is it "
+    "its me my not of on or our s she t that the their them they this to was we were what "
+    "when where which who whom whose why will with would you your"
+)
+STOP_WORDS = frozenset(_ENGLISH.split())
+"""English words that say little of what is looked for; a query of nothing else keeps them."""
+
+
+@dataclass(frozen=True, slots=True)
+class Query:
+    """A query, its words as expressions of FTS5.
+
+    ``words`` count for the rank, each once; ``phrases`` have to be in a message, and count;
+    ``excluded`` must not be in it.  ``text`` is the query without operators and filters, for
+    models.
+    """
+
+    words: list[str]
+    phrases: list[str] = field(default_factory=list)
+    excluded: list[str] = field(default_factory=list)
+    filters: dict[str, frozenset[str]] = field(default_factory=dict)
+    text: str = ""
+
+    @property
+    def units(self) -> list[str]:
+        """All that counts for the rank."""
+        return list(dict.fromkeys((*self.phrases, *self.words)))
+
+    def narrowed(self, where: Selection) -> Selection | None:
+        """Return the selection with the filters of the query; None where nothing is in both."""
+        changed: dict[str, Any] = {}
+        for name, values in self.filters.items():
+            given: frozenset[str] = getattr(where, name)
+            # Marks exclude more with each one; other filters choose from what was given.
+            both = (
+                given | values if name == "exclude_marks" else (given & values if given else values)
+            )
+            if not both:
+                return None
+            changed[name] = both
+        return replace(where, **changed)
+
+
+def parse(text: str) -> Query:
+    """Return the query that a text means.
+
+    Raises:
+        UsageError: it has nothing to look for.
+    """
+    words: list[str] = []
+    phrases: list[str] = []
+    excluded: list[str] = []
+    filters: dict[str, set[str]] = {}
+    said: list[str] = []
+    for found in _TOKEN.finditer(text):
+        minus, name = found["minus"], (found["field"] or "").lower()
+        quoted, bare = found["quoted"], found["bare"]
+        value = bare if quoted is None else quoted
+        if name in FIELDS and value:
+            if not minus:
+                filters.setdefault(FIELDS[name], set()).add(value)
+                continue
+            if name == "mark":
+                filters.setdefault("exclude_marks", set()).add(value)
+                continue
+            raise UsageError(
+                f"a query cannot exclude a {name}: {found[0]}", "exclude words or marks: -word"
+            )
+        if name:
+            value = f"{found['field']}:{value}"
+            minus = found["minus"]
+        if minus:
+            excluded += phrase(value)
+        elif quoted is not None and not name:
+            said.append(value)
+            phrases += phrase(value)
+        else:
+            said.append(value)
+            words += _units(value)
+    kept = [one for one in words if not _is_stop_word(one)]
+    if not phrases:
+        kept = kept or words
+    if not kept and not phrases:
+        raise UsageError(
+            "the query has no words to look for",
+            "name at least one word or phrase that messages should have",
+        )
+    return Query(
+        list(dict.fromkeys(kept))[:LONGEST],
+        list(dict.fromkeys(phrases))[:LONGEST],
+        list(dict.fromkeys(excluded))[:LONGEST],
+        {name: frozenset(values) for name, values in filters.items()},
+        " ".join(said),
+    )
+
+
+def phrase(text: str) -> list[str]:
+    """Return the expression for words that follow one another; none where there are no words."""
+    prepared = prepare(text).replace('"', " ")
+    return [f'"{prepared}"'] if any(map(_is_part_of_word, prepared)) else []
+
+
+def _units(text: str) -> Iterator[str]:
+    """Yield the expressions for the words of a text.
+
+    A run of characters that are words each becomes pairs of them: most words of such scripts have
+    two characters or more.
+    """
+    for part, alone in runs(prepare(text)):
+        if not alone:
+            for word in _words(part):
+                bare = word.rstrip("*")
+                yield f'"{bare}" *' if bare != word else f'"{bare.lower()}"'
+        elif len(part) == 1:
+            yield f'"{part}"'
+        else:
+            for pair in pairwise(part):
+                yield f'"{SEPARATOR.join(pair)}"'
+
+
+def _words(text: str) -> Iterator[str]:
+    """Yield the words of a text, with the star of a prefix; ``a_b`` is one."""
+    spaced = "".join(char if char in "_*" or _is_part_of_word(char) else " " for char in text)
+    for word in spaced.split():
+        if any(map(_is_part_of_word, word)):
+            yield word.strip("_").lstrip("*") if word.endswith("*") else word.replace("*", " ")
+
+
+def _is_part_of_word(char: str) -> bool:
+    found = category(char)
+    return found[0] in "LN" or found in _CATEGORIES
+
+
+def _is_stop_word(unit: str) -> bool:
+    return unit[1:-1] in STOP_WORDS
