@@ -27,12 +27,15 @@ from memctl.dialects.view import (
     ToolResultBlock,
     ToolSide,
     UnknownBlock,
+    call_text,
 )
 
 ID, NAME, ROLE, CONTENT = "id", "name", "role", "content"
 """The fields of a message that stores look for without parsing the rest."""
 
 RESULT = "tool_result"
+CALLS = ("tool_use", "tool_call")
+"""The types of the call of a tool, in 1.x and in 2.x."""
 ROLES = ("user", "assistant", "system")
 
 
@@ -80,6 +83,26 @@ class AgentScopeView(MessageView):
         for block in content if isinstance(content, list) else ():
             if isinstance(block, dict):
                 yield from _texts(block)
+
+    def searchable(self) -> str:
+        content = self.value.get(CONTENT)
+        if isinstance(content, str):
+            return content
+        found: list[str] = []
+        for block in content if isinstance(content, list) else ():
+            if isinstance(block, dict):
+                text = block.get("text")
+                if isinstance(text, str) and len(block) == _PLAIN_TEXT:
+                    found.append(text)
+                    continue
+                found += _texts(block)
+                if block.get("type") in CALLS:
+                    found.append(call_text(string(block.get("name")), block.get("input")))
+        return "\n".join(found)
+
+
+_PLAIN_TEXT = 2
+"""The fields of a block with text alone: its type and the text."""
 
 
 def _texts(block: dict[str, Any]) -> Iterator[str]:

@@ -5,6 +5,7 @@ Source of the block types: ``message/_message_block.py`` of agentscope 1.0.21 an
 
 from __future__ import annotations
 
+import json
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import datetime
@@ -106,6 +107,13 @@ Block = (
 """A piece of the content of a message.  ``value`` is the block as it was stored."""
 
 
+def call_text(name: str, arguments: Any) -> str:
+    """Return the call of a tool as a text."""
+    if not isinstance(arguments, str):
+        arguments = json.dumps(arguments, ensure_ascii=False)
+    return f"{name} {arguments}"
+
+
 def local_time(timestamp: str | None) -> datetime | None:
     """Return a timestamp as local time without a zone; None where it cannot be read."""
     try:
@@ -174,6 +182,11 @@ class MessageView(ABC):
     @abstractmethod
     def texts(self) -> Iterator[str]:
         """Yield every readable text: what is said, thinking, and the output of tools."""
+
+    def searchable(self) -> str:
+        """Return all that a search looks at: the readable texts, and the calls of tools."""
+        calls = [block for block in self.blocks if isinstance(block, ToolCallBlock)]
+        return "\n".join([*self.texts(), *(call_text(call.name, call.input) for call in calls)])
 
 
 class ToolSide(StrEnum):

@@ -12,12 +12,13 @@ import sqlite3
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass, field
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from memctl import jsonio, zstd
 from memctl.errors import MemctlError, Unavailable
-from memctl.index.text import prepare
+from memctl.index.text import END_OF_PIECE, prepare
 from memctl.model import MemoryKey
 
 FORMAT = 1
@@ -35,7 +36,7 @@ _MONTHS = (
     *("January", "February", "March", "April", "May", "June"),
     *("July", "August", "September", "October", "November", "December"),
 )
-_DAY = re.compile(r"(\d{4})-(\d{2})-(\d{2})")
+_DATE = re.compile(r"(\d{4})-(\d{2})-(\d{2})")
 
 _SCHEMA = f"""
 CREATE TABLE about (name TEXT PRIMARY KEY, value) WITHOUT ROWID;
@@ -115,47 +116,59 @@ class Batch:
     size: int = 0
 
 
-def entry_text(entry: Entry) -> str:
-    """Return the words under which a message is found: its sender, its day, its text."""
-    return f"{heading(entry)}\n{chr(10).join(entry.pieces)}"
-
-
 def heading(entry: Entry) -> str:
     """Return the sender and the day of a message, prepared: they are searched like its text."""
-    return f"{prepare(entry.name or '')} {day(entry.time)}"
+    return f"{_sender(entry.name)} {_day((entry.time or '')[:10])}"
 
 
-def day(time: str | None) -> str:
-    """Return the day of a timestamp in words: ``2023-05-08 8 May 2023``; empty without one."""
-    found = _DAY.match(time or "")
+def block_text(entries: Sequence[Entry]) -> str:
+    """Return the words of a block: each day once."""
+    return f"{_block_heading(entries)}\n{_body(entries)}"
+
+
+def _block_heading(entries: Sequence[Entry]) -> str:
+    days = {(entry.time or "")[:10]: None for entry in entries}
+    return "\n".join([*map(_day, days), *[_sender(entry.name) for entry in entries]])
+
+
+def _body(entries: Sequence[Entry]) -> str:
+    return END_OF_PIECE.join([piece for entry in entries for piece in entry.pieces])
+
+
+@lru_cache(1024)
+def _sender(name: str | None) -> str:
+    return prepare(name) if name else ""
+
+
+@lru_cache(1024)
+def _day(date: str) -> str:
+    """Return a date in words: ``8 May 2023``; empty where it is none."""
+    found = _DATE.fullmatch(date)
     if found is None or not 1 <= int(found[2]) <= len(_MONTHS):
         return ""
     return f"{int(found[3])} {_MONTHS[int(found[2]) - 1]} {found[1]}"
 
 
-def block_text(entries: Sequence[Entry]) -> str:
-    """Return the words of a block: each day once."""
-    lines = list(dict.fromkeys(day(entry.time) for entry in entries))
-    for entry in entries:
-        lines += (prepare(entry.name or ""), *entry.pieces)
-    return "\n".join(lines)
-
-
-def _pack(entries: list[Entry]) -> bytes:
-    text = jsonio.compact([list(entry) for entry in entries])
+def _pack(entries: Sequence[Entry], body: str) -> bytes:
+    """Return the content of a block: a line with all but the texts, then these."""
+    rows = [[*entry[:-1], len(entry.pieces)] for entry in entries]
     compressor = zstd.ZstdCompressor(options=_COMPRESSION)
-    return compressor.compress(text, compressor.FLUSH_FRAME)
+    head = compressor.compress(jsonio.compact(rows) + b"\n")
+    return head + compressor.compress(body.encode(), compressor.FLUSH_FRAME)
 
 
 def _unpack(content: bytes) -> list[Entry]:
     try:
-        rows = jsonio.loads(zstd.decompress(content))
-        return [
-            Entry(id, role, name, at, tuple(marks), texts)
-            for id, role, name, at, marks, texts in rows
-        ]
-    except (ValueError, TypeError, IndexError, zstd.ZstdError) as error:
+        head, _, body = zstd.decompress(content).partition(b"\n")
+        pieces = body.decode().split(END_OF_PIECE)
+        entries, start = [], 0
+        for id, role, name, at, marks, count in jsonio.loads(head):
+            texts = pieces[start : start + count]
+            entries.append(Entry(id, role, name, at, tuple(marks), texts))
+            start += count
+    except (ValueError, TypeError, zstd.ZstdError) as error:
         raise DamagedIndex(str(error)) from error
+    return entries
 
 
 def _name(text: str) -> bytes:
@@ -188,6 +201,7 @@ class IndexFile:
         with index._errors():
             index._connection.execute("PRAGMA page_size = 8192")
             index._connection.execute("PRAGMA journal_mode = OFF")
+            index._connection.execute("PRAGMA secure_delete = OFF")  # nothing is deleted yet
             index._connection.executescript(_SCHEMA)
             index._connection.execute("INSERT INTO words (words, rank) VALUES ('automerge', 0)")
             index._connection.execute("BEGIN")
@@ -404,20 +418,19 @@ class IndexFile:
                 )
                 execute("DELETE FROM block WHERE number = ?", (number,))
                 execute("DELETE FROM vector WHERE block = ?", (number,))
-            self._connection.executemany(
-                "INSERT INTO block VALUES (?, ?, ?, ?, ?, ?)",
-                (
+            for new in batch.added:
+                mark, body = new.mark, _body(new.entries)
+                execute(
+                    "INSERT INTO block VALUES (?, ?, ?, ?, ?, ?)",
                     (
-                        *(new.mark.number, new.memory, new.mark.place, new.mark.messages),
-                        *(new.mark.digest, _pack(new.entries)),
-                    )
-                    for new in batch.added
-                ),
-            )
-            self._connection.executemany(
-                "INSERT INTO words (rowid, text) VALUES (?, ?)",
-                ((new.mark.number, block_text(new.entries)) for new in batch.added),
-            )
+                        *(mark.number, new.memory, mark.place, mark.messages, mark.digest),
+                        _pack(new.entries, body),
+                    ),
+                )
+                execute(
+                    "INSERT INTO words (rowid, text) VALUES (?, ?)",
+                    (mark.number, f"{_block_heading(new.entries)}\n{body}"),
+                )
             self._connection.executemany(
                 "INSERT OR REPLACE INTO memory VALUES (?, ?, ?, ?, ?, ?)",
                 (

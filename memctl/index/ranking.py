@@ -14,7 +14,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from memctl.index.database import Block, Candidates, Entry, IndexFile, entry_text
+from memctl.index.database import Block, Candidates, Entry, IndexFile, heading
 from memctl.index.query import Query
 
 BATCH = 64
@@ -211,7 +211,7 @@ def _rows(blocks: Iterable[Block], candidates: Candidates) -> dict[int, _Row]:
 def entry_texts(entry: Entry) -> list[str]:
     """Return what is searched of a message, a text for each piece; the first has the heading."""
     first, *others = entry.pieces or [""]
-    return [entry_text(entry._replace(pieces=[first])), *others]
+    return [f"{heading(entry)}\n{first}", *others]
 
 
 def _spread(counts: dict[int, int], rows: dict[int, _Row]) -> dict[int, float]:

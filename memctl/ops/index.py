@@ -13,7 +13,7 @@ from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing, asynccontextmanager
 from dataclasses import dataclass, field
 from functools import partial
-from hashlib import blake2b
+from hashlib import sha256
 from pathlib import Path
 
 from memctl.concurrency import in_thread
@@ -31,7 +31,7 @@ from memctl.index.database import (
     NewBlock,
     remove_file,
 )
-from memctl.index.text import pieces, prepare, text_of
+from memctl.index.text import pieces, prepare
 from memctl.location import Location
 from memctl.model import MemoryKey, StoredMessage
 from memctl.ops.compare import Comparability, Hasher, Precision
@@ -46,7 +46,7 @@ BLOCK_MESSAGES = 32
 BLOCK_BYTES = 64 * 1024
 """A block is full with so many messages, or so many bytes of them."""
 
-_BATCH_BYTES = 4 * 1024 * 1024
+_BATCH_BYTES = 4096 * 1024
 """Bytes of messages that are written together, in a thread, while the next ones are read."""
 _PAUSE = 0.2
 """Seconds between two looks at an index that another run writes."""
@@ -294,7 +294,7 @@ class _Builder:
         reader = IndexFile.open(path)  # for what is known, while a thread writes
         assert reader is not None
         try:
-            known = {key: reader.marks_of(row.number) for key, row in changed.items() if row}
+            known = {key: reader.marksof(row.number) for key, row in changed.items() if row}
         finally:
             reader.close()
         await in_thread(self._index.begin)
@@ -470,17 +470,12 @@ _CONTENT = 8
 
 def _digest(messages: list[StoredMessage]) -> bytes:
     """Return the digest of a block: of ids and texts, then of marks."""
-    content, marks = blake2b(digest_size=_CONTENT), blake2b(digest_size=8)
-    for entry in messages:
-        name = entry.id.encode("utf-8", "surrogatepass")
-        content.update(b"%d %d " % (len(name), len(entry.message)))
-        content.update(name)
-        content.update(entry.message)
-        marks.update(b"%d" % len(entry.marks))
-        for mark in entry.marks:
-            found = mark.encode("utf-8", "surrogatepass")
-            marks.update(b" %d " % len(found) + found)
-    return content.digest() + marks.digest()
+    ids = "\0".join([entry.id for entry in messages]).encode("utf-8", "surrogatepass")
+    texts = b"\0".join([entry.message for entry in messages])
+    names = "\0".join([f"{len(entry.marks)}\0{chr(0).join(entry.marks)}" for entry in messages])
+    content = sha256(ids + b"\0\0" + texts)
+    marks = sha256(names.encode("utf-8", "surrogatepass"))
+    return content.digest()[:_CONTENT] + marks.digest()[:_CONTENT]
 
 
 def _entry(message: StoredMessage, dialect: Dialect) -> Entry:
@@ -491,7 +486,7 @@ def _entry(message: StoredMessage, dialect: Dialect) -> Entry:
     except ValueError:
         text = message.message.decode("utf-8", "replace")
         return Entry(message.id, None, None, None, message.marks, pieces(prepare(text)))
-    texts = pieces(prepare(text_of(view)))
+    texts = pieces(prepare(view.searchable()))
     return Entry(message.id, view.role, view.name, view.time, message.marks, texts)
 
 
