@@ -58,9 +58,7 @@ class Score:
     """What came out of the questions of a conversation."""
 
     hits: list[float] = field(default_factory=list)
-    recalls: dict[int, list[float]] = field(
-        default_factory=lambda: {depth: [] for depth in DEPTHS}
-    )
+    recalls: dict[int, list[float]] = field(default_factory=lambda: {depth: [] for depth in DEPTHS})
 
     def add(self, evidence: frozenset[str], found: Sequence[str]) -> None:
         """Count a question: the ids of its hits, best first."""
@@ -167,9 +165,8 @@ def _percent(values: list[float]) -> str:
     return f"{100 * sum(values) / len(values):.1f}"
 
 
-async def quality(path: Path, name: str | None) -> None:
+async def quality(conversations: list[dict[str, Any]], name: str | None) -> None:
     """Print the table."""
-    conversations = json.loads(path.read_bytes())
     depths = " | ".join(f"Recall@{depth}" for depth in DEPTHS)
     print(f"| by | conversations | questions | session Hit@1 | {depths} |")
     print(f"|---|---|{'--:|' * (2 + len(DEPTHS))}")
@@ -190,7 +187,7 @@ def main() -> None:
     found.add_argument("locomo", type=Path)
     found.add_argument("--embedder")
     arguments = parser.parse_args()
-    asyncio.run(quality(arguments.locomo, arguments.embedder))
+    asyncio.run(quality(json.loads(arguments.locomo.read_bytes()), arguments.embedder))
 
 
 if __name__ == "__main__":

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from array import array
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import islice
 from types import TracebackType
 from typing import ClassVar, Self
 
+from memctl.concurrency import all_of
+from memctl.errors import Unavailable
+from memctl.inference.errors import ModelError
 from memctl.inference.settings import Prices, Usage
 from memctl.model import MemoryKey
 
@@ -75,6 +79,39 @@ class Embedder(ABC):
         """
         found = await self.embed(["memctl"])
         return len(found.vectors[0])
+
+
+async def embed_all(embedder: Embedder, texts: Sequence[str]) -> Embedded:
+    """Return a vector for each text, however many there are.
+
+    Raises:
+        Unavailable: the embedder made none.
+    """
+    vectors: list[array[float]] = []
+    usage = Usage()
+    batches = _batches(texts, embedder.batch)
+    while some := list(islice(batches, embedder.concurrency)):
+        try:
+            found = await all_of([embedder.embed(batch) for batch in some])
+        except ModelError as error:
+            raise failed(embedder, error) from error
+        for one in found:
+            vectors += one.vectors
+            usage = usage.plus(one.usage)
+    return Embedded(vectors, usage)
+
+
+def failed(embedder: Embedder, error: ModelError) -> Unavailable:
+    """Return the error of an embedder that made no vectors."""
+    return Unavailable(
+        f"the embedder {embedder.name!r} failed: {error.message}",
+        "run the same command again to continue where this one stopped",
+    )
+
+
+def _batches(texts: Sequence[str], size: int) -> Iterator[Sequence[str]]:
+    for start in range(0, len(texts), size):
+        yield texts[start : start + size]
 
 
 @dataclass(slots=True)

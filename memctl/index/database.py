@@ -354,14 +354,7 @@ class IndexFile:
         """
         query = "SELECT words.rowid FROM words"
         if allowed is not None:
-            with self._errors():
-                self._connection.executescript(
-                    "CREATE TEMP TABLE IF NOT EXISTS allowed (number INTEGER PRIMARY KEY);"
-                    "DELETE FROM allowed"
-                )
-                self._connection.executemany(
-                    "INSERT OR IGNORE INTO allowed VALUES (?)", ((one,) for one in allowed)
-                )
+            self._allow(allowed)
             query += (
                 " JOIN block ON block.number = words.rowid JOIN allowed ON memory = allowed.number"
             )
@@ -374,6 +367,67 @@ class IndexFile:
     def frequency(self, match: str) -> int:
         """Return the number of blocks that match."""
         return self._number("SELECT count(*) FROM words WHERE words MATCH ?", match)
+
+    # Vectors
+
+    def blocks_without_vectors(self, limit: int) -> list[Block]:
+        """Return some blocks that have no vectors yet.
+
+        Raises:
+            DamagedIndex: one cannot be read.
+        """
+        query = (
+            "SELECT number, memory, place, content FROM block"
+            " WHERE number NOT IN (SELECT block FROM vector) LIMIT ?"
+        )
+        with self._errors():
+            rows = self._connection.execute(query, (limit,)).fetchall()
+        return [Block(row[0], row[1], row[2], _unpack(row[3])) for row in rows]
+
+    def add_vectors(self, rows: Iterable[tuple[int, bytes]]) -> None:
+        """Note the vectors of blocks, by number."""
+        with self._errors():
+            self._connection.executemany("INSERT OR REPLACE INTO vector VALUES (?, ?)", rows)
+
+    def remove_vectors(self) -> None:
+        """Remove all vectors: those of another model cannot be compared."""
+        with self._errors():
+            self._connection.execute("DELETE FROM vector")
+
+    def vectors(self, allowed: Iterable[int] | None = None) -> Iterator[tuple[int, bytes]]:
+        """Yield the vectors of each block; ``allowed`` are the memories to look into."""
+        query = "SELECT vector.block, vectors FROM vector"
+        if allowed is not None:
+            self._allow(allowed)
+            query += (
+                " JOIN block ON block.number = vector.block"
+                " JOIN allowed ON block.memory = allowed.number"
+            )
+        with self._errors():
+            yield from self._connection.execute(query)
+
+    def vectors_of(self, number: int) -> bytes:
+        """Return the vectors of a block.
+
+        Raises:
+            DamagedIndex: it has none.
+        """
+        query = "SELECT vectors FROM vector WHERE block = ?"
+        with self._errors():
+            row = self._connection.execute(query, (number,)).fetchone()
+        if row is None:
+            raise DamagedIndex(f"no vectors of block {number}")
+        return bytes(row[0])
+
+    def _allow(self, memories: Iterable[int]) -> None:
+        with self._errors():
+            self._connection.executescript(
+                "CREATE TEMP TABLE IF NOT EXISTS allowed (number INTEGER PRIMARY KEY);"
+                "DELETE FROM allowed"
+            )
+            self._connection.executemany(
+                "INSERT OR IGNORE INTO allowed VALUES (?)", ((one,) for one in memories)
+            )
 
     # Changing it
 

@@ -100,7 +100,7 @@ def expression(query: Query, choosing: Sequence[str]) -> str:
 
 
 class Ranked(NamedTuple):
-    """A message with its score."""
+    """A message with its score by words."""
 
     score: float
     block: Block
@@ -132,25 +132,29 @@ class Ranker:
         self._rarity = {unit: statistics.rarity(unit) for unit in self._units}
         self._in_blocks = {unit: statistics.rarity_in_blocks(unit) for unit in self._units}
 
-    def rank(self, blocks: Iterable[Block], candidates: Candidates) -> list[Ranked]:
-        """Return the messages that answer the query, in any order; ``candidates`` is empty."""
+    def rank(
+        self, blocks: Iterable[Block], candidates: Candidates, *, everything: bool = False
+    ) -> list[Ranked]:
+        """Return the messages that answer the query, in any order; ``candidates`` is empty.
+
+        With ``everything`` messages without its words come, too, if they may.
+        """
         rows = _rows(blocks, candidates)
         if not rows:
             return []
         scores = self._scores(rows, candidates)
+        if everything:
+            scores = dict.fromkeys(rows, 0.0) | scores
+        places = {_place(row) for row in rows.values()}
         for phrase in self._query.phrases:
-            places = {_place(rows[number]) for number in candidates.matching(phrase)}
-            scores = {
-                number: score for number, score in scores.items() if _place(rows[number]) in places
-            }
-        unwanted = set()
+            places &= {_place(rows[number]) for number in candidates.matching(phrase)}
         for phrase in self._query.excluded:
-            unwanted |= {_place(rows[number]) for number in candidates.matching(phrase)}
+            places -= {_place(rows[number]) for number in candidates.matching(phrase)}
         best: dict[tuple[int, int], Ranked] = {}
         for number, score in scores.items():
             row = rows[number]
             place = _place(row)
-            if place not in unwanted and (place not in best or best[place].score < score):
+            if place in places and (place not in best or best[place].score < score):
                 best[place] = Ranked(score, row.block, row.at, row.piece)
         return list(best.values())
 

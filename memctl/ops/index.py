@@ -14,10 +14,12 @@ from contextlib import aclosing, asynccontextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from hashlib import sha256
+from itertools import islice
 from pathlib import Path
 
 from memctl.concurrency import in_thread
 from memctl.dialects.view import Dialect
+from memctl.embedder import Embedder, EmbeddingReport, embed_all
 from memctl.errors import Busy
 from memctl.index import folder
 from memctl.index.database import (
@@ -32,6 +34,7 @@ from memctl.index.database import (
     remove_file,
 )
 from memctl.index.text import pieces, prepare
+from memctl.index.vectors import pack, require_numpy, texts_to_embed
 from memctl.location import Location
 from memctl.model import MemoryKey, StoredMessage
 from memctl.ops.compare import Comparability, Hasher, Precision
@@ -294,7 +297,7 @@ class _Builder:
         reader = IndexFile.open(path)  # for what is known, while a thread writes
         assert reader is not None
         try:
-            known = {key: reader.marksof(row.number) for key, row in changed.items() if row}
+            known = {key: reader.marks_of(row.number) for key, row in changed.items() if row}
         finally:
             reader.close()
         await in_thread(self._index.begin)
@@ -492,6 +495,45 @@ def _entry(message: StoredMessage, dialect: Dialect) -> Entry:
 
 _LARGE = 1 << 20
 """The bytes above which ``Dialect.outline`` leaves texts out."""
+
+
+_EMBEDDED_TOGETHER = 8
+"""Blocks whose vectors are made and written together: a killed run keeps them."""
+
+
+async def embed(
+    index: IndexFile, embedder: Embedder, progress: Progress | None = None
+) -> EmbeddingReport:
+    """Make the vectors that the index lacks; those of another model go.
+
+    Raises:
+        Unavailable: the embedder makes none.
+        UsageError: numpy is not installed.
+    """
+    require_numpy()
+    report = EmbeddingReport(embedder)
+    index.begin()
+    if index.about("model") != embedder.model:
+        index.remove_vectors()
+        index.describe(model=embedder.model)
+    index.commit()
+    while blocks := index.blocks_without_vectors(_EMBEDDED_TOGETHER):
+        texts = [texts_to_embed(block.entries) for block in blocks]
+        flat = [text for some in texts for text in some]
+        found = await embed_all(embedder, flat)
+        report.texts += len(flat)
+        report.usage = report.usage.plus(found.usage)
+        rest = iter(found.vectors)
+        rows = [
+            (block.number, pack(list(islice(rest, len(some)))))
+            for block, some in zip(blocks, texts, strict=True)
+        ]
+        index.begin()
+        index.add_vectors(rows)
+        index.commit()
+        if progress is not None:
+            progress.advance(messages=sum(len(block.entries) for block in blocks))
+    return report
 
 
 async def update(

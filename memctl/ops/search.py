@@ -4,20 +4,24 @@ from __future__ import annotations
 
 import heapq
 import re
+from array import array
 from collections.abc import Iterator, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
+from itertools import islice
 from typing import NamedTuple
 
 from memctl.dialects.view import local_time
-from memctl.embedder import Embedder
+from memctl.embedder import Embedder, EmbeddingReport, embed_all
+from memctl.errors import UsageError
 from memctl.index.database import END, START, Block, Candidates, Entry, IndexFile
 from memctl.index.query import Query, parse
 from memctl.index.ranking import BATCH, Ranked, Ranker, Statistics, expression
 from memctl.index.text import plain
+from memctl.index.vectors import require_numpy, similarities
 from memctl.model import MemoryKey
-from memctl.ops.index import IndexUse, OpenIndex, Target, open_index
+from memctl.ops.index import IndexUse, OpenIndex, Target, embed, open_index
 from memctl.ops.report import Progress
 from memctl.selection import Selection
 
@@ -89,6 +93,8 @@ class SearchReport:
     warnings: list[str] = field(default_factory=list)
     noun: str = "message"
     """The word for a hit."""
+    embedding: EmbeddingReport = field(default_factory=EmbeddingReport)
+    """The vectors that were made, with that of the query."""
 
 
 async def search(
@@ -97,7 +103,7 @@ async def search(
     where: Selection,
     options: SearchOptions,
     progress: Progress | None = None,
-    embedder: Embedder | None = None,  # noqa: ARG001
+    embedder: Embedder | None = None,
 ) -> SearchReport:
     """Return the selected messages that answer the query best, of all the stores together.
 
@@ -107,7 +113,19 @@ async def search(
     """
     parsed = parse(query)
     report = SearchReport()
+    report.embedding.embedder = embedder
     narrowed = parsed.narrowed(where)
+    vector: array[float] | None = None
+    by_meaning = options.by in (By.MEANING, By.BOTH)
+    if by_meaning:
+        require_numpy()
+        if embedder is None:
+            raise UsageError(
+                f"a search by {options.by} needs an embedder", "name one with --embedder"
+            )
+        found = await embed_all(embedder, [parsed.text or query])
+        report.embedding.usage = found.usage
+        vector = found.vectors[0]
     async with AsyncExitStack() as stack:
         indexes = []
         for target in targets:
@@ -117,16 +135,21 @@ async def search(
             report.index.add(index.use)
             report.noun = index.noun
             indexes.append(index)
+            if embedder is not None and by_meaning:
+                made = await embed(index.file, embedder, progress)
+                report.embedding.texts += made.texts
+                report.embedding.usage = report.embedding.usage.plus(made.usage)
         if narrowed is not None:
-            report.hits = _Search(parsed, narrowed, options, indexes).hits()
+            report.hits = _Search(parsed, narrowed, options, indexes, vector).hits()
     return report
 
 
 class _Found(NamedTuple):
-    """A message that answers, and where it was found."""
+    """A message that answers, where it was found, and how near its meaning is to the query's."""
 
     where: OpenIndex
     ranked: Ranked
+    meaning: float = 0.0
 
 
 class _Search:
@@ -138,11 +161,14 @@ class _Search:
         where: Selection,
         options: SearchOptions,
         indexes: Sequence[OpenIndex],
+        vector: array[float] | None,
     ) -> None:
+        """``vector`` is that of the query, for a search by meaning."""
         self._query = query
         self._where = where
         self._options = options
         self._indexes = indexes
+        self._vector = vector
         self._statistics = Statistics()
 
     def hits(self) -> list[Hit]:
@@ -154,32 +180,91 @@ class _Search:
         for index in self._indexes:
             self._statistics.add(index.file, self._query.units)
         found = [one for index in self._indexes for one in self._found(index)]
-        best = heapq.nlargest(self._options.top, found, key=lambda one: one.ranked.score)
-        return [self._hit(one) for one in best]
+        scored = self._mixed(found)
+        best = heapq.nlargest(self._options.top, scored, key=lambda one: one[0])
+        return [self._hit(score, one) for score, one in best]
+
+    def _mixed(self, found: list[_Found]) -> Iterator[tuple[float, _Found]]:
+        """Yield what was found with its score."""
+        match self._options.by:
+            case By.WORDS:
+                yield from ((one.ranked.score, one) for one in found)
+            case By.MEANING:
+                yield from ((one.meaning, one) for one in found)
+            case _:
+                most = max((one.ranked.score for one in found), default=0.0) or 1.0
+                for one in found:
+                    yield one.ranked.score / most + MEANING * one.meaning, one
 
     def _found(self, index: OpenIndex) -> Iterator[_Found]:
-        """Yield the best hits of an index, and perhaps others."""
-        choosing = self._statistics.choosing(self._query)
+        """Yield the best messages of an index, and others."""
         allowed = self._memories(index)
-        if not choosing or allowed == []:
+        if allowed == []:
             return
-        match = expression(self._query, choosing)
         ranker = Ranker(self._query, self._statistics, facts=index.facts)
         newest = _Newest(index.file, self._where) if self._where.last is not None else None
-        limit, done, hits = max(BATCH, self._options.top), 0, 0
-        while hits < self._options.top:
-            numbers = index.file.find(match, limit, allowed)
-            blocks = [index.file.block(number) for number in numbers[done:]]
+        hits = 0
+        for blocks in self._blocks(index, allowed):
             with Candidates() as candidates:
-                for ranked in ranker.rank(blocks, candidates):
-                    if admits(self._where, ranked.entry) and (
-                        newest is None or newest.has(ranked.block, ranked.at)
-                    ):
-                        hits += 1
-                        yield _Found(index, ranked)
-            if len(numbers) < limit:
+                ranked = ranker.rank(blocks, candidates, everything=self._vector is not None)
+            for one in self._with_meaning(index, blocks, ranked):
+                if admits(self._where, one.ranked.entry) and (
+                    newest is None or newest.has(one.ranked.block, one.ranked.at)
+                ):
+                    hits += 1
+                    yield one
+            if hits >= self._options.top:
                 return
-            done, limit = limit, limit * 4
+
+    def _blocks(self, index: OpenIndex, allowed: list[int] | None) -> Iterator[list[Block]]:
+        """Yield blocks that may have hits, the best first, more and more of them."""
+        limit = max(BATCH, self._options.top)
+        seen: set[int] = set()
+        while True:
+            words, nearest = self._by_words(index, limit, allowed), []
+            if self._vector is not None:
+                nearest = self._by_meaning(index, limit, allowed)
+            numbers = [one for one in (*words, *nearest) if one not in seen]
+            if numbers:
+                seen.update(numbers)
+                yield [index.file.block(number) for number in dict.fromkeys(numbers)]
+            if max(len(words), len(nearest)) < limit:
+                return
+            limit *= 4
+
+    def _by_words(self, index: OpenIndex, limit: int, allowed: list[int] | None) -> list[int]:
+        choosing = self._statistics.choosing(self._query)
+        if self._options.by is By.MEANING or not choosing:
+            return []
+        return index.file.find(expression(self._query, choosing), limit, allowed)
+
+    def _by_meaning(self, index: OpenIndex, limit: int, allowed: list[int] | None) -> list[int]:
+        assert self._vector is not None
+        vector = self._vector
+        best = (
+            (max(similarities(matrix, vector)), number)
+            for number, matrix in index.file.vectors(allowed)
+        )
+        return [number for _, number in heapq.nlargest(limit, best)]
+
+    def _with_meaning(
+        self, index: OpenIndex, blocks: list[Block], ranked: list[Ranked]
+    ) -> Iterator[_Found]:
+        """Yield the messages of some blocks that were ranked, with their meaning."""
+        if self._vector is None:
+            yield from (_Found(index, one) for one in ranked)
+            return
+        meanings: dict[tuple[int, int], tuple[float, int]] = {}
+        for block in blocks:
+            near = iter(similarities(index.file.vectors_of(block.number), self._vector))
+            for at, entry in enumerate(block.entries):
+                pieces = list(islice(near, len(entry.pieces)))
+                best = max(range(len(pieces)), key=pieces.__getitem__)
+                meanings[block.number, at] = pieces[best], best
+        for one in ranked:
+            meaning, piece = meanings[one.block.number, one.at]
+            # What has none of the words shows the piece that means most.
+            yield _Found(index, one if one.score else one._replace(piece=piece), meaning)
 
     def _memories(self, index: OpenIndex) -> list[int] | None:
         """Return the numbers of the memories that are selected; None for all."""
@@ -189,7 +274,7 @@ class _Search:
         rows = index.file.memories(where.users)
         return [row.number for row in rows if where.has_key(row.key)]
 
-    def _hit(self, found: _Found) -> Hit:
+    def _hit(self, score: float, found: _Found) -> Hit:
         index, ranked = found.where, found.ranked
         entry, place = ranked.entry, ranked.block.place + ranked.at
         memory = index.file.memory_of(ranked.block.memory)
@@ -197,7 +282,7 @@ class _Search:
         hit = Hit(
             *(index.label, memory.key, entry.id, place + 1),
             *(entry.time, entry.role, entry.name, entry.marks),
-            round(ranked.score, 4),
+            round(score, 4),
             snippet,
             spans,
         )
@@ -258,6 +343,9 @@ class _Newest:
                         return block.place + at
         return 0
 
+
+MEANING = 2.0
+"""The weight of the meaning of a message, next to its words, of which the best count one."""
 
 SNIPPET = 200
 """The characters of a snippet, about."""

@@ -11,7 +11,9 @@ from contextlib import aclosing
 from dataclasses import dataclass, field
 from functools import partial
 
+from memctl.concurrency import in_thread
 from memctl.errors import Failure
+from memctl.index.folder import remove_of
 from memctl.journal.erase import ErasedRuns, RunEraser
 from memctl.journal.runs import Run, Runs
 from memctl.model import MemoryKey
@@ -108,6 +110,7 @@ class EraseRun:
             MemctlError: as ``Store.erase``; ``entry`` has what was done.
         """
         await lock(store)
+        await self._remove_indexes(store)
         await self.plan(store, digests)
         if self.report.nothing:
             self.entry.state = NOTHING
@@ -120,6 +123,7 @@ class EraseRun:
             with self._observer.progress("erasing"):
                 report.runs = await self._eraser(store).erase(self._runs())
                 left = await self._erase(store)
+                await self._remove_indexes(store)  # of a search meanwhile
         finally:
             self._settle()
         failed = {key for key, _ in report.failures}
@@ -129,6 +133,10 @@ class EraseRun:
         self._settle()
         if not self.entry.failures:
             self.entry.state = ERASED
+
+    async def _remove_indexes(self, store: Store) -> None:
+        """Remove what searches have kept of the store; the next one makes it again."""
+        await in_thread(partial(remove_of, await store.identity()))
 
     async def _erase(self, store: Store) -> list[MemoryKey]:
         """Erase from the store; return the names that are there still."""

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 from array import array
-from collections.abc import AsyncGenerator, Iterator, Sequence
+from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from dataclasses import replace
-from itertools import islice
 
-from memctl.concurrency import all_of
 from memctl.dialects.fact import (
     FACT,
     dimensions,
@@ -18,8 +16,8 @@ from memctl.dialects.fact import (
     without_vector,
 )
 from memctl.dialects.view import TextBlock
-from memctl.embedder import Embedder, EmbeddingReport
-from memctl.errors import Loss, Unavailable, UsageError
+from memctl.embedder import Embedder, EmbeddingReport, embed_all, failed
+from memctl.errors import Loss, UsageError
 from memctl.inference.errors import ModelError
 from memctl.inference.settings import Usage
 from memctl.model import Embedding, Page, StoredMessage, WriteMode, WriteResult
@@ -183,25 +181,9 @@ class EmbeddedStore(StoreWrapper):
             tokens = Usage(sum(map(estimate, texts)))
             self._report.usage = self._report.usage.plus(tokens)
             return []
-        vectors: list[array[float]] = []
-        batches = _batches(texts, embedder.batch)
-        while some := list(islice(batches, embedder.concurrency)):
-            try:
-                found = await all_of([embedder.embed(batch) for batch in some])
-            except ModelError as error:
-                raise failed(embedder, error) from error
-            for one in found:
-                vectors += one.vectors
-                self._report.usage = self._report.usage.plus(one.usage)
-        return vectors
-
-
-def failed(embedder: Embedder, error: ModelError) -> Unavailable:
-    """Return the error of an embedder that made no vectors."""
-    return Unavailable(
-        f"the embedder {embedder.name!r} failed: {error.message}",
-        "run the same command again to continue where this one stopped",
-    )
+        found = await embed_all(embedder, texts)
+        self._report.usage = self._report.usage.plus(found.usage)
+        return found.vectors
 
 
 def has_vector(fact: StoredMessage, kind: Embedding) -> bool:
@@ -224,8 +206,3 @@ def text_of(fact: StoredMessage, field: str = "") -> str:
 
 def _bare(fact: StoredMessage) -> StoredMessage:
     return fact._replace(message=without_vector(fact.message))
-
-
-def _batches(texts: Sequence[str], size: int) -> Iterator[Sequence[str]]:
-    for start in range(0, len(texts), size):
-        yield texts[start : start + size]

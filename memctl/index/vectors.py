@@ -1,0 +1,67 @@
+"""Vectors of messages in an index, and how near they are to that of a query.
+
+A block has a matrix of half-precision numbers, a row for each piece of its messages.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Any
+
+from memctl.errors import UsageError
+from memctl.index.database import Entry
+from memctl.index.text import plain
+
+if TYPE_CHECKING:
+    from types import ModuleType
+
+_LONGEST = 2000
+"""The characters of a piece that are embedded: small models read no more."""
+
+
+def require_numpy() -> ModuleType:
+    """Return numpy.
+
+    Raises:
+        UsageError: it is not installed.
+    """
+    try:
+        import numpy
+    except ImportError:
+        raise UsageError(
+            "a search by meaning needs numpy, which is not installed",
+            "pip install 'agentscope-memctl[embeddings]'",
+        ) from None
+    return numpy
+
+
+def texts_to_embed(entries: Sequence[Entry]) -> list[str]:
+    """Return the texts of the pieces of a block, with their senders, as a model reads them."""
+    return [
+        f"{entry.name}: {text}" if entry.name else text or " "
+        for entry in entries
+        for text in (plain(piece)[:_LONGEST].strip() for piece in entry.pieces)
+    ]
+
+
+def pack(vectors: Iterable[array[float]]) -> bytes:
+    """Return the matrix of a block; each vector gets the length one."""
+    numpy = require_numpy()
+    rows = numpy.array([numpy.frombuffer(one, numpy.dtype(one.typecode)) for one in vectors])
+    return bytes(_unit(rows).astype("<f2").tobytes())
+
+
+def similarities(matrix: bytes, query: array[float]) -> list[float]:
+    """Return the cosine of each row of a matrix with a query."""
+    numpy = require_numpy()
+    rows = numpy.frombuffer(matrix, "<f2").astype("f4").reshape(-1, len(query))
+    wanted = _unit(numpy.array([numpy.frombuffer(query, numpy.dtype(query.typecode))]))[0]
+    found: list[float] = (rows @ wanted.astype("f4")).tolist()
+    return found
+
+
+def _unit(rows: Any) -> Any:
+    numpy = require_numpy()
+    lengths = numpy.linalg.norm(rows, axis=1, keepdims=True)
+    return rows / numpy.where(lengths == 0, 1, lengths)
