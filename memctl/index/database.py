@@ -55,6 +55,10 @@ INSERT INTO words (words, rank) VALUES ('crisismerge', 1999);
 class DamagedIndex(Exception):
     """The file of an index cannot be read; it is made anew."""
 
+    def __init__(self, path: Path, reason: object) -> None:
+        super().__init__(f"{path}: {reason}")
+        self.path = path
+
 
 class Entry(NamedTuple):
     """A message as the index has it; ``pieces`` are its prepared text."""
@@ -167,8 +171,12 @@ def _unpack(content: bytes) -> list[Entry]:
             entries.append(Entry(id, role, name, at, tuple(marks), texts))
             start += count
     except (ValueError, TypeError, zstd.ZstdError) as error:
-        raise DamagedIndex(str(error)) from error
+        raise _Unreadable from error
     return entries
+
+
+class _Unreadable(Exception):
+    """The content of a block cannot be read."""
 
 
 def _name(text: str) -> bytes:
@@ -252,6 +260,8 @@ class IndexFile:
             yield
         except sqlite3.Error as error:
             raise _translated(self.path, error) from error
+        except _Unreadable as error:
+            raise DamagedIndex(self.path, error.__cause__) from error
 
     # What is in it
 
@@ -310,8 +320,8 @@ class IndexFile:
         query = "SELECT user, session, part, messages, digest FROM memory WHERE number = ?"
         with self._errors():
             row = self._connection.execute(query, (number,)).fetchone()
-        if row is None:
-            raise DamagedIndex(f"no memory {number}")
+            if row is None:
+                raise DamagedIndex(self.path, f"no memory {number}")
         return MemoryRow(number, _key(*row[:3]), *row[3:])
 
     def marks_of(self, memory: int) -> list[BlockMark]:
@@ -329,9 +339,9 @@ class IndexFile:
         query = "SELECT memory, place, content FROM block WHERE number = ?"
         with self._errors():
             row = self._connection.execute(query, (number,)).fetchone()
-        if row is None:
-            raise DamagedIndex(f"no block {number}")
-        return Block(number, row[0], row[1], _unpack(row[2]))
+            if row is None:
+                raise DamagedIndex(self.path, f"no block {number}")
+            return Block(number, row[0], row[1], _unpack(row[2]))
 
     def blocks_between(self, memory: int, first: int, last: int) -> list[Block]:
         """Return the blocks of a memory with the messages of these places, in order.
@@ -345,7 +355,7 @@ class IndexFile:
         )
         with self._errors():
             rows = self._connection.execute(query, (memory, last, first)).fetchall()
-        return [Block(row[0], memory, row[1], _unpack(row[2])) for row in rows]
+            return [Block(row[0], memory, row[1], _unpack(row[2])) for row in rows]
 
     def find(self, match: str, limit: int, allowed: Iterable[int] | None = None) -> list[int]:
         """Return the numbers of the blocks that match best, by BM25.
@@ -382,7 +392,7 @@ class IndexFile:
         )
         with self._errors():
             rows = self._connection.execute(query, (limit,)).fetchall()
-        return [Block(row[0], row[1], row[2], _unpack(row[3])) for row in rows]
+            return [Block(row[0], row[1], row[2], _unpack(row[3])) for row in rows]
 
     def add_vectors(self, rows: Iterable[tuple[int, bytes]]) -> None:
         """Note the vectors of blocks, by number."""
@@ -415,8 +425,8 @@ class IndexFile:
         query = "SELECT vectors FROM vector WHERE block = ?"
         with self._errors():
             row = self._connection.execute(query, (number,)).fetchone()
-        if row is None:
-            raise DamagedIndex(f"no vectors of block {number}")
+            if row is None:
+                raise DamagedIndex(self.path, f"no vectors of block {number}")
         return bytes(row[0])
 
     def _allow(self, memories: Iterable[int]) -> None:
@@ -523,7 +533,7 @@ def _translated(path: Path, error: sqlite3.Error) -> MemctlError | DamagedIndex:
     code = getattr(error, "sqlite_errorcode", sqlite3.SQLITE_ERROR) & 0xFF
     if code in _OUTSIDE:
         return Unavailable(f"cannot use the index {path}: {error}", _HINT)
-    return DamagedIndex(str(error))
+    return DamagedIndex(path, error)
 
 
 _OUTSIDE = frozenset(

@@ -29,7 +29,7 @@ LONGEST = 256
 """The number of words of a query that are looked for."""
 
 _TOKEN = re.compile(
-    r"""(?P<minus>-)?(?:(?P<field>[a-z]+):)?(?:"(?P<quoted>[^"]*)"?|(?P<bare>[^\s"]+))""",
+    r"""(?P<minus>-)?(?:(?P<field>[a-z]+):)?(?:"(?P<quoted>[^"]*)"?|(?P<bare>[^\s"]\S*))""",
     re.IGNORECASE,
 )
 _CATEGORIES = frozenset(("Mn", "Mc", "So", "Co"))

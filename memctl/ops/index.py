@@ -70,12 +70,14 @@ class IndexUse:
     messages: int = 0
     new: int = 0
     seconds: float = 0.0
+    warnings: list[str] = field(default_factory=list)
 
     def add(self, other: IndexUse) -> None:
         """Count another index, too."""
         self.messages += other.messages
         self.new += other.new
         self.seconds += other.seconds
+        self.warnings += other.warnings
 
 
 @dataclass(slots=True)
@@ -88,7 +90,6 @@ class OpenIndex:
     facts: bool
     noun: str
     use: IndexUse
-    warnings: list[str] = field(default_factory=list)
 
 
 @asynccontextmanager
@@ -163,8 +164,9 @@ async def _updated(
                     builder = _Builder(store, index, progress)
                     await builder.build(_memories(where or Selection()))
                     await builder.describe(target.location, None)
+                    index.finish()
                 found = _opened(target.location, index)
-                found.use.new, found.warnings = builder.new, builder.warnings
+                found.use.new, found.use.warnings = builder.new, builder.warnings
                 yield found
             finally:
                 index.close()
@@ -179,7 +181,7 @@ async def _updated(
             found = await _update(target, store, path, parent, stamp, progress, checksum)
         finally:
             lock.release()
-        found.warnings += warnings
+        found.use.warnings += warnings
     try:
         yield found
     finally:
@@ -217,7 +219,7 @@ async def _update(
             await builder.update(path, checksum=checksum)
             await builder.describe(target.location, stamp)
     except DamagedIndex:
-        notes.append(f"the index of {store.label} was damaged, and was made anew")
+        notes.append(rebuilt(store.label))
         if index is not None:
             index.close()
         index = None
@@ -240,9 +242,13 @@ async def _update(
         index = IndexFile.open(path)
         assert index is not None
     found = _opened(target.location, index)
-    found.use.new = builder.new
-    found.warnings = notes + builder.warnings
+    found.use.new, found.use.warnings = max(builder.new, 0), notes + builder.warnings
     return found
+
+
+def rebuilt(label: str) -> str:
+    """Return the warning of an index that was damaged."""
+    return f"the index of {label} was damaged and has been rebuilt"
 
 
 class _Builder:
@@ -347,6 +353,7 @@ class _Builder:
                 async for page in pages:
                     key = page.memory.key
                     if page.offset == 0 or memory is None:
+                        self._abandon(memory)
                         memory = self._begin(key, known.get(key))
                     memory.add(page.messages)
                     self._progress.advance(
@@ -358,11 +365,25 @@ class _Builder:
                     del page  # not kept while the next one is read: it may be large
                     if last:
                         memory.end()
+                        memory = None
                     if self._batch.size >= _BATCH_BYTES:
                         await self._write()
+            self._abandon(memory)
             await self._write()
         finally:
             await self._written()
+        left_out = self._store.left_out.failures
+        if left_out:
+            self.warnings.append(
+                f"{self._store.label}: damaged memories are not searched: {len(left_out)}; run "
+                "memctl doctor"
+            )
+
+    def _abandon(self, memory: _Memory | None) -> None:
+        """Remove what was added of a memory that turned out to be damaged."""
+        if memory is not None:
+            self._batch.added = [new for new in self._batch.added if new.memory != memory.number]
+            self._batch.gone.append(memory.number)
 
     def _begin(self, key: MemoryKey, known: tuple[MemoryRow, list[BlockMark]] | None) -> _Memory:
         if known is None:
@@ -417,7 +438,7 @@ class _Memory:
         self, builder: _Builder, number: int, key: MemoryKey, known: list[BlockMark]
     ) -> None:
         self._builder = builder
-        self._number = number
+        self.number = number
         self._key = key
         self._known = known
         self._kept = 0
@@ -442,7 +463,7 @@ class _Memory:
         left = self._known[self._kept :]
         if left:
             self._builder.remove_blocks(left, forget=True)
-        row = MemoryRow(self._number, self._key, self._place, self._hasher.digest())
+        row = MemoryRow(self.number, self._key, self._place, self._hasher.digest())
         self._builder.end_memory(row)
 
     def _flush(self) -> None:
@@ -464,7 +485,7 @@ class _Memory:
                 left = self._known[self._kept :]
                 del self._known[self._kept :]
                 self._builder.remove_blocks(left, forget=True)
-        self._builder.add_block(self._number, place, messages, digest)
+        self._builder.add_block(self.number, place, messages, digest)
 
 
 _CONTENT = 8
@@ -537,14 +558,20 @@ async def embed(
 
 
 async def update(
-    target: Target, progress: Progress | None = None, *, checksum: bool = False
-) -> tuple[IndexUse, list[str]]:
+    target: Target,
+    progress: Progress | None = None,
+    embedder: Embedder | None = None,
+    *,
+    checksum: bool = False,
+) -> IndexUse:
     """Bring the index of a store up to date; with ``checksum`` texts are compared, too.
 
-    Return what is in it, and warnings.
+    With an ``embedder`` the vectors for searches by meaning are made.
 
     Raises:
         MemctlError: as ``Store.read``; or the index cannot be written.
     """
     async with open_index(target, progress, checksum=checksum) as found:
-        return found.use, found.warnings
+        if embedder is not None:
+            await embed(found.file, embedder, progress)
+        return found.use

@@ -14,8 +14,17 @@ from typing import NamedTuple
 
 from memctl.dialects.view import local_time
 from memctl.embedder import Embedder, EmbeddingReport, embed_all
-from memctl.errors import UsageError
-from memctl.index.database import END, START, Block, Candidates, Entry, IndexFile
+from memctl.errors import Unavailable, UsageError
+from memctl.index.database import (
+    END,
+    START,
+    Block,
+    Candidates,
+    DamagedIndex,
+    Entry,
+    IndexFile,
+    remove_file,
+)
 from memctl.index.query import Query, parse
 from memctl.index.ranking import BATCH, Ranked, Ranker, Statistics, expression
 from memctl.index.text import plain
@@ -111,6 +120,28 @@ async def search(
         UsageError: the query has no words to look for, or a way to search that a store lacks.
         MemctlError: as ``Store.read``; or the index cannot be written.
     """
+    notes: list[str] = []
+    while True:
+        try:
+            report = await _search(targets, query, where, options, progress, embedder)
+        except DamagedIndex as error:
+            if not options.keep or len(notes) == len(targets):
+                raise Unavailable(f"the index {error.path} cannot be read") from error
+            notes.append(f"the index {error.path} was damaged and has been rebuilt")
+            remove_file(error.path)
+            continue
+        report.warnings[:0] = notes
+        return report
+
+
+async def _search(
+    targets: Sequence[Target],
+    query: str,
+    where: Selection,
+    options: SearchOptions,
+    progress: Progress | None,
+    embedder: Embedder | None,
+) -> SearchReport:
     parsed = parse(query)
     report = SearchReport()
     report.embedding.embedder = embedder
@@ -131,7 +162,7 @@ async def search(
         for target in targets:
             opening = open_index(target, progress, keep=options.keep, where=narrowed or where)
             index = await stack.enter_async_context(opening)
-            report.warnings += index.warnings
+            report.warnings += index.use.warnings
             report.index.add(index.use)
             report.noun = index.noun
             indexes.append(index)
