@@ -254,6 +254,25 @@ class Finding:
 
 
 @dataclass(frozen=True, slots=True)
+class ServiceHit:
+    """A message that the service of a store found; see ``Store.search``.
+
+    ::
+
+        ServiceHit(key, message, 0.83)
+
+    ``score`` is that of the service: higher is better, and it compares with those of the same
+    search alone.  ``position`` counts the messages of the memory before it, where the service knows
+    that.
+    """
+
+    key: MemoryKey
+    message: StoredMessage
+    score: float
+    position: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class WriteResult:
     """The outcome for one memory: it is durable, or ``failure`` says why not.
 

@@ -26,6 +26,7 @@ from memctl.model import (
     MemoryInfo,
     MemoryKey,
     Page,
+    ServiceHit,
     StoredMessage,
     WriteMode,
     WriteResult,
@@ -72,6 +73,24 @@ def refuse_facts(store: Store, what: str) -> None:
             f"{store.label} holds facts, which have no {what}",
             "inspect, export, migrate, verify, delete and undo work on facts",
         )
+
+
+def searched_text(store: Store, query: str, where: Selection) -> str:
+    """Return the query for the service of a store, without the spaces around it.
+
+    Raises:
+        UsageError: there is no word in it, or the selection counts messages, which takes all of a
+            memory.
+    """
+    if where.last is not None or where.spare is not None:
+        raise UsageError(
+            f"{store.label}: its service finds messages one by one, and cannot count the newest",
+            "leave out the number of newest messages, or search with --by words",
+        )
+    text = query.strip()
+    if not text:
+        raise UsageError("the query is empty", "name some words to search for")
+    return text
 
 
 class OpenMode(StrEnum):
@@ -149,6 +168,8 @@ class Features:
     """``outline`` does not read the messages."""
     cheap_positions: bool = False
     """``read_with_anchors`` does not read messages that are not selected."""
+    search: bool = False
+    """Its service searches texts: ``Store.search``."""
     repairs: frozenset[str] = frozenset()
     """The codes of the findings that ``Maintenance.repair`` takes."""
 
@@ -432,6 +453,24 @@ class Store(ABC):
         A store with ``Features.cheap_positions`` overrides it where its ``read`` does not set them.
         """
         return self.read(where)
+
+    async def search(self, query: str, where: Selection, top: int) -> list[ServiceHit]:  # noqa: ARG002
+        """Return the best messages that the service of the store finds, at most ``top``, in order.
+
+        A store overrides it whose service searches texts, and claims ``Features.search``.  The
+        service alone says what it finds; all that is returned is selected.  Of a service that finds
+        much that is not, only so much is read: there may be more.
+
+        Raises:
+            UsageError: there is no such service, the query is empty, or ``where`` has ``last`` or
+                ``spare``.
+            MemctlError: as ``read``.
+        """
+        facts = self.dialect.facts
+        raise UsageError(
+            f"{self.label} has no service that searches texts",
+            f"use --by {'meaning --embedder NAME' if facts else 'words'}",
+        )
 
     async def find_messages(
         self, where: Selection, matches: Matches

@@ -23,6 +23,7 @@ from memctl.model import (
     MemoryInfo,
     MemoryKey,
     Page,
+    ServiceHit,
     StoredMessage,
     WriteMode,
     WriteResult,
@@ -104,6 +105,7 @@ class ConvertedStore(StoreWrapper):
             duplicate_ids=True,
             cheap_outline=False,
             cheap_positions=False,
+            search=False,
         )
 
     # Reading
@@ -133,6 +135,10 @@ class ConvertedStore(StoreWrapper):
 
     def duplicates(self, where: Selection) -> AsyncGenerator[tuple[Memory, int]]:
         return Store.duplicates(self, where)
+
+    async def search(self, query: str, where: Selection, top: int) -> list[ServiceHit]:
+        # A message found alone cannot be converted: others may be part of it.
+        return await Store.search(self, query, where, top)
 
     def find_messages(
         self, where: Selection, matches: Matches

@@ -16,6 +16,7 @@ from memctl.model import (
     MemoryInfo,
     MemoryKey,
     Page,
+    ServiceHit,
     StoredMessage,
     WriteMode,
     WriteResult,
@@ -159,6 +160,10 @@ class Timeout(StoreWrapper):
     async def find_places(self, key: MemoryKey, ids: frozenset[str]) -> frozenset[str]:
         async with self._clock.answer():
             return await super().find_places(key, ids)
+
+    async def search(self, query: str, where: Selection, top: int) -> list[ServiceHit]:
+        async with self._clock.answer():
+            return await super().search(query, where, top)
 
     def list_memories(self, where: Selection) -> AsyncGenerator[MemoryInfo]:
         return self._clock.each(super().list_memories(where))

@@ -12,6 +12,7 @@ from memctl.model import (
     MemoryInfo,
     MemoryKey,
     Page,
+    ServiceHit,
     StoredMessage,
     WriteMode,
     WriteResult,
@@ -116,6 +117,9 @@ class StoreWrapper(Store):
 
     def read_with_anchors(self, where: Selection) -> AsyncGenerator[Page]:
         return self._store.read_with_anchors(where)
+
+    async def search(self, query: str, where: Selection, top: int) -> list[ServiceHit]:
+        return await self._store.search(query, where, top)
 
     def find_messages(
         self, where: Selection, matches: Matches

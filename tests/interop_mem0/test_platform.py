@@ -12,10 +12,12 @@ from typing import Any
 
 import pytest
 
+from memctl.selection import Selection
 from tests.interop_mem0.conftest import Configure, Mem0, store_of
 from tests.interop_mem0.test_library import filled
 from tests.support.cli import Run, report
 from tests.support.mem0_platform import KEY, Platform
+from tests.support.service_search import found as found_by_service
 
 
 @pytest.fixture
@@ -45,6 +47,21 @@ def test_memctl_sees_what_the_sdk_adds(run: Run, mem0: Mem0, platform: Platform)
     assert report(run("delete", target, "--id", one["id"], "--yes", "--json"))
     left = client(mem0, platform, "get_all", filters={"user_id": "ada"})
     assert left["results"] == []
+
+
+def test_memctl_searches_as_the_sdk_does(mem0: Mem0, platform: Platform) -> None:
+    for text in ("a dog in the garden", "a cat", "the dog of my neighbour"):
+        client(mem0, platform, "add", messages=text, user_id="ada", run_id="r1", infer=False)
+    client(mem0, platform, "add", messages="a dog for bob", user_id="bob", infer=False)
+    filters = {"AND": [{"user_id": "ada"}]}
+    arguments = {"query": "dog garden", "filters": filters, "top_k": 3}
+    wanted = client(mem0, platform, "search", **arguments)["results"]
+    where = Selection(users=frozenset({"ada"}))
+    hits = found_by_service(f"mem0://{platform.host}", "dog garden", 3, where)
+    assert [hit.message.id for hit in hits] == [one["id"] for one in wanted]
+    assert [hit.score for hit in hits] == [one["score"] for one in wanted]
+    requests = [set(body) for _, path, body in platform.requests if path.endswith("/search/")]
+    assert requests == [set(arguments)] * 2
 
 
 def test_self_hosted_facts_go_to_the_platform_and_back(

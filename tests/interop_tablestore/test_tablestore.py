@@ -8,9 +8,11 @@ from typing import Any
 
 import pytest
 
+from memctl.selection import Selection
 from tests.interop_tablestore.conftest import Agents
 from tests.support.cli import Run, contents, report
 from tests.support.servers.pool import Servers
+from tests.support.service_search import found as found_by_service
 
 ADA = {"user": "ada", "session": "kyoto"}
 BOB = {"user": "bob", "session": "kyoto"}
@@ -74,6 +76,16 @@ def test_memory_of_agentscope_is_read(url: str, agents: Agents, run: Run) -> Non
     assert not any(one.shape for one in entries), "memctl would write these rows as AgentScope does"
     found = run("doctor", url)
     assert found.exit_code == 0, found.stdout
+
+
+def test_memory_of_agentscope_is_searched_by_the_service(url: str, agents: Agents) -> None:
+    for query in ("kyoto", "message alpha", "nothing"):
+        wanted = agents("search", url, query=query, **ADA)
+        hits = found_by_service(url, query, 10, Selection(users=frozenset({"ada"})))
+        assert [f"{hit.message.id}:::kyoto" for hit in hits] == wanted
+        assert bool(hits) == (query != "nothing")
+    everyone = found_by_service(url, "alpha", 10)
+    assert {hit.key.user for hit in everyone} == {"ada", "bob"}
 
 
 def test_memory_of_agentscope_is_changed(url: str, agents: Agents, run: Run) -> None:

@@ -55,6 +55,14 @@ async def get(place: Any, user: str, session: str, **about: Any) -> Any:
     return [one.to_dict() for one in found]
 
 
+async def search(place: Any, user: str, session: str, query: str) -> Any:
+    """Return the documents that the full text search of the memory's store finds, best first."""
+    memory = _memory(place, user, session)
+    await memory.get_memory()  # it makes its table and its index when it is first used
+    found = await memory._knowledge_store.full_text_search(query, user)
+    return [one.document.document_id for one in found.hits]
+
+
 async def mark(place: Any, user: str, session: str, **about: Any) -> int:
     """Change marks by ``update_messages_mark``."""
     return int(await _memory(place, user, session).update_messages_mark(**about))
@@ -131,6 +139,7 @@ def _converted(messages: list[Any]) -> list[Any]:
 WORK = {
     "add": add,
     "get": get,
+    "search": search,
     "mark": mark,
     "delete": delete,
     "save": save,

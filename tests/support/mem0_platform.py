@@ -61,13 +61,16 @@ class Platform:
             case "POST", ["v3", "memories", "add"]:
                 return self._add(body)
             case "POST", ["v3", "memories", "search"]:
+                if set(body) & set(SCOPE) or not body.get("filters"):
+                    return 400, {"detail": "filters are required"}
                 words = set(body["query"].lower().split())
                 found = [
                     one | {"score": len(words & set(one["memory"].lower().split())) / len(words)}
                     for one in self.memories
                     if _matches(one, body["filters"])
                 ]
-                return 200, {"results": sorted(found, key=lambda one: -one["score"])}
+                found.sort(key=lambda one: -one["score"])
+                return 200, {"results": found[: body.get("top_k") or 10]}
             case "GET", ["v1", "event", _]:
                 return 200, {"status": "SUCCEEDED", "results": [{"id": self.memories[-1]["id"]}]}
             case "GET", ["v1", "memories", id]:

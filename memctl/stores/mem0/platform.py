@@ -21,9 +21,9 @@ from memctl import jsonio
 from memctl.dialects.fact import build
 from memctl.errors import BadData, Lost, MemctlError, Unavailable, UsageError
 from memctl.location import Location, visible
-from memctl.model import MemoryKey, StoredMessage
+from memctl.model import MemoryKey, ServiceHit, StoredMessage
 from memctl.selection import Selection
-from memctl.store import Features, OpenMode
+from memctl.store import Features, OpenMode, searched_text
 from memctl.stores.facts import FactEntry, FactStore, LoadedFact
 from memctl.stores.simple import Rejected
 
@@ -33,6 +33,10 @@ KEY_VARIABLE = "MEM0_API_KEY"
 """The variable from which mem0's SDK takes the key, too."""
 _PAGE = 200
 _SOME = 500
+_MOST_FOUND = 1000
+"""So many memories a search asks for at most."""
+_FEW = 20
+"""So many users or sessions the Platform is told to look for; among more they are picked here."""
 _TIMEOUT = 60.0
 _ATTEMPTS = 6
 _LONGEST_WAIT = 60.0
@@ -59,7 +63,7 @@ class PlatformStore(FactStore):
     """A project of the mem0 Platform: ``mem0://HOST``, with the key of the project."""
 
     kind = "mem0-platform"
-    features = Features(marks=frozenset(), parts=True)
+    features = Features(marks=frozenset(), parts=True, search=True)
 
     def __init__(self, location: Location, mode: OpenMode = OpenMode.READ) -> None:
         super().__init__(location, mode)
@@ -151,6 +155,43 @@ class PlatformStore(FactStore):
                 break
             number += 1
         self._listed = True
+
+    # Searching
+
+    async def search(self, query: str, where: Selection, top: int) -> list[ServiceHit]:
+        """See ``Store.search``; the Platform leaves out what expired, and what scores too low."""
+        text = searched_text(self, query, where)
+        count = min(top, _MOST_FOUND)
+        while True:
+            found = await self._search(text, where, count)
+            hits = self._hits(found, where)
+            # The Platform has no pages of a search: more are asked for from the beginning.
+            if len(hits) >= top or len(found) < count or count == _MOST_FOUND:
+                return hits[:top]
+            count = min(count * 5, _MOST_FOUND)
+
+    async def _search(self, text: str, where: Selection, count: int) -> list[Any]:
+        body = {"query": text, "filters": _filters(where), "top_k": count}
+        answer = await self._ask("POST", "/v3/memories/search/", body)
+        found = answer.get("results")
+        if not isinstance(found, list):
+            raise BadData(
+                f"{self.label}: what it answers to a search is not a list of memories",
+                "check that the host is one of the mem0 Platform",
+            )
+        return found
+
+    def _hits(self, found: Sequence[Any], where: Selection) -> list[ServiceHit]:
+        """Return the selected ones of the memories that were found."""
+        hits: dict[str, ServiceHit] = {}
+        for memory in found:
+            id, _, user, session, part, _, message = _row(memory)
+            key, stored = MemoryKey(user, session, part), StoredMessage(id, message)
+            if id not in hits and where.has_key(key) and where.matches(stored, self.dialect):
+                score = memory.get("score")
+                score = float(score) if isinstance(score, int | float) else 0.0
+                hits[id] = ServiceHit(key, stored, score)
+        return list(hits.values())
 
     # Writing
 
@@ -287,7 +328,23 @@ class PlatformStore(FactStore):
         return Unavailable(text, "see the documentation of the mem0 Platform")
 
 
-def _row(memory: Any) -> tuple[str, ...]:
+def _filters(where: Selection) -> dict[str, Any]:
+    """Return the filters of a search: the users and sessions, where they are few."""
+    keys = where.keys or frozenset()
+    several = (
+        ("user_id", where.users or {key.user for key in keys}),
+        ("run_id", where.sessions or {key.session for key in keys}),
+    )
+    parts: list[dict[str, Any]] = [
+        {"OR": [{name: value} for value in sorted(values)]}
+        for name, values in several
+        # "*" is no name there, and nothing is said of memories without a user or a run.
+        if 0 < len(values) <= _FEW and values.isdisjoint(("", "*"))
+    ]
+    return {"AND": parts} if parts else _EVERYTHING
+
+
+def _row(memory: Any) -> tuple[Any, ...]:
     """Return a memory of the Platform as a row of the spool."""
     memory = memory if isinstance(memory, dict) else {}
     metadata = dict(memory.get("metadata") or {})
@@ -314,7 +371,7 @@ def _row(memory: Any) -> tuple[str, ...]:
     fields["entities"] = note.get("entities")
     fields["history"] = note.get("history")
     time = _text(fields.get("updated_at")) or _text(fields.get("created_at"))
-    return (id, own, *key, time, build(fields))  # type: ignore[return-value]
+    return (id, own, *key, time, build(fields))
 
 
 def _note(text: Any) -> dict[str, Any]:

@@ -17,8 +17,8 @@ from dataclasses import replace
 from typing import Any
 
 from memctl import jsonio
-from memctl.errors import Failure
-from memctl.location import Location
+from memctl.errors import Failure, UsageError
+from memctl.location import Location, visible
 from memctl.model import (
     Edit,
     Finding,
@@ -26,12 +26,13 @@ from memctl.model import (
     MemoryInfo,
     MemoryKey,
     Page,
+    ServiceHit,
     StoredMessage,
     WriteMode,
     WriteResult,
 )
 from memctl.selection import Selection
-from memctl.store import Features, Maintenance, Matches, OpenMode, Store
+from memctl.store import Features, Maintenance, Matches, OpenMode, Store, searched_text
 from memctl.stores.batching import PageBuilder, Small, gather
 from memctl.stores.catalog import IdSet, count
 from memctl.stores.edits import (
@@ -77,6 +78,9 @@ _BYTES = "base64"
 _TOGETHER = 20_000
 _TOGETHER_BYTES = 16 * 1024 * 1024
 """So much is written together: each batch takes one reading of the table."""
+_MOST_FOUND = 5000
+"""So many rows a search reads at most."""
+_MOST_TERMS = 100
 _FEW = 10
 """So many sessions the service is told to look for; among more they are picked out here."""
 
@@ -96,7 +100,7 @@ class TablestoreMemoryStore(Store):
     """
 
     kind = "tablestore"
-    features = Features(mark_order=True, cheap_outline=True)
+    features = Features(mark_order=True, cheap_outline=True, search=True)
 
     def __init__(self, location: Location, mode: OpenMode = OpenMode.READ) -> None:
         super().__init__(location, mode)
@@ -218,6 +222,42 @@ class TablestoreMemoryStore(Store):
             async for row in rows:
                 if not row.damage and list(matches([row.message])):
                     yield row.key, StoredMessage(row.id, row.message)
+
+    # Searching
+
+    async def search(self, query: str, where: Selection, top: int) -> list[ServiceHit]:
+        """See ``Store.search``; the column of the texts holds the JSON of the messages."""
+        text = searched_text(self, query, where)
+        index = await self.instance.text_index(self._table, _TEXT)
+        if index is None:
+            raise UsageError(
+                f"{self.label}: the table {visible(self._table)} has no search index of its texts",
+                "AgentScope makes one when it starts; use --by words meanwhile",
+            )
+        hits: list[ServiceHit] = []
+        read = 0
+        found = self.instance.search(self._table, index, text, _sought_terms(where))
+        async with aclosing(found) as pages:
+            async for page in pages:
+                hits += [hit for row, score in page if (hit := self._hit(row, score, where))]
+                read += len(page)
+                if len(hits) >= top or read >= _MOST_FOUND:
+                    break
+        return hits[:top]
+
+    def _hit(self, row: Row, score: float, where: Selection) -> ServiceHit | None:
+        """Return a row as a hit, if it is selected; note the damage."""
+        if not isinstance(row.columns.get(_SESSION), str):
+            return None  # AgentScope finds no such row
+        found = _indexed(row, outline=False)
+        if not where.has_key(found.key):
+            return None
+        if found.damage:
+            text = f"the row {found.name!r}: {found.damage}"
+            self.left_out.failures[found.key] = Failure("damaged", text)
+            return None
+        stored = found.stored()
+        return ServiceHit(found.key, stored, score) if where.matches(stored) else None
 
     # Writing
 
@@ -362,6 +402,16 @@ def _sought(where: Selection) -> list[tuple[str, str]]:
     if where.keys is not None:
         sessions = frozenset(key.session for key in where.keys)
     return [(_SESSION, one) for one in sorted(sessions)] if 0 < len(sessions) <= _FEW else []
+
+
+def _sought_terms(where: Selection) -> dict[str, frozenset[str]]:
+    """Return the columns that a search compares, and their values, where these are few."""
+    keys = where.keys or frozenset()
+    sought = {
+        KEY[1]: where.users or frozenset(key.user for key in keys),
+        _SESSION: where.sessions or frozenset(key.session for key in keys),
+    }
+    return {name: values for name, values in sought.items() if 0 < len(values) <= _MOST_TERMS}
 
 
 # Rows

@@ -7,9 +7,10 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
+from math import isnan
 from typing import Any, NamedTuple, TypeVar
 from urllib.parse import SplitResult, unquote, urlsplit
 
@@ -35,6 +36,7 @@ LARGEST_KEY = 1024
 LARGEST_COLUMN = 2 * 1024 * 1024
 """The bytes that a column may have: a limit of the service."""
 _READ_TOGETHER = 100
+_FOUND_TOGETHER = 100
 _WRITTEN_TOGETHER = 200
 _REQUEST_BYTES = 3 * 1024 * 1024
 """The service takes 4 MB, of which rows need some for their form."""
@@ -79,6 +81,14 @@ class Row(NamedTuple):
     key: Key
     columns: Columns
     times: dict[str, int]
+
+
+class SearchIndex(NamedTuple):
+    """A search index: the column whose words it takes, and those that it compares as a whole."""
+
+    name: str
+    column: str
+    keywords: frozenset[str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -276,6 +286,58 @@ class TablestoreInstance:
             if rows:
                 yield [_row(row) for row in rows]
             if limit is not None:
+                return
+
+    async def text_index(self, table: str, column: str) -> SearchIndex | None:
+        """Return the search index of a table that takes the words of a column; None without any.
+
+        Raises:
+            NotFound, Unavailable: see ``scan``.
+        """
+        names = await self._call(partial(self._client.list_search_index, table))
+        for name in sorted(index for _, index in names):
+            about, _ = await self._call(partial(self._client.describe_search_index, table, name))
+            types = {one.field_name: one.field_type for one in about.fields}
+            if types.get(column) == tablestore.FieldType.TEXT:
+                keyword = tablestore.FieldType.KEYWORD
+                keywords = {field for field, type in types.items() if type == keyword}
+                return SearchIndex(name, column, frozenset(keywords))
+        return None
+
+    async def search(
+        self, table: str, index: SearchIndex, text: str, where: Mapping[str, Collection[str]]
+    ) -> AsyncGenerator[list[tuple[Row, float]]]:
+        """Yield the rows with any word of a text, some at a time, the best first, and their scores.
+
+        ``where`` are columns, and the values of which a row must have one: the service compares
+        those that are keywords of the index.
+
+        Raises:
+            NotFound, Unavailable: see ``scan``.
+        """
+        filters = [
+            tablestore.TermsQuery(name, sorted(values))
+            for name, values in where.items()
+            if name in index.keywords
+        ]
+        words = tablestore.MatchQuery(index.column, text)
+        query = tablestore.BoolQuery(must_queries=[words], filter_queries=filters)
+        every = tablestore.ColumnsToGet(return_type=tablestore.ColumnReturnType.ALL)
+        token = b""
+        while True:
+            # A token stands for the place in an order: it is not given again.
+            order = None if token else tablestore.Sort([tablestore.ScoreSort()])
+            one = tablestore.SearchQuery(
+                query, sort=order, next_token=token or None, limit=_FOUND_TOGETHER
+            )
+            search = partial(self._client.search, table, index.name, one, every)
+            answer = await self._call(search)
+            yield [
+                (_found(hit.row), 0.0 if hit.score is None or isnan(hit.score) else hit.score)
+                for hit in answer.search_hits
+            ]
+            token = answer.next_token
+            if not token:
                 return
 
     async def get(self, table: str, keys: Sequence[Sequence[tuple[str, Any]]]) -> list[Row | None]:
@@ -500,6 +562,11 @@ def _row(row: Any) -> Row:
         {name: value for name, value, _ in row.attribute_columns},
         {name: time for name, _, time in row.attribute_columns},
     )
+
+
+def _found(row: Any) -> Row:
+    key, columns = row[0], row[1]
+    return Row(tuple(one[1] for one in key), {one[0]: one[1] for one in columns}, {})
 
 
 def _first_line(error: BaseException) -> str:

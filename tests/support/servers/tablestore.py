@@ -15,10 +15,11 @@ import hashlib
 import itertools
 import json
 import logging
+import re
 import struct
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
@@ -427,7 +428,12 @@ class Tablestore:
             for key in sorted(rows, key=_order)
             if _matches(query.query, _fields(table, key, rows[key]), arrays)
         ]
-        start = int(query.token or b"0")
+        start, _, order = (query.token or b"0").partition(b" ")
+        by_score = order == b"score" or any(one.HasField("score_sort") for one in query.sort.sorter)
+        if by_score:
+            scores = {key: _score(query.query, _fields(table, key, rows[key])) for key in found}
+            found.sort(key=lambda key: -scores[key])
+        start = int(start)
         limit = min(query.limit, MOST_HITS)
         answer = search.SearchResponse(total_hits=len(found), is_all_succeed=True)
         returned = (
@@ -437,9 +443,9 @@ class Tablestore:
         )
         for key in found[start : start + limit]:
             answer.rows.append(_encoded_row(table, key, rows[key], returned))
-            answer.search_hits.add(score=float("nan"))
+            answer.search_hits.add(score=scores[key] if by_score else float("nan"))
         if start + limit < len(found):
-            answer.next_token = b"%d" % (start + limit)
+            answer.next_token = b"%d" % (start + limit) + (b" score" if by_score else b"")
         return answer
 
 
@@ -637,18 +643,34 @@ def _matches(query: Any, fields: dict[str, Value], arrays: set[str]) -> bool:
             return any(one in wanted for one in values(terms.field_name))
         case search.MATCH_QUERY:
             words = search.MatchQuery.FromString(query.query)
-            text = " ".join(map(str, values(words.field_name))).lower()
-            return any(word in text.split() for word in words.text.lower().split())
+            return bool(_occurrences(words, fields))
         case search.BOOL_QUERY:
             several = search.BoolQuery.FromString(query.query)
-            parts: Iterator[bool] = (_matches(one, fields, arrays) for one in several.must_queries)
-            if not all(parts):
+            needed = (*several.must_queries, *several.filter_queries)
+            if not all(_matches(one, fields, arrays) for one in needed):
                 return False
             if any(_matches(one, fields, arrays) for one in several.must_not_queries):
                 return False
             should = [_matches(one, fields, arrays) for one in several.should_queries]
             return not should or any(should)
     raise Refusal(400, "OTSUnsupportedOperation", "A query that is not known.")
+
+
+def _occurrences(words: Any, fields: dict[str, Value]) -> int:
+    """Return how often the words of a match query occur in its column."""
+    text = re.findall(r"\w+", str(fields.get(words.field_name, "")).lower())
+    return sum(text.count(word) for word in re.findall(r"\w+", words.text.lower()))
+
+
+def _score(query: Any, fields: dict[str, Value]) -> float:
+    """Return the score of a row, which has the words of the query."""
+    match query.type:
+        case search.MATCH_QUERY:
+            return _occurrences(search.MatchQuery.FromString(query.query), fields)
+        case search.BOOL_QUERY:
+            several = search.BoolQuery.FromString(query.query)
+            return sum(_score(one, fields) for one in several.must_queries)
+    return 0.0
 
 
 # HTTP
