@@ -1,6 +1,7 @@
-"""How well a search finds what answers a question: LoCoMo's conversations and questions.
+"""How well a search finds what answers a question, and how fast.
 
     python -m benchmarks.search quality LOCOMO.json [--embedder NAME]
+    python -m benchmarks.search speed [--messages 1000000] [--rounds 3]
 
 LoCoMo (``snap-research/LoCoMo``, ``data/locomo10.json``) has a licence of its own, so the file is
 not part of memctl.  Each conversation becomes a user, each of its sessions a session of AgentScope
@@ -9,6 +10,10 @@ not part of memctl.  Each conversation becomes a user, each of its sessions a se
 Session Hit@1 counts questions whose first hit is in a session with evidence.  Turn Recall@k is the
 share of the evidence that is among the first k hits.  All questions with evidence count, those of
 the adversarial category, too, as in arXiv 2606.04194.
+
+``speed`` measures whole processes on the generator's data (``dataset.py``) in SQLite, next to
+``inspect``, a hand-made index with ``sqlite3``, ``rg`` or ``grep`` over an export, and a loop over
+AgentScope's own classes, which gets fewer messages.
 """
 
 from __future__ import annotations
@@ -16,8 +21,12 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
+import os
 import re
+import shutil
 import sqlite3
+import subprocess
+import sys
 import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -27,6 +36,9 @@ from typing import Any
 
 from sqlalchemy import create_engine
 
+from benchmarks import dataset
+from benchmarks.lines import AGENTSCOPE
+from benchmarks.measure import Command, interleaved, machine, median, peak
 from memctl import config
 from memctl.config import environment
 from memctl.embedder import Embedder
@@ -179,6 +191,77 @@ async def quality(conversations: list[dict[str, Any]], name: str | None) -> None
                 show(by.value, await measure(conversations, by, embedder))
 
 
+RARE = "calendar tonisal"
+COMMON = "ka lo mi ren"
+YARDSTICKS = Path(__file__).parent / "yardsticks"
+API_MESSAGES = 10_000
+"""AgentScope's classes read each memory by itself, so they get fewer messages."""
+
+
+def speed(messages: int, rounds: int) -> None:
+    """Print the table."""
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        os.environ["XDG_CACHE_HOME"] = str(folder / "cache")
+        store, small = folder / "agents.db", folder / "small.db"
+        dataset.make(store, messages)
+        dataset.make(small, API_MESSAGES)
+        export, table = folder / "export.ndjson", folder / "fts5.db"
+        for path in (store, small):  # a file that was just written is looked at again
+            os.utime(path, (1_700_000_000, 1_700_000_000))
+        memctl, python = (sys.executable, "-m", "memctl"), (sys.executable,)
+
+        def forget() -> None:
+            shutil.rmtree(folder / "cache", ignore_errors=True)
+
+        def drop() -> None:
+            table.unlink(missing_ok=True)
+
+        by_hand = (*python, str(YARDSTICKS / "fts5.py"))
+        grep = ["rg", "-c", "-F"] if shutil.which("rg") else ["grep", "-c", "-F"]
+        search = (*memctl, "search", str(store))
+        _measure(
+            {
+                "`memctl inspect`": Command((*memctl, "inspect", str(store))),
+                "a hand-made index": Command((*by_hand, "build", str(store), str(table)), drop),
+                "`memctl search`, the first": Command((*search, RARE), forget),
+            },
+            rounds,
+            messages,
+        )
+        _measure(
+            {
+                "`memctl search`, rare words": Command((*search, RARE)),
+                "`memctl search`, common words": Command((*search, COMMON)),
+                "`memctl search`, a phrase": Command((*search, f'"{RARE}"')),
+                "`memctl search`, one user": Command((*search, RARE, "--user", "user_00000")),
+                "a hand-made index, rare words": Command((*by_hand, "query", str(table), RARE)),
+                "a hand-made index, common words": Command((*by_hand, "query", str(table), COMMON)),
+            },
+            rounds,
+            messages,
+        )
+        done = subprocess.run([*memctl, "export", str(store), "-o", str(export), "--quiet"])
+        done.check_returncode()
+        _measure(
+            {f"`{grep[0]}` over an export": Command((*grep, RARE.split()[1], str(export)))},
+            rounds,
+            messages,
+        )
+        if AGENTSCOPE.exists():
+            program = str(YARDSTICKS / "memories.py")
+            loop = Command((str(AGENTSCOPE), program, str(small), *RARE.split()))
+            again = Command((*memctl, "search", str(small), RARE))
+            _measure({"AgentScope's classes": loop, "`memctl search`": again}, rounds, API_MESSAGES)
+    print(f"\n{machine('typer', 'orjson')}, SQLite {sqlite3.sqlite_version}; median of {rounds}.")
+
+
+def _measure(commands: dict[str, Command], rounds: int, messages: int) -> None:
+    for name, runs in interleaved(commands, rounds, warm=len(commands) > 1).items():
+        line = f"| {name} | {messages:,} | {median(runs):.2f} | {peak(runs):.0f} |"
+        print(line, flush=True)
+
+
 def main() -> None:
     """Run what the command line names."""
     parser = argparse.ArgumentParser()
@@ -186,7 +269,14 @@ def main() -> None:
     found = commands.add_parser("quality")
     found.add_argument("locomo", type=Path)
     found.add_argument("--embedder")
+    found = commands.add_parser("speed")
+    found.add_argument("--messages", type=int, default=1_000_000)
+    found.add_argument("--rounds", type=int, default=3)
     arguments = parser.parse_args()
+    if arguments.command == "speed":
+        print("| what | messages | seconds | peak, MiB |\n|---|--:|--:|--:|")
+        speed(arguments.messages, arguments.rounds)
+        return
     asyncio.run(quality(json.loads(arguments.locomo.read_bytes()), arguments.embedder))
 
 

@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 from memctl import jsonio, zstd
 from memctl.errors import MemctlError, Unavailable
 from memctl.index.text import END_OF_PIECE, prepare
-from memctl.model import MemoryKey
+from memctl.model import MemoryKey, StoredMessage
 
 FORMAT = 1
 TOKENIZER = "porter unicode61 remove_diacritics 2 categories 'L* N* Co Mn Mc So'"
@@ -100,11 +100,11 @@ class MemoryRow(NamedTuple):
 
 
 class NewBlock(NamedTuple):
-    """A block to be written."""
+    """A block to be written, its messages as they are stored."""
 
     mark: BlockMark
     memory: int
-    entries: list[Entry]
+    messages: list[StoredMessage]
 
 
 @dataclass(slots=True)
@@ -208,12 +208,37 @@ class IndexFile:
         index = cls(path, _connect(path))
         with index._errors():
             index._connection.execute("PRAGMA page_size = 8192")
-            index._connection.execute("PRAGMA journal_mode = OFF")
-            index._connection.execute("PRAGMA secure_delete = OFF")  # nothing is deleted yet
             index._connection.executescript(_SCHEMA)
             index._connection.execute("INSERT INTO words (words, rank) VALUES ('automerge', 0)")
-            index._connection.execute("BEGIN")
+        index._begin_new()
         return index
+
+    @classmethod
+    def resumed(cls, path: Path) -> IndexFile:
+        """Open an index that is being made, to write more of it; see ``pause``.
+
+        Raises:
+            Unavailable: it cannot be opened.
+        """
+        index = cls(path, _connect(path))
+        index._begin_new()
+        return index
+
+    def pause(self) -> None:
+        """Leave a new index to another process, until ``resume``."""
+        self.commit()
+        self.close()
+
+    def resume(self) -> None:
+        """Take a new index up again."""
+        self._connection = _connect(self.path)
+        self._begin_new()
+
+    def _begin_new(self) -> None:
+        with self._errors():
+            self._connection.execute("PRAGMA journal_mode = OFF")
+            self._connection.execute("PRAGMA secure_delete = OFF")  # nothing is deleted yet
+            self._connection.execute("BEGIN")
 
     @classmethod
     def open(cls, path: Path) -> IndexFile | None:
@@ -462,8 +487,8 @@ class IndexFile:
                 "INSERT OR REPLACE INTO about VALUES (?, ?)", values.items()
             )
 
-    def apply(self, batch: Batch) -> None:
-        """Carry out the changes of a batch.
+    def apply(self, batch: Batch, texts: Sequence[list[Entry]]) -> None:
+        """Carry out the changes of a batch; ``texts`` are the messages of each new block.
 
         Raises:
             DamagedIndex: what is to be removed cannot be read.
@@ -482,18 +507,18 @@ class IndexFile:
                 )
                 execute("DELETE FROM block WHERE number = ?", (number,))
                 execute("DELETE FROM vector WHERE block = ?", (number,))
-            for new in batch.added:
-                mark, body = new.mark, _body(new.entries)
+            for new, entries in zip(batch.added, texts, strict=True):
+                mark, body = new.mark, _body(entries)
                 execute(
                     "INSERT INTO block VALUES (?, ?, ?, ?, ?, ?)",
                     (
                         *(mark.number, new.memory, mark.place, mark.messages, mark.digest),
-                        _pack(new.entries, body),
+                        _pack(entries, body),
                     ),
                 )
                 execute(
                     "INSERT INTO words (rowid, text) VALUES (?, ?)",
-                    (mark.number, f"{_block_heading(new.entries)}\n{body}"),
+                    (mark.number, f"{_block_heading(entries)}\n{body}"),
                 )
             self._connection.executemany(
                 "INSERT OR REPLACE INTO memory VALUES (?, ?, ?, ?, ?, ?)",

@@ -12,13 +12,12 @@ import time
 from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing, asynccontextmanager
 from dataclasses import dataclass, field
-from functools import partial
 from hashlib import sha256
 from itertools import islice
 from pathlib import Path
 
 from memctl.concurrency import in_thread
-from memctl.dialects.view import Dialect
+from memctl.dialects.registry import DIALECTS
 from memctl.embedder import Embedder, EmbeddingReport, embed_all
 from memctl.errors import Busy
 from memctl.index import folder
@@ -27,14 +26,13 @@ from memctl.index.database import (
     Batch,
     BlockMark,
     DamagedIndex,
-    Entry,
     IndexFile,
     MemoryRow,
     NewBlock,
     remove_file,
 )
-from memctl.index.text import pieces, prepare
 from memctl.index.vectors import pack, require_numpy, texts_to_embed
+from memctl.index.writer import Writer, WriterProcess
 from memctl.location import Location
 from memctl.model import MemoryKey, StoredMessage
 from memctl.ops.compare import Comparability, Hasher, Precision
@@ -51,6 +49,8 @@ BLOCK_BYTES = 64 * 1024
 
 _BATCH_BYTES = 4096 * 1024
 """Bytes of messages that are written together, in a thread, while the next ones are read."""
+_ALONE_BYTES = 32 * 1024 * 1024
+"""Bytes of messages from which a second process is worth its start."""
 _PAUSE = 0.2
 """Seconds between two looks at an index that another run writes."""
 
@@ -261,10 +261,14 @@ class _Builder:
         self._index = index
         self._progress = progress
         self._batch = Batch()
+        self._written_bytes = 0
+        self._writer: Writer | WriterProcess = Writer(index, store.dialect)
         self._writing: asyncio.Task[None] | None = None
         self._last_memory = index.last_number("memory")
         self._last_block = index.last_number("block")
         self._form = Precision.OUTLINE if store.features.cheap_outline else Precision.TEXT
+        self._may_fork = False
+        """True if another process may write what is to come."""
         self._forgets = False
         """True if something is removed that must leave the file."""
 
@@ -288,7 +292,15 @@ class _Builder:
         Raises:
             MemctlError: as ``Store.read``; or there is no room.
         """
-        await self._write_memories(where, {})
+        self._may_fork = DIALECTS.get(self._store.dialect.name) is self._store.dialect
+        try:
+            await self._write_memories(where, {})
+            if isinstance(self._writer, WriterProcess):
+                await self._writer.finish()
+                self._index.resume()
+        finally:
+            if isinstance(self._writer, WriterProcess):
+                self._writer.kill()
 
     async def update(self, path: Path, *, checksum: bool) -> None:
         """Index what is new, and remove what is gone.
@@ -395,8 +407,12 @@ class _Builder:
         """Write the batch while the next one is made."""
         await self._written()
         batch, self._batch = self._batch, Batch()
-        work = in_thread(partial(self._index.apply, batch), self._index.interrupt)
-        self._writing = asyncio.create_task(work)
+        self._written_bytes += batch.size
+        if self._may_fork and self._written_bytes > _ALONE_BYTES:
+            self._may_fork = False
+            self._index.pause()
+            self._writer = WriterProcess(self._index.path, self._store.dialect)
+        self._writing = asyncio.create_task(self._writer.write(batch))
 
     async def _written(self) -> None:
         writing, self._writing = self._writing, None
@@ -411,8 +427,7 @@ class _Builder:
         """Have a block written."""
         self._last_block += 1
         mark = BlockMark(self._last_block, place, len(messages), digest)
-        entries = [_entry(one, self._store.dialect) for one in messages]
-        self._batch.added.append(NewBlock(mark, memory, entries))
+        self._batch.added.append(NewBlock(mark, memory, messages))
         self._batch.size += sum([len(one.message) for one in messages])
         self.new += len(messages)
 
@@ -500,22 +515,6 @@ def _digest(messages: list[StoredMessage]) -> bytes:
     content = sha256(ids + b"\0\0" + texts)
     marks = sha256(names.encode("utf-8", "surrogatepass"))
     return content.digest()[:_CONTENT] + marks.digest()[:_CONTENT]
-
-
-def _entry(message: StoredMessage, dialect: Dialect) -> Entry:
-    """Return a message as the index has it; of one that is not JSON, the text as it is."""
-    try:
-        large = len(message.message) > _LARGE
-        view = (dialect.parse if large else dialect.outline)(message.message)
-    except ValueError:
-        text = message.message.decode("utf-8", "replace")
-        return Entry(message.id, None, None, None, message.marks, pieces(prepare(text)))
-    texts = pieces(prepare(view.searchable()))
-    return Entry(message.id, view.role, view.name, view.time, message.marks, texts)
-
-
-_LARGE = 1 << 20
-"""The bytes above which ``Dialect.outline`` leaves texts out."""
 
 
 _EMBEDDED_TOGETHER = 8

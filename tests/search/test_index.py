@@ -242,3 +242,28 @@ def test_index_leaves_damaged_memories_out(store: Path) -> None:
         database.execute("UPDATE message SET msg = 'no json' WHERE id LIKE '%m1'")
     found = find(store, query="umbrella kettle")
     assert "m0" in ids(found)
+
+
+def test_index_of_a_large_store_is_written_by_a_second_process(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("memctl.ops.index._ALONE_BYTES", 0)
+    monkeypatch.setattr("memctl.ops.index._BATCH_BYTES", 10_000)
+    texts = [f"umbrella {number} 京都市" for number in range(1000)]
+    path = make(tmp_path / "a.db", {ADA: texts, BOB: texts})
+    found = find(path, query="umbrella 777", top=2)
+    assert set(ids(found)) == {"m777"}
+    assert found.index.messages == 2000
+    assert [one.name for one in index_files()[0].parent.iterdir()] == [index_files()[0].name]
+
+
+def test_index_says_so_where_the_second_process_dies(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("memctl.ops.index._ALONE_BYTES", 0)
+    monkeypatch.setattr("memctl.ops.index._BATCH_BYTES", 10_000)
+    monkeypatch.setattr("memctl.index.writer.sys.executable", "/bin/false")
+    path = make(tmp_path / "a.db", {ADA: [f"umbrella {number}" for number in range(1000)]})
+    with pytest.raises(Unavailable, match="cannot write the index"):
+        find(path, query="umbrella")
+    assert index_files() == []

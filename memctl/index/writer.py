@@ -1,0 +1,165 @@
+"""Writing batches of messages into an index: here, or in a process of its own.
+
+Reading a store, taking messages apart and indexing their words are work for two cores, which one
+Python process does not use.  So the first index of a large store is written by a second process,
+``python -m memctl.index.writer``, which gets batches at its standard input, and ends with it.
+"""
+
+from __future__ import annotations
+
+import pickle
+import signal
+import struct
+import subprocess
+import sys
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
+from functools import partial
+from pathlib import Path
+from typing import BinaryIO
+
+from memctl.concurrency import in_thread
+from memctl.dialects.registry import DIALECTS
+from memctl.dialects.view import Dialect
+from memctl.errors import MemctlError, Unavailable
+from memctl.index.database import Batch, IndexFile
+from memctl.index.entries import entries_of
+
+_LENGTH = struct.Struct(">Q")
+_DONE = b"done"
+
+
+class Writer:
+    """Writes batches in a thread of this process."""
+
+    def __init__(self, index: IndexFile, dialect: Dialect) -> None:
+        self._index = index
+        self._dialect = dialect
+
+    async def write(self, batch: Batch) -> None:
+        """Write a batch.
+
+        Raises:
+            Unavailable: there is no room.
+            DamagedIndex: what is to be removed cannot be read.
+        """
+        await in_thread(partial(self._write, batch), self._index.interrupt)
+
+    def _write(self, batch: Batch) -> None:
+        self._index.apply(batch, entries_of(batch, self._dialect))
+
+
+class WriterProcess:
+    """Writes batches of a new index in another process; it has the file to itself meanwhile."""
+
+    def __init__(self, path: Path, dialect: Dialect) -> None:
+        """``dialect`` is one of memctl's own."""
+        self._path = path
+        command = [sys.executable, "-m", __name__, str(path), dialect.name]
+        self._process = subprocess.Popen(
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, bufsize=0
+        )
+
+    async def write(self, batch: Batch) -> None:
+        """Send a batch.
+
+        Raises:
+            Unavailable: the process ended, perhaps for want of room.
+        """
+        await in_thread(partial(self._send, pickle.dumps(batch, pickle.HIGHEST_PROTOCOL)))
+
+    def _send(self, content: bytes) -> None:
+        assert self._process.stdin is not None
+        try:
+            for part in (_LENGTH.pack(len(content)), content):
+                view = memoryview(part)
+                while view:
+                    view = view[self._process.stdin.write(view) :]
+        except OSError as error:
+            raise self._failed() from error
+
+    async def finish(self) -> None:
+        """Wait until all is written.
+
+        Raises:
+            Unavailable: it is not.
+        """
+        await in_thread(self._finish)
+
+    def _finish(self) -> None:
+        self._send(b"")
+        assert self._process.stdin is not None
+        self._process.stdin.close()
+        if self._process.wait() or self._said() != _DONE:
+            raise self._failed()
+
+    def kill(self) -> None:
+        """End the process, whatever it is doing."""
+        self._process.kill()
+        self._process.wait()
+        for stream in (self._process.stdin, self._process.stdout):
+            if stream is not None:
+                with suppress(OSError):
+                    stream.close()
+
+    def _said(self) -> bytes:
+        assert self._process.stdout is not None
+        return self._process.stdout.read() or b""
+
+    def _failed(self) -> MemctlError:
+        self._process.wait()
+        message = self._said().decode(errors="replace") or "its writer was ended"
+        return Unavailable(f"cannot write the index {self._path}: {message}")
+
+
+def serve(path: Path, dialect: Dialect, stream: BinaryIO) -> None:
+    """Write the batches of a stream into a new index.
+
+    One is indexed while the next one is taken apart.
+
+    Raises:
+        MemctlError: there is no room, or the stream ended too early.
+    """
+    index = IndexFile.resumed(path)
+    with ThreadPoolExecutor(1) as pool:
+        writing: Future[None] | None = None
+        while content := _received(stream):
+            batch: Batch = pickle.loads(content)
+            del content
+            entries = entries_of(batch, dialect)
+            if writing is not None:
+                writing.result()
+            writing = pool.submit(index.apply, batch, entries)
+        if writing is not None:
+            writing.result()
+    index.commit()
+    index.close()
+
+
+def _received(stream: BinaryIO) -> bytes:
+    head = stream.read(_LENGTH.size)
+    if len(head) < _LENGTH.size:
+        raise Unavailable("memctl ended")
+    (length,) = _LENGTH.unpack(head)
+    content = stream.read(length)
+    if len(content) < length:
+        raise Unavailable("memctl ended")
+    return content
+
+
+def main() -> int:
+    """Serve the process that started this one; what stops that one ends this one."""
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, signal.SIG_IGN)
+    path, dialect = sys.argv[1:]
+    try:
+        serve(Path(path), DIALECTS[dialect], sys.stdin.buffer)
+    except MemctlError as error:
+        sys.stdout.write(error.message)
+        return 1
+    sys.stdout.buffer.write(_DONE)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
