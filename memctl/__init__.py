@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from memctl.api import inspect as inspect
     from memctl.api import mark as mark
     from memctl.api import open_store as open_store
+    from memctl.api import search as search
     from memctl.embedder import Embedder as Embedder
     from memctl.embedders.registry import make_embedder as make_embedder
     from memctl.errors import BadData as BadData
@@ -46,6 +47,7 @@ if TYPE_CHECKING:
     from memctl.model import MemoryKey as MemoryKey
     from memctl.model import OnConflict as OnConflict
     from memctl.model import Page as Page
+    from memctl.model import ServiceHit as ServiceHit
     from memctl.model import StoredMessage as StoredMessage
     from memctl.model import WriteMode as WriteMode
     from memctl.model import WriteResult as WriteResult
@@ -55,6 +57,8 @@ if TYPE_CHECKING:
     from memctl.ops.delete import ToolPairPolicy as ToolPairPolicy
     from memctl.ops.inspect import Catalogue as Catalogue
     from memctl.ops.inspect import Sort as Sort
+    from memctl.ops.search import Hit as Hit
+    from memctl.ops.search import SearchReport as SearchReport
     from memctl.registry import StoreSpec as StoreSpec
     from memctl.selection import Selection as Selection
     from memctl.store import Features as Features
@@ -75,7 +79,7 @@ __version__ = "0.1.0"
 
 _HOMES = {
     "api": "Changed Compressed Copied Erased compare compress copy delete erase inspect mark "
-    "open_store",
+    "open_store search",
     "embedder": "Embedder",
     "embedders.registry": "make_embedder",
     "errors": "BadData Busy Failure Interrupted Loss Lost MemctlError NotFound Unavailable "
@@ -83,11 +87,12 @@ _HOMES = {
     "inference.settings": "Settings",
     "location": "Location",
     "model": "Change Edit Embedding Finding Memory MemoryInfo MemoryKey OnConflict Page "
-    "StoredMessage WriteMode WriteResult",
+    "ServiceHit StoredMessage WriteMode WriteResult",
     "ops.compare": "CompareReport",
     "ops.compress.plan": "CompressMode CompressOptions",
     "ops.delete": "ToolPairPolicy",
     "ops.inspect": "Catalogue Sort",
+    "ops.search": "Hit SearchReport",
     "registry": "StoreSpec",
     "selection": "Selection",
     "store": "Features Maintenance OpenMode Store",

@@ -10,8 +10,10 @@ writes to the terminal.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import urlencode
@@ -31,6 +33,7 @@ if TYPE_CHECKING:
     from memctl.ops.compare import CompareReport
     from memctl.ops.compress.plan import CompressOptions
     from memctl.ops.report import Progress
+    from memctl.ops.search import SearchReport
     from memctl.runs.change import ChangeRun
     from memctl.summarizer import Summarizer
 
@@ -142,6 +145,37 @@ async def inspect(
     from memctl.ops import inspect as operation
 
     return await operation.inspect(store, where, sort)
+
+
+async def search(
+    stores: Iterable[str | Location],
+    query: str,
+    where: Selection = EVERYTHING,
+    *,
+    by: str = "words",
+    top: int = 10,
+    around: int = 0,
+    embedder: Embedder | None = None,
+    keep: bool = True,
+    progress: Progress | None = None,
+) -> SearchReport:
+    """Find the selected messages that answer a query best, as ``memctl search`` does.
+
+    ``by`` is ``words``, ``meaning``, ``both`` or ``service``.
+    The stores are named, not opened: one whose index is up to date need not be.  ``embedder`` is
+    for searches by meaning, open already.  Without ``keep`` no index is kept.
+
+    Raises:
+        UsageError: the query has no words to look for, or memctl knows no store written so.
+        MemctlError: as ``Store.read``; or the index cannot be written.
+    """
+    from memctl.ops import search as operation
+    from memctl.ops.index import Target
+
+    places = [parse(one) if isinstance(one, str) else one for one in stores]
+    targets = [Target(place, partial(make_store, place)) for place in places]
+    options = operation.SearchOptions(operation.By(by), top, around, keep)
+    return await operation.search(targets, query, where, options, progress, embedder)
 
 
 async def compare(left: Store, right: Store, where: Selection = EVERYTHING) -> CompareReport:

@@ -31,6 +31,7 @@ GROUPS = {
     "Look": {
         "inspect": ("inspect", "Show what is in a store: totals, memories or messages."),
         "context": ("context", "Show what an agent sends to its model."),
+        "search": ("search", "Find messages by words or by meaning."),
     },
     "Move": {
         "export": ("export", "Write memories to a file: archive, state_dict, folder, Markdown."),
@@ -51,6 +52,7 @@ GROUPS = {
     },
     "Set up": {
         "config": ("config:app", "Write, show or check the configuration."),
+        "index": ("index:app", "List, update or remove the indexes of searches."),
         "stores": ("stores", "List the kinds of store and what each can hold."),
         "help": ("help:help_", "Explain a command or a topic."),
         "version": ("version", "Show the version; with --verbose, drivers, extras and paths."),
@@ -74,10 +76,10 @@ WORDS = {
     **dict.fromkeys(("summarize", "compact"), "compress"),
     **dict.fromkeys(("revert", "rollback"), "undo"),
     **dict.fromkeys(("log", "runs"), "history"),
+    **dict.fromkeys(("find", "grep", "query"), "search"),
     "--before": "--until",
     "--after": "--since",
     "--text": "--match",
-    "--search": "--match",
 }
 """Words of other tools, and memctl's."""
 

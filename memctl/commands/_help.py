@@ -126,7 +126,9 @@ def _name(argument: Any) -> str:
 
 
 def _usage(argument: Any) -> str:
-    name = _name(argument) + ("..." if argument.nargs < 0 else "")
+    name = _name(argument)
+    if argument.nargs < 0 and "..." not in name:
+        name += "..."
     return name if argument.required else f"[{name}]"
 
 

@@ -72,7 +72,7 @@ EmbedderOption = Annotated[
     connecting(
         "--embedder",
         metavar="NAME",
-        help="Make missing vectors of facts by this embedder of the configuration.",
+        help="Make missing vectors by this embedder of the configuration.",
     ),
 ]
 PagerOption = Annotated[

@@ -141,11 +141,13 @@ async def _current(target: Target) -> OpenIndex | None:
 
 
 def _opened(location: Location, index: IndexFile) -> OpenIndex:
-    return OpenIndex(
-        *(location, index, index.about("label")),
-        *(bool(index.about("facts")), index.about("noun")),
-        IndexUse(messages=index.totals()[1]),
-    )
+    use, label = IndexUse(messages=index.totals()[1]), index.about("label")
+    if damaged := index.about("damaged"):
+        use.warnings.append(
+            f"{label}: damaged memories are not searched: {damaged}; run memctl doctor"
+        )
+    facts, noun = bool(index.about("facts")), index.about("noun")
+    return OpenIndex(location, index, label, facts, noun, use)
 
 
 @asynccontextmanager
@@ -166,7 +168,8 @@ async def _updated(
                     await builder.describe(target.location, None)
                     index.finish()
                 found = _opened(target.location, index)
-                found.use.new, found.use.warnings = builder.new, builder.warnings
+                found.use.new = builder.new
+                found.use.warnings += store.warnings
                 yield found
             finally:
                 index.close()
@@ -242,7 +245,8 @@ async def _update(
         index = IndexFile.open(path)
         assert index is not None
     found = _opened(target.location, index)
-    found.use.new, found.use.warnings = max(builder.new, 0), notes + builder.warnings
+    found.use.new = max(builder.new, 0)
+    found.use.warnings += notes + store.warnings
     return found
 
 
@@ -256,7 +260,6 @@ class _Builder:
 
     def __init__(self, store: Store, index: IndexFile, progress: Progress) -> None:
         self.new = 0
-        self.warnings: list[str] = []
         self._store = store
         self._index = index
         self._progress = progress
@@ -284,6 +287,7 @@ class _Builder:
             noun=store.dialect.noun,
             stamp=stamp,
             updated=time.time(),
+            damaged=len(store.left_out.failures),
         )
 
     async def build(self, where: Selection) -> None:
@@ -384,12 +388,6 @@ class _Builder:
             await self._write()
         finally:
             await self._written()
-        left_out = self._store.left_out.failures
-        if left_out:
-            self.warnings.append(
-                f"{self._store.label}: damaged memories are not searched: {len(left_out)}; run "
-                "memctl doctor"
-            )
 
     def _abandon(self, memory: _Memory | None) -> None:
         """Remove what was added of a memory that turned out to be damaged."""

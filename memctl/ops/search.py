@@ -27,12 +27,13 @@ from memctl.index.database import (
 )
 from memctl.index.query import Query, parse
 from memctl.index.ranking import BATCH, Ranked, Ranker, Statistics, expression
-from memctl.index.text import plain
+from memctl.index.text import plain, prepare
 from memctl.index.vectors import require_numpy, similarities
-from memctl.model import MemoryKey
+from memctl.model import MemoryKey, ServiceHit
 from memctl.ops.index import IndexUse, OpenIndex, Target, embed, open_index
 from memctl.ops.report import Progress
 from memctl.selection import Selection
+from memctl.store import Store
 
 
 class By(StrEnum):
@@ -73,7 +74,8 @@ class Neighbour:
 class Hit:
     """A message that was found.
 
-    ``store`` is the label of its store; ``position`` counts from 1 in its memory.  ``snippet`` is a
+    ``store`` is the label of its store; ``position`` counts from 1 in its memory, and is None where
+    a service does not say.  ``snippet`` is a
     part of its text on one line, ``spans`` are the places in it that answer the query, as start and
     end.  ``before`` and ``after`` are its neighbours in the memory, in order.
     """
@@ -81,7 +83,7 @@ class Hit:
     store: str
     key: MemoryKey
     id: str
-    position: int
+    position: int | None
     time: str | None
     role: str | None
     name: str | None
@@ -104,6 +106,8 @@ class SearchReport:
     """The word for a hit."""
     embedding: EmbeddingReport = field(default_factory=EmbeddingReport)
     """The vectors that were made, with that of the query."""
+    memories: int | None = None
+    """The memories that the selection names; None where it names none, or a service was asked."""
 
 
 async def search(
@@ -120,6 +124,8 @@ async def search(
         UsageError: the query has no words to look for, or a way to search that a store lacks.
         MemctlError: as ``Store.read``; or the index cannot be written.
     """
+    if options.by is By.SERVICE:
+        return await _by_service(targets, query, where, options)
     notes: list[str] = []
     while True:
         try:
@@ -132,6 +138,39 @@ async def search(
             continue
         report.warnings[:0] = notes
         return report
+
+
+async def _by_service(
+    targets: Sequence[Target], query: str, where: Selection, options: SearchOptions
+) -> SearchReport:
+    """Ask the services of the stores; their scores are mixed as they are."""
+    report = SearchReport()
+    units = parse(query).units
+    for target in targets:
+        async with target.make() as store:
+            report.noun = store.dialect.noun
+            for found in await store.search(query, where, options.top):
+                report.hits.append(_service_hit(store, found, units))
+            report.warnings += store.warnings
+    report.hits = heapq.nlargest(options.top, report.hits, key=lambda hit: hit.score)
+    return report
+
+
+def _service_hit(store: Store, found: ServiceHit, units: Sequence[str]) -> Hit:
+    view = store.dialect.outline(found.message.message)
+    snippet, spans = excerpt(prepare(view.searchable()), units)
+    place = found.position
+    return Hit(
+        *(store.label, found.key, found.message.id),
+        None if place is None else place + 1,
+        view.time,
+        view.role,
+        view.name,
+        found.message.marks,
+        round(found.score, 4),
+        snippet,
+        spans,
+    )
 
 
 async def _search(
@@ -172,6 +211,12 @@ async def _search(
                 report.embedding.usage = report.embedding.usage.plus(made.usage)
         if narrowed is not None:
             report.hits = _Search(parsed, narrowed, options, indexes, vector).hits()
+        if where.named:
+            report.memories = sum(
+                where.has_key(row.key)
+                for index in indexes
+                for row in index.file.memories(where.users)
+            )
     return report
 
 

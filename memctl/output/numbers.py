@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import datetime
 
-_PLURALS = {"memory": "memories", "summary": "summaries"}
+_PLURALS = {"memory": "memories", "summary": "summaries", "index": "indexes"}
 _BLOCKS = " ▏▎▍▌▋▊▉█"
 
 

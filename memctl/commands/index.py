@@ -1,0 +1,182 @@
+"""``memctl index``: the indexes that searches keep."""
+
+from __future__ import annotations
+
+from contextlib import nullcontext
+from functools import partial
+from typing import Annotated, Any
+
+import typer
+from rich.text import Text
+
+from memctl.commands._context import Run
+from memctl.commands._options import EmbedderOption, group, takes_options
+from memctl.commands._run import named_embedder, wait_for
+from memctl.embedder import Embedder
+from memctl.errors import NotFound, UsageError
+from memctl.index import folder
+from memctl.index.folder import IndexInfo
+from memctl.location import Location
+from memctl.ops import index as operation
+from memctl.ops.index import IndexUse, Target
+from memctl.output.numbers import count, size
+from memctl.output.report import Report
+from memctl.output.tables import Column, Grid, cell
+from memctl.registry import make_store
+
+app = group()
+
+StoresArgument = Annotated[
+    list[str], typer.Argument(metavar="STORE", help="URLs, paths or aliases.")
+]
+
+
+@app.callback()
+def index() -> None:
+    """List, update or remove the indexes of searches.
+
+    A search makes and updates the index of its store itself. The indexes are in the cache folder.
+
+    Examples:
+      memctl index list
+      memctl index update agents.db --embedder local
+      memctl index remove agents.db
+    """
+
+
+@app.command("list")
+@takes_options
+def list_(run: Run) -> None:
+    """List the indexes.
+
+    Examples:
+      memctl index list
+    """
+    run.output.report = _report(folder.indexes())
+    run.output.finish()
+
+
+@app.command()
+@takes_options
+def update(
+    run: Run,
+    stores: StoresArgument,
+    checksum: Annotated[
+        bool, typer.Option("--checksum", help="Compare texts, too: read all messages.")
+    ] = False,
+    embedder: EmbedderOption = None,
+) -> None:
+    """Bring indexes up to date, so that the next search is quick.
+
+    Examples:
+      memctl index update agents.db
+      memctl index update agents.db --embedder local
+    """
+    places = [_kept(run, store) for store in stores]
+    model = named_embedder(run, embedder)
+    rows = []
+    for place in places:
+        use = wait_for(_update(run, place, model, checksum=checksum))
+        for text in use.warnings:
+            run.output.warn(text)
+        rows.append(
+            {
+                "store": place.label,
+                "messages": use.messages,
+                "new": use.new,
+                "seconds": round(use.seconds, 3),
+            }
+        )
+    run.output.report = Report(
+        "index", lambda: {"updated": rows}, lambda: rows, lambda: _lines(rows), of_run=True
+    )
+    run.output.finish()
+
+
+async def _update(run: Run, place: Location, model: Embedder | None, *, checksum: bool) -> IndexUse:
+    target = Target(place, partial(make_store, place))
+    async with model or nullcontext():
+        with run.output.progress("indexing") as progress:
+            return await operation.update(target, progress, model, checksum=checksum)
+
+
+@app.command()
+@takes_options
+def remove(
+    run: Run,
+    stores: Annotated[
+        list[str] | None, typer.Argument(metavar="STORE", help="URLs, paths or aliases.")
+    ] = None,
+    everything: Annotated[bool, typer.Option("--all", help="Remove all indexes.")] = False,
+) -> None:
+    """Remove indexes; the next search of a store makes a new one.
+
+    Examples:
+      memctl index remove agents.db
+      memctl index remove --all
+    """
+    if everything == bool(stores):
+        raise UsageError("name the stores, or all of them", "memctl index remove STORE or --all")
+    known = folder.indexes()
+    labels = {run.locate(store).label for store in stores or ()}
+    wanted = [info for info in known if everything or info.label in labels]
+    missing = labels - {info.label for info in wanted}
+    if missing:
+        raise NotFound(
+            f"there is no index of {sorted(missing)[0]}", "list the indexes with: memctl index list"
+        )
+    for info in wanted:
+        folder.remove(info)
+    run.output.report = _report(wanted, removed=True)
+    run.output.finish()
+
+
+def _kept(run: Run, store: str) -> Location:
+    place = run.locate(store)
+    if place.kind == "stdio":
+        raise UsageError("stdin has no index", "name a file or a URL")
+    return place
+
+
+def _report(infos: list[IndexInfo], *, removed: bool = False) -> Report:
+    def rows() -> list[dict[str, Any]]:
+        return [
+            {
+                "store": info.label,
+                "kind": info.kind,
+                "memories": info.memories,
+                "messages": info.messages,
+                "bytes": info.bytes,
+                "updated": info.updated.astimezone().isoformat(timespec="seconds"),
+                "model": info.model or None,
+                "path": str(info.path),
+            }
+            for info in infos
+        ]
+
+    def table() -> Any:
+        if removed:
+            return Text(f"Removed {count(len(infos), 'index')}.")
+        return _table(infos) if infos else Text("There are no indexes.", "dim")
+
+    name = "removed" if removed else "indexes"
+    return Report("index", lambda: {name: rows()}, rows, table, of_run=removed)
+
+
+def _table(infos: list[IndexInfo]) -> Grid:
+    return Grid(
+        [
+            Column("store", [cell(info.label or "(damaged)") for info in infos], shrinks=True),
+            Column("messages", [Text(f"{info.messages:,}") for info in infos], right=True),
+            Column("size", [Text(size(info.bytes)) for info in infos], right=True),
+            Column("updated", [Text(f"{info.updated:%Y-%m-%d %H:%M}") for info in infos], leaves=2),
+            Column("model", [Text(info.model) for info in infos], leaves=1),
+        ]
+    )
+
+
+def _lines(rows: list[dict[str, Any]]) -> Text:
+    lines = [
+        f"{row['store']}: {count(row['messages'], 'message')}, {row['new']:,} new" for row in rows
+    ]
+    return Text("\n".join(lines))

@@ -1,0 +1,222 @@
+"""``memctl search``: the messages that answer a query best."""
+
+from __future__ import annotations
+
+import sys
+from contextlib import ExitStack, nullcontext
+from functools import partial
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from memctl.commands._context import Run
+from memctl.commands._options import EmbedderOption, PagerOption, PathOption, takes_options
+from memctl.commands._run import named_embedder, readable, wait_for
+from memctl.errors import UsageError
+from memctl.location import Location
+from memctl.ops.index import Target
+from memctl.ops.search import By, Hit, Neighbour, SearchOptions, SearchReport
+from memctl.ops.search import search as operation
+from memctl.output.numbers import count
+from memctl.output.pager import paged
+from memctl.output.report import Report
+from memctl.output.terminal import Format, Output
+from memctl.runs.change import refuse_absent
+from memctl.selection import Selection
+from memctl.store import Store
+
+if TYPE_CHECKING:
+    from memctl.embedder import Embedder
+
+
+@takes_options
+def search(
+    run: Run,
+    words: Annotated[
+        list[str],
+        typer.Argument(metavar="STORE... QUERY", help="Stores, and what to look for in them."),
+    ],
+    where: Selection,
+    by: Annotated[
+        By,
+        typer.Option(
+            "--by", metavar="WAY", help="Search by words, by meaning, by both, or by the service"
+        ),
+    ] = By.WORDS,
+    top: Annotated[
+        int, typer.Option("--top", metavar="N", min=1, help="Show the best N messages.")
+    ] = 10,
+    around: Annotated[
+        int,
+        typer.Option("--around", metavar="N", min=0, help="Show N messages before and after each."),
+    ] = 0,
+    ids: Annotated[
+        bool, typer.Option("--ids", help="Print only the ids, one a line, best first.")
+    ] = False,
+    index: Annotated[
+        bool,
+        typer.Option("--index/--no-index", help="Read all anew, and keep no index."),
+    ] = True,
+    embedder: EmbedderOption = None,
+    path: PathOption = None,
+    pager: PagerOption = True,
+) -> None:
+    """Find messages by words or by meaning, best first.
+
+    A query has words, "phrases", prefixes (medic*), words that must not be there (-work), and
+    filters (user:ada role:user). The first search of a store makes an index in the cache folder;
+    later ones read what is new.
+
+    Examples:
+      memctl search agents.db "knee surgery" --user ada
+      memctl search agents.db archive.ndjson '"kyoto trip" -train' --around 2
+      memctl search agents.db "where does she live" --by both --embedder local
+    """
+    output = run.output
+    *stores, query = words
+    if not stores:
+        raise UsageError("a search needs a store and a query", 'memctl search STORE "WORDS"')
+    if ids and output.format is not Format.TABLE:
+        raise UsageError(f"--ids and --format {output.format} cannot be combined", "choose one")
+    model = _embedder(run, by, embedder)
+    places = [run.locate(store) for store in stores]
+    with ExitStack() as stack:
+        stack.enter_context(paged(output, wanted=pager and not ids))
+        keep = index and all(place.kind != "stdio" for place in places)
+        targets = [_target(stack.enter_context(readable(one, where, path))) for one in places]
+        options = SearchOptions(by, top, around, keep)
+        report = wait_for(_search(output, targets, query, where, options, model))
+        for text in report.warnings:
+            output.warn(text)
+        if not report.hits and report.memories is not None:
+            refuse_absent(where, report.memories, *(target.location for target in targets))
+        _note_costs(output, report)
+        if ids:
+            _print_ids(report.hits)
+            return
+        output.report = _report(query, by, targets, report)
+        output.finish()
+
+
+def _target(location: Location) -> Target:
+    return Target(location, partial(_make, location))
+
+
+def _make(location: Location) -> Store:
+    from memctl.registry import make_store  # an index that is up to date needs no store
+
+    return make_store(location)
+
+
+def _embedder(run: Run, by: By, name: str | None) -> Embedder | None:
+    """Return the embedder of a search by meaning: the one that is named, or the only one.
+
+    Raises:
+        UsageError: there is none, or several.
+    """
+    if by not in (By.MEANING, By.BOTH):
+        if name is not None:
+            raise UsageError(
+                f"--embedder is not used by a search by {by}", "add --by meaning or --by both"
+            )
+        return None
+    if name is None:
+        known = list(run.configuration().embedders)
+        if len(known) != 1:
+            hint = f"name one with --embedder: {', '.join(known)}" if known else None
+            raise UsageError(
+                f"a search by {by} needs an embedder",
+                hint or "[embedders.NAME] in the configuration is one; see memctl help config",
+            )
+        name = known[0]
+    return named_embedder(run, name)
+
+
+async def _search(
+    output: Output,
+    targets: list[Target],
+    query: str,
+    where: Selection,
+    options: SearchOptions,
+    embedder: Embedder | None,
+) -> SearchReport:
+    async with embedder or nullcontext():
+        with output.progress("indexing") as progress:
+            return await operation(targets, query, where, options, progress, embedder)
+
+
+def _note_costs(output: Output, report: SearchReport) -> None:
+    """Say what vectors were made, with ``--verbose``."""
+    made = report.embedding
+    if made.texts:
+        cost = "" if made.cost is None else f", cost {made.cost:.4f}"
+        tokens = made.usage.tokens_in
+        output.detail(
+            f"made {count(made.texts, 'vector')} of {count(tokens, 'token')}{cost}", "embedded"
+        )
+
+
+def _print_ids(hits: list[Hit]) -> None:
+    for id in dict.fromkeys(hit.id for hit in hits):
+        sys.stdout.write(f"{id.encode('utf-8', 'backslashreplace').decode()}\n")
+
+
+def _report(query: str, by: By, targets: list[Target], report: SearchReport) -> Report:
+    def rows() -> list[dict[str, Any]]:
+        return [_row(hit) for hit in report.hits]
+
+    def data() -> dict[str, Any]:
+        use = report.index
+        return {
+            "query": query,
+            "by": by.value,
+            "stores": [target.location.label for target in targets],
+            "hits": rows(),
+            "index": {
+                "messages": use.messages,
+                "new": use.new,
+                "seconds": round(use.seconds, 3),
+            },
+        }
+
+    def table() -> Any:
+        from memctl.output import found  # drawn here only
+
+        return found.hits(report, several=len(targets) > 1)
+
+    return Report("search", data, rows, table)
+
+
+def _row(hit: Hit) -> dict[str, Any]:
+    row: dict[str, Any] = {
+        "store": hit.store,
+        "user": hit.key.user,
+        "session": hit.key.session,
+    }
+    if hit.key.part:
+        row["path"] = hit.key.part
+    row |= {
+        "id": hit.id,
+        "position": hit.position,
+        "time": hit.time,
+        "role": hit.role,
+        "name": hit.name,
+        "marks": list(hit.marks),
+        "score": hit.score,
+        "snippet": hit.snippet,
+    }
+    if hit.before or hit.after:
+        row["before"] = [_neighbour(one) for one in hit.before]
+        row["after"] = [_neighbour(one) for one in hit.after]
+    return row
+
+
+def _neighbour(one: Neighbour) -> dict[str, Any]:
+    return {
+        "id": one.id,
+        "position": one.position,
+        "time": one.time,
+        "role": one.role,
+        "name": one.name,
+        "text": one.text,
+    }

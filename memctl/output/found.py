@@ -1,0 +1,67 @@
+"""The hits of a search as a person reads them: where, who and when, and what answers."""
+
+from __future__ import annotations
+
+from rich.console import Group, RenderableType
+from rich.text import Text
+
+from memctl.location import visible
+from memctl.ops.search import Hit, Neighbour, SearchReport
+from memctl.output.numbers import count
+
+_INDENT = 3
+
+
+def hits(report: SearchReport, *, several: bool) -> RenderableType:
+    """Return the hits, best first; with the store of each where there are ``several``."""
+    if not report.hits:
+        return Text(f"No {report.noun} answers the query.", "dim")
+    parts: list[Text] = []
+    for number, hit in enumerate(report.hits, 1):
+        parts.append(_heading(number, hit, several=several))
+        parts += [_neighbour(one) for one in hit.before]
+        parts.append(_snippet(hit))
+        parts += [_neighbour(one) for one in hit.after]
+        parts.append(Text())
+    searched = count(report.index.messages, report.noun)
+    if report.index.messages:
+        parts.append(Text(f"{count(len(report.hits), 'hit')} in {searched}", "dim"))
+    return Group(*parts)
+
+
+def _heading(number: int, hit: Hit, *, several: bool) -> Text:
+    names = [visible(name) for name in hit.key[:2] if name] or ["''"]
+    text = Text(f"{number}. ", "bold")
+    if several:
+        text.append(f"{hit.store}  ", "not bold cyan")
+    text.append(" / ".join(names))
+    if hit.key.part:
+        text.append(f" ({visible(hit.key.part)})")
+    place = "" if hit.position is None else f" #{hit.position}"
+    text.append(place, "not bold dim")
+    text.append(f"  {_speaker(hit)}", "not bold green")
+    if hit.time:
+        text.append(f"  {visible(hit.time[:16])}", "not bold dim")
+    for mark in hit.marks:
+        text.append(f"  [{visible(mark)}]", "not bold yellow")
+    return text
+
+
+def _speaker(one: Hit | Neighbour) -> str:
+    role = visible(one.role or "?")
+    return f"{visible(one.name)} ({role})" if one.name and one.name != one.role else role
+
+
+def _snippet(hit: Hit) -> Text:
+    text = Text(" " * _INDENT)
+    at = 0
+    for start, end in hit.spans:
+        text.append(visible(hit.snippet[at:start]))
+        text.append(visible(hit.snippet[start:end]), "bold underline")
+        at = end
+    text.append(visible(hit.snippet[at:]))
+    return text
+
+
+def _neighbour(one: Neighbour) -> Text:
+    return Text(f"{' ' * _INDENT}#{one.position} {_speaker(one)}: {visible(one.text)}", "dim")
