@@ -31,7 +31,7 @@ GROUPS = {
     "Look": {
         "inspect": ("inspect", "Show what is in a store: totals, memories or messages."),
         "context": ("context", "Show what an agent sends to its model."),
-        "search": ("search", "Find messages by words or by meaning."),
+        "search": ("search", "Find messages by words or by meaning, best first."),
     },
     "Move": {
         "export": ("export", "Write memories to a file: archive, state_dict, folder, Markdown."),

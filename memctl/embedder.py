@@ -10,7 +10,6 @@ from itertools import islice
 from types import TracebackType
 from typing import ClassVar, Self
 
-from memctl.concurrency import all_of
 from memctl.errors import Unavailable
 from memctl.inference.errors import ModelError
 from memctl.inference.settings import Prices, Usage
@@ -87,6 +86,8 @@ async def embed_all(embedder: Embedder, texts: Sequence[str]) -> Embedded:
     Raises:
         Unavailable: the embedder made none.
     """
+    from memctl.concurrency import all_of  # asyncio, not needed to show the help
+
     vectors: list[array[float]] = []
     usage = Usage()
     batches = _batches(texts, embedder.batch)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import re
 import sqlite3
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass, field
@@ -18,7 +19,7 @@ from typing import Any, NamedTuple
 
 from memctl import jsonio, zstd
 from memctl.errors import MemctlError, Unavailable
-from memctl.index.text import END_OF_PIECE, prepare
+from memctl.index.text import END_OF_PIECE, plain, prepare
 from memctl.model import MemoryKey, StoredMessage
 
 FORMAT = 1
@@ -45,6 +46,7 @@ CREATE TABLE memory (number INTEGER PRIMARY KEY, user BLOB, session BLOB, part B
 CREATE TABLE block (number INTEGER PRIMARY KEY, memory INTEGER, place INTEGER, messages INTEGER,
     digest BLOB, content BLOB);
 CREATE INDEX block_of_memory ON block (memory, place);
+CREATE TABLE sender (name TEXT PRIMARY KEY, messages INTEGER) WITHOUT ROWID;
 CREATE TABLE vector (block INTEGER PRIMARY KEY, vectors BLOB);
 CREATE VIRTUAL TABLE words USING fts5 (text, content='', tokenize="{TOKENIZER}");
 INSERT INTO words (words, rank) VALUES ('hashsize', {_HASH_BYTES});
@@ -308,6 +310,11 @@ class IndexFile:
             row: tuple[int, int] = self._connection.execute(query).fetchone()
         return row
 
+    def senders(self) -> list[str]:
+        """Return the names of all who have sent a message."""
+        with self._errors():
+            return [plain(row[0]) for row in self._connection.execute("SELECT name FROM sender")]
+
     def blocks(self) -> int:
         """Return how many blocks are in it."""
         return self._number("SELECT count(*) FROM block")
@@ -499,8 +506,10 @@ class IndexFile:
             for memory in batch.gone:
                 batch.removed += [mark.number for mark in self.marks_of(memory)]
                 execute("DELETE FROM memory WHERE number = ?", (memory,))
+            senders: Counter[str] = Counter()
             for number in batch.removed:
                 block = self.block(number)
+                senders.subtract(_sender(entry.name) for entry in block.entries)
                 execute(
                     "INSERT INTO words (words, rowid, text) VALUES ('delete', ?, ?)",
                     (number, block_text(block.entries)),
@@ -520,6 +529,14 @@ class IndexFile:
                     "INSERT INTO words (rowid, text) VALUES (?, ?)",
                     (mark.number, f"{_block_heading(entries)}\n{body}"),
                 )
+            senders.update(_sender(entry.name) for entries in texts for entry in entries)
+            self._connection.executemany(
+                "INSERT INTO sender VALUES (?, ?)"
+                " ON CONFLICT DO UPDATE SET messages = messages + excluded.messages",
+                senders.items(),
+            )
+            if batch.removed:
+                execute("DELETE FROM sender WHERE messages <= 0")
             self._connection.executemany(
                 "INSERT OR REPLACE INTO memory VALUES (?, ?, ?, ?, ?, ?)",
                 (

@@ -5,6 +5,7 @@ A block has a matrix of half-precision numbers, a row for each piece of its mess
 
 from __future__ import annotations
 
+import re
 from array import array
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
@@ -34,6 +35,37 @@ def require_numpy() -> ModuleType:
             "pip install 'agentscope-memctl[embeddings]'",
         ) from None
     return numpy
+
+
+_NEIGHBOURS = (0.5, 0.25)
+"""The weights of the messages next to one, by distance."""
+
+
+def without_senders(query: str, senders: Iterable[str]) -> str:
+    """Return a question without the names of who sent messages.
+
+    Small models put all that a person has said near a question with the name in it.  The words'
+    score takes care of names.  Of a question that is nothing else, all stays.
+    """
+    names = "|".join(re.escape(name) for name in sorted(senders, key=len, reverse=True) if name)
+    if not names:
+        return query
+    left = " ".join(re.sub(rf"\b(?:{names})(?:['’]s)?(?!\w)", " ", query, flags=re.I).split())
+    return left if re.search(r"\w", left) else query
+
+
+def smoothed(values: Sequence[float]) -> list[float]:
+    """Return the meaning of consecutive messages; neighbours count, by distance less."""
+    found = []
+    for place, value in enumerate(values):
+        total, weights = value, 1.0
+        for distance, weight in enumerate(_NEIGHBOURS, 1):
+            for other in (place - distance, place + distance):
+                if 0 <= other < len(values):
+                    total += weight * values[other]
+                    weights += weight
+        found.append(total / weights)
+    return found
 
 
 def texts_to_embed(entries: Sequence[Entry]) -> list[str]:

@@ -28,7 +28,7 @@ from memctl.index.database import (
 from memctl.index.query import Query, parse
 from memctl.index.ranking import BATCH, Ranked, Ranker, Statistics, expression
 from memctl.index.text import plain, prepare
-from memctl.index.vectors import require_numpy, similarities
+from memctl.index.vectors import require_numpy, similarities, smoothed, without_senders
 from memctl.model import MemoryKey, ServiceHit
 from memctl.ops.index import IndexUse, OpenIndex, Target, embed, open_index
 from memctl.ops.report import Progress
@@ -193,9 +193,6 @@ async def _search(
             raise UsageError(
                 f"a search by {options.by} needs an embedder", "name one with --embedder"
             )
-        found = await embed_all(embedder, [parsed.text or query])
-        report.embedding.usage = found.usage
-        vector = found.vectors[0]
     async with AsyncExitStack() as stack:
         indexes = []
         for target in targets:
@@ -209,6 +206,11 @@ async def _search(
                 made = await embed(index.file, embedder, progress)
                 report.embedding.texts += made.texts
                 report.embedding.usage = report.embedding.usage.plus(made.usage)
+        if embedder is not None and by_meaning:
+            senders = {name for index in indexes for name in index.file.senders()}
+            wanted = await embed_all(embedder, [without_senders(parsed.text or query, senders)])
+            report.embedding.usage = report.embedding.usage.plus(wanted.usage)
+            vector = wanted.vectors[0]
         if narrowed is not None:
             report.hits = _Search(parsed, narrowed, options, indexes, vector).hits()
         if where.named:
@@ -333,10 +335,15 @@ class _Search:
         meanings: dict[tuple[int, int], tuple[float, int]] = {}
         for block in blocks:
             near = iter(similarities(index.file.vectors_of(block.number), self._vector))
-            for at, entry in enumerate(block.entries):
-                pieces = list(islice(near, len(entry.pieces)))
-                best = max(range(len(pieces)), key=pieces.__getitem__)
-                meanings[block.number, at] = pieces[best], best
+            best = [
+                max((value, -piece) for piece, value in enumerate(islice(near, len(entry.pieces))))
+                for entry in block.entries
+            ]
+            values = [value for value, _ in best]
+            if not index.facts:
+                values = smoothed(values)
+            for at, (value, (_, piece)) in enumerate(zip(values, best, strict=True)):
+                meanings[block.number, at] = value, -piece
         for one in ranked:
             meaning, piece = meanings[one.block.number, one.at]
             # What has none of the words shows the piece that means most.
@@ -420,7 +427,7 @@ class _Newest:
         return 0
 
 
-MEANING = 2.0
+MEANING = 1.5
 """The weight of the meaning of a message, next to its words, of which the best count one."""
 
 SNIPPET = 200
