@@ -17,6 +17,7 @@ from memctl.testing.suite.lock import LockTests
 from memctl.testing.suite.outlines import OutlineTests
 from memctl.testing.suite.place import PlaceTests
 from memctl.testing.suite.roundtrip import RoundtripTests
+from memctl.testing.suite.search import SearchTests
 from memctl.testing.suite.selection import SelectionTests
 from memctl.testing.suite.version import VersionTests
 from memctl.testing.suite.write import WriteTests
@@ -62,10 +63,11 @@ class StoreSuite(
     EraseTests,
     VersionTests,
     LockTests,
+    SearchTests,
 ):
     """All that a store of conversations must promise."""
 
 
 @pytest.mark.asyncio
-class FactSuite(Suite, PlaceTests, FactTests, LockTests):
+class FactSuite(Suite, PlaceTests, FactTests, LockTests, SearchTests):
     """All that a store of facts must promise; the style of its ``Backend`` is one of facts."""
