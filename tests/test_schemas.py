@@ -106,6 +106,8 @@ def test_schema_lines_of_every_report(run: Run, tmp_path: Path, filled: str) -> 
         (0, "delete", copy, "--mark", "new", "--yes"),
         (0, "undo", "--yes"),
         (0, "erase", "--user", "user0", copy, "--yes"),
+        (0, "search", filled, "message"),
+        (0, "index", "list"),
         (0, "history"),
         (0, "stores"),
         (0, "version", "--verbose"),
