@@ -109,6 +109,16 @@ class NewBlock(NamedTuple):
     messages: list[StoredMessage]
 
 
+class PackedBlock(NamedTuple):
+    """A block ready to be written: its content, its words, and who sent how many messages."""
+
+    mark: BlockMark
+    memory: int
+    content: bytes
+    text: str
+    senders: Counter[str]
+
+
 @dataclass(slots=True)
 class Batch:
     """Changes of an index that are written together."""
@@ -153,6 +163,14 @@ def _day(date: str) -> str:
     if found is None or not 1 <= int(found[2]) <= len(_MONTHS):
         return ""
     return f"{int(found[3])} {_MONTHS[int(found[2]) - 1]} {found[1]}"
+
+
+def packed(new: NewBlock, entries: Sequence[Entry]) -> PackedBlock:
+    """Return a block ready to be written; ``entries`` are its messages."""
+    body = _body(entries)
+    text = f"{_block_heading(entries)}\n{body}"
+    senders = Counter(_sender(entry.name) for entry in entries)
+    return PackedBlock(new.mark, new.memory, _pack(entries, body), text, senders)
 
 
 def _pack(entries: Sequence[Entry], body: str) -> bytes:
@@ -494,8 +512,11 @@ class IndexFile:
                 "INSERT OR REPLACE INTO about VALUES (?, ?)", values.items()
             )
 
-    def apply(self, batch: Batch, texts: Sequence[list[Entry]]) -> None:
-        """Carry out the changes of a batch; ``texts`` are the messages of each new block.
+    def apply(self, batch: Batch, packed: Sequence[PackedBlock]) -> None:
+        """Carry out the changes of a batch; ``packed`` are its new blocks.
+
+        They are staged first: so their words are indexed by one statement, and other threads of
+        Python run meanwhile.
 
         Raises:
             DamagedIndex: what is to be removed cannot be read.
@@ -516,20 +537,21 @@ class IndexFile:
                 )
                 execute("DELETE FROM block WHERE number = ?", (number,))
                 execute("DELETE FROM vector WHERE block = ?", (number,))
-            for new, entries in zip(batch.added, texts, strict=True):
-                mark, body = new.mark, _body(entries)
-                execute(
-                    "INSERT INTO block VALUES (?, ?, ?, ?, ?, ?)",
-                    (
-                        *(mark.number, new.memory, mark.place, mark.messages, mark.digest),
-                        _pack(entries, body),
-                    ),
-                )
-                execute(
-                    "INSERT INTO words (rowid, text) VALUES (?, ?)",
-                    (mark.number, f"{_block_heading(entries)}\n{body}"),
-                )
-            senders.update(_sender(entry.name) for entries in texts for entry in entries)
+            self._connection.executemany(
+                "INSERT INTO temp.staged VALUES (?, ?, ?, ?, ?, ?, ?)",
+                (
+                    (one.mark.number, one.memory, *one.mark[1:], one.content, one.text)
+                    for one in packed
+                ),
+            )
+            execute(
+                "INSERT INTO block"
+                " SELECT number, memory, place, messages, digest, content FROM temp.staged"
+            )
+            execute("INSERT INTO words (rowid, text) SELECT number, text FROM temp.staged")
+            execute("DELETE FROM temp.staged")
+            for one in packed:
+                senders.update(one.senders)
             self._connection.executemany(
                 "INSERT INTO sender VALUES (?, ?)"
                 " ON CONFLICT DO UPDATE SET messages = messages + excluded.messages",
@@ -566,6 +588,11 @@ def _connect(path: Path) -> sqlite3.Connection:
         )
         connection.execute(f"PRAGMA cache_size = -{_CACHE_KIB}")
         connection.execute("PRAGMA synchronous = OFF")
+        connection.execute("PRAGMA temp_store = MEMORY")
+        connection.execute(
+            "CREATE TEMP TABLE staged"
+            " (number INTEGER PRIMARY KEY, memory, place, messages, digest, content, text)"
+        )
     except sqlite3.Error as error:
         raise _translated(path, error) from error
     return connection

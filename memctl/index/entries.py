@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from memctl.dialects.view import Dialect
-from memctl.index.database import Batch, Entry
+from memctl.index.database import Batch, Entry, PackedBlock, packed
 from memctl.index.text import pieces, prepare
 from memctl.model import StoredMessage
 
@@ -11,9 +11,11 @@ _LARGE = 1 << 20
 """The bytes above which ``Dialect.outline`` leaves texts out."""
 
 
-def entries_of(batch: Batch, dialect: Dialect) -> list[list[Entry]]:
-    """Return the messages of each new block of a batch."""
-    return [[_entry(message, dialect) for message in new.messages] for new in batch.added]
+def pack(batch: Batch, dialect: Dialect) -> list[PackedBlock]:
+    """Return the new blocks of a batch, ready to be written."""
+    return [
+        packed(new, [_entry(message, dialect) for message in new.messages]) for new in batch.added
+    ]
 
 
 def _entry(message: StoredMessage, dialect: Dialect) -> Entry:

@@ -22,6 +22,8 @@ BATCH = 64
 
 _COMMON = 0.5
 """A word in more than this share of the blocks chooses none, where there is another word."""
+_CHOOSING = 2
+"""Of words that are all common, so many of the rarest choose."""
 _FEWEST = 20
 """The number of blocks from which words are counted as common."""
 
@@ -86,7 +88,8 @@ class Statistics:
         if self.blocks < _FEWEST:
             return found
         limit = self.blocks * _COMMON
-        return [unit for unit in found if self.frequencies[unit] <= limit] or found
+        rarest = sorted(found, key=self.frequencies.__getitem__)
+        return [unit for unit in found if self.frequencies[unit] <= limit] or rarest[:_CHOOSING]
 
 
 def _rarity(frequency: float, total: int) -> float:

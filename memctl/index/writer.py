@@ -23,10 +23,11 @@ from memctl.dialects.registry import DIALECTS
 from memctl.dialects.view import Dialect
 from memctl.errors import MemctlError, Unavailable
 from memctl.index.database import Batch, IndexFile
-from memctl.index.entries import entries_of
+from memctl.index.entries import pack
 
 _LENGTH = struct.Struct(">Q")
 _DONE = b"done"
+_PIPE_BYTES = 1 << 20
 
 
 class Writer:
@@ -46,7 +47,7 @@ class Writer:
         await in_thread(partial(self._write, batch), self._index.interrupt)
 
     def _write(self, batch: Batch) -> None:
-        self._index.apply(batch, entries_of(batch, self._dialect))
+        self._index.apply(batch, pack(batch, self._dialect))
 
 
 class WriterProcess:
@@ -57,7 +58,7 @@ class WriterProcess:
         self._path = path
         command = [sys.executable, "-m", __name__, str(path), dialect.name]
         self._process = subprocess.Popen(
-            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, bufsize=0
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, bufsize=0, pipesize=_PIPE_BYTES
         )
 
     async def write(self, batch: Batch) -> None:
@@ -126,10 +127,10 @@ def serve(path: Path, dialect: Dialect, stream: BinaryIO) -> None:
         while content := _received(stream):
             batch: Batch = pickle.loads(content)
             del content
-            entries = entries_of(batch, dialect)
+            blocks = pack(batch, dialect)
             if writing is not None:
                 writing.result()
-            writing = pool.submit(index.apply, batch, entries)
+            writing = pool.submit(index.apply, batch, blocks)
         if writing is not None:
             writing.result()
     index.commit()

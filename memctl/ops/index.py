@@ -49,7 +49,7 @@ BLOCK_BYTES = 64 * 1024
 
 _BATCH_BYTES = 4096 * 1024
 """Bytes of messages that are written together, in a thread, while the next ones are read."""
-_ALONE_BYTES = 32 * 1024 * 1024
+_ALONE_BYTES = 8 * 1024 * 1024
 """Bytes of messages from which a second process is worth its start."""
 _PAUSE = 0.2
 """Seconds between two looks at an index that another run writes."""
