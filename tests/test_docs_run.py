@@ -90,7 +90,7 @@ def test_docs_upgrade_is_run(world: Path, run: Run) -> None:
 def test_docs_selection_is_run(world: Path, run: Run) -> None:
     assert world
     ran = follow((ROOT / "docs" / "selection.md").read_text("utf-8"), run)
-    assert {"inspect", "export"} == set(ran)
+    assert {"inspect", "export", "search"} == set(ran)
 
 
 def test_docs_erase_is_run(world: Path, run: Run) -> None:

@@ -51,6 +51,7 @@ def list_(run: Run) -> None:
 
     Examples:
       memctl index list
+      memctl index list --json
     """
     run.output.report = _report(folder.indexes())
     run.output.finish()

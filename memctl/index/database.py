@@ -310,6 +310,17 @@ class IndexFile:
 
     # What is in it
 
+    @contextmanager
+    def snapshot(self) -> Iterator[None]:
+        """Read it as it is now, whatever other runs write meanwhile."""
+        with self._errors():
+            self._connection.execute("BEGIN")
+        try:
+            yield
+        finally:
+            with suppress(sqlite3.Error):
+                self._connection.execute("ROLLBACK")
+
     def about(self, name: str) -> Any:
         """Return a value of the index as a whole; None where there is none.
 
@@ -445,9 +456,13 @@ class IndexFile:
             return [Block(row[0], row[1], row[2], _unpack(row[3])) for row in rows]
 
     def add_vectors(self, rows: Iterable[tuple[int, bytes]]) -> None:
-        """Note the vectors of blocks, by number."""
+        """Note the vectors of blocks, by number, unless another run has replaced them meanwhile."""
         with self._errors():
-            self._connection.executemany("INSERT OR REPLACE INTO vector VALUES (?, ?)", rows)
+            self._connection.executemany(
+                "INSERT OR REPLACE INTO vector"
+                " SELECT ?1, ?2 WHERE EXISTS (SELECT 1 FROM block WHERE number = ?1)",
+                rows,
+            )
 
     def remove_vectors(self) -> None:
         """Remove all vectors: those of another model cannot be compared."""

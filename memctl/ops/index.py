@@ -82,7 +82,7 @@ class IndexUse:
 
 @dataclass(slots=True)
 class OpenIndex:
-    """An index that is up to date; ``dialect`` is that of the messages."""
+    """An index that is up to date; ``noun`` is the word for what is in it."""
 
     location: Location
     file: IndexFile
@@ -110,7 +110,7 @@ async def open_index(
         MemctlError: as ``Store.read``; or the index cannot be written.
     """
     began = time.monotonic()
-    found = await _current(target) if keep and not checksum else None
+    found = _current(target) if keep and not checksum else None
     if found is None:
         async with _updated(target, progress or SilentProgress(), keep, where, checksum) as found:
             found.use.seconds = time.monotonic() - began
@@ -123,7 +123,7 @@ async def open_index(
         found.file.close()
 
 
-async def _current(target: Target) -> OpenIndex | None:
+def _current(target: Target) -> OpenIndex | None:
     """Return the index of a store whose file shows that nothing has changed, if it is one."""
     identity, stamp = folder.file_identity(target.location), folder.stamp(target.location)
     if identity is None or stamp is None:

@@ -145,12 +145,13 @@ async def _by_service(
 ) -> SearchReport:
     """Ask the services of the stores; their scores are mixed as they are."""
     report = SearchReport()
-    units = parse(query).units
-    for target in targets:
+    parsed = parse(query)
+    narrowed = parsed.narrowed(where)
+    for target in targets if narrowed is not None else ():
         async with target.make() as store:
             report.noun = store.dialect.noun
-            for found in await store.search(query, where, options.top):
-                report.hits.append(_service_hit(store, found, units))
+            for found in await store.search(parsed.text, narrowed or where, options.top):
+                report.hits.append(_service_hit(store, found, parsed.units))
             report.warnings += store.warnings
     report.hits = heapq.nlargest(options.top, report.hits, key=lambda hit: hit.score)
     return report
@@ -211,6 +212,8 @@ async def _search(
             wanted = await embed_all(embedder, [without_senders(parsed.text or query, senders)])
             report.embedding.usage = report.embedding.usage.plus(wanted.usage)
             vector = wanted.vectors[0]
+        for index in indexes:
+            stack.enter_context(index.file.snapshot())
         if narrowed is not None:
             report.hits = _Search(parsed, narrowed, options, indexes, vector).hits()
         if where.named:
@@ -302,10 +305,11 @@ class _Search:
             words, nearest = self._by_words(index, limit, allowed), []
             if self._vector is not None:
                 nearest = self._by_meaning(index, limit, allowed)
-            numbers = [one for one in (*words, *nearest) if one not in seen]
-            if numbers:
-                seen.update(numbers)
-                yield [index.file.block(number) for number in dict.fromkeys(numbers)]
+            numbers = list(dict.fromkeys(one for one in (*words, *nearest) if one not in seen))
+            seen.update(numbers)
+            for start in range(0, len(numbers), 2 * BATCH):  # not all of them are held
+                some = numbers[start : start + 2 * BATCH]
+                yield [index.file.block(number) for number in some]
             if max(len(words), len(nearest)) < limit:
                 return
             limit *= 4
