@@ -1,4 +1,4 @@
-"""How well a search finds what answers a question, and how fast.
+"""The quality of search, on questions with known answers, and its speed.
 
     python -m benchmarks.search quality LOCOMO.json [--embedder NAME]
     python -m benchmarks.search speed [--messages 1000000] [--rounds 3]
@@ -68,7 +68,7 @@ class Question:
 
 @dataclass(slots=True)
 class Score:
-    """What came out of the questions of a conversation."""
+    """The outcome of the questions of a conversation."""
 
     hits: list[float] = field(default_factory=list)
     recalls: dict[int, list[float]] = field(default_factory=lambda: {depth: [] for depth in DEPTHS})

@@ -33,15 +33,14 @@ from memctl.ops.stop import Stop
 from memctl.output.numbers import count
 from memctl.output.terminal import Output
 from memctl.runs.change import RunOptions
-from memctl.runs.copy import Recording
 from memctl.selection import Selection
 from memctl.store import OpenMode, Store
 from memctl.stores.files import recognise, temporary_folder
 from memctl.stores.rotation import LATEST, RotatedFile, Series
-from memctl.wrappers.dry_run import DryRun
 
 if TYPE_CHECKING:
     from memctl.embedder import Embedder
+    from memctl.runs.copy import Recording
 
 T = TypeVar("T")
 
@@ -238,6 +237,8 @@ def make_target(location: Location, *, dry_run: bool) -> Store:
     from memctl.registry import make_store  # loads the contract of stores, not needed for --help
 
     if dry_run:
+        from memctl.wrappers.dry_run import DryRun
+
         return DryRun(make_store(location))
     return make_store(location, OpenMode.CREATE)
 
@@ -271,6 +272,8 @@ def recorded(run: Run, command: str, argument: str, location: Location) -> Recor
     """The record of a copy into this store; None where the copy goes to stdout."""
     if location.kind == "stdio":
         return None
+    from memctl.runs.copy import Recording  # copies alone
+
     return Recording(record(run, command, argument, location), run.configuration().undo)
 
 

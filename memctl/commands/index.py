@@ -119,17 +119,25 @@ def remove(
     if everything == bool(stores):
         raise UsageError("name the stores, or all of them", "memctl index remove STORE or --all")
     known = folder.indexes()
-    labels = {run.locate(store).label for store in stores or ()}
-    wanted = [info for info in known if everything or info.label in labels]
-    missing = labels - {info.label for info in wanted}
-    if missing:
-        raise NotFound(
-            f"there is no index of {sorted(missing)[0]}", "list the indexes with: memctl index list"
-        )
+    wanted = known if everything else []
+    for place in map(run.locate, stores or ()):
+        found = [info for info in known if _is_of(info, place)]
+        if not found:
+            raise NotFound(
+                f"there is no index of {place.label}", "list the indexes with: memctl index list"
+            )
+        wanted += [info for info in found if info not in wanted]
     for info in wanted:
         folder.remove(info)
     run.output.report = _report(wanted, removed=True)
     run.output.finish()
+
+
+def _is_of(info: IndexInfo, place: Location) -> bool:
+    """Return whether an index is of this store, in whatever way a file was named."""
+    identity = folder.file_identity(place)
+    same = identity is not None and info.identity == folder.digest(identity)
+    return same or info.label == place.label
 
 
 def _kept(run: Run, store: str) -> Location:

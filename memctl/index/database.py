@@ -23,6 +23,7 @@ from memctl.index.text import END_OF_PIECE, plain, prepare
 from memctl.model import MemoryKey, StoredMessage
 
 FORMAT = 1
+"""The version of the file; another one where anything changes that ``block_text`` returns."""
 TOKENIZER = "porter unicode61 remove_diacritics 2 categories 'L* N* Co Mn Mc So'"
 
 _HASH_BYTES = 32 * 1024 * 1024

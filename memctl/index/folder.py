@@ -38,6 +38,8 @@ class IndexInfo:
     bytes: int
     updated: datetime
     model: str = ""
+    identity: str = ""
+    """The digest of ``Store.identity``."""
 
 
 def folder() -> Path:
@@ -70,6 +72,11 @@ def place_of(location: Location, identity: str) -> Path:
     text = "\0".join((location.kind, identity, *options))
     digest = sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
     return folder() / f"{digest[:32]}{SUFFIX}"
+
+
+def digest(identity: str) -> str:
+    """Return what an index keeps of the identity of its store."""
+    return sha256(identity.encode("utf-8", "surrogatepass")).hexdigest()
 
 
 def file_identity(location: Location) -> str | None:
@@ -118,18 +125,19 @@ def _info(path: Path) -> IndexInfo:
             continue
         size += found.st_size
         updated = max(updated, found.st_mtime)
-    label, kind, model, totals = "", "", "", (0, 0)
+    label, kind, model, identity, totals = "", "", "", "", (0, 0)
     try:
         if index := IndexFile.open(path):
             try:
                 label, kind = index.about("label"), index.about("kind")
                 model, totals = index.about("model") or "", index.totals()
-                updated = index.about("updated")
+                identity, updated = index.about("identity"), index.about("updated")
             finally:
                 index.close()
     except DamagedIndex:
         label = ""
-    return IndexInfo(path, label, kind, *totals, size, datetime.fromtimestamp(updated), model)
+    at = datetime.fromtimestamp(updated)
+    return IndexInfo(path, label, kind, *totals, size, at, model, identity)
 
 
 def remove(info: IndexInfo) -> None:
@@ -139,6 +147,27 @@ def remove(info: IndexInfo) -> None:
         Unavailable: it cannot be removed.
     """
     remove_file(info.path)
+
+
+def sweep() -> None:
+    """Remove the indexes of files that are gone, such as old exports.
+
+    Raises:
+        Unavailable: one cannot be removed.
+    """
+    for path in _files():
+        try:
+            index = IndexFile.open(path)
+            if index is None:
+                continue
+            try:
+                store = index.about("path")
+            finally:
+                index.close()
+        except DamagedIndex:
+            continue  # made anew by the search that needs it
+        if store and not os.path.lexists(store):
+            remove_file(path)
 
 
 def remove_of(identity: str) -> int:
@@ -153,7 +182,7 @@ def remove_of(identity: str) -> int:
     for path in _files():
         try:
             index = IndexFile.open(path)
-            other = index is not None and index.about("identity") != identity
+            other = index is not None and index.about("identity") != digest(identity)
             if index is not None:
                 index.close()
         except DamagedIndex:

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 
 SEPARATOR = "\x1f"
 END_OF_PIECE = "\x1e"
-"""What stands between pieces of text; no prepared text has it."""
+"""The separator of pieces of text; no prepared text has it."""
 PIECE = 32_768
 """The characters of a piece: a longer text is indexed as several."""
 

@@ -1,8 +1,4 @@
-"""The index of a store, brought up to date from what is in the store.
-
-The first time all is read.  Later the outlines say which memories have changed; these are read, and
-of each the blocks are written anew from the first that differs.
-"""
+"""The index of a store, opened, and brought up to date where the store has changed."""
 
 from __future__ import annotations
 
@@ -10,47 +6,23 @@ import asyncio
 import os
 import time
 from collections.abc import AsyncGenerator, Callable
-from contextlib import aclosing, asynccontextmanager
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
-from hashlib import sha256
 from itertools import islice
 from pathlib import Path
 
-from memctl.concurrency import in_thread
-from memctl.dialects.registry import DIALECTS
 from memctl.embedder import Embedder, EmbeddingReport, embed_all
 from memctl.errors import Busy
 from memctl.index import folder
-from memctl.index.database import (
-    FORMAT,
-    Batch,
-    BlockMark,
-    DamagedIndex,
-    IndexFile,
-    MemoryRow,
-    NewBlock,
-    remove_file,
-)
+from memctl.index.database import DamagedIndex, IndexFile, remove_file
 from memctl.index.vectors import pack, require_numpy, texts_to_embed
-from memctl.index.writer import Writer, WriterProcess
 from memctl.location import Location
-from memctl.model import MemoryKey, StoredMessage
-from memctl.ops.compare import Comparability, Hasher, Precision
 from memctl.ops.report import Progress, SilentProgress
-from memctl.ops.retry import undamaged_pages
 from memctl.selection import Selection
 from memctl.store import Store
 from memctl.stores.files import temporary_folder
 from memctl.stores.locks import FileLock, lock_owner
 
-BLOCK_MESSAGES = 32
-BLOCK_BYTES = 64 * 1024
-"""A block is full with so many messages, or so many bytes of them."""
-
-_BATCH_BYTES = 4096 * 1024
-"""Bytes of messages that are written together, in a thread, while the next ones are read."""
-_ALONE_BYTES = 8 * 1024 * 1024
-"""Bytes of messages from which a second process is worth its start."""
 _PAUSE = 0.2
 """Seconds between two looks at an index that another run writes."""
 
@@ -158,12 +130,14 @@ async def _updated(
     where: Selection | None,
     checksum: bool,
 ) -> AsyncGenerator[OpenIndex]:
+    from memctl.ops.index_builder import IndexBuilder  # not needed where nothing has changed
+
     if not keep:
         with temporary_folder() as temporary:
             index = IndexFile.create(temporary / "index")
             try:
                 async with target.make() as store:
-                    builder = _Builder(store, index, progress)
+                    builder = IndexBuilder(store, index, progress)
                     await builder.build(_memories(where or Selection()))
                     await builder.describe(target.location, None)
                     index.finish()
@@ -213,12 +187,14 @@ async def _update(
     progress: Progress,
     checksum: bool,
 ) -> OpenIndex:
+    from memctl.ops.index_builder import IndexBuilder  # not needed where nothing has changed
+
     notes = []
     index: IndexFile | None = None
     try:
         index = IndexFile.open(path)
         if index is not None:
-            builder = _Builder(store, index, progress)
+            builder = IndexBuilder(store, index, progress)
             await builder.update(path, checksum=checksum)
             await builder.describe(target.location, stamp)
     except DamagedIndex:
@@ -232,10 +208,11 @@ async def _update(
         raise
     if index is None:
         remove_file(path)
+        folder.sweep()
         with temporary_folder(parent) as temporary:
             new = IndexFile.create(temporary / path.name)
             try:
-                builder = _Builder(store, new, progress)
+                builder = IndexBuilder(store, new, progress)
                 await builder.build(Selection())
                 await builder.describe(target.location, stamp)
                 new.finish()
@@ -253,266 +230,6 @@ async def _update(
 def rebuilt(label: str) -> str:
     """Return the warning of an index that was damaged."""
     return f"the index of {label} was damaged and has been rebuilt"
-
-
-class _Builder:
-    """Writes the messages of a store into an index."""
-
-    def __init__(self, store: Store, index: IndexFile, progress: Progress) -> None:
-        self.new = 0
-        self._store = store
-        self._index = index
-        self._progress = progress
-        self._batch = Batch()
-        self._written_bytes = 0
-        self._writer: Writer | WriterProcess = Writer(index, store.dialect)
-        self._writing: asyncio.Task[None] | None = None
-        self._last_memory = index.last_number("memory")
-        self._last_block = index.last_number("block")
-        self._form = Precision.OUTLINE if store.features.cheap_outline else Precision.TEXT
-        self._may_fork = False
-        """True if another process may write what is to come."""
-        self._forgets = False
-        """True if something is removed that must leave the file."""
-
-    async def describe(self, location: Location, stamp: str | None) -> None:
-        """Note what the index is of."""
-        store = self._store
-        self._index.describe(
-            format=FORMAT,
-            label=store.label,
-            kind=location.kind,
-            identity=await store.identity(),
-            facts=int(store.dialect.facts),
-            noun=store.dialect.noun,
-            stamp=stamp,
-            updated=time.time(),
-            damaged=len(store.left_out.failures),
-        )
-
-    async def build(self, where: Selection) -> None:
-        """Index the memories, of which none is there yet.
-
-        Raises:
-            MemctlError: as ``Store.read``; or there is no room.
-        """
-        self._may_fork = DIALECTS.get(self._store.dialect.name) is self._store.dialect
-        try:
-            await self._write_memories(where, {})
-            if isinstance(self._writer, WriterProcess):
-                await self._writer.finish()
-                self._index.resume()
-        finally:
-            if isinstance(self._writer, WriterProcess):
-                self._writer.kill()
-
-    async def update(self, path: Path, *, checksum: bool) -> None:
-        """Index what is new, and remove what is gone.
-
-        Raises:
-            MemctlError: as ``Store.read``; or there is no room.
-            DamagedIndex: the index cannot be read.
-        """
-        changed, gone = await self._changes(checksum=checksum)
-        if not (changed or gone):
-            return
-        reader = IndexFile.open(path)  # for what is known, while a thread writes
-        assert reader is not None
-        try:
-            known = {key: reader.marks_of(row.number) for key, row in changed.items() if row}
-        finally:
-            reader.close()
-        await in_thread(self._index.begin)
-        self._batch.gone = gone
-        self._forgets = bool(gone)
-        await self._write_memories(
-            Selection(keys=frozenset(changed)),
-            {key: (row, known.get(key, [])) for key, row in changed.items() if row},
-        )
-        if self._forgets:
-            await in_thread(self._index.forget_removed, self._index.interrupt)
-        await in_thread(self._index.commit)
-        await in_thread(self._index.checkpoint)
-
-    async def _changes(
-        self, *, checksum: bool
-    ) -> tuple[dict[MemoryKey, MemoryRow | None], list[int]]:
-        """Return the memories that differ from the index, and the numbers of those gone."""
-        changed: dict[MemoryKey, MemoryRow | None] = {}
-        seen = set()
-        pages = undamaged_pages(self._store.read if checksum else self._store.outline, Selection())
-        hasher = self._hasher()
-        async with aclosing(pages):
-            async for page in pages:
-                if page.offset == 0:
-                    hasher = self._hasher()
-                hasher.add(page.messages)
-                if page.last:
-                    row = self._index.memory(page.memory.key)
-                    if row is not None:
-                        seen.add(row.number)
-                    if checksum or row is None or row.digest != hasher.digest():
-                        changed[page.memory.key] = row
-        gone = [row.number for row in self._index.memories() if row.number not in seen]
-        return changed, gone
-
-    def _hasher(self) -> Hasher:
-        return Comparability(facts=self._store.dialect.facts).hasher(self._form)
-
-    async def _write_memories(
-        self, where: Selection, known: dict[MemoryKey, tuple[MemoryRow, list[BlockMark]]]
-    ) -> None:
-        memory: _Memory | None = None
-        pages = undamaged_pages(self._store.read, where)
-        try:
-            async with aclosing(pages):
-                async for page in pages:
-                    key = page.memory.key
-                    if page.offset == 0 or memory is None:
-                        self._abandon(memory)
-                        memory = self._begin(key, known.get(key))
-                    memory.add(page.messages)
-                    self._progress.advance(
-                        memories=int(page.last),
-                        messages=len(page.messages),
-                        size=sum([len(entry.message) for entry in page.messages]),
-                    )
-                    last = page.last
-                    del page  # not kept while the next one is read: it may be large
-                    if last:
-                        memory.end()
-                        memory = None
-                    if self._batch.size >= _BATCH_BYTES:
-                        await self._write()
-            self._abandon(memory)
-            await self._write()
-        finally:
-            await self._written()
-
-    def _abandon(self, memory: _Memory | None) -> None:
-        """Remove what was added of a memory that turned out to be damaged."""
-        if memory is not None:
-            self._batch.added = [new for new in self._batch.added if new.memory != memory.number]
-            self._batch.gone.append(memory.number)
-
-    def _begin(self, key: MemoryKey, known: tuple[MemoryRow, list[BlockMark]] | None) -> _Memory:
-        if known is None:
-            self._last_memory += 1
-            return _Memory(self, self._last_memory, key, [])
-        return _Memory(self, known[0].number, key, known[1])
-
-    async def _write(self) -> None:
-        """Write the batch while the next one is made."""
-        await self._written()
-        batch, self._batch = self._batch, Batch()
-        self._written_bytes += batch.size
-        if self._may_fork and self._written_bytes > _ALONE_BYTES:
-            self._may_fork = False
-            self._index.pause()
-            self._writer = WriterProcess(self._index.path, self._store.dialect)
-        self._writing = asyncio.create_task(self._writer.write(batch))
-
-    async def _written(self) -> None:
-        writing, self._writing = self._writing, None
-        if writing is not None:
-            await writing
-
-    # A memory, block by block
-
-    def add_block(
-        self, memory: int, place: int, messages: list[StoredMessage], digest: bytes
-    ) -> None:
-        """Have a block written."""
-        self._last_block += 1
-        mark = BlockMark(self._last_block, place, len(messages), digest)
-        self._batch.added.append(NewBlock(mark, memory, messages))
-        self._batch.size += sum([len(one.message) for one in messages])
-        self.new += len(messages)
-
-    def remove_blocks(self, marks: list[BlockMark], *, forget: bool) -> None:
-        """Have blocks removed; with ``forget`` what was in them is not in the store any more."""
-        self._batch.removed += [mark.number for mark in marks]
-        self.new -= sum(mark.messages for mark in marks)
-        self._forgets |= forget
-
-    def end_memory(self, row: MemoryRow) -> None:
-        """Have a memory written, whose blocks are."""
-        self._batch.memories.append(row)
-
-    def hasher(self) -> Hasher:
-        """Return what gives the digest of a memory, as its outline has it."""
-        return self._hasher()
-
-
-class _Memory:
-    """A memory on its way into the index; blocks that are there already stay."""
-
-    def __init__(
-        self, builder: _Builder, number: int, key: MemoryKey, known: list[BlockMark]
-    ) -> None:
-        self._builder = builder
-        self.number = number
-        self._key = key
-        self._known = known
-        self._kept = 0
-        self._place = 0
-        self._pending: list[StoredMessage] = []
-        self._size = 0
-        self._hasher = builder.hasher()
-
-    def add(self, messages: list[StoredMessage]) -> None:
-        """Take the next messages in."""
-        self._hasher.add(messages)
-        for entry in messages:
-            self._pending.append(entry)
-            self._size += len(entry.message)
-            if len(self._pending) >= BLOCK_MESSAGES or self._size >= BLOCK_BYTES:
-                self._flush()
-
-    def end(self) -> None:
-        """Note that all messages were added."""
-        if self._pending:
-            self._flush()
-        left = self._known[self._kept :]
-        if left:
-            self._builder.remove_blocks(left, forget=True)
-        row = MemoryRow(self.number, self._key, self._place, self._hasher.digest())
-        self._builder.end_memory(row)
-
-    def _flush(self) -> None:
-        messages, self._pending, self._size = self._pending, [], 0
-        place, self._place = self._place, self._place + len(messages)
-        digest = _digest(messages)
-        if self._kept < len(self._known):
-            there = self._known[self._kept]
-            if there[1:] == (place, len(messages), digest):
-                self._kept += 1
-                return
-            # All that follows moves, unless this block only grew, or got other marks.
-            grown = _digest(messages[: there.messages])[:_CONTENT] == there.digest[:_CONTENT]
-            last = self._kept == len(self._known) - 1
-            if there.place == place and grown and (last or there.messages == len(messages)):
-                self._known.pop(self._kept)
-                self._builder.remove_blocks([there], forget=False)
-            else:
-                left = self._known[self._kept :]
-                del self._known[self._kept :]
-                self._builder.remove_blocks(left, forget=True)
-        self._builder.add_block(self.number, place, messages, digest)
-
-
-_CONTENT = 8
-"""The bytes of the digest of a block that are of ids and texts; the others are of marks."""
-
-
-def _digest(messages: list[StoredMessage]) -> bytes:
-    """Return the digest of a block: of ids and texts, then of marks."""
-    ids = "\0".join([entry.id for entry in messages]).encode("utf-8", "surrogatepass")
-    texts = b"\0".join([entry.message for entry in messages])
-    names = "\0".join([f"{len(entry.marks)}\0{chr(0).join(entry.marks)}" for entry in messages])
-    content = sha256(ids + b"\0\0" + texts)
-    marks = sha256(names.encode("utf-8", "surrogatepass"))
-    return content.digest()[:_CONTENT] + marks.digest()[:_CONTENT]
 
 
 _EMBEDDED_TOGETHER = 8

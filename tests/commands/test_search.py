@@ -1,4 +1,4 @@
-"""What ``memctl search`` and ``memctl index`` print, and how they end."""
+"""The output of ``memctl search`` and ``memctl index``, and their exit codes."""
 
 from __future__ import annotations
 
@@ -243,8 +243,29 @@ def test_index_is_listed_updated_and_removed(run: Run, store: Path) -> None:
     assert run("index", "remove", store).exit_code == 0
     assert index_files() == []
     run("search", store, "umbrella")
+    assert run("index", "remove", f"sqlite:///{store}").exit_code == 0
+    run("search", store, "umbrella")
     assert run("index", "remove", "--all").exit_code == 0
     assert index_files() == []
+
+
+def test_index_of_a_file_that_is_gone_goes_with_the_next_one(
+    run: Run, store: Path, tmp_path: Path
+) -> None:
+    run("search", store, "umbrella")
+    store.unlink()
+    other = make(tmp_path / "b.db", {ADA: TEXTS})
+    run("search", other, "umbrella")
+    [row] = report(run("index", "list", "--json"))["indexes"]
+    assert row["store"] == str(other)
+
+
+def test_index_of_a_file_with_a_name_that_is_no_text(run: Run, tmp_path: Path) -> None:
+    path = make(tmp_path / "a.db", {ADA: TEXTS}).rename(tmp_path / "caf\udce9.db")
+    assert report(run("search", path, "umbrella", "--json"))["hits"]
+    assert report(run("search", path, "umbrella", "--json"))["index"]["new"] == 0
+    assert report(run("inspect", path, "--json"))["totals"]["messages"] == len(TEXTS)
+    assert run("index", "remove", path).exit_code == 0
 
 
 def test_index_that_is_damaged_is_listed_and_removed(run: Run, store: Path) -> None:

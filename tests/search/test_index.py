@@ -17,7 +17,8 @@ from typer.testing import Result
 from memctl.errors import Unavailable
 from memctl.index import folder
 from memctl.model import MemoryKey
-from memctl.ops.index import BLOCK_MESSAGES, Target, update
+from memctl.ops.index import Target, update
+from memctl.ops.index_builder import BLOCK_MESSAGES
 from memctl.registry import make_store, parse
 from memctl.selection import Selection
 from tests.search.finding import ADA, find, ids, index_files, make, settled, talk
@@ -247,8 +248,8 @@ def test_index_leaves_damaged_memories_out(store: Path) -> None:
 def test_index_of_a_large_store_is_written_by_a_second_process(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("memctl.ops.index._ALONE_BYTES", 0)
-    monkeypatch.setattr("memctl.ops.index._BATCH_BYTES", 10_000)
+    monkeypatch.setattr("memctl.ops.index_builder._ALONE_BYTES", 0)
+    monkeypatch.setattr("memctl.ops.index_builder._BATCH_BYTES", 10_000)
     texts = [f"umbrella {number} 京都市" for number in range(1000)]
     path = make(tmp_path / "a.db", {ADA: texts, BOB: texts})
     found = find(path, query="umbrella 777", top=2)
@@ -260,8 +261,8 @@ def test_index_of_a_large_store_is_written_by_a_second_process(
 def test_index_says_so_where_the_second_process_dies(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("memctl.ops.index._ALONE_BYTES", 0)
-    monkeypatch.setattr("memctl.ops.index._BATCH_BYTES", 10_000)
+    monkeypatch.setattr("memctl.ops.index_builder._ALONE_BYTES", 0)
+    monkeypatch.setattr("memctl.ops.index_builder._BATCH_BYTES", 10_000)
     monkeypatch.setattr("memctl.index.writer.sys.executable", "/bin/false")
     path = make(tmp_path / "a.db", {ADA: [f"umbrella {number}" for number in range(1000)]})
     with pytest.raises(Unavailable, match="cannot write the index"):

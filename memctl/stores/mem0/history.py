@@ -6,6 +6,7 @@ one file: it is mem0's default for all.
 
 from __future__ import annotations
 
+import os
 import sqlite3
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -71,7 +72,7 @@ class History:
     def _connect(self) -> sqlite3.Connection:
         with self._errors():
             mode = "rw" if self.path.exists() else "rwc"
-            uri = f"file:{quote(str(self.path.absolute()))}?mode={mode}"
+            uri = f"file:{quote(os.fsencode(self.path.absolute()))}?mode={mode}"
             database = sqlite3.connect(
                 uri, _BUSY_SECONDS, isolation_level=None, check_same_thread=False, uri=True
             )

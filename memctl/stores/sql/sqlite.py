@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import sqlite3
 import threading
 from collections.abc import AsyncGenerator, Mapping, Sequence
@@ -241,7 +242,7 @@ class SqliteDatabase(Database):
         if self.mode.creates and not path.parent.is_dir():
             raise missing(path, self.label, folder=True)
         mode = "rwc" if self.mode.creates else "rw" if self.mode.writes else "ro"
-        uri = f"file:{quote(str(path.absolute()))}?mode={mode}"
+        uri = f"file:{quote(os.fsencode(path.absolute()))}?mode={mode}"
 
         def connect_driver(call: Call) -> Driver:
             self._threads.append(threading.current_thread())

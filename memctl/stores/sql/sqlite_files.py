@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sqlite3
 import time
 from contextlib import ExitStack, closing, suppress
@@ -94,7 +95,7 @@ def recover(path: Path, call: Call) -> None:
     """
     if not _journal(path).exists():
         return
-    uri = f"file:{quote(str(path.absolute()))}?mode=rw"
+    uri = f"file:{quote(os.fsencode(path.absolute()))}?mode=rw"
     with closing(open_driver(uri, call)) as driver:
         driver.execute("SELECT 1 FROM sqlite_master LIMIT 1").fetchall()
 
