@@ -17,7 +17,7 @@ from typing import NamedTuple
 from memctl.index.database import Block, Candidates, Entry, IndexFile, heading
 from memctl.index.query import Query
 
-BATCH = 64
+BATCH = 32
 """The blocks of which the messages are ranked first; there are more where these are not enough."""
 
 _COMMON = 0.5
