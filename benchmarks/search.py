@@ -52,7 +52,7 @@ from memctl.stores.sql.schema import create_tables
 
 DEPTHS = (1, 5, 10, 50)
 TUNED = 5
-"""The conversations on which the parameters were chosen; the others are the test."""
+"""The conversations by which the parameters were chosen."""
 
 _TURN = re.compile(r"D(\d+):0*(\d+)")
 _TIME = "%I:%M %p on %d %B, %Y"
