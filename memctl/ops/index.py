@@ -195,10 +195,10 @@ async def _update(
         index = IndexFile.open(path)
         if index is not None:
             builder = IndexBuilder(store, index, progress)
-            await builder.update(path, checksum=checksum)
+            await builder.update(checksum=checksum)
             await builder.describe(target.location, stamp)
     except DamagedIndex:
-        notes.append(rebuilt(store.label))
+        notes.append(f"the index of {store.label} was damaged and has been rebuilt")
         if index is not None:
             index.close()
         index = None
@@ -225,11 +225,6 @@ async def _update(
     found.use.new = max(builder.new, 0)
     found.use.warnings += notes + store.warnings
     return found
-
-
-def rebuilt(label: str) -> str:
-    """Return the warning of an index that was damaged."""
-    return f"the index of {label} was damaged and has been rebuilt"
 
 
 _EMBEDDED_TOGETHER = 8

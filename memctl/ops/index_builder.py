@@ -11,7 +11,6 @@ import os
 import time
 from contextlib import aclosing
 from hashlib import sha256
-from pathlib import Path
 
 from memctl.concurrency import in_thread
 from memctl.dialects.registry import DIALECTS
@@ -88,7 +87,7 @@ class IndexBuilder:
             if isinstance(self._writer, WriterProcess):
                 self._writer.kill()
 
-    async def update(self, path: Path, *, checksum: bool) -> None:
+    async def update(self, *, checksum: bool) -> None:
         """Index what is new, and remove what is gone.
 
         Raises:
@@ -98,19 +97,14 @@ class IndexBuilder:
         changed, gone = await self._changes(checksum=checksum)
         if not (changed or gone):
             return
-        reader = IndexFile.open(path)  # for what is known, while a thread writes
-        assert reader is not None
-        try:
-            known = {key: reader.marks_of(row.number) for key, row in changed.items() if row}
-        finally:
-            reader.close()
+        # Read before a thread writes: the file is for one at a time.
+        known = {
+            key: (row, self._index.marks_of(row.number)) for key, row in changed.items() if row
+        }
         await in_thread(self._index.begin)
         self._batch.gone = gone
         self._forgets = bool(gone)
-        await self._write_memories(
-            Selection(keys=frozenset(changed)),
-            {key: (row, known.get(key, [])) for key, row in changed.items() if row},
-        )
+        await self._write_memories(Selection(keys=frozenset(changed)), known)
         if self._forgets:
             await in_thread(self._index.forget_removed, self._index.interrupt)
         await in_thread(self._index.commit)
@@ -123,11 +117,11 @@ class IndexBuilder:
         changed: dict[MemoryKey, MemoryRow | None] = {}
         seen = set()
         pages = undamaged_pages(self._store.read if checksum else self._store.outline, Selection())
-        hasher = self._hasher()
+        hasher = self.hasher()
         async with aclosing(pages):
             async for page in pages:
                 if page.offset == 0:
-                    hasher = self._hasher()
+                    hasher = self.hasher()
                 hasher.add(page.messages)
                 if page.last:
                     row = self._index.memory(page.memory.key)
@@ -138,7 +132,8 @@ class IndexBuilder:
         gone = [row.number for row in self._index.memories() if row.number not in seen]
         return changed, gone
 
-    def _hasher(self) -> Hasher:
+    def hasher(self) -> Hasher:
+        """Return what gives the digest of a memory, as its outline has it."""
         return Comparability(facts=self._store.dialect.facts).hasher(self._form)
 
     async def _write_memories(
@@ -220,10 +215,6 @@ class IndexBuilder:
     def end_memory(self, row: MemoryRow) -> None:
         """Have a memory written, whose blocks are."""
         self._batch.memories.append(row)
-
-    def hasher(self) -> Hasher:
-        """Return what gives the digest of a memory, as its outline has it."""
-        return self._hasher()
 
 
 class _Memory:
