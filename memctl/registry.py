@@ -62,6 +62,9 @@ class StoreSpec:
 
 _SQL_OPTIONS = frozenset({"state", "state_path", "layout", "agent"})
 _SQL2_OPTIONS = frozenset({"layout", "agent"})
+_TABLE_OPTIONS = frozenset({"layout", "table", "columns", "dialect", "owner", "app"})
+TABLE_LAYOUTS = ("table", "langchain", "openai-agents", "llamaindex", "adk")
+"""The layouts of a mapped table: the user's own mapping, and the presets."""
 BUILT_IN = (
     StoreSpec(
         "sqlite",
@@ -110,6 +113,21 @@ BUILT_IN = (
         "memctl.stores.sql.mysql:MysqlAgentscope2Store",
         options=_SQL2_OPTIONS,
         extra="mysql",
+    ),
+    *(
+        StoreSpec(
+            f"{kind}-table",
+            f"{start}?layout=langchain, openai-agents, llamaindex, adk, table",
+            f"messages of other frameworks, and tables of your own, in {where}",
+            f"memctl.stores.sql.{kind}:{kind.capitalize()}TableStore",
+            options=_TABLE_OPTIONS,
+            extra="mysql" if kind == "mysql" else None,
+        )
+        for kind, start, where in (
+            ("sqlite", "sqlite:///PATH", "a SQLite file"),
+            ("postgresql", "postgresql://...", "PostgreSQL"),
+            ("mysql", "mysql://...", "MySQL or MariaDB"),
+        )
     ),
     StoreSpec(
         "redis",
@@ -276,7 +294,14 @@ _LAYOUTS = {
         "session": "tablestore-session",
         "runtime": "tablestore-runtime",
     },
-    **{kind: {"memory": kind, "agentscope2": f"{kind}-agentscope2"} for kind in SQL_KINDS},
+    **{
+        kind: {
+            "memory": kind,
+            "agentscope2": f"{kind}-agentscope2",
+            **dict.fromkeys(TABLE_LAYOUTS, f"{kind}-table"),
+        }
+        for kind in SQL_KINDS
+    },
     "reme": {"vault": "reme", "0.3": "reme-0.3", "0.2": "reme-0.2"},
 }
 """The kinds by what ``?layout=`` says, for each kind that a URL has."""
@@ -543,7 +568,7 @@ def _sqlite(
     if others:
         raise UsageError(
             f"SQLite takes no option {visible(others[0][0])!r}",
-            "known: layout, agent, state, state_path",
+            "known: layout, agent, state, state_path, table, columns, dialect, owner, app",
         )
     path = Path(unquote(parts.path.removeprefix("/"))).expanduser()
     return Location(kind, redact(text), url, path, options)

@@ -44,7 +44,7 @@ class Joint(ABC):
     give loads in the framework, whatever they are given.
     """
 
-    fine: ClassVar[Dialect]
+    fine: Dialect
     coarse: ClassVar[Dialect]
 
     @abstractmethod
@@ -235,6 +235,7 @@ class Converter(ABC):
     target: Dialect
 
     def __init__(self) -> None:
+        self._lost = 0
         self._used: set[int] = set()
         """The ids that the new messages have, as hashes."""
         self._extra = ""
@@ -263,6 +264,11 @@ class Converter(ABC):
     def left(self) -> bool:
         """Return whether no message has carried what the memory has besides messages."""
         return bool(self._extra)
+
+    @property
+    def lost(self) -> int:
+        """The number of messages of which something was lost."""
+        return self._lost
 
     def _take_extra(self) -> str:
         extra, self._extra = self._extra, ""
@@ -318,20 +324,23 @@ class Joiner(Converter):
         self._group, self._note = [], None
         parts = [one.value for one in group]
         given = [one.marks for one in group]
-        marks = (COMPRESSED,) if all(COMPRESSED in some for some in given) else ()
+        marks: tuple[str, ...] = (COMPRESSED,) if all(COMPRESSED in some for some in given) else ()
         new = _Note(extra=self._take_extra())
         if set(given) != {marks}:
             new.marks = [list(some) for some in given]
         whole = self._restored(parts, note) if note is not None else None
         if whole is not None:
+            if note is not None and note.marks and not self.source.holds_marks:
+                marks = tuple(note.marks[0])
             id = whole["id"] = self._unused(str(whole.get("id", group[0].id)))
         else:
             id = self._unused(self._joint.id(parts, group[0].id))
             whole = self._joint.join(parts, id)
-            back = self._joint.split(whole)
+            back = _split(self._joint, whole)
             ids = [one.id for one in group]
             new.delta = None if back == parts else delta(back, parts)
-            new.ids = ids if ids != [value.get("id") for value in parts] else None
+            known = [self.source.message_id(value) for value in parts]
+            new.ids = ids if ids != known else None
         if new.says_something:
             new.check = _check([whole])
             _put_note(whole, self.source, new)
@@ -342,18 +351,38 @@ class Joiner(Converter):
         """Return the message that these were made of; None where they have changed since."""
         if len(parts) != note.count or _check(parts) != note.check:
             return None
-        base = self._joint.join(parts, self._joint.id(parts, str(parts[0].get("id", ""))))
+        id = self.source.message_id(parts[0]) or ""
+        base = self._joint.join(parts, self._joint.id(parts, id))
         found = note.applied_to(base)
         return found if isinstance(found, dict) else None
+
+
+def _split(joint: Joint, whole: Message) -> list[Message]:
+    """Return the fine messages of a coarse one, with ids where there is a place for them."""
+    parts = joint.split(whole)
+    for value, name in zip(parts, _names(parts, whole), strict=True):
+        joint.fine.with_id(value, name)
+    return parts
+
+
+def _names(parts: list[Message], whole: Message) -> list[str]:
+    """Return an id for each part of a message, from its own."""
+    id = str(whole.get("id", ""))
+    return [
+        str(value.get("id", f"{id}-{number}" if number else id))
+        for number, value in enumerate(parts)
+    ]
 
 
 class Splitter(Converter):
     """A conversion from the coarse to the fine dialect."""
 
-    def __init__(self, joint: Joint) -> None:
+    def __init__(self, joint: Joint, *, notes: bool = True) -> None:
+        """Without ``notes``, what the fine dialect cannot express is lost, and counted."""
         super().__init__()
         self.source, self.target = joint.coarse, joint.fine
         self._joint = joint
+        self._notes = notes
 
     def add(self, entries: Iterable[StoredMessage]) -> list[StoredMessage]:
         done: list[StoredMessage] = []
@@ -366,28 +395,37 @@ class Splitter(Converter):
 
     def _split(self, entry: Entry) -> list[StoredMessage]:
         whole, note = _take_note(entry.value, self.target)
-        parts = self._joint.split(whole)
+        parts = _split(self._joint, whole)
         restored = self._restored(whole, parts, note) if note is not None else None
         if note is not None and restored is not None:
             parts = restored
-            ids = note.ids or [str(value.get("id", entry.id)) for value in parts]
+            ids = note.ids or [self.target.message_id(value) or entry.id for value in parts]
             self._used.update(map(hash, ids))
             new = _Note(extra=self._take_extra())
         else:
-            ids = [self._unused(str(value["id"])) for value in parts]
-            for value, id in zip(parts, ids, strict=True):
-                value["id"] = id
+            ids = [
+                self.target.with_id(value, self._unused(name))
+                for value, name in zip(parts, _names(parts, whole), strict=True)
+            ]
+            new = _Note(count=len(parts), extra=self._take_extra())
             back = self._joint.join(parts, self._joint.id(parts, ids[0]))
-            change = None if back == whole else delta(back, whole)
-            new = _Note(count=len(parts), delta=change, extra=self._take_extra())
-            new.ids = ids if len(ids) > 1 else None
-        if new.says_something:
+            marked = bool(entry.marks) and not self.target.holds_marks
+            if not self._notes:
+                self._lost += back != whole or marked
+            else:
+                new.delta = None if back == whole else delta(back, whole)
+                new.ids = ids if len(ids) > 1 else None
+                if marked:
+                    new.marks = [list(entry.marks)]
+        if self._notes and new.says_something:
             new.check = _check(parts)
             new.count = len(parts)
             if len(parts) > 1:
                 new.ids = ids
             _put_note(parts[0], self.source, new)
         marks = _marks_of_parts(note, entry.marks, len(parts))
+        if not self.target.holds_marks:
+            marks = [()] * len(parts)
         return [
             StoredMessage(id, _text(value, odd=entry.odd), some)
             for id, value, some in zip(ids, parts, marks, strict=True)
@@ -432,6 +470,11 @@ class Conversion:
     steps: tuple[partial[Joiner] | partial[Splitter], ...]
 
     @property
+    def exact(self) -> bool:
+        """Return whether notes in the new messages make the way back exact."""
+        return all(step.keywords.get("notes", True) for step in self.steps)
+
+    @property
     def refines(self) -> bool:
         """Return whether it leads to a finer dialect."""
         return bool(self.steps) and all(step.func is Splitter for step in self.steps)
@@ -472,3 +515,7 @@ class _Chain(Converter):
     @property
     def left(self) -> bool:
         return any(step.left for step in self._steps)
+
+    @property
+    def lost(self) -> int:
+        return max(step.lost for step in self._steps)

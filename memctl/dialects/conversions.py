@@ -5,6 +5,7 @@ from __future__ import annotations
 from functools import partial
 
 from memctl.dialects.conversion import Conversion, Joiner, Joint, Splitter
+from memctl.dialects.rows import RowDialect, RowJoint
 from memctl.dialects.runtime_versions import RUNTIME_VERSIONS
 from memctl.dialects.versions import VERSIONS
 from memctl.dialects.view import Dialect
@@ -16,6 +17,8 @@ JOINTS: tuple[Joint, ...] = (VERSIONS, RUNTIME_VERSIONS)
 def conversion(source: Dialect, target: Dialect) -> Conversion:
     """Return the shortest way from one dialect to another.
 
+    Where the target holds no notes, what only the source can express is lost on it.
+
     Raises:
         UsageError: there is none.
     """
@@ -24,15 +27,19 @@ def conversion(source: Dialect, target: Dialect) -> Conversion:
             "facts do not become a conversation, nor a conversation facts: that takes a model",
             "copy facts to a store of facts, or to an archive",
         )
+    rows = [RowJoint(one) for one in (source, target) if isinstance(one, RowDialect)]
     ways: dict[str, Conversion] = {source.name: Conversion(())}
     while target.name not in ways:
         longer = {
-            end.name: Conversion((*way.steps, partial(step, joint)))
+            end.name: Conversion((*way.steps, step))
             for start, way in ways.items()
-            for joint in JOINTS
+            for joint in (*JOINTS, *rows)
             for step, begin, end in (
-                (Joiner, joint.fine, joint.coarse),
-                (Splitter, joint.coarse, joint.fine),
+                (partial(Joiner, joint), joint.fine, joint.coarse),
+                (
+                    partial(Splitter, joint, notes=target.holds_notes),
+                    *(joint.coarse, joint.fine),
+                ),
             )
             if begin.name == start and end.name not in ways
         }

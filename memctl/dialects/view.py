@@ -221,6 +221,10 @@ class Dialect(ABC):
     """True if its messages are facts: each for itself, in no order, without marks or a context."""
     noun: ClassVar[str] = "message"
     """The word for one of them in reports."""
+    holds_marks: ClassVar[bool] = True
+    """True if its messages may have marks."""
+    holds_notes: bool = True
+    """True if a message can carry what its dialect cannot express, in its ``metadata``."""
     answers_within: ClassVar[bool] = False
     """A message may hold a call and, after it, its result; else results come before calls."""
 
@@ -259,6 +263,16 @@ class Dialect(ABC):
 
         ``moment`` is local time without a zone.
         """
+
+    def message_id(self, value: dict[str, Any]) -> str | None:
+        """Return the id of a decoded message; None without one."""
+        found = value.get("id")
+        return found if isinstance(found, str) else None
+
+    def with_id(self, value: dict[str, Any], id: str) -> str:
+        """Give a new message an id, where there is a place for one; return the id that it has."""
+        value["id"] = id
+        return id
 
     @abstractmethod
     def output_bytes(self, result: ToolResultBlock) -> int:

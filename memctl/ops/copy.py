@@ -44,7 +44,7 @@ from memctl.ops.stop import Stop
 from memctl.selection import Selection
 from memctl.store import Store
 from memctl.stores.catalog import IdSet
-from memctl.wrappers.converted import inside, shown_as
+from memctl.wrappers.converted import in_one_dialect, inside, losing, shown_as
 
 
 async def without_repeats(
@@ -88,6 +88,11 @@ _LOSSES = {
     "duplicate_ids": _LossKind(
         "repeated-id", "a message id that occurs twice", "keep the first with --lossy"
     ),
+    "details": _LossKind(
+        "details",
+        "all of a message, such as its name, marks or id",
+        "drop it with --lossy",
+    ),
     "extra": _LossKind(
         "session", "the settings of a session without messages", "drop them with --lossy"
     ),
@@ -126,6 +131,10 @@ async def refuse_losses(
                 for loss in _of(memory, repeated):
                     if loss in lacking:
                         _add(found, loss, memory.key)
+    if converts and not inside(target).dialect.holds_notes:
+        async with aclosing(losing(source, inside(target).dialect, where)) as keys:
+            async for key in keys:
+                _add(found, "details", key)
     if converts and source.dialect.keeps_extra:
         async with aclosing(_bare(source, where)) as keys:
             async for key in keys:
@@ -260,8 +269,8 @@ async def copy(
         )
     target.origin = source.label
     target.adopt(source.dialect, source.embedding)
-    target = shown_as(target, source.dialect)
     report.noun = source.dialect.noun
+    source, target = in_one_dialect(source, target)
     stop = stop or Stop()
     heard = progress or SilentProgress()
     before = report.settled.keys() | set()

@@ -15,6 +15,7 @@ from random import Random
 from typing import Any
 
 from memctl.dialects.fact import build, encode_vector
+from memctl.dialects.rows import utc
 from memctl.model import Memory, MemoryKey, StoredMessage
 
 BEGIN = datetime(2025, 3, 1, 12)
@@ -193,17 +194,74 @@ def vector(id: str, size: int) -> str:
     return encode_vector(value / length for value in values)
 
 
+def _as_langchain(value: dict[str, Any]) -> dict[str, Any]:
+    kind = {"user": "human", "assistant": "ai"}.get(value["role"], "system")
+    known = {"name": value["name"], "content": value["content"], "id": value["id"]}
+    others = {name: one for name, one in value.items() if name not in (*known, "role")}
+    return {"content": {"type": kind, "data": {**others, **known, "type": kind}}}
+
+
+def _as_openai_agents(value: dict[str, Any]) -> dict[str, Any]:
+    others = {name: one for name, one in value.items() if name != "timestamp"}
+    return _with_time(value) | {"content": {"type": "message", **others}}
+
+
+def _as_llamaindex(value: dict[str, Any]) -> dict[str, Any]:
+    more = {name: one for name, one in value.items() if name not in ("role", "content")}
+    blocks = [{"block_type": "text", "text": json.dumps(value["content"])}]
+    return _with_time(value) | {
+        "content": {"role": value["role"], "additional_kwargs": more, "blocks": blocks}
+    }
+
+
+def _as_adk(value: dict[str, Any]) -> dict[str, Any]:
+    time = _with_time(value).get("time")
+    more = {name: one for name, one in value.items() if name not in ("role", "content", "id")}
+    text = value["content"] if isinstance(value["content"], str) else json.dumps(value["content"])
+    event = {
+        "id": value["id"],
+        "author": "user" if value["role"] == "user" else value["name"],
+        "content": {"parts": [{"text": text}], "role": value["role"]},
+        "timestamp": datetime.fromisoformat(time).timestamp() if time else 0,
+        "custom_metadata": more,
+        "invocation_id": "i",
+    }
+    return {"content": event}
+
+
+def _as_role_content(value: dict[str, Any]) -> dict[str, Any]:
+    known = ("id", "role", "name", "content", "timestamp")
+    more = {name: one for name, one in value.items() if name not in known}
+    found = {name: value[name] for name in known if name != "timestamp"}
+    return _with_time(value) | found | {"metadata": more}
+
+
+def _with_time(value: dict[str, Any]) -> dict[str, Any]:
+    time = value["timestamp"]
+    return {"time": utc(datetime.fromisoformat(time))} if time else {}
+
+
 _IN_DIALECT: dict[str, Callable[[dict[str, Any]], dict[str, Any]]] = {
     "agentscope1": lambda value: value,
     "agentscope2": _as_agentscope2,
     "runtime": _as_runtime,
     "fact": _as_fact,
+    "langchain": _as_langchain,
+    "openai-agents": _as_openai_agents,
+    "llamaindex": _as_llamaindex,
+    "adk": _as_adk,
+    "role-content": _as_role_content,
 }
 TIME_FIELDS = {
     "agentscope1": "timestamp",
     "agentscope2": "created_at",
     "runtime": None,
     "fact": "created_at",
+    "langchain": None,
+    "openai-agents": "time",
+    "llamaindex": "time",
+    "adk": None,
+    "role-content": "time",
 }
 """The field of a message that has its time, by dialect."""
 

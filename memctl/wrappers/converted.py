@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import ChainMap, deque
 from collections.abc import AsyncGenerator, Iterable, Iterator, MutableMapping
-from contextlib import aclosing, contextmanager
+from contextlib import aclosing, contextmanager, suppress
 from dataclasses import replace
 from difflib import SequenceMatcher
 from typing import NamedTuple, TypeVar
@@ -47,15 +47,54 @@ def shown_as(store: Store, dialect: Dialect) -> Store:
     return store if store.dialect.name == dialect.name else ConvertedStore(store, dialect)
 
 
-def comparable(left: Store, right: Store) -> tuple[Store, Store]:
-    """Return the stores in one dialect: the finer one, in which no message needs a note.
+def in_one_dialect(source: Store, target: Store) -> tuple[Store, Store]:
+    """Return the stores of a copy in one dialect: the source's, unless the target holds no notes.
 
     Raises:
         UsageError: as ``shown_as``.
     """
+    if target.dialect.holds_notes:
+        return source, shown_as(target, source.dialect)
+    return shown_as(source, target.dialect), target
+
+
+def comparable(left: Store, right: Store) -> tuple[Store, Store]:
+    """Return the stores in one dialect: the finer one, in which no message needs a note.
+
+    One that holds none is compared as it is.
+
+    Raises:
+        UsageError: as ``shown_as``.
+    """
+    if not right.dialect.holds_notes:
+        return shown_as(left, right.dialect), right
+    if not left.dialect.holds_notes:
+        return left, shown_as(right, left.dialect)
     if conversion(left.dialect, right.dialect).refines:
         return shown_as(left, right.dialect), right
     return left, shown_as(right, left.dialect)
+
+
+async def losing(store: Store, dialect: Dialect, where: Selection) -> AsyncGenerator[MemoryKey]:
+    """Yield the memories of which a dialect without notes cannot express all.
+
+    Raises:
+        MemctlError: as ``Store.read``.
+    """
+    way = conversion(store.dialect, dialect)
+    converter = way.converter()
+    async with aclosing(store.read(where)) as pages:
+        async for page in pages:
+            if page.offset == 0:
+                converter = way.converter()
+                converter.memory(page.memory, None)
+            with suppress(ValueError, RecursionError):  # the copy reports it
+                converter.add(page.messages)
+            if page.last:
+                with suppress(ValueError, RecursionError):
+                    converter.end()
+                if converter.lost:
+                    yield page.memory.key
 
 
 def is_converted(store: Store) -> bool:
@@ -100,8 +139,8 @@ class ConvertedStore(StoreWrapper):
         """The features of the store inside; notes in its messages hold marks and repeated ids."""
         return replace(
             self._store.features,
-            marks=None,
-            mark_order=True,
+            marks=None if self._dialect.holds_marks else frozenset(),
+            mark_order=self._dialect.holds_marks,
             duplicate_ids=True,
             cheap_outline=False,
             cheap_positions=False,

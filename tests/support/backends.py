@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+import sqlite3
+from collections.abc import Callable, Iterable
+from contextlib import closing
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -58,6 +60,66 @@ def _redis(
     )
 
 
+def _without_user(number: int) -> MemoryKey:
+    """Return the name of a memory in a table that names no users."""
+    return MemoryKey("", f"session{number}")
+
+
+MAPPED = {
+    "langchain": "",
+    "openai-agents": "",
+    "llamaindex": "",
+    "adk": "&app=weather",
+    "table": "&table=chat%20log&columns=session:chat,user:who,role:role,name:name,content:body,"
+    "time:at,id:uid,metadata:about,order:nr",
+}
+"""The layouts of mapped tables, and the options of their URLs."""
+TABLE = (
+    'CREATE TABLE "chat log" (nr INTEGER PRIMARY KEY, chat TEXT, who TEXT, role TEXT, name TEXT, '
+    "body TEXT, at TEXT, uid TEXT, about TEXT, rating INTEGER)"
+)
+
+
+def _mapped(engine: str, layout: str, refuses: Iterable[str] = ()) -> Callable[[Servers], Backend]:
+    """Return what makes the backend of a mapped table."""
+    option = f"layout={layout}{MAPPED[layout]}"
+    dialect = "role-content" if layout == "table" else layout
+    about: dict[str, Any] = {
+        "style": Style(dialect, frozenset()),
+        "refuses_names": True,  # of users, and of messages in the key of ADK
+        "refuses": frozenset(refuses),
+        "many": MANY_SESSIONS,
+    }
+    if layout not in ("adk", "table"):
+        about["keys"] = _without_user
+    name = f"{engine}-{layout}"
+
+    def sqlite(_: Servers) -> Backend:
+        def make(folder: Path) -> str:
+            if layout == "table":
+                with closing(sqlite3.connect(folder / "m.db")) as database:
+                    database.execute(TABLE)
+            return f"sqlite:///{folder}/m.db?{option}"
+
+        return Backend(name, make, exists=layout == "table", **about)
+
+    def server(servers: Servers) -> Backend:
+        place = servers.postgresql if engine == "postgresql" else servers.mariadb
+
+        def alias(text: str) -> str:
+            return f"{place.socket_url(text.partition('?')[0])}&{option}"
+
+        return Backend(
+            name,
+            lambda _: f"{place.fresh()}?{option}",
+            alias,
+            lambda text: place.dump(text.partition("?")[0]),
+            **about,
+        )
+
+    return sqlite if engine == "sqlite" else server
+
+
 BACKENDS: dict[str, Callable[[Servers], Backend]] = {
     "sqlite": lambda _: Backend("sqlite", lambda folder: f"sqlite:///{folder}/m.db", many=MANY),
     "postgresql": lambda servers: Backend(
@@ -106,6 +168,13 @@ BACKENDS: dict[str, Callable[[Servers], Backend]] = {
         style=AGENTSCOPE2,
         refuses_names=True,  # as SQLite
     ),
+    **{f"sqlite-{layout}": _mapped("sqlite", layout) for layout in MAPPED},
+    **{
+        f"{engine}-{layout}": _mapped(engine, layout)
+        for engine in ("postgresql", "mysql")
+        for layout in MAPPED
+        if layout != "table"
+    },
     "redis": _redis("redis", "prefix=app:"),
     # Each state is written by itself.
     "redis-session": _redis("redis-session", "layout=session", many=300),
@@ -300,6 +369,8 @@ FURTHER = {
     "mysql",
     "postgresql-agentscope2",
     "mysql-agentscope2",
+    *(f"{engine}-{layout}" for engine in ("postgresql", "mysql") for layout in MAPPED),
+    *("sqlite-llamaindex", "sqlite-openai-agents"),
     "redis-session",
     "redis-runtime",
     "redis-runtime-state",
@@ -318,7 +389,7 @@ FURTHER = {
 stores that are slow to test."""
 
 WITH_ANY_MARK = [
-    name for name in BACKENDS if not name.endswith(("-agentscope2", "-runtime", "-state"))
+    name for name in BACKENDS if not name.endswith(("-agentscope2", "-runtime", "-state", *MAPPED))
 ]
 """Those whose messages are of AgentScope 1.x, with any marks."""
 

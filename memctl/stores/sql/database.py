@@ -163,6 +163,21 @@ class Database(ABC):
     ) -> None:
         """Insert rows in bulk, the message as UTF-8 bytes."""
 
+    async def insert_rows(
+        self, connection: AsyncConnection, table: str, columns: Sequence[str], rows: list[Any]
+    ) -> None:
+        """Insert rows into any table, in order."""
+        quote = self.dialect.quote
+        names = ", ".join(quote + name.replace(quote, quote * 2) + quote for name in columns)
+        places = ", ".join(self.dialect.place(number) for number in range(1, len(columns) + 1))
+        into = quote + table.replace(quote, quote * 2) + quote
+        await connection.exec_driver_sql(f"INSERT INTO {into} ({names}) VALUES ({places})", rows)
+
+    async def advance_serial(  # noqa: B027 - most databases do so themselves
+        self, connection: AsyncConnection, table: str, column: str
+    ) -> None:
+        """Have the database make larger keys than those that were inserted."""
+
     @abstractmethod
     async def insert_missing(
         self, connection: AsyncConnection, table: str, columns: Sequence[str], rows: list[Any]

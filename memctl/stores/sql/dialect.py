@@ -317,12 +317,18 @@ class Dialect(ABC):
         """Return SQL for the value of a column from the text at ``place``."""
         return place
 
+    text_type: ClassVar[str] = "TEXT"
+    """The type of a text in a CAST."""
     json_place: ClassVar[str] = ":json"
     """SQL for the value ``json`` of a statement, which goes into a column of JSON."""
     time_step: ClassVar[timedelta] = timedelta(microseconds=1)
     """The least difference of two times in a column."""
     reads_briefly: ClassVar[bool] = False
     """True where a transaction that reads keeps others from writing."""
+
+    def place(self, number: int) -> str:  # noqa: ARG002 - most do not count them
+        """Return the place of a value, counted from 1, in a statement for the driver itself."""
+        return "?"
 
     def json_text(self, column: str) -> str:
         """Return SQL for a column of JSON as text or bytes."""

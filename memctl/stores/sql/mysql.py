@@ -34,6 +34,7 @@ from memctl.stores.sql.dialect import Dialect
 from memctl.stores.sql.huge_messages import CHUNK_BYTES
 from memctl.stores.sql.locks import ANSWER_SECONDS, ConnectionLock
 from memctl.stores.sql.store import SqlStore
+from memctl.stores.sql.table import TableStore
 
 CONNECT_TIMEOUT = 15
 """Seconds until an attempt to connect is given up."""
@@ -142,6 +143,11 @@ class MysqlDialect(Dialect):
     """The SQL of MySQL and MariaDB."""
 
     quote = "`"
+    text_type = "CHAR"
+
+    def place(self, number: int) -> str:  # noqa: ARG002
+        return "%s"
+
     time_step = timedelta(seconds=1)
     mark_array = "JSON_ARRAYAGG(k.mark)"
     row_lock = "FOR UPDATE"
@@ -434,6 +440,14 @@ class MysqlDatabase(Database):
     ) -> int:
         sql = _insert_sql("INSERT", table, columns) + " ON DUPLICATE KEY UPDATE id = id"
         return (await connection.exec_driver_sql(sql, rows)).rowcount
+
+
+class MysqlTableStore(TableStore):
+    """A table of somebody else in MySQL or MariaDB."""
+
+    kind = "mysql-table"
+    features = replace(TableStore.features, parallel=True)
+    database_class = MysqlDatabase
 
 
 class MysqlAgentscope2Store(Agentscope2Store):

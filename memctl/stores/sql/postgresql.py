@@ -32,6 +32,7 @@ from memctl.stores.sql.dialect import SMALL_BYTES, Condition, Dialect
 from memctl.stores.sql.huge_messages import CHUNK_BYTES, HUGE_BYTES
 from memctl.stores.sql.locks import ConnectionLock
 from memctl.stores.sql.store import SqlStore
+from memctl.stores.sql.table import TableStore
 
 CONNECT_TIMEOUT = 15
 """Seconds until an attempt to connect is given up."""
@@ -142,6 +143,9 @@ class PostgresqlDialect(Dialect):
     def __init__(self) -> None:
         super().__init__()
         self._lenient = False
+
+    def place(self, number: int) -> str:
+        return f"${number}"
 
     def field(self, name: str) -> str:
         return f"CASE WHEN json_typeof(j.msg -> '{name}') = 'string' THEN j.msg ->> '{name}' END"
@@ -402,6 +406,20 @@ class PostgresqlDatabase(Database):
         else:
             await driver.copy_records_to_table(table, columns=columns, records=rows)
 
+    async def insert_rows(
+        self, connection: AsyncConnection, table: str, columns: Sequence[str], rows: list[Any]
+    ) -> None:
+        driver = await _driver(connection)
+        await driver.copy_records_to_table(table, columns=columns, records=rows)
+
+    async def advance_serial(self, connection: AsyncConnection, table: str, column: str) -> None:
+        sequence = "pg_get_serial_sequence(:table, :column)"
+        sql = (
+            f'SELECT setval({sequence}, GREATEST((SELECT MAX("{column}") FROM {table}), '
+            f"nextval({sequence}))) WHERE {sequence} IS NOT NULL"
+        )
+        await self.fetch_all(connection, sql, {"table": table, "column": column})
+
     async def execute_json_many(
         self,
         connection: AsyncConnection,
@@ -423,6 +441,14 @@ class PostgresqlDatabase(Database):
             *(list(column) for column in zip(*rows, strict=True)),
         )
         return int(status.rpartition(" ")[2])
+
+
+class PostgresqlTableStore(TableStore):
+    """A table of somebody else in PostgreSQL."""
+
+    kind = "postgresql-table"
+    features = replace(TableStore.features, parallel=True)
+    database_class = PostgresqlDatabase
 
 
 class PostgresqlAgentscope2Store(Agentscope2Store):

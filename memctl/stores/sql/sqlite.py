@@ -42,6 +42,7 @@ from memctl.stores.sql.sqlite_driver import (
 )
 from memctl.stores.sql.sqlite_files import HINT, LARGE_BYTES, SnapshotCopy, recover, remove_journal
 from memctl.stores.sql.store import SqlStore
+from memctl.stores.sql.table import TableStore
 
 RECOVER = (
     "the file is damaged: restore it from a backup, or save what can be read with "
@@ -614,6 +615,13 @@ class SqliteDatabase(Database):
         )
         await connection.exec_driver_sql("DELETE FROM temp.huge")
         self._has_staged_rows = False
+
+
+class SqliteTableStore(TableStore):
+    """A table of somebody else in a SQLite file."""
+
+    kind = "sqlite-table"
+    database_class = SqliteDatabase
 
 
 class SqliteAgentscope2Store(Agentscope2Store):

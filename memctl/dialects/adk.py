@@ -1,0 +1,197 @@
+"""The events of Google's Agent Development Kit, as its sessions store them.
+
+Source: ``events/event.py`` of google-adk 2.13 and ``Content`` of google-genai 2.34.  Events refuse
+fields that they do not know; notes are in ``custom_metadata``, which belongs to the application.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from typing import Any
+
+from memctl.dialects.agentscope import string
+from memctl.dialects.rows import DocumentView, RowDialect, output_text, utc
+from memctl.dialects.view import (
+    Block,
+    MediaBlock,
+    TextBlock,
+    ThinkingBlock,
+    ToolCallBlock,
+    ToolResultBlock,
+    UnknownBlock,
+)
+
+_CUSTOM = "custom_metadata"
+_ACTIONS = (
+    *("state_delta", "artifact_delta"),
+    *("requested_auth_configs", "requested_tool_confirmations"),
+)
+
+
+def event_time(event: Any) -> str | None:
+    """Return the time of an event in UTC; None where it has none."""
+    seconds = event.get("timestamp") if isinstance(event, dict) else None
+    if not isinstance(seconds, int | float) or isinstance(seconds, bool) or not seconds:
+        return None
+    try:
+        return utc(datetime.fromtimestamp(seconds, UTC))
+    except (OverflowError, OSError, ValueError):
+        return None
+
+
+class AdkView(DocumentView):
+    """An event of the Agent Development Kit."""
+
+    __slots__ = ()
+
+    @property
+    def _content(self) -> dict[str, Any]:
+        found = self.document.get("content")
+        return found if isinstance(found, dict) else {}
+
+    @property
+    def id(self) -> str | None:
+        found = self.document.get("id")
+        return found if isinstance(found, str) else None
+
+    @property
+    def role(self) -> str | None:
+        if any(isinstance(block, ToolResultBlock) for block in self.blocks):
+            return "system"
+        return "user" if self.document.get("author") == "user" else "assistant"
+
+    @property
+    def name(self) -> str | None:
+        found = self.document.get("author")
+        return found if isinstance(found, str) else None
+
+    @property
+    def time(self) -> str | None:
+        return event_time(self.document)
+
+    @property
+    def blocks(self) -> list[Block]:
+        parts = self._content.get("parts")
+        return [_block(part) for part in parts] if isinstance(parts, list) else []
+
+
+def _block(part: Any) -> Block:
+    if not isinstance(part, dict):
+        return UnknownBlock("?", {"type": "?", "value": part})
+    match part:
+        case {"text": str(text), "thought": True}:
+            return ThinkingBlock(text, part)
+        case {"text": str(text)}:
+            return TextBlock(text, part)
+        case {"function_call": dict(call)}:
+            return ToolCallBlock(_id(call), string(call.get("name")), call.get("args"), part)
+        case {"function_response": dict(result)}:
+            output = _output(result.get("response"))
+            return ToolResultBlock(_id(result), string(result.get("name")), lambda: output, part)
+        case {"inline_data": dict(blob)}:
+            media_type = string(blob.get("mime_type")) or "?"
+            data = string(blob.get("data")).replace("-", "+").replace("_", "/")
+            return MediaBlock(_kind(media_type), None, media_type, data, part)
+        case {"file_data": dict(file)}:
+            media_type = string(file.get("mime_type"))
+            return MediaBlock(
+                _kind(media_type), string(file.get("file_uri")), media_type or None, None, part
+            )
+    return UnknownBlock(next(iter(part), "?"), part)
+
+
+def _id(part: dict[str, Any]) -> str:
+    return string(part.get("id"))
+
+
+def _kind(media_type: str) -> str:
+    kind = media_type.partition("/")[0]
+    return kind if kind in ("image", "audio", "video") else "file"
+
+
+def _output(response: Any) -> list[Block]:
+    """Return the output of a tool, which the framework puts under ``result`` where it is a text."""
+    match response:
+        case {"result": str(text)} | {"output": str(text)} if len(response) == 1:
+            return [TextBlock(text, response)]
+        case None:
+            return []
+    return [TextBlock(output_text([UnknownBlock("?", response)]), response)]
+
+
+class Adk(RowDialect):
+    """The dialect of the sessions of Google's Agent Development Kit."""
+
+    name = "adk"
+    view = AdkView
+    keeps_extra = True
+    tool_word = b"function_"
+    note_key = _CUSTOM
+
+    def own_id(self, content: Any) -> str | None:
+        found = content.get("id") if isinstance(content, dict) else None
+        return found if isinstance(found, str) else None
+
+    def set_own_id(self, content: Any, id: str) -> bool:
+        content["id"] = id
+        return True
+
+    def pack(self, value: dict[str, Any]) -> Any:
+        content = value.get("content")
+        notes = (value.get("metadata") or {}).get("memctl")
+        if notes and isinstance(content, dict):
+            custom = content.get(_CUSTOM)
+            own = custom if isinstance(custom, dict) else {}
+            return {**content, _CUSTOM: {**own, "memctl": notes}}
+        return content
+
+    def unpack(self, content: Any) -> tuple[Any, dict[str, Any] | None]:
+        custom = content.get(_CUSTOM) if isinstance(content, dict) else None
+        if not isinstance(custom, dict) or not isinstance(notes := custom.get("memctl"), dict):
+            return content, None
+        own = {name: one for name, one in custom.items() if name != "memctl"}
+        plain = {name: one for name, one in content.items() if name != _CUSTOM}
+        return plain | ({_CUSTOM: own} if own else {}), {"memctl": notes}
+
+    def rows(
+        self, role: str, name: str, time: str | None, blocks: Sequence[Block]
+    ) -> list[dict[str, Any]]:
+        found = super().rows(role, name, time, blocks)
+        for row in found:
+            moment = datetime.fromisoformat(time) if time else None
+            row["content"]["timestamp"] = moment.timestamp() if moment else 0.0
+        return found
+
+    def contents(self, role: str, name: str, blocks: Sequence[Block]) -> list[Any]:
+        results = [block for block in blocks if isinstance(block, ToolResultBlock)]
+        spoken = "user" if role == "user" or results else "model"
+        event: dict[str, Any] = {
+            "content": {"parts": [_stored(block) for block in blocks], "role": spoken},
+            "invocation_id": "",
+            "author": "user" if role == "user" else name or role,
+            "actions": {field: {} for field in _ACTIONS},
+            "id": "",
+        }
+        return [event]
+
+
+def _stored(block: Block) -> dict[str, Any]:
+    match block:
+        case ThinkingBlock(text):
+            return {"text": text, "thought": True}
+        case ToolCallBlock(id, name, input):
+            args = input if isinstance(input, dict) else {}
+            return {"function_call": {"id": id, "args": args, "name": name}}
+        case ToolResultBlock(id, name, output):
+            response = {"result": output_text(output)}
+            return {"function_response": {"id": id, "name": name, "response": response}}
+        case MediaBlock(_, None, media_type, data):
+            return {"inline_data": {"data": data or "", "mime_type": media_type or "?"}}
+        case MediaBlock(_, url, media_type):
+            return {"file_data": {"file_uri": url, "mime_type": media_type or "?"}}
+        case _:
+            return {"text": output_text([block])}
+
+
+ADK = Adk()

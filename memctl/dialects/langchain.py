@@ -1,0 +1,198 @@
+"""The messages of LangChain, as ``message_to_dict`` of langchain-core 1.x stores them.
+
+Sources: ``langchain_core/messages/`` of langchain-core 1.7 (``{"type": ..., "data": {...}}``, the
+content blocks) and ``messages_from_dict``, which reads ``type`` and ``data`` alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from memctl.dialects.agentscope import string
+from memctl.dialects.rows import (
+    DocumentView,
+    RowDialect,
+    media_at,
+    output_blocks,
+    output_text,
+    place_of,
+)
+from memctl.dialects.view import (
+    Block,
+    MediaBlock,
+    TextBlock,
+    ThinkingBlock,
+    ToolCallBlock,
+    ToolResultBlock,
+    UnknownBlock,
+)
+
+_ROLES = {
+    "human": "user",
+    "HumanMessageChunk": "user",
+    "ai": "assistant",
+    "AIMessageChunk": "assistant",
+    "system": "system",
+    "SystemMessageChunk": "system",
+    "tool": "system",
+    "ToolMessageChunk": "system",
+    "function": "system",
+}
+_TYPES = {"user": "human", "assistant": "ai", "system": "system"}
+_CALL = "tool_call"
+
+
+class LangChainView(DocumentView):
+    """A message of LangChain."""
+
+    __slots__ = ()
+
+    @property
+    def data(self) -> dict[str, Any]:
+        """The fields of the message."""
+        found = self.document.get("data")
+        return found if isinstance(found, dict) else {}
+
+    @property
+    def role(self) -> str | None:
+        kind = self.document.get("type")
+        if kind == "chat":
+            named = self.data.get("role")
+            return named if isinstance(named, str) else None
+        return _ROLES.get(kind, kind) if isinstance(kind, str) else None
+
+    @property
+    def name(self) -> str | None:
+        found = self.data.get("name")
+        return found if isinstance(found, str) else None
+
+    @property
+    def fault(self) -> str:
+        if found := super().fault:
+            return found
+        if not isinstance(self.document.get("type"), str):
+            return "it has no type"
+        return "" if isinstance(self.document.get("data"), dict) else "it has no data"
+
+    @property
+    def blocks(self) -> list[Block]:
+        data = self.data
+        content = data.get("content")
+        found = output_blocks(content, _block) if content != "" else []
+        if self.document.get("type") in ("tool", "ToolMessageChunk"):
+            id, name = string(data.get("tool_call_id")), string(data.get("name"))
+            return [ToolResultBlock(id, name, lambda: found, data)]
+        calls = data.get("tool_calls")
+        named = {block.id for block in found if isinstance(block, ToolCallBlock)}
+        for call in calls if isinstance(calls, list) else ():
+            if isinstance(call, dict) and string(call.get("id")) not in named:
+                name = string(call.get("name"))
+                found.append(ToolCallBlock(string(call.get("id")), name, call.get("args"), call))
+        return found or [TextBlock("", "")]
+
+
+def _block(block: Any) -> Block:
+    if isinstance(block, str):
+        return TextBlock(block, block)
+    if not isinstance(block, dict):
+        return UnknownBlock("?", {"type": "?", "value": block})
+    match block.get("type"):
+        case "text":
+            return TextBlock(string(block.get("text")), block)
+        case "reasoning" | "thinking" as kind:
+            return ThinkingBlock(string(block.get(kind)), block)
+        case "tool_call" | "tool_use" as kind:
+            input = block.get("args" if kind == _CALL else "input")
+            return ToolCallBlock(string(block.get("id")), string(block.get("name")), input, block)
+        case "image_url":
+            place = block.get("image_url")
+            return media_at("image", place.get("url") if isinstance(place, dict) else place, block)
+        case "image" | "audio" | "video" | "file" as kind:
+            media_type = block.get("mime_type")
+            data = block.get("base64") or block.get("data")
+            if isinstance(data, str):
+                return MediaBlock(kind, None, string(media_type) or "?", data, block)
+            return media_at(kind, block.get("url"), block, media_type)
+        case kind:
+            return UnknownBlock(string(kind) or "?", block)
+
+
+class LangChain(RowDialect):
+    """The dialect of LangChain's chat message histories."""
+
+    name = "langchain"
+    view = LangChainView
+    tool_word = b"tool_call"
+    note_key = "memctl"
+
+    def own_id(self, content: Any) -> str | None:
+        data = content.get("data") if isinstance(content, dict) else None
+        found = data.get("id") if isinstance(data, dict) else None
+        return found if isinstance(found, str) else None
+
+    def set_own_id(self, content: Any, id: str) -> bool:
+        content["data"]["id"] = id
+        return True
+
+    def contents(self, role: str, name: str, blocks: Sequence[Block]) -> list[Any]:
+        found: list[Any] = []
+        said: list[Block] = []
+        calls: list[ToolCallBlock] = []
+        for block in blocks:
+            match block:
+                case ToolResultBlock():
+                    found.append(_result(block))
+                case ToolCallBlock():
+                    calls.append(block)
+                case _:
+                    said.append(block)
+        if said or calls or not found:
+            kind = "ai" if calls else _TYPES.get(role, "human")
+            own = {"tool_calls": [_call(one) for one in calls], "invalid_tool_calls": []}
+            more = own | {"usage_metadata": None} if kind == "ai" else {}
+            found.insert(0, _message(kind, _content(said), name or None, more))
+        return found
+
+
+def _message(kind: str, content: Any, name: str | None, more: dict[str, Any]) -> dict[str, Any]:
+    data: dict[str, Any] = {"content": content, "additional_kwargs": {}, "response_metadata": {}}
+    return {"type": kind, "data": data | {"type": kind, "name": name, "id": None} | more}
+
+
+def _call(call: ToolCallBlock) -> dict[str, Any]:
+    args = call.input if isinstance(call.input, dict) else {}
+    return {"name": call.name, "args": args, "id": call.id, "type": _CALL}
+
+
+def _result(result: ToolResultBlock) -> dict[str, Any]:
+    more = {"tool_call_id": result.id, "artifact": None, "status": "success"}
+    media = any(isinstance(block, MediaBlock) for block in result.output)
+    content = _content(result.output) if media else output_text(result.output)
+    return _message("tool", content, result.name or None, more)
+
+
+def _content(blocks: Sequence[Block]) -> Any:
+    """Return blocks as a content: a plain text where that is all."""
+    if not blocks:
+        return ""
+    if len(blocks) == 1 and isinstance(blocks[0], TextBlock):
+        return blocks[0].text
+    return [_stored(block) for block in blocks]
+
+
+def _stored(block: Block) -> dict[str, Any]:
+    match block:
+        case ThinkingBlock(text):
+            return {"type": "reasoning", "reasoning": text}
+        case MediaBlock("image"):
+            return {"type": "image_url", "image_url": {"url": place_of(block)}}
+        case MediaBlock(kind, None, media_type, data):
+            return {"type": kind, "base64": data or "", "mime_type": media_type}
+        case MediaBlock(kind, url):
+            return {"type": kind, "url": url}
+        case _:
+            return {"type": "text", "text": output_text([block])}
+
+
+LANGCHAIN = LangChain()

@@ -1,0 +1,151 @@
+"""The messages of LlamaIndex, as ``ChatMessage.model_dump(mode="json")`` stores them.
+
+Source: ``base/llms/types.py`` of llama-index-core 0.14.25.  Calls are blocks, or as the OpenAI API
+has them in ``additional_kwargs``.  Fields that it does not know are ignored.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from memctl.dialects.agentscope import string
+from memctl.dialects.rows import (
+    DocumentView,
+    RowDialect,
+    arguments_of,
+    media_at,
+    output_text,
+)
+from memctl.dialects.view import (
+    Block,
+    MediaBlock,
+    TextBlock,
+    ThinkingBlock,
+    ToolCallBlock,
+    ToolResultBlock,
+    UnknownBlock,
+)
+
+_ROLES = {
+    "developer": "system",
+    "tool": "system",
+    "function": "system",
+    "chatbot": "assistant",
+    "model": "assistant",
+}
+_TOOL = ("tool", "function")
+
+
+class LlamaIndexView(DocumentView):
+    """A message of LlamaIndex."""
+
+    __slots__ = ()
+
+    @property
+    def role(self) -> str | None:
+        found = self.document.get("role")
+        return _ROLES.get(found, found) if isinstance(found, str) else None
+
+    @property
+    def name(self) -> str | None:
+        found = self._more.get("name")
+        return found if isinstance(found, str) and self.document.get("role") not in _TOOL else None
+
+    @property
+    def _more(self) -> dict[str, Any]:
+        found = self.document.get("additional_kwargs")
+        return found if isinstance(found, dict) else {}
+
+    @property
+    def blocks(self) -> list[Block]:
+        document, more = self.document, self._more
+        stored = document.get("blocks")
+        if isinstance(stored, list):
+            found = [_block(one) for one in stored]
+        else:  # as before 0.12
+            found = [TextBlock(string(document.get("content")), document.get("content"))]
+        id = more.get("tool_call_id")
+        if document.get("role") in _TOOL and isinstance(id, str):
+            return [ToolResultBlock(id, string(more.get("name")), lambda: found, document)]
+        named = {block.id for block in found if isinstance(block, ToolCallBlock)}
+        calls = more.get("tool_calls")
+        for call in calls if isinstance(calls, list) else ():
+            function = call.get("function") if isinstance(call, dict) else None
+            if isinstance(function, dict) and string(call.get("id")) not in named:
+                input = arguments_of(function.get("arguments"))
+                name = string(function.get("name"))
+                found.append(ToolCallBlock(string(call.get("id")), name, input, call))
+        return found or [TextBlock("", "")]
+
+
+def _block(block: Any) -> Block:
+    if not isinstance(block, dict):
+        return UnknownBlock("?", {"type": "?", "value": block})
+    match block.get("block_type"):
+        case "text":
+            return TextBlock(string(block.get("text")), block)
+        case "thinking":
+            return ThinkingBlock(string(block.get("content")), block)
+        case "tool_call":
+            input = arguments_of(block.get("tool_kwargs"))
+            id, name = string(block.get("tool_call_id")), string(block.get("tool_name"))
+            return ToolCallBlock(id, name, input, block)
+        case "image" | "audio" | "video" | "document" as kind:
+            media_type = string(block.get(f"{kind}_mimetype")) or None
+            if kind == "audio" and isinstance(block.get("format"), str):
+                media_type = f"audio/{block['format']}"
+            data = block.get("data" if kind == "document" else kind)
+            kind = "file" if kind == "document" else kind
+            if isinstance(data, str):
+                return MediaBlock(kind, None, media_type or "?", data, block)
+            return media_at(kind, block.get("url") or block.get("path"), block, media_type)
+        case kind:
+            return UnknownBlock(string(kind) or "?", block)
+
+
+class LlamaIndex(RowDialect):
+    """The dialect of LlamaIndex's chat stores."""
+
+    name = "llamaindex"
+    view = LlamaIndexView
+    tool_word = b"tool_call"
+    note_key = "memctl"
+
+    def contents(self, role: str, name: str, blocks: Sequence[Block]) -> list[Any]:
+        found: list[Any] = []
+        said: list[dict[str, Any]] = []
+        for block in blocks:
+            if isinstance(block, ToolResultBlock):
+                more = {"tool_call_id": block.id} | ({"name": block.name} if block.name else {})
+                text = {"block_type": "text", "text": output_text(block.output)}
+                found.append({"role": "tool", "additional_kwargs": more, "blocks": [text]})
+            else:
+                said.append(_stored(block))
+        if said or not found:
+            role = role if role in ("user", "assistant", "system") else "user"
+            more = {"name": name} if name and name != role else {}
+            found.insert(0, {"role": role, "additional_kwargs": more, "blocks": said})
+        return found
+
+
+def _stored(block: Block) -> dict[str, Any]:
+    match block:
+        case ThinkingBlock(text):
+            own: dict[str, Any] = {"num_tokens": None, "additional_information": {}}
+            return {"block_type": "thinking", "content": text} | own
+        case ToolCallBlock(id, name, input):
+            called = {"tool_call_id": id, "tool_name": name, "tool_kwargs": input}
+            return {"block_type": "tool_call"} | called
+        case MediaBlock("audio", url, media_type, data):
+            stored = {"audio": data, "path": None, "url": url}
+            format = media_type.partition("/")[2] if media_type else None
+            return {"block_type": "audio"} | stored | {"format": format}
+        case MediaBlock(kind, url, media_type, data) if kind in ("image", "video"):
+            stored = {kind: data, "path": None, "url": url, f"{kind}_mimetype": media_type}
+            return {"block_type": kind} | stored
+        case _:
+            return {"block_type": "text", "text": output_text([block])}
+
+
+LLAMAINDEX = LlamaIndex(frozenset({"time"}))

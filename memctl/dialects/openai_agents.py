@@ -1,0 +1,193 @@
+"""The items of the OpenAI Agents SDK: what goes into, and comes out of, the Responses API.
+
+Source: ``types/responses/response_input_item_param.py`` of openai 3, which the sessions of
+openai-agents 0.24 store as they are.  The API refuses fields that it does not know, so that an
+item carries no notes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from memctl.dialects.agentscope import CONTENT, string
+from memctl.dialects.conversion import Message
+from memctl.dialects.rows import (
+    DocumentView,
+    RowDialect,
+    arguments_of,
+    arguments_text,
+    media_at,
+    output_blocks,
+    output_text,
+    place_of,
+)
+from memctl.dialects.view import (
+    Block,
+    MediaBlock,
+    TextBlock,
+    ThinkingBlock,
+    ToolCallBlock,
+    ToolResultBlock,
+    UnknownBlock,
+)
+
+_CALL, _OUTPUT, _REASONING, _MESSAGE = (
+    "function_call",
+    "function_call_output",
+    "reasoning",
+    "message",
+)
+_ROLES = {"developer": "system"}
+_FAKE_ID = "__fake_id__"
+"""The id of every item of a model that is asked by another API (``models/fake_id.py``)."""
+
+
+class OpenAIAgentsView(DocumentView):
+    """An item of the OpenAI Agents SDK."""
+
+    __slots__ = ()
+
+    @property
+    def kind(self) -> str:
+        """The type of the item; a message need not say so."""
+        item = self.document
+        return string(item.get("type")) or (_MESSAGE if "role" in item else "?")
+
+    @property
+    def role(self) -> str | None:
+        found = self.document.get("role")
+        if isinstance(found, str):
+            return _ROLES.get(found, found)
+        return "system" if self.kind.endswith("_output") else "assistant"
+
+    @property
+    def name(self) -> None:
+        return None
+
+    @property
+    def blocks(self) -> list[Block]:
+        item = self.document
+        match self.kind:
+            case "message":
+                return output_blocks(item.get("content"), _block)
+            case "function_call":
+                input = arguments_of(item.get("arguments"))
+                return [
+                    ToolCallBlock(
+                        string(item.get("call_id")), string(item.get("name")), input, item
+                    )
+                ]
+            case "function_call_output":
+                output = item.get("output")
+                return [
+                    ToolResultBlock(
+                        string(item.get("call_id")), "", lambda: output_blocks(output, _block), item
+                    )
+                ]
+            case "reasoning":
+                parts = [*_list(item.get("summary")), *_list(item.get("content"))]
+                texts = [string(one.get("text")) for one in parts if isinstance(one, dict)]
+                return [ThinkingBlock("\n".join(texts), item)]
+            case kind:
+                return [UnknownBlock(kind, item)]
+
+
+def _list(value: Any) -> list[Any]:
+    return value if isinstance(value, list) else []
+
+
+def _block(part: Any) -> Block:
+    if not isinstance(part, dict):
+        return UnknownBlock("?", {"type": "?", "value": part})
+    match part.get("type"):
+        case "input_text" | "output_text" | "text":
+            return TextBlock(string(part.get("text")), part)
+        case "refusal":
+            return TextBlock(string(part.get("refusal")), part)
+        case "input_image" if isinstance(part.get("image_url"), str):
+            return media_at("image", part["image_url"], part)
+        case "input_audio" if isinstance(part.get("input_audio"), dict):
+            sound = part["input_audio"]
+            media_type = f"audio/{string(sound.get('format')) or '?'}"
+            return MediaBlock("audio", None, media_type, string(sound.get("data")), part)
+        case "input_file" if part.get("file_url") or part.get("file_data"):
+            return media_at("file", part.get("file_url") or part.get("file_data"), part)
+        case kind:
+            return UnknownBlock(string(kind) or "?", part)
+
+
+class OpenAIAgents(RowDialect):
+    """The dialect of the sessions of the OpenAI Agents SDK."""
+
+    name = "openai-agents"
+    view = OpenAIAgentsView
+    tool_word = b"function_call"
+
+    def own_id(self, content: Any) -> str | None:
+        found = content.get("id") if isinstance(content, dict) else None
+        return found if isinstance(found, str) and found != _FAKE_ID else None
+
+    def continues(self, group: list[Message], message: Message) -> bool:
+        """Return whether an item is of the same reply: reasoning, a message, calls, in order."""
+        order = (_REASONING, _MESSAGE, _CALL)
+        before, now = OpenAIAgentsView(group[-1]), OpenAIAgentsView(message)
+        if before.role != "assistant" or now.role != "assistant":
+            return False
+        if before.kind not in order or now.kind not in order:
+            return False
+        was, rank = order.index(before.kind), order.index(now.kind)
+        return was < rank or was == rank == order.index(_CALL)
+
+    def contents(self, role: str, name: str, blocks: Sequence[Block]) -> list[Any]:  # noqa: ARG002
+        found: list[Any] = []
+        said: list[dict[str, Any]] = []
+        for block in blocks:
+            match block:
+                case ToolCallBlock(id, called, input):
+                    arguments = arguments_text(input)
+                    item = {"type": _CALL, "call_id": id, "name": called, "arguments": arguments}
+                case ToolResultBlock(id, _, output):
+                    item = {"type": _OUTPUT, "call_id": id, "output": _output(output)}
+                case ThinkingBlock():
+                    continue  # the API takes reasoning only with the id that it gave it
+                case _:
+                    said.append(_part(block, role))
+                    if len(said) == 1:
+                        found.append(said)
+                    continue
+            found.append(item)
+        if not found:
+            found.append([_part(TextBlock(""), role)])
+        return [_message(one, role) if isinstance(one, list) else one for one in found]
+
+
+def _message(parts: list[dict[str, Any]], role: str) -> dict[str, Any]:
+    role = role if role in ("user", "assistant", "system") else "user"
+    plain = len(parts) == 1 and parts[0]["type"] in ("input_text", "output_text")
+    return {"role": role, CONTENT: parts[0]["text"] if plain else parts}
+
+
+def _part(block: Block, role: str) -> dict[str, Any]:
+    match block:
+        case MediaBlock("image") if role != "assistant":
+            return {"type": "input_image", "detail": "auto", "image_url": place_of(block)}
+        case MediaBlock(_, None) if role != "assistant":
+            return {"type": "input_file", "filename": "file", "file_data": place_of(block)}
+        case MediaBlock(_, url) if role != "assistant":
+            return {"type": "input_file", "file_url": url}
+        case MediaBlock():
+            text = place_of(block)
+        case _:
+            text = output_text([block])
+    return {"type": "output_text" if role == "assistant" else "input_text", "text": text}
+
+
+def _output(blocks: Sequence[Block]) -> Any:
+    """Return the output of a tool: a text, or parts where there is an image."""
+    if any(isinstance(block, MediaBlock) and block.kind == "image" for block in blocks):
+        return [_part(block, "user") for block in blocks]
+    return output_text(blocks)
+
+
+OPENAI_AGENTS = OpenAIAgents(frozenset({"time"}))

@@ -1,0 +1,439 @@
+"""Messages that are rows of a table, or entries of a list, of another framework.
+
+Such a message is shown as one JSON object, whatever the names of the columns::
+
+    {"role": "user", "content": "Hi", "time": "2026-11-23T15:32:19.877405+00:00"}
+
+``content`` is what the framework stored: a text, a list of blocks, or a document of its own.
+Beside it are, where the place has them, ``id``, ``role``, ``name``, ``time`` (always in UTC),
+``metadata``, and ``extra``: columns that nobody named.
+
+A message without an id of its own gets one that is made of what it says and when.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from datetime import UTC, datetime
+from hashlib import blake2b
+from typing import Any, ClassVar
+
+import orjson
+
+from memctl import jsonio
+from memctl.dialects import agentscope
+from memctl.dialects.agentscope import CONTENT, ID, NAME, ROLE, ROLES
+from memctl.dialects.agentscope1 import AGENTSCOPE1, TIMESTAMP, AgentScope1View
+from memctl.dialects.conversion import NOTES, Joint, Message
+from memctl.dialects.view import (
+    Block,
+    Dialect,
+    HintBlock,
+    MediaBlock,
+    MessageView,
+    NotAnObject,
+    PairMatcher,
+    TextBlock,
+    ThinkingBlock,
+    ToolCallBlock,
+    ToolResultBlock,
+    ToolSide,
+    UnknownBlock,
+    local_time,
+)
+
+TIME, METADATA, EXTRA = "time", "metadata", "extra"
+FIELDS = frozenset({ID, ROLE, NAME, TIME, METADATA})
+"""What a row may have beside its content."""
+NO_TIME = "1970-01-01 00:00:00.000"
+"""The timestamp in AgentScope 1.x of a message whose time is not known."""
+_ID_BYTES = 10
+
+
+def utc(moment: datetime) -> str:
+    """Return a moment as rows have it: in UTC, one without a zone being local time."""
+    return moment.astimezone(UTC).isoformat(timespec="microseconds")
+
+
+def object_of(value: Any) -> dict[str, Any]:
+    """Return a decoded message.
+
+    Raises:
+        NotAnObject: it is something else.
+    """
+    if not isinstance(value, dict):
+        raise NotAnObject("a message is not a JSON object")
+    return value
+
+
+class RowView(MessageView):
+    """A message that is a row."""
+
+    __slots__ = ()
+
+    @property
+    def id(self) -> str | None:
+        return self._field(ID)
+
+    @property
+    def role(self) -> str | None:
+        return self._field(ROLE)
+
+    @property
+    def name(self) -> str | None:
+        return self._field(NAME)
+
+    @property
+    def time(self) -> str | None:
+        return self._field(TIME)
+
+    def _field(self, name: str) -> str | None:
+        found = self.value.get(name)
+        return found if isinstance(found, str) else None
+
+    @property
+    def content(self) -> Any:
+        """What the framework stored."""
+        return self.value.get(CONTENT)
+
+    @property
+    def metadata(self) -> dict[str, Any]:
+        found = self.value.get(METADATA)
+        return found if isinstance(found, dict) else {}
+
+    @property
+    def unknown(self) -> dict[str, Any]:
+        found = self.value.get(EXTRA)
+        return found if isinstance(found, dict) else {}
+
+    @property
+    def fault(self) -> str:
+        return ""
+
+    def texts(self) -> Iterator[str]:
+        for block in self.blocks:
+            match block:
+                case TextBlock(text) | ThinkingBlock(text) | HintBlock(text):
+                    yield text
+                case ToolResultBlock(output=output):
+                    yield from (one.text for one in output if isinstance(one, TextBlock))
+
+
+class DocumentView(RowView):
+    """A message whose content is a JSON object of the framework."""
+
+    __slots__ = ()
+
+    @property
+    def document(self) -> dict[str, Any]:
+        """The content; empty where it is no object."""
+        found = self.value.get(CONTENT)
+        return found if isinstance(found, dict) else {}
+
+    @property
+    def fault(self) -> str:
+        return "" if isinstance(self.content, dict) else "its content is not a JSON object"
+
+
+class RowDialect(Dialect):
+    """A dialect of rows.
+
+    A subclass reads the blocks of a content in its ``view``, and makes contents in ``contents``.
+    """
+
+    view: ClassVar[type[RowView]]
+    holds_marks = False
+    documents: ClassVar[bool] = True
+    """A content is a JSON object, with the rest of the message in it; ``fields`` are then the
+    columns beside it."""
+    tool_word: ClassVar[bytes]
+    """A word in every message with a call of a tool, or a result."""
+
+    def __init__(self, fields: frozenset[str] = frozenset()) -> None:
+        """``fields`` are those of FIELDS that the place can hold beside the content."""
+        self.fields = fields
+
+    # What a subclass says
+
+    @abstractmethod
+    def contents(self, role: str, name: str, blocks: Sequence[Block]) -> list[Any]:
+        """Return what the framework would store of a message: one content at least."""
+
+    def own_id(self, content: Any) -> str | None:  # noqa: ARG002 - most have none
+        """Return the id that a content has of its own; None without one."""
+        return None
+
+    def set_own_id(self, content: Any, id: str) -> bool:  # noqa: ARG002
+        """Put an id into a content; return whether there is a place for it."""
+        return False
+
+    def continues(self, group: list[Message], message: Message) -> bool:  # noqa: ARG002
+        """Return whether a message and those of the group are one of AgentScope 1.x."""
+        return False
+
+    note_key: ClassVar[str | None] = None
+    """The key of a content that takes notes, because the framework ignores it."""
+
+    @property
+    def holds_notes(self) -> bool:  # type: ignore[override]
+        return METADATA in self.fields or self.note_key is not None
+
+    def pack(self, value: Message) -> Any:
+        """Return the content to store for a message, with its metadata where that goes there."""
+        content = value.get(CONTENT)
+        metadata = value.get(METADATA)
+        notes = metadata.get(NOTES) if isinstance(metadata, dict) else None
+        if notes and self.note_key is not None and isinstance(content, dict):
+            return {**content, self.note_key: notes}
+        return content
+
+    def unpack(self, content: Any) -> tuple[Any, dict[str, Any] | None]:
+        """Return a stored content without the metadata in it, and these."""
+        key = self.note_key
+        if key is None or not isinstance(content, dict) or not isinstance(content.get(key), dict):
+            return content, None
+        return {name: one for name, one in content.items() if name != key}, {NOTES: content[key]}
+
+    def message_id(self, value: Message) -> str:
+        """Return the id of a message: its own, or one that is made of what it says and when."""
+        found = value.get(ID) or self.own_id(value.get(CONTENT))
+        if isinstance(found, str) and found:
+            return found
+        seconds = str(value.get(TIME, ""))[:19]
+        said = [value.get(ROLE), value.get(NAME), seconds, value.get(CONTENT)]
+        try:
+            text = orjson.dumps(said, option=orjson.OPT_SORT_KEYS)
+        except TypeError:
+            text = jsonio.canonical(jsonio.dumps(said))
+        return blake2b(text, digest_size=_ID_BYTES).hexdigest()
+
+    # The contract of a dialect
+
+    def parse(self, text: bytes) -> RowView:
+        return self.view(object_of(jsonio.loads(text)))
+
+    def outline(self, text: bytes) -> RowView:
+        return self.view(object_of(jsonio.outline(text)))
+
+    def role_and_time(self, text: bytes) -> tuple[str | None, str | None]:
+        view = self.outline(text)
+        return view.role, view.time
+
+    def with_id(self, value: Message, id: str) -> str:
+        if self.set_own_id(value.get(CONTENT), id):
+            return id
+        if ID in self.fields:
+            value[ID] = id
+        return self.message_id(value)
+
+    def author(
+        self, role: str, name: str, content: str | Sequence[Block], moment: datetime
+    ) -> tuple[str, bytes]:
+        blocks = [TextBlock(content)] if isinstance(content, str) else list(content)
+        value = self.rows(role, name, utc(moment), blocks)[0]
+        id = self.with_id(value, blake2b(jsonio.dumps(value), digest_size=_ID_BYTES).hexdigest())
+        return id, jsonio.dumps(value)
+
+    def rows(
+        self, role: str, name: str, time: str | None, blocks: Sequence[Block]
+    ) -> list[Message]:
+        """Return the messages, without ids, that say this."""
+        found = []
+        for content in self.contents(role, name, blocks):
+            row: Message = {}
+            if ROLE in self.fields and role:
+                row[ROLE] = role
+            if NAME in self.fields and name:
+                row[NAME] = name
+            if TIME in self.fields and time:
+                row[TIME] = time
+            row[CONTENT] = content
+            found.append(row)
+        return found
+
+    def output_bytes(self, result: ToolResultBlock) -> int:
+        texts = [one.text for one in result.output if isinstance(one, TextBlock)]
+        return sum(len(text.encode("utf-8", "surrogatepass")) for text in texts)
+
+    def summary_message(self, summary: str) -> bytes:
+        return jsonio.dumps(self.rows("user", "user", None, [TextBlock(summary)])[0])
+
+    def tool_sides(self, text: bytes) -> Iterator[tuple[ToolSide, str]]:
+        if self.tool_word not in text and b"\\u" not in text:
+            return
+        for block in self.outline(text).blocks:
+            if isinstance(block, ToolCallBlock):
+                yield ToolSide.CALL, block.id
+            elif isinstance(block, ToolResultBlock):
+                yield ToolSide.RESULT, block.id
+
+    def pair_matcher(self, halves: Iterable[tuple[str, ToolSide]]) -> PairMatcher:
+        others = {(side.other, id) for id, side in halves}
+
+        def match(messages: Sequence[bytes]) -> Iterator[int]:
+            for index, text in enumerate(messages):
+                if not others.isdisjoint(self.tool_sides(text)):
+                    yield index
+
+        return match
+
+
+class RowJoint(Joint):
+    """Rows of a framework and the messages of AgentScope 1.x."""
+
+    coarse = AGENTSCOPE1
+
+    def __init__(self, fine: RowDialect) -> None:
+        self.fine = fine
+        self._rows = fine
+
+    def belongs(self, group: list[Message], message: Message) -> bool:
+        return self._rows.continues(group, message)
+
+    def join(self, parts: list[Message], id: str) -> Message:
+        views = [self._rows.view(part) for part in parts]
+        blocks = [block for view in views for block in view.blocks]
+        results = any(isinstance(block, ToolResultBlock) for block in blocks)
+        role = "system" if results else views[0].role
+        role = role if role in ROLES else "assistant"
+        moment = views[0].moment
+        plain = [block for block in blocks if isinstance(block, TextBlock)]
+        content: Any = [_stored(block) for block in blocks]
+        if len(blocks) == len(plain) == 1:
+            content = plain[0].text
+        return {
+            ID: id,
+            NAME: views[0].name or role,
+            ROLE: role,
+            CONTENT: content if blocks else "",
+            METADATA: dict(views[0].metadata),
+            TIMESTAMP: moment.isoformat(" ", "milliseconds") if moment else NO_TIME,
+        }
+
+    def split(self, whole: Message) -> list[Message]:
+        view = AgentScope1View(whole)
+        time = None if view.time == NO_TIME else local_time(view.time)
+        blocks = [_plain(block) for block in view.blocks]
+        when = None if time is None else utc(time)
+        return self._rows.rows(view.role or "assistant", view.name or "", when, blocks)
+
+
+def _stored(block: Block) -> dict[str, Any]:
+    """Return a block as AgentScope 1.x stores it."""
+    if isinstance(block, ToolCallBlock) and not isinstance(block.input, dict):
+        block = block._replace(input={})
+    if isinstance(block, MediaBlock) and block.kind not in ("image", "audio", "video"):
+        return {"type": "text", "text": jsonio.dumps(block.value).decode()}
+    if isinstance(block, UnknownBlock):
+        return {"type": "text", "text": jsonio.dumps(block.value).decode()}
+    if isinstance(block, ToolResultBlock):
+        output = [_stored(one) for one in block.output]
+        plain = len(block.output) == 1 and isinstance(block.output[0], TextBlock)
+        said = output[0]["text"] if plain else output
+        return {"type": "tool_result", "id": block.id, "name": block.name, "output": said}
+    return AGENTSCOPE1.stored_block(block)
+
+
+def _plain(block: Block) -> Block:
+    """Return a block that every framework can express."""
+    if isinstance(block, HintBlock):
+        return TextBlock(block.text)
+    if isinstance(block, UnknownBlock):
+        return TextBlock(jsonio.dumps(block.value).decode())
+    return block
+
+
+# What several frameworks have in common
+
+
+def arguments_of(value: Any) -> Any:
+    """Return the arguments of a call from their JSON text; what is none as it is."""
+    if not isinstance(value, str):
+        return value
+    try:
+        return jsonio.loads(value.encode("utf-8", "surrogatepass"))
+    except ValueError:
+        return value
+
+
+def arguments_text(value: Any) -> str:
+    """Return the arguments of a call as JSON text."""
+    return value if isinstance(value, str) else jsonio.dumps(value).decode()
+
+
+def media_at(kind: str, place: Any, value: Any, media_type: str | None = None) -> MediaBlock:
+    """Return what is at a URL, or in a ``data:`` URL."""
+    text = agentscope.string(place)
+    if text.startswith("data:") and "," in text:
+        head, _, data = text[5:].partition(",")
+        return MediaBlock(kind, None, head.partition(";")[0] or media_type or "?", data, value)
+    return MediaBlock(kind, text, media_type, None, value)
+
+
+def place_of(media: MediaBlock) -> str:
+    """Return the URL of a medium; a ``data:`` URL where it comes along."""
+    if media.url is not None:
+        return media.url
+    return f"data:{media.media_type or '?'};base64,{media.data or ''}"
+
+
+def output_blocks(value: Any, block_of: Callable[[Any], Block]) -> list[Block]:
+    """Return the blocks of the output of a tool: a text, a list of blocks, or any other value."""
+    if isinstance(value, str):
+        return [TextBlock(value, value)]
+    if isinstance(value, list):
+        return [block_of(one) for one in value]
+    return [] if value is None else [TextBlock(jsonio.dumps(value).decode(), value)]
+
+
+def output_text(blocks: Sequence[Block]) -> str:
+    """Return the output of a tool as one text; what is no text as JSON."""
+    if all(isinstance(block, TextBlock) for block in blocks):
+        return "\n".join(block.text for block in blocks if isinstance(block, TextBlock))
+    return jsonio.dumps([_stored(block) for block in blocks]).decode()
+
+
+class RoleContentView(RowView):
+    """A row with a role and a content: a text, or blocks of AgentScope 1.x or OpenAI."""
+
+    __slots__ = ()
+
+    @property
+    def blocks(self) -> list[Block]:
+        content = self.content
+        if isinstance(content, list):
+            return AgentScope1View({CONTENT: content}).blocks
+        if content is None or content == "":
+            return [TextBlock("", "")] if content == "" else []
+        text = content if isinstance(content, str) else jsonio.dumps(content).decode()
+        return [TextBlock(text, content)]
+
+    @property
+    def role(self) -> str | None:
+        found = self._field(ROLE)
+        return _ROLE_NAMES.get(found, found) if found else found
+
+
+_ROLE_NAMES = {"human": "user", "ai": "assistant", "bot": "assistant", "model": "assistant"}
+"""Other names of the roles."""
+
+
+class RoleContent(RowDialect):
+    """The dialect of tables that somebody made for their own messages.
+
+    A content is a text, or a list of blocks as AgentScope 1.x has them (``Msg.content``).
+    """
+
+    name = "role-content"
+    view = RoleContentView
+    documents = False
+    tool_word = b"tool_"
+
+    def contents(self, role: str, name: str, blocks: Sequence[Block]) -> list[Any]:  # noqa: ARG002
+        if len(blocks) == 1 and isinstance(blocks[0], TextBlock):
+            return [blocks[0].text]
+        return [[_stored(block) for block in blocks]]
+
+
+ROLE_CONTENT = RoleContent(FIELDS)

@@ -1,0 +1,200 @@
+"""The values of the columns of a table, as JSON and as the driver takes them."""
+
+from __future__ import annotations
+
+import base64
+import re
+from datetime import UTC, date, datetime, time, timedelta
+from decimal import Decimal
+from typing import Any, NamedTuple
+from uuid import UUID
+
+from sqlalchemy import JSON, BigInteger, Date, DateTime, Float, Integer, LargeBinary, Numeric, Uuid
+from sqlalchemy.types import TypeEngine
+
+from memctl.dialects.rows import utc
+
+_BYTES = "base64"
+_MILLISECONDS, _MICROSECONDS, _NANOSECONDS = 10**11, 10**14, 10**17
+"""Numbers from which a time is not in seconds: all are moments after 1973."""
+_NUMBER = re.compile(r"-?\d+(\.\d+)?", re.ASCII)
+
+
+def shown(value: Any) -> Any:
+    """Return the value of a column as JSON has it; ``Column.stored`` makes it that again."""
+    match value:
+        case None | bool() | int() | float() | str():
+            return value
+        case bytes() | bytearray() | memoryview():
+            return {_BYTES: base64.b64encode(bytes(value)).decode()}
+        case datetime():
+            return value.isoformat(" ", "microseconds")
+        case date() | time():
+            return value.isoformat()
+        case _:
+            return str(value)
+
+
+UNKNOWN_TIME = "1970-01-01T00:00:00.000000+00:00"
+"""What a column that must have a time holds of a message whose time is not known."""
+
+
+class Column(NamedTuple):
+    """A column of a mapped table."""
+
+    name: str
+    type: TypeEngine[Any]
+    typed: bool
+    """True where the driver takes values of the column's type alone; SQLite takes any."""
+    filled: bool = False
+    """True where every row has a value: one must be given, or there is a default."""
+
+    @property
+    def is_integer(self) -> bool:
+        return isinstance(self.type, Integer)
+
+    @property
+    def is_json(self) -> bool:
+        return isinstance(self.type, JSON)
+
+    def stored(self, value: Any) -> Any:
+        """Return a value, as ``shown`` gives it, as the driver takes it.
+
+        Raises:
+            ValueError: the column takes no such value.
+        """
+        if isinstance(value, dict) and value.keys() == {_BYTES}:
+            return base64.b64decode(value[_BYTES])
+        if value is None or not self.typed:
+            return value
+        match self.type:
+            case DateTime() if isinstance(value, str):
+                moment = datetime.fromisoformat(value)
+                if self.type.timezone:
+                    return moment.astimezone()
+                return moment.astimezone(UTC).replace(tzinfo=None) if moment.tzinfo else moment
+            case Date() if isinstance(value, str):
+                return date.fromisoformat(value)
+            case Integer() if isinstance(value, str):
+                return int(value)
+            case Float():
+                return float(value)
+            case Numeric():
+                return Decimal(str(value))
+            case LargeBinary() if isinstance(value, str):
+                return value.encode()
+            case Uuid() if isinstance(value, str):
+                return UUID(value)
+        return value
+
+
+def after(moment: Any) -> Any:
+    """Return the moment that follows a time of a column, a microsecond later."""
+    if isinstance(moment, datetime):
+        return moment + timedelta(microseconds=1)
+    return (datetime.fromisoformat(moment) + timedelta(microseconds=1)).isoformat(
+        " ", "microseconds"
+    )
+
+
+class TimeFormat(NamedTuple):
+    """The way in which a column holds times; learned from one of its values."""
+
+    unit: int = 0
+    """The number of them in a second, where they are numbers."""
+    whole: bool = False
+    """True where these are integers."""
+    zone: bool = False
+    """True where a text names its zone."""
+    separator: str = " "
+    utc: bool = False
+    """True where a time without a zone is in UTC, not local."""
+    exact: bool = False
+    """True where the driver takes datetimes."""
+
+    @classmethod
+    def of(cls, column: Column, sample: Any, *, utc: bool) -> TimeFormat:
+        """Return the format of a column, of which ``sample`` is a value, or None."""
+        if column.typed and isinstance(column.type, DateTime):
+            return cls(zone=column.type.timezone, utc=utc, exact=True)
+        if isinstance(sample, str) and _NUMBER.fullmatch(sample):
+            sample = float(sample)
+        if isinstance(sample, int | float) and not isinstance(sample, bool):
+            return cls(_unit(sample), isinstance(column.type, Integer))
+        if sample is None and isinstance(column.type, Integer | Numeric):
+            whole = isinstance(column.type, Integer)
+            return cls(1000 if isinstance(column.type, BigInteger) else 1, whole)
+        if isinstance(sample, str) and len(sample) > len("2026-11-23"):
+            zone = bool(re.search(r"(Z|[+-]\d\d:?\d\d)$", sample))
+            return cls(zone=zone, separator=sample[10], utc=utc)
+        return cls(utc=utc)
+
+    def read(self, value: Any) -> str | None:
+        """Return a time in UTC; a text that is none as it is, None for NULL."""
+        if value is None:
+            return None
+        moment: datetime | None = None
+        try:
+            if isinstance(value, str) and _NUMBER.fullmatch(value):
+                value = Decimal(value)
+            match value:
+                case datetime():
+                    moment = value
+                case int() | float() | Decimal():
+                    unit = _unit(value)
+                    seconds, rest = divmod(value, unit)
+                    fraction = int(rest * 1_000_000 // unit) if isinstance(value, int) else 0
+                    if isinstance(value, int):
+                        moment = datetime.fromtimestamp(int(seconds), UTC)
+                        moment = moment.replace(microsecond=fraction)
+                    else:
+                        moment = datetime.fromtimestamp(float(value) / unit, UTC)
+                case str():
+                    moment = datetime.fromisoformat(value.strip())
+        except (ValueError, OverflowError, OSError):
+            return str(value)
+        if moment is None:
+            return str(value)
+        if moment.tzinfo is None and self.utc:
+            moment = moment.replace(tzinfo=UTC)
+        found = utc(moment)
+        return None if found == UNKNOWN_TIME else found
+
+    def write(self, text: str | None) -> Any:
+        """Return a time, as ``read`` gives it, as the column has it.
+
+        Raises:
+            ValueError: it is no time, and the column takes no other text.
+        """
+        if text is None:
+            return None
+        try:
+            moment = datetime.fromisoformat(text)
+        except ValueError:
+            if self.unit or self.exact:
+                raise
+            return text
+        moment = moment.astimezone(UTC) if moment.tzinfo else moment.astimezone().astimezone(UTC)
+        if self.unit:
+            if self.whole:
+                whole = int(moment.replace(microsecond=0).timestamp())
+                return whole * self.unit + moment.microsecond * self.unit // 1_000_000
+            return moment.timestamp() * self.unit
+        if self.exact:
+            if self.zone:
+                return moment
+            local = moment if self.utc else moment.astimezone()
+            return local.replace(tzinfo=None)
+        local = moment if self.utc or self.zone else moment.astimezone()
+        if not self.zone:
+            local = local.replace(tzinfo=None)
+        return local.isoformat(self.separator)
+
+
+def _unit(value: Any) -> int:
+    size = abs(value)
+    if size >= _NANOSECONDS:
+        return 10**9
+    if size >= _MICROSECONDS:
+        return 10**6
+    return 10**3 if size >= _MILLISECONDS else 1

@@ -1,0 +1,376 @@
+"""Tables of messages that are not AgentScope's: which column is what.
+
+A ``Mapping`` is what a user says in ``[stores.NAME]``, or a preset of a framework.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from collections.abc import Mapping as Map
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from sqlalchemy import (
+    JSON,
+    TIMESTAMP,
+    BigInteger,
+    Column,
+    DateTime,
+    ForeignKey,
+    ForeignKeyConstraint,
+    Index,
+    Integer,
+    MetaData,
+    String,
+    Table,
+    Text,
+    text,
+)
+from sqlalchemy.dialects.mysql import DATETIME, LONGTEXT
+from sqlalchemy.dialects.postgresql import JSONB
+
+from memctl.dialects.adk import ADK, event_time
+from memctl.dialects.agentscope import ID, NAME, ROLE
+from memctl.dialects.langchain import LANGCHAIN
+from memctl.dialects.llamaindex import LLAMAINDEX
+from memctl.dialects.openai_agents import OPENAI_AGENTS
+from memctl.dialects.rows import METADATA, TIME, RoleContent, RowDialect
+from memctl.errors import UsageError
+from memctl.location import visible
+from memctl.stores.sql.columns import UNKNOWN_TIME
+
+ROLES_OF_COLUMNS = ("session", "user", "role", "content", "time", "order", "id", "name", "metadata")
+"""What a column can be."""
+_BESIDE = {"role": ROLE, "name": NAME, "time": TIME, "id": ID, "metadata": METADATA}
+
+
+NOW = object()
+"""The value of a column that gets the moment of writing."""
+
+
+@dataclass(frozen=True, slots=True)
+class SessionTable:
+    """A table with a row for each session, or for each user or application.
+
+    ``names`` are its columns by what they name: ``session``, ``user``, ``app``.  ``values`` are
+    those of the other columns of a new row.
+    """
+
+    table: str
+    names: Map[str, str]
+    values: Map[str, Any] = field(default_factory=dict)
+    state: str = ""
+    """The column whose JSON travels with a memory, as a part of ``Memory.extra``."""
+
+
+@dataclass(frozen=True, slots=True)
+class Mapping:
+    """A table of messages, a row a message.
+
+    ::
+
+        Mapping("messages", {"session": "session_id", "content": "content"}, ("id",), RoleContent())
+    """
+
+    table: str
+    columns: Map[str, str]
+    """The column of each of ROLES_OF_COLUMNS that there is, but for ``order``."""
+    order: tuple[str, ...]
+    """The columns that put the rows of a session in order; empty for the primary key."""
+    dialect: RowDialect
+    user: str = ""
+    """The user of all rows, where no column says whose they are."""
+    sessions: tuple[SessionTable, ...] = ()
+    """The tables with a row for each session, user or application; those of users come later."""
+    app: str = ""
+    """The column of the application, whose name is ``?app=``; empty without one."""
+    app_name: str = ""
+    stamp: tuple[str, tuple[str, ...]] | None = None
+    """A row that new tables begin with: the table, and its values."""
+    rising: str = ""
+    """The column of times that puts messages in order, where no two may have the same."""
+    given: Callable[[Any], dict[str, Any]] = lambda content: {}  # noqa: ARG005
+    """The columns that the framework fills from a content, or always alike."""
+    encode: Callable[[Any], str] = json.dumps
+    """Makes the JSON text of a content as the framework does."""
+    unit: int = 0
+    """The number of units of a time in a second, where the framework says so."""
+    utc: bool = False
+    """True if times without a zone are in UTC, not local."""
+    make: Callable[[Mapping, MetaData], None] | None = None
+    """Declares the tables as the framework creates them; None where a user has to."""
+    name: str = "table"
+    """The ``?layout=`` of it."""
+
+    @property
+    def keeps_state(self) -> bool:
+        """True if sessions have a state, so that one without messages is something."""
+        return any(one.state for one in self.sessions)
+
+
+def compact(value: Any) -> str:
+    """Return JSON without spaces."""
+    return json.dumps(value, separators=(",", ":"))
+
+
+def _langchain(mapping: Mapping, metadata: MetaData) -> None:
+    Table(
+        mapping.table,
+        metadata,
+        Column("id", Integer, primary_key=True),
+        Column("session_id", Text),
+        Column("message", Text),
+    )
+
+
+def _agents(mapping: Mapping, metadata: MetaData) -> None:
+    now = text("CURRENT_TIMESTAMP")
+    time = TIMESTAMP(timezone=False)
+    name = String(255)
+    [sessions] = mapping.sessions
+    Table(
+        sessions.table,
+        metadata,
+        Column("session_id", name, primary_key=True),
+        Column("created_at", time, server_default=now, nullable=False),
+        Column("updated_at", time, server_default=now, nullable=False),
+    )
+    Table(
+        mapping.table,
+        metadata,
+        Column("id", Integer, primary_key=True, autoincrement=True),
+        Column(
+            "session_id",
+            name,
+            ForeignKey(f"{sessions.table}.session_id", ondelete="CASCADE"),
+            nullable=False,
+        ),
+        Column("message_data", Text, nullable=False),
+        Column("created_at", time, server_default=now, nullable=False),
+        Index(f"idx_{mapping.table}_session_time", "session_id", "created_at"),
+        sqlite_autoincrement=True,
+    )
+
+
+def _llamaindex(mapping: Mapping, metadata: MetaData) -> None:
+    Table(
+        mapping.table,
+        metadata,
+        Column("id", Integer, primary_key=True, autoincrement=True),
+        Column("key", String(255), nullable=False, index=True),
+        Column("timestamp", BigInteger, nullable=False, index=True),
+        Column("role", String(255), nullable=False),
+        Column("status", String(255), nullable=False, index=True),
+        Column("data", JSON, nullable=False),
+    )
+
+
+def _llamaindex_columns(content: Any) -> dict[str, Any]:
+    role = content.get("role") if isinstance(content, dict) else None
+    return {"role": role if isinstance(role, str) else "user", "status": "active"}
+
+
+def _adk(mapping: Mapping, metadata: MetaData) -> None:
+    name = String(128)
+    time = DateTime().with_variant(DATETIME(fsp=6), "mysql", "mariadb")
+    state = Text().with_variant(JSONB(), "postgresql").with_variant(LONGTEXT(), "mysql", "mariadb")
+    Table(
+        "adk_internal_metadata",
+        metadata,
+        Column("key", name, primary_key=True),
+        Column("value", String(256), nullable=False),
+    )
+    Table(
+        "sessions",
+        metadata,
+        Column("app_name", name, primary_key=True),
+        Column("user_id", name, primary_key=True),
+        Column("id", name, primary_key=True),
+        Column("state", state, nullable=False),
+        Column("create_time", time, nullable=False),
+        Column("update_time", time, nullable=False),
+    )
+    Table(
+        "app_states",
+        metadata,
+        Column("app_name", name, primary_key=True),
+        Column("state", state, nullable=False),
+        Column("update_time", time, nullable=False),
+    )
+    Table(
+        "user_states",
+        metadata,
+        Column("app_name", name, primary_key=True),
+        Column("user_id", name, primary_key=True),
+        Column("state", state, nullable=False),
+        Column("update_time", time, nullable=False),
+    )
+    events = Table(
+        mapping.table,
+        metadata,
+        Column("id", name, primary_key=True),
+        Column("app_name", name, primary_key=True),
+        Column("user_id", name, primary_key=True),
+        Column("session_id", name, primary_key=True),
+        Column("invocation_id", String(256), nullable=False),
+        Column("timestamp", time, nullable=False),
+        Column("event_data", state, nullable=True),
+        ForeignKeyConstraint(
+            ["app_name", "user_id", "session_id"],
+            ["sessions.app_name", "sessions.user_id", "sessions.id"],
+            ondelete="CASCADE",
+        ),
+    )
+    columns = events.columns
+    Index(
+        "idx_events_app_user_session_ts_id",
+        *(columns.app_name, columns.user_id, columns.session_id),
+        *(columns.timestamp.desc(), columns.id.desc()),
+    )
+
+
+def _adk_columns(content: Any) -> dict[str, Any]:
+    event = content if isinstance(content, dict) else {}
+    invocation = event.get("invocation_id")
+    time = (event_time(event) or UNKNOWN_TIME).replace("T", " ").removesuffix("+00:00")
+    return {
+        "id": event.get("id"),
+        "invocation_id": invocation if isinstance(invocation, str) else "",
+        "timestamp": time,
+    }
+
+
+PRESETS: dict[str, Mapping] = {
+    # langchain-community 0.4.2, chat_message_histories/sql.py
+    "langchain": Mapping(
+        "message_store",
+        {"session": "session_id", "content": "message"},
+        ("id",),
+        LANGCHAIN,
+        make=_langchain,
+        name="langchain",
+    ),
+    # openai-agents 0.24, memory/sqlite_session.py and extensions/memory/sqlalchemy_session.py
+    "openai-agents": Mapping(
+        "agent_messages",
+        {"session": "session_id", "content": "message_data", "time": "created_at"},
+        ("created_at", "id"),
+        OPENAI_AGENTS,
+        sessions=(SessionTable("agent_sessions", {"session": "session_id"}),),
+        encode=compact,
+        utc=True,
+        make=_agents,
+        name="openai-agents",
+    ),
+    # llama-index-core 0.14.25, storage/chat_store/sql.py
+    "llamaindex": Mapping(
+        "llama_index_memory",
+        {"session": "key", "content": "data", "time": "timestamp"},
+        ("timestamp", "id"),
+        LLAMAINDEX,
+        given=_llamaindex_columns,
+        unit=10**9,
+        make=_llamaindex,
+        name="llamaindex",
+    ),
+    # google-adk 2.13, sessions/schemas/v1.py
+    "adk": Mapping(
+        "events",
+        {"session": "session_id", "user": "user_id", "content": "event_data"},
+        ("timestamp", "id"),
+        ADK,
+        sessions=(
+            SessionTable(
+                "sessions",
+                {"app": "app_name", "user": "user_id", "session": "id"},
+                {"create_time": NOW, "update_time": NOW},
+                "state",
+            ),
+            SessionTable(
+                "user_states",
+                {"app": "app_name", "user": "user_id"},
+                {"update_time": NOW},
+                "state",
+            ),
+            SessionTable("app_states", {"app": "app_name"}, {"update_time": NOW}, "state"),
+        ),
+        app="app_name",
+        stamp=("adk_internal_metadata", ("schema_version", "1")),
+        rising="timestamp",
+        given=_adk_columns,
+        utc=True,
+        make=_adk,
+        name="adk",
+    ),
+}
+"""The tables of frameworks, by ``?layout=``."""
+
+
+def mapping_of(options: Map[str, str]) -> Mapping:
+    """Return the mapping that the options of a URL say.
+
+    Raises:
+        UsageError: they do not say enough, or something that is not known.
+    """
+    layout = options.get("layout", "table")
+    user = options.get("owner", "")
+    if layout in PRESETS:
+        preset = replace(PRESETS[layout], user=user, app_name=options.get("app", ""))
+        if "app" in options and not preset.app:
+            raise UsageError(f"?layout={layout} knows no applications", "leave out app=")
+        if "columns" in options:
+            raise UsageError(f"?layout={layout} knows its columns", "leave out columns=")
+        return replace(preset, table=options["table"]) if "table" in options else preset
+    table = options.get("table", "")
+    if not table:
+        raise UsageError(
+            "?layout=table names no table", "add &table=NAME, or see: memctl stores detect"
+        )
+    columns = _columns(options.get("columns", ""))
+    for needed in "session", "content":
+        if needed not in columns:
+            raise UsageError(
+                f"the mapping of the table {visible(table)!r} names no column for {needed}",
+                f'add {needed} = "COLUMN" to columns, or see: memctl stores detect',
+            )
+    if user and "user" in columns:
+        raise UsageError("the mapping has a column for user, and an owner", "leave out one of them")
+    dialect = options.get("dialect", RoleContent.name)
+    fields = frozenset(name for role, name in _BESIDE.items() if role in columns)
+    if dialect not in MAPPED:
+        raise UsageError(
+            f"dialect={visible(dialect)} is unknown", f"known: {', '.join(sorted(MAPPED))}"
+        )
+    order = tuple(name.strip() for name in columns.pop("order", "").split("+") if name.strip())
+    return Mapping(table, columns, order, MAPPED[dialect](fields), user)
+
+
+MAPPED: dict[str, Callable[[frozenset[str]], RowDialect]] = {
+    RoleContent.name: RoleContent,
+    **{type(one.dialect).name: type(one.dialect) for one in PRESETS.values()},
+}
+"""The dialects that the content of a mapped table can have."""
+
+
+def _columns(text: str) -> dict[str, str]:
+    """Return the columns by what they are, from ``session:session_id,content:text``.
+
+    Raises:
+        UsageError: it is not written so, or something is none of ROLES_OF_COLUMNS.
+    """
+    found: dict[str, str] = {}
+    for pair in filter(None, text.split(",")):
+        role, colon, column = pair.partition(":")
+        if role not in ROLES_OF_COLUMNS:
+            raise UsageError(
+                f"columns: {visible(role)!r} is nothing that a column can be",
+                f"known: {', '.join(ROLES_OF_COLUMNS)}",
+            )
+        if not colon or not column:
+            raise UsageError(
+                f"columns: {visible(role)} names no column",
+                "write columns=session:session_id,content:content",
+            )
+        found[role] = column
+    return found

@@ -1,0 +1,126 @@
+"""The rows that frameworks keep for sessions, users and applications, beside their messages."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from memctl import jsonio
+from memctl.model import Memory, MemoryKey
+from memctl.stores.sql.columns import shown
+from memctl.stores.sql.database import Database
+from memctl.stores.sql.mapping import NOW, SessionTable
+
+if TYPE_CHECKING:
+    from memctl.stores.sql.table import RowCodec
+
+
+class Sessions:
+    """The tables of ``Mapping.sessions``, in the database of a store."""
+
+    def __init__(self, codec: RowCodec, database: Database) -> None:
+        self._codec = codec
+        self._database = database
+        self._mapping = codec.mapping
+
+    def _names(self, table: SessionTable, key: MemoryKey) -> dict[str, str]:
+        """Return the columns that name the row of a memory, with their values."""
+        known = {"session": key.session, "user": key.user, "app": self._mapping.app_name}
+        return {column: known[name] for name, column in table.names.items()}
+
+    def _where(self, columns: dict[str, str]) -> tuple[str, dict[str, Any]]:
+        """Return the condition of a row, and its values."""
+        quoted, exact = self._codec.quoted, self._database.dialect.exact
+        tests = [f"{exact(quoted(name))} = :n{at}" for at, name in enumerate(columns)]
+        return " AND ".join(tests), {f"n{at}": value for at, value in enumerate(columns.values())}
+
+    async def extra(self, connection: AsyncConnection, key: MemoryKey) -> str:
+        """Return the states of a memory as ``Memory.extra``; empty where there are none."""
+        states: dict[str, Any] = {}
+        for table in self._mapping.sessions:
+            if not table.state:
+                continue
+            condition, values = self._where(self._names(table, key))
+            quoted = self._codec.quoted
+            sql = f"SELECT {quoted(table.state)} FROM {quoted(table.table)} WHERE {condition}"
+            for (text,) in await self._database.execute(connection, sql, values):
+                state = jsonio.loads(text.encode() if isinstance(text, str) else bytes(text))
+                if state:
+                    states[table.table] = state
+        return jsonio.compact(states).decode() if states else ""
+
+    async def add(self, connection: AsyncConnection, memories: Sequence[Memory]) -> None:
+        """Make the rows that are missing for memories; one that is there stays as it is."""
+        done: set[tuple[str, ...]] = set()
+        for memory in memories if self._mapping.sessions else ():
+            states = jsonio.loads(memory.extra.encode()) if memory.extra else {}
+            # What others refer to comes first.
+            for table in reversed(self._mapping.sessions):
+                names = self._names(table, memory.key)
+                which = (table.table, *names.values())
+                if which in done:
+                    continue
+                done.add(which)
+                condition, values = self._where(names)
+                found = f"SELECT 1 FROM {self._codec.quoted(table.table)} WHERE {condition}"
+                if await self._database.execute(connection, found, values):
+                    continue
+                row: dict[str, Any] = {**names}
+                for column, value in table.values.items():
+                    row[column] = self._now() if value is NOW else value
+                if table.state:
+                    row[table.state] = jsonio.dumps(states.get(table.table) or {}).decode()
+                await self._database.insert_rows(
+                    connection, table.table, list(row), [tuple(row.values())]
+                )
+
+    def _now(self) -> Any:
+        """Return the moment, in UTC without a zone, as the driver takes it for a column."""
+        now = datetime.now(UTC).replace(tzinfo=None)
+        return now if self._database.dialect.typed else shown(now)
+
+    async def empty(self, connection: AsyncConnection) -> list[MemoryKey]:
+        """Return the sessions without messages, where a session is something by itself."""
+        if not self._mapping.keeps_state:
+            return []
+        found = await self.names(connection)
+        condition, values = self._codec.condition_of_app()
+        names = ", ".join((self._codec.session, self._codec.user))
+        sql = f"SELECT DISTINCT {names} FROM {self._codec.table} WHERE {condition}"
+        filled = {
+            self._codec.key_of(row)
+            for row in await self._database.fetch_all(connection, sql, values)
+        }
+        return [key for key in found if key not in filled]
+
+    async def names(self, connection: AsyncConnection) -> list[MemoryKey]:
+        """Return the names of the sessions that have a row."""
+        quoted, found = self._codec.quoted, []
+        for table in self._mapping.sessions:
+            if "session" not in table.names:
+                continue
+            columns = [
+                quoted(table.names[name])
+                for name in ("session", "user", "app")
+                if name in table.names
+            ]
+            sql = f"SELECT {', '.join(columns)} FROM {quoted(table.table)}"
+            for session, *more in await self._database.fetch_all(connection, sql, {}):
+                user = more[0] if "user" in table.names else self._mapping.user
+                if "app" not in table.names or more[-1] == self._mapping.app_name:
+                    found.append(MemoryKey(user, session))
+        return found
+
+    async def remove(self, connection: AsyncConnection, key: MemoryKey) -> None:
+        """Remove the row of a session; that of its user, if no session of the user is left."""
+        left = True
+        for table in self._mapping.sessions:
+            if "session" not in table.names and (left or "user" not in table.names):
+                continue
+            condition, values = self._where(self._names(table, key))
+            sql = f"DELETE FROM {self._codec.quoted(table.table)} WHERE {condition}"
+            await connection.execute(*self._database.dialect.bind(sql, values))
+            left = any(one.user == key.user for one in await self.names(connection))

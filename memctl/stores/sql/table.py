@@ -1,0 +1,1046 @@
+"""Messages in a table that is not AgentScope's, a row a message, in a database of any kind.
+
+The ``Mapping`` says which column is what.  A row becomes a message of ``memctl.dialects.rows``;
+columns that nobody named travel along in its ``extra``, and the key of its row in its shape.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncGenerator, Callable, Iterable, Sequence
+from contextlib import AsyncExitStack, aclosing
+from dataclasses import replace
+from enum import Enum
+from functools import partial
+from itertools import groupby
+from typing import Any, ClassVar, NamedTuple
+
+from sqlalchemy import Connection, Integer, MetaData, String, Text, insert, inspect, select
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from memctl import jsonio
+from memctl.dialects.agentscope import CONTENT, ID, NAME, ROLE
+from memctl.dialects.rows import EXTRA, METADATA, TIME
+from memctl.errors import BadData, Failure, Uninitialised, UsageError
+from memctl.location import Location, visible
+from memctl.model import (
+    Edit,
+    Finding,
+    Memory,
+    MemoryKey,
+    Page,
+    StoredMessage,
+    WriteMode,
+    WriteResult,
+)
+from memctl.selection import Selection
+from memctl.store import DamagedMemory, Features, OpenMode, Store
+from memctl.stores.batching import BATCH_BYTES, Large, PageBuilder, Small, gather
+from memctl.stores.edits import ChangeMatcher, Drop, Keep, Put, Step, is_same_text, whole_edits
+from memctl.stores.sql.columns import UNKNOWN_TIME, Column, TimeFormat, after, shown
+from memctl.stores.sql.database import Database, RejectedValue, damage, is_text
+from memctl.stores.sql.dialect import MAX_PUSHED_VALUES
+from memctl.stores.sql.mapping import Mapping, mapping_of
+from memctl.stores.sql.schema import create_missing
+from memctl.stores.sql.sessions import Sessions
+from memctl.stores.sql.write import of_shape
+
+BATCH_MESSAGES = 10_000
+"""Small memories share a transaction up to this size: a commit waits for the disk."""
+_KEYS = 500
+"""The keys in one statement."""
+_BESIDE = {"id": ID, "role": ROLE, "name": NAME, "metadata": METADATA}
+_ROWID = "rowid"
+
+
+class _Refused(Exception):
+    """A message that the table has no place for, and why."""
+
+
+class _Damaged(Exception):
+    """A row that is no message, and why."""
+
+
+class _Columns(NamedTuple):
+    """The table as it is."""
+
+    all: dict[str, Column]
+    key: tuple[str, ...]
+    order: tuple[str, ...]
+    has_index: bool
+    """True where the rows of a session are found without reading the others."""
+    is_serial: bool
+    """True where the database makes the key."""
+
+
+class Ordering(Enum):
+    """The ways in which new messages come to stand behind those that are there."""
+
+    SERIAL = "serial"
+    """By the key, which the database makes, or the message has."""
+    NUMBER = "number"
+    """By a number that memctl gives them."""
+    TIME = "time"
+    """By their times, of which several may be the same."""
+    INSTANT = "instant"
+    """By times of which no two are the same."""
+
+
+class TableStore(Store):
+    """The memories in a table of somebody else; a subclass names its database."""
+
+    features = Features(marks=frozenset(), duplicate_ids=True)
+    database_class: ClassVar[type[Database]]
+
+    def __init__(self, location: Location, mode: OpenMode = OpenMode.READ) -> None:
+        super().__init__(location, mode)
+        self.mapping = mapping_of(location.options)
+        self.dialect = self.mapping.dialect
+        self.database = self.database_class(location, self.label)
+        if self.mapping.keeps_state:
+            self.features = replace(self.features, empty=True)
+        self._codec: RowCodec
+        self._sessions: Sessions
+
+    async def open(self, mode: OpenMode) -> None:
+        self.mode = mode
+        await self.database.start(mode, self._prepare)
+
+    async def close(self) -> None:
+        await self.database.close()
+
+    async def identity(self) -> str:
+        return f"{await self.database.identity()}#{self.mapping.table}"
+
+    async def lock(self, owner: str) -> None:
+        self._require_key()  # before anything is recorded
+        await self.database.lock(owner, self.warnings)
+
+    async def check_integrity(self, where: Selection) -> None:  # noqa: ARG002 - the table
+        if self.mode.writes:
+            self._require_key()
+
+    async def _prepare(self) -> None:
+        mapping = self.mapping
+        columns = await self.database.run(partial(_examine, mapping, self.database.dialect.typed))
+        if columns is None:
+            if not self.mode.creates or mapping.make is None:
+                raise Uninitialised(
+                    f"{self.label} has no table {visible(mapping.table)!r}",
+                    "check the name: memctl stores detect lists the tables of a database"
+                    if mapping.make is None
+                    else "check the database; a table of another name is ?table=NAME",
+                )
+            metadata = MetaData()
+            mapping.make(mapping, metadata)
+            await self.database.create(partial(_create, mapping, metadata))
+            columns = await self.database.run(
+                partial(_examine, mapping, self.database.dialect.typed)
+            )
+            assert columns is not None
+        missing = [name for name in mapping.columns.values() if name not in columns.all]
+        missing += [name for name in columns.order if name not in columns.all and name != _ROWID]
+        if missing:
+            known = ", ".join(visible(name) for name in columns.all)
+            raise BadData(
+                f"the table {visible(mapping.table)!r} has no column {visible(missing[0])!r}",
+                f"its columns are {known}",
+            )
+        if not columns.order:
+            raise UsageError(
+                f"nothing says in which order the rows of {visible(mapping.table)!r} are",
+                'the table has no primary key: add order = "COLUMN" to the columns',
+            )
+        self._codec = RowCodec(mapping, columns, self.database)
+        if mapping.app and not mapping.app_name:
+            self._codec.mapping = self.mapping = await self._only_app()
+        self._sessions = Sessions(self._codec, self.database)
+        await self._learn(columns)
+
+    async def _only_app(self) -> Mapping:
+        """Return the mapping with the one application that there is.
+
+        Raises:
+            UsageError: there are several, or none and it is to be written.
+        """
+        mapping, quoted = self.mapping, self._codec.quoted
+        sql = f"SELECT DISTINCT {quoted(mapping.app)} FROM {self._codec.table}"
+        async with self.database.snapshot(find_huge=False) as connection:
+            names = [row[0] for row in await self.database.fetch_all(connection, sql, {})]
+        if len(names) > 1:
+            known = ", ".join(visible(str(name)) for name in sorted(names))
+            raise UsageError(f"{self.label} holds several applications", f"add &app=NAME: {known}")
+        if not names and self.mode.creates:
+            raise UsageError(f"{self.label} holds no application", "add &app=NAME to the URL")
+        return replace(mapping, app_name=names[0] if names else "")
+
+    async def _learn(self, columns: _Columns) -> None:
+        """Look at the values that say how times are held, and whether the order is one."""
+        table, mapping = self._codec.table, self.mapping
+        quoted = self._codec.quoted
+        async with self.database.snapshot(find_huge=False) as connection:
+            time = mapping.columns.get("time")
+            if time is not None:
+                sql = f"SELECT {quoted(time)} FROM {table} WHERE {quoted(time)} IS NOT NULL LIMIT 1"
+                rows = await self.database.fetch_all(connection, sql, {})
+                sample = rows[0][0] if rows else None
+                self._codec.times = TimeFormat.of(columns.all[time], sample, utc=mapping.utc)
+                if mapping.unit:
+                    self._codec.times = TimeFormat(mapping.unit, whole=True)
+            if mapping.make is not None or set(columns.key) <= set(columns.order):
+                return
+            names = [mapping.columns["session"], *columns.order]
+            names += [mapping.columns["user"]] if "user" in mapping.columns else []
+            some = ", ".join(map(quoted, names))
+            sql = f"SELECT {some} FROM {table} GROUP BY {some} HAVING COUNT(*) > 1 LIMIT 1"
+            twins = await self.database.fetch_all(connection, sql, {})
+        if twins:
+            more = next((name for name in columns.key if name not in columns.order), "ANOTHER")
+            raise BadData(
+                f"the order of {visible(mapping.table)!r} is not unique: rows of the session "
+                f"{visible(str(twins[0][0]))!r} share {visible(', '.join(columns.order))} "
+                f"= {visible(str(twins[0][1]))}",
+                f'add a column that tells them apart: order = "{"+".join((*columns.order, more))}"',
+            )
+
+    def _require_key(self) -> None:
+        if not self._codec.columns.key:
+            raise BadData(
+                f"the table {visible(self.mapping.table)!r} of {self.label} has no primary key, "
+                "so changes could not be undone",
+                "add a primary key to it",
+            )
+
+    # Reading
+
+    def read(self, where: Selection) -> AsyncGenerator[Page]:
+        return where.apply(self._pages(where), self.dialect)
+
+    async def count(self, where: Selection) -> tuple[int, int] | None:
+        if where != Selection():
+            return None
+        sql = f"SELECT COUNT(DISTINCT {self._codec.session}), COUNT(*) FROM {self._codec.table}"
+        async with self.database.snapshot(find_huge=False) as connection:
+            [[memories, messages]] = await self.database.fetch_all(connection, sql, {})
+        return memories, messages
+
+    async def _pages(self, where: Selection) -> AsyncGenerator[Page]:
+        database, codec = self.database, self._codec
+        failures = self.left_out.failures
+        condition, values = codec.condition(where)
+        builder: PageBuilder | None = None
+        current: MemoryKey | None = None
+        out = False
+        async with (
+            database.snapshot(find_huge=False) as connection,
+            database.second_connection(connection) as second,
+        ):
+            sql = codec.select(condition)
+            async with aclosing(database.rows(connection, sql, values)) as partitions:
+                async for rows in partitions:
+                    for key, some in groupby(rows, codec.key_of):
+                        if key != current:
+                            if builder is not None:
+                                yield builder.page(last=True)
+                            current, out = key, False
+                            known = where.has_key(key) and key not in failures
+                            builder = None
+                            if known:
+                                extra = await self._sessions.extra(second, key)
+                                builder = PageBuilder(Memory(key, extra=extra))
+                        if builder is None:
+                            continue
+                        try:
+                            entries = self._entries(key, some)
+                        except _Damaged as error:
+                            failures[key] = failure = damage(str(error))
+                            builder = None
+                            if out:
+                                raise DamagedMemory(self.label, key, failure) from error
+                            continue
+                        for page in builder.take(entries):
+                            out = self.left_out.others = True
+                            yield page
+                if builder is not None:
+                    self.left_out.others = True
+                    yield builder.page(last=True)
+            for key in await self._sessions.empty(connection):
+                if where.has_key(key):
+                    yield Page(Memory(key, extra=await self._sessions.extra(connection, key)), [])
+
+    def _entries(self, key: MemoryKey, rows: Iterable[Any]) -> list[StoredMessage]:
+        """Return the messages of rows of one memory.
+
+        Raises:
+            _Damaged: a row is none, and damage is not skipped.
+        """
+        if not (is_text(key.user) and is_text(key.session)):
+            raise _Damaged("its name is not valid UTF-8")
+        entries = []
+        for row in rows:
+            try:
+                entries.append(self._codec.entry(row))
+            except _Damaged as error:
+                if not self.skips_damage:
+                    raise
+                self.damage.append(Finding("damaged-row", key, 1, (), str(error)))
+        return entries
+
+    # Writing
+
+    async def write(
+        self, pages: AsyncGenerator[Page], mode: WriteMode = WriteMode.ADD
+    ) -> AsyncGenerator[WriteResult]:
+        async with AsyncExitStack() as stack:
+            connection: AsyncConnection | None = None
+            held: dict[MemoryKey, int] = {}
+            async for batch in gather(pages, BATCH_BYTES, BATCH_MESSAGES):
+                if connection is None:
+                    self._require_key()
+                    connection = await stack.enter_async_context(self.database.connect())
+                    async with self.database.read_transaction(connection):
+                        held = await self._counts(connection, None)
+                if isinstance(batch, Large):
+                    yield await self._write_large(connection, batch, mode, held)
+                else:
+                    for result in await self._write_small(connection, batch, mode, held):
+                        yield result
+                del batch  # the next one needs its room
+
+    async def _counts(
+        self, connection: AsyncConnection, keys: Iterable[MemoryKey] | None
+    ) -> dict[MemoryKey, int]:
+        """Return the numbers of messages of memories, of all where none are named."""
+        codec = self._codec
+        sessions = frozenset(key.session for key in keys or ())
+        condition, values = codec.condition(Selection(sessions=sessions))
+        names = ", ".join((codec.session, codec.user) if codec.user else (codec.session,))
+        sql = f"SELECT {names}, COUNT(*) FROM {codec.table} WHERE {condition} GROUP BY {names}"
+        found = await self.database.fetch_all(connection, sql, values)
+        return {codec.key_of(row): row[-1] for row in found}
+
+    async def _write_small(
+        self,
+        connection: AsyncConnection,
+        batch: list[Small],
+        mode: WriteMode,
+        held: dict[MemoryKey, int],
+    ) -> list[WriteResult]:
+        try:
+            return await self._commit(connection, batch, mode, held)
+        except RejectedValue as rejected:
+            if len(batch) == 1:
+                return [WriteResult(batch[0].memory.key, failure=rejected.failure)]
+        # One of them was rejected, and the database does not tell which.
+        half = len(batch) // 2
+        results = await self._write_small(connection, batch[:half], mode, held)
+        return results + await self._write_small(connection, batch[half:], mode, held)
+
+    async def _commit(
+        self,
+        connection: AsyncConnection,
+        batch: list[Small],
+        mode: WriteMode,
+        held: dict[MemoryKey, int],
+    ) -> list[WriteResult]:
+        results = []
+        rows = _Rows(self._codec)
+        async with self.database.transaction(connection):
+            keys = [small.memory.key for small in batch]
+            await self._begin(connection, keys, held)
+            await self._sessions.add(connection, [small.memory for small in batch])
+            rows.latest = await self._latest(connection, [key for key in keys if held.get(key)])
+            for small in batch:
+                key = small.memory.key
+                failure = self._failure(key, small.offset, mode, held)
+                if failure is None:
+                    try:
+                        rows.add(key, small.entries)
+                    except _Refused as error:
+                        failure = Failure("refused", str(error))
+                if failure is not None:
+                    results.append(WriteResult(key, failure=failure))
+                    continue
+                gone = await self._clear(connection, key, held) if mode is WriteMode.REPLACE else 0
+                results.append(WriteResult(key, len(small.entries), gone))
+            await self._insert(connection, rows)
+        for result, small in zip(results, batch, strict=True):
+            if result.failure is None:
+                kept = 0 if mode is WriteMode.REPLACE else small.offset
+                held[result.key] = kept + result.written
+        self._note(rows)
+        return results
+
+    async def _write_large(
+        self, connection: AsyncConnection, large: Large, mode: WriteMode, held: dict[MemoryKey, int]
+    ) -> WriteResult:
+        key, written, gone = large.memory.key, 0, 0
+        try:
+            async with self.database.transaction(connection):
+                await self._begin(connection, [key], held)
+                await self._sessions.add(connection, [large.memory])
+                failure = self._failure(key, large.offset, mode, held)
+                if failure is not None:
+                    raise RejectedValue(failure.message, failure.code)
+                if mode is WriteMode.REPLACE:
+                    gone = await self._clear(connection, key, held)
+                rows = _Rows(self._codec)
+                rows.latest = await self._latest(connection, [key] if held.get(key) else [])
+                async for page in large.pages:
+                    try:
+                        rows.add(key, page.messages)
+                    except _Refused as error:
+                        raise RejectedValue(str(error), "refused") from error
+                    written += len(page.messages)
+                    del page
+                    await self._insert(connection, rows)
+        except RejectedValue as rejected:
+            async for _ in large.pages:
+                pass
+            return WriteResult(key, failure=rejected.failure)
+        held[key] = written if mode is WriteMode.REPLACE else large.offset + written
+        self._note(rows)
+        return WriteResult(key, written, gone)
+
+    async def _begin(
+        self, connection: AsyncConnection, keys: list[MemoryKey], held: dict[MemoryKey, int]
+    ) -> None:
+        """Count again what may have changed."""
+        codec = self._codec
+        stale = keys if codec.columns.has_index else [key for key in keys if held.get(key)]
+        for some in _pieces(stale):
+            for key in some:
+                held[key] = 0
+            held |= await self._counts(connection, some)
+
+    async def _latest(
+        self, connection: AsyncConnection, keys: list[MemoryKey]
+    ) -> dict[MemoryKey, Any]:
+        """Return what orders the last messages of memories, where memctl sees to that."""
+        codec, found = self._codec, dict[MemoryKey, Any]()
+        for key in keys if codec.ordering is not Ordering.SERIAL else []:
+            condition, values = codec.of(key)
+            column = codec.quoted(codec.columns.order[0])
+            sql = f"SELECT MAX({column}) FROM {codec.table} WHERE {condition}"
+            [[last]] = await self.database.fetch_all(connection, sql, values)
+            found |= {} if last is None else {key: last}
+        return found
+
+    def _failure(
+        self, key: MemoryKey, offset: int, mode: WriteMode, held: dict[MemoryKey, int]
+    ) -> Failure | None:
+        if key.part:
+            text = f"the table holds one memory a session, not a part like {key.part!r}"
+            return Failure("bad-name", text)
+        if not self._codec.user and key.user != self.mapping.user:
+            whose = f"are all of {self.mapping.user!r}" if self.mapping.user else "name no user"
+            text = f"the rows of {visible(self.mapping.table)!r} {whose}, not {key.user!r}"
+            hint = (
+                f"add ?owner={key.user} to the URL of the target, and copy with --user {key.user}"
+            )
+            return Failure("bad-name", f"{text}; {hint}")
+        found = held.get(key, 0)
+        if mode is WriteMode.ADD and found != offset:
+            return Failure("changed", f"the target holds {found} messages, not {offset}")
+        return None
+
+    async def _clear(
+        self, connection: AsyncConnection, key: MemoryKey, held: dict[MemoryKey, int]
+    ) -> int:
+        if not held.get(key):
+            return 0
+        condition, values = self._codec.of(key)
+        sql = f"DELETE FROM {self._codec.table} WHERE {condition}"
+        return (await connection.execute(*self.database.dialect.bind(sql, values))).rowcount
+
+    async def _insert(self, connection: AsyncConnection, rows: _Rows) -> None:
+        for columns, some in rows.take():
+            await self.database.insert_rows(connection, self.mapping.table, columns, some)
+        if rows.numbered:
+            await self.database.advance_serial(
+                connection, self._codec.table, self._codec.columns.key[0]
+            )
+
+    def _note(self, rows: _Rows) -> None:
+        if rows.shifted:
+            self.warnings.append(
+                f"{self.label} orders messages by their times, and {rows.shifted:,} were older "
+                "than the one before them: they got its time"
+            )
+
+    # Changing
+
+    async def edit(self, edits: AsyncGenerator[Edit]) -> AsyncGenerator[WriteResult]:
+        async with AsyncExitStack() as stack:
+            connection: AsyncConnection | None = None
+            async with aclosing(whole_edits(edits)) as wholes:
+                async for edit in wholes:
+                    if connection is None:
+                        self._require_key()
+                        connection = await stack.enter_async_context(self.database.connect())
+                    try:
+                        yield await self._edit_memory(connection, edit)
+                    except RejectedValue as rejected:
+                        yield WriteResult(edit.memory.key, failure=rejected.failure)
+
+    async def _edit_memory(self, connection: AsyncConnection, edit: Edit) -> WriteResult:
+        """Carry out an edit; the ids and keys of the memory are held, not its texts."""
+        key, codec = edit.memory.key, self._codec
+        failure = self._failure(key, 0, WriteMode.REPLACE, {})
+        if failure is not None:
+            return WriteResult(key, failure=failure)
+        matcher = ChangeMatcher(edit.twins)
+        matcher.give(edit.changes, last=True)
+        placing = _Placing(codec, key)
+        async with self.database.transaction(connection):
+            await self._sessions.add(connection, [edit.memory])
+            condition, values = codec.of(key)
+            sql = codec.select(condition, lock=True)
+            try:
+                async with aclosing(self.database.rows(connection, sql, values)) as partitions:
+                    async for rows in partitions:
+                        entries = [codec.entry(row) for row in rows]
+                        test = partial(_has_text, entries)
+                        ids = [one.id for one in entries]
+                        steps, _ = matcher.apply(ids, [()] * len(ids), has_text=test)
+                        placing.take(steps, entries, rows)
+                placing.take(matcher.apply([], [])[0], [], [])
+                failure = matcher.failure()
+                if failure is not None:
+                    raise RejectedValue(failure.message, failure.code)
+                taken = await self._taken(connection, placing)
+                placing.settle(taken)
+                await self._delete(connection, placing.dropped)
+                new = _Rows(codec, placing.latest)
+                new.add(key, placing.put)
+            except _Damaged as error:
+                raise RejectedValue(str(error), "damaged") from error
+            except _Refused as error:
+                raise RejectedValue(str(error), "refused") from error
+            await self._insert(connection, new)
+        return WriteResult(key, matcher.written, matcher.deleted, twins=matcher.twins())
+
+    async def _taken(self, connection: AsyncConnection, placing: _Placing) -> set[tuple[Any, ...]]:
+        """Return the keys of messages to put in that other rows have got meanwhile."""
+        codec, found = self._codec, set[tuple[Any, ...]]()
+        names = [codec.quoted(name) for name in codec.columns.key]
+        wanted = placing.keys()
+        for some in _pieces(sorted({key[0] for key in wanted}, key=str)):
+            sql = f"SELECT {', '.join(names)} FROM {codec.table} WHERE {names[0]} IN :some"
+            rows = await self.database.fetch_all(connection, sql, {"some": some})
+            found |= {tuple(row) for row in rows} & wanted
+        return found - set(placing.dropped)
+
+    async def _delete(self, connection: AsyncConnection, keys: list[tuple[Any, ...]]) -> None:
+        codec, dialect = self._codec, self.database.dialect
+        names = codec.columns.key
+        tests = (f"{codec.quoted(name)} = {dialect.place(at)}" for at, name in enumerate(names, 1))
+        sql = f"DELETE FROM {codec.table} WHERE {' AND '.join(tests)}"
+        if keys:
+            await connection.exec_driver_sql(sql.replace("\\:", ":"), keys)
+
+    async def names(self, where: Selection) -> AsyncGenerator[MemoryKey]:
+        async with self.database.snapshot(find_huge=False) as connection:
+            found = dict.fromkeys(await self._counts(connection, None))
+            found |= dict.fromkeys(await self._sessions.names(connection))
+        for key in found:
+            if where.has_key(key):
+                yield key
+
+    async def _erase(self, key: MemoryKey) -> WriteResult:
+        codec = self._codec
+        async with self.database.connect() as connection:
+            await self.database.prepare_erasing(connection)
+            async with self.database.transaction(connection):
+                condition, values = codec.of(key)
+                sql = f"DELETE FROM {codec.table} WHERE {condition}"
+                statement = self.database.dialect.bind(sql, values)
+                gone = (await connection.execute(*statement)).rowcount
+                await self._sessions.remove(connection, key)
+            await self.database.finish_erasing(connection)
+        return WriteResult(key, deleted=gone)
+
+
+def _pieces(values: Sequence[Any]) -> Iterable[list[Any]]:
+    for start in range(0, len(values), _KEYS):
+        yield list(values[start : start + _KEYS])
+
+
+def _create(mapping: Mapping, metadata: MetaData, connection: Connection) -> None:
+    """Create the tables of a framework, as it does."""
+    create_missing(connection, metadata)
+    if mapping.stamp is not None:
+        table, values = mapping.stamp
+        stamped = metadata.tables[table]
+        if connection.execute(select(stamped)).first() is None:
+            names = stamped.columns.keys()
+            connection.execute(insert(stamped).values(dict(zip(names, values, strict=True))))
+
+
+def _examine(mapping: Mapping, typed: bool, connection: Connection) -> _Columns | None:
+    """Return the columns of the table; None where it is not there."""
+    inspector = inspect(connection)
+    if not inspector.has_table(mapping.table):
+        return None
+    columns = {
+        one["name"]: Column(
+            one["name"], one["type"], typed, not one["nullable"] or one["default"] is not None
+        )
+        for one in inspector.get_columns(mapping.table)
+    }
+    key = tuple(inspector.get_pk_constraint(mapping.table)["constrained_columns"])
+    if not key and connection.dialect.name == "sqlite":
+        key = (_ROWID,)
+    session = mapping.columns["session"]
+    indexed = any(
+        one["column_names"][:1] == [session] for one in inspector.get_indexes(mapping.table)
+    )
+    serial = len(key) == 1 and (key[0] == _ROWID or isinstance(columns[key[0]].type, Integer))
+    return _Columns(columns, key, mapping.order or key, indexed or key[:1] == (session,), serial)
+
+
+class RowCodec:
+    """The rows of a table as messages, and the reverse."""
+
+    def __init__(self, mapping: Mapping, columns: _Columns, database: Database) -> None:
+        self.mapping = mapping
+        self.columns = columns
+        self.times = TimeFormat(utc=mapping.utc)
+        self._sql = database.dialect
+        self.table = self.quoted(mapping.table)
+        self.session = self._name("session")
+        self.user = self._name("user") if "user" in mapping.columns else ""
+        named = mapping.columns
+        key_and_order = dict.fromkeys((*columns.key, *columns.order))
+        own = {*named.values(), *key_and_order, mapping.app}
+        others = [one for one in columns.all if one not in own]
+        self._named = [(named[name], field) for name, field in _BESIDE.items() if name in named]
+        self._time = named.get("time")
+        self._content = named["content"]
+        selected = dict.fromkeys(
+            [*key_and_order, self._content, *(column for column, _ in self._named)]
+            + ([self._time] if self._time else [])
+            + others
+        )
+        start = 2 if self.user else 1
+        self._at = {name: start + number for number, name in enumerate(selected)}
+        self._selected = selected
+        self._others = others
+        self._key = columns.key
+        only = columns.all.get(columns.order[0]) if len(columns.order) == 1 else None
+        numbered = columns.order == (_ROWID,) or (only is not None and only.is_integer)
+        self._position = self._at[columns.order[0]] if numbered else None
+        self.ordering = self._ordering()
+        self._is_json = columns.all[self._content].is_json
+        self._extra = frozenset(others)
+
+    def _ordering(self) -> Ordering:
+        first = self.columns.order[0]
+        if self.mapping.rising:
+            return Ordering.INSTANT
+        if first == self._time:
+            return Ordering.TIME
+        if self._position is not None and first not in self.columns.key:
+            return Ordering.NUMBER
+        return Ordering.SERIAL
+
+    def quoted(self, name: str) -> str:
+        """Return a name in SQL, for statements that ``text`` takes."""
+        quote = self._sql.quote
+        return quote + name.replace(quote, quote * 2).replace(":", "\\:") + quote
+
+    def _name(self, role: str) -> str:
+        """Return SQL for the user or the session of a row, as an exact text."""
+        column = self.columns.all[self.mapping.columns[role]]
+        name = self.quoted(column.name)
+        if not isinstance(column.type, String | Text):
+            return f"CAST({name} AS {self._sql.text_type})"
+        return self._sql.exact(name)
+
+    def select(self, condition: str, *, lock: bool = False) -> str:
+        """Return the statement that reads rows, memory after memory, in order."""
+        keys = [self.session, *([self.user] if self.user else [])]
+        columns = [*keys, *map(self.quoted, self._selected)]
+        order = [*keys, *map(self.quoted, self.columns.order)]
+        more = f" {self._sql.row_lock}" if lock else ""
+        return (
+            f"SELECT {', '.join(columns)} FROM {self.table} WHERE {condition} "
+            f"ORDER BY {', '.join(order)}{more}"
+        )
+
+    def condition(self, where: Selection) -> tuple[str, dict[str, Any]]:
+        """Return a condition on the rows that may be selected, and its values."""
+        parts, values = ["1 = 1"], dict[str, Any]()
+        sessions, users = where.sessions, where.users
+        if not sessions and where.keys is not None:
+            sessions = frozenset(key.session for key in where.keys)
+        for name, column, some in (("s", self.session, sessions), ("u", self.user, users)):
+            if column and 0 < len(some) <= MAX_PUSHED_VALUES:
+                parts.append(f"{column} IN :{name}_names")
+                values[f"{name}_names"] = sorted(some)
+        return self._in_app(" AND ".join(parts), values)
+
+    def condition_of_app(self) -> tuple[str, dict[str, Any]]:
+        """Return the condition of all rows of the store, and its values."""
+        return self._in_app("1 = 1", {})
+
+    def _in_app(self, condition: str, values: dict[str, Any]) -> tuple[str, dict[str, Any]]:
+        if not self.mapping.app:
+            return condition, values
+        app = self._sql.exact(self.quoted(self.mapping.app))
+        return f"{condition} AND {app} = :app", values | {"app": self.mapping.app_name}
+
+    def of(self, key: MemoryKey) -> tuple[str, dict[str, Any]]:
+        """Return the condition of the rows of one memory, and its values."""
+        condition, values = f"{self.session} = :session", {"session": key.session}
+        if self.user:
+            condition, values = f"{condition} AND {self.user} = :user", values | {"user": key.user}
+        return self._in_app(condition, values)
+
+    def key_of(self, row: Sequence[Any]) -> MemoryKey:
+        """Return the memory of a row."""
+        session = "NULL" if row[0] is None else _decoded(row[0])
+        if not self.user:
+            return MemoryKey(self.mapping.user, session)
+        return MemoryKey("" if row[1] is None else _decoded(row[1]), session)
+
+    def row_key(self, row: Sequence[Any]) -> tuple[Any, ...]:
+        """Return the values of the primary key of a row."""
+        return tuple(row[self._at[name]] for name in self._key)
+
+    # From a row
+
+    def entry(self, row: Sequence[Any]) -> StoredMessage:
+        """Return the message of a row.
+
+        Raises:
+            _Damaged: it is none.
+        """
+        at = self._at
+        if row[0] is None:
+            raise _Damaged(f"{self._which(row)} names no session")
+        dialect = self.mapping.dialect
+        value: dict[str, Any] = {}
+        for column, field in self._named:
+            if (found := row[at[column]]) is not None:
+                value[field] = self._field(row, field, found)
+        shape = {name: shown(row[at[name]]) for name in self._key}
+        if self._time is not None:
+            raw = row[at[self._time]]
+            time = self.times.read(raw)
+            if time is not None:
+                value[TIME] = time
+            if time is not None and self._rewritten(time) != raw:
+                shape[self._time] = shown(raw)
+        value[CONTENT] = self._content_of(row)
+        content, metadata = dialect.unpack(value[CONTENT])
+        if metadata is not None:
+            value[CONTENT] = content
+            value[METADATA] = metadata
+        if self._others:
+            given = self.mapping.given(content)
+            extra = {
+                name: found
+                for name in self._others
+                if (found := shown(row[at[name]])) is not None and found != given.get(name)
+            }
+            if extra:
+                value[EXTRA] = extra
+        id = dialect.message_id(value)
+        position = None if self._position is None else row[self._position]
+        text = json.dumps({"row": shape}, separators=(",", ":"))
+        return StoredMessage(id, jsonio.compact(value), (), position, text)
+
+    def _rewritten(self, time: str) -> Any:
+        try:
+            return self.times.write(time)
+        except ValueError:
+            return None
+
+    def _field(self, row: Sequence[Any], field: str, found: Any) -> Any:
+        if field != METADATA:
+            return _decoded(found)
+        value = _json(found) if isinstance(found, str | bytes) else found
+        if not isinstance(value, dict):
+            raise _Damaged(f"the metadata of {self._which(row)} is not a JSON object")
+        return value
+
+    def _content_of(self, row: Sequence[Any]) -> Any:
+        found = row[self._at[self._content]]
+        documents = self.mapping.dialect.documents
+        if isinstance(found, bytes | bytearray | memoryview):
+            try:
+                found = bytes(found).decode()
+            except UnicodeDecodeError:
+                raise _Damaged(f"the content of {self._which(row)} is not UTF-8") from None
+        if documents or self._is_json:
+            if found is None:
+                raise _Damaged(f"{self._which(row)} has no content")
+            value = _json(found)
+            if value is _NOT_JSON or (documents and not isinstance(value, dict)):
+                what = "JSON" if value is _NOT_JSON else "a JSON object"
+                raise _Damaged(f"the content of {self._which(row)} is not {what}")
+            return value
+        if found is None:
+            return None
+        if not isinstance(found, str):
+            raise _Damaged(f"the content of {self._which(row)} is not a text")
+        if not is_text(found):
+            raise _Damaged(f"the content of {self._which(row)} is not UTF-8")
+        if found.startswith("[{"):
+            value = _json(found)
+            if isinstance(value, list) and all(
+                isinstance(one, dict) and "type" in one for one in value
+            ):
+                return value
+        return found
+
+    def _which(self, row: Sequence[Any]) -> str:
+        key = ", ".join(visible(str(one)) for one in self.row_key(row))
+        return f"the row {key} of {visible(self.mapping.table)!r}"
+
+    # To a row
+
+    def row_order(self, row: Sequence[Any]) -> tuple[Any, ...]:
+        """Return the values that put a row in order."""
+        return tuple(row[self._at[name]] for name in self.columns.order)
+
+    def order_of(self, row: dict[str, Any]) -> tuple[Any, ...]:
+        """Return the same of a row that is to be inserted."""
+        return tuple(row.get(name) for name in self.columns.order)
+
+    def shape_key(self, entry: StoredMessage) -> tuple[Any, ...] | None:
+        """Return the key of the row that a message had; None where it had none."""
+        row = of_shape(entry.shape).get("row")
+        if not isinstance(row, dict) or not all(name in row for name in self._key):
+            return None
+        columns = self.columns.all
+        return tuple(
+            columns[name].stored(row[name]) if name in columns else row[name] for name in self._key
+        )
+
+    def row(self, key: MemoryKey, entry: StoredMessage) -> dict[str, Any]:
+        """Return the values of a message by column.
+
+        Raises:
+            _Refused: the table has no place for some of it.
+        """
+        value = jsonio.loads(entry.message)
+        if not isinstance(value, dict):
+            raise _Refused(f"the message {entry.id!r} is not a JSON object")
+        mapping = self.mapping
+        named = mapping.columns
+        content = mapping.dialect.pack(value)
+        found: dict[str, Any] = {}
+        found |= mapping.given(content)
+        found[named["session"]] = key.session
+        if self.user:
+            found[named["user"]] = key.user
+        if mapping.app:
+            found[mapping.app] = mapping.app_name
+        known = {CONTENT, TIME, EXTRA, METADATA, *(field for _, field in self._named)}
+        lost = [name for name in value if name not in known]
+        lost += [TIME] if value.get(TIME) is not None and self._time is None else []
+        packs = METADATA in (field for _, field in self._named) or mapping.dialect.note_key
+        lost += [METADATA] if value.get(METADATA) and not packs else []
+        extra = value.get(EXTRA) or {}
+        lost += [name for name in extra if name not in self._extra]
+        if lost:
+            raise _Refused(
+                f"the table {visible(mapping.table)!r} has no column for {visible(lost[0])!r}, "
+                f"which the message {entry.id!r} has"
+            )
+        for column, field in self._named:
+            if field in value:
+                stored = value[field]
+                found[column] = json.dumps(stored) if field == METADATA else stored
+        text = mapping.dialect.documents or self._is_json or not isinstance(content, str | None)
+        found[named["content"]] = mapping.encode(content) if text else content
+        found |= extra
+        row = of_shape(entry.shape).get("row")
+        raw = row if isinstance(row, dict) else {}
+        try:
+            stored_row = {
+                name: self.columns.all[name].stored(one) if name in self.columns.all else one
+                for name, one in (found | raw).items()
+            }
+            if self._time is not None and self._time not in raw:
+                time = value.get(TIME)
+                if time is None and self.columns.all[self._time].filled:
+                    time = UNKNOWN_TIME
+                if time is not None:
+                    stored_row[self._time] = self.times.write(time)
+        except (ValueError, TypeError, ArithmeticError) as error:
+            raise _Refused(f"the message {entry.id!r} does not fit the table: {error}") from error
+        return stored_row
+
+
+_NOT_JSON = object()
+
+
+def _json(text: Any) -> Any:
+    """Return the value of a JSON text; ``_NOT_JSON`` where it is none."""
+    if not isinstance(text, str | bytes):
+        return text
+    try:
+        return jsonio.loads(
+            text.encode("utf-8", "surrogatepass") if isinstance(text, str) else text
+        )
+    except (ValueError, RecursionError):
+        return _NOT_JSON
+
+
+def _decoded(value: Any) -> str:
+    if isinstance(value, bytes):
+        return value.decode("utf-8", "surrogateescape")
+    return value if isinstance(value, str) else str(value)
+
+
+def _has_text(entries: list[StoredMessage], at: int, text: bytes) -> bool:
+    return is_same_text(entries[at].message, text)
+
+
+class _Item(NamedTuple):
+    """A message in the part of a memory from the first one on that is put in."""
+
+    entry: StoredMessage
+    key: tuple[Any, ...] | None
+    """The key of its row; None for one that is put in."""
+    order: tuple[Any, ...]
+
+
+class _Placing:
+    """The places of messages that are put into a memory.
+
+    A message whose key says its place gets its row back.  Any other goes behind the last row, as
+    the framework would put it there, and so do then all that come after it.
+    """
+
+    def __init__(self, codec: RowCodec, key: MemoryKey) -> None:
+        self.dropped: list[tuple[Any, ...]] = []
+        """The keys of the rows that go."""
+        self.put: list[StoredMessage] = []
+        """The messages to insert; those without a shape get a new row at the end."""
+        self._codec = codec
+        self._key = key
+        self._items: list[_Item] = []
+        self._last: tuple[Any, ...] = ()
+
+    def take(
+        self, steps: Iterable[Step], entries: Sequence[StoredMessage], rows: Sequence[Any]
+    ) -> None:
+        """Take the next steps of the edit, and the rows that they are about."""
+        for step in steps:
+            match step:
+                case Drop(at):
+                    self.dropped.append(self._codec.row_key(rows[at]))
+                case Put(entry):
+                    self._items.append(_Item(entry, None, ()))
+                case Keep(start, stop):
+                    for at in range(start, stop):
+                        order = self._codec.row_order(rows[at])
+                        if self._items:
+                            key = self._codec.row_key(rows[at])
+                            self._items.append(_Item(entries[at], key, order))
+                        else:
+                            self._last = order
+
+    def keys(self) -> set[tuple[Any, ...]]:
+        """Return the keys that messages to put in once had."""
+        found = (self._codec.shape_key(item.entry) for item in self._items if item.key is None)
+        return {key for key in found if key is not None}
+
+    def settle(self, taken: set[tuple[Any, ...]]) -> None:
+        """Decide where each message goes; ``taken`` are the keys that other rows have.
+
+        Raises:
+            _Refused: the table has no place for one.
+        """
+        moving = False
+        for entry, key, order in self._items:
+            if key is None:
+                wanted = self._codec.shape_key(entry)
+                if wanted is None or wanted in taken:
+                    moving = True
+                else:
+                    order = self._codec.order_of(self._codec.row(self._key, entry))
+            moving = moving or not self._follows(order)
+            if moving:
+                if key is not None:
+                    self.dropped.append(key)
+                self.put.append(entry._replace(shape=""))
+                continue
+            self._last = order
+            if key is None:
+                self.put.append(entry)
+
+    def _follows(self, order: tuple[Any, ...]) -> bool:
+        if not self._last:
+            return True
+        try:
+            return bool(self._last < order)
+        except TypeError:
+            return False
+
+    @property
+    def latest(self) -> dict[MemoryKey, Any]:
+        """Return what orders the last message that stays."""
+        return {self._key: self._last[0]} if self._last else {}
+
+
+class _Rows:
+    """Rows that are to be inserted, in order."""
+
+    def __init__(self, codec: RowCodec, latest: dict[MemoryKey, Any] | None = None) -> None:
+        self._codec = codec
+        self._rows: list[dict[str, Any]] = []
+        self.latest = latest or {}
+        """The times or numbers of the last messages of memories, where these put them in order."""
+        self.numbered = False
+        """True when a row had a key that the database makes."""
+        self.shifted = 0
+
+    def add(self, key: MemoryKey, entries: Sequence[StoredMessage]) -> None:
+        """Take messages of a memory, all or none.
+
+        Raises:
+            _Refused: the table has no place for one.
+        """
+        codec = self._codec
+        rows = [codec.row(key, entry) for entry in entries]
+        names = codec.columns.key
+        self.numbered |= codec.columns.is_serial and any(names[0] in row for row in rows)
+        if codec.ordering is not Ordering.SERIAL:
+            self._put_in_order(key, rows, entries)
+        self._rows += rows
+
+    def _put_in_order(
+        self, key: MemoryKey, rows: list[dict[str, Any]], entries: Sequence[StoredMessage]
+    ) -> None:
+        """Keep messages in order: by numbers, or by times where these do not rise."""
+        column, ordering = self._codec.columns.order[0], self._codec.ordering
+        last = self.latest.get(key)
+        for row, entry in zip(rows, entries, strict=True):
+            if "row" not in of_shape(entry.shape):
+                if ordering is Ordering.NUMBER:
+                    row[column] = 0 if last is None else last + 1
+                elif column not in row:
+                    continue
+                elif last is not None and row[column] <= last:
+                    if ordering is Ordering.INSTANT:
+                        row[column] = after(last)
+                    elif row[column] < last:
+                        row[column] = last
+                        self.shifted += 1
+            last = row.get(column, last)
+        if last is not None:
+            self.latest[key] = last
+
+    def take(self) -> list[tuple[list[str], list[tuple[Any, ...]]]]:
+        """Return the rows with their columns, and hold them no more."""
+        rows, self._rows = self._rows, []
+        names: Callable[[dict[str, Any]], list[str]] = list
+        return [
+            (columns, [tuple(row.values()) for row in some])
+            for columns, some in groupby(rows, names)
+        ]
