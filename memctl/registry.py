@@ -8,6 +8,7 @@ for another kind, nor for ``--help``.
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from importlib import import_module
@@ -525,6 +526,8 @@ def _parse_url(text: str) -> Location:
             f"known: {', '.join(layouts)}" if layouts else "it is for SQL and Redis",
         )
     named = layouts.get(options.get("layout", "memory"), kind)
+    if "columns" in options:  # the mapping is no part of the name
+        text = re.sub(r"([?&])columns=[^&]*&?", r"\1", text).rstrip("?&")
     if kind == "sqlite":
         return _sqlite(named, text, parts, url, options, others)
     return Location(named, redact(text), url, Path(), options)

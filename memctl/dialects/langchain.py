@@ -129,7 +129,7 @@ class LangChain(RowDialect):
     def own_id(self, content: Any) -> str | None:
         data = content.get("data") if isinstance(content, dict) else None
         found = data.get("id") if isinstance(data, dict) else None
-        return found if isinstance(found, str) else None
+        return found if isinstance(found, str) and found else None
 
     def set_own_id(self, content: Any, id: str) -> bool:
         content["data"]["id"] = id

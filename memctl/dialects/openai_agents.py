@@ -126,7 +126,7 @@ class OpenAIAgents(RowDialect):
 
     def own_id(self, content: Any) -> str | None:
         found = content.get("id") if isinstance(content, dict) else None
-        return found if isinstance(found, str) and found != _FAKE_ID else None
+        return found if isinstance(found, str) and found not in ("", _FAKE_ID) else None
 
     def continues(self, group: list[Message], message: Message) -> bool:
         """Return whether an item is of the same reply: reasoning, a message, calls, in order."""

@@ -197,9 +197,11 @@ class RowDialect(Dialect):
 
     def message_id(self, value: Message) -> str:
         """Return the id of a message: its own, or one that is made of what it says and when."""
-        found = value.get(ID) or self.own_id(value.get(CONTENT))
-        if isinstance(found, str) and found:
-            return found
+        if isinstance(named := value.get(ID), str):
+            return named
+        own = self.own_id(value.get(CONTENT))
+        if own is not None:
+            return own
         seconds = str(value.get(TIME, ""))[:19]
         said = [value.get(ROLE), value.get(NAME), seconds, value.get(CONTENT)]
         try:

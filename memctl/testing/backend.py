@@ -41,6 +41,8 @@ class Backend:
     """The messages of ``samples.MESSAGES`` that it does not take."""
     refuses_names: bool = False
     """Some names cannot be written; it refuses them."""
+    users: bool = True
+    """Its memories belong to users."""
     only: MemoryKey | None = None
     """The one memory that it holds, where it does not hold many."""
     keys: Callable[[int], MemoryKey] = samples.key

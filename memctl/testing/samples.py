@@ -16,6 +16,7 @@ from typing import Any
 
 from memctl.dialects.fact import build, encode_vector
 from memctl.dialects.rows import utc
+from memctl.dialects.view import local_time
 from memctl.model import Memory, MemoryKey, StoredMessage
 
 BEGIN = datetime(2025, 3, 1, 12)
@@ -195,7 +196,7 @@ def vector(id: str, size: int) -> str:
 
 
 def _as_langchain(value: dict[str, Any]) -> dict[str, Any]:
-    kind = {"user": "human", "assistant": "ai"}.get(value["role"], "system")
+    kind = {"user": "human", "assistant": "ai"}.get(str(value["role"]), "system")
     known = {"name": value["name"], "content": value["content"], "id": value["id"]}
     others = {name: one for name, one in value.items() if name not in (*known, "role")}
     return {"content": {"type": kind, "data": {**others, **known, "type": kind}}}
@@ -203,15 +204,8 @@ def _as_langchain(value: dict[str, Any]) -> dict[str, Any]:
 
 def _as_openai_agents(value: dict[str, Any]) -> dict[str, Any]:
     others = {name: one for name, one in value.items() if name != "timestamp"}
-    return _with_time(value) | {"content": {"type": "message", **others}}
-
-
-def _as_llamaindex(value: dict[str, Any]) -> dict[str, Any]:
-    more = {name: one for name, one in value.items() if name not in ("role", "content")}
-    blocks = [{"block_type": "text", "text": json.dumps(value["content"])}]
-    return _with_time(value) | {
-        "content": {"role": value["role"], "additional_kwargs": more, "blocks": blocks}
-    }
+    # Their order is that of their times: these have none.
+    return {"content": {"type": "message", **others}}
 
 
 def _as_adk(value: dict[str, Any]) -> dict[str, Any]:
@@ -232,13 +226,18 @@ def _as_adk(value: dict[str, Any]) -> dict[str, Any]:
 def _as_role_content(value: dict[str, Any]) -> dict[str, Any]:
     known = ("id", "role", "name", "content", "timestamp")
     more = {name: one for name, one in value.items() if name not in known}
-    found = {name: value[name] for name in known if name != "timestamp"}
+    found = {
+        name: value[name]
+        for name in known
+        if name == "content" or (name != "timestamp" and isinstance(value[name], str))
+    }
     return _with_time(value) | found | {"metadata": more}
 
 
 def _with_time(value: dict[str, Any]) -> dict[str, Any]:
     time = value["timestamp"]
-    return {"time": utc(datetime.fromisoformat(time))} if time else {}
+    moment = local_time(time) if isinstance(time, str) else None
+    return {"time": utc(moment)} if moment else {}
 
 
 _IN_DIALECT: dict[str, Callable[[dict[str, Any]], dict[str, Any]]] = {
@@ -248,7 +247,6 @@ _IN_DIALECT: dict[str, Callable[[dict[str, Any]], dict[str, Any]]] = {
     "fact": _as_fact,
     "langchain": _as_langchain,
     "openai-agents": _as_openai_agents,
-    "llamaindex": _as_llamaindex,
     "adk": _as_adk,
     "role-content": _as_role_content,
 }
@@ -258,8 +256,7 @@ TIME_FIELDS = {
     "runtime": None,
     "fact": "created_at",
     "langchain": None,
-    "openai-agents": "time",
-    "llamaindex": "time",
+    "openai-agents": None,
     "adk": None,
     "role-content": "time",
 }

@@ -68,7 +68,6 @@ def _without_user(number: int) -> MemoryKey:
 MAPPED = {
     "langchain": "",
     "openai-agents": "",
-    "llamaindex": "",
     "adk": "&app=weather",
     "table": "&table=chat%20log&columns=session:chat,user:who,role:role,name:name,content:body,"
     "time:at,id:uid,metadata:about,order:nr",
@@ -85,13 +84,14 @@ def _mapped(engine: str, layout: str, refuses: Iterable[str] = ()) -> Callable[[
     option = f"layout={layout}{MAPPED[layout]}"
     dialect = "role-content" if layout == "table" else layout
     about: dict[str, Any] = {
-        "style": Style(dialect, frozenset()),
+        "style": Style(dialect, frozenset(), in_order=False),
         "refuses_names": True,  # of users, and of messages in the key of ADK
         "refuses": frozenset(refuses),
         "many": MANY_SESSIONS,
     }
     if layout not in ("adk", "table"):
         about["keys"] = _without_user
+        about["users"] = False
     name = f"{engine}-{layout}"
 
     def sqlite(_: Servers) -> Backend:
@@ -168,7 +168,12 @@ BACKENDS: dict[str, Callable[[Servers], Backend]] = {
         style=AGENTSCOPE2,
         refuses_names=True,  # as SQLite
     ),
-    **{f"sqlite-{layout}": _mapped("sqlite", layout) for layout in MAPPED},
+    **{
+        f"sqlite-{layout}": _mapped(
+            "sqlite", layout, ["lone surrogate"] if layout == "table" else []
+        )
+        for layout in MAPPED
+    },
     **{
         f"{engine}-{layout}": _mapped(engine, layout)
         for engine in ("postgresql", "mysql")
@@ -370,7 +375,7 @@ FURTHER = {
     "postgresql-agentscope2",
     "mysql-agentscope2",
     *(f"{engine}-{layout}" for engine in ("postgresql", "mysql") for layout in MAPPED),
-    *("sqlite-llamaindex", "sqlite-openai-agents"),
+    "sqlite-openai-agents",
     "redis-session",
     "redis-runtime",
     "redis-runtime-state",

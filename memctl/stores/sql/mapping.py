@@ -86,6 +86,8 @@ class Mapping:
     app: str = ""
     """The column of the application, whose name is ``?app=``; empty without one."""
     app_name: str = ""
+    unique_ids: bool = False
+    """True if the ids of messages are a part of the key, so that none occurs twice in a session."""
     stamp: tuple[str, tuple[str, ...]] | None = None
     """A row that new tables begin with: the table, and its values."""
     rising: str = ""
@@ -296,6 +298,7 @@ PRESETS: dict[str, Mapping] = {
             SessionTable("app_states", {"app": "app_name"}, {"update_time": NOW}, "state"),
         ),
         app="app_name",
+        unique_ids=True,
         stamp=("adk_internal_metadata", ("schema_version", "1")),
         rising="timestamp",
         given=_adk_columns,

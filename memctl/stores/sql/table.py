@@ -20,6 +20,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from memctl import jsonio
 from memctl.dialects.agentscope import CONTENT, ID, NAME, ROLE
+from memctl.dialects.conversion import NOTES
 from memctl.dialects.rows import EXTRA, METADATA, TIME
 from memctl.errors import BadData, Failure, Uninitialised, UsageError
 from memctl.location import Location, visible
@@ -36,10 +37,19 @@ from memctl.model import (
 from memctl.selection import Selection
 from memctl.store import DamagedMemory, Features, OpenMode, Store
 from memctl.stores.batching import BATCH_BYTES, Large, PageBuilder, Small, gather
-from memctl.stores.edits import ChangeMatcher, Drop, Keep, Put, Step, is_same_text, whole_edits
+from memctl.stores.edits import (
+    ChangeMatcher,
+    Drop,
+    Keep,
+    Mark,
+    Put,
+    Step,
+    is_same_text,
+    whole_edits,
+)
 from memctl.stores.sql.columns import UNKNOWN_TIME, Column, TimeFormat, after, shown
 from memctl.stores.sql.database import Database, RejectedValue, damage, is_text
-from memctl.stores.sql.dialect import MAX_PUSHED_VALUES
+from memctl.stores.sql.dialect import MAX_PUSHED_VALUES, SMALL_BYTES
 from memctl.stores.sql.mapping import Mapping, mapping_of
 from memctl.stores.sql.schema import create_missing
 from memctl.stores.sql.sessions import Sessions
@@ -97,8 +107,12 @@ class TableStore(Store):
         self.mapping = mapping_of(location.options)
         self.dialect = self.mapping.dialect
         self.database = self.database_class(location, self.label)
-        if self.mapping.keeps_state:
-            self.features = replace(self.features, empty=True)
+        self.features = replace(
+            self.features,
+            empty=self.mapping.keeps_state,
+            duplicate_ids=not self.mapping.unique_ids,
+            session_owners="user" not in self.mapping.columns,
+        )
         self._codec: RowCodec
         self._sessions: Sessions
 
@@ -250,23 +264,50 @@ class TableStore(Store):
                                 builder = PageBuilder(Memory(key, extra=extra))
                         if builder is None:
                             continue
-                        try:
-                            entries = self._entries(key, some)
-                        except _Damaged as error:
-                            failures[key] = failure = damage(str(error))
-                            builder = None
-                            if out:
-                                raise DamagedMemory(self.label, key, failure) from error
-                            continue
-                        for page in builder.take(entries):
-                            out = self.left_out.others = True
-                            yield page
+                        async for several in self._filled(second, list(some)):
+                            try:
+                                entries = self._entries(key, several)
+                            except _Damaged as error:
+                                failures[key] = failure = damage(str(error))
+                                builder = None
+                                if out:
+                                    raise DamagedMemory(self.label, key, failure) from error
+                                break
+                            for page in builder.take(entries):
+                                out = self.left_out.others = True
+                                yield page
                 if builder is not None:
                     self.left_out.others = True
                     yield builder.page(last=True)
             for key in await self._sessions.empty(connection):
                 if where.has_key(key):
                     yield Page(Memory(key, extra=await self._sessions.extra(connection, key)), [])
+
+    async def _filled(
+        self, connection: AsyncConnection, rows: Sequence[Any]
+    ) -> AsyncGenerator[Sequence[Any]]:
+        """Yield rows with their contents; one with a large content by itself."""
+        start = 0
+        for at, row in enumerate(rows):
+            if row[-1] is None:
+                continue
+            if start < at:
+                yield rows[start:at]
+            start = at + 1
+            whole = await self._whole(connection, row)
+            if whole is not None:
+                yield [whole]
+        if start < len(rows):
+            yield rows[start:] if start else rows
+
+    async def _whole(self, connection: AsyncConnection, row: Sequence[Any]) -> Sequence[Any] | None:
+        """Return a row with its large content; None where it was deleted meanwhile."""
+        codec = self._codec
+        condition, values = codec.by_key(row)
+        content = codec.quoted(self.mapping.columns["content"])
+        sql = f"SELECT {content} FROM {codec.table} WHERE {condition}"
+        found = await self.database.execute(connection, sql, values)
+        return codec.with_content(row, found[0][0]) if found else None
 
     def _entries(self, key: MemoryKey, rows: Iterable[Any]) -> list[StoredMessage]:
         """Return the messages of rows of one memory.
@@ -348,7 +389,6 @@ class TableStore(Store):
         async with self.database.transaction(connection):
             keys = [small.memory.key for small in batch]
             await self._begin(connection, keys, held)
-            await self._sessions.add(connection, [small.memory for small in batch])
             rows.latest = await self._latest(connection, [key for key in keys if held.get(key)])
             for small in batch:
                 key = small.memory.key
@@ -363,6 +403,10 @@ class TableStore(Store):
                     continue
                 gone = await self._clear(connection, key, held) if mode is WriteMode.REPLACE else 0
                 results.append(WriteResult(key, len(small.entries), gone))
+            good = {result.key for result in results if result.failure is None}
+            await self._sessions.add(
+                connection, [small.memory for small in batch if small.memory.key in good]
+            )
             await self._insert(connection, rows)
         for result, small in zip(results, batch, strict=True):
             if result.failure is None:
@@ -432,7 +476,7 @@ class TableStore(Store):
         if key.part:
             text = f"the table holds one memory a session, not a part like {key.part!r}"
             return Failure("bad-name", text)
-        if not self._codec.user and key.user != self.mapping.user:
+        if not self._codec.has_user(key):
             whose = f"are all of {self.mapping.user!r}" if self.mapping.user else "name no user"
             text = f"the rows of {visible(self.mapping.table)!r} {whose}, not {key.user!r}"
             hint = (
@@ -486,24 +530,27 @@ class TableStore(Store):
     async def _edit_memory(self, connection: AsyncConnection, edit: Edit) -> WriteResult:
         """Carry out an edit; the ids and keys of the memory are held, not its texts."""
         key, codec = edit.memory.key, self._codec
-        failure = self._failure(key, 0, WriteMode.REPLACE, {})
-        if failure is not None:
-            return WriteResult(key, failure=failure)
+        if key.part or not codec.has_user(key):
+            return WriteResult(key, failure=Failure("changed", "there is no such memory"))
         matcher = ChangeMatcher(edit.twins)
         matcher.give(edit.changes, last=True)
         placing = _Placing(codec, key)
-        async with self.database.transaction(connection):
+        async with (
+            self.database.transaction(connection),
+            self.database.second_connection(connection) as second,
+        ):
             await self._sessions.add(connection, [edit.memory])
             condition, values = codec.of(key)
             sql = codec.select(condition, lock=True)
             try:
                 async with aclosing(self.database.rows(connection, sql, values)) as partitions:
-                    async for rows in partitions:
-                        entries = [codec.entry(row) for row in rows]
-                        test = partial(_has_text, entries)
-                        ids = [one.id for one in entries]
-                        steps, _ = matcher.apply(ids, [()] * len(ids), has_text=test)
-                        placing.take(steps, entries, rows)
+                    async for fetched in partitions:
+                        async for rows in self._filled(second, fetched):
+                            entries = [codec.entry(row) for row in rows]
+                            test = partial(_has_text, entries)
+                            ids = [one.id for one in entries]
+                            steps, _ = matcher.apply(ids, [()] * len(ids), has_text=test)
+                            placing.take(steps, entries, rows)
                 placing.take(matcher.apply([], [])[0], [], [])
                 failure = matcher.failure()
                 if failure is not None:
@@ -657,10 +704,21 @@ class RowCodec:
             return f"CAST({name} AS {self._sql.text_type})"
         return self._sql.exact(name)
 
+    def has_user(self, key: MemoryKey) -> bool:
+        """Return whether the table can have rows of the user of a memory."""
+        return bool(self.user) or key.user == self.mapping.user
+
     def select(self, condition: str, *, lock: bool = False) -> str:
         """Return the statement that reads rows, memory after memory, in order."""
         keys = [self.session, *([self.user] if self.user else [])]
         columns = [*keys, *map(self.quoted, self._selected)]
+        # A large content is fetched by itself: drivers fetch rows by number, whatever their size.
+        content = self.quoted(self._content)
+        size = self._sql.json_size(content)
+        columns[self._at[self._content]] = (
+            f"CASE WHEN {size} <= {SMALL_BYTES} THEN {content} END AS {content}"
+        )
+        columns.append(f"CASE WHEN {size} > {SMALL_BYTES} THEN 1 END")
         order = [*keys, *map(self.quoted, self.columns.order)]
         more = f" {self._sql.row_lock}" if lock else ""
         return (
@@ -703,6 +761,17 @@ class RowCodec:
         if not self.user:
             return MemoryKey(self.mapping.user, session)
         return MemoryKey("" if row[1] is None else _decoded(row[1]), session)
+
+    def by_key(self, row: Sequence[Any]) -> tuple[str, dict[str, Any]]:
+        """Return the condition of one row, by its key, and its values."""
+        key = self._key or tuple(self.columns.order)
+        tests = [f"{self.quoted(name)} = :k{at}" for at, name in enumerate(key)]
+        return " AND ".join(tests), {f"k{at}": row[self._at[name]] for at, name in enumerate(key)}
+
+    def with_content(self, row: Sequence[Any], content: Any) -> Sequence[Any]:
+        """Return a row with another content."""
+        at = self._at[self._content]
+        return [*row[:at], content, *row[at + 1 :]]
 
     def row_key(self, row: Sequence[Any]) -> tuple[Any, ...]:
         """Return the values of the primary key of a row."""
@@ -749,7 +818,9 @@ class RowCodec:
         id = dialect.message_id(value)
         position = None if self._position is None else row[self._position]
         text = json.dumps({"row": shape}, separators=(",", ":"))
-        return StoredMessage(id, jsonio.compact(value), (), position, text)
+        odd = any(map(_is_odd, row if METADATA in value else (row[at[self._content]],)))
+        message = jsonio.dumps(value) if odd else jsonio.compact(value)
+        return StoredMessage(id, message, (), position, text)
 
     def _rewritten(self, time: str) -> Any:
         try:
@@ -841,8 +912,9 @@ class RowCodec:
         known = {CONTENT, TIME, EXTRA, METADATA, *(field for _, field in self._named)}
         lost = [name for name in value if name not in known]
         lost += [TIME] if value.get(TIME) is not None and self._time is None else []
-        packs = METADATA in (field for _, field in self._named) or mapping.dialect.note_key
-        lost += [METADATA] if value.get(METADATA) and not packs else []
+        if METADATA not in (field for _, field in self._named):
+            packed = {NOTES} if mapping.dialect.note_key else set()
+            lost += [name for name in value.get(METADATA) or {} if name not in packed]
         extra = value.get(EXTRA) or {}
         lost += [name for name in extra if name not in self._extra]
         if lost:
@@ -857,6 +929,9 @@ class RowCodec:
         text = mapping.dialect.documents or self._is_json or not isinstance(content, str | None)
         found[named["content"]] = mapping.encode(content) if text else content
         found |= extra
+        for one in found.values():
+            if isinstance(one, str) and not is_text(one):
+                raise _Refused(f"the message {entry.id!r} holds a text that is not valid Unicode")
         row = of_shape(entry.shape).get("row")
         raw = row if isinstance(row, dict) else {}
         try:
@@ -888,6 +963,13 @@ def _json(text: Any) -> Any:
         )
     except (ValueError, RecursionError):
         return _NOT_JSON
+
+
+def _is_odd(value: Any) -> bool:
+    """Return whether a value may be JSON with a number that JSON lacks, such as NaN."""
+    if isinstance(value, str):
+        return "NaN" in value or "Infinity" in value
+    return isinstance(value, bytes) and (b"NaN" in value or b"Infinity" in value)
 
 
 def _decoded(value: Any) -> str:
@@ -936,14 +1018,21 @@ class _Placing:
                     self.dropped.append(self._codec.row_key(rows[at]))
                 case Put(entry):
                     self._items.append(_Item(entry, None, ()))
+                case Mark(at, marks):
+                    if marks:
+                        raise _Refused("the messages of a table have no marks")
+                    self._keep(entries, rows, range(at, at + 1))
                 case Keep(start, stop):
-                    for at in range(start, stop):
-                        order = self._codec.row_order(rows[at])
-                        if self._items:
-                            key = self._codec.row_key(rows[at])
-                            self._items.append(_Item(entries[at], key, order))
-                        else:
-                            self._last = order
+                    self._keep(entries, rows, range(start, stop))
+
+    def _keep(self, entries: Sequence[StoredMessage], rows: Sequence[Any], which: range) -> None:
+        for at in which:
+            order = self._codec.row_order(rows[at])
+            if self._items:
+                key = self._codec.row_key(rows[at])
+                self._items.append(_Item(entries[at], key, order))
+            else:
+                self._last = order
 
     def keys(self) -> set[tuple[Any, ...]]:
         """Return the keys that messages to put in once had."""

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from memctl import jsonio
+from memctl.dialects.registry import DIALECTS
 from memctl.model import MemoryInfo
 from memctl.selection import Selection
 from memctl.testing import samples
@@ -26,10 +26,10 @@ SELECTIONS = {
 
 
 def _assert_agrees(info: MemoryInfo, found: Sample) -> None:
-    messages = [jsonio.loads(entry.message) for entry in found.entries]
-    roles = [message["role"] for message in messages if isinstance(message.get("role"), str)]
-    time = samples.TIME_FIELDS[samples.style().dialect]
-    times = [m[time] for m in messages if time is not None and isinstance(m.get(time), str)]
+    dialect = DIALECTS[samples.style().dialect]
+    messages = [dialect.parse(entry.message) for entry in found.entries]
+    roles = [message.role for message in messages if message.role is not None]
+    times = [message.time for message in messages if message.time is not None]
     assert info.messages == len(messages)
     assert info.marks == Counter(mark for entry in found.entries for mark in entry.marks)
     assert info.roles == Counter(roles)

@@ -73,9 +73,12 @@ def written(user: str) -> tuple[list[Sample], list[Sample]]:
 
 
 def _with_secret(message: bytes) -> bytes:
-    value = json.loads(message)
-    value["metadata"] = {"note": SECRET}
-    return json.dumps(value).encode()
+    return message.replace(b"[true, null, 1.5]", json.dumps(SECRET).encode())
+
+
+def _require_users(place: Place) -> None:
+    if not place.backend.users:
+        pytest.skip("its memories belong to no user")
 
 
 class EraseTests:
@@ -113,6 +116,7 @@ class EraseTests:
             assert text not in left
 
     async def test_erase_of_a_session_keeps_the_others(self, many_place: Place) -> None:
+        _require_users(many_place)
         mine, others = written("quokka")
         async with many_place.store() as store:
             await write_all(store, [*mine, *others])
@@ -126,6 +130,7 @@ class EraseTests:
         assert "first trip" not in texts(many_place.dump())
 
     async def test_erase_changes_nothing_where_nobody_is_named(self, many_place: Place) -> None:
+        _require_users(many_place)
         _, others = written("quokka")
         async with many_place.store() as store:
             await write_all(store, others)
