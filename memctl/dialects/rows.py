@@ -396,6 +396,21 @@ def output_text(blocks: Sequence[Block]) -> str:
     return jsonio.dumps([_stored(block) for block in blocks]).decode()
 
 
+def is_list_of_blocks(text: str) -> bool:
+    """Return whether the text of a column is read as blocks in JSON, not as what somebody said."""
+    return blocks_of(text) is not None
+
+
+def blocks_of(text: str) -> list[Any] | None:
+    """Return the list of blocks that a text is in JSON; None where it is anything else."""
+    if not text.startswith("[{"):
+        return None
+    found = arguments_of(text)
+    if isinstance(found, list) and all(isinstance(one, dict) and "type" in one for one in found):
+        return found
+    return None
+
+
 class RoleContentView(RowView):
     """A row with a role and a content: a text, or blocks of AgentScope 1.x or OpenAI."""
 
@@ -433,8 +448,11 @@ class RoleContent(RowDialect):
     tool_word = b"tool_"
 
     def contents(self, role: str, name: str, blocks: Sequence[Block]) -> list[Any]:  # noqa: ARG002
-        if len(blocks) == 1 and isinstance(blocks[0], TextBlock):
-            return [blocks[0].text]
+        if not blocks:
+            return [""]
+        only = blocks[0]
+        if len(blocks) == 1 and isinstance(only, TextBlock) and not is_list_of_blocks(only.text):
+            return [only.text]
         return [[_stored(block) for block in blocks]]
 
 

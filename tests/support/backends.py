@@ -88,6 +88,7 @@ def _mapped(engine: str, layout: str, refuses: Iterable[str] = ()) -> Callable[[
         "refuses_names": True,  # of users, and of messages in the key of ADK
         "refuses": frozenset(refuses),
         "many": MANY_SESSIONS,
+        "largest": 60_000 if engine == "mysql" else 0,
     }
     if layout not in ("adk", "table"):
         about["keys"] = _without_user
@@ -168,18 +169,10 @@ BACKENDS: dict[str, Callable[[Servers], Backend]] = {
         style=AGENTSCOPE2,
         refuses_names=True,  # as SQLite
     ),
-    **{
-        f"sqlite-{layout}": _mapped(
-            "sqlite", layout, ["lone surrogate"] if layout == "table" else []
-        )
-        for layout in MAPPED
-    },
-    **{
-        f"{engine}-{layout}": _mapped(engine, layout)
-        for engine in ("postgresql", "mysql")
-        for layout in MAPPED
-        if layout != "table"
-    },
+    "sqlite-table": _mapped("sqlite", "table", ["lone surrogate", "empty blocks"]),
+    "sqlite-adk": _mapped("sqlite", "adk"),
+    "postgresql-openai-agents": _mapped("postgresql", "openai-agents"),
+    "mysql-langchain": _mapped("mysql", "langchain", ["wide"]),  # more than 64 KiB
     "redis": _redis("redis", "prefix=app:"),
     # Each state is written by itself.
     "redis-session": _redis("redis-session", "layout=session", many=300),
@@ -374,8 +367,9 @@ FURTHER = {
     "mysql",
     "postgresql-agentscope2",
     "mysql-agentscope2",
-    *(f"{engine}-{layout}" for engine in ("postgresql", "mysql") for layout in MAPPED),
-    "sqlite-openai-agents",
+    "sqlite-adk",
+    "postgresql-openai-agents",
+    "mysql-langchain",
     "redis-session",
     "redis-runtime",
     "redis-runtime-state",

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 from uuid import UUID
 
 from sqlalchemy import JSON, BigInteger, Date, DateTime, Float, Integer, LargeBinary, Numeric, Uuid
+from sqlalchemy.dialects.postgresql import JSONB
 from sqlalchemy.types import TypeEngine
 
 from memctl.dialects.rows import utc
@@ -35,8 +36,10 @@ def shown(value: Any) -> Any:
             return str(value)
 
 
-UNKNOWN_TIME = "1970-01-01T00:00:00.000000+00:00"
-"""What a column that must have a time holds of a message whose time is not known."""
+UNKNOWN_TIME = "1970-01-02T00:00:00.000000+00:00"
+"""What a column that must have a time holds of a message whose time is not known.
+
+MySQL's TIMESTAMP holds none of the day before, wherever the server is."""
 
 
 class Column(NamedTuple):
@@ -81,6 +84,8 @@ class Column(NamedTuple):
                 return float(value)
             case Numeric():
                 return Decimal(str(value))
+            case JSON() if isinstance(value, str) and not isinstance(self.type, JSONB):
+                return value.encode()
             case LargeBinary() if isinstance(value, str):
                 return value.encode()
             case Uuid() if isinstance(value, str):

@@ -173,6 +173,11 @@ class Database(ABC):
         into = quote + table.replace(quote, quote * 2) + quote
         await connection.exec_driver_sql(f"INSERT INTO {into} ({names}) VALUES ({places})", rows)
 
+    async def take_turn(  # noqa: B027 - SQLite has one writer at a time
+        self, connection: AsyncConnection, table: str
+    ) -> None:
+        """Wait until no other memctl writes to a table, and keep others waiting until ``close``."""
+
     async def advance_serial(  # noqa: B027 - most databases do so themselves
         self, connection: AsyncConnection, table: str, column: str
     ) -> None:

@@ -349,6 +349,11 @@ class MysqlDatabase(Database):
             at += len(found)
         return b"".join(pieces)
 
+    async def take_turn(self, connection: AsyncConnection, table: str) -> None:
+        name = "memctl-" + sha256(table.encode()).hexdigest()[:40]
+        async with self.transaction(connection):
+            await self.fetch_all(connection, "SELECT GET_LOCK(:name, -1)", {"name": name})
+
     async def for_rows(
         self, connection: AsyncConnection, sql: str, row_ids: Sequence[str]
     ) -> Sequence[Any]:
@@ -446,7 +451,6 @@ class MysqlTableStore(TableStore):
     """A table of somebody else in MySQL or MariaDB."""
 
     kind = "mysql-table"
-    features = replace(TableStore.features, parallel=True)
     database_class = MysqlDatabase
 
 

@@ -7,6 +7,7 @@ import struct
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import replace
+from hashlib import sha256
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -412,6 +413,12 @@ class PostgresqlDatabase(Database):
         driver = await _driver(connection)
         await driver.copy_records_to_table(table, columns=columns, records=rows)
 
+    async def take_turn(self, connection: AsyncConnection, table: str) -> None:
+        number = int.from_bytes(sha256(table.encode()).digest()[:4], signed=True)
+        async with self.transaction(connection):
+            sql = "SELECT pg_advisory_lock(:space, :number)"
+            await self.fetch_all(connection, sql, {"space": _SPACE, "number": number})
+
     async def advance_serial(self, connection: AsyncConnection, table: str, column: str) -> None:
         sequence = "pg_get_serial_sequence(:table, :column)"
         sql = (
@@ -447,7 +454,6 @@ class PostgresqlTableStore(TableStore):
     """A table of somebody else in PostgreSQL."""
 
     kind = "postgresql-table"
-    features = replace(TableStore.features, parallel=True)
     database_class = PostgresqlDatabase
 
 

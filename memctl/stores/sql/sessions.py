@@ -45,9 +45,10 @@ class Sessions:
                 continue
             condition, values = self._where(self._names(table, key))
             quoted = self._codec.quoted
-            sql = f"SELECT {quoted(table.state)} FROM {quoted(table.table)} WHERE {condition}"
-            for (text,) in await self._database.execute(connection, sql, values):
-                state = jsonio.loads(text.encode() if isinstance(text, str) else bytes(text))
+            state_text = f"CAST({quoted(table.state)} AS {self._database.dialect.text_type})"
+            sql = f"SELECT {state_text} FROM {quoted(table.table)} WHERE {condition}"
+            for (text,) in await self._database.fetch_all(connection, sql, values):
+                state = jsonio.loads(text.encode())
                 if state:
                     states[table.table] = state
         return jsonio.compact(states).decode() if states else ""

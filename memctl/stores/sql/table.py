@@ -21,7 +21,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from memctl import jsonio
 from memctl.dialects.agentscope import CONTENT, ID, NAME, ROLE
 from memctl.dialects.conversion import NOTES
-from memctl.dialects.rows import EXTRA, METADATA, TIME
+from memctl.dialects.rows import EXTRA, METADATA, TIME, blocks_of
 from memctl.errors import BadData, Failure, Uninitialised, UsageError
 from memctl.location import Location, visible
 from memctl.model import (
@@ -59,6 +59,8 @@ BATCH_MESSAGES = 10_000
 """Small memories share a transaction up to this size: a commit waits for the disk."""
 _KEYS = 500
 """The keys in one statement."""
+_FETCHED = 128
+"""Rows that are fetched at a time: with their messages together at most 16 MiB."""
 _BESIDE = {"id": ID, "role": ROLE, "name": NAME, "metadata": METADATA}
 _ROWID = "rowid"
 
@@ -250,7 +252,7 @@ class TableStore(Store):
             database.second_connection(connection) as second,
         ):
             sql = codec.select(condition)
-            async with aclosing(database.rows(connection, sql, values)) as partitions:
+            async with aclosing(database.rows(connection, sql, values, _FETCHED)) as partitions:
                 async for rows in partitions:
                     for key, some in groupby(rows, codec.key_of):
                         if key != current:
@@ -306,7 +308,7 @@ class TableStore(Store):
         condition, values = codec.by_key(row)
         content = codec.quoted(self.mapping.columns["content"])
         sql = f"SELECT {content} FROM {codec.table} WHERE {condition}"
-        found = await self.database.execute(connection, sql, values)
+        found = await self.database.fetch_all(connection, sql, values)
         return codec.with_content(row, found[0][0]) if found else None
 
     def _entries(self, key: MemoryKey, rows: Iterable[Any]) -> list[StoredMessage]:
@@ -339,6 +341,7 @@ class TableStore(Store):
                 if connection is None:
                     self._require_key()
                     connection = await stack.enter_async_context(self.database.connect())
+                    await self.database.take_turn(connection, self.mapping.table)
                     async with self.database.read_transaction(connection):
                         held = await self._counts(connection, None)
                 if isinstance(batch, Large):
@@ -522,6 +525,7 @@ class TableStore(Store):
                     if connection is None:
                         self._require_key()
                         connection = await stack.enter_async_context(self.database.connect())
+                        await self.database.take_turn(connection, self.mapping.table)
                     try:
                         yield await self._edit_memory(connection, edit)
                     except RejectedValue as rejected:
@@ -543,7 +547,9 @@ class TableStore(Store):
             condition, values = codec.of(key)
             sql = codec.select(condition, lock=True)
             try:
-                async with aclosing(self.database.rows(connection, sql, values)) as partitions:
+                async with aclosing(
+                    self.database.rows(connection, sql, values, _FETCHED)
+                ) as partitions:
                     async for fetched in partitions:
                         async for rows in self._filled(second, fetched):
                             entries = [codec.entry(row) for row in rows]
@@ -858,13 +864,8 @@ class RowCodec:
             raise _Damaged(f"the content of {self._which(row)} is not a text")
         if not is_text(found):
             raise _Damaged(f"the content of {self._which(row)} is not UTF-8")
-        if found.startswith("[{"):
-            value = _json(found)
-            if isinstance(value, list) and all(
-                isinstance(one, dict) and "type" in one for one in value
-            ):
-                return value
-        return found
+        blocks = blocks_of(found)
+        return found if blocks is None else blocks
 
     def _which(self, row: Sequence[Any]) -> str:
         key = ", ".join(visible(str(one)) for one in self.row_key(row))
@@ -926,6 +927,8 @@ class RowCodec:
             if field in value:
                 stored = value[field]
                 found[column] = json.dumps(stored) if field == METADATA else stored
+        if content == []:
+            raise _Refused(f"the message {entry.id!r} has an empty list as its content")
         text = mapping.dialect.documents or self._is_json or not isinstance(content, str | None)
         found[named["content"]] = mapping.encode(content) if text else content
         found |= extra
