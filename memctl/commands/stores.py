@@ -1,28 +1,63 @@
-"""``memctl stores``: the kinds of store, and what each can hold."""
+"""``memctl stores``: the kinds of store, and what each can hold; what is in a database."""
 
 from __future__ import annotations
 
-from typing import Any
+import re
+from dataclasses import replace
+from enum import StrEnum
+from typing import TYPE_CHECKING, Annotated, Any
+from urllib.parse import urlsplit
+
+import typer
+from rich.text import Text
 
 from memctl.commands._context import Run
 from memctl.commands._options import takes_options
-from memctl.errors import UsageError
+from memctl.commands._run import wait_for
+from memctl.errors import NotFound, UsageError
+from memctl.location import Location, visible
 from memctl.output import tables
+from memctl.output.numbers import count
 from memctl.output.report import Report
 from memctl.output.terminal import Output
-from memctl.registry import kinds, spec_of, store_class
+from memctl.registry import SQL_KINDS, kinds, spec_of, store_class
+from memctl.store import OpenMode
+
+if TYPE_CHECKING:
+    from memctl.stores.sql.detect import Proposal
+
+
+class Action(StrEnum):
+    """What else ``memctl stores`` does."""
+
+    DETECT = "detect"
 
 
 @takes_options
-def stores(run: Run) -> None:
-    """List the kinds of store and what each can hold.
+def stores(
+    run: Run,
+    action: Annotated[
+        Action | None,
+        typer.Argument(metavar="detect", help="Look for tables of messages in a SQL database."),
+    ] = None,
+    store: Annotated[
+        str | None, typer.Argument(metavar="STORE", help="URL, path or alias of the database.")
+    ] = None,
+) -> None:
+    """List the kinds of store, or the tables of messages in a SQL database.
 
-    memctl help stores explains how to write each.
+    memctl help stores explains how to write each kind.
 
     Examples:
       memctl stores
       memctl stores --json
+      memctl stores detect app.db
     """
+    if action is Action.DETECT:
+        if store is None:
+            raise UsageError("detect names no database", "write: memctl stores detect URL")
+        _detect(run, run.locate(store))
+        return
     output = run.output
     found = [_row(kind, output) for kind in kinds()]
     output.report = Report(
@@ -34,6 +69,71 @@ def stores(run: Run) -> None:
         ),
     )
     output.emit()
+
+
+def _detect(run: Run, location: Location) -> None:
+    base = location.kind.partition("-")[0]
+    if base not in SQL_KINDS:
+        raise UsageError(
+            f"{location.label} is not a SQL database", "name a SQLite file, PostgreSQL or MySQL"
+        )
+    proposals, own = wait_for(_proposals(replace(location, kind=base)))
+    url = location.label.partition("?")[0]
+    found = [
+        {
+            "table": one.table,
+            "rows": one.rows,
+            "layout": one.layout,
+            "columns": one.columns,
+            "reasons": one.reasons,
+            "toml": one.toml(_alias(one, location), url),
+        }
+        for one in proposals
+    ]
+    run.output.report = Report(
+        "stores",
+        lambda: {"store": location.label, "tables": found},
+        lambda: found,
+        lambda: Text("\n\n".join(map(_shown, found))),
+    )
+    run.output.finish()
+    if not found:
+        raise NotFound(
+            f"{location.label} has no table that needs a mapping",
+            f"its tables are those of {', '.join(sorted(own))}: use it as it is"
+            if own
+            else "map one by hand: see docs/stores/tables.md",
+        )
+
+
+async def _proposals(location: Location) -> tuple[list[Proposal], set[str]]:
+    """Return the tables that may hold messages, and the layouts of AgentScope that are there."""
+    from memctl.stores.sql.agentscope2_tables import find_layouts
+    from memctl.stores.sql.detect import detect
+
+    database = store_class(location.kind).database_class(location, location.label)
+    await database.start(OpenMode.READ, _nothing)
+    try:
+        return await database.run(detect), await database.run(find_layouts)
+    finally:
+        await database.close()
+
+
+async def _nothing() -> None:
+    """Prepare no tables: which are there is the question."""
+
+
+def _alias(proposal: Proposal, location: Location) -> str:
+    """Return a name for the alias: that of the file or database, or of the framework."""
+    name = location.path.stem or urlsplit(location.url).path.strip("/")
+    plain = re.sub(r"[^A-Za-z0-9_-]+", "-", name).strip("-")
+    return plain or proposal.layout
+
+
+def _shown(table: dict[str, Any]) -> str:
+    rows = f"{count(table['rows'], 'row')}"
+    reasons = "".join(f"  {visible(reason)}\n" for reason in table["reasons"])
+    return f"{visible(table['table'])}: {rows}\n{reasons}\n{table['toml']}"
 
 
 def _row(kind: str, output: Output) -> dict[str, Any]:

@@ -10,10 +10,11 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
-from urllib.parse import quote, urlsplit
+from urllib.parse import quote, urlencode, urlsplit
 
 from memctl import plugins, system
 from memctl.config import secrets
+from memctl.dialects.rows import COLUMN_ROLES
 from memctl.errors import NotFound, Unavailable, UsageError
 from memctl.journal.runs import Retention
 from memctl.location import Location
@@ -28,7 +29,9 @@ _TABLES = {
     "embedders": "[embedders.NAME]",
     "defaults": "[defaults.COMMAND]",
 }
-_STORE_KEYS = ("url", "factory", *secrets.keys("password"))
+_TABLE_KEYS = ("layout", "table", "columns", "dialect", "owner", "app")
+"""The keys of a store that say what is in a table of somebody else; options of its URL, too."""
+_STORE_KEYS = ("url", "factory", *_TABLE_KEYS, *secrets.keys("password"))
 _FACTORY = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_]\w*")
 _BARE_NAME = re.compile(r"[\w.-]+")
 
@@ -298,6 +301,9 @@ def _read_alias(path: Path, name: str, entry: Any, secret_variables: frozenset[s
         raise UsageError(f"{path}: {place} is not a table", "write [stores.NAME] with url = ...")
     refuse_unknown(path, place + ".", entry, _STORE_KEYS)
     factory = entry.get("factory")
+    columns = entry.get("columns")
+    if columns is not None:
+        entry = {**entry, "columns": _columns(path, place, columns)}
     if any(not isinstance(value, str) for value in entry.values()) or not (
         factory or "url" in entry
     ):
@@ -312,7 +318,40 @@ def _read_alias(path: Path, name: str, entry: Any, secret_variables: frozenset[s
             )
         return Alias(name, f"langchain:{factory}", factory=factory)
     password = secrets.source(path, place, entry, "password")
-    return Alias(name, entry["url"], password, secret_variables)
+    options = {key: entry[key] for key in _TABLE_KEYS if key in entry}
+    return Alias(name, _with_options(entry["url"], options), password, secret_variables)
+
+
+def _columns(path: Path, place: str, columns: Any) -> str:
+    """Return the columns of a mapped table as the option of a URL.
+
+    Raises:
+        UsageError: it is not a table of names, or something is none of COLUMN_ROLES.
+    """
+    if not isinstance(columns, dict):
+        raise UsageError(
+            f"{path}: {place}.columns is not a table",
+            'write columns = { session = "session_id", content = "content" }',
+        )
+    refuse_unknown(path, f"{place}.columns.", columns, COLUMN_ROLES)
+    pairs = []
+    for role, names in columns.items():
+        named = names if isinstance(names, list) and role == "order" else [names]
+        if not named or not all(isinstance(one, str) and one for one in named):
+            raise UsageError(
+                f"{path}: {place}.columns.{role} names no column", f'write {role} = "COLUMN"'
+            )
+        pairs.append(f"{role}:{';'.join(quote(one, safe=' ') for one in named)}")
+    return ",".join(pairs)
+
+
+def _with_options(url: str, options: Mapping[str, str]) -> str:
+    """Return a URL with more options; a path of a SQLite file becomes a URL for that."""
+    if not options:
+        return url
+    if "://" not in url:
+        url = f"sqlite:///{quote(url)}"
+    return f"{url}{'&' if '?' in url else '?'}{urlencode(options, quote_via=quote)}"
 
 
 def _read_model(

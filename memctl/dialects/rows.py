@@ -44,6 +44,8 @@ from memctl.dialects.view import (
 )
 
 TIME, METADATA, EXTRA = "time", "metadata", "extra"
+COLUMN_ROLES = ("session", "user", "role", "content", "time", "order", "id", "name", "metadata")
+"""What a column of a mapped table can be."""
 FIELDS = frozenset({ID, ROLE, NAME, TIME, METADATA})
 """What a row may have beside its content."""
 NO_TIME = "1970-01-01 00:00:00.000"
@@ -144,6 +146,7 @@ class RowDialect(Dialect):
 
     view: ClassVar[type[RowView]]
     holds_marks = False
+    makes_ids = True
     documents: ClassVar[bool] = True
     """A content is a JSON object, with the rest of the message in it; ``fields`` are then the
     columns beside it."""

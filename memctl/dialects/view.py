@@ -225,6 +225,8 @@ class Dialect(ABC):
     """True if its messages may have marks."""
     holds_notes: bool = True
     """True if a message can carry what its dialect cannot express, in its ``metadata``."""
+    makes_ids: ClassVar[bool] = False
+    """True if a message need not have an id: memctl makes one of what it says."""
     answers_within: ClassVar[bool] = False
     """A message may hold a call and, after it, its result; else results come before calls."""
 

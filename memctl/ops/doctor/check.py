@@ -207,7 +207,7 @@ class MemoryExaminer:
 
     def _take(self, entry: StoredMessage) -> None:
         found = examine(entry.message, self._dialect)
-        if self._seen is not None:
+        if self._seen is not None and not self._dialect.makes_ids:
             digest = id_digest(self._memory.key, entry)
             if digest in self._seen:
                 self._note("repeated-id", entry.id)
@@ -217,7 +217,8 @@ class MemoryExaminer:
             self._note("invalid-message", entry.id, found.fault)
             return
         if found.id is None:
-            self._note("message-without-id", entry.id)
+            if not self._dialect.makes_ids:
+                self._note("message-without-id", entry.id)
         elif found.id != entry.id:
             self._note("id-mismatch", entry.id, f"{entry.id!r} holds the message {found.id!r}")
         if COMPRESSED in entry.marks:

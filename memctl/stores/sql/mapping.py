@@ -10,6 +10,7 @@ from collections.abc import Callable
 from collections.abc import Mapping as Map
 from dataclasses import dataclass, field, replace
 from typing import Any
+from urllib.parse import unquote
 
 from sqlalchemy import (
     JSON,
@@ -35,13 +36,11 @@ from memctl.dialects.agentscope import ID, NAME, ROLE
 from memctl.dialects.langchain import LANGCHAIN
 from memctl.dialects.llamaindex import LLAMAINDEX
 from memctl.dialects.openai_agents import OPENAI_AGENTS
-from memctl.dialects.rows import METADATA, TIME, RoleContent, RowDialect
+from memctl.dialects.rows import COLUMN_ROLES, METADATA, TIME, RoleContent, RowDialect
 from memctl.errors import UsageError
 from memctl.location import visible
 from memctl.stores.sql.columns import UNKNOWN_TIME
 
-ROLES_OF_COLUMNS = ("session", "user", "role", "content", "time", "order", "id", "name", "metadata")
-"""What a column can be."""
 _BESIDE = {"role": ROLE, "name": NAME, "time": TIME, "id": ID, "metadata": METADATA}
 
 
@@ -75,7 +74,7 @@ class Mapping:
 
     table: str
     columns: Map[str, str]
-    """The column of each of ROLES_OF_COLUMNS that there is, but for ``order``."""
+    """The column of each of COLUMN_ROLES that there is, but for ``order``."""
     order: tuple[str, ...]
     """The columns that put the rows of a session in order; empty for the primary key."""
     dialect: RowDialect
@@ -345,7 +344,7 @@ def mapping_of(options: Map[str, str]) -> Mapping:
         raise UsageError(
             f"dialect={visible(dialect)} is unknown", f"known: {', '.join(sorted(MAPPED))}"
         )
-    order = tuple(name.strip() for name in columns.pop("order", "").split("+") if name.strip())
+    order = tuple(name for name in columns.pop("order", "").split(";") if name)
     return Mapping(table, columns, order, MAPPED[dialect](fields), user)
 
 
@@ -359,21 +358,23 @@ MAPPED: dict[str, Callable[[frozenset[str]], RowDialect]] = {
 def _columns(text: str) -> dict[str, str]:
     """Return the columns by what they are, from ``session:session_id,content:text``.
 
+    In a name, ``,`` ``;`` and ``%`` are quoted as in a URL; ``;`` separates columns of the order.
+
     Raises:
-        UsageError: it is not written so, or something is none of ROLES_OF_COLUMNS.
+        UsageError: it is not written so, or something is none of COLUMN_ROLES.
     """
     found: dict[str, str] = {}
     for pair in filter(None, text.split(",")):
         role, colon, column = pair.partition(":")
-        if role not in ROLES_OF_COLUMNS:
+        if role not in COLUMN_ROLES:
             raise UsageError(
                 f"columns: {visible(role)!r} is nothing that a column can be",
-                f"known: {', '.join(ROLES_OF_COLUMNS)}",
+                f"known: {', '.join(COLUMN_ROLES)}",
             )
         if not colon or not column:
             raise UsageError(
                 f"columns: {visible(role)} names no column",
                 "write columns=session:session_id,content:content",
             )
-        found[role] = column
+        found[role] = unquote(column)
     return found

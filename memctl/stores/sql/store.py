@@ -23,6 +23,7 @@ from memctl.store import Features, Matches, OpenMode, Store
 from memctl.stores.catalog import catalog
 from memctl.stores.sql.agentscope2_tables import find_layouts
 from memctl.stores.sql.database import Database
+from memctl.stores.sql.detect import preset_layouts
 from memctl.stores.sql.edit import SqlEditor
 from memctl.stores.sql.erase import SqlEraser
 from memctl.stores.sql.maintenance import REPAIRS, SqlMaintenance
@@ -57,13 +58,16 @@ class SqlStore(Store):
     async def _prepare(self) -> None:
         if not {"layout", "state"} & self.location.options.keys():
             layouts = await self.database.run(find_layouts)
-            if layouts == {"memory", "agentscope2"}:
+            if not layouts:
+                layouts = await self.database.run(preset_layouts)
+            if len(layouts) > 1:
+                several = ", ".join(sorted(layouts))
                 raise UsageError(
-                    f"{self.label} holds data of several layouts: agentscope2, memory",
-                    "choose one with ?layout=agentscope2",
+                    f"{self.label} holds data of several layouts: {several}",
+                    f"choose one with ?layout={min(layouts)}",
                 )
-            if layouts == {"agentscope2"}:
-                self._other = "agentscope2"
+            if layouts and layouts != {"memory"}:
+                [self._other] = layouts
                 return
         await self.database.prepare()
 

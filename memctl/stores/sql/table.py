@@ -216,7 +216,7 @@ class TableStore(Store):
                 f"the order of {visible(mapping.table)!r} is not unique: rows of the session "
                 f"{visible(str(twins[0][0]))!r} share {visible(', '.join(columns.order))} "
                 f"= {visible(str(twins[0][1]))}",
-                f'add a column that tells them apart: order = "{"+".join((*columns.order, more))}"',
+                f"add a column that tells them apart: order = {json.dumps([*columns.order, more])}",
             )
 
     def _require_key(self) -> None:

@@ -1,0 +1,213 @@
+"""A look at an unknown database: which of its tables hold messages, and how to map them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from sqlalchemy import Connection, Integer, MetaData, Numeric, Table, func, inspect, select
+from sqlalchemy.engine.reflection import Inspector
+
+from memctl.dialects.rows import COLUMN_ROLES, blocks_of
+from memctl.stores.sql import agentscope2_tables, schema
+from memctl.stores.sql.agentscope2_tables import find_layouts
+from memctl.stores.sql.columns import Column, TimeFormat
+from memctl.stores.sql.mapping import PRESETS
+
+SAMPLE = 200
+"""The rows of a table that are looked at."""
+_NAMES: dict[str, tuple[str, ...]] = {
+    "session": (
+        *("session_id", "session", "conversation_id", "conversation", "chat_id", "thread_id"),
+        *("dialog_id", "conversationid", "sessionid", "chatid", "threadid", "chat", "thread"),
+    ),
+    "user": ("user_id", "user", "userid", "owner", "username", "account_id"),
+    "role": ("role", "sender", "speaker", "author", "sender_type", "from_role", "type"),
+    "content": ("content", "message", "text", "body", "msg", "utterance", "message_text"),
+    "time": (
+        *("timestamp", "created_at", "created", "time", "sent_at", "createdat", "ts", "date"),
+        *("inserted_at", "at"),
+    ),
+    "id": ("message_id", "msg_id", "uuid", "uid", "messageid", "id"),
+    "name": ("name", "sender_name", "author_name", "speaker_name"),
+    "metadata": ("metadata", "meta", "extra"),
+}
+"""The usual names of a column, the likeliest first."""
+_ORDER = ("position", "index", "idx", "seq", "sequence", "turn", "order", "nr", "number")
+ROLES = frozenset({"user", "assistant", "system", "tool", "human", "ai", "bot", "model", "agent"})
+
+
+@dataclass(frozen=True, slots=True)
+class Proposal:
+    """A table that seems to hold messages.
+
+    ``layout`` is the preset of a framework, or ``table`` with the ``columns`` of a mapping.
+    """
+
+    table: str
+    rows: int
+    layout: str
+    columns: dict[str, str | list[str]] = field(default_factory=dict)
+    reasons: list[str] = field(default_factory=list)
+
+    def toml(self, name: str, url: str) -> str:
+        """Return the lines of the configuration that name it."""
+        lines = [f"[stores.{name}]", f"url = {json.dumps(url)}", f"layout = {_text(self.layout)}"]
+        if self.layout == "table" or self.table != PRESETS[self.layout].table:
+            lines.append(f"table = {_text(self.table)}")
+        if self.columns:
+            pairs = ", ".join(f"{role} = {_text(one)}" for role, one in self.columns.items())
+            lines.append(f"columns = {{ {pairs} }}")
+        return "\n".join(lines)
+
+
+def _text(value: Any) -> str:
+    return json.dumps(value, ensure_ascii=False)
+
+
+def preset_layouts(connection: Connection) -> set[str]:
+    """Return the presets whose tables are there, as ``?layout=`` names them."""
+    inspector = inspect(connection)
+    there = set(inspector.get_table_names())
+    return {
+        layout
+        for layout, preset in PRESETS.items()
+        if preset.table in there and _fits(inspector, layout, preset.table)
+    }
+
+
+def _fits(inspector: Inspector, layout: str, table: str) -> bool:
+    """Return whether a table has the columns that a framework makes."""
+    preset, metadata = PRESETS[layout], MetaData()
+    assert preset.make is not None
+    preset.make(preset, metadata)
+    declared = {column.name for column in metadata.tables[preset.table].columns}
+    return declared == {column["name"] for column in inspector.get_columns(table)}
+
+
+def detect(connection: Connection) -> list[Proposal]:
+    """Return the tables that seem to hold messages, those of frameworks first.
+
+    AgentScope's own need no mapping, and are left out.
+    """
+    inspector = inspect(connection)
+    own: set[str] = set()
+    for layout in find_layouts(connection):
+        own |= set((schema if layout == "memory" else agentscope2_tables).METADATA.tables)
+    found: list[Proposal] = []
+    guessed: list[Proposal] = []
+    for name in sorted(set(inspector.get_table_names()) - own):
+        layout = next((one for one in PRESETS if _fits(inspector, one, name)), None)
+        table = Table(name, MetaData(), autoload_with=connection)
+        if layout is not None:
+            reason = f"its columns are those of {layout}"
+            found.append(Proposal(name, _count(connection, table), layout, {}, [reason]))
+            continue
+        columns, reasons = _guess(connection, table, inspector)
+        if {"session", "content"} <= columns.keys():
+            rows = _count(connection, table)
+            guessed.append(Proposal(name, rows, "table", columns, reasons))
+    return found + guessed
+
+
+def _count(connection: Connection, table: Table) -> int:
+    return int(connection.execute(select(func.count()).select_from(table)).scalar_one())
+
+
+def _guess(
+    connection: Connection, table: Table, inspector: Inspector
+) -> tuple[dict[str, str | list[str]], list[str]]:
+    """Return what the columns of a table may be, and why."""
+    sample = connection.execute(select(table).limit(SAMPLE)).mappings().all()
+    columns: dict[str, str | list[str]] = {}
+    reasons: list[str] = []
+    free = [column.name for column in table.columns]
+    for role, names in _NAMES.items():
+        for name in names:
+            column = next((one for one in free if one.lower() == name), None)
+            if column is None:
+                continue
+            values = [row[column] for row in sample if row[column] is not None]
+            reason = _reason(role, table, column, values)
+            if reason:
+                columns[role] = column
+                free.remove(column)
+                reasons.append(f"{role} = {column}: {reason}")
+                break
+    order, reason = _order(table, inspector, columns, free)
+    if order:
+        columns["order"] = order[0] if len(order) == 1 else order
+        reasons.append(f"order = {', '.join(order)}: {reason}")
+    ordered = {role: columns[role] for role in COLUMN_ROLES if role in columns}
+    return ordered, reasons
+
+
+def _reason(role: str, table: Table, column: str, values: Sequence[Any]) -> str:
+    """Return why a column may be what its name says; empty where its values speak against it."""
+    type_ = table.columns[column].type
+    match role:
+        case "role":
+            roles = {str(value).lower() for value in values}
+            if not roles:
+                return "by its name"
+            known = sorted(roles & ROLES)
+            return f"holds {', '.join(known)}" if known else ""
+        case "content":
+            if not all(isinstance(value, str | dict | list) for value in values):
+                return ""
+            blocks = sum(isinstance(one, str) and blocks_of(one) is not None for one in values)
+            return f"texts, {blocks} of {len(values)} as blocks in JSON" if blocks else "texts"
+        case "time":
+            sample = values[0] if values else None
+            format = TimeFormat.of(Column(column, type_, typed=False), sample, utc=False)
+            if format.unit:
+                units = {1: "seconds", 10**3: "milliseconds", 10**6: "microseconds"}
+                return f"numbers of {units.get(format.unit, 'nanoseconds')} since 1970"
+            return "times" if all(_is_time(format, value) for value in values) else ""
+        case "id":
+            if isinstance(type_, Integer):
+                return ""
+            return "texts, all different" if len(set(map(str, values))) == len(values) else ""
+        case "metadata":
+            return "JSON objects" if values and all(map(_is_object, values)) else ""
+        case "user" | "name" | "session":
+            return "by its name"
+    return ""
+
+
+def _is_time(format: TimeFormat, value: Any) -> bool:
+    return "T" in (format.read(value) or "T")
+
+
+def _is_object(value: Any) -> bool:
+    if isinstance(value, str):
+        try:
+            value = json.loads(value)
+        except ValueError:
+            return False
+    return isinstance(value, dict)
+
+
+def _order(
+    table: Table,
+    inspector: Inspector,
+    columns: dict[str, str | list[str]],
+    free: Iterable[str],
+) -> tuple[list[str], str]:
+    """Return the columns that put the rows in order, and why."""
+    for column in free:
+        if column.lower() in _ORDER and isinstance(table.columns[column].type, Integer):
+            return [column], "a number, by its name"
+    key = inspector.get_pk_constraint(table.name)["constrained_columns"]
+    if len(key) == 1 and isinstance(table.columns[key[0]].type, Integer):
+        return list(key), "the primary key, a number"
+    time = columns.get("time")
+    if isinstance(time, str):
+        exact = isinstance(table.columns[time].type, Integer | Numeric)
+        more = [name for name in key if name != time]
+        return [time, *more], "the times" + (
+            "" if exact else ", and the key where two are the same"
+        )
+    return list(key), "the primary key"
