@@ -99,11 +99,11 @@ def detect(connection: Connection) -> list[Proposal]:
     found: list[Proposal] = []
     guessed: list[Proposal] = []
     for name in sorted(set(inspector.get_table_names()) - own):
-        layout = next((one for one in PRESETS if _fits(inspector, one, name)), None)
+        preset = next((one for one in PRESETS if _fits(inspector, one, name)), None)
         table = Table(name, MetaData(), autoload_with=connection)
-        if layout is not None:
-            reason = f"its columns are those of {layout}"
-            found.append(Proposal(name, _count(connection, table), layout, {}, [reason]))
+        if preset is not None:
+            reason = f"its columns are those of {preset}"
+            found.append(Proposal(name, _count(connection, table), preset, {}, [reason]))
             continue
         columns, reasons = _guess(connection, table, inspector)
         if {"session", "content"} <= columns.keys():

@@ -59,6 +59,8 @@ BATCH_MESSAGES = 10_000
 """Small memories share a transaction up to this size: a commit waits for the disk."""
 _KEYS = 500
 """The keys in one statement."""
+_SAMPLE = 100
+"""The contents that are looked at before the first is read."""
 _FETCHED = 128
 """Rows that are fetched at a time: with their messages together at most 16 MiB."""
 _BESIDE = {"id": ID, "role": ROLE, "name": NAME, "metadata": METADATA}
@@ -203,6 +205,8 @@ class TableStore(Store):
                 self._codec.times = TimeFormat.of(columns.all[time], sample, utc=mapping.utc)
                 if mapping.unit:
                     self._codec.times = TimeFormat(mapping.unit, whole=True)
+            if not mapping.dialect.documents:
+                await self._learn_content(connection)
             if mapping.make is not None or set(columns.key) <= set(columns.order):
                 return
             names = [mapping.columns["session"], *columns.order]
@@ -218,6 +222,17 @@ class TableStore(Store):
                 f"= {visible(str(twins[0][1]))}",
                 f"add a column that tells them apart: order = {json.dumps([*columns.order, more])}",
             )
+
+    async def _learn_content(self, connection: AsyncConnection) -> None:
+        """Look whether all contents are JSON: the type of a column need not say so (MariaDB)."""
+        codec = self._codec
+        content = codec.quoted(self.mapping.columns["content"])
+        small = f"{self.database.dialect.json_size(content)} <= {SMALL_BYTES}"
+        sql = f"SELECT {content} FROM {codec.table} WHERE {small} LIMIT {_SAMPLE}"
+        rows = await self.database.fetch_all(connection, sql, {})
+        texts = [one for (one,) in rows if isinstance(one, str)]
+        if texts and all(one[:1] in '"[{' and _json(one) is not _NOT_JSON for one in texts):
+            codec.is_json = True
 
     def _require_key(self) -> None:
         if not self._codec.columns.key:
@@ -306,7 +321,7 @@ class TableStore(Store):
         """Return a row with its large content; None where it was deleted meanwhile."""
         codec = self._codec
         condition, values = codec.by_key(row)
-        content = codec.quoted(self.mapping.columns["content"])
+        content = codec.value(self.mapping.columns["content"])
         sql = f"SELECT {content} FROM {codec.table} WHERE {condition}"
         found = await self.database.fetch_all(connection, sql, values)
         return codec.with_content(row, found[0][0]) if found else None
@@ -684,7 +699,7 @@ class RowCodec:
         numbered = columns.order == (_ROWID,) or (only is not None and only.is_integer)
         self._position = self._at[columns.order[0]] if numbered else None
         self.ordering = self._ordering()
-        self._is_json = columns.all[self._content].is_json
+        self.is_json = columns.all[self._content].is_json
         self._extra = frozenset(others)
 
     def _ordering(self) -> Ordering:
@@ -702,6 +717,13 @@ class RowCodec:
         quote = self._sql.quote
         return quote + name.replace(quote, quote * 2).replace(":", "\\:") + quote
 
+    def value(self, name: str) -> str:
+        """Return SQL for the value of a column; JSON as a text, whatever the driver makes of it."""
+        column = self.columns.all.get(name)
+        if column is None or not column.is_json:
+            return self.quoted(name)
+        return f"CAST({self.quoted(name)} AS {self._sql.text_type})"
+
     def _name(self, role: str) -> str:
         """Return SQL for the user or the session of a row, as an exact text."""
         column = self.columns.all[self.mapping.columns[role]]
@@ -717,12 +739,12 @@ class RowCodec:
     def select(self, condition: str, *, lock: bool = False) -> str:
         """Return the statement that reads rows, memory after memory, in order."""
         keys = [self.session, *([self.user] if self.user else [])]
-        columns = [*keys, *map(self.quoted, self._selected)]
+        columns = [*keys, *map(self.value, self._selected)]
         # A large content is fetched by itself: drivers fetch rows by number, whatever their size.
         content = self.quoted(self._content)
         size = self._sql.json_size(content)
         columns[self._at[self._content]] = (
-            f"CASE WHEN {size} <= {SMALL_BYTES} THEN {content} END AS {content}"
+            f"CASE WHEN {size} <= {SMALL_BYTES} THEN {self.value(self._content)} END"
         )
         columns.append(f"CASE WHEN {size} > {SMALL_BYTES} THEN 1 END")
         order = [*keys, *map(self.quoted, self.columns.order)]
@@ -850,7 +872,7 @@ class RowCodec:
                 found = bytes(found).decode()
             except UnicodeDecodeError:
                 raise _Damaged(f"the content of {self._which(row)} is not UTF-8") from None
-        if documents or self._is_json:
+        if documents or self.is_json:
             if found is None:
                 raise _Damaged(f"{self._which(row)} has no content")
             value = _json(found)
@@ -929,7 +951,7 @@ class RowCodec:
                 found[column] = json.dumps(stored) if field == METADATA else stored
         if content == []:
             raise _Refused(f"the message {entry.id!r} has an empty list as its content")
-        text = mapping.dialect.documents or self._is_json or not isinstance(content, str | None)
+        text = mapping.dialect.documents or self.is_json or not isinstance(content, str | None)
         found[named["content"]] = mapping.encode(content) if text else content
         found |= extra
         for one in found.values():

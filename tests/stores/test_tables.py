@@ -1,0 +1,292 @@
+"""Tables of somebody else: what the mapping says, what it does not, and mistakes in it."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sqlite3
+from collections.abc import Iterable
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+from sqlalchemy.ext.asyncio import create_async_engine
+
+from memctl.model import MemoryKey
+from memctl.testing import samples
+from tests.support.cli import contents, fails, fill, report
+
+GUIDE = (
+    "CREATE TABLE messages (id INTEGER PRIMARY KEY AUTOINCREMENT, session_id TEXT NOT NULL, "
+    "role TEXT NOT NULL, content TEXT NOT NULL, timestamp REAL NOT NULL, tokens INTEGER)"
+)
+MAPPING = "session:session_id,role:role,content:content,time:timestamp,order:id"
+START = 1_700_000_000.1234567
+
+
+def execute(path: Path, sql: str, rows: Iterable[Any] = ((),)) -> None:
+    with closing(sqlite3.connect(path)) as database, database:
+        database.executemany(sql, list(rows))
+
+
+def dump(path: Path, table: str = "messages") -> list[Any]:
+    with closing(sqlite3.connect(path)) as database:
+        return database.execute(f'SELECT * FROM "{table}" ORDER BY 1').fetchall()
+
+
+def url(path: Path, columns: str = MAPPING, table: str = "messages", more: str = "") -> str:
+    return f"sqlite:///{path}?layout=table&table={table}&columns={columns}{more}"
+
+
+@pytest.fixture
+def friday(tmp_path: Path) -> Path:
+    """The table of the guide, with two sessions in turn."""
+    path = tmp_path / "friday.db"
+    execute(path, GUIDE)
+    rows = []
+    for number in range(8):
+        content = f"message {number}"
+        if number == 4:
+            content = json.dumps([{"type": "text", "text": "in a block"}])
+        role = ("user", "assistant")[number // 2 % 2]
+        rows.append((("kyoto", "osaka")[number % 2], role, content, START + number, number * 10))
+    execute(
+        path,
+        "INSERT INTO messages (session_id, role, content, timestamp, tokens) "
+        "VALUES (?, ?, ?, ?, ?)",
+        rows,
+    )
+    return path
+
+
+def test_a_table_is_read_as_it_is(run: Any, friday: Path) -> None:
+    found = report(run("inspect", url(friday), "--json"))
+    assert [(one["session"], one["messages"]) for one in found["memories"]] == [
+        ("kyoto", 4),
+        ("osaka", 4),
+    ]
+    shown = run("context", url(friday), "--session", "kyoto")
+    assert "in a block" in shown.stdout
+    assert report(run("doctor", url(friday), "--json"))["findings"] == []
+
+
+def test_delete_and_undo_leave_every_row_as_it_was(run: Any, friday: Path) -> None:
+    """Also the seventh digit of a time, the key, and columns that nobody named."""
+    before = dump(friday)
+    run("delete", url(friday), "--session", "kyoto", "--role", "user", "-y")
+    assert [row[0] for row in dump(friday)] == [2, 3, 4, 6, 7, 8]
+    assert run("undo", "-y").exit_code == 0
+    assert dump(friday) == before
+
+
+def test_undo_after_another_row_took_the_key(run: Any, tmp_path: Path) -> None:
+    """Without AUTOINCREMENT, SQLite gives the newest key away again."""
+    path = tmp_path / "lc.db"
+    execute(path, "CREATE TABLE messages (id INTEGER PRIMARY KEY, session_id, content, at)")
+    insert = "INSERT INTO messages (session_id, content, at) VALUES ('s', ?, ?)"
+    execute(path, insert, [(text, START) for text in ("one", "two", "three")])
+    place = url(path, "session:session_id,content:content,time:at")
+    [_, last] = [one.id for one in next(iter(contents(place).values()))][1:]
+    assert run("delete", place, "--id", last, "-y").exit_code == 0
+    execute(path, insert, [("four", START + 9)])
+    assert run("undo", "-y").exit_code == 0
+    assert [row[2] for row in dump(path)] == ["one", "two", "three", "four"]
+
+
+def test_columns_that_nobody_named_travel(run: Any, friday: Path, tmp_path: Path) -> None:
+    there = tmp_path / "there.db"
+    execute(there, GUIDE)
+    assert run("export", url(friday), "-o", str(tmp_path / "a.ndjson")).exit_code == 0
+    assert run("import", str(tmp_path / "a.ndjson"), url(there)).exit_code == 0
+    assert run("verify", url(friday), url(there)).exit_code == 0
+    rows = {row[3]: row[5] for row in dump(there)}
+    assert rows == {row[3]: row[5] for row in dump(friday)}
+
+
+def test_a_table_without_the_column_refuses_what_needs_it(
+    run: Any, friday: Path, tmp_path: Path
+) -> None:
+    there = tmp_path / "there.db"
+    execute(there, GUIDE.replace(", tokens INTEGER", ""))
+    fails(run("migrate", url(friday), url(there)), 7, "no column for 'tokens'")
+    assert dump(there) == []
+
+
+def test_to_agentscope_and_back(run: Any, friday: Path, tmp_path: Path) -> None:
+    agents, back = tmp_path / "agents.db", tmp_path / "back.db"
+    execute(back, GUIDE)
+    assert run("migrate", url(friday), str(agents)).exit_code == 0
+    assert run("migrate", str(agents), url(back)).exit_code == 0
+    assert run("verify", url(friday), url(back)).exit_code == 0
+    assert sorted(map(said, dump(back))) == sorted(map(said, dump(friday)))
+
+
+def said(row: Any) -> tuple[str, str, str]:
+    """Return the session, the role and the content of a row, the fields of a block in order."""
+    content = json.dumps(json.loads(row[3]), sort_keys=True) if row[3][0] == "[" else row[3]
+    return row[1], row[2], content
+
+
+def test_what_a_table_has_no_place_for_is_a_loss(run: Any, friday: Path, tmp_path: Path) -> None:
+    source = tmp_path / "agents.db"
+    key = MemoryKey("", "kyoto")
+    asyncio.run(fill(str(source), {key: [samples.entry("m1", 1, ("hint",))]}))
+    before = dump(friday)
+    there = url(tmp_path / "there.db")
+    execute(tmp_path / "there.db", GUIDE)
+    fails(run("migrate", str(source), there), 9, "cannot store all of a message", "--lossy")
+    assert dump(tmp_path / "there.db") == []
+    assert run("migrate", str(source), there, "--lossy").exit_code == 0
+    again = report(run("migrate", str(source), there, "--lossy", "--json"))
+    assert again["memories"]["unchanged"] == 1
+    assert again["losses"][0]["kind"] == "details"
+    assert dump(friday) == before
+
+
+@pytest.mark.parametrize(
+    ("value", "shown"),
+    [
+        (1_700_000_000, "2023-11-14T22:13:20.000000+00:00"),
+        (1_700_000_000.5, "2023-11-14T22:13:20.500000+00:00"),
+        (1_700_000_000_250, "2023-11-14T22:13:20.250000+00:00"),
+        (1_700_000_000_250_125, "2023-11-14T22:13:20.250125+00:00"),
+        ("2023-11-14T22:13:20Z", "2023-11-14T22:13:20.000000+00:00"),
+        ("2023-11-14 23:13:20.5+01:00", "2023-11-14T22:13:20.500000+00:00"),
+        ("1700000000", "2023-11-14T22:13:20.000000+00:00"),
+    ],
+)
+def test_times_are_read_whatever_their_form(tmp_path: Path, value: Any, shown: str) -> None:
+    path = tmp_path / "t.db"
+    execute(path, "CREATE TABLE messages (id INTEGER PRIMARY KEY, s TEXT, c TEXT, at)")
+    execute(path, "INSERT INTO messages (s, c, at) VALUES ('s', 'hello', ?)", [(value,)])
+    [entries] = contents(url(path, "session:s,content:c,time:at")).values()
+    assert json.loads(entries[0].message)["time"] == shown
+
+
+@pytest.mark.parametrize(
+    ("columns", "table", "more", "code", "said"),
+    [
+        ("session:nobody,content:content", "messages", "", 8, "has no column 'nobody'"),
+        ("session:session_id,content:content,order:nr", "messages", "", 8, "no column 'nr'"),
+        ("session:session_id,content:content,order:role", "messages", "", 8, "is not unique"),
+        ("session:session_id", "messages", "", 2, "names no column for content"),
+        ("session:session_id,content:content,mood:role", "messages", "", 2, "'mood'"),
+        ("session:session_id,content:content", "letters", "", 8, "has no table 'letters'"),
+        ("session:session_id,content:content", "messages", "&dialect=klingon", 2, "klingon"),
+        ("session:session_id,content:content,user:role", "messages", "&owner=ada", 2, "an owner"),
+    ],
+)
+def test_a_wrong_mapping_is_one_line(
+    run: Any, friday: Path, columns: str, table: str, more: str, code: int, said: str
+) -> None:
+    before = dump(friday)
+    fails(run("delete", url(friday, columns, table, more), "--role", "user", "-y"), code, said)
+    assert dump(friday) == before
+
+
+def test_content_that_is_half_json_is_damage(run: Any, friday: Path) -> None:
+    """Of a dialect whose messages are documents; the other sessions are read."""
+    place = url(friday, "session:session_id,content:content", more="&dialect=langchain")
+    text = '{"type": "human", "data": {"content": "hi"}}'
+    execute(friday, "UPDATE messages SET content = ?", [(text,)])
+    execute(friday, "UPDATE messages SET content = ? WHERE id = 3", [('{"type": "human", "da',)])
+    shown = run("inspect", place)
+    assert "the content of the row 3 of 'messages' is not JSON" in shown.stderr + shown.stdout
+    found = report(run("doctor", place, "--json"), 6)
+    assert [one["code"] for one in found["findings"]] == ["damaged-row"]
+
+
+def test_an_alias_maps_a_table(run: Any, friday: Path, tmp_path: Path, monkeypatch: Any) -> None:
+    config = tmp_path / "config.toml"
+    monkeypatch.setenv("MEMCTL_CONFIG", str(config))
+    columns = '{ session = "session_id", content = "content", order = ["timestamp", "id"] }'
+    config.write_text(
+        f'[stores.friday]\nurl = "{friday}"\nlayout = "table"\ntable = "messages"\n'
+        f"columns = {columns}\n"
+    )
+    assert report(run("inspect", "friday", "--json"))["totals"]["messages"] == 8
+    config.write_text(config.read_text().replace("session =", "sesion ="))
+    fails(run("inspect", "friday"), 2, "sesion", "did you mean 'session'?")
+
+
+def test_detect_proposes_what_then_works(
+    run: Any, friday: Path, tmp_path: Path, monkeypatch: Any
+) -> None:
+    [found] = report(run("stores", "detect", str(friday), "--json"))["tables"]
+    assert found["columns"] == {
+        **{"session": "session_id", "role": "role", "content": "content"},
+        **{"time": "timestamp", "order": "id"},
+    }
+    assert "time = timestamp: numbers of seconds since 1970" in found["reasons"]
+    config = tmp_path / "config.toml"
+    config.write_text(found["toml"])
+    monkeypatch.setenv("MEMCTL_CONFIG", str(config))
+    assert report(run("inspect", "friday", "--json"))["totals"]["messages"] == 8
+
+
+def test_detect_says_where_nothing_is_to_be_mapped(run: Any, tmp_path: Path) -> None:
+    empty, own = tmp_path / "empty.db", tmp_path / "own.db"
+    execute(empty, "CREATE TABLE weather (day TEXT, rain REAL)")
+    fails(run("stores", "detect", str(empty)), 4, "no table")
+    asyncio.run(fill(str(own), {MemoryKey("a", "b"): samples.entries(1)}))
+    fails(run("stores", "detect", str(own)), 4, "use it as it is")
+    fails(run("stores", "detect", str(tmp_path / "a.ndjson")), 2, "not a SQL database")
+    fails(run("stores", "detect"), 2, "names no database")
+
+
+TYPED = (
+    "CREATE TABLE chats (nr BIGINT NOT NULL PRIMARY KEY {serial}, chat {text} NOT NULL, "
+    "who {text}, role {text}, body {json}, at {time}, rating DECIMAL(5,2), seen BOOLEAN)"
+)
+
+
+@pytest.mark.parametrize("engine", ["postgresql", "mysql"])
+def test_a_table_with_types(run: Any, request: pytest.FixtureRequest, engine: str) -> None:
+    """Its values come back from an undo as they were, and go to a table of another database."""
+    place = request.getfixturevalue(f"{engine}_url")
+    if engine == "postgresql":
+        types = {"serial": "GENERATED BY DEFAULT AS IDENTITY", "text": "TEXT", "json": "JSONB"}
+        types["time"] = "TIMESTAMPTZ"
+    else:
+        types = {"serial": "AUTO_INCREMENT", "text": "VARCHAR(80)", "json": "JSON"}
+        types["time"] = "DATETIME(6)"
+    rows = (
+        "INSERT INTO chats (chat, who, role, body, at, rating, seen) VALUES "
+        "('kyoto', 'Ada', 'user', '\"hello\"', '2025-03-01 12:00:00.123456', 4.50, TRUE), "
+        "('Kyoto', 'Ada', 'user', '\"other case\"', '2025-03-01 12:00:01', NULL, NULL), "
+        "('kyoto', 'Ada', 'assistant', '[{\"type\": \"text\", \"text\": \"hi\"}]', "
+        "'2025-03-01 12:00:02', 3.25, FALSE)"
+    )
+    ask(place, TYPED.format(**types), rows)
+    there = f"{place}{'&' if '?' in place else '?'}layout=table&table=chats&columns="
+    there += "session:chat,user:who,role:role,content:body,time:at"
+    before = ask(place, "SELECT * FROM chats ORDER BY nr")
+    found = contents(there)
+    assert sorted(key.session for key in found) == ["Kyoto", "kyoto"]
+    messages = [json.loads(one.message) for one in found[MemoryKey("Ada", "kyoto")]]
+    assert [one["content"] for one in messages] == ["hello", [{"type": "text", "text": "hi"}]]
+    assert run("delete", there, "--session", "kyoto", "-y").exit_code == 0
+    assert len(ask(place, "SELECT * FROM chats")) == 1
+    assert run("undo", "--store", there, "-y").exit_code == 0
+    assert ask(place, "SELECT * FROM chats ORDER BY nr") == before
+    ask(place, rows)  # the database goes on counting
+    assert len(ask(place, "SELECT * FROM chats")) == 6
+
+
+def ask(place: str, *statements: str) -> list[Any]:
+    """Run statements past memctl; return the rows of the last."""
+
+    async def run() -> list[Any]:
+        scheme, _, rest = place.partition("://")
+        driver = {"postgresql": "postgresql+asyncpg", "mysql": "mysql+aiomysql"}[scheme]
+        engine = create_async_engine(f"{driver}://{rest.partition('?')[0]}")
+        found: list[Any] = []
+        async with engine.begin() as connection:
+            for statement in statements:
+                result = await connection.exec_driver_sql(statement.replace("%", "%%"))
+                found = list(map(tuple, result)) if result.returns_rows else []
+        await engine.dispose()
+        return found
+
+    return asyncio.run(run())
