@@ -38,10 +38,12 @@ from memctl.ops.compare import Comparability, fingerprints
 from memctl.ops.copy import CopyOptions
 from memctl.ops.report import Counts, Progress, Total, count_all
 from memctl.ops.retry import leaving_damaged
-from memctl.output import markdown
-from memctl.output.markdown import FORM, MarkdownFolder
+from memctl.ops.select import select_with_places
+from memctl.output.markdown import FORM, MarkdownFile, MarkdownFolder
 from memctl.output.numbers import count
+from memctl.output.rows import CsvFile
 from memctl.output.terminal import Format, Output
+from memctl.output.writer import PageWriter
 from memctl.registry import make_store, spec_of
 from memctl.runs.change import refuse_absent_in
 from memctl.runs.copy import CopyRun
@@ -67,13 +69,18 @@ class Shape(StrEnum):
     ARCHIVE = "archive"
     SESSION_DIR = "session-dir"
     MARKDOWN = "markdown"
+    CSV = "csv"
 
+
+WRITTEN = frozenset({Shape.MARKDOWN, Shape.CSV})
+"""What is written for readers, page by page, and is no store."""
 
 _EXTENSIONS: dict[Shape, tuple[str, ...]] = {
     Shape.STATE_DICT: (".json",),
     Shape.ARCHIVE: spec_of("archive").suffixes,
     Shape.SESSION_DIR: (),
     Shape.MARKDOWN: (".md",),
+    Shape.CSV: (".csv",),
 }
 
 STDOUT = "-"
@@ -124,11 +131,12 @@ def export(
     path: PathOption = None,
     dry_run: DryRunOption = False,
 ) -> None:
-    """Write memories to a file: archive, state_dict, folder, Markdown.
+    """Write memories to a file: archive, state_dict, folder, Markdown, CSV.
 
     The file gets mode 0600, and appears under its name only when it is complete. An archive can
     hold any memory. A state_dict is for InMemoryMemory.load_state_dict, a folder for JSONSession.
     A Markdown folder gets a file for each memory; the next export rewrites those that changed.
+    CSV has a row for each message, for analysis.
 
     Examples:
       memctl export agents.db -o backup.ndjson.zst
@@ -182,8 +190,9 @@ def _of_extension(output: str) -> Shape | None:
         return Shape.ARCHIVE
     if name.endswith(".json"):
         return Shape.STATE_DICT
-    if name.endswith(".md"):
-        return Shape.MARKDOWN
+    for shape in (Shape.MARKDOWN, Shape.CSV):
+        if name.endswith(_EXTENSIONS[shape]):
+            return shape
     return Shape.SESSION_DIR if output.endswith(os.sep) else None
 
 
@@ -294,7 +303,7 @@ class Exporting:
     def _publish(self, output: str) -> None:
         into = nowhere if self._outcome.dry_run else published
         with into(output, self._shape) as place:
-            if self._shape is Shape.MARKDOWN:
+            if self._shape in WRITTEN:
                 wait_for(
                     write_file(self._output, self._outcome, self._location, self._where, place)
                 )
@@ -580,31 +589,45 @@ async def write_file(
             total: Total | None = None
             with output.progress("exporting", lambda: total) as progress:
                 total = await count_all(store, where, progress)
-                await leaving_damaged(lambda: _write_all(outcome, store, where, file, progress))
-            await refuse_absent_in(where, outcome.copied.memories.written, store)
+                remarks = await leaving_damaged(
+                    lambda: _write_all(outcome, store, where, file, progress)
+                )
+            await refuse_absent_in(where, outcome.copied.memories.selected, store)
         if not outcome.dry_run:
             file.flush()
             os.fsync(file.fileno())
+    for text in remarks:
+        output.note(text)
 
 
 async def _write_all(
     outcome: ExportOutcome, store: Store, where: Selection, file: TextIO, progress: Progress
-) -> None:
-    """Write all memories, in the place of what an attempt before this one wrote."""
+) -> list[str]:
+    """Write all memories, in the place of what an attempt before this one wrote.
+
+    Return what there is to remark on them.
+    """
     copied = outcome.copied
     copied.memories, copied.messages = Counts(), Counts()
     if not outcome.dry_run:
         file.seek(0)
         file.truncate()
-    async with aclosing(store.read(where)) as pages:
-        async for page in pages:
-            if page.offset == 0:
-                file.write("\n" if copied.memories.written else "")
-                file.writelines(markdown.heading(page.memory))
-            for entry in page.messages:
-                file.writelines(markdown.message(entry, store.dialect))
-            _count(outcome, int(page.last), len(page.messages))
-            progress.advance(memories=int(page.last), messages=len(page.messages))
+    with _writer(outcome.shape, file, store) as writer:
+        async with aclosing(select_with_places(store, where)) as pages:
+            async for page in pages:
+                writer.add(page)
+                _count(outcome, int(page.last), len(page.messages))
+                progress.advance(memories=int(page.last), messages=len(page.messages))
+        writer.finish()
+    return writer.remarks()
+
+
+def _writer(shape: Shape, file: TextIO, store: Store) -> PageWriter:
+    match shape:
+        case Shape.CSV:
+            return CsvFile(file, store.dialect)
+        case _:
+            return MarkdownFile(file, store.dialect)
 
 
 def _count(outcome: ExportOutcome, memories: int, messages: int) -> None:

@@ -33,6 +33,7 @@ from memctl.model import Memory, MemoryKey, Page, StoredMessage
 from memctl.ops.compare import Fingerprint, Hasher, Precision, summary_digest
 from memctl.output.conversation import media
 from memctl.output.numbers import count
+from memctl.output.writer import PageWriter
 from memctl.stores.files import AtomicFile, sync_folder, system_errors
 
 _SUSPECT = re.compile(r"<[A-Za-z/!?]|!\[")
@@ -217,6 +218,20 @@ def code(text: str) -> str:
 
 def _html(text: str) -> str:
     return visible(text).replace("&", "&amp;").replace("<", "&lt;")
+
+
+class MarkdownFile(PageWriter):
+    """Memories one below the other."""
+
+    _begun = False
+
+    def add(self, page: Page) -> None:
+        if page.offset == 0:
+            self._file.write("\n" if self._begun else "")
+            self._file.writelines(heading(page.memory))
+            self._begun = True
+        for entry in page.messages:
+            self._file.writelines(message(entry, self._dialect))
 
 
 LAYOUT = 1

@@ -1,0 +1,190 @@
+"""``memctl export --as csv`` and ``--as parquet``: a row for each message or fact, for analysis."""
+
+from __future__ import annotations
+
+import asyncio
+import csv
+import io
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from memctl.dialects.fact import FACT, build
+from memctl.model import MemoryKey, StoredMessage
+from memctl.registry import make_store, parse
+from memctl.store import OpenMode
+from memctl.testing import samples
+from memctl.testing.drive import write_all
+from tests.support.cli import FRIDAY, Run, fails, fill, report
+from tests.support.hostile import memories
+
+KEY = MemoryKey("ada", "kyoto")
+HOSTILE = [
+    *("=1+1", "+1", "-1", "@sum(a)", "\t=1", "\r\n=1", "＝1", "'=1", "''+1", "'quoted", " =1"),
+    *("a,b", 'say "hi"', "line\nline\r\nline\rline", "nul\0nul", "half \ud83d of", "😀会话", ""),
+    *("\u2028", "\ufeff", "\x1b[31m", "NaN", "\\N", "x" * 200_000),
+]
+
+
+def message(number: int, content: Any, **fields: Any) -> StoredMessage:
+    id = f"m{number}"
+    return StoredMessage(id, samples.message(id, number, content=content, **fields))
+
+
+def store_of(folder: Path, contents: list[Any], key: MemoryKey = KEY) -> Path:
+    """Make an archive of one memory with messages that say these."""
+    path = folder / "store.ndjson"
+    found = [message(number, content) for number, content in enumerate(contents)]
+    asyncio.run(fill(str(path), {key: found}))
+    return path
+
+
+def facts(folder: Path) -> Path:
+    """Make an archive of facts."""
+    path = folder / "facts.ndjson"
+    vector = samples.vector("a", 4)
+    about = {"created_at": "2026-01-02T03:04:05+02:00", "metadata": {"score": float("nan")}}
+    found = [
+        build({"id": "f1", "text": "=likes tea", "vector": vector} | about),
+        build({"id": "f2", "text": "b", "updated_at": "never"}),
+    ]
+
+    async def work() -> None:
+        async with make_store(parse(str(path)), OpenMode.CREATE) as store:
+            store.adopt(FACT)
+            entries = [StoredMessage(f"f{n}", text) for n, text in enumerate(found, 1)]
+            await write_all(store, [samples.sample(MemoryKey("ada", "run1", "cook"), entries)])
+
+    asyncio.run(work())
+    return path
+
+
+def rows_of(text: str) -> list[dict[str, str]]:
+    csv.field_size_limit(10**9)
+    return list(csv.DictReader(io.StringIO(text, newline=""), strict=True))
+
+
+def stored(cell: str) -> str:
+    """What was stored, as the documentation says to get it back."""
+    bare = cell.lstrip("'")
+    return cell[1:] if cell.startswith("'") and bare[:1] in set("=+-@＝＋－＠\t\r\n") else cell
+
+
+def test_csv_is_a_row_a_message(run: Run, tmp_path: Path) -> None:
+    path = tmp_path / "kyoto.csv"
+    names = ("--user", "ada", "--session", "kyoto")
+    found = report(run("export", FRIDAY, *names, "-o", path, "--json"))
+    assert (found["as"], found["memories"]["written"], found["messages"]["written"]) == (
+        *("csv", 1),
+        len(json.loads(FRIDAY.read_text())["content"]),
+    )
+    assert found["bytes"] == path.stat().st_size
+    assert path.stat().st_mode & 0o777 == 0o600
+    data = path.read_bytes().decode()
+    assert data.split("\r\n", 1)[0] == (
+        "user,session,path,position,id,role,name,time,timestamp,marks,kinds,text,tools,"
+        "tool_call_ids,characters,message"
+    )
+    rows = rows_of(data)
+    first = json.loads(rows[0].pop("message"))
+    assert first["id"] == "Qm1"
+    assert rows[0] == {
+        **{"user": "ada", "session": "kyoto", "path": "", "position": "1", "id": "Qm1"},
+        **{"role": "user", "name": "ada", "time": "2026-10-02 09:14:03.120", "tools": ""},
+        **{"timestamp": "2026-10-02T09:14:03.120000+00:00", "marks": "compressed"},
+        **{"kinds": "text", "text": first["content"], "tool_call_ids": ""},
+        "characters": str(len(first["content"])),
+    }
+    call = next(row for row in rows if row["kinds"] == "thinking,call")
+    result = next(row for row in rows if row["kinds"] == "result")
+    assert call["tools"] == result["tools"] == "weather"
+    assert call["tool_call_ids"] == result["tool_call_ids"] != ""
+
+
+def test_csv_no_text_is_a_formula_and_each_comes_back(run: Run, tmp_path: Path) -> None:
+    result = run("export", store_of(tmp_path, HOSTILE), "--as", "csv")
+    assert result.exit_code == 0
+    assert "9 cells would be read as a formula: an apostrophe stands in front" in result.stderr
+    rows = rows_of(result.stdout_bytes.decode())
+    for row, text in zip(rows, HOSTILE, strict=True):
+        assert row["text"][:1] not in set("=+-@＝＋－＠\t\r\n")
+        assert stored(row["text"]) == text.replace("\0", "\ufffd").replace("\ud83d", "\ufffd")
+        assert row["characters"] == str(len(text))
+        assert json.loads(row["message"])["content"] == text
+
+
+def test_csv_of_everything_that_json_can_be(run: Run, tmp_path: Path) -> None:
+    source, path = tmp_path / "hostile.ndjson", tmp_path / "hostile.csv"
+
+    async def work() -> None:
+        async with make_store(parse(str(source)), OpenMode.CREATE) as store:
+            await write_all(store, list(memories(4)))
+
+    asyncio.run(work())
+    assert run("export", source, "-o", path).exit_code == 0
+    rows = rows_of(path.read_bytes().decode())
+    expected = [(one.memory.key, entry) for one in memories(4) for entry in one.entries]
+    expected.sort(key=lambda pair: pair[0])
+    found: dict[MemoryKey, list[dict[str, str]]] = {}
+    for row in rows:
+        key = MemoryKey(*(stored(row[name]) for name in ("user", "session", "path")))
+        found.setdefault(key, []).append(row)
+    for key in {key for key, _ in expected}:
+        entries = [entry for other, entry in expected if other == key]
+        assert [row["message"].encode() for row in found[key]] == [e.message for e in entries]
+        assert [row["position"] for row in found[key]] == [str(n + 1) for n in range(len(entries))]
+
+
+def test_csv_positions_are_those_of_the_memory(run: Run, filled: str) -> None:
+    one = ("--user", "user1", "--session", "session3")
+    result = run("export", filled, *one, "--last", "2", "--as", "csv")
+    assert [row["position"] for row in rows_of(result.stdout)] == ["39", "40"]
+
+
+def test_csv_of_facts(run: Run, tmp_path: Path) -> None:
+    rows = rows_of(run("export", facts(tmp_path), "--as", "csv").stdout_bytes.decode())
+    rows.sort(key=lambda row: row["id"])
+    assert json.loads(rows[0].pop("fact"))["text"] == "=likes tea"
+    assert "vector" not in rows[1]["fact"]
+    assert rows[0] == {
+        **{"id": "f1", "user": "ada", "agent": "cook", "run": "run1", "text": "'=likes tea"},
+        **{"created_at": "2026-01-02T03:04:05+02:00", "updated_at": "", "updated": ""},
+        **{"created": "2026-01-02T01:04:05.000000+00:00", "metadata": '{"score":NaN}'},
+        "characters": "10",
+    }
+    assert (rows[1]["updated_at"], rows[1]["updated"], rows[1]["metadata"]) == ("never", "", "")
+
+
+@pytest.mark.parametrize("year", ["0001-01-01T00:00:00+14:00", "9999-12-31T23:59:59-12:00"])
+def test_csv_a_time_beyond_the_clock_stays_a_text(run: Run, tmp_path: Path, year: str) -> None:
+    path = tmp_path / "store.ndjson"
+    asyncio.run(fill(str(path), {KEY: [message(1, "x", timestamp=year)]}))
+    [row] = rows_of(run("export", path, "--as", "csv").stdout)
+    assert (row["time"], row["timestamp"]) == (year, "")
+
+
+def test_csv_dry_run_force_and_rotation(run: Run, filled: str, tmp_path: Path) -> None:
+    path = tmp_path / "a.csv"
+    found = report(run("export", filled, "-o", path, "--dry-run", "--json"))
+    assert (found["dry_run"], found["as"], found["messages"]["written"]) == (True, "csv", 100)
+    assert not path.exists()
+    path.write_text("precious")
+    fails(run("export", filled, "-o", path), 2, "exists", "--force")
+    assert path.read_text() == "precious"
+    assert run("export", filled, "-o", path, "--force").exit_code == 0
+    assert len(rows_of(path.read_text())) == 100
+    for _ in range(2):
+        assert run("export", filled, "-o", path, "--rotate", "last:1").exit_code == 0
+    assert len(list(tmp_path.glob("a-*.csv"))) == 1
+    fails(run("export", filled, "--as", "csv", "-o", tmp_path / "a.txt"), 2, "NAME.csv")
+    fails(run("export", filled, "--as", "csv", "--user", "nobody"), 4, "'nobody'")
+
+
+def test_csv_of_an_empty_store_is_its_header(run: Run, database: str) -> None:
+    asyncio.run(fill(database, {}))
+    result = run("export", database, "--as", "csv")
+    assert result.exit_code == 0
+    assert result.stdout.startswith("user,session,")
+    assert rows_of(result.stdout) == []
