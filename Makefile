@@ -12,6 +12,7 @@ RUNTIME := .interop-runtime
 TABLESTORE := .interop-tablestore
 MEM0 := .interop-mem0
 LANGCHAIN := .interop-langchain
+FRAMEWORKS := .interop-frameworks
 REME2 := .interop-reme2
 REME3 := .interop-reme3
 REME4 := .interop-reme4
@@ -24,7 +25,7 @@ PYTEST = scripts/get-servers $(BIN)/python && \
 	$(BIN)/python -m compileall -q memctl tests benchmarks tools && \
 	$(BIN)/pytest -n $(WORKERS) --dist worksteal
 REAL := tests/interop tests/interop2 tests/interop_runtime tests/interop_tablestore \
-	tests/interop_mem0 tests/interop_langchain tests/interop_reme
+	tests/interop_mem0 tests/interop_langchain tests/interop_frameworks tests/interop_reme
 test trust interop: export PYTHONDONTWRITEBYTECODE := 1
 
 .PHONY: demo test trust interop dist-test soak fuzz lint format docs screens clean
@@ -43,7 +44,7 @@ trust: $(VENV)/.dev $(INTEROP)/.ready
 
 # The real frameworks on both ends, each in an environment of its own, made once.
 interop: $(VENV)/.dev $(INTEROP)/.ready $(INTEROP2)/.ready $(RUNTIME)/.ready $(TABLESTORE)/.ready \
-		$(MEM0)/.ready $(LANGCHAIN)/.ready $(REME2)/.ready $(REME3)/.ready $(REME4)/.ready
+		$(MEM0)/.ready $(LANGCHAIN)/.ready $(FRAMEWORKS)/.ready $(REME2)/.ready $(REME3)/.ready $(REME4)/.ready
 	@$(PYTEST) $(REAL)
 
 # Builds memctl, and tries what was built with the oldest and the newest version of what it needs.
@@ -135,6 +136,12 @@ $(MEM0)/.ready: requirements/interop-mem0.txt
 $(LANGCHAIN)/.ready: requirements/interop-langchain.txt pyproject.toml
 	@scripts/make-venv "$(PYTHON)" $(LANGCHAIN) requirements/interop-langchain.txt \
 		-e . langchain-core langchain-community langchain-chroma faiss-cpu
+	@touch $@
+
+# Other frameworks, whose messages memctl carries, for tests/interop_frameworks.
+$(FRAMEWORKS)/.ready: requirements/interop-frameworks.txt
+	@scripts/make-venv "$(PYTHON)" $(FRAMEWORKS) requirements/interop-frameworks.txt \
+		langchain-community 'openai-agents[sqlalchemy]' google-adk llama-index-core aiosqlite
 	@touch $@
 
 # ReMe of each generation, for tests/interop_reme.  0.2 and 0.3 cannot be imported with fastmcp 3.

@@ -482,22 +482,24 @@ class Conversion:
     def converter(self) -> Converter:
         """Return what converts one memory."""
         made: list[Converter] = [step() for step in self.steps]
-        return made[0] if len(made) == 1 else _Chain(made)
+        return made[0] if len(made) == 1 else _Chain(made, [step() for step in self.steps])
 
 
 class _Chain(Converter):
     """Several conversions, one after the other."""
 
-    def __init__(self, steps: list[Converter]) -> None:
+    def __init__(self, steps: list[Converter], probes: list[Converter]) -> None:
+        """``probes`` are the same steps once more, for a look at what the first message becomes."""
         super().__init__()
         self.source, self.target = steps[0].source, steps[-1].target
         self._steps = steps
+        self._probes = probes
 
     def memory(self, memory: Memory, first: StoredMessage | None) -> Memory:
-        for step in self._steps:
+        for step, probe in zip(self._steps, self._probes, strict=True):
             memory = step.memory(memory, first)
-            # Only the first message can carry anything, and a step passes it on as it is.
-            first = None
+            if first is not None:  # it alone can carry anything
+                first = next(iter([*probe.add([first]), *probe.end()]), None)
         return memory
 
     def add(self, entries: Iterable[StoredMessage]) -> list[StoredMessage]:

@@ -139,6 +139,13 @@ class OpenAIAgents(RowDialect):
         was, rank = order.index(before.kind), order.index(now.kind)
         return was < rank or was == rank == order.index(_CALL)
 
+    def rows(
+        self, role: str, name: str, time: str | None, blocks: Sequence[Block]
+    ) -> list[Message]:
+        # In whole seconds, as SQLite writes them: what the SDK adds next must not come before.
+        whole = None if time is None else f"{time[:19]}.000000+00:00"
+        return super().rows(role, name, whole, blocks)
+
     def contents(self, role: str, name: str, blocks: Sequence[Block]) -> list[Any]:  # noqa: ARG002
         found: list[Any] = []
         said: list[dict[str, Any]] = []

@@ -146,7 +146,9 @@ class TimeFormat(NamedTuple):
                 case datetime():
                     moment = value
                 case int() | float() | Decimal():
-                    unit = _unit(value)
+                    unit = self.unit or 1
+                    if abs(float(value)) >= unit * _MILLISECONDS:  # another than that of the sample
+                        unit = _unit(value)
                     seconds, rest = divmod(value, unit)
                     fraction = int(rest * 1_000_000 // unit) if isinstance(value, int) else 0
                     if isinstance(value, int):

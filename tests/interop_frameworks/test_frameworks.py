@@ -1,0 +1,140 @@
+"""Written by one framework, carried by memctl, read by another."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.interop_frameworks.conftest import Frameworks
+from tests.support.cli import report
+
+LAYOUTS = {
+    "langchain": "langchain",
+    "openai-agents": "openai-agents",
+    "openai-agents-sqlalchemy": "openai-agents",
+    "llamaindex": "llamaindex",
+    "adk": "adk",
+}
+PAGE = Path(__file__).parents[2] / "docs" / "stores" / "frameworks.md"
+SHOWN = {
+    "agentscope1": "AgentScope 1.x",
+    "agentscope2": "AgentScope 2.x",
+    "langchain": "LangChain",
+    "openai-agents": "OpenAI Agents",
+    "llamaindex": "LlamaIndex",
+    "adk": "Google ADK",
+}
+
+
+def place(framework: str, path: Path) -> str:
+    """Return the URL of a framework's database."""
+    if framework == "agentscope1":
+        return f"sqlite:///{path}"
+    layout = LAYOUTS.get(framework, framework)
+    return f"sqlite:///{path}?layout={layout}" + ("&app=weather" if layout == "adk" else "")
+
+
+def content(messages: list[Any]) -> dict[str, Any]:
+    """Return what a conversation says, however it is cut into messages."""
+    return {
+        "text": [
+            (one["role"], one["text"]) for one in messages if one["text"] and one["role"] != "tool"
+        ],
+        "calls": [call for one in messages for call in one["calls"]],
+        "results": [result for one in messages for result in one["results"]],
+        "images": sum(one["images"] for one in messages),
+    }
+
+
+@pytest.mark.parametrize("target", LAYOUTS)
+@pytest.mark.parametrize("source", LAYOUTS)
+def test_a_conversation_goes_from_one_framework_to_another(
+    run: Any, frameworks: Frameworks, tmp_path: Path, source: str, target: str
+) -> None:
+    """What was said, called and answered is there; the second framework goes on from it."""
+    here, there = tmp_path / "here.db", tmp_path / "there.db"
+    frameworks("write", source, here)
+    written = frameworks("read", source, here)
+    moved = run("migrate", place(source, here), place(target, there), "--lossy", "--json")
+    assert report(moved)["memories"]["written"] == 1
+    arrived = frameworks("read", target, there)
+    wanted = content(written)
+    if target == "adk":  # it has no messages of the system: an agent of that name says them
+        roles = {"system": "assistant"}
+        wanted["text"] = [(roles.get(role, role), text) for role, text in wanted["text"]]
+    assert content(arrived) == wanted
+    frameworks("add", target, there)
+    assert frameworks("read", target, there)[-1]["text"] == "one more"
+    grown = report(run("inspect", place(target, there), "--json"))
+    assert grown["totals"]["messages"] == len(arrived) + 1
+
+
+@pytest.mark.parametrize("framework", LAYOUTS)
+def test_agentscope_and_back_is_exact(
+    run: Any, frameworks: Frameworks, tmp_path: Path, framework: str
+) -> None:
+    here, agents, back = (tmp_path / f"{name}.db" for name in ("here", "agents", "back"))
+    frameworks("write", framework, here)
+    assert run("migrate", place(framework, here), str(agents)).exit_code == 0
+    assert run("migrate", str(agents), place(framework, back)).exit_code == 0
+    assert run("verify", place(framework, here), place(framework, back)).exit_code == 0
+    assert frameworks("read", framework, back) == frameworks("read", framework, here)
+
+
+@pytest.mark.parametrize("framework", LAYOUTS)
+def test_delete_and_undo_are_seen_by_the_framework(
+    run: Any, frameworks: Frameworks, tmp_path: Path, framework: str
+) -> None:
+    path = tmp_path / "here.db"
+    frameworks("write", framework, path)
+    before = frameworks("read", framework, path)
+    assert run("delete", place(framework, path), "--role", "user", "-y").exit_code == 0
+    left = frameworks("read", framework, path)
+    assert left == [one for one in before if one["role"] != "user"]
+    frameworks("add", framework, path)
+    assert run("undo", "-y").exit_code == 0
+    after = frameworks("read", framework, path)
+    assert after[:-1] == before
+    assert after[-1]["text"] == "one more"
+
+
+def test_states_of_adk_travel(run: Any, frameworks: Frameworks, tmp_path: Path) -> None:
+    here, agents, back = (tmp_path / f"{name}.db" for name in ("here", "agents", "back"))
+    frameworks("write", "adk", here)
+    state = frameworks("state", "adk", here)
+    assert state == {"app:units": "metric", "user:home": "Kyoto", "step": 3}
+    assert run("migrate", place("adk", here), str(agents)).exit_code == 0
+    assert run("migrate", str(agents), place("adk", back)).exit_code == 0
+    assert frameworks("state", "adk", back) == state
+
+
+def test_the_matrix_of_the_docs_is_what_runs(
+    run: Any, frameworks: Frameworks, tmp_path: Path
+) -> None:
+    """``exact`` is all of it, and the way back; ``lossy`` takes ``--lossy``."""
+    sources = [name for name in LAYOUTS if "-sqlalchemy" not in name]
+    for name in sources:
+        frameworks("write", name, tmp_path / f"{name}.db")
+    origin = place("langchain", tmp_path / "langchain.db")
+    for name in ("agentscope1", "agentscope2"):
+        assert run("migrate", origin, place(name, tmp_path / f"{name}.db")).exit_code == 0
+    names = ["agentscope1", "agentscope2", *sources]
+    lines = ["| from \\ to | " + " | ".join(SHOWN[name] for name in names) + " |"]
+    lines.append("|---" * (len(names) + 1) + "|")
+    for source in names:
+        cells = []
+        for target in names:
+            there = tmp_path / f"{source}-{target}.db"
+            here = place(source, tmp_path / f"{source}.db")
+            code = run("migrate", here, place(target, there)).exit_code
+            assert code in (0, 9)
+            back = place(source, tmp_path / f"{source}-{target}-back.db")
+            if code == 0:
+                assert run("migrate", place(target, there), back, "--lossy").exit_code == 0
+                assert run("verify", here, back).exit_code == 0
+            cells.append("exact" if code == 0 else "lossy")
+        lines.append(f"| {SHOWN[source]} | " + " | ".join(cells) + " |")
+    matrix = "\n".join(lines)
+    assert matrix in PAGE.read_text("utf-8"), matrix

@@ -1,0 +1,341 @@
+"""A program that uses the frameworks themselves, for tests that run without them.
+
+Runs in the environment ``.interop-frameworks``, which knows nothing of memctl.  Each line of stdin
+is a request, each line of stdout its answer, both JSON: ``{"do": "write" | "read" | "add",
+"framework": ..., "path": ..., "session": ...}``, answered by ``{"answer": ...}`` or ``{"error":
+"..."}``.  ``write`` stores the same conversation in the words of each framework, ``add`` one more
+question, ``read`` returns what the framework finds, as ``{"role", "text", "calls", "results",
+"images"}``.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sys
+from typing import Any
+
+from agents import SQLiteSession
+from agents.extensions.memory import SQLAlchemySession
+from google.adk.events import Event
+from google.adk.sessions import DatabaseSessionService
+from google.genai import types
+from langchain_community.chat_message_histories import (
+    FileChatMessageHistory,
+    SQLChatMessageHistory,
+)
+from langchain_core.messages import AIMessage, BaseMessage, HumanMessage, SystemMessage, ToolMessage
+from llama_index.core.base.llms.types import (
+    ChatMessage,
+    ImageBlock,
+    TextBlock,
+    ToolCallBlock,
+)
+from llama_index.core.storage.chat_store.sql import SQLAlchemyChatStore
+
+PIXEL = "iVBORw0KGgo="
+USER, APP = "", "weather"
+
+
+def said(role: str, text: str, calls: Any = (), results: Any = (), images: int = 0) -> Any:
+    return {
+        "role": role,
+        "text": text,
+        "calls": [list(call) for call in calls],
+        "results": [list(result) for result in results],
+        "images": images,
+    }
+
+
+class LangChain:
+    """SQLChatMessageHistory."""
+
+    def history(self, path: str, session: str) -> Any:
+        return SQLChatMessageHistory(session, connection=f"sqlite:///{path}")
+
+    def messages(self) -> list[BaseMessage]:
+        calls = [
+            {"name": "weather", "args": {"city": "Kyoto", "days": [1, 2]}, "id": "c1"},
+            {"name": "weather", "args": {"city": "Osaka"}, "id": "c2"},
+        ]
+        picture = {"type": "image_url", "image_url": {"url": f"data:image/png;base64,{PIXEL}"}}
+        return [
+            SystemMessage("Be brief. 会话 😀"),
+            HumanMessage("How is it?", name="ada"),
+            AIMessage("Let me look.", tool_calls=calls, id="run-1"),
+            ToolMessage("sunny", tool_call_id="c1", name="weather"),
+            ToolMessage("rain", tool_call_id="c2", name="weather", status="error"),
+            AIMessage(
+                [{"type": "text", "text": "Sun here,"}, {"type": "text", "text": "rain there."}]
+            ),
+            HumanMessage([{"type": "text", "text": "And this?"}, picture]),
+            HumanMessage(""),
+        ]
+
+    async def write(self, path: str, session: str) -> None:
+        self.history(path, session).add_messages(self.messages())
+
+    async def add(self, path: str, session: str) -> None:
+        self.history(path, session).add_messages([HumanMessage("one more")])
+
+    async def read(self, path: str, session: str) -> list[Any]:
+        return [self.normal(one) for one in self.history(path, session).messages]
+
+    def normal(self, message: BaseMessage) -> Any:
+        if isinstance(message, ToolMessage):
+            return said("tool", "", results=[(message.tool_call_id, message.text)])
+        calls = getattr(message, "tool_calls", None) or []
+        content = message.content if isinstance(message.content, list) else []
+        images = sum(isinstance(one, dict) and "image" in one.get("type", "") for one in content)
+        role = {"human": "user", "ai": "assistant"}.get(message.type, message.type)
+        named = [(call["id"], call["name"], call["args"]) for call in calls]
+        return said(role, message.text, named, images=images)
+
+
+class LangChainFile(LangChain):
+    """FileChatMessageHistory."""
+
+    def history(self, path: str, session: str) -> Any:  # noqa: ARG002
+        return FileChatMessageHistory(path)
+
+
+class OpenAIAgents:
+    """SQLiteSession."""
+
+    def session(self, path: str, session: str) -> Any:
+        return SQLiteSession(session, path)
+
+    def items(self) -> list[Any]:
+        picture = {"type": "input_image", "detail": "auto"}
+        picture["image_url"] = f"data:image/png;base64,{PIXEL}"
+        arguments = ['{"city": "Kyoto", "days": [1, 2]}', '{"city": "Osaka"}']
+        call = {"type": "function_call", "name": "weather", "status": "completed"}
+        text = {"type": "output_text", "text": "Let me look.", "annotations": []}
+        return [
+            {"role": "system", "content": "Be brief. 会话 😀"},
+            {"role": "user", "content": "How is it?"},
+            {"id": "rs_1", "type": "reasoning", "summary": []},
+            {
+                **{"id": "msg_1", "type": "message", "role": "assistant", "status": "completed"},
+                "content": [text],
+            },
+            {**call, "id": "fc_1", "call_id": "c1", "arguments": arguments[0]},
+            {**call, "id": "fc_2", "call_id": "c2", "arguments": arguments[1]},
+            {"type": "function_call_output", "call_id": "c1", "output": "sunny"},
+            {"type": "function_call_output", "call_id": "c2", "output": "rain"},
+            {"role": "user", "content": [{"type": "input_text", "text": "And this?"}, picture]},
+            {"role": "user", "content": ""},
+        ]
+
+    async def write(self, path: str, session: str) -> None:
+        await self.session(path, session).add_items(self.items())
+
+    async def add(self, path: str, session: str) -> None:
+        await self.session(path, session).add_items([{"role": "user", "content": "one more"}])
+
+    async def read(self, path: str, session: str) -> list[Any]:
+        return [self.normal(one) for one in await self.session(path, session).get_items()]
+
+    def normal(self, item: Any) -> Any:
+        kind = item.get("type", "message")
+        if kind == "function_call":
+            call = (item["call_id"], item["name"], json.loads(item["arguments"]))
+            return said("assistant", "", [call])
+        if kind == "function_call_output":
+            return said("tool", "", results=[(item["call_id"], item["output"])])
+        if kind == "reasoning":
+            return said("assistant", "")
+        content = item["content"]
+        parts = content if isinstance(content, list) else [{"type": "text", "text": content}]
+        texts = [part["text"] for part in parts if "text" in part]
+        images = sum("image" in part["type"] for part in parts)
+        return said(item["role"], "".join(texts), images=images)
+
+
+class OpenAIAgentsSQLAlchemy(OpenAIAgents):
+    """SQLAlchemySession."""
+
+    def session(self, path: str, session: str) -> Any:
+        url = f"sqlite+aiosqlite:///{path}"
+        return SQLAlchemySession.from_url(session, url=url, create_tables=True)
+
+
+class LlamaIndex:
+    """SQLAlchemyChatStore."""
+
+    def store(self, path: str) -> Any:
+        url = f"sqlite+aiosqlite:///{path}"
+        return SQLAlchemyChatStore(async_database_uri=url, table_name="llama_index_memory")
+
+    def messages(self) -> list[ChatMessage]:
+        calls = [
+            ToolCallBlock(
+                tool_call_id="c1",
+                tool_name="weather",
+                tool_kwargs={"city": "Kyoto", "days": [1, 2]},
+            ),
+            ToolCallBlock(tool_call_id="c2", tool_name="weather", tool_kwargs={"city": "Osaka"}),
+        ]
+        picture = ImageBlock(image=b"iVBORw0KGgo=", image_mimetype="image/png")
+        return [
+            ChatMessage(role="system", content="Be brief. 会话 😀"),
+            ChatMessage(role="user", content="How is it?"),
+            ChatMessage(role="assistant", blocks=[TextBlock(text="Let me look."), *calls]),
+            ChatMessage(
+                role="tool",
+                content="sunny",
+                additional_kwargs={"tool_call_id": "c1", "name": "weather"},
+            ),
+            ChatMessage(role="tool", content="rain", additional_kwargs={"tool_call_id": "c2"}),
+            ChatMessage(
+                role="assistant",
+                blocks=[TextBlock(text="Sun here,"), TextBlock(text="rain there.")],
+            ),
+            ChatMessage(role="user", blocks=[TextBlock(text="And this?"), picture]),
+            ChatMessage(role="user", content=""),
+        ]
+
+    async def write(self, path: str, session: str) -> None:
+        await self.store(path).add_messages(session, self.messages())
+
+    async def add(self, path: str, session: str) -> None:
+        await self.store(path).add_message(session, ChatMessage(role="user", content="one more"))
+
+    async def read(self, path: str, session: str) -> list[Any]:
+        return [self.normal(one) for one in await self.store(path).get_messages(session)]
+
+    def normal(self, message: ChatMessage) -> Any:
+        texts = [one.text for one in message.blocks if isinstance(one, TextBlock)]
+        id = message.additional_kwargs.get("tool_call_id")
+        if message.role.value == "tool":
+            return said("tool", "", results=[(id, "\n".join(texts))])
+        calls = [
+            (one.tool_call_id, one.tool_name, one.tool_kwargs)
+            for one in message.blocks
+            if isinstance(one, ToolCallBlock)
+        ]
+        images = sum(isinstance(one, ImageBlock) for one in message.blocks)
+        return said(message.role.value, "".join(texts), calls, images=images)
+
+
+class Adk:
+    """DatabaseSessionService."""
+
+    def service(self, path: str) -> Any:
+        return DatabaseSessionService(f"sqlite+aiosqlite:///{path}")
+
+    def events(self) -> list[Event]:
+        call = types.FunctionCall
+        result = types.FunctionResponse
+        spoken = [
+            ("user", "user", [types.Part(text="How is it?")]),
+            (
+                "friday",
+                "model",
+                [
+                    types.Part(text="Let me look."),
+                    types.Part(
+                        function_call=call(
+                            id="c1", name="weather", args={"city": "Kyoto", "days": [1, 2]}
+                        )
+                    ),
+                    types.Part(function_call=call(id="c2", name="weather", args={"city": "Osaka"})),
+                ],
+            ),
+            (
+                "friday",
+                "user",
+                [
+                    types.Part(
+                        function_response=result(id=id, name="weather", response={"result": text})
+                    )
+                    for id, text in (("c1", "sunny"), ("c2", "rain"))
+                ],
+            ),
+            ("friday", "model", [types.Part(text="Sun here,"), types.Part(text="rain there.")]),
+            (
+                "user",
+                "user",
+                [
+                    types.Part(text="And this? 会话 😀"),
+                    types.Part(inline_data=types.Blob(data=b"\x89PNG", mime_type="image/png")),
+                ],
+            ),
+            ("user", "user", [types.Part(text="")]),
+        ]
+        return [
+            Event(
+                author=author,
+                invocation_id="i1",
+                content=types.Content(role=role, parts=parts),
+            )
+            for author, role, parts in spoken
+        ]
+
+    async def write(self, path: str, session: str) -> None:
+        service = self.service(path)
+        state = {"app:units": "metric", "user:home": "Kyoto", "step": 3}
+        made = await service.create_session(
+            app_name=APP, user_id=USER, session_id=session, state=state
+        )
+        for event in self.events():
+            await service.append_event(made, event)
+
+    async def add(self, path: str, session: str) -> None:
+        service = self.service(path)
+        found = await service.get_session(app_name=APP, user_id=USER, session_id=session)
+        content = types.Content(role="user", parts=[types.Part(text="one more")])
+        await service.append_event(found, Event(author="user", invocation_id="i2", content=content))
+
+    async def read(self, path: str, session: str) -> list[Any]:
+        service = self.service(path)
+        found = await service.get_session(app_name=APP, user_id=USER, session_id=session)
+        return [self.normal(event) for event in found.events]
+
+    async def state(self, path: str, session: str) -> Any:
+        service = self.service(path)
+        found = await service.get_session(app_name=APP, user_id=USER, session_id=session)
+        return dict(found.state)
+
+    def normal(self, event: Event) -> Any:
+        parts = event.content.parts if event.content and event.content.parts else []
+        calls = [part.function_call for part in parts if part.function_call]
+        results = [part.function_response for part in parts if part.function_response]
+        texts = [part.text for part in parts if part.text]
+        images = sum(part.inline_data is not None for part in parts)
+        role = "tool" if results else "user" if event.author == "user" else "assistant"
+        return said(
+            role,
+            "".join(texts),
+            [(call.id, call.name, call.args) for call in calls],
+            [(result.id, result.response["result"]) for result in results],
+            images,
+        )
+
+
+FRAMEWORKS: dict[str, Any] = {
+    "langchain": LangChain(),
+    "langchain-file": LangChainFile(),
+    "openai-agents": OpenAIAgents(),
+    "openai-agents-sqlalchemy": OpenAIAgentsSQLAlchemy(),
+    "llamaindex": LlamaIndex(),
+    "adk": Adk(),
+}
+
+
+async def answer(request: Any) -> Any:
+    framework = FRAMEWORKS[request["framework"]]
+    return await getattr(framework, request["do"])(request["path"], request["session"])
+
+
+def main() -> None:
+    for line in sys.stdin:
+        try:
+            found = {"answer": asyncio.run(answer(json.loads(line)))}
+        except Exception as error:  # noqa: BLE001 - the test is told
+            found = {"error": f"{type(error).__name__}: {error}"}
+        print(json.dumps(found), flush=True)  # noqa: T201
+
+
+if __name__ == "__main__":
+    main()
