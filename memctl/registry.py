@@ -236,6 +236,13 @@ BUILT_IN = (
         suffixes=(".ndjson", ".ndjson.gz", ".ndjson.zst"),
     ),
     StoreSpec(
+        "openai",
+        ".jsonl",
+        "conversations as OpenAI chat messages, written once",
+        "memctl.stores.openai:OpenAIStore",
+        suffixes=(".jsonl",),
+    ),
+    StoreSpec(
         "vault",
         "vault:FOLDER",
         "AgenticMemory's Markdown files",
@@ -487,8 +494,8 @@ def _kind_of_file(path: Path) -> str | None:
     if named is None and extension in plugins.names(plugins.STORES):
         return extension
     found = recognise(path)
-    if found is None or (found[0], named) == ("state", "archive"):
-        return named  # a damaged archive may begin like a state
+    if found is None or (found[0] == "state" and named in ("archive", "openai")):
+        return named  # a damaged archive may begin like a state, and a conversation does
     return found[0]
 
 

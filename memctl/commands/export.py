@@ -70,6 +70,7 @@ class Shape(StrEnum):
     SESSION_DIR = "session-dir"
     MARKDOWN = "markdown"
     CSV = "csv"
+    OPENAI = "openai"
 
 
 WRITTEN = frozenset({Shape.MARKDOWN, Shape.CSV})
@@ -81,6 +82,7 @@ _EXTENSIONS: dict[Shape, tuple[str, ...]] = {
     Shape.SESSION_DIR: (),
     Shape.MARKDOWN: (".md",),
     Shape.CSV: (".csv",),
+    Shape.OPENAI: spec_of("openai").suffixes,
 }
 
 STDOUT = "-"
@@ -131,11 +133,12 @@ def export(
     path: PathOption = None,
     dry_run: DryRunOption = False,
 ) -> None:
-    """Write memories to a file: archive, state_dict, folder, Markdown, CSV.
+    """Write memories to a file: an archive, Markdown, OpenAI messages, CSV and others.
 
     The file gets mode 0600, and appears under its name only when it is complete. An archive can
     hold any memory. A state_dict is for InMemoryMemory.load_state_dict, a folder for JSONSession.
     A Markdown folder gets a file for each memory; the next export rewrites those that changed.
+    A .jsonl file has a conversation of OpenAI chat messages on each line.
     CSV has a row for each message, for analysis.
 
     Examples:
@@ -190,7 +193,7 @@ def _of_extension(output: str) -> Shape | None:
         return Shape.ARCHIVE
     if name.endswith(".json"):
         return Shape.STATE_DICT
-    for shape in (Shape.MARKDOWN, Shape.CSV):
+    for shape in (Shape.MARKDOWN, Shape.CSV, Shape.OPENAI):
         if name.endswith(_EXTENSIONS[shape]):
             return shape
     return Shape.SESSION_DIR if output.endswith(os.sep) else None
@@ -342,6 +345,8 @@ def _target(shape: Shape, place: Path, path: str | None) -> Location:
             return Location("state", "the state_dict", path=place)
         case Shape.SESSION_DIR:
             return Location("sessions", "the folder", path=place, options=options)
+        case Shape.OPENAI:
+            return Location("openai", "the file", path=place)
         case _:
             return Location("archive", "the archive", path=place)
 

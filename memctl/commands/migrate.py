@@ -139,7 +139,7 @@ def _refuse_to_follow(where: Selection, *, dry_run: bool, stdio: bool) -> None:
         )
 
 
-FILES = ("state", "sessions", "archive")
+FILES = ("state", "sessions", "archive", "openai")
 
 
 class Migration:

@@ -46,6 +46,8 @@ class Joint(ABC):
 
     fine: Dialect
     coarse: ClassVar[Dialect]
+    keeps_marks: ClassVar[bool] = False
+    """True if a coarse message may have any mark, not only ``compressed``."""
 
     @abstractmethod
     def belongs(self, group: list[Message], message: Message) -> bool:
@@ -324,7 +326,8 @@ class Joiner(Converter):
         self._group, self._note = [], None
         parts = [one.value for one in group]
         given = [one.marks for one in group]
-        marks: tuple[str, ...] = (COMPRESSED,) if all(COMPRESSED in some for some in given) else ()
+        shared = given[0] if self._joint.keeps_marks else (COMPRESSED,)
+        marks = tuple(mark for mark in shared if all(mark in some for some in given))
         new = _Note(extra=self._take_extra())
         if set(given) != {marks}:
             new.marks = [list(some) for some in given]

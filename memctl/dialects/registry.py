@@ -8,6 +8,7 @@ from memctl.dialects.agentscope2 import AGENTSCOPE2
 from memctl.dialects.fact import FACT
 from memctl.dialects.langchain import LANGCHAIN
 from memctl.dialects.llamaindex import LLAMAINDEX
+from memctl.dialects.openai import OPENAI
 from memctl.dialects.openai_agents import OPENAI_AGENTS
 from memctl.dialects.rows import ROLE_CONTENT
 from memctl.dialects.runtime import RUNTIME
@@ -17,6 +18,6 @@ DIALECTS: dict[str, Dialect] = {
     one.name: one
     for one in (
         *(AGENTSCOPE1, AGENTSCOPE2, RUNTIME, FACT),
-        *(ROLE_CONTENT, LANGCHAIN, OPENAI_AGENTS, LLAMAINDEX, ADK),
+        *(ROLE_CONTENT, LANGCHAIN, OPENAI_AGENTS, LLAMAINDEX, ADK, OPENAI),
     )
 }

@@ -288,6 +288,7 @@ class RowJoint(Joint):
     """Rows of a framework and the messages of AgentScope 1.x."""
 
     coarse = AGENTSCOPE1
+    keeps_marks = True
 
     def __init__(self, fine: RowDialect) -> None:
         self.fine = fine
@@ -305,7 +306,8 @@ class RowJoint(Joint):
         moment = views[0].moment
         plain = [block for block in blocks if isinstance(block, TextBlock)]
         content: Any = [_stored(block) for block in blocks]
-        if len(blocks) == len(plain) == 1:
+        # As AgentScope has them: its agents answer in blocks.
+        if len(blocks) == len(plain) == 1 and role != "assistant":
             content = plain[0].text
         return {
             ID: id,

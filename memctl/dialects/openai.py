@@ -1,0 +1,185 @@
+"""The messages of OpenAI's chat completions, as training files and many programs have them.
+
+Source: ``types/chat/chat_completion_message_param.py`` of openai 3.  What these messages have no
+field for is under one key, ``memctl``: id, time, marks, and notes for an exact way back.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from memctl.dialects.agentscope import ID, string
+from memctl.dialects.conversion import NOTES, Message
+from memctl.dialects.rows import (
+    METADATA,
+    TIME,
+    DocumentView,
+    RowDialect,
+    arguments_of,
+    arguments_text,
+    media_at,
+    output_blocks,
+    output_text,
+    place_of,
+)
+from memctl.dialects.view import (
+    Block,
+    MediaBlock,
+    TextBlock,
+    ThinkingBlock,
+    ToolCallBlock,
+    ToolResultBlock,
+    UnknownBlock,
+)
+
+KEY = "memctl"
+"""The key of a message, or of a conversation, that takes what OpenAI has no field for."""
+_ROLES = {"developer": "system", "tool": "system", "function": "system"}
+_TOOL = ("tool", "function")
+
+
+class OpenAIView(DocumentView):
+    """A message of OpenAI's chat completions."""
+
+    __slots__ = ()
+
+    @property
+    def role(self) -> str | None:
+        found = self.document.get("role")
+        return _ROLES.get(found, found) if isinstance(found, str) else None
+
+    @property
+    def name(self) -> str | None:
+        found = self.document.get("name")
+        return found if isinstance(found, str) else None
+
+    @property
+    def fault(self) -> str:
+        return super().fault or ("" if self.role else "it has no role")
+
+    @property
+    def blocks(self) -> list[Block]:
+        message = self.document
+        found = output_blocks(message.get("content"), _block)
+        if message.get("role") in _TOOL:
+            id = string(message.get("tool_call_id"))
+            return [ToolResultBlock(id, self.name or "", lambda: found, message)]
+        if isinstance(message.get("refusal"), str):
+            found.append(TextBlock(message["refusal"], message["refusal"]))
+        thoughts = message.get("reasoning_content")
+        if isinstance(thoughts, str) and thoughts:  # of DeepSeek, Qwen and others
+            found.insert(0, ThinkingBlock(thoughts, thoughts))
+        calls = message.get("tool_calls")
+        for call in calls if isinstance(calls, list) else ():
+            function = call.get("function") if isinstance(call, dict) else None
+            if isinstance(function, dict):
+                input, name = arguments_of(function.get("arguments")), string(function.get("name"))
+                found.append(ToolCallBlock(string(call.get("id")), name, input, call))
+        return found
+
+
+def _block(part: Any) -> Block:
+    if not isinstance(part, dict):
+        return UnknownBlock("?", {"type": "?", "value": part})
+    match part:
+        case {"type": "text", "text": str(text)} | {"type": "refusal", "refusal": str(text)}:
+            return TextBlock(text, part)
+        case {"type": "image_url", "image_url": {"url": str(url)}}:
+            return media_at("image", url, part)
+        case {"type": "input_audio", "input_audio": {"data": str(data), "format": str(format)}}:
+            return MediaBlock("audio", None, f"audio/{format}", data, part)
+        case {"type": "file", "file": {"file_data": str(place)}}:
+            return media_at("file", place, part)
+    return UnknownBlock(string(part.get("type")) or "?", part)
+
+
+class OpenAI(RowDialect):
+    """The dialect of OpenAI's chat completions."""
+
+    name = "openai"
+    view = OpenAIView
+    holds_marks = True
+    tool_word = b"tool_call"
+    note_key = KEY
+
+    def pack(self, value: Message) -> Any:
+        content = value.get("content")
+        about = {name: value[name] for name in (ID, TIME) if name in value}
+        notes = (value.get(METADATA) or {}).get(NOTES)
+        about |= {"notes": notes} if notes else {}
+        return {**content, KEY: about} if about and isinstance(content, dict) else content
+
+    def unpack_message(self, message: Any) -> Message:
+        """Return the message of a line of a file: what is under KEY beside the content."""
+        about = message.get(KEY) if isinstance(message, dict) else None
+        if not isinstance(about, dict):
+            return {"content": message}
+        content = {name: one for name, one in message.items() if name != KEY}
+        found: Message = {
+            name: about[name] for name in (ID, TIME) if isinstance(about.get(name), str)
+        }
+        if isinstance(about.get("notes"), dict):
+            found[METADATA] = {NOTES: about["notes"]}
+        return found | {"content": content}
+
+    def contents(self, role: str, name: str, blocks: Sequence[Block]) -> list[Any]:
+        found: list[Any] = []
+        said: list[Block] = []
+        calls: list[ToolCallBlock] = []
+        for block in blocks:
+            match block:
+                case ToolResultBlock(id, _, output):
+                    text = output_text(output)
+                    found.append({"role": "tool", "tool_call_id": id, "content": text})
+                case ToolCallBlock():
+                    calls.append(block)
+                case ThinkingBlock():
+                    continue  # OpenAI's messages have no place for it
+                case _:
+                    said.append(block)
+        if said or calls or not found:
+            found.insert(0, _message(role, name, said, calls))
+        return found
+
+
+def _message(
+    role: str, name: str, said: Sequence[Block], calls: Sequence[ToolCallBlock]
+) -> dict[str, Any]:
+    role = "assistant" if calls else role if role in ("user", "assistant", "system") else "user"
+    plain = role != "user" or all(isinstance(block, TextBlock) for block in said)
+    text = output_text(said) if len(said) < 2 or role == "system" else None
+    content: Any = text if plain and text is not None else [_part(block, role) for block in said]
+    message: dict[str, Any] = {"role": role, "content": content}
+    if name and name != role:
+        message["name"] = name
+    if calls:
+        if not said:
+            message["content"] = None
+        message["tool_calls"] = [
+            {
+                "id": call.id,
+                "type": "function",
+                "function": {"name": call.name, "arguments": arguments_text(call.input)},
+            }
+            for call in calls
+        ]
+    return message
+
+
+def _part(block: Block, role: str) -> dict[str, Any]:
+    match block:
+        case MediaBlock("image") if role == "user":
+            return {"type": "image_url", "image_url": {"url": place_of(block)}}
+        case MediaBlock("audio", None, media_type, data) if role == "user" and media_type in (
+            *("audio/wav", "audio/mp3"),
+        ):
+            format = media_type.partition("/")[2]
+            return {"type": "input_audio", "input_audio": {"data": data or "", "format": format}}
+        case MediaBlock():
+            return {"type": "text", "text": place_of(block)}
+        case _:
+            return {"type": "text", "text": output_text([block])}
+
+
+OPENAI = OpenAI(frozenset({ID, TIME, METADATA}))
