@@ -34,7 +34,10 @@ GROUPS = {
         "search": ("search", "Find messages by words or by meaning, best first."),
     },
     "Move": {
-        "export": ("export", "Write memories to a file: archive, state_dict, folder, Markdown."),
+        "export": (
+            "export",
+            "Write memories to a file: an archive, Markdown, OpenAI messages, CSV and others.",
+        ),
         "import": ("import_", "Load an archive, a state_dict or session states into a store."),
         "migrate": ("migrate", "Copy memories to another store; run it again to copy what is new."),
     },
@@ -53,7 +56,10 @@ GROUPS = {
     "Set up": {
         "config": ("config:app", "Write, show or check the configuration."),
         "index": ("index:app", "List, update or remove the indexes of searches."),
-        "stores": ("stores", "List the kinds of store and what each can hold."),
+        "stores": (
+            "stores",
+            "List the kinds of store, or the tables of messages in a SQL database.",
+        ),
         "help": ("help:help_", "Explain a command or a topic."),
         "version": ("version", "Show the version; with --verbose, drivers, extras and paths."),
     },
