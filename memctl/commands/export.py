@@ -70,10 +70,11 @@ class Shape(StrEnum):
     SESSION_DIR = "session-dir"
     MARKDOWN = "markdown"
     CSV = "csv"
+    PARQUET = "parquet"
     OPENAI = "openai"
 
 
-WRITTEN = frozenset({Shape.MARKDOWN, Shape.CSV})
+WRITTEN = frozenset({Shape.MARKDOWN, Shape.CSV, Shape.PARQUET})
 """What is written for readers, page by page, and is no store."""
 
 _EXTENSIONS: dict[Shape, tuple[str, ...]] = {
@@ -82,6 +83,7 @@ _EXTENSIONS: dict[Shape, tuple[str, ...]] = {
     Shape.SESSION_DIR: (),
     Shape.MARKDOWN: (".md",),
     Shape.CSV: (".csv",),
+    Shape.PARQUET: (".parquet",),
     Shape.OPENAI: spec_of("openai").suffixes,
 }
 
@@ -139,7 +141,7 @@ def export(
     hold any memory. A state_dict is for InMemoryMemory.load_state_dict, a folder for JSONSession.
     A Markdown folder gets a file for each memory; the next export rewrites those that changed.
     A .jsonl file has a conversation of OpenAI chat messages on each line.
-    CSV has a row for each message, for analysis.
+    CSV and Parquet have a row for each message.
 
     Examples:
       memctl export agents.db -o backup.ndjson.zst
@@ -156,6 +158,7 @@ def export(
             shape = Shape.STATE_DICT
         shape = shape or _of_extension(output) or wait_for(_by_count(location, where))
         refuse_output(output, shape, location)
+        _writer_of(shape)
         _refuse_options(output, shape, where, rotate=keep is not None, prune=prune)
         exporting = Exporting(run, location, where, shape, path, dry_run=dry_run, lossy=lossy)
         if shape is Shape.MARKDOWN and is_folder(output, shape):
@@ -193,7 +196,7 @@ def _of_extension(output: str) -> Shape | None:
         return Shape.ARCHIVE
     if name.endswith(".json"):
         return Shape.STATE_DICT
-    for shape in (Shape.MARKDOWN, Shape.CSV, Shape.OPENAI):
+    for shape in (Shape.MARKDOWN, Shape.CSV, Shape.PARQUET, Shape.OPENAI):
         if name.endswith(_EXTENSIONS[shape]):
             return shape
     return Shape.SESSION_DIR if output.endswith(os.sep) else None
@@ -444,6 +447,8 @@ def refuse_output(output: str, shape: Shape, source: Location) -> None:
     if output == STDOUT:
         if shape is Shape.SESSION_DIR:
             raise UsageError("a folder cannot be written to stdout", "name it: -o FOLDER")
+        if shape is Shape.PARQUET:
+            raise UsageError("Parquet cannot be written to stdout", "name it: -o NAME.parquet")
         return
     path = Path(output)
     if is_device(path):
@@ -617,7 +622,7 @@ async def _write_all(
     if not outcome.dry_run:
         file.seek(0)
         file.truncate()
-    with _writer(outcome.shape, file, store) as writer:
+    with _writer_of(outcome.shape)(file, store.dialect) as writer:
         async with aclosing(select_with_places(store, where)) as pages:
             async for page in pages:
                 writer.add(page)
@@ -627,12 +632,24 @@ async def _write_all(
     return writer.remarks()
 
 
-def _writer(shape: Shape, file: TextIO, store: Store) -> PageWriter:
-    match shape:
-        case Shape.CSV:
-            return CsvFile(file, store.dialect)
-        case _:
-            return MarkdownFile(file, store.dialect)
+def _writer_of(shape: Shape) -> type[PageWriter]:
+    """Return what writes a file of one of ``WRITTEN``.
+
+    Raises:
+        UsageError: a library that it needs is not installed.
+    """
+    if shape is Shape.CSV:
+        return CsvFile
+    if shape is not Shape.PARQUET:
+        return MarkdownFile
+    try:
+        from memctl.output.parquet import ParquetFile
+    except ModuleNotFoundError as error:
+        raise UsageError(
+            f"Parquet needs the library {error.name!r}, which is not installed",
+            "pip install 'agentscope-memctl[parquet]'",
+        ) from error
+    return ParquetFile
 
 
 def _count(outcome: ExportOutcome, memories: int, messages: int) -> None:

@@ -6,10 +6,17 @@ import asyncio
 import csv
 import io
 import json
+import sqlite3
+import subprocess
+import sys
+from collections import Counter
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
+import pyarrow
 import pytest
+from pyarrow import parquet
 
 from memctl.dialects.fact import FACT, build
 from memctl.model import MemoryKey, StoredMessage
@@ -188,3 +195,113 @@ def test_csv_of_an_empty_store_is_its_header(run: Run, database: str) -> None:
     assert result.exit_code == 0
     assert result.stdout.startswith("user,session,")
     assert rows_of(result.stdout) == []
+
+
+def table_of(run: Run, source: object, path: Path, *options: str) -> pyarrow.Table:
+    """The table of an export."""
+    assert run("export", source, "-o", path, "--force", *options).exit_code == 0
+    return parquet.read_table(path)
+
+
+DUCKDB = """
+import duckdb, json, sys
+print(json.dumps(duckdb.sql(sys.argv[1]).fetchall()))
+"""
+
+
+def asked(question: str) -> list[list[Any]]:
+    """What DuckDB answers: in a process, at whose end it may complain of leaks of its own."""
+    done = subprocess.run(
+        [sys.executable, "-c", DUCKDB, question], check=True, capture_output=True, text=True
+    )
+    rows: list[list[Any]] = json.loads(done.stdout)
+    return rows
+
+
+def test_parquet_is_the_table_with_types(run: Run, tmp_path: Path) -> None:
+    names = ("--user", "ada", "--session", "kyoto")
+    path = tmp_path / "kyoto.parquet"
+    table = table_of(run, FRIDAY, path, *names)
+    types = {field.name: str(field.type) for field in table.schema}
+    assert types["position"] == types["characters"] == "int64"
+    assert types["timestamp"] == "timestamp[us, tz=UTC]"
+    assert {types[name].partition("<")[0] for name in ("marks", "kinds", "tools")} == {"list"}
+    first, *_, last = table.to_pylist()
+    assert first["timestamp"].isoformat() == "2026-10-02T09:14:03.120000+00:00"
+    assert (first["marks"], first["kinds"], first["tools"]) == (["compressed"], ["text"], [])
+    assert (last["role"], last["position"]) == ("system", table.num_rows)
+    assert parquet.ParquetFile(path).metadata.row_group(0).column(0).compression == "ZSTD"
+    assert asked(
+        f"SELECT text, marks, epoch_ms(timestamp), message->>'id' FROM '{path}' "
+        "WHERE list_contains(marks, 'compressed') ORDER BY position LIMIT 1"
+    ) == [[first["text"], ["compressed"], 1790932443120, "Qm1"]]
+    rows = rows_of(run("export", FRIDAY, *names, "--as", "csv").stdout_bytes.decode())
+    for row, found in zip(rows, table.to_pylist(), strict=True):
+        assert list(row) == list(found)
+        for name in ("id", "time", "text", "message"):
+            assert stored(row[name]) == found[name]
+        for name in ("marks", "kinds", "tools", "tool_call_ids"):
+            assert row[name] == ",".join(found[name])
+
+
+def test_parquet_keeps_texts_as_they_are(run: Run, tmp_path: Path) -> None:
+    path = tmp_path / "a.parquet"
+    table = table_of(run, store_of(tmp_path, HOSTILE), path)
+    texts = [text.replace("\ud83d", "\ufffd") for text in HOSTILE]
+    assert table["text"].to_pylist() == texts
+    assert asked(f"SELECT text FROM '{path}' ORDER BY position") == [[text] for text in texts]
+    assert [json.loads(one)["content"] for one in table["message"].to_pylist()] == HOSTILE
+
+
+def test_parquet_large_memories_are_several_row_groups(run: Run, tmp_path: Path) -> None:
+    contents = ["x" * 10_000_000, "small", *("y" * 1_000_000 for _ in range(20))]
+    path = tmp_path / "a.parquet"
+    table = table_of(run, store_of(tmp_path, contents), path)
+    assert table["characters"].to_pylist() == [len(text) for text in contents]
+    assert parquet.ParquetFile(path).metadata.num_row_groups > 2
+    assert path.stat().st_size < 1_000_000
+
+
+def test_parquet_of_facts_and_of_nothing(run: Run, tmp_path: Path, database: str) -> None:
+    rows = table_of(run, facts(tmp_path), tmp_path / "facts.parquet").to_pylist()
+    assert [row["text"] for row in sorted(rows, key=lambda row: row["id"])] == ["=likes tea", "b"]
+    asyncio.run(fill(database, {}))
+    table = table_of(run, database, tmp_path / "none.parquet")
+    assert (table.num_rows, table.num_columns) == (0, 16)
+
+
+def test_parquet_is_a_file(run: Run, filled: str, tmp_path: Path) -> None:
+    fails(run("export", filled, "--as", "parquet"), 2, "stdout", "-o NAME.parquet")
+    path = tmp_path / "a.parquet"
+    found = report(run("export", filled, "-o", path, "--dry-run", "--json"))
+    assert (found["as"], found["memories"]["written"]) == ("parquet", 4)
+    assert not path.exists()
+    assert run("export", filled, "-o", path, "--rotate", "daily:7").exit_code == 0
+    assert len(list(tmp_path.glob("a-*.parquet"))) == 1
+
+
+def test_parquet_without_its_library(
+    run: Run, filled: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "pyarrow", None)
+    monkeypatch.delitem(sys.modules, "memctl.output.parquet", raising=False)
+    path = tmp_path / "a.parquet"
+    fails(run("export", filled, "-o", path), 2, "pip install 'agentscope-memctl[parquet]'")
+    assert not path.exists()
+
+
+@pytest.mark.parametrize("name", ["a.csv", "a.parquet"])
+def test_rows_damaged_memory_is_left_out_and_the_file_whole(
+    run: Run, tmp_path: Path, filled: str, name: str
+) -> None:
+    with closing(sqlite3.connect(tmp_path / "agents.db")) as connection, connection:
+        connection.execute(
+            "UPDATE message SET msg = 'not JSON' WHERE session_id = 'session3' AND \"index\" = 30"
+        )
+    result = run("export", filled, "-o", tmp_path / name)
+    assert result.exit_code == 7
+    if name == "a.csv":
+        found = [row["session"] for row in rows_of((tmp_path / name).read_text())]
+    else:
+        found = parquet.read_table(tmp_path / name)["session"].to_pylist()
+    assert Counter(found) == {"session0": 10, "session1": 20, "session2": 30}
