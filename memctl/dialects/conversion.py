@@ -46,8 +46,9 @@ class Joint(ABC):
 
     fine: Dialect
     coarse: ClassVar[Dialect]
-    keeps_marks: ClassVar[bool] = False
-    """True if a coarse message may have any mark, not only ``compressed``."""
+    free: ClassVar[bool] = False
+    """True if a coarse message may have any mark, not only ``compressed``, and any id in the store,
+    also one that another has."""
 
     @abstractmethod
     def belongs(self, group: list[Message], message: Message) -> bool:
@@ -90,6 +91,8 @@ class _Note:
     marks: list[list[str]] | None = None
     extra: str = ""
     """``Memory.extra``, in the first message of a memory."""
+    id: str | None = None
+    """The id in the store of the message that it was made of, where that has another."""
     metadata: list[Any] | None = None
     """The metadata of the message, where that is no object: in a list, empty where it has none."""
 
@@ -111,6 +114,7 @@ class _Note:
             found.get("ids"),
             found.get("marks"),
             found.get("extra", ""),
+            found.get("id"),
             found.get("metadata"),
         )
         return note if note._is_sound() else None
@@ -122,6 +126,7 @@ class _Note:
             and type(self.count) is int
             and self.count > 0
             and isinstance(self.extra, str)
+            and (self.id is None or isinstance(self.id, str))
             and (metadata is None or (isinstance(metadata, list) and len(metadata) < 2))
             and (ids is None or (_are_texts(ids) and len(ids) > 0))
             and (marks is None or (isinstance(marks, list) and all(map(_are_texts, marks))))
@@ -134,6 +139,7 @@ class _Note:
             or self.delta is not None
             or self.ids is not None
             or self.marks is not None
+            or self.id is not None
             or bool(self.extra)
         )
 
@@ -148,7 +154,7 @@ class _Note:
         record: dict[str, Any] = {"check": self.check}
         if self.count > 1:
             record["count"] = self.count
-        for name in ("delta", "ids", "marks", "metadata"):
+        for name in ("delta", "ids", "marks", "id", "metadata"):
             if (value := getattr(self, name)) is not None:
                 record[name] = value
         if self.extra:
@@ -326,7 +332,7 @@ class Joiner(Converter):
         self._group, self._note = [], None
         parts = [one.value for one in group]
         given = [one.marks for one in group]
-        shared = given[0] if self._joint.keeps_marks else (COMPRESSED,)
+        shared = given[0] if self._joint.free else (COMPRESSED,)
         marks = tuple(mark for mark in shared if all(mark in some for some in given))
         new = _Note(extra=self._take_extra())
         if set(given) != {marks}:
@@ -335,7 +341,11 @@ class Joiner(Converter):
         if whole is not None:
             if note is not None and note.marks and not self.source.holds_marks:
                 marks = tuple(note.marks[0])
-            id = whole["id"] = self._unused(str(whole.get("id", group[0].id)))
+            id = str(whole.get("id", group[0].id))
+            if not self._joint.free:
+                id = whole["id"] = self._unused(id)
+            elif note is not None and note.id is not None:
+                id = note.id
         else:
             id = self._unused(self._joint.id(parts, group[0].id))
             whole = self._joint.join(parts, id)
@@ -418,6 +428,8 @@ class Splitter(Converter):
             else:
                 new.delta = None if back == whole else delta(back, whole)
                 new.ids = ids if len(ids) > 1 else None
+                if self._joint.free and entry.id != whole.get("id"):
+                    new.id = entry.id
                 if marked:
                     new.marks = [list(entry.marks)]
         if self._notes and new.says_something:

@@ -226,9 +226,7 @@ class RowDialect(Dialect):
         return view.role, view.time
 
     def with_id(self, value: Message, id: str) -> str:
-        if self.set_own_id(value.get(CONTENT), id):
-            return id
-        if ID in self.fields:
+        if not self.set_own_id(value.get(CONTENT), id) and ID in self.fields:
             value[ID] = id
         return self.message_id(value)
 
@@ -288,7 +286,7 @@ class RowJoint(Joint):
     """Rows of a framework and the messages of AgentScope 1.x."""
 
     coarse = AGENTSCOPE1
-    keeps_marks = True
+    free = True
 
     def __init__(self, fine: RowDialect) -> None:
         self.fine = fine

@@ -1,0 +1,202 @@
+"""Messages that go from one framework to another and back are what they were.
+
+On the way they pass through what a table holds: ``RowDialect.pack`` and ``unpack``.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from memctl import jsonio
+from memctl.dialects.adk import ADK
+from memctl.dialects.agentscope1 import AGENTSCOPE1
+from memctl.dialects.agentscope2 import AGENTSCOPE2
+from memctl.dialects.langchain import LANGCHAIN
+from memctl.dialects.llamaindex import LLAMAINDEX
+from memctl.dialects.openai import OPENAI
+from memctl.dialects.openai_agents import OPENAI_AGENTS
+from memctl.dialects.rows import ROLE_CONTENT, RowDialect, utc
+from memctl.dialects.view import Dialect
+from memctl.model import StoredMessage
+from tests.properties.strategies import any_text, names, times, values
+from tests.properties.test_conversion import MEMORY, block_1, call_ids, convert, entries_1, plain
+
+pytestmark = pytest.mark.slow
+
+roles = st.sampled_from(["user", "assistant", "system", "tool", "developer"])
+urls = st.sampled_from(["https://example.com/a.png", "data:image/png;base64,aGk=", "data:,x", "a"])
+arguments = st.dictionaries(any_text, values, max_size=2)
+
+
+def documents(**fields: st.SearchStrategy[Any]) -> st.SearchStrategy[dict[str, Any]]:
+    """Objects that may lack any of these fields, or have something else there, and more."""
+    loose = {name: found | values for name, found in fields.items()}
+    more = st.dictionaries(any_text, values, max_size=1)
+    return st.tuples(st.fixed_dictionaries({}, optional=loose), more).map(
+        lambda pair: pair[1] | pair[0]
+    )
+
+
+part = st.sampled_from(["text", "input_text", "output_text", "refusal"]).flatmap(
+    lambda kind: st.fixed_dictionaries({"type": st.just(kind), "text": any_text})
+) | st.fixed_dictionaries(
+    {"type": st.just("image_url"), "image_url": st.fixed_dictionaries({"url": urls})}
+)
+lc_block = (
+    part
+    | st.fixed_dictionaries({"type": st.just("reasoning"), "reasoning": any_text})
+    | st.fixed_dictionaries(
+        {"type": st.sampled_from(["image", "audio", "file"])},
+        optional={"base64": any_text, "mime_type": any_text, "url": urls},
+    )
+    | values
+)
+CONTENTS: dict[str, st.SearchStrategy[Any]] = {
+    "langchain": documents(
+        type=st.sampled_from(["human", "ai", "system", "tool", "chat", "AIMessageChunk"]),
+        data=documents(
+            content=any_text | st.lists(lc_block, max_size=3),
+            id=names | st.none(),
+            name=any_text,
+            tool_calls=st.lists(documents(id=call_ids, name=any_text, args=arguments), max_size=2),
+            tool_call_id=call_ids,
+        ),
+    ),
+    "openai-agents": documents(
+        type=st.sampled_from(["message", "function_call", "function_call_output", "reasoning"]),
+        role=roles,
+        content=any_text | st.lists(part | values, max_size=3),
+        id=names,
+        call_id=call_ids,
+        name=any_text,
+        arguments=arguments.map(json.dumps) | any_text,
+        output=any_text | st.lists(part | values, max_size=2),
+        summary=st.lists(part, max_size=2),
+    ),
+    "llamaindex": documents(
+        role=roles,
+        blocks=st.lists(
+            documents(
+                block_type=st.sampled_from(["text", "image", "audio", "thinking", "tool_call"]),
+                text=any_text,
+                content=any_text,
+                image=any_text,
+                url=urls,
+                tool_call_id=call_ids,
+                tool_name=any_text,
+                tool_kwargs=arguments,
+            ),
+            max_size=3,
+        ),
+        additional_kwargs=documents(tool_call_id=call_ids, name=any_text, tool_calls=values),
+    ),
+    "adk": documents(
+        id=names,
+        author=st.sampled_from(["user", "friday"]) | any_text,
+        timestamp=st.floats(0, 4e9) | st.integers(),
+        content=documents(
+            role=st.sampled_from(["user", "model"]),
+            parts=st.lists(
+                documents(
+                    text=any_text,
+                    thought=st.booleans(),
+                    function_call=documents(id=call_ids, name=any_text, args=arguments),
+                    function_response=documents(id=call_ids, name=any_text, response=arguments),
+                    inline_data=documents(mime_type=any_text, data=any_text),
+                ),
+                max_size=3,
+            ),
+        ),
+        custom_metadata=documents(mood=any_text),
+    ),
+    "openai": documents(
+        role=roles,
+        content=any_text | st.none() | st.lists(part | values, max_size=3),
+        name=any_text,
+        tool_call_id=call_ids,
+        tool_calls=st.lists(
+            documents(
+                id=call_ids,
+                function=documents(name=any_text, arguments=arguments.map(json.dumps)),
+            ),
+            max_size=2,
+        ),
+        reasoning_content=any_text,
+    ),
+    "role-content": any_text | st.none() | st.lists(block_1, max_size=3),
+}
+DIALECTS: list[RowDialect] = [
+    *(LANGCHAIN, OPENAI_AGENTS, LLAMAINDEX, ADK, OPENAI),
+    ROLE_CONTENT,
+]
+
+
+def stored(dialect: RowDialect, value: dict[str, Any]) -> StoredMessage:
+    """Return a message as the store reads it that has written it."""
+    if dialect.documents:
+        packed = dialect.pack(value)
+        if dialect is OPENAI:
+            value = OPENAI.unpack_message(packed)
+        else:
+            content, metadata = dialect.unpack(packed)
+            kept = {name: one for name, one in value.items() if name != "metadata"}
+            value = kept | {"content": content} | ({"metadata": metadata} if metadata else {})
+    return StoredMessage(dialect.message_id(value), json.dumps(value).encode())
+
+
+@st.composite
+def messages(draw: st.DrawFn, dialect: RowDialect) -> StoredMessage:
+    """A message of a framework, or nearly one."""
+    value: dict[str, Any] = {"content": draw(CONTENTS[dialect.name])}
+    for field in sorted(dialect.fields - {"metadata"}):
+        found = times.map(utc) if field == "time" else names
+        if draw(st.booleans()):
+            value[field] = draw(found)
+    if draw(st.booleans()):
+        value["extra"] = draw(st.dictionaries(names, values, min_size=1, max_size=2))
+    if dialect is OPENAI:
+        value.pop("extra", None)
+    return stored(dialect, value)
+
+
+def again(dialect: Dialect, entries: Sequence[StoredMessage]) -> list[StoredMessage]:
+    """Return messages as they are read from a store that they were written to."""
+    if not isinstance(dialect, RowDialect):
+        return list(entries)
+    return [stored(dialect, jsonio.loads(one.message))._replace(marks=one.marks) for one in entries]
+
+
+@pytest.mark.parametrize("target", [AGENTSCOPE1, AGENTSCOPE2, LANGCHAIN], ids=lambda one: one.name)
+@pytest.mark.parametrize("dialect", DIALECTS, ids=lambda one: one.name)
+@given(st.data())
+def test_from_a_framework_and_back(
+    dialect: RowDialect, target: Dialect, data: st.DataObject
+) -> None:
+    if target is dialect:
+        pytest.skip("nothing is converted")
+    entries = data.draw(st.lists(messages(dialect), max_size=5))
+    memory, converted = convert(dialect, target, MEMORY, entries)
+    assert not {target.parse(one.message).fault for one in converted} - {""}
+    there = again(target, converted)
+    assert [one.id for one in there] == [one.id for one in converted]
+    back = convert(target, dialect, memory, there)[1]
+    assert plain(again(dialect, back)) == plain(entries)
+
+
+@pytest.mark.parametrize("dialect", DIALECTS, ids=lambda one: one.name)
+@given(st.lists(entries_1(), max_size=5))
+def test_from_agentscope_and_back(dialect: RowDialect, entries: list[StoredMessage]) -> None:
+    """Exact where the framework has a place for notes; else what arrives stays as it is."""
+    memory, converted = convert(AGENTSCOPE1, dialect, MEMORY, entries)
+    there = again(dialect, converted)
+    assert [(one.id, one.marks) for one in there] == [(one.id, one.marks) for one in converted]
+    if dialect.holds_notes:
+        assert plain(convert(dialect, AGENTSCOPE1, memory, there)[1]) == plain(entries)
+    else:
+        assert plain(there) == plain(converted)
