@@ -14,6 +14,9 @@ import pytest
 from sqlalchemy.ext.asyncio import create_async_engine
 
 from memctl.model import MemoryKey
+from memctl.registry import make_store, parse
+from memctl.selection import Selection
+from memctl.stores.sql import sqlite
 from memctl.testing import samples
 from tests.support.cli import contents, fails, fill, report
 
@@ -290,3 +293,21 @@ def ask(place: str, *statements: str) -> list[Any]:
         return found
 
     return asyncio.run(run())
+
+
+async def test_an_agent_writes_while_a_large_table_is_read(
+    friday: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A reader of a SQLite file keeps others from writing, so that a large one is copied first."""
+    monkeypatch.setattr(sqlite, "LARGE_BYTES", 0)
+    row = (
+        "INSERT INTO messages (session_id, role, content, timestamp) VALUES ('new', 'user', '', 1)"
+    )
+    found = []
+    async with make_store(parse(url(friday))) as store:
+        async for page in store.read(Selection()):
+            found.append(page.memory.key.session)
+            with closing(sqlite3.connect(friday, timeout=0.1)) as agent, agent:
+                agent.execute(row)
+    assert found == ["kyoto", "osaka"]
+    assert len(dump(friday)) == 10

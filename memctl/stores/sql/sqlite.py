@@ -6,7 +6,7 @@ import asyncio
 import os
 import sqlite3
 import threading
-from collections.abc import AsyncGenerator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import aclosing, asynccontextmanager, suppress
 from dataclasses import replace
 from datetime import datetime
@@ -24,7 +24,7 @@ from memctl.errors import BadData, Failure, Lost, MemctlError, Unavailable, Usag
 from memctl.location import Location, same_file
 from memctl.model import PAGE_ENTRIES, MemoryKey, Page
 from memctl.selection import Selection
-from memctl.store import OpenMode
+from memctl.store import OpenMode, Store
 from memctl.stores.files import missing
 from memctl.stores.locks import FileLock
 from memctl.stores.sql.agentscope2 import Agentscope2Store
@@ -617,11 +617,79 @@ class SqliteDatabase(Database):
         self._has_staged_rows = False
 
 
+class SqliteReader:
+    """A reading of a file that keeps agents from writing for a moment at most.
+
+    A source that is read for longer is copied first, or while it is read: see ``SnapshotCopy``.
+    """
+
+    def __init__(self, store: Store, database: SqliteDatabase) -> None:
+        self._store = store
+        self._database = database
+
+    async def pages(
+        self,
+        where: Selection,
+        read: Callable[[Selection], AsyncGenerator[Page]],
+        read_copy: Callable[[Path, Selection], AsyncGenerator[Page]],
+    ) -> AsyncGenerator[Page]:
+        """Yield the pages that ``read`` gives, or those of a copy."""
+        done: set[MemoryKey] = set()
+        snapshot_copy = self._database.snapshot_copy
+        copy = await self._copy_first(where)
+        if copy is None:
+            async with aclosing(read(where)) as pages:
+                async for page in pages:
+                    key, last = page.memory.key, page.last
+                    yield page
+                    del page  # not kept while the next one is read: it may be large
+                    if last and snapshot_copy.is_watching:
+                        done.add(key)
+                        if snapshot_copy.is_due:
+                            copy = await snapshot_copy.make()
+                            if copy is not None:
+                                break
+        if copy is not None:
+            rest = where.without(frozenset(done))
+            async with aclosing(read_copy(copy, rest)) as pages:
+                async for page in pages:
+                    yield page
+                    del page
+            snapshot_copy.remove()
+
+    async def _copy_first(self, where: Selection) -> Path | None:
+        """Copy a large file of which all is to be read; return None where it is read itself."""
+        part = where.users or where.sessions or where.keys is not None
+        place = self._store.location.path
+        if part or self._store.mode.creates or place.stat().st_size < LARGE_BYTES:
+            return None
+        async with self._database.snapshot(find_huge=False):
+            copy = self._database.snapshot_copy
+            return await copy.make() if copy.is_watching else None
+
+
 class SqliteTableStore(TableStore):
     """A table of somebody else in a SQLite file."""
 
     kind = "sqlite-table"
     database_class = SqliteDatabase
+    database: SqliteDatabase
+
+    def _pages(self, where: Selection) -> AsyncGenerator[Page]:
+        reader = SqliteReader(self, self.database)
+        return reader.pages(where, super()._pages, self._copy_pages)
+
+    async def _copy_pages(self, path: Path, where: Selection) -> AsyncGenerator[Page]:
+        copy = SqliteTableStore(replace(self.location, path=path))
+        copy.skips_damage, copy.damage, copy.left_out = (
+            self.skips_damage,
+            self.damage,
+            self.left_out,
+        )
+        async with copy, aclosing(TableStore._pages(copy, where)) as pages:
+            async for page in pages:
+                yield page
+                del page
 
 
 class SqliteAgentscope2Store(Agentscope2Store):
@@ -642,38 +710,8 @@ class SqliteStore(SqlStore):
     database_class = SqliteDatabase
     database: SqliteDatabase
 
-    async def _read(self, where: Selection) -> AsyncGenerator[Page]:
-        done: set[MemoryKey] = set()
-        snapshot_copy = self.database.snapshot_copy
-        copy = await self._copy_first(where)
-        if copy is None:
-            async with aclosing(super()._read(where)) as pages:
-                async for page in pages:
-                    key, last = page.memory.key, page.last
-                    yield page
-                    del page  # not kept while the next one is read: it may be large
-                    if last and snapshot_copy.is_watching:
-                        done.add(key)
-                        if snapshot_copy.is_due:
-                            copy = await snapshot_copy.make()
-                            if copy is not None:
-                                break
-        if copy is not None:
-            rest = where.without(frozenset(done))
-            async with aclosing(self._read_copy(copy, rest)) as pages:
-                async for page in pages:
-                    yield page
-                    del page
-            snapshot_copy.remove()
-
-    async def _copy_first(self, where: Selection) -> Path | None:
-        """Copy a large file of which all is to be read; return None where it is read itself."""
-        part = where.users or where.sessions or where.keys is not None
-        if part or self.mode.creates or self.location.path.stat().st_size < LARGE_BYTES:
-            return None
-        async with self.database.snapshot(find_huge=False):
-            copy = self.database.snapshot_copy
-            return await copy.make() if copy.is_watching else None
+    def _read(self, where: Selection) -> AsyncGenerator[Page]:
+        return SqliteReader(self, self.database).pages(where, super()._read, self._read_copy)
 
     async def _read_copy(self, path: Path, where: Selection) -> AsyncGenerator[Page]:
         database = SqliteDatabase(replace(self.location, path=path), self.label)
