@@ -126,7 +126,7 @@ class TimeFormat(NamedTuple):
             sample = float(sample)
         if isinstance(sample, int | float) and not isinstance(sample, bool):
             return cls(_unit(sample), isinstance(column.type, Integer))
-        if sample is None and isinstance(column.type, Integer | Numeric):
+        if sample is None and isinstance(column.type, Integer | Numeric | Float):
             whole = isinstance(column.type, Integer)
             return cls(1000 if isinstance(column.type, BigInteger) else 1, whole)
         if isinstance(sample, str) and len(sample) > len("2026-11-23"):

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from sqlalchemy import Connection, Integer, MetaData, Numeric, Table, func, inspect, select
+from sqlalchemy import Connection, Float, Integer, MetaData, Numeric, Table, func, inspect, select
 from sqlalchemy.engine.reflection import Inspector
 
 from memctl.dialects.rows import COLUMN_ROLES, blocks_of
@@ -205,7 +205,7 @@ def _order(
         return list(key), "the primary key, a number"
     time = columns.get("time")
     if isinstance(time, str):
-        exact = isinstance(table.columns[time].type, Integer | Numeric)
+        exact = isinstance(table.columns[time].type, Integer | Numeric | Float)
         more = [name for name in key if name != time]
         return [time, *more], "the times" + (
             "" if exact else ", and the key where two are the same"

@@ -26,6 +26,7 @@ from memctl.stores.sql.database import (
     GRANT,
     Contended,
     Database,
+    RejectedValue,
     first_line,
     prefetch,
 )
@@ -411,7 +412,11 @@ class PostgresqlDatabase(Database):
         self, connection: AsyncConnection, table: str, columns: Sequence[str], rows: list[Any]
     ) -> None:
         driver = await _driver(connection)
-        await driver.copy_records_to_table(table, columns=columns, records=rows)
+        try:
+            await driver.copy_records_to_table(table, columns=columns, records=rows)
+        except (TypeError, ValueError) as error:  # of a type that the column does not take
+            text = f"{self.label}: a value does not fit its column: {first_line(error)}"
+            raise RejectedValue(text, "refused") from error
 
     async def take_turn(self, connection: AsyncConnection, table: str) -> None:
         number = int.from_bytes(sha256(table.encode()).digest()[:4], signed=True)

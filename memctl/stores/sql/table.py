@@ -701,6 +701,13 @@ class RowCodec:
         self.ordering = self._ordering()
         self.is_json = columns.all[self._content].is_json
         self._extra = frozenset(others)
+        fields = {field for _, field in self._named}
+        self._known = frozenset(
+            {CONTENT, EXTRA, METADATA, *fields, *([TIME] if self._time else [])}
+        )
+        packed = frozenset({NOTES} if mapping.dialect.note_key else ())
+        self._packed = None if METADATA in fields else packed
+        """What the content takes of the metadata; None where these have a column."""
 
     def _ordering(self) -> Ordering:
         first = self.columns.order[0]
@@ -845,7 +852,7 @@ class RowCodec:
                 value[EXTRA] = extra
         id = dialect.message_id(value)
         position = None if self._position is None else row[self._position]
-        text = json.dumps({"row": shape}, separators=(",", ":"))
+        text = jsonio.compact({"row": shape}).decode()
         odd = any(map(_is_odd, row if METADATA in value else (row[at[self._content]],)))
         message = jsonio.dumps(value) if odd else jsonio.compact(value)
         return StoredMessage(id, message, (), position, text)
@@ -913,6 +920,13 @@ class RowCodec:
             columns[name].stored(row[name]) if name in columns else row[name] for name in self._key
         )
 
+    def _lost(self, value: dict[str, Any], extra: dict[str, Any]) -> list[str]:
+        """Return what of a message the table has no place for."""
+        lost = [name for name in value if name not in self._known]
+        if self._packed is not None:
+            lost += [name for name in value.get(METADATA) or () if name not in self._packed]
+        return [*lost, *(name for name in extra if name not in self._extra)]
+
     def row(self, key: MemoryKey, entry: StoredMessage) -> dict[str, Any]:
         """Return the values of a message by column.
 
@@ -932,15 +946,8 @@ class RowCodec:
             found[named["user"]] = key.user
         if mapping.app:
             found[mapping.app] = mapping.app_name
-        known = {CONTENT, TIME, EXTRA, METADATA, *(field for _, field in self._named)}
-        lost = [name for name in value if name not in known]
-        lost += [TIME] if value.get(TIME) is not None and self._time is None else []
-        if METADATA not in (field for _, field in self._named):
-            packed = {NOTES} if mapping.dialect.note_key else set()
-            lost += [name for name in value.get(METADATA) or {} if name not in packed]
         extra = value.get(EXTRA) or {}
-        lost += [name for name in extra if name not in self._extra]
-        if lost:
+        if lost := self._lost(value, extra):
             raise _Refused(
                 f"the table {visible(mapping.table)!r} has no column for {visible(lost[0])!r}, "
                 f"which the message {entry.id!r} has"
@@ -957,7 +964,7 @@ class RowCodec:
         for one in found.values():
             if isinstance(one, str) and not is_text(one):
                 raise _Refused(f"the message {entry.id!r} holds a text that is not valid Unicode")
-        row = of_shape(entry.shape).get("row")
+        row = of_shape(entry.shape).get("row") if entry.shape else None
         raw = row if isinstance(row, dict) else {}
         try:
             stored_row = {
