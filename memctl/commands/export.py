@@ -43,12 +43,13 @@ from memctl.output.markdown import FORM, MarkdownFile, MarkdownFolder
 from memctl.output.numbers import count
 from memctl.output.rows import CsvFile
 from memctl.output.terminal import Format, Output
+from memctl.output.trajectories import TrajectoryFile
 from memctl.output.writer import PageWriter
 from memctl.registry import make_store, spec_of
 from memctl.runs.change import refuse_absent_in
 from memctl.runs.copy import CopyRun
 from memctl.selection import Selection
-from memctl.store import LeftOut, Store
+from memctl.store import LeftOut, Store, refuse_facts
 from memctl.stores.files import (
     TEMPORARY_PREFIX,
     sync_folder,
@@ -71,10 +72,11 @@ class Shape(StrEnum):
     MARKDOWN = "markdown"
     CSV = "csv"
     PARQUET = "parquet"
+    ATIF = "atif"
     OPENAI = "openai"
 
 
-WRITTEN = frozenset({Shape.MARKDOWN, Shape.CSV, Shape.PARQUET})
+WRITTEN = frozenset({Shape.MARKDOWN, Shape.CSV, Shape.PARQUET, Shape.ATIF})
 """What is written for readers, page by page, and is no store."""
 
 _EXTENSIONS: dict[Shape, tuple[str, ...]] = {
@@ -84,6 +86,7 @@ _EXTENSIONS: dict[Shape, tuple[str, ...]] = {
     Shape.MARKDOWN: (".md",),
     Shape.CSV: (".csv",),
     Shape.PARQUET: (".parquet",),
+    Shape.ATIF: (".jsonl", ".json"),
     Shape.OPENAI: spec_of("openai").suffixes,
 }
 
@@ -141,7 +144,7 @@ def export(
     hold any memory. A state_dict is for InMemoryMemory.load_state_dict, a folder for JSONSession.
     A Markdown folder gets a file for each memory; the next export rewrites those that changed.
     A .jsonl file has a conversation of OpenAI chat messages on each line.
-    CSV and Parquet have a row for each message.
+    CSV and Parquet have a row for each message, atif has a trajectory for each memory.
 
     Examples:
       memctl export agents.db -o backup.ndjson.zst
@@ -322,7 +325,7 @@ class Exporting:
         outcome, where = self._outcome, self._where
         async with opened(make_store(self._location), self._output) as source:
             if target.kind == "state":
-                await _refuse_several(source.headers(where))
+                await _refuse_several(source.headers(where), "state_dict", "use --as archive")
             file = make_target(target, dry_run=outcome.dry_run)
             # In a folder that is there already, --force was given.
             options = CopyOptions(OnConflict.REPLACE, lossy=self._lossy)
@@ -354,8 +357,8 @@ def _target(shape: Shape, place: Path, path: str | None) -> Location:
             return Location("archive", "the archive", path=place)
 
 
-async def _refuse_several(headers: AsyncGenerator[Memory]) -> None:
-    """A state_dict holds one memory.
+async def _refuse_several(headers: AsyncGenerator[Memory], what: str, instead: str) -> None:
+    """A JSON file holds one memory, as ``what``; ``instead`` says what to do for all.
 
     Raises:
         UsageError: several are selected.
@@ -367,9 +370,9 @@ async def _refuse_several(headers: AsyncGenerator[Memory]) -> None:
             found.append(memory.key)
             if len(found) > 1:
                 raise UsageError(
-                    f"a JSON file (state_dict) holds one memory; selected are at least {found[0]} "
+                    f"a JSON file ({what}) holds one memory; selected are at least {found[0]} "
                     f"and {found[1]}",
-                    "choose one with --user and --session, or use --as archive for all",
+                    f"choose one with --user and --session, or {instead} for all",
                 )
     if not found:
         raise NotFound("no memory is selected", "list the memories with: memctl inspect")
@@ -595,6 +598,10 @@ async def write_file(
     handle = os.open(name, os.O_WRONLY | os.O_CREAT, 0o600)
     with os.fdopen(handle, "w", encoding="utf-8", newline="\n") as file:
         async with opened(make_store(location), output) as store:
+            if outcome.shape is Shape.ATIF:
+                refuse_facts(store, "trajectory")
+            if place.suffix == ".json":
+                await _refuse_several(store.headers(where), "trajectory", "name it NAME.jsonl")
             await store.check_integrity(where)
             total: Total | None = None
             with output.progress("exporting", lambda: total) as progress:
@@ -625,11 +632,22 @@ async def _write_all(
     with _writer_of(outcome.shape)(file, store.dialect) as writer:
         async with aclosing(select_with_places(store, where)) as pages:
             async for page in pages:
-                writer.add(page)
+                try:
+                    writer.add(page)
+                except RecursionError as error:
+                    raise BadData(
+                        f"{page.memory.key}: a message is nested too deep",
+                        "write an archive, or leave the message out by a selection",
+                    ) from error
                 _count(outcome, int(page.last), len(page.messages))
                 progress.advance(memories=int(page.last), messages=len(page.messages))
         writer.finish()
+    copied.memories.written -= writer.left_out
+    copied.memories.skipped += writer.left_out
     return writer.remarks()
+
+
+_WRITERS: dict[Shape, type[PageWriter]] = {Shape.CSV: CsvFile, Shape.ATIF: TrajectoryFile}
 
 
 def _writer_of(shape: Shape) -> type[PageWriter]:
@@ -638,10 +656,8 @@ def _writer_of(shape: Shape) -> type[PageWriter]:
     Raises:
         UsageError: a library that it needs is not installed.
     """
-    if shape is Shape.CSV:
-        return CsvFile
     if shape is not Shape.PARQUET:
-        return MarkdownFile
+        return _WRITERS.get(shape, MarkdownFile)
     try:
         from memctl.output.parquet import ParquetFile
     except ModuleNotFoundError as error:
