@@ -168,6 +168,18 @@ def test_atif_ids_that_come_again_and_calls_without_results(run: Run, tmp_path: 
     assert contents == [["0"], [], ["2"], ["again"]]
 
 
+def test_atif_an_id_that_comes_again_belongs_to_the_later_call(run: Run, tmp_path: Path) -> None:
+    found = exported(
+        *(run, tmp_path),
+        ("assistant", [text("x" * 4_000_000), call("same")]),
+        ("assistant", [text("y" * 400_000), call("same")]),
+        ("system", [result("same")]),
+    )
+    first, second = found["steps"]
+    assert "observation" not in first
+    assert second["observation"]["results"][0]["source_call_id"] == "same"
+
+
 def test_atif_a_result_that_is_far_from_its_call_is_a_step(run: Run, tmp_path: Path) -> None:
     far = [("user", "x" * 1_000_000) for _ in range(6)]
     found = exported(run, tmp_path, ("assistant", [call("a")]), *far, ("system", [result("a")]))
