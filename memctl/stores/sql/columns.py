@@ -9,7 +9,18 @@ from decimal import Decimal
 from typing import Any, NamedTuple
 from uuid import UUID
 
-from sqlalchemy import JSON, BigInteger, Date, DateTime, Float, Integer, LargeBinary, Numeric, Uuid
+from sqlalchemy import (
+    JSON,
+    BigInteger,
+    Date,
+    DateTime,
+    Float,
+    Integer,
+    LargeBinary,
+    Numeric,
+    String,
+    Uuid,
+)
 from sqlalchemy.dialects.postgresql import JSONB
 from sqlalchemy.types import TypeEngine
 
@@ -59,6 +70,11 @@ class Column(NamedTuple):
     @property
     def is_json(self) -> bool:
         return isinstance(self.type, JSON)
+
+    @property
+    def is_text(self) -> bool:
+        """True where the driver takes a text as it is."""
+        return isinstance(self.type, String) and not isinstance(self.type, LargeBinary)
 
     def stored(self, value: Any) -> Any:
         """Return a value, as ``shown`` gives it, as the driver takes it.
@@ -181,12 +197,12 @@ class TimeFormat(NamedTuple):
             if self.unit or self.exact:
                 raise
             return text
-        moment = moment.astimezone(UTC) if moment.tzinfo else moment.astimezone().astimezone(UTC)
-        if self.unit:
-            if self.whole:
-                whole = int(moment.replace(microsecond=0).timestamp())
-                return whole * self.unit + moment.microsecond * self.unit // 1_000_000
+        if self.unit and not self.whole:
             return moment.timestamp() * self.unit
+        moment = moment.astimezone(UTC)
+        if self.unit:
+            whole = int(moment.replace(microsecond=0).timestamp())
+            return whole * self.unit + moment.microsecond * self.unit // 1_000_000
         if self.exact:
             if self.zone:
                 return moment

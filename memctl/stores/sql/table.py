@@ -49,7 +49,7 @@ from memctl.stores.edits import (
 )
 from memctl.stores.sql.columns import UNKNOWN_TIME, Column, TimeFormat, after, shown
 from memctl.stores.sql.database import Database, RejectedValue, damage, is_text
-from memctl.stores.sql.dialect import MAX_PUSHED_VALUES, SMALL_BYTES
+from memctl.stores.sql.dialect import MAX_PUSHED_VALUES
 from memctl.stores.sql.mapping import Mapping, mapping_of
 from memctl.stores.sql.schema import create_missing
 from memctl.stores.sql.sessions import Sessions
@@ -61,8 +61,8 @@ _KEYS = 500
 """The keys in one statement."""
 _SAMPLE = 100
 """The contents that are looked at before the first is read."""
-_FETCHED = 128
-"""Rows that are fetched at a time: with their messages together at most 16 MiB."""
+_SMALL_BYTES = 32 * 1024
+"""Larger contents are fetched one by one: so the rows that are fetched together hold 8 MiB."""
 _BESIDE = {"id": ID, "role": ROLE, "name": NAME, "metadata": METADATA}
 _ROWID = "rowid"
 
@@ -227,7 +227,7 @@ class TableStore(Store):
         """Look whether all contents are JSON: the type of a column need not say so (MariaDB)."""
         codec = self._codec
         content = codec.quoted(self.mapping.columns["content"])
-        small = f"{self.database.dialect.json_size(content)} <= {SMALL_BYTES}"
+        small = f"{self.database.dialect.json_size(content)} <= {_SMALL_BYTES}"
         sql = f"SELECT {content} FROM {codec.table} WHERE {small} LIMIT {_SAMPLE}"
         rows = await self.database.fetch_all(connection, sql, {})
         texts = [one for (one,) in rows if isinstance(one, str)]
@@ -267,7 +267,7 @@ class TableStore(Store):
             database.second_connection(connection) as second,
         ):
             sql = codec.select(condition)
-            async with aclosing(database.rows(connection, sql, values, _FETCHED)) as partitions:
+            async with aclosing(database.rows(connection, sql, values)) as partitions:
                 async for rows in partitions:
                     for key, some in groupby(rows, codec.key_of):
                         if key != current:
@@ -562,9 +562,7 @@ class TableStore(Store):
             condition, values = codec.of(key)
             sql = codec.select(condition, lock=True)
             try:
-                async with aclosing(
-                    self.database.rows(connection, sql, values, _FETCHED)
-                ) as partitions:
+                async with aclosing(self.database.rows(connection, sql, values)) as partitions:
                     async for fetched in partitions:
                         async for rows in self._filled(second, fetched):
                             entries = [codec.entry(row) for row in rows]
@@ -705,6 +703,9 @@ class RowCodec:
         self._known = frozenset(
             {CONTENT, EXTRA, METADATA, *fields, *([TIME] if self._time else [])}
         )
+        self._converted = frozenset(
+            name for name, column in columns.all.items() if not column.is_text
+        )
         packed = frozenset({NOTES} if mapping.dialect.note_key else ())
         self._packed = None if METADATA in fields else packed
         """What the content takes of the metadata; None where these have a column."""
@@ -751,9 +752,9 @@ class RowCodec:
         content = self.quoted(self._content)
         size = self._sql.json_size(content)
         columns[self._at[self._content]] = (
-            f"CASE WHEN {size} <= {SMALL_BYTES} THEN {self.value(self._content)} END"
+            f"CASE WHEN {size} <= {_SMALL_BYTES} THEN {self.value(self._content)} END"
         )
-        columns.append(f"CASE WHEN {size} > {SMALL_BYTES} THEN 1 END")
+        columns.append(f"CASE WHEN {size} > {_SMALL_BYTES} THEN 1 END")
         order = [*keys, *map(self.quoted, self.columns.order)]
         more = f" {self._sql.row_lock}" if lock else ""
         return (
@@ -834,8 +835,8 @@ class RowCodec:
             time = self.times.read(raw)
             if time is not None:
                 value[TIME] = time
-            if time is not None and self._rewritten(time) != raw:
-                shape[self._time] = shown(raw)
+                if not self._keeps_time(time, raw):
+                    shape[self._time] = shown(raw)
         value[CONTENT] = self._content_of(row)
         content, metadata = dialect.unpack(value[CONTENT])
         if metadata is not None:
@@ -857,11 +858,12 @@ class RowCodec:
         message = jsonio.dumps(value) if odd else jsonio.compact(value)
         return StoredMessage(id, message, (), position, text)
 
-    def _rewritten(self, time: str) -> Any:
+    def _keeps_time(self, time: str, raw: Any) -> bool:
+        """Return whether a time would be written as it was."""
         try:
-            return self.times.write(time)
+            return bool(self.times.write(time) == raw)
         except ValueError:
-            return None
+            return False
 
     def _field(self, row: Sequence[Any], field: str, found: Any) -> Any:
         if field != METADATA:
@@ -967,10 +969,11 @@ class RowCodec:
         row = of_shape(entry.shape).get("row") if entry.shape else None
         raw = row if isinstance(row, dict) else {}
         try:
-            stored_row = {
-                name: self.columns.all[name].stored(one) if name in self.columns.all else one
-                for name, one in (found | raw).items()
-            }
+            stored_row = found | raw
+            for name, one in stored_row.items():
+                if type(one) is not str or name in self._converted:
+                    typed = self.columns.all.get(name)
+                    stored_row[name] = one if typed is None else typed.stored(one)
             if self._time is not None and self._time not in raw:
                 time = value.get(TIME)
                 if time is None and self.columns.all[self._time].filled:
