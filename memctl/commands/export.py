@@ -77,7 +77,7 @@ class Shape(StrEnum):
 
 
 WRITTEN = frozenset({Shape.MARKDOWN, Shape.CSV, Shape.PARQUET, Shape.ATIF})
-"""What is written for readers, page by page, and is no store."""
+"""The shapes for readers: written page by page, and no store."""
 
 _EXTENSIONS: dict[Shape, tuple[str, ...]] = {
     Shape.STATE_DICT: (".json",),

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 
 class Action(StrEnum):
-    """What else ``memctl stores`` does."""
+    """Another thing that ``memctl stores`` does."""
 
     DETECT = "detect"
 

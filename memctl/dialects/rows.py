@@ -45,9 +45,9 @@ from memctl.dialects.view import (
 
 TIME, METADATA, EXTRA = "time", "metadata", "extra"
 COLUMN_ROLES = ("session", "user", "role", "content", "time", "order", "id", "name", "metadata")
-"""What a column of a mapped table can be."""
+"""The meanings that a column of a mapped table can have."""
 FIELDS = frozenset({ID, ROLE, NAME, TIME, METADATA})
-"""What a row may have beside its content."""
+"""The fields that a row may have beside its content."""
 NO_TIME = "1970-01-01 00:00:00.000"
 """The timestamp in AgentScope 1.x of a message whose time is not known."""
 _ID_BYTES = 10
@@ -96,7 +96,7 @@ class RowView(MessageView):
 
     @property
     def content(self) -> Any:
-        """What the framework stored."""
+        """The content, as the framework stored it."""
         return self.value.get(CONTENT)
 
     @property

@@ -37,7 +37,7 @@ _HELD_BYTES = 4 * 1024 * 1024
 """The messages of the steps that are held are about so large at most."""
 
 _STEP_BYTES = 1000
-"""What a step takes besides its message."""
+"""The parts of a step besides its message."""
 
 _AGENT = "agent"
 _SOURCES = {"user": "user", "assistant": _AGENT, "system": "system"}
@@ -55,7 +55,7 @@ class _Step:
     extra: _Json
     size: int
     parts: list[_Json] = field(default_factory=list)
-    """What is said: texts and images."""
+    """The texts and images that are said."""
     reasoning: list[str] = field(default_factory=list)
     calls: list[_Json] = field(default_factory=list)
     results: list[_Json] = field(default_factory=list)

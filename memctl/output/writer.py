@@ -1,4 +1,4 @@
-"""What turns the pages of a store into one file that is for reading, not for importing."""
+"""The contract of a writer that turns the pages of a store into one file for readers."""
 
 from __future__ import annotations
 

@@ -48,7 +48,7 @@ def shown(value: Any) -> Any:
 
 
 UNKNOWN_TIME = "1970-01-02T00:00:00.000000+00:00"
-"""What a column that must have a time holds of a message whose time is not known.
+"""The value of a column that must have a time, for a message whose time is not known.
 
 MySQL's TIMESTAMP holds none of the day before, wherever the server is."""
 
