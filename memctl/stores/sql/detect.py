@@ -16,6 +16,8 @@ from memctl.stores.sql.agentscope2_tables import find_layouts
 from memctl.stores.sql.columns import Column, TimeFormat
 from memctl.stores.sql.mapping import PRESETS
 
+_HIDDEN = ":***@"
+"""A password in a URL as people see it."""
 SAMPLE = 200
 """The rows of a table that are looked at."""
 _NAMES: dict[str, tuple[str, ...]] = {
@@ -53,8 +55,11 @@ class Proposal:
     reasons: list[str] = field(default_factory=list)
 
     def toml(self, name: str, url: str) -> str:
-        """Return the lines of the configuration that name it."""
-        lines = [f"[stores.{name}]", f"url = {json.dumps(url)}", f"layout = {_text(self.layout)}"]
+        """Return the lines of the configuration that name it; a password goes elsewhere."""
+        shown = url.replace(_HIDDEN, "@")
+        lines = [f"[stores.{name}]", f"url = {json.dumps(shown)}", f"layout = {_text(self.layout)}"]
+        if shown != url:
+            lines.insert(2, 'password_env = "DATABASE_PASSWORD"')
         if self.layout == "table" or self.table != PRESETS[self.layout].table:
             lines.append(f"table = {_text(self.table)}")
         if self.columns:
