@@ -97,6 +97,39 @@ def test_undo_after_another_row_took_the_key(run: Any, tmp_path: Path) -> None:
     assert [row[2] for row in dump(path)] == ["one", "two", "three", "four"]
 
 
+def test_numbers_that_are_no_key_are_given_and_restored(run: Any, tmp_path: Path) -> None:
+    """As many applications have it: a key of their own, and a position."""
+    path, more = tmp_path / "positions.db", tmp_path / "more.db"
+    for one in (path, more):
+        execute(
+            one,
+            "CREATE TABLE messages (key TEXT PRIMARY KEY, chat TEXT, body TEXT, "
+            "place INTEGER NOT NULL)",
+        )
+    row = "INSERT INTO messages VALUES (?, ?, ?, ?)"
+    execute(path, row, [(f"k{n}", "c", f"text {n}", n * 10) for n in range(5)])
+    columns = "session:chat,content:body,id:key,order:place"
+    before = dump(path)
+    assert run("delete", url(path, columns), "--id", "k1", "--id", "k3", "-y").exit_code == 0
+    assert run("undo", "-y").exit_code == 0
+    assert dump(path) == before
+    assert run("migrate", url(path, columns), url(more, columns)).exit_code == 0
+    assert [(key, place) for key, _, _, place in dump(more)] == [(f"k{n}", n) for n in range(5)]
+
+
+def test_rows_without_a_user_belong_to_nobody(run: Any, tmp_path: Path) -> None:
+    path = tmp_path / "users.db"
+    execute(path, "CREATE TABLE messages (id INTEGER PRIMARY KEY, session_id, who TEXT, content)")
+    insert = "INSERT INTO messages (session_id, who, content) VALUES ('s', ?, ?)"
+    execute(path, insert, [(None, "one"), ("ada", "two"), (None, "three")])
+    place, before = url(path, "session:session_id,user:who,content:content"), dump(path)
+    assert {key.user: len(found) for key, found in contents(place).items()} == {"": 2, "ada": 1}
+    assert run("delete", place, "--match", "three", "-y").exit_code == 0
+    assert len(dump(path)) == 2
+    assert run("undo", "-y").exit_code == 0
+    assert dump(path) == before
+
+
 def test_columns_that_nobody_named_travel(run: Any, friday: Path, tmp_path: Path) -> None:
     there = tmp_path / "there.db"
     execute(there, GUIDE)

@@ -250,9 +250,11 @@ class TableStore(Store):
     async def count(self, where: Selection) -> tuple[int, int] | None:
         if where != Selection():
             return None
-        sql = f"SELECT COUNT(DISTINCT {self._codec.session}), COUNT(*) FROM {self._codec.table}"
+        condition, values = self._codec.condition_of_app()
+        counted = f"COUNT(DISTINCT {self._codec.session}), COUNT(*)"
+        sql = f"SELECT {counted} FROM {self._codec.table} WHERE {condition}"
         async with self.database.snapshot(find_huge=False) as connection:
-            [[memories, messages]] = await self.database.fetch_all(connection, sql, {})
+            [[memories, messages]] = await self.database.fetch_all(connection, sql, values)
         return memories, messages
 
     async def _pages(self, where: Selection) -> AsyncGenerator[Page]:
@@ -675,8 +677,8 @@ class RowCodec:
         self._sql = database.dialect
         self.table = self.quoted(mapping.table)
         self.session = self._name("session")
-        self.user = self._name("user") if "user" in mapping.columns else ""
         named = mapping.columns
+        self.user = f"COALESCE({self._name('user')}, '')" if "user" in named else ""
         key_and_order = dict.fromkeys((*columns.key, *columns.order))
         own = {*named.values(), *key_and_order, mapping.app}
         others = [one for one in columns.all if one not in own]
@@ -693,6 +695,8 @@ class RowCodec:
         self._selected = selected
         self._others = others
         self._key = columns.key
+        self._placed = tuple(key_and_order)
+        """The columns that an undo needs to put a row back where it was."""
         only = columns.all.get(columns.order[0]) if len(columns.order) == 1 else None
         numbered = columns.order == (_ROWID,) or (only is not None and only.is_integer)
         self._position = self._at[columns.order[0]] if numbered else None
@@ -796,7 +800,7 @@ class RowCodec:
         session = "NULL" if row[0] is None else _decoded(row[0])
         if not self.user:
             return MemoryKey(self.mapping.user, session)
-        return MemoryKey("" if row[1] is None else _decoded(row[1]), session)
+        return MemoryKey(_decoded(row[1]), session)
 
     def by_key(self, row: Sequence[Any]) -> tuple[str, dict[str, Any]]:
         """Return the condition of one row, by its key, and its values."""
@@ -829,13 +833,13 @@ class RowCodec:
         for column, field in self._named:
             if (found := row[at[column]]) is not None:
                 value[field] = self._field(row, field, found)
-        shape = {name: shown(row[at[name]]) for name in self._key}
+        shape = {name: shown(row[at[name]]) for name in self._placed}
         if self._time is not None:
             raw = row[at[self._time]]
             time = self.times.read(raw)
             if time is not None:
                 value[TIME] = time
-                if not self._keeps_time(time, raw):
+                if self._time not in shape and not self._keeps_time(time, raw):
                     shape[self._time] = shown(raw)
         value[CONTENT] = self._content_of(row)
         content, metadata = dialect.unpack(value[CONTENT])
@@ -945,7 +949,8 @@ class RowCodec:
         found |= mapping.given(content)
         found[named["session"]] = key.session
         if self.user:
-            found[named["user"]] = key.user
+            owner = named["user"]
+            found[owner] = key.user or ("" if self.columns.all[owner].filled else None)
         if mapping.app:
             found[mapping.app] = mapping.app_name
         extra = value.get(EXTRA) or {}
