@@ -167,6 +167,20 @@ BUILT_IN = (
         options=frozenset({"prefix", "ttl", "layout", "agent"}),
     ),
     StoreSpec(
+        "redis-langchain",
+        "redis://...?layout=langchain",
+        "LangChain's histories in Redis",
+        "memctl.stores.redis.lists:LangChainListStore",
+        options=frozenset({"prefix", "ttl", "layout"}),
+    ),
+    StoreSpec(
+        "redis-openai-agents",
+        "redis://...?layout=openai-agents",
+        "the sessions of the OpenAI Agents SDK in Redis",
+        "memctl.stores.redis.lists:OpenAIAgentsListStore",
+        options=frozenset({"prefix", "ttl", "layout"}),
+    ),
+    StoreSpec(
         "tablestore",
         "tablestore://INSTANCE.ENDPOINT, ?table= ?instance=",
         "TablestoreMemory in Alibaba Cloud Tablestore",
@@ -296,6 +310,8 @@ _LAYOUTS = {
         "agentscope2": "redis-agentscope2",
         "runtime": "redis-runtime",
         "runtime-state": "redis-runtime-state",
+        "langchain": "redis-langchain",
+        "openai-agents": "redis-openai-agents",
     },
     "tablestore": {
         "memory": "tablestore",

@@ -100,6 +100,31 @@ def test_delete_and_undo_are_seen_by_the_framework(
     assert after[-1]["text"] == "one more"
 
 
+@pytest.mark.parametrize("framework", ["langchain", "openai-agents"])
+def test_lists_in_redis_go_to_tables_and_back(
+    run: Any, frameworks: Frameworks, tmp_path: Path, redis_url: str, framework: str
+) -> None:
+    """Also their time to live; the framework goes on from what memctl has written."""
+    here, there = f"{redis_url}?layout={framework}", place(framework, tmp_path / "there.db")
+    real = f"{framework}-redis"
+    frameworks("write", real, redis_url)
+    written = frameworks("read", real, redis_url)
+    assert report(run("inspect", redis_url, "--json"))["totals"]["messages"] == len(written)
+    assert run("migrate", here, there).exit_code == 0
+    assert frameworks("read", framework, tmp_path / "there.db") == written
+    assert run("delete", here, "--role", "user", "-y").exit_code == 0
+    left = [one for one in written if one["role"] != "user"]
+    assert frameworks("read", real, redis_url) == left
+    assert run("undo", "--store", here, "-y").exit_code == 0
+    assert frameworks("read", real, redis_url) == written
+    assert run("erase", here, "--user", "", "--session", "kyoto", "--yes").exit_code == 0
+    assert frameworks("read", real, redis_url) == []
+    assert run("migrate", there, f"{here}&ttl=600").exit_code == 0
+    frameworks("add", real, redis_url)
+    assert frameworks("read", real, redis_url)[:-1] == written
+    assert 0 < report(run("inspect", here, "--json"))["memories"][0]["ttl"] <= 600
+
+
 def test_states_of_adk_travel(run: Any, frameworks: Frameworks, tmp_path: Path) -> None:
     here, agents, back = (tmp_path / f"{name}.db" for name in ("here", "agents", "back"))
     frameworks("write", "adk", here)

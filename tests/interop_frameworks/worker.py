@@ -16,12 +16,12 @@ import sys
 from typing import Any
 
 from agents import SQLiteSession
-from agents.extensions.memory import SQLAlchemySession
+from agents.extensions.memory import RedisSession, SQLAlchemySession
 from google.adk.events import Event
 from google.adk.sessions import DatabaseSessionService
 from google.genai import types
 from langchain_community.chat_message_histories import (
-    FileChatMessageHistory,
+    RedisChatMessageHistory,
     SQLChatMessageHistory,
 )
 from langchain_core.messages import AIMessage, BaseMessage, HumanMessage, SystemMessage, ToolMessage
@@ -92,11 +92,11 @@ class LangChain:
         return said(role, message.text, named, images=images)
 
 
-class LangChainFile(LangChain):
-    """FileChatMessageHistory."""
+class LangChainRedis(LangChain):
+    """RedisChatMessageHistory; a path is the URL of the server."""
 
-    def history(self, path: str, session: str) -> Any:  # noqa: ARG002
-        return FileChatMessageHistory(path)
+    def history(self, path: str, session: str) -> Any:
+        return RedisChatMessageHistory(session, url=path)
 
 
 class OpenAIAgents:
@@ -158,6 +158,13 @@ class OpenAIAgentsSQLAlchemy(OpenAIAgents):
     def session(self, path: str, session: str) -> Any:
         url = f"sqlite+aiosqlite:///{path}"
         return SQLAlchemySession.from_url(session, url=url, create_tables=True)
+
+
+class OpenAIAgentsRedis(OpenAIAgents):
+    """RedisSession; a path is the URL of the server."""
+
+    def session(self, path: str, session: str) -> Any:
+        return RedisSession.from_url(session, url=path)
 
 
 class LlamaIndex:
@@ -315,8 +322,9 @@ class Adk:
 
 FRAMEWORKS: dict[str, Any] = {
     "langchain": LangChain(),
-    "langchain-file": LangChainFile(),
+    "langchain-redis": LangChainRedis(),
     "openai-agents": OpenAIAgents(),
+    "openai-agents-redis": OpenAIAgentsRedis(),
     "openai-agents-sqlalchemy": OpenAIAgentsSQLAlchemy(),
     "llamaindex": LlamaIndex(),
     "adk": Adk(),

@@ -184,3 +184,20 @@ async def test_sql_repair_index_that_was_left_unfinished(
     async with changing(database) as store:
         assert await store.maintenance().repair("no-session-index", ALL, Notes()) == 1
     assert await codes(database) == {}
+
+
+async def test_sql_repair_leaves_the_highest_index(database: Database) -> None:
+    """There is no room above it: the session stays as it is, and the others are repaired."""
+    await fill(database)
+    broken(database, "duplicate-index")
+    highest = 2**63 - 1
+    database.execute(
+        f"UPDATE message SET \"index\" = {highest} WHERE id IN ('alice-s1-m3', 'alice-s1-m1')"
+    )
+    before = (await dump(database))[ALICE]
+    async with changing(database) as store:
+        assert await store.maintenance().repair("duplicate-index", ALL, Notes())
+    assert (await dump(database))[ALICE] == before
+    async with make_store(parse(database.url)) as store:
+        found = await check(store, ALL, Limits())
+    assert [one.key for one in found.faults if one.code == "duplicate-index"] == [ALICE]

@@ -6,6 +6,7 @@ import json
 import sqlite3
 from collections.abc import Callable, Iterable
 from contextlib import closing
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -174,6 +175,17 @@ BACKENDS: dict[str, Callable[[Servers], Backend]] = {
     "postgresql-openai-agents": _mapped("postgresql", "openai-agents"),
     "mysql-langchain": _mapped("mysql", "langchain", ["wide"]),  # more than 64 KiB
     "redis": _redis("redis", "prefix=app:"),
+    "redis-langchain": lambda servers: replace(
+        _redis(
+            "redis-langchain",
+            "layout=langchain",
+            Style("langchain", frozenset(), in_order=False),
+            many=MANY_SESSIONS,
+            refuses_names=True,
+        )(servers),
+        keys=_without_user,
+        users=False,
+    ),
     # Each state is written by itself.
     "redis-session": _redis("redis-session", "layout=session", many=300),
     "redis-runtime-state": _redis(
@@ -367,6 +379,7 @@ FURTHER = {
     "mysql",
     "postgresql-agentscope2",
     "mysql-agentscope2",
+    "redis-langchain",
     "sqlite-adk",
     "postgresql-openai-agents",
     "mysql-langchain",

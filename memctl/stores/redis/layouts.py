@@ -28,6 +28,8 @@ _PATTERNS = {
     "session": re.compile(rb"user_id:.*:session:.*:state", re.DOTALL),
     "memory": re.compile(rb"user_id:.*:session:", re.DOTALL),
     "agentscope2": re.compile(rb"user:.*:(session:|agents?\b)", re.DOTALL),
+    "langchain": re.compile(rb"message_store:"),
+    "openai-agents": re.compile(rb"agents:session:.*:messages", re.DOTALL),
     "runtime": re.compile(rb"session:.*?:|user_memory:", re.DOTALL),
     "runtime-state": re.compile(rb"user_state:.*?:", re.DOTALL),
 }

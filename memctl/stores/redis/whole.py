@@ -290,10 +290,17 @@ class WholeMemoryStore(Store):
                 yield await in_thread(pipeline, partial(_result, pipeline, edit.memory, call))
 
     def _edit_whole(self, pipeline: Pipeline, edit: Edit) -> WriteResult:
-        place = self.place_of(edit.memory.key)
+        nothing = Snapshot(Memory(edit.memory.key), exists=False)
+        try:
+            place = self.place_of(edit.memory.key)
+        except Rejected:
+            changed, result = apply_edit(edit, nothing)
+            if changed is None:  # there is none of that name to be changed
+                return result
+            raise
         for _ in range(EDIT_ATTEMPTS):
             old = self._watch(pipeline, place)
-            there = old or Snapshot(Memory(edit.memory.key), exists=False)
+            there = old or nothing
             changed, result = apply_edit(
                 self.fitted(edit, there), there
             )  # ``replacing`` sees to the extra

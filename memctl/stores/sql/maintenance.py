@@ -21,6 +21,7 @@ from memctl.store import Maintenance, Note, Record, Store
 from memctl.stores.sql.database import Database
 from memctl.stores.sql.dialect import COLUMNS, Dialect
 from memctl.stores.sql.locks import lock_rows
+from memctl.stores.sql.write import MAX_INDEX
 
 REPAIRS = frozenset(
     {"damaged-row", "orphan-mark", "duplicate-index", "user-row-missing", "no-session-index"}
@@ -214,6 +215,9 @@ class SqlMaintenance(Maintenance):
             for start in range(0, len(sessions), _PAGE_ROWS):
                 values = {"sessions": sessions[start : start + _PAGE_ROWS]}
                 await self._lock(connection, values)
+                values = {"sessions": await self._with_room(connection, values)}
+                if not values["sessions"]:
+                    continue
                 place = f"{index}, {dialect.exact(dialect.sortable('id'))}"
                 numbered = (
                     f"SELECT id, session_id, {index} AS old_index, CAST(ROW_NUMBER() OVER "
@@ -232,6 +236,18 @@ class SqlMaintenance(Maintenance):
                 update = dialect.update_index(self._table, "old_index", "new_index")
                 await self._run(connection, update)
             return moved
+
+    async def _with_room(
+        self, connection: AsyncConnection, values: dict[str, list[str]]
+    ) -> list[str]:
+        """Return the sessions whose indexes can move up; the others stay as they are."""
+        index = self._dialect.index_column
+        sql = (
+            "SELECT session_id FROM message WHERE session_id IN :sessions "
+            f"AND {self._dialect.sound} GROUP BY session_id "
+            f"HAVING MAX({index}) <= {MAX_INDEX} - COUNT(*)"
+        )
+        return [name for (name,) in await self._database.fetch_all(connection, sql, values)]
 
     async def _sessions_with_duplicates(self, where: Selection) -> list[str]:
         """Return the selected sessions in which several messages share an index."""
