@@ -130,6 +130,20 @@ BUILT_IN = (
             ("mysql", "mysql://...", "MySQL or MariaDB"),
         )
     ),
+    *(
+        StoreSpec(
+            f"{kind}-langgraph",
+            f"{start}?layout=langgraph, &namespace=",
+            f"the messages in LangGraph's checkpoints in {where}, only read",
+            f"memctl.stores.sql.langgraph:{kind.capitalize()}LangGraphStore",
+            options=frozenset({"layout", "namespace"}),
+            extra="langgraph",
+        )
+        for kind, start, where in (
+            ("sqlite", "sqlite:///PATH", "a SQLite file"),
+            ("postgresql", "postgresql://...", "PostgreSQL"),
+        )
+    ),
     StoreSpec(
         "redis",
         "redis:// rediss:// unix://, ?prefix= ?ttl=",
@@ -323,6 +337,7 @@ _LAYOUTS = {
             "memory": kind,
             "agentscope2": f"{kind}-agentscope2",
             **dict.fromkeys(TABLE_LAYOUTS, f"{kind}-table"),
+            **({"langgraph": f"{kind}-langgraph"} if f"{kind}-langgraph" in _BY_KIND else {}),
         }
         for kind in SQL_KINDS
     },
@@ -594,7 +609,8 @@ def _sqlite(
     if others:
         raise UsageError(
             f"SQLite takes no option {visible(others[0][0])!r}",
-            "known: layout, agent, state, state_path, table, columns, dialect, owner, app",
+            "known: layout, agent, state, state_path, table, columns, dialect, owner, app, "
+            "namespace",
         )
     path = Path(unquote(parts.path.removeprefix("/"))).expanduser()
     return Location(kind, redact(text), url, path, options)

@@ -174,6 +174,15 @@ _KINDS = (
         "restore them from a backup, or delete them with the tools of their system",
     ),
     FindingKind(
+        "unreadable-checkpoint",
+        Severity.ERROR,
+        "checkpoints, or messages in them, that cannot be read",
+        "memctl leaves out the thread; its graph may read it, if the value is encrypted, pickled, "
+        "or a DeltaChannel",
+        "read the thread by its graph; if that fails, delete it by its checkpointer "
+        "(delete_thread)",
+    ),
+    FindingKind(
         "fact-without-text",
         Severity.ERROR,
         "facts without a text",

@@ -72,11 +72,38 @@ def _text(value: Any) -> str:
     return json.dumps(value, ensure_ascii=False)
 
 
+_CHECKPOINT = frozenset(
+    {
+        *("thread_id", "checkpoint_ns", "checkpoint_id", "parent_checkpoint_id"),
+        *("type", "checkpoint", "metadata"),
+    }
+)
+"""The columns of LangGraph's checkpoints."""
+_CHANNEL = frozenset({"thread_id", "checkpoint_ns", "channel", "version", "type", "blob"})
+"""The columns of the values of channels, which PostgreSQL has in a table of their own."""
+
+
+def has_checkpoints(connection: Connection) -> bool:
+    """Return whether the tables of a checkpointer of LangGraph are there."""
+    tables = {
+        "sqlite": {"checkpoints": _CHECKPOINT},
+        "postgresql": {"checkpoints": _CHECKPOINT, "checkpoint_blobs": _CHANNEL},
+    }
+    wanted = tables.get(connection.dialect.name, {})
+    inspector = inspect(connection)
+    return bool(wanted) and all(
+        inspector.has_table(name)
+        and columns <= {column["name"] for column in inspector.get_columns(name)}
+        for name, columns in wanted.items()
+    )
+
+
 def preset_layouts(connection: Connection) -> set[str]:
-    """Return the presets whose tables are there, as ``?layout=`` names them."""
+    """Return the layouts of other frameworks that are there, as ``?layout=`` names them."""
     inspector = inspect(connection)
     there = set(inspector.get_table_names())
-    return {
+    checkpoints = {"langgraph"} if has_checkpoints(connection) else set()
+    return checkpoints | {
         layout
         for layout, preset in PRESETS.items()
         if preset.table in there and _fits(inspector, layout, preset.table)
