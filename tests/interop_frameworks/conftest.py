@@ -39,7 +39,7 @@ class Frameworks:
     def __exit__(self, *_: object) -> None:
         self._process.communicate()
 
-    def __call__(self, do: str, framework: str, path: Path, session: str = "kyoto") -> Any:
+    def __call__(self, do: str, framework: str, path: Path | str, session: str = "kyoto") -> Any:
         """Ask a framework for something in a file."""
         assert self._process.stdin
         assert self._process.stdout

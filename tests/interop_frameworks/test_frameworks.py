@@ -125,6 +125,40 @@ def test_lists_in_redis_go_to_tables_and_back(
     assert 0 < report(run("inspect", here, "--json"))["memories"][0]["ttl"] <= 600
 
 
+@pytest.mark.parametrize("engine", ["sqlite", "postgresql"])
+def test_threads_of_langgraph_are_copied_out(
+    run: Any,
+    frameworks: Frameworks,
+    tmp_path: Path,
+    request: pytest.FixtureRequest,
+    engine: str,
+) -> None:
+    """Its checkpointer writes a checkpoint a message; a copy has each message once, and grows."""
+    graph = tmp_path / "graph.db"
+    real = str(graph) if engine == "sqlite" else request.getfixturevalue("postgresql_url")
+    frameworks("write", "langgraph", real)
+    written = frameworks("read", "langgraph", real)
+    assert report(run("inspect", real, "--json"))["totals"]["messages"] == len(written)
+    chain = tmp_path / "chain.db"
+    assert run("migrate", real, place("langchain", chain)).exit_code == 0
+    assert frameworks("read", "langchain", chain) == written
+    frameworks("add", "langgraph", real)
+    grown = frameworks("read", "langgraph", real)
+    assert [one["text"] for one in grown][len(written) :] == ["one more"]
+    moved = report(run("migrate", real, place("langchain", chain), "--json"))
+    assert moved["messages"]["written"] == 1
+    for framework in ("agentscope1", "agentscope2"):
+        there, back = tmp_path / f"{framework}.db", tmp_path / f"{framework}-back.db"
+        assert run("migrate", real, place(framework, there)).exit_code == 0
+        assert run("verify", real, place(framework, there)).exit_code == 0
+        assert run("migrate", place(framework, there), place("langchain", back)).exit_code == 0
+        assert run("verify", real, place("langchain", back)).exit_code == 0
+        assert frameworks("read", "langchain", back) == grown
+    refused = run("delete", real, "--role", "user", "-y")
+    assert (refused.exit_code, "only read" in refused.stderr) == (2, True)
+    assert frameworks("read", "langgraph", real) == grown
+
+
 def test_states_of_adk_travel(run: Any, frameworks: Frameworks, tmp_path: Path) -> None:
     here, agents, back = (tmp_path / f"{name}.db" for name in ("here", "agents", "back"))
     frameworks("write", "adk", here)

@@ -14,6 +14,7 @@ import asyncio
 import json
 import sys
 from typing import Any
+from uuid import uuid4
 
 from agents import SQLiteSession
 from agents.extensions.memory import RedisSession, SQLAlchemySession
@@ -25,6 +26,9 @@ from langchain_community.chat_message_histories import (
     SQLChatMessageHistory,
 )
 from langchain_core.messages import AIMessage, BaseMessage, HumanMessage, SystemMessage, ToolMessage
+from langgraph.checkpoint.base import empty_checkpoint
+from langgraph.checkpoint.postgres import PostgresSaver
+from langgraph.checkpoint.sqlite import SqliteSaver
 from llama_index.core.base.llms.types import (
     ChatMessage,
     ImageBlock,
@@ -97,6 +101,45 @@ class LangChainRedis(LangChain):
 
     def history(self, path: str, session: str) -> Any:
         return RedisChatMessageHistory(session, url=path)
+
+
+class LangGraph(LangChain):
+    """SqliteSaver, or PostgresSaver where the path is a URL, as a graph of messages calls them."""
+
+    def saver(self, path: str) -> Any:
+        saver = PostgresSaver if path.startswith("postgresql:") else SqliteSaver
+        return saver.from_conn_string(path)
+
+    def put(self, saver: Any, config: Any, messages: list[BaseMessage]) -> Any:
+        """Put the checkpoint after a step: its graph has given ids to the messages."""
+        for message in messages:
+            message.id = message.id or str(uuid4())
+        checkpoint = empty_checkpoint()
+        checkpoint["channel_values"] = {"messages": messages, "topic": "weather"}
+        versions = {name: saver.get_next_version(None, None) for name in ("messages", "topic")}
+        checkpoint["channel_versions"] = versions
+        metadata = {"source": "loop", "step": len(messages), "parents": {}}
+        return saver.put(config, checkpoint, metadata, versions)
+
+    async def write(self, path: str, session: str) -> None:
+        messages = self.messages()
+        config = {"configurable": {"thread_id": session, "checkpoint_ns": ""}}
+        with self.saver(path) as saver:
+            saver.setup()
+            for end in range(1, len(messages) + 1):
+                config = self.put(saver, config, messages[:end])
+                saver.put_writes(config, [("messages", [messages[end - 1]])], str(uuid4()))
+
+    async def add(self, path: str, session: str) -> None:
+        with self.saver(path) as saver:
+            found = saver.get_tuple({"configurable": {"thread_id": session}})
+            messages = found.checkpoint["channel_values"]["messages"]
+            self.put(saver, found.config, [*messages, HumanMessage("one more")])
+
+    async def read(self, path: str, session: str) -> list[Any]:
+        with self.saver(path) as saver:
+            found = saver.get_tuple({"configurable": {"thread_id": session}})
+        return [self.normal(one) for one in found.checkpoint["channel_values"]["messages"]]
 
 
 class OpenAIAgents:
@@ -323,6 +366,7 @@ class Adk:
 FRAMEWORKS: dict[str, Any] = {
     "langchain": LangChain(),
     "langchain-redis": LangChainRedis(),
+    "langgraph": LangGraph(),
     "openai-agents": OpenAIAgents(),
     "openai-agents-redis": OpenAIAgentsRedis(),
     "openai-agents-sqlalchemy": OpenAIAgentsSQLAlchemy(),
