@@ -39,7 +39,7 @@ TABLES = {
 ENGINES = list(TABLES)
 SINGLE, POSITIONAL, METHOD, PYDANTIC, DELTA = 0, 1, 3, 5, 7
 MARKER = "memctl_hostile_module"
-SUBGRAPH = "researcher:8e9d4d2c-2f0c-64a1-9c38-3b0b4d8a9f3e"
+SUBGRAPH = "child:8e9d4d2c-2f0c-64a1-9c38-3b0b4d8a9f3e"
 
 
 def pack(value: Any) -> bytes:

@@ -109,9 +109,10 @@ class LangGraphStore(Store):
 
     async def _warn_of_subgraphs(self) -> None:
         sql = (
-            "SELECT COUNT(*), MIN(checkpoint_ns) FROM (SELECT DISTINCT checkpoint_ns "
+            "SELECT COUNT(*), COALESCE(MIN(CASE WHEN checkpoint_ns NOT LIKE '%:%' "
+            "THEN checkpoint_ns END), MIN(checkpoint_ns)) FROM (SELECT DISTINCT checkpoint_ns "
             "FROM checkpoints WHERE checkpoint_ns <> '') AS found"
-        )
+        )  # a subgraph that keeps its state has no id of a run in its namespace
         async with self.database.snapshot(find_huge=False) as connection:
             [[number, first]] = await self.database.fetch_all(connection, sql, {})
         if number:
@@ -147,13 +148,13 @@ class LangGraphStore(Store):
                     self.left_out.failures[key] = damage("its name is not valid UTF-8")
                     continue
                 asked = {**values, "thread": thread, "id": id}
-                [row] = await self.database.fetch_all(connection, self.latest_sql, asked)
-                entries = self._entries(key, row)
-                del row
-                if entries is None:
+                rows = await self.database.fetch_all(connection, self.latest_sql, asked)
+                found = self._found(key, Latest(*rows[0]))
+                del rows  # a large thread is not held twice
+                if found is None:
                     bare.append(key.session)
                     continue
-                for page in paginate(Memory(key), entries, empty=False):
+                for page in paginate(Memory(key), self._entries(key, found), empty=False):
                     self.left_out.others = True
                     yield page
         if bare and where.keys is None:
@@ -167,19 +168,21 @@ class LangGraphStore(Store):
         if text not in self.warnings:
             self.warnings.append(text)
 
-    def _entries(self, key: MemoryKey, row: Sequence[Any]) -> list[StoredMessage] | None:
-        """Return the messages of a thread, none of a damaged one; None where it has no list."""
+    def _found(self, key: MemoryKey, latest: Latest) -> list[Any] | None:
+        """Return the messages as stored, none of a damaged thread; None where it has no list."""
         try:
-            found = messages_of(self.channel(Latest(*row)))
+            return messages_of(self.channel(latest))
         except Undecodable as error:
             self._note_damage(key, str(error))
             return []
-        if found is None:
-            return None
+
+    def _entries(self, key: MemoryKey, found: list[Any]) -> list[StoredMessage]:
+        """Return the messages, none of a damaged thread; what they are made of is used up."""
         entries = []
-        for number, message in enumerate(found, 1):
+        found.reverse()
+        for number in range(1, len(found) + 1):
             try:
-                entries.append(_entry(message))
+                entries.append(_entry(found.pop()))
             except Undecodable as error:
                 self._note_damage(key, f"message {number:,}: {error}")
                 if not self.skips_damage:
