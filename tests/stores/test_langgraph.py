@@ -293,6 +293,17 @@ def test_a_damaged_thread_is_left_out_and_named(
     assert (finding["code"], finding["session"]) == ("unreadable-checkpoint", "broken")
 
 
+def test_a_thread_whose_name_is_no_text_is_left_out(run: Any, only_sqlite: Checkpoints) -> None:
+    only_sqlite.say("kyoto", "Hi")
+    only_sqlite.say("osaka", "Tea?")
+    with closing(sqlite3.connect(only_sqlite.url)) as database, database:
+        database.execute(
+            "UPDATE checkpoints SET thread_id = CAST(x'ff6b' AS TEXT) WHERE thread_id = 'osaka'"
+        )
+    fails(run("inspect", only_sqlite.url), 7, "its name is not valid UTF-8")
+    assert texts(only_sqlite.url) == {"kyoto": ["Hi"]}
+
+
 def nested(levels: int) -> ormsgpack.Ext:
     """Return a message with lists in lists, deeper than a packer goes."""
     head = pack("langchain_core.messages") + pack("HumanMessage")
