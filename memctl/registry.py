@@ -66,6 +66,11 @@ _SQL2_OPTIONS = frozenset({"layout", "agent"})
 _TABLE_OPTIONS = frozenset({"layout", "table", "columns", "dialect", "owner", "app"})
 TABLE_LAYOUTS = ("table", "langchain", "openai-agents", "llamaindex", "adk")
 """The layouts of a mapped table: the user's own mapping, and the presets."""
+_DATABASES = (
+    ("sqlite", "sqlite:///PATH", "a SQLite file"),
+    ("postgresql", "postgresql://...", "PostgreSQL"),
+    ("mysql", "mysql://...", "MySQL or MariaDB"),
+)
 BUILT_IN = (
     StoreSpec(
         "sqlite",
@@ -124,11 +129,18 @@ BUILT_IN = (
             options=_TABLE_OPTIONS,
             extra="mysql" if kind == "mysql" else None,
         )
-        for kind, start, where in (
-            ("sqlite", "sqlite:///PATH", "a SQLite file"),
-            ("postgresql", "postgresql://...", "PostgreSQL"),
-            ("mysql", "mysql://...", "MySQL or MariaDB"),
+        for kind, start, where in _DATABASES
+    ),
+    *(
+        StoreSpec(
+            f"{kind}-agno",
+            f"{start}?layout=agno, &table= &agent=",
+            f"the sessions of Agno in {where}",
+            f"memctl.stores.sql.{kind}:{kind.capitalize()}AgnoStore",
+            options=frozenset({"layout", "table", "agent"}),
+            extra="mysql" if kind == "mysql" else None,
         )
+        for kind, start, where in _DATABASES
     ),
     *(
         StoreSpec(
@@ -224,6 +236,14 @@ BUILT_IN = (
         'an alias with factory = "MODULE:FUNCTION"',
         "a LangChain vector store, only read",
         "memctl.stores.langchain:LangChainStore",
+    ),
+    StoreSpec(
+        "langchain-files",
+        "langchain:FOLDER, langchain:PATH.json",
+        "the files of LangChain's FileChatMessageHistory",
+        "memctl.stores.langchain_files:LangChainFilesStore",
+        prefixes=("langchain",),
+        options=frozenset({"session"}),
     ),
     StoreSpec(
         "state",
@@ -336,6 +356,7 @@ _LAYOUTS = {
         kind: {
             "memory": kind,
             "agentscope2": f"{kind}-agentscope2",
+            "agno": f"{kind}-agno",
             **dict.fromkeys(TABLE_LAYOUTS, f"{kind}-table"),
             **({"langgraph": f"{kind}-langgraph"} if f"{kind}-langgraph" in _BY_KIND else {}),
         }

@@ -22,7 +22,6 @@ from memctl.dialects.view import (
     UnknownBlock,
 )
 
-_CUSTOM = "custom_metadata"
 _ACTIONS = (
     *("state_delta", "artifact_delta"),
     *("requested_auth_configs", "requested_tool_confirmations"),
@@ -127,7 +126,7 @@ class Adk(RowDialect):
     view = AdkView
     keeps_extra = True
     tool_word = b"function_"
-    note_key = _CUSTOM
+    note_field, note_key = "custom_metadata", "memctl"
 
     def own_id(self, content: Any) -> str | None:
         found = content.get("id") if isinstance(content, dict) else None
@@ -136,23 +135,6 @@ class Adk(RowDialect):
     def set_own_id(self, content: Any, id: str) -> bool:
         content["id"] = id
         return True
-
-    def pack(self, value: dict[str, Any]) -> Any:
-        content = value.get("content")
-        notes = (value.get("metadata") or {}).get("memctl")
-        if notes and isinstance(content, dict):
-            custom = content.get(_CUSTOM)
-            own = custom if isinstance(custom, dict) else {}
-            return {**content, _CUSTOM: {**own, "memctl": notes}}
-        return content
-
-    def unpack(self, content: Any) -> tuple[Any, dict[str, Any] | None]:
-        custom = content.get(_CUSTOM) if isinstance(content, dict) else None
-        if not isinstance(custom, dict) or not isinstance(notes := custom.get("memctl"), dict):
-            return content, None
-        own = {name: one for name, one in custom.items() if name != "memctl"}
-        plain = {name: one for name, one in content.items() if name != _CUSTOM}
-        return plain | ({_CUSTOM: own} if own else {}), {"memctl": notes}
 
     def rows(
         self, role: str, name: str, time: str | None, blocks: Sequence[Block]

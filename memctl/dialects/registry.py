@@ -5,6 +5,7 @@ from __future__ import annotations
 from memctl.dialects.adk import ADK
 from memctl.dialects.agentscope1 import AGENTSCOPE1
 from memctl.dialects.agentscope2 import AGENTSCOPE2
+from memctl.dialects.agno import AGNO
 from memctl.dialects.fact import FACT
 from memctl.dialects.langchain import LANGCHAIN
 from memctl.dialects.llamaindex import LLAMAINDEX
@@ -18,6 +19,6 @@ DIALECTS: dict[str, Dialect] = {
     one.name: one
     for one in (
         *(AGENTSCOPE1, AGENTSCOPE2, RUNTIME, FACT),
-        *(ROLE_CONTENT, LANGCHAIN, OPENAI_AGENTS, LLAMAINDEX, ADK, OPENAI),
+        *(ROLE_CONTENT, LANGCHAIN, OPENAI_AGENTS, LLAMAINDEX, ADK, AGNO, OPENAI),
     )
 }

@@ -177,6 +177,8 @@ class RowDialect(Dialect):
 
     note_key: ClassVar[str | None] = None
     """The key of a content that takes notes, because the framework ignores it."""
+    note_field: ClassVar[str | None] = None
+    """The field of a content, an object, that has ``note_key``; else the content itself has it."""
 
     @property
     def holds_notes(self) -> bool:  # type: ignore[override]
@@ -187,16 +189,25 @@ class RowDialect(Dialect):
         content = value.get(CONTENT)
         metadata = value.get(METADATA)
         notes = metadata.get(NOTES) if isinstance(metadata, dict) else None
-        if notes and self.note_key is not None and isinstance(content, dict):
+        if not notes or self.note_key is None or not isinstance(content, dict):
+            return content
+        if self.note_field is None:
             return {**content, self.note_key: notes}
-        return content
+        field = content.get(self.note_field)
+        own = field if isinstance(field, dict) else {}
+        return {**content, self.note_field: {**own, self.note_key: notes}}
 
     def unpack(self, content: Any) -> tuple[Any, dict[str, Any] | None]:
         """Return a stored content without the metadata in it, and these."""
-        key = self.note_key
-        if key is None or not isinstance(content, dict) or not isinstance(content.get(key), dict):
+        key, field = self.note_key, self.note_field
+        holder = content.get(field) if field and isinstance(content, dict) else content
+        if key is None or not isinstance(holder, dict) or not isinstance(holder.get(key), dict):
             return content, None
-        return {name: one for name, one in content.items() if name != key}, {NOTES: content[key]}
+        plain = {name: one for name, one in holder.items() if name != key}
+        if field is not None:
+            others = {name: one for name, one in content.items() if name != field}
+            plain = others | ({field: plain} if plain else {})
+        return plain, {NOTES: holder[key]}
 
     def message_id(self, value: Message) -> str:
         """Return the id of a message: its own, or one that is made of what it says and when."""

@@ -12,11 +12,23 @@ from contextlib import aclosing
 from dataclasses import replace
 
 from memctl.errors import BadData, Failure
-from memctl.model import Memory, MemoryKey, Page, StoredMessage, WriteMode, WriteResult
+from memctl.model import (
+    Edit,
+    Finding,
+    Memory,
+    MemoryKey,
+    Page,
+    StoredMessage,
+    WriteMode,
+    WriteResult,
+)
 from memctl.selection import Selection
 from memctl.store import EDIT_ATTEMPTS, NAME_STAYS, OpenMode, Store
 from memctl.stores.catalog import IdSet
-from memctl.stores.edits import Snapshot
+from memctl.stores.edits import Snapshot, apply_edit
+
+MADE = "made"
+"""``WriteResult.before`` of a memory that was not there."""
 
 
 class VersionChanged(Exception):
@@ -108,6 +120,17 @@ class SimpleStore(Store):
         """
         await self.save(key, Snapshot(Memory(key, summary=""), []), expect)
 
+    def forgo(self, there: Snapshot, left: Snapshot) -> tuple[Snapshot, str]:  # noqa: ARG002
+        """Return a memory that lost messages without what the place repeats of them, and what.
+
+        That is ``WriteResult.before``, for ``regain``.  Of most places it is nothing.
+        """
+        return left, ""
+
+    def regain(self, left: Snapshot, before: str) -> Snapshot:  # noqa: ARG002
+        """Return a memory that got messages back with what ``forgo`` took with them."""
+        return left
+
     async def open(self, mode: OpenMode) -> None:
         self.mode = mode
         await self.connect(mode)
@@ -121,12 +144,24 @@ class SimpleStore(Store):
     async def _pages(self, where: Selection) -> AsyncGenerator[Page]:
         async with aclosing(self.keys()) as keys:
             async for key in keys:
-                snapshot = await self.load(key) if where.has_key(key) else None
+                snapshot = await self._load_or_note(key) if where.has_key(key) else None
                 if snapshot is None or not (snapshot.messages or self.features.empty):
                     continue
+                self.left_out.others = True
                 async with aclosing(snapshot.pages()) as pages:
                     async for page in pages:
                         yield page
+
+    async def _load_or_note(self, key: MemoryKey) -> Snapshot | None:
+        """Return a memory; None where there is none, or where its damage is noted."""
+        try:
+            return await self.load(key)
+        except BadData as error:
+            if self.skips_damage:
+                self.damage.append(Finding("damaged-state", key, detail=error.message))
+            else:
+                self.left_out.failures[key] = Failure("damaged", error.message)
+            return None
 
     async def write(
         self, pages: AsyncGenerator[Page], mode: WriteMode = WriteMode.ADD
@@ -148,7 +183,7 @@ class SimpleStore(Store):
             text = f"the store holds one memory a session, not a part like {key.part!r}"
             return WriteResult(key, failure=Failure("bad-name", text))
         try:
-            there = await self.load(key) or Snapshot(Memory(key), [])
+            there = await self.load(key) or Snapshot(Memory(key), exists=False)
             version = there.memory.version
             if mode is WriteMode.ADD and len(there.messages) != first.offset:
                 text = f"there are {len(there.messages)} messages, not {first.offset}"
@@ -169,8 +204,35 @@ class SimpleStore(Store):
             return WriteResult(key, failure=_CHANGED)
         except Rejected as rejected:
             return WriteResult(key, failure=rejected.failure)
+        except BadData as error:
+            return WriteResult(key, failure=Failure("damaged", error.message))
         gone = len(there.messages) if mode is WriteMode.REPLACE else 0
-        return WriteResult(key, len(messages), gone)
+        return WriteResult(key, len(messages), gone, before="" if there.exists else MADE)
+
+    async def _edit(self, edit: Edit) -> WriteResult:
+        key = edit.memory.key
+        if not self.features.summaries:
+            edit = replace(edit, memory=replace(edit.memory, summary=None), summary=None)
+        for _ in range(EDIT_ATTEMPTS):
+            try:
+                there = await self.load(key) or Snapshot(Memory(key), exists=False)
+                changed, result = apply_edit(edit, there, self.dialect)
+                if changed is None:
+                    return result
+                version = there.memory.version
+                if edit.before == MADE and not (changed.messages or changed.memory.summary):
+                    await self.remove(key, version)
+                    return result
+                left, before = self.forgo(there, changed) if result.deleted else (changed, "")
+                await self.save(key, self.regain(left, edit.before), version)
+            except VersionChanged:
+                continue
+            except Rejected as rejected:
+                return WriteResult(key, failure=rejected.failure)
+            except BadData as error:
+                return WriteResult(key, failure=Failure("damaged", error.message))
+            return replace(result, before=before if there.exists else MADE)
+        return WriteResult(key, failure=_CHANGED)
 
     async def names(self, where: Selection) -> AsyncGenerator[MemoryKey]:
         async with aclosing(self.keys()) as keys:

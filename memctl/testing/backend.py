@@ -39,6 +39,9 @@ class Backend:
     """A function that returns the contents of a place, past memctl; by default all its files."""
     refuses: frozenset[str] = frozenset()
     """The messages of ``samples.MESSAGES`` that it does not take."""
+    alters: frozenset[str] = frozenset()
+    """The hard messages of which its database changes values, such as a float that JSONB makes an
+    integer."""
     refuses_names: bool = False
     """Some names cannot be written; it refuses them."""
     users: bool = True

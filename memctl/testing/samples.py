@@ -223,6 +223,14 @@ def _as_adk(value: dict[str, Any]) -> dict[str, Any]:
     return {"content": event}
 
 
+def _as_agno(value: dict[str, Any]) -> dict[str, Any]:
+    time = _with_time(value).get("time")
+    others = {name: one for name, one in value.items() if name not in ("timestamp", "metadata")}
+    seconds = int(datetime.fromisoformat(time).timestamp()) if time else 0
+    more = {"provider_data": {"about": value["metadata"]}, "created_at": seconds}
+    return {"content": others | more}
+
+
 def _as_role_content(value: dict[str, Any]) -> dict[str, Any]:
     known = ("id", "role", "name", "content", "timestamp")
     more = {name: one for name, one in value.items() if name not in known}
@@ -248,6 +256,7 @@ _IN_DIALECT: dict[str, Callable[[dict[str, Any]], dict[str, Any]]] = {
     "langchain": _as_langchain,
     "openai-agents": _as_openai_agents,
     "adk": _as_adk,
+    "agno": _as_agno,
     "role-content": _as_role_content,
 }
 TIME_FIELDS = {
@@ -258,6 +267,7 @@ TIME_FIELDS = {
     "langchain": None,
     "openai-agents": None,
     "adk": None,
+    "agno": None,
     "role-content": "time",
 }
 """The field of a message that has its time, by dialect."""

@@ -16,6 +16,7 @@ LAYOUTS = {
     "openai-agents-sqlalchemy": "openai-agents",
     "llamaindex": "llamaindex",
     "adk": "adk",
+    "agno": "agno",
 }
 PAGE = Path(__file__).parents[2] / "docs" / "stores" / "frameworks.md"
 SHOWN = {
@@ -25,6 +26,7 @@ SHOWN = {
     "openai-agents": "OpenAI Agents",
     "llamaindex": "LlamaIndex",
     "adk": "Google ADK",
+    "agno": "Agno",
 }
 
 
@@ -159,14 +161,56 @@ def test_threads_of_langgraph_are_copied_out(
     assert frameworks("read", "langgraph", real) == grown
 
 
-def test_states_of_adk_travel(run: Any, frameworks: Frameworks, tmp_path: Path) -> None:
+def test_files_of_langchain_go_to_tables_and_back(
+    run: Any, frameworks: Frameworks, tmp_path: Path
+) -> None:
+    files, back = tmp_path / "files", tmp_path / "back"
+    table = place("langchain", tmp_path / "there.db")
+    frameworks("write", "langchain-files", files)
+    written = frameworks("read", "langchain-files", files)
+    assert report(run("inspect", f"langchain:{files}/kyoto.json", "--json"))["memories"]
+    assert run("migrate", f"langchain:{files}", table).exit_code == 0
+    assert frameworks("read", "langchain", tmp_path / "there.db") == written
+    assert run("delete", f"langchain:{files}", "--role", "user", "-y").exit_code == 0
+    left = [one for one in written if one["role"] != "user"]
+    assert frameworks("read", "langchain-files", files) == left
+    assert run("undo", "-y").exit_code == 0
+    assert frameworks("read", "langchain-files", files) == written
+    assert run("migrate", table, f"langchain:{back}").exit_code == 0
+    frameworks("add", "langchain-files", back)
+    assert frameworks("read", "langchain-files", back)[:-1] == written
+
+
+@pytest.mark.parametrize(
+    ("framework", "wanted"),
+    [
+        ("adk", {"app:units": "metric", "user:home": "Kyoto", "step": 3}),
+        ("agno", [{"session_state": {"units": "metric"}}, "friday", None]),
+    ],
+)
+def test_states_travel(
+    run: Any, frameworks: Frameworks, tmp_path: Path, framework: str, wanted: Any
+) -> None:
     here, agents, back = (tmp_path / f"{name}.db" for name in ("here", "agents", "back"))
-    frameworks("write", "adk", here)
-    state = frameworks("state", "adk", here)
-    assert state == {"app:units": "metric", "user:home": "Kyoto", "step": 3}
-    assert run("migrate", place("adk", here), str(agents)).exit_code == 0
-    assert run("migrate", str(agents), place("adk", back)).exit_code == 0
-    assert frameworks("state", "adk", back) == state
+    frameworks("write", framework, here)
+    assert frameworks("state", framework, here) == wanted
+    assert run("migrate", place(framework, here), str(agents)).exit_code == 0
+    assert run("migrate", str(agents), place(framework, back)).exit_code == 0
+    assert frameworks("state", framework, back) == wanted
+
+
+def test_the_summary_of_agno_travels(run: Any, frameworks: Frameworks, tmp_path: Path) -> None:
+    """Where there is a place for it; else it is a loss."""
+    here, agents, back = (tmp_path / f"{name}.db" for name in ("here", "agents", "back"))
+    frameworks("write", "agno", here)
+    frameworks("summarize", "agno", here)
+    refused = run("migrate", place("agno", here), place("langchain", tmp_path / "lc.db"))
+    assert refused.exit_code == 9
+    assert "summar" in refused.stderr
+    assert run("migrate", place("agno", here), place("agentscope2", agents)).exit_code == 0
+    assert run("migrate", place("agentscope2", agents), place("agno", back)).exit_code == 0
+    assert frameworks("state", "agno", back) == frameworks("state", "agno", here)
+    assert frameworks("state", "agno", back)[2] == ["They spoke about the weather.", ["weather"]]
 
 
 def test_the_matrix_of_the_docs_is_what_runs(

@@ -13,15 +13,24 @@ from __future__ import annotations
 import asyncio
 import json
 import sys
+from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
 from agents import SQLiteSession
 from agents.extensions.memory import RedisSession, SQLAlchemySession
+from agno.db.sqlite import SqliteDb
+from agno.media import Image
+from agno.models.message import Message
+from agno.run.agent import RunInput, RunOutput
+from agno.run.base import RunStatus
+from agno.session import AgentSession
+from agno.session.summary import SessionSummary
 from google.adk.events import Event
 from google.adk.sessions import DatabaseSessionService
 from google.genai import types
 from langchain_community.chat_message_histories import (
+    FileChatMessageHistory,
     RedisChatMessageHistory,
     SQLChatMessageHistory,
 )
@@ -140,6 +149,14 @@ class LangGraph(LangChain):
         with self.saver(path) as saver:
             found = saver.get_tuple({"configurable": {"thread_id": session}})
         return [self.normal(one) for one in found.checkpoint["channel_values"]["messages"]]
+
+
+class LangChainFiles(LangChain):
+    """FileChatMessageHistory, with a file for each session in a folder."""
+
+    def history(self, path: str, session: str) -> Any:
+        Path(path).mkdir(exist_ok=True)
+        return FileChatMessageHistory(f"{path}/{session}.json")
 
 
 class OpenAIAgents:
@@ -363,8 +380,101 @@ class Adk:
         )
 
 
+class Agno:
+    """SqliteDb."""
+
+    def turns(self) -> list[list[Message]]:
+        calls = [
+            {"id": id, "type": "function", "function": {"name": "weather", "arguments": said}}
+            for id, said in (
+                ("c1", '{"city": "Kyoto", "days": [1, 2]}'),
+                ("c2", '{"city": "Osaka"}'),
+            )
+        ]
+        prompt = Message(role="system", content="Be brief.")  # which is stored with each run
+        asked = Message(role="user", content="How is it? 会话 😀")
+        return [
+            [
+                prompt,
+                asked,
+                Message(role="assistant", content="Let me look.", tool_calls=calls),
+                *(
+                    Message(role="tool", content=text, tool_call_id=id, tool_name="weather")
+                    for id, text in (("c1", "sunny"), ("c2", "rain"))
+                ),
+                Message(role="assistant", content="Sun here, rain there."),
+            ],
+            [
+                prompt.model_copy(update={"id": "p2"}),
+                asked.model_copy(update={"from_history": True}),
+                Message(
+                    role="user",
+                    content="And this?",
+                    images=[Image(content=b"\x89PNG", mime_type="image/png")],
+                ),
+                Message(role="user", content=""),
+            ],
+        ]
+
+    def run(self, db: SqliteDb, session: str, number: int, messages: list[Message]) -> None:
+        run = RunOutput(
+            run_id=f"run-{session}-{number}",
+            agent_id="friday",
+            session_id=session,
+            messages=messages,
+            content=messages[-1].get_content_string(),
+            input=RunInput(input_content=messages[1].get_content_string()),
+            status=RunStatus.completed,
+        )
+        db.upsert_run(run, session_id=session, run_index=number)
+
+    async def write(self, path: str, session: str) -> None:
+        db = SqliteDb(db_file=path)
+        data = {"session_state": {"units": "metric"}}
+        db.upsert_session(AgentSession(session, "friday", session_data=data, created_at=1))
+        for number, messages in enumerate(self.turns()):
+            self.run(db, session, number, messages)
+
+    async def add(self, path: str, session: str) -> None:
+        db = SqliteDb(db_file=path)
+        message = Message(role="user", content="one more")
+        self.run(db, session, 99, [Message(role="system", content="Be brief."), message])
+
+    def found(self, path: str, session: str) -> AgentSession | None:
+        return SqliteDb(db_file=path).get_session(session, "agent")
+
+    async def read(self, path: str, session: str) -> list[Any]:
+        found = self.found(path, session)
+        # As an agent takes its history: without the prompt, where that is not all that there is.
+        own = [one for run in (found.runs if found else None) or () for one in run.messages or ()]
+        prompts = {one.id for one in own if one.content == "Be brief."}
+        messages = found.get_messages() if found else []
+        return [self.normal(one) for one in messages if one.id not in prompts]
+
+    async def summarize(self, path: str, session: str) -> None:
+        found = self.found(path, session)
+        found.summary = SessionSummary("They spoke about the weather.", topics=["weather"])
+        SqliteDb(db_file=path).upsert_session(found)
+
+    async def state(self, path: str, session: str) -> Any:
+        found = self.found(path, session)
+        summary = found.summary and [found.summary.summary, found.summary.topics]
+        return [found.session_data, found.agent_id, summary]
+
+    def normal(self, message: Message) -> Any:
+        text = message.get_content_string()
+        if isinstance(message.content, list):
+            text = "".join(one["text"] for one in message.content)
+        if message.role == "tool":
+            return said("tool", "", results=[(message.tool_call_id, text)])
+        functions = [(one["id"], one["function"]) for one in message.tool_calls or ()]
+        calls = [(id, one["name"], json.loads(one["arguments"])) for id, one in functions]
+        return said(message.role, text, calls, images=len(message.images or ()))
+
+
 FRAMEWORKS: dict[str, Any] = {
     "langchain": LangChain(),
+    "langchain-files": LangChainFiles(),
     "langchain-redis": LangChainRedis(),
     "langgraph": LangGraph(),
     "openai-agents": OpenAIAgents(),
@@ -372,6 +482,7 @@ FRAMEWORKS: dict[str, Any] = {
     "openai-agents-sqlalchemy": OpenAIAgentsSQLAlchemy(),
     "llamaindex": LlamaIndex(),
     "adk": Adk(),
+    "agno": Agno(),
 }
 
 

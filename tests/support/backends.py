@@ -70,6 +70,7 @@ MAPPED = {
     "langchain": "",
     "openai-agents": "",
     "adk": "&app=weather",
+    "agno": "",
     "table": "&table=chat%20log&columns=session:chat,user:who,role:role,name:name,content:body,"
     "time:at,id:uid,metadata:about,order:nr",
 }
@@ -80,7 +81,9 @@ TABLE = (
 )
 
 
-def _mapped(engine: str, layout: str, refuses: Iterable[str] = ()) -> Callable[[Servers], Backend]:
+def _mapped(
+    engine: str, layout: str, refuses: Iterable[str] = (), alters: Iterable[str] = ()
+) -> Callable[[Servers], Backend]:
     """Return what makes the backend of a mapped table."""
     option = f"layout={layout}{MAPPED[layout]}"
     dialect = "role-content" if layout == "table" else layout
@@ -88,10 +91,11 @@ def _mapped(engine: str, layout: str, refuses: Iterable[str] = ()) -> Callable[[
         "style": Style(dialect, frozenset(), in_order=False),
         "refuses_names": True,  # of users, and of messages in the key of ADK
         "refuses": frozenset(refuses),
+        "alters": frozenset(alters),
         "many": MANY_SESSIONS,
         "largest": 60_000 if engine == "mysql" else 0,
     }
-    if layout not in ("adk", "table"):
+    if layout not in ("adk", "agno", "table"):
         about["keys"] = _without_user
         about["users"] = False
     name = f"{engine}-{layout}"
@@ -172,6 +176,15 @@ BACKENDS: dict[str, Callable[[Servers], Backend]] = {
     ),
     "sqlite-table": _mapped("sqlite", "table", ["lone surrogate", "empty blocks"]),
     "sqlite-adk": _mapped("sqlite", "adk"),
+    "sqlite-agno": _mapped("sqlite", "agno"),
+    # JSONB holds no such texts, and makes 1e300 an integer; MariaDB checks the JSON, as above.
+    "postgresql-agno": _mapped(
+        "postgresql",
+        "agno",
+        ["not a number", "infinity", "lone surrogate", "null character"],
+        ["floats"],
+    ),
+    "mysql-agno": _mapped("mysql", "agno", ["not a number", "infinity", "deep", "lone surrogate"]),
     "postgresql-openai-agents": _mapped("postgresql", "openai-agents"),
     "mysql-langchain": _mapped("mysql", "langchain", ["wide"]),  # more than 64 KiB
     "redis": _redis("redis", "prefix=app:"),
@@ -183,6 +196,15 @@ BACKENDS: dict[str, Callable[[Servers], Backend]] = {
             many=MANY_SESSIONS,
             refuses_names=True,
         )(servers),
+        keys=_without_user,
+        users=False,
+    ),
+    "langchain-files": lambda _: Backend(
+        "langchain-files",
+        lambda folder: f"langchain:{folder}/histories",
+        style=Style("langchain", frozenset(), in_order=False),
+        many=300,
+        refuses_names=True,  # of users, and those of no file
         keys=_without_user,
         users=False,
     ),
@@ -380,7 +402,11 @@ FURTHER = {
     "postgresql-agentscope2",
     "mysql-agentscope2",
     "redis-langchain",
+    "langchain-files",
+    "sqlite-agno",
     "sqlite-adk",
+    "postgresql-agno",
+    "mysql-agno",
     "postgresql-openai-agents",
     "mysql-langchain",
     "redis-session",

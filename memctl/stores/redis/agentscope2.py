@@ -55,8 +55,8 @@ from memctl.stores.redis.pipeline import (
     items_in_thread,
     scan,
 )
-from memctl.stores.redis.whole import MADE, Held, MemoryPlace, WholeMemoryStore
-from memctl.stores.simple import Rejected
+from memctl.stores.redis.whole import Held, MemoryPlace, WholeMemoryStore
+from memctl.stores.simple import MADE, Rejected
 
 PREFIX = "agentscope:"
 """The beginning of all keys, unless ``?prefix=`` names another."""

@@ -32,12 +32,9 @@ from memctl.stores.edits import Snapshot, apply_edit, whole_edits
 from memctl.stores.redis.layouts import other_keys, require_layout
 from memctl.stores.redis.pipeline import Command, Pipeline, in_thread
 from memctl.stores.redis.server import RedisServer
-from memctl.stores.simple import Rejected
+from memctl.stores.simple import MADE, Rejected
 
 T = TypeVar("T")
-
-MADE = "made"
-"""``WriteResult.before`` of a memory that was not there."""
 
 
 @dataclass(frozen=True, slots=True)

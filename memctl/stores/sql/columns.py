@@ -21,6 +21,7 @@ from sqlalchemy import (
     String,
     Uuid,
 )
+from sqlalchemy.dialects.postgresql import JSON as POSTGRESQL_JSON
 from sqlalchemy.dialects.postgresql import JSONB
 from sqlalchemy.types import TypeEngine
 
@@ -100,7 +101,7 @@ class Column(NamedTuple):
                 return float(value)
             case Numeric():
                 return Decimal(str(value))
-            case JSON() if isinstance(value, str) and not isinstance(self.type, JSONB):
+            case POSTGRESQL_JSON() if isinstance(value, str) and not isinstance(self.type, JSONB):
                 return value.encode()
             case LargeBinary() if isinstance(value, str):
                 return value.encode()

@@ -11,7 +11,7 @@ from sqlalchemy import Connection, Float, Integer, MetaData, Numeric, Table, fun
 from sqlalchemy.engine.reflection import Inspector
 
 from memctl.dialects.rows import COLUMN_ROLES, blocks_of
-from memctl.stores.sql import agentscope2_tables, schema
+from memctl.stores.sql import agentscope2_tables, agno, schema
 from memctl.stores.sql.agentscope2_tables import find_layouts
 from memctl.stores.sql.columns import Column, TimeFormat
 from memctl.stores.sql.mapping import PRESETS
@@ -102,12 +102,13 @@ def preset_layouts(connection: Connection) -> set[str]:
     """Return the layouts of other frameworks that are there, as ``?layout=`` names them."""
     inspector = inspect(connection)
     there = set(inspector.get_table_names())
-    checkpoints = {"langgraph"} if has_checkpoints(connection) else set()
-    return checkpoints | {
+    found = {
         layout
         for layout, preset in PRESETS.items()
         if preset.table in there and _fits(inspector, layout, preset.table)
     }
+    found |= {"agno"} if agno.SESSIONS in there else set()
+    return found | ({"langgraph"} if has_checkpoints(connection) else set())
 
 
 def _fits(inspector: Inspector, layout: str, table: str) -> bool:

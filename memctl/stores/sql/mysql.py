@@ -22,6 +22,7 @@ from sqlalchemy.pool import NullPool
 
 from memctl.errors import BadData, Lost, MemctlError, NotFound, Unavailable, UsageError
 from memctl.stores.sql.agentscope2 import Agentscope2Store
+from memctl.stores.sql.agno import AgnoStore
 from memctl.stores.sql.database import (
     FETCH_ROWS,
     GRANT,
@@ -451,6 +452,13 @@ class MysqlTableStore(TableStore):
     """A table of somebody else in MySQL or MariaDB."""
 
     kind = "mysql-table"
+    database_class = MysqlDatabase
+
+
+class MysqlAgnoStore(AgnoStore):
+    """The sessions of Agno in MySQL or MariaDB."""
+
+    kind = "mysql-agno"
     database_class = MysqlDatabase
 
 

@@ -21,6 +21,7 @@ from memctl.dialects.agentscope1 import TIMESTAMP
 from memctl.errors import BadData, Lost, MemctlError, NotFound, Unavailable, UsageError
 from memctl.location import Location
 from memctl.stores.sql.agentscope2 import Agentscope2Store
+from memctl.stores.sql.agno import AgnoStore
 from memctl.stores.sql.database import (
     FETCH_ROWS,
     GRANT,
@@ -459,6 +460,13 @@ class PostgresqlTableStore(TableStore):
     """A table of somebody else in PostgreSQL."""
 
     kind = "postgresql-table"
+    database_class = PostgresqlDatabase
+
+
+class PostgresqlAgnoStore(AgnoStore):
+    """The sessions of Agno in PostgreSQL."""
+
+    kind = "postgresql-agno"
     database_class = PostgresqlDatabase
 
 

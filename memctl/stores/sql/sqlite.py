@@ -28,6 +28,7 @@ from memctl.store import OpenMode, Store
 from memctl.stores.files import missing
 from memctl.stores.locks import FileLock
 from memctl.stores.sql.agentscope2 import Agentscope2Store
+from memctl.stores.sql.agno import AgnoStore
 from memctl.stores.sql.database import FETCH_ROWS, Database, damage, first_line, prefetch
 from memctl.stores.sql.dialect import ALWAYS, COLUMNS, UNPROVEN, Condition, Dialect
 from memctl.stores.sql.huge_messages import CHUNK_BYTES, HUGE_BYTES
@@ -690,6 +691,13 @@ class SqliteTableStore(TableStore):
             async for page in pages:
                 yield page
                 del page
+
+
+class SqliteAgnoStore(AgnoStore):
+    """The sessions of Agno in a SQLite file."""
+
+    kind = "sqlite-agno"
+    database_class = SqliteDatabase
 
 
 class SqliteAgentscope2Store(Agentscope2Store):

@@ -12,7 +12,6 @@ import json
 import time
 from collections.abc import AsyncGenerator, Iterable, Iterator, Sequence
 from contextlib import aclosing
-from dataclasses import replace
 from hashlib import blake2b
 from typing import Any, NamedTuple
 
@@ -20,7 +19,7 @@ from memctl import jsonio
 from memctl.dialects.runtime import RUNTIME
 from memctl.errors import BadData, Failure, UsageError
 from memctl.location import Location, visible
-from memctl.model import Edit, Finding, Memory, MemoryKey, Page, StoredMessage, WriteResult
+from memctl.model import Finding, Memory, MemoryKey, Page, StoredMessage
 from memctl.selection import Selection
 from memctl.store import Features, OpenMode
 from memctl.stores.edits import Snapshot
@@ -270,12 +269,6 @@ class TablestoreRuntimeStore(SimpleStore):
             session = MemoryChange([Put(user, now)], [Delete(user)])
             await self._carry_out(_SESSIONS, _SESSION_KEY, session)
         await self._carry_out(service.table, service.key, change)
-
-    async def _edit(self, edit: Edit) -> WriteResult:
-        # There is no place for a summary.
-        return await super()._edit(
-            replace(edit, summary=None, memory=replace(edit.memory, summary=None))
-        )
 
     async def remove(self, key: MemoryKey, expect: str | None) -> None:
         service = self._service_of(key)

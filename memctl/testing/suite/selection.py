@@ -122,7 +122,7 @@ async def fill(place: Place) -> list[Sample]:
     async with place.store() as store:
         await write_all(store, memories(place))
         if store.features.empty and not place.backend.only:
-            await write_all(store, [sample(samples.key(7))])
+            await write_all(store, [sample(place.keys(8)[7])])
         return list((await read(store)).values())
 
 

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator
-from contextlib import aclosing
 from dataclasses import replace
 
 import pytest
 
-from memctl.model import Memory, MemoryKey, Page, WriteMode
-from memctl.selection import Selection
+from memctl.model import Memory, MemoryKey, WriteMode
 from memctl.store import Store
+from memctl.stores.edits import Snapshot
+from memctl.stores.simple import SimpleStore
 from memctl.testing import samples
 from memctl.testing.backend import Place
 from memctl.testing.drive import (
@@ -96,17 +95,28 @@ class VersionTests:
         async with changing(place) as store, place.store() as agent:
             if type(store).edit is not Store.edit:
                 pytest.skip("edits in its own way")
-            plain = store.read
             late = [sample(one.key, more)]
+            plain = store.snapshot
 
-            async def read_then_add(where: Selection) -> AsyncGenerator[Page]:
-                async with aclosing(plain(where)) as pages:
-                    async for page in pages:
-                        yield page
+            async def add() -> None:
                 while late:
                     await write(agent, [late.pop()], offset=6)
 
-            monkeypatch.setattr(store, "read", read_then_add)
+            async def snapshot_then_add(key: MemoryKey) -> Snapshot:
+                found = await plain(key)
+                await add()
+                return found
+
+            if isinstance(store, SimpleStore):
+                load = store.load
+
+                async def load_then_add(key: MemoryKey) -> Snapshot | None:
+                    found = await load(key)
+                    await add()
+                    return found
+
+                monkeypatch.setattr(store, "load", load_then_add)
+            monkeypatch.setattr(store, "snapshot", snapshot_then_add)
             await edit_all(store, one.key, [gone(one.entries[0])])
         assert not late
         await assert_holds(place, [sample(one.key, [*one.entries[1:], *more])])

@@ -1,0 +1,218 @@
+"""The messages of Agno's runs, as its sessions store them.
+
+Source: ``models/message.py`` and ``media.py`` of agno 3.1.10.  ``Message.to_dict`` drops fields
+that it does not know; notes are in ``provider_data``, of which each model reads its own keys.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from typing import Any
+
+from memctl import jsonio
+from memctl.dialects.agentscope import string
+from memctl.dialects.rows import (
+    DocumentView,
+    RowDialect,
+    arguments_of,
+    arguments_text,
+    media_at,
+    output_blocks,
+    output_text,
+    utc,
+)
+from memctl.dialects.view import (
+    Block,
+    MediaBlock,
+    TextBlock,
+    ThinkingBlock,
+    ToolCallBlock,
+    ToolResultBlock,
+    UnknownBlock,
+)
+
+_ROLES = {"developer": "system", "tool": "system"}
+_MEDIA = {"images": "image", "audio": "audio", "videos": "video", "files": "file"}
+_TIMES = ("created_at", "updated_at")
+_FIELDS = {kind: field for field, kind in _MEDIA.items()}
+
+
+class AgnoView(DocumentView):
+    """A message of Agno."""
+
+    __slots__ = ()
+
+    @property
+    def id(self) -> str | None:
+        return AGNO.own_id(self.content)
+
+    @property
+    def role(self) -> str | None:
+        found = self.document.get("role")
+        return _ROLES.get(found, found) if isinstance(found, str) else None
+
+    @property
+    def name(self) -> str | None:
+        found = self.document.get("name")
+        return found if isinstance(found, str) else None
+
+    @property
+    def time(self) -> str | None:
+        seconds = self.document.get("created_at")
+        if not isinstance(seconds, int | float) or isinstance(seconds, bool) or not seconds:
+            return None
+        try:
+            return utc(datetime.fromtimestamp(seconds, UTC))
+        except (OverflowError, OSError, ValueError):
+            return None
+
+    @property
+    def fault(self) -> str:
+        return super().fault or ("" if self.role else "it has no role")
+
+    @property
+    def blocks(self) -> list[Block]:
+        message = self.document
+        found = output_blocks(message.get("content"), _block)
+        for field, kind in _MEDIA.items():
+            media = message.get(field)
+            found += [_media(kind, one) for one in (media if isinstance(media, list) else ())]
+        if message.get("role") == "tool":
+            id, name = string(message.get("tool_call_id")), string(message.get("tool_name"))
+            return [ToolResultBlock(id, name, lambda: found, message)]
+        thoughts = message.get("reasoning_content")
+        if isinstance(thoughts, str) and thoughts:
+            found.insert(0, ThinkingBlock(thoughts, thoughts))
+        calls = message.get("tool_calls")
+        for call in calls if isinstance(calls, list) else ():
+            function = call.get("function") if isinstance(call, dict) else None
+            if isinstance(function, dict):
+                input, name = arguments_of(function.get("arguments")), string(function.get("name"))
+                found.append(ToolCallBlock(string(call.get("id")), name, input, call))
+        return found
+
+
+def _block(part: Any) -> Block:
+    match part:
+        case {"type": "text", "text": str(text)}:
+            return TextBlock(text, part)
+        case {"type": "image_url", "image_url": {"url": str(url)}}:
+            return media_at("image", url, part)
+        case {"type": str(kind)}:
+            return UnknownBlock(kind, part)
+    return UnknownBlock("?", {"type": "?", "value": part})
+
+
+def _media(kind: str, value: Any) -> Block:
+    if not isinstance(value, dict):
+        return UnknownBlock("?", {"type": "?", "value": value})
+    media_type = string(value.get("mime_type")) or None
+    if isinstance(data := value.get("content"), str):
+        return MediaBlock(kind, None, media_type or "?", data, value)
+    return media_at(kind, value.get("url") or value.get("filepath"), value, media_type)
+
+
+class Agno(RowDialect):
+    """The dialect of Agno's sessions."""
+
+    name = "agno"
+    view = AgnoView
+    keeps_extra = True
+    tool_word = b"tool_call"
+    note_field, note_key = "provider_data", "memctl"
+
+    def own_id(self, content: Any) -> str | None:
+        found = content.get("id") if isinstance(content, dict) else None
+        return found if isinstance(found, str) and found else None
+
+    def set_own_id(self, content: Any, id: str) -> bool:
+        content["id"] = id
+        return True
+
+    def is_default(self, extra: str, user: str, session: str) -> bool:
+        return not self.settings(extra, user, session)
+
+    def settings(self, extra: str, user: str, session: str) -> bytes:  # noqa: ARG002
+        found = jsonio.loads(extra.encode("utf-8", "surrogatepass")) if extra else None
+        if not isinstance(found, dict):
+            return b""
+        columns = found.get("session")
+        kept = {
+            name: value
+            for name, value in (columns if isinstance(columns, dict) else {}).items()
+            if name not in _TIMES
+        }
+        aside = found.get("aside")
+        return jsonio.dumps([kept, aside]) if kept or aside else b""
+
+    def rows(
+        self, role: str, name: str, time: str | None, blocks: Sequence[Block]
+    ) -> list[dict[str, Any]]:
+        found = super().rows(role, name, time, blocks)
+        for row in found:
+            seconds = int(datetime.fromisoformat(time).timestamp()) if time else 0
+            row["content"]["created_at"] = seconds
+        return found
+
+    def contents(self, role: str, name: str, blocks: Sequence[Block]) -> list[Any]:
+        found: list[Any] = []
+        said: list[Block] = []
+        for block in blocks:
+            if isinstance(block, ToolResultBlock):
+                found.append(_result(block))
+            else:
+                said.append(block)
+        if said or not found:
+            found.insert(0, _said(role, name, said))
+        return found
+
+
+def _said(role: str, name: str, blocks: Sequence[Block]) -> dict[str, Any]:
+    """Return a message that is no result of a tool, without id and time."""
+    calls = [_call(block) for block in blocks if isinstance(block, ToolCallBlock)]
+    thoughts = [block.text for block in blocks if isinstance(block, ThinkingBlock)]
+    media = [block for block in blocks if isinstance(block, MediaBlock)]
+    texts = [
+        output_text([block])
+        for block in blocks
+        if not isinstance(block, ToolCallBlock | ThinkingBlock | MediaBlock)
+    ]
+    role = "assistant" if calls else role if role in ("user", "assistant", "system") else "user"
+    message: dict[str, Any] = {"role": role}
+    if len(texts) > 1:
+        message["content"] = [{"type": "text", "text": text} for text in texts]
+    elif texts or not (calls or thoughts or media):
+        message["content"] = "".join(texts)
+    if name and name != role:
+        message["name"] = name
+    if thoughts:
+        message["reasoning_content"] = "\n".join(thoughts)
+    if calls:
+        message["tool_calls"] = calls
+    return message | _kept(media)
+
+
+def _result(result: ToolResultBlock) -> dict[str, Any]:
+    media = [block for block in result.output if isinstance(block, MediaBlock)]
+    said = [block for block in result.output if not isinstance(block, MediaBlock)]
+    message = {"role": "tool", "content": output_text(said), "tool_call_id": result.id}
+    return message | ({"tool_name": result.name} if result.name else {}) | _kept(media)
+
+
+def _call(call: ToolCallBlock) -> dict[str, Any]:
+    function = {"name": call.name, "arguments": arguments_text(call.input)}
+    return {"id": call.id, "type": "function", "function": function}
+
+
+def _kept(media: Sequence[MediaBlock]) -> dict[str, Any]:
+    """Return media as the fields of a message."""
+    fields: dict[str, Any] = {}
+    for one in media:
+        stored: dict[str, Any] = {"mime_type": one.media_type} if one.media_type else {}
+        stored |= {"content": one.data or ""} if one.url is None else {"url": one.url}
+        fields.setdefault(_FIELDS.get(one.kind, "files"), []).append(stored)
+    return fields
+
+
+AGNO = Agno()

@@ -1,0 +1,233 @@
+"""The sessions of Agno: what its runs hold beside messages, and what a deletion leaves of it.
+
+The rows are those that agno 3.1.10 writes; the library itself is in ``tests/interop_frameworks``.
+"""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from memctl.model import MemoryKey
+from tests.support.cli import contents, fails, report
+
+SESSION = "session_id TEXT PRIMARY KEY, session_type TEXT NOT NULL, " + ", ".join(
+    f"{name} {kind}"
+    for kind, names in (
+        ("TEXT", ("agent_id", "team_id", "workflow_id", "user_id")),
+        ("JSON", ("session_data", "agent_data", "team_data", "workflow_data", "metadata")),
+        ("JSON", ("summary",)),
+        ("BIGINT", ("created_at", "updated_at")),
+    )
+    for name in names
+)
+RUN = (
+    "run_id TEXT PRIMARY KEY, session_id TEXT NOT NULL, run_type TEXT NOT NULL, agent_id TEXT, "
+    "team_id TEXT, workflow_id TEXT, user_id TEXT, parent_run_id TEXT, status TEXT, "
+    "run_index BIGINT, run_data JSON NOT NULL, created_at BIGINT NOT NULL, updated_at BIGINT"
+)
+SECRET = "the code is 4711"
+
+
+def execute(path: Path, sql: str, *values: Any) -> list[Any]:
+    with closing(sqlite3.connect(path)) as database, database:
+        return database.execute(sql, values).fetchall()
+
+
+def message(id: str, role: str, content: str, **more: Any) -> dict[str, Any]:
+    return {"id": id, "role": role, "content": content, "created_at": 1_700_000_000, **more}
+
+
+def add_run(
+    path: Path, number: int, messages: list[Any], session: str = "kyoto", **columns: Any
+) -> None:
+    data = {
+        "run_id": f"r{number}",
+        "agent_id": "friday",
+        "session_id": session,
+        "user_id": "ada",
+        "content": messages[-1]["content"] if messages else "",
+        "input": {"input_content": SECRET},
+        "tools": [{"tool_call_id": "c1", "result": SECRET}],
+        "status": "COMPLETED",
+        "messages": messages,
+    }
+    row = {
+        "run_id": f"r{number}",
+        "session_id": session,
+        "run_type": "agent",
+        "agent_id": "friday",
+        "user_id": "ada",
+        "status": "COMPLETED",
+        "run_index": number * 10,
+        "run_data": json.dumps(data),
+        "created_at": 1_700_000_000 + number,
+        "updated_at": 1_700_000_001,
+    } | columns
+    places = ", ".join("?" * len(row))
+    execute(path, f"INSERT INTO agno_runs ({', '.join(row)}) VALUES ({places})", *row.values())
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    """A session of two turns, of which the second repeats the first, and others beside it."""
+    path = tmp_path / "agno.db"
+    execute(path, f"CREATE TABLE agno_sessions ({SESSION})")
+    execute(path, f"CREATE TABLE agno_runs ({RUN})")
+    for session, user in ("kyoto", "ada"), ("osaka", None):
+        execute(
+            path,
+            "INSERT INTO agno_sessions (session_id, session_type, agent_id, user_id, session_data, "
+            "metadata, summary, created_at, updated_at) "
+            "VALUES (?, 'agent', 'friday', ?, ?, 'null', ?, 7, 8)",
+            *(session, user, '{"session_state": {"n": 1}}'),
+            '{"summary": "They spoke.", "topics": ["codes"]}',
+        )
+    asked, answered = message("m1", "user", SECRET), message("m2", "assistant", "I see.")
+    add_run(path, 0, [message("p0", "system", "Be brief."), asked, answered])
+    again = [one | {"from_history": True} for one in (asked, answered)]
+    more = [message("m3", "user", "Thanks."), message("m4", "assistant", "Sure.")]
+    add_run(path, 1, [message("p1", "system", "Be brief."), *again, *more])
+    add_run(path, 2, [message("m5", "user", "fails")], status="ERROR")
+    add_run(path, 3, [message("m6", "user", "a member of a team")], parent_run_id="r1")
+    add_run(path, 4, [message("m7", "user", "Hi")], session="osaka", user_id=None)
+    return path
+
+
+def said(url: str, user: str, session: str) -> list[str]:
+    """Return the texts of a session, as memctl reads it."""
+    found = contents(url)[MemoryKey(user, session)]
+    return [json.loads(one.message)["content"]["content"] for one in found]
+
+
+def rows(path: Path) -> Any:
+    """Return all that is in the database, JSON by value."""
+    found = {}
+    for table in "agno_sessions", "agno_runs":
+        found[table] = [
+            [json.loads(one) if str(one)[:1] in "{n" else one for one in row]
+            for row in execute(path, f"SELECT * FROM {table} ORDER BY 1")
+        ]
+    return found
+
+
+def test_agno_shows_the_history_alone(run: Any, path: Path) -> None:
+    """The prompt, what a run repeats, and runs that Agno leaves out are no messages."""
+    found = report(run("inspect", path, "--json"))
+    assert found["store"]["kind"] == "sqlite-agno"
+    assert {one["user"]: one["messages"] for one in found["memories"]} == {"ada": 4, "": 1}
+    shown = run("inspect", path, "--messages", "--user", "ada").stdout
+    assert [text for text in ("Be brief", "fails", "a member") if text in shown] == []
+    assert shown.index("4711") < shown.index("I see") < shown.index("Thanks") < shown.index("Sure")
+
+
+@pytest.mark.parametrize(
+    "selection",
+    [
+        ("--role", "user"),
+        ("--role", "assistant"),
+        ("--match", "4711"),
+        ("--id", "m2"),
+        ("--id", "m2", "--id", "m3"),
+        ("--last", "1", "--user", "ada"),
+        (),
+    ],
+)
+def test_agno_undo_is_exact(run: Any, path: Path, selection: tuple[str, ...]) -> None:
+    before = rows(path)
+    assert run("delete", path, *selection, *(() if selection else ("--all",)), "-y").exit_code == 0
+    assert rows(path) != before
+    assert run("undo", "-y").exit_code == 0
+    assert rows(path) == before
+
+
+def test_agno_deletes_what_runs_repeat_of_a_message(run: Any, path: Path) -> None:
+    assert run("delete", path, "--match", "4711", "-y").exit_code == 0
+    left = {row[0]: json.dumps(row) for row in rows(path)["agno_runs"]}
+    assert "4711" not in left["r0"]
+    assert "m1" not in left["r1"]
+    assert said(f"sqlite:///{path}?layout=agno", "ada", "kyoto") == ["I see.", "Thanks.", "Sure."]
+
+
+def test_agno_copies_all_that_a_session_has(run: Any, path: Path, tmp_path: Path) -> None:
+    """Also through an archive; a second run finds nothing to do."""
+    archive, copy = tmp_path / "a.ndjson", tmp_path / "copy.db"
+    target = f"sqlite:///{copy}?layout=agno"
+    assert run("export", path, "-o", archive).exit_code == 0
+    assert run("import", archive, target).exit_code == 0
+    assert rows(copy) == rows(path)
+    again = report(run("migrate", path, target, "--json"))
+    assert again["memories"]["unchanged"] == 2
+    assert run("verify", path, target).exit_code == 0
+
+
+def test_agno_erases_a_user(run: Any, path: Path) -> None:
+    before = rows(path)
+    assert run("erase", path, "--user", "ada", "--yes").exit_code == 0
+    left = rows(path)
+    assert left["agno_sessions"] == [row for row in before["agno_sessions"] if row[0] == "osaka"]
+    assert left["agno_runs"] == [row for row in before["agno_runs"] if row[1] == "osaka"]
+
+
+def test_agno_makes_a_run_of_each_question(run: Any, tmp_path: Path) -> None:
+    lines = [
+        {"role": role, "content": f"{role} {number}"}
+        for number in range(2)
+        for role in ("user", "assistant")
+    ]
+    source, target = tmp_path / "a.jsonl", tmp_path / "agno.db"
+    source.write_text(json.dumps({"messages": lines, "memctl": {"session": "s"}}))
+    url = f"sqlite:///{target}?layout=agno&agent=friday"
+    assert run("import", source, url).exit_code == 0
+    made = [json.loads(data) for (data,) in execute(target, "SELECT run_data FROM agno_runs")]
+    assert [[one["content"] for one in data["messages"]] for data in made] == [
+        ["user 0", "assistant 0"],
+        ["user 1", "assistant 1"],
+    ]
+    assert [data["agent_id"] for data in made] == ["friday", "friday"]
+    assert said(url, "", "s") == ["user 0", "assistant 0", "user 1", "assistant 1"]
+
+
+def test_agno_refuses_a_session_of_somebody_else(run: Any, path: Path, tmp_path: Path) -> None:
+    before = rows(path)
+    source = tmp_path / "a.jsonl"
+    about = {"session": "osaka", "user": "bob"}
+    source.write_text(json.dumps({"messages": [{"role": "user", "content": "x"}], "memctl": about}))
+    fails(run("import", source, path), 7, "the session 'osaka' belongs to ''")
+    assert rows(path) == before
+
+
+def test_agno_reports_a_damaged_run(run: Any, path: Path) -> None:
+    execute(path, "UPDATE agno_runs SET run_data = '[1]' WHERE run_id = 'r1'")
+    found = run("inspect", path, "--json")
+    assert found.exit_code == 7
+    assert [one["user"] for one in report(found, 7)["memories"]] == [""]
+    assert "the run 'r1' is not a JSON object" in found.stderr
+    checked = run("doctor", path, "--json")
+    assert [one["code"] for one in report(checked, 6)["findings"]] == ["damaged-state"]
+
+
+def test_agno_asks_for_the_migration_of_agno_2(run: Any, path: Path) -> None:
+    execute(path, "DELETE FROM agno_runs WHERE session_id = 'kyoto'")
+    execute(path, "ALTER TABLE agno_sessions ADD COLUMN runs JSON")
+    execute(path, "UPDATE agno_sessions SET runs = '[{}]' WHERE session_id = 'kyoto'")
+    found = run("inspect", path)
+    assert found.exit_code == 7
+    assert "as Agno 2 keeps them" in found.stderr
+
+
+def test_agno_names_the_tables(run: Any, path: Path) -> None:
+    execute(path, "ALTER TABLE agno_sessions RENAME TO chats")
+    execute(path, "ALTER TABLE agno_runs RENAME TO chats_runs")
+    assert report(run("inspect", f"sqlite:///{path}?layout=agno&table=chats", "--json"))
+    fails(run("inspect", f"sqlite:///{path}?layout=agno"), 8, "has no table 'agno_sessions'")
+
+
+def test_agno_refuses_a_table_of_another_kind(run: Any, tmp_path: Path) -> None:
+    execute(tmp_path / "a.db", "CREATE TABLE agno_sessions (session_id TEXT)")
+    fails(run("inspect", f"sqlite:///{tmp_path}/a.db?layout=agno"), 8, "has no column")
