@@ -199,6 +199,35 @@ def test_states_travel(
     assert frameworks("state", framework, back) == wanted
 
 
+@pytest.mark.parametrize("engine", ["postgresql", "mysql"])
+def test_agno_on_a_server(
+    run: Any,
+    frameworks: Frameworks,
+    tmp_path: Path,
+    request: pytest.FixtureRequest,
+    engine: str,
+) -> None:
+    """It keeps its tables in a schema of PostgreSQL; memctl makes the same ones."""
+    server = request.getfixturevalue(f"{engine}_url")
+    here = f"{server}?layout=agno"
+    if engine == "postgresql":
+        here += "&options=-csearch_path%3Dai"
+    frameworks("write", "agno", server)
+    written = frameworks("read", "agno", server)
+    assert run("migrate", here, place("agno", tmp_path / "there.db")).exit_code == 0
+    assert frameworks("read", "agno", tmp_path / "there.db") == written
+    assert run("delete", here, "--role", "user", "-y").exit_code == 0
+    left = [one for one in written if one["role"] != "user"]
+    assert frameworks("read", "agno", server) == left
+    assert run("undo", "--store", here, "-y").exit_code == 0
+    assert frameworks("read", "agno", server) == written
+    assert run("erase", here, "--user", "", "--session", "kyoto", "--yes").exit_code == 0
+    assert frameworks("read", "agno", server) == []
+    assert run("migrate", place("agno", tmp_path / "there.db"), here).exit_code == 0
+    frameworks("add", "agno", server)
+    assert frameworks("read", "agno", server)[:-1] == written
+
+
 def test_the_summary_of_agno_travels(run: Any, frameworks: Frameworks, tmp_path: Path) -> None:
     """Where there is a place for it; else it is a loss."""
     here, agents, back = (tmp_path / f"{name}.db" for name in ("here", "agents", "back"))

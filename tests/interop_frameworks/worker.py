@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import sys
 from pathlib import Path
 from typing import Any
@@ -19,7 +20,9 @@ from uuid import uuid4
 
 from agents import SQLiteSession
 from agents.extensions.memory import RedisSession, SQLAlchemySession
-from agno.db.sqlite import SqliteDb
+from agno.db.mysql import AsyncMySQLDb
+from agno.db.postgres import AsyncPostgresDb
+from agno.db.sqlite import AsyncSqliteDb
 from agno.media import Image
 from agno.models.message import Message
 from agno.run.agent import RunInput, RunOutput
@@ -381,7 +384,15 @@ class Adk:
 
 
 class Agno:
-    """SqliteDb."""
+    """AsyncSqliteDb; a path may be the URL of a server, AsyncPostgresDb's or AsyncMySQLDb's."""
+
+    def db(self, path: str) -> Any:
+        if path.startswith("postgresql://"):
+            return AsyncPostgresDb(db_url=path.replace("://", "+asyncpg://", 1))
+        if path.startswith("mysql://"):
+            url = path.replace("://", "+aiomysql://", 1)
+            return AsyncMySQLDb(db_url=url, db_schema=url.rpartition("/")[2])
+        return AsyncSqliteDb(db_file=path)
 
     def turns(self) -> list[list[Message]]:
         calls = [
@@ -416,7 +427,7 @@ class Agno:
             ],
         ]
 
-    def run(self, db: SqliteDb, session: str, number: int, messages: list[Message]) -> None:
+    async def run(self, db: Any, session: str, number: int, messages: list[Message]) -> None:
         run = RunOutput(
             run_id=f"run-{session}-{number}",
             agent_id="friday",
@@ -426,25 +437,25 @@ class Agno:
             input=RunInput(input_content=messages[1].get_content_string()),
             status=RunStatus.completed,
         )
-        db.upsert_run(run, session_id=session, run_index=number)
+        await db.upsert_run(run, session_id=session, run_index=number)
 
     async def write(self, path: str, session: str) -> None:
-        db = SqliteDb(db_file=path)
+        db = self.db(path)
         data = {"session_state": {"units": "metric"}}
-        db.upsert_session(AgentSession(session, "friday", session_data=data, created_at=1))
+        await db.upsert_session(AgentSession(session, "friday", session_data=data, created_at=1))
         for number, messages in enumerate(self.turns()):
-            self.run(db, session, number, messages)
+            await self.run(db, session, number, messages)
 
     async def add(self, path: str, session: str) -> None:
-        db = SqliteDb(db_file=path)
+        db = self.db(path)
         message = Message(role="user", content="one more")
-        self.run(db, session, 99, [Message(role="system", content="Be brief."), message])
+        await self.run(db, session, 99, [Message(role="system", content="Be brief."), message])
 
-    def found(self, path: str, session: str) -> AgentSession | None:
-        return SqliteDb(db_file=path).get_session(session, "agent")
+    async def found(self, path: str, session: str) -> AgentSession | None:
+        return await self.db(path).get_session(session, "agent")
 
     async def read(self, path: str, session: str) -> list[Any]:
-        found = self.found(path, session)
+        found = await self.found(path, session)
         # As an agent takes its history: without the prompt, where that is not all that there is.
         own = [one for run in (found.runs if found else None) or () for one in run.messages or ()]
         prompts = {one.id for one in own if one.content == "Be brief."}
@@ -452,12 +463,12 @@ class Agno:
         return [self.normal(one) for one in messages if one.id not in prompts]
 
     async def summarize(self, path: str, session: str) -> None:
-        found = self.found(path, session)
+        found = await self.found(path, session)
         found.summary = SessionSummary("They spoke about the weather.", topics=["weather"])
-        SqliteDb(db_file=path).upsert_session(found)
+        await self.db(path).upsert_session(found)
 
     async def state(self, path: str, session: str) -> Any:
-        found = self.found(path, session)
+        found = await self.found(path, session)
         summary = found.summary and [found.summary.summary, found.summary.topics]
         return [found.session_data, found.agent_id, summary]
 
@@ -492,12 +503,14 @@ async def answer(request: Any) -> Any:
 
 
 def main() -> None:
+    answers = os.fdopen(os.dup(1), "w")
+    os.dup2(2, 1)  # frameworks print, too
     for line in sys.stdin:
         try:
             found = {"answer": asyncio.run(answer(json.loads(line)))}
         except Exception as error:  # noqa: BLE001 - the test is told
             found = {"error": f"{type(error).__name__}: {error}"}
-        print(json.dumps(found), flush=True)  # noqa: T201
+        print(json.dumps(found), file=answers, flush=True)  # noqa: T201
 
 
 if __name__ == "__main__":

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from dataclasses import asdict
 from typing import Any
 
 import pytest
@@ -17,6 +18,7 @@ from memctl import jsonio
 from memctl.dialects.adk import ADK
 from memctl.dialects.agentscope1 import AGENTSCOPE1
 from memctl.dialects.agentscope2 import AGENTSCOPE2
+from memctl.dialects.agno import AGNO
 from memctl.dialects.langchain import LANGCHAIN
 from memctl.dialects.llamaindex import LLAMAINDEX
 from memctl.dialects.openai import OPENAI
@@ -24,6 +26,8 @@ from memctl.dialects.openai_agents import OPENAI_AGENTS
 from memctl.dialects.rows import ROLE_CONTENT, RowDialect, utc
 from memctl.dialects.view import Dialect
 from memctl.model import StoredMessage
+from memctl.stores.sql.agno_runs import Regrouping, Run, is_hidden, with_copies, without_copies
+from memctl.stores.sql.agno_runs import entries as entries_of
 from tests.properties.strategies import any_text, names, times, values
 from tests.properties.test_conversion import MEMORY, block_1, call_ids, convert, entries_1, plain
 
@@ -115,6 +119,28 @@ CONTENTS: dict[str, st.SearchStrategy[Any]] = {
         ),
         custom_metadata=documents(mood=any_text),
     ),
+    "agno": documents(
+        id=names,
+        role=roles,
+        content=any_text | st.none() | st.lists(part | values, max_size=3),
+        name=any_text,
+        created_at=st.integers(0, 4 * 10**9),
+        from_history=st.booleans(),
+        tool_call_id=call_ids,
+        tool_name=any_text,
+        tool_calls=st.lists(
+            documents(
+                id=call_ids,
+                function=documents(name=any_text, arguments=arguments.map(json.dumps)),
+            ),
+            max_size=2,
+        ),
+        reasoning_content=any_text,
+        images=st.lists(
+            documents(url=urls, content=any_text, mime_type=any_text, filepath=any_text), max_size=2
+        ),
+        provider_data=documents(mood=any_text),
+    ),
     "openai": documents(
         role=roles,
         content=any_text | st.none() | st.lists(part | values, max_size=3),
@@ -132,7 +158,7 @@ CONTENTS: dict[str, st.SearchStrategy[Any]] = {
     "role-content": any_text | st.none() | st.lists(block_1, max_size=3),
 }
 DIALECTS: list[RowDialect] = [
-    *(LANGCHAIN, OPENAI_AGENTS, LLAMAINDEX, ADK, OPENAI),
+    *(LANGCHAIN, OPENAI_AGENTS, LLAMAINDEX, ADK, AGNO, OPENAI),
     ROLE_CONTENT,
 ]
 
@@ -170,6 +196,36 @@ def again(dialect: Dialect, entries: Sequence[StoredMessage]) -> list[StoredMess
     if not isinstance(dialect, RowDialect):
         return list(entries)
     return [stored(dialect, jsonio.loads(one.message))._replace(marks=one.marks) for one in entries]
+
+
+@st.composite
+def runs(draw: st.DrawFn) -> list[Run]:
+    """Runs of Agno, of which each has messages of its own."""
+    found = []
+    for number in range(draw(st.integers(0, 4))):
+        some = draw(st.lists(CONTENTS["agno"], max_size=5))
+        if all(map(is_hidden, some)):
+            some.append({"id": "m", "role": "user"})
+        data = {"run_id": f"r{number}", "input": draw(values)}
+        found.append(Run(f"r{number}", {"run_index": number}, data, some))
+    return found
+
+
+def by_value(runs: Sequence[Run]) -> str:
+    """Return all that runs hold, NaN included, as a text."""
+    return json.dumps([asdict(run) for run in runs], sort_keys=True)
+
+
+@given(runs())
+def test_runs_of_agno_are_what_their_messages_say(there: list[Run]) -> None:
+    entries = [one for run in there for one in entries_of(run)]
+    assert by_value(Regrouping("s", []).runs(entries)) == by_value(there)
+    for at in range(len(entries)):  # one is deleted, and comes back
+        left, kept = without_copies(entries[:at] + entries[at + 1 :], [entries[at]])
+        between = Regrouping("s", there).runs(left)
+        shown = [one for run in between for one in entries_of(run)]
+        back = with_copies([*shown[:at], entries[at], *shown[at:]], kept)
+        assert by_value(Regrouping("s", between).runs(back)) == by_value(there)
 
 
 @pytest.mark.parametrize("target", [AGENTSCOPE1, AGENTSCOPE2, LANGCHAIN], ids=lambda one: one.name)

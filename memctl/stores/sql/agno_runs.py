@@ -262,7 +262,7 @@ def without_copies(
             if id in touched:
                 bare["data"] = _without_copies(said["data"])
             if "hidden" in said:
-                bare["hidden"] = [one for one in said["hidden"] if one[1].get("id") not in ids]
+                bare["hidden"] = [one for one in said["hidden"] if AGNO.own_id(one[1]) not in ids]
             if bare != said:
                 kept[id] = said
                 value[EXTRA] = {RUN: bare}
