@@ -207,7 +207,10 @@ def test_agno_on_a_server(
     request: pytest.FixtureRequest,
     engine: str,
 ) -> None:
-    """It keeps its tables in a schema of PostgreSQL; memctl makes the same ones."""
+    """It keeps its tables in a schema of PostgreSQL; memctl makes the same ones.
+
+    Agno itself cannot go on with tables that are there in MariaDB, whose JSON is a text to it.
+    """
     server = request.getfixturevalue(f"{engine}_url")
     here = f"{server}?layout=agno"
     if engine == "postgresql":
@@ -224,8 +227,10 @@ def test_agno_on_a_server(
     assert run("erase", here, "--user", "", "--session", "kyoto", "--yes").exit_code == 0
     assert frameworks("read", "agno", server) == []
     assert run("migrate", place("agno", tmp_path / "there.db"), here).exit_code == 0
-    frameworks("add", "agno", server)
-    assert frameworks("read", "agno", server)[:-1] == written
+    assert frameworks("read", "agno", server) == written
+    if engine == "postgresql":
+        frameworks("add", "agno", server)
+        assert frameworks("read", "agno", server)[:-1] == written
 
 
 def test_the_summary_of_agno_travels(run: Any, frameworks: Frameworks, tmp_path: Path) -> None:
