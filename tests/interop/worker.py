@@ -5,12 +5,13 @@ request, each line of stdout its answer, both JSON: ``{"do": "write" | "read", "
 "memories": [...]}``, answered by ``{"answer": [...]}`` or ``{"error": "..."}``.
 
 A place is ``{"kind": "sql", "url"}`` (SQLAlchemy's URL), ``{"kind": "redis", "url", "prefix",
-"ttl"}``, ``{"kind": "redis_session", "url"}``, ``{"kind": "state_dict", "path"}`` or ``{"kind":
-"json_session", "folder"}``; in a session the memory is at ``memory``, or with ``"nested": true`` at
-``agent.memory``, as a real agent puts it there.  SQL and Redis may have a ``state``: the place of a
-session that is loaded and saved around each use.  A memory to write has ``user``, ``session``,
-``summary`` and ``messages``, a list of pairs of a message and its marks; one to read has ``user``,
-``session`` and the ``marks`` to ask for.
+"ttl"}``, ``{"kind": "redis_session", "url"}``, ``{"kind": "state_dict", "path"}``, ``{"kind":
+"own", "path"}`` (see ``own_memory``) or ``{"kind": "json_session", "folder"}``; in a session the
+memory is at ``memory``, or with ``"nested": true`` at ``agent.memory``, as a real agent puts it
+there.  SQL and Redis may have a ``state``: the place of a session that is loaded and saved around
+each use.  A memory to write has ``user``, ``session``, ``summary`` and ``messages``, a list of
+pairs of a message and its marks; one to read has ``user``, ``session`` and the ``marks`` to ask
+for.
 
 ``{"do": "call", ...}`` calls methods of each memory: ``calls`` are pairs of a name and keyword
 arguments, and the answer is what they gave, such as ``["delete_by_mark", {"mark": ["hint"]}]``.
@@ -42,6 +43,7 @@ from agentscope.memory import AsyncSQLAlchemyMemory, InMemoryMemory, MemoryBase,
 from agentscope.message import Msg
 from agentscope.module import StateModule
 from agentscope.session import JSONSession, RedisSession
+from own_memory import OwnMemory
 from redis.asyncio import ConnectionPool
 from sqlalchemy.ext.asyncio import create_async_engine
 from sqlalchemy.pool import NullPool
@@ -94,6 +96,8 @@ async def stored(place: dict[str, Any], about: dict[str, Any]) -> AsyncGenerator
         ) as memory:
             yield memory
         await pool.aclose()
+    elif kind == "own":
+        yield OwnMemory(place["path"], session)
     elif kind == "state_dict":
         memory = load(Path(place["path"]))
         yield memory

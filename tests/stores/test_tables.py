@@ -344,3 +344,19 @@ async def test_an_agent_writes_while_a_large_table_is_read(
                 agent.execute(row)
     assert found == ["kyoto", "osaka"]
     assert len(dump(friday)) == 10
+
+
+def test_undo_restores_a_text_beside_json(run: Any, tmp_path: Path) -> None:
+    """Although only contents in JSON are left, of which others may be texts as well."""
+    path = tmp_path / "mixed.db"
+    execute(path, GUIDE)
+    rows = [
+        ("s", "user", "plain 京都", 1.0),
+        ("s", "assistant", '[{"type":"text","text":"x"}]', 2.0),
+    ]
+    add = "INSERT INTO messages (session_id, role, content, timestamp) VALUES (?, ?, ?, ?)"
+    execute(path, add, rows)
+    before = dump(path)
+    assert run("delete", url(path), "--role", "user", "-y").exit_code == 0
+    assert run("undo", "--store", url(path), "-y").exit_code == 0
+    assert dump(path) == before

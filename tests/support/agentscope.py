@@ -125,6 +125,8 @@ def place_of(text: str, nested: bool) -> dict[str, Any]:
     plain, _, query = text.partition("?")
     options = dict(parse_qsl(query))
     scheme = urlsplit(plain).scheme
+    if options.get("layout") == "table":
+        return {"kind": "own", "path": urlsplit(plain).path.removeprefix("/")}
     if scheme in DRIVERS:
         place = {"kind": "sql", "url": plain.replace(scheme, DRIVERS[scheme], 1)}
     elif scheme == "redis":

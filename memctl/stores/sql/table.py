@@ -702,6 +702,8 @@ class RowCodec:
         self._position = self._at[columns.order[0]] if numbered else None
         self.ordering = self._ordering()
         self.is_json = columns.all[self._content].is_json
+        self._mixed = not (self.is_json or mapping.dialect.documents)
+        """True where a content may be a text as it is, or as JSON."""
         self._extra = frozenset(others)
         fields = {field for _, field in self._named}
         self._known = frozenset(
@@ -857,7 +859,10 @@ class RowCodec:
                 value[EXTRA] = extra
         id = dialect.message_id(value)
         position = None if self._position is None else row[self._position]
-        text = jsonio.compact({"row": shape}).decode()
+        about: dict[str, Any] = {"row": shape}
+        if self._mixed and isinstance(value[CONTENT], str):
+            about["plain"] = not self.is_json
+        text = jsonio.compact(about).decode()
         odd = any(map(_is_odd, row if METADATA in value else (row[at[self._content]],)))
         message = jsonio.dumps(value) if odd else jsonio.compact(value)
         return StoredMessage(id, message, (), position, text)
@@ -965,13 +970,16 @@ class RowCodec:
                 found[column] = json.dumps(stored) if field == METADATA else stored
         if content == []:
             raise _Refused(f"the message {entry.id!r} has an empty list as its content")
-        text = mapping.dialect.documents or self.is_json or not isinstance(content, str | None)
+        shape = of_shape(entry.shape) if entry.shape else {}
+        plain = shape.get("plain") if self._mixed else None
+        is_json = self.is_json if plain is None else not plain
+        text = mapping.dialect.documents or is_json or not isinstance(content, str | None)
         found[named["content"]] = mapping.encode(content) if text else content
         found |= extra
         for one in found.values():
             if isinstance(one, str) and not is_text(one):
                 raise _Refused(f"the message {entry.id!r} holds a text that is not valid Unicode")
-        row = of_shape(entry.shape).get("row") if entry.shape else None
+        row = shape.get("row")
         raw = row if isinstance(row, dict) else {}
         try:
             stored_row = found | raw
