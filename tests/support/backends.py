@@ -199,6 +199,17 @@ BACKENDS: dict[str, Callable[[Servers], Backend]] = {
         keys=_without_user,
         users=False,
     ),
+    "redis-openai-agents": lambda servers: replace(
+        _redis(
+            "redis-openai-agents",
+            "layout=openai-agents",
+            Style("openai-agents", frozenset(), in_order=False),
+            many=MANY_SESSIONS,
+            refuses_names=True,
+        )(servers),
+        keys=_without_user,
+        users=False,
+    ),
     "langchain-files": lambda _: Backend(
         "langchain-files",
         lambda folder: f"langchain:{folder}/histories",
@@ -402,6 +413,7 @@ FURTHER = {
     "postgresql-agentscope2",
     "mysql-agentscope2",
     "redis-langchain",
+    "redis-openai-agents",
     "langchain-files",
     "sqlite-agno",
     "sqlite-adk",

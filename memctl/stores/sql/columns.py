@@ -25,8 +25,6 @@ from sqlalchemy.dialects.postgresql import JSON as POSTGRESQL_JSON
 from sqlalchemy.dialects.postgresql import JSONB
 from sqlalchemy.types import TypeEngine
 
-from memctl.dialects.rows import utc
-
 _BYTES = "base64"
 _MILLISECONDS, _MICROSECONDS, _NANOSECONDS = 10**11, 10**14, 10**17
 """Numbers from which a time is not in seconds: all are moments after 1973."""
@@ -157,6 +155,8 @@ class TimeFormat(NamedTuple):
             return None
         moment: datetime | None = None
         try:
+            if type(value) is float and abs(value) < (unit := self.unit or 1) * _MILLISECONDS:
+                return _known(datetime.fromtimestamp(value / unit, UTC))
             if isinstance(value, str) and _NUMBER.fullmatch(value):
                 value = Decimal(value)
             match value:
@@ -181,8 +181,7 @@ class TimeFormat(NamedTuple):
             return str(value)
         if moment.tzinfo is None and self.utc:
             moment = moment.replace(tzinfo=UTC)
-        found = utc(moment)
-        return None if found == UNKNOWN_TIME else found
+        return _known(moment.astimezone(UTC))
 
     def write(self, text: str | None) -> Any:
         """Return a time, as ``read`` gives it, as the column has it.
@@ -213,6 +212,12 @@ class TimeFormat(NamedTuple):
         if not self.zone:
             local = local.replace(tzinfo=None)
         return local.isoformat(self.separator)
+
+
+def _known(moment: datetime) -> str | None:
+    """Return a moment in UTC as a text; None for the one of UNKNOWN_TIME."""
+    found = moment.isoformat(timespec="microseconds")
+    return None if found == UNKNOWN_TIME else found
 
 
 def _unit(value: Any) -> int:

@@ -713,6 +713,8 @@ class RowCodec:
             name for name, column in columns.all.items() if not column.is_text
         )
         packed = frozenset({NOTES} if mapping.dialect.note_key else ())
+        self._last_names: tuple[Any, Any] | None = None
+        self._last_key = MemoryKey("", "")
         self._packed = None if METADATA in fields else packed
         """What the content takes of the metadata; None where these have a column."""
 
@@ -799,6 +801,15 @@ class RowCodec:
 
     def key_of(self, row: Sequence[Any]) -> MemoryKey:
         """Return the memory of a row."""
+        names = (row[0], row[1] if self.user else "")
+        if names == self._last_names:
+            return self._last_key
+        key = self._key_of(row)
+        if type(names[0]) is str and type(names[1]) is str:  # 1 equals 1.0
+            self._last_names, self._last_key = names, key
+        return key
+
+    def _key_of(self, row: Sequence[Any]) -> MemoryKey:
         session = "NULL" if row[0] is None else _decoded(row[0])
         if not self.user:
             return MemoryKey(self.mapping.user, session)
@@ -860,8 +871,8 @@ class RowCodec:
         id = dialect.message_id(value)
         position = None if self._position is None else row[self._position]
         about: dict[str, Any] = {"row": shape}
-        if self._mixed and isinstance(value[CONTENT], str):
-            about["plain"] = not self.is_json
+        if self._mixed and self.is_json:
+            about["quoted"] = True
         text = jsonio.compact(about).decode()
         odd = any(map(_is_odd, row if METADATA in value else (row[at[self._content]],)))
         message = jsonio.dumps(value) if odd else jsonio.compact(value)
@@ -971,8 +982,8 @@ class RowCodec:
         if content == []:
             raise _Refused(f"the message {entry.id!r} has an empty list as its content")
         shape = of_shape(entry.shape) if entry.shape else {}
-        plain = shape.get("plain") if self._mixed else None
-        is_json = self.is_json if plain is None else not plain
+        # One that was there is as it was, whatever the others are now.
+        is_json = "quoted" in shape if self._mixed and shape else self.is_json
         text = mapping.dialect.documents or is_json or not isinstance(content, str | None)
         found[named["content"]] = mapping.encode(content) if text else content
         found |= extra
