@@ -187,7 +187,8 @@ def _report(location: Location, found: Diagnosis | None, outcome: RepairOutcome 
         return [tables.finding_row(finding) for finding in found.faults] if found else []
 
     def data() -> dict[str, Any]:
-        data: dict[str, Any] = {"store": {"url": location.label, "kind": location.kind}}
+        kind = found.kind if found else location.kind
+        data: dict[str, Any] = {"store": {"url": location.label, "kind": kind}}
         if found:
             data |= {
                 "healthy": found.healthy,

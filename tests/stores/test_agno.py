@@ -208,8 +208,9 @@ def test_agno_reports_a_damaged_run(run: Any, path: Path) -> None:
     assert found.exit_code == 7
     assert [one["user"] for one in report(found, 7)["memories"]] == [""]
     assert "the run 'r1' is not a JSON object" in found.stderr
-    checked = run("doctor", path, "--json")
-    assert [one["code"] for one in report(checked, 6)["findings"]] == ["damaged-state"]
+    checked = report(run("doctor", path, "--json"), 6)
+    assert checked["store"]["kind"] == "sqlite-agno"
+    assert [one["code"] for one in checked["findings"]] == ["damaged-state"]
 
 
 def test_agno_asks_for_the_migration_of_agno_2(run: Any, path: Path) -> None:

@@ -380,6 +380,8 @@ class FactExaminer:
 class Diagnosis:
     """The result of an examination."""
 
+    kind: str
+    """The kind of the store."""
     noun: str = "message"
     """The word for a message of the store."""
     memories: int = 0
@@ -405,7 +407,7 @@ async def check(
         MemctlError: as ``Store.read``.
     """
     progress = progress or SilentProgress()
-    found = Diagnosis(store.dialect.noun)
+    found = Diagnosis(store.kind, store.dialect.noun)
     store.skip_damage()
     repeats = store.features.duplicate_ids
     memory: MemoryExaminer | FactExaminer | None = None
