@@ -108,16 +108,12 @@ def _detect(run: Run, location: Location) -> None:
 
 async def _proposals(location: Location) -> tuple[list[Proposal], set[str]]:
     """Return the tables that may hold messages, and the layouts that are there without mapping."""
-    from memctl.stores.sql.agentscope2_tables import find_layouts
-    from memctl.stores.sql.detect import detect, has_checkpoints
+    from memctl.stores.sql.detect import detect, own_layouts
 
     database = store_class(location.kind).database_class(location, location.label)
     await database.start(OpenMode.READ, _nothing)
     try:
-        own = await database.run(find_layouts)
-        if await database.run(has_checkpoints):
-            own.add("langgraph")
-        return await database.run(detect), own
+        return await database.run(detect), await database.run(own_layouts)
     finally:
         await database.close()
 

@@ -107,13 +107,16 @@ _OF_KINDS = {
     "mysql": "the undo log until it is purged, and the binary log",
     "redis": "RDB and AOF files until they are rewritten",
 }
-_OF_AGENTSCOPE2 = (
-    "the user's credentials, schedules, channels, skills and knowledge bases in AgentScope 2.x"
-)
+_OF_LAYOUTS = {
+    "agentscope2": (
+        "the user's credentials, schedules, channels, skills and knowledge bases in AgentScope 2.x"
+    ),
+    "agno": "what Agno remembers about the user (agno_memories), its traces and other tables",
+}
 
 
 def not_reached(kind: str) -> list[str]:
     """Return what an erase leaves of a store of this kind."""
     engine, _, layout = kind.partition("-")
     found = [_OF_KINDS[engine]] if engine in _OF_KINDS else []
-    return [*found, _OF_AGENTSCOPE2] if layout == "agentscope2" else found
+    return [*found, _OF_LAYOUTS[layout]] if layout in _OF_LAYOUTS else found

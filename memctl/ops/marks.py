@@ -45,6 +45,21 @@ class MarkChange:
         return (*left, self.new)
 
 
+def require_mark(store: Store, mark: str) -> None:
+    """Check that messages of the store can have a mark.
+
+    Raises:
+        UsageError: they cannot have it, or any.
+    """
+    possible = store.features.marks
+    if possible is not None and mark not in possible:
+        known = f"its only mark is {', '.join(sorted(possible))}" if possible else ""
+        raise UsageError(
+            f"the messages of {store.label} cannot be marked {mark!r}",
+            known or "its messages have no marks",
+        )
+
+
 async def plan_marks(store: Store, where: Selection, remark: MarkChange) -> AsyncGenerator[Edit]:
     """Yield edits that change the marks of the selected messages.
 
@@ -53,13 +68,8 @@ async def plan_marks(store: Store, where: Selection, remark: MarkChange) -> Asyn
         MemctlError: as ``Store.read``.
     """
     refuse_facts(store, "marks")
-    possible = store.features.marks
-    if remark.new is not None and possible is not None and remark.new not in possible:
-        known = f"its only mark is {', '.join(sorted(possible))}" if possible else ""
-        raise UsageError(
-            f"the messages of {store.label} cannot be marked {remark.new!r}",
-            known or "its messages have no marks",
-        )
+    if remark.new is not None:
+        require_mark(store, remark.new)
     async with aclosing(_selected(store, where, remark)) as pages:
         async for page in pages:
             changes = [

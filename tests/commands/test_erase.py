@@ -29,7 +29,10 @@ from tests.support.servers.pool import Servers
 
 SECRET = "the word that is nobody's"
 HOSTILE = ["ada*", "ada%_", "a:da", "ada/x", "😀", "ada-x"]
-NO_USERS = ("state", "redis-langchain", "postgresql-openai-agents", "mysql-langchain")
+NO_USERS = (
+    *("state", "langchain-files", "redis-langchain", "redis-openai-agents"),
+    *("postgresql-openai-agents", "mysql-langchain"),
+)
 STORES = [name for name in BACKENDS if name not in NO_USERS]
 ADA, BOB = MemoryKey("quokka", "kyoto"), MemoryKey("bob", "parcel")
 ID = "m-4f7c2a19d35b4f61"

@@ -439,7 +439,9 @@ FURTHER = {
 stores that are slow to test."""
 
 WITH_ANY_MARK = [
-    name for name in BACKENDS if not name.endswith(("-agentscope2", "-runtime", "-state", *MAPPED))
+    name
+    for name in BACKENDS
+    if not name.endswith(("-agentscope2", "-runtime", "-state", "-files", *MAPPED))
 ]
 """Those whose messages are of AgentScope 1.x, with any marks."""
 

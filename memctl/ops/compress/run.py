@@ -28,7 +28,7 @@ from memctl.ops.compress.plan import (
 )
 from memctl.ops.compress.report import CompressReport
 from memctl.ops.compress.spool import Spool
-from memctl.ops.marks import COMPRESSED
+from memctl.ops.marks import COMPRESSED, SUMMARY, require_mark
 from memctl.ops.report import Progress
 from memctl.ops.retry import undamaged_pages
 from memctl.ops.select import places, select_with_anchors, whole_memories
@@ -79,6 +79,12 @@ class Budget:
         self._going_on.pop(case.start, None)
 
 
+_MARKS = {
+    CompressMode.MARK: (COMPRESSED,),
+    CompressMode.MESSAGE: (COMPRESSED, SUMMARY),
+    CompressMode.REPLACE: (SUMMARY,),
+}
+"""The marks that messages get in each mode."""
 _NO_STATE = Failure(
     "no-state",
     "its session has no saved state for the summary; use --mode message",
@@ -103,11 +109,13 @@ async def plan_compression(
     bytes are kept until its memory ends.
 
     Raises:
-        UsageError: the store holds facts.
+        UsageError: the store holds facts, or no messages with the marks that the mode needs.
         BadData: a message is not JSON.
         MemctlError: as ``Store.check_integrity`` and ``Store.read``.
     """
     refuse_facts(store, "conversation to summarize")
+    for mark in _MARKS[options.mode]:
+        require_mark(store, mark)
     await store.check_integrity(whole_memories(where))
     found = 0
     behind: str | None = None

@@ -55,7 +55,8 @@ from memctl.stores.sql.columns import Column, shown
 from memctl.stores.sql.database import Contended, Database, RejectedValue
 from memctl.stores.sql.schema import create_missing
 
-SESSIONS = "agno_sessions"
+SESSIONS, RUNS = "agno_sessions", "agno_runs"
+"""The tables, where Agno is told no other."""
 _JSON_COLUMNS = frozenset(
     {
         *("run_data", "session_data", "agent_data", "team_data", "workflow_data"),
@@ -94,7 +95,7 @@ class AgnoStore(SimpleStore):
         self.database = self.database_class(location, self.label)
         self._sessions = location.options.get("table", SESSIONS)
         custom = "table" in location.options
-        self._runs = f"{self._sessions}_runs" if custom else "agno_runs"
+        self._runs = f"{self._sessions}_runs" if custom else RUNS
         self._agent = location.options.get("agent")
         self._columns: dict[str, dict[str, Column]] = {}
         self._idle: list[AsyncConnection] = []

@@ -83,6 +83,13 @@ _CHANNEL = frozenset({"thread_id", "checkpoint_ns", "channel", "version", "type"
 """The columns of the values of channels, which PostgreSQL has in a table of their own."""
 
 
+def own_layouts(connection: Connection) -> set[str]:
+    """Return the layouts that are there, and need no mapping."""
+    found = find_layouts(connection)
+    found |= {"agno"} if agno.SESSIONS in inspect(connection).get_table_names() else set()
+    return found | ({"langgraph"} if has_checkpoints(connection) else set())
+
+
 def has_checkpoints(connection: Connection) -> bool:
     """Return whether the tables of a checkpointer of LangGraph are there."""
     tables = {
@@ -123,10 +130,10 @@ def _fits(inspector: Inspector, layout: str, table: str) -> bool:
 def detect(connection: Connection) -> list[Proposal]:
     """Return the tables that seem to hold messages, those of frameworks first.
 
-    AgentScope's own need no mapping, and are left out.
+    AgentScope's own and Agno's need no mapping, and are left out.
     """
     inspector = inspect(connection)
-    own: set[str] = set()
+    own = {agno.SESSIONS, agno.RUNS}
     for layout in find_layouts(connection):
         own |= set((schema if layout == "memory" else agentscope2_tables).METADATA.tables)
     found: list[Proposal] = []
