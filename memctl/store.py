@@ -42,6 +42,9 @@ EDIT_ATTEMPTS = 5
 NAME_STAYS = Failure("refused", "the store keeps the name of a memory that is empty")
 """The failure of ``Store.erase`` where a memory has lost all but its name."""
 
+NO_VERSION = Failure("refused", "the store does not say which version of it is stored")
+"""The failure of the default ``Store.edit`` where a memory that is there has no version."""
+
 Record = dict[str, Any]
 """A part of a repair, noted for ``Maintenance.revert``: JSON, with its ``code``."""
 Note = Callable[[Record], Awaitable[None]]
@@ -548,8 +551,7 @@ class Store(ABC):
         for _ in range(EDIT_ATTEMPTS):
             there = await self.snapshot(key)
             if there.exists and there.memory.version is None:
-                text = "the store does not say which version of it is stored"
-                return WriteResult(key, failure=Failure("refused", text))
+                return WriteResult(key, failure=NO_VERSION)
             changed, result = apply_edit(edit, there, self.dialect)
             if changed is None:
                 return result

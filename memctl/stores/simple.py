@@ -23,7 +23,7 @@ from memctl.model import (
     WriteResult,
 )
 from memctl.selection import Selection
-from memctl.store import EDIT_ATTEMPTS, NAME_STAYS, OpenMode, Store
+from memctl.store import EDIT_ATTEMPTS, NAME_STAYS, NO_VERSION, OpenMode, Store
 from memctl.stores.catalog import IdSet
 from memctl.stores.edits import Snapshot, apply_edit
 
@@ -216,6 +216,8 @@ class SimpleStore(Store):
         for _ in range(EDIT_ATTEMPTS):
             try:
                 there = await self.load(key) or Snapshot(Memory(key), exists=False)
+                if there.exists and there.memory.version is None:
+                    return WriteResult(key, failure=NO_VERSION)
                 changed, result = apply_edit(edit, there, self.dialect)
                 if changed is None:
                     return result

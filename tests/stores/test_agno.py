@@ -214,8 +214,8 @@ def test_agno_reports_a_damaged_run(run: Any, path: Path) -> None:
 
 
 def test_agno_asks_for_the_migration_of_agno_2(run: Any, path: Path) -> None:
-    execute(path, "DELETE FROM agno_runs WHERE session_id = 'kyoto'")
     execute(path, "ALTER TABLE agno_sessions ADD COLUMN runs JSON")
+    assert run("inspect", path).exit_code == 0
     execute(path, "UPDATE agno_sessions SET runs = '[{}]' WHERE session_id = 'kyoto'")
     found = run("inspect", path)
     assert found.exit_code == 7

@@ -118,8 +118,12 @@ class AgnoStore(SimpleStore):
             connection = self._idle.pop()
         else:
             connection = await self._opened.enter_async_context(self.database.connect())
-        yield connection
-        self._idle.append(connection)  # unless it failed
+        try:
+            yield connection
+        except (BadData, Rejected, VersionChanged):  # the data's fault, not the connection's
+            self._idle.append(connection)
+            raise
+        self._idle.append(connection)
 
     async def identity(self) -> str:
         return f"{await self.database.identity()}#{self._sessions}"
@@ -178,7 +182,7 @@ class AgnoStore(SimpleStore):
         if self._columns[self._runs]:
             order = ", ".join(map(self._quoted, ("run_index", "created_at", "run_id")))
             found = await self._rows(connection, self._runs, key.session, f"ORDER BY {order}", lock)
-        if session.pop("runs", None) and not found:
+        if session.pop("runs", None):
             raise BadData("its runs are as Agno 2 keeps them, in the row of the session", _MIGRATE)
         owner = {"session_id": key.session, "user_id": key.user}
         runs = [parse_run(row, owner) for row in found]
