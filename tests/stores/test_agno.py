@@ -191,6 +191,11 @@ def test_agno_makes_a_run_of_each_question(run: Any, tmp_path: Path) -> None:
     ]
     assert [data["agent_id"] for data in made] == ["friday", "friday"]
     assert said(url, "", "s") == ["user 0", "assistant 0", "user 1", "assistant 1"]
+    before = rows(target)
+    assert run("delete", target, "--role", "user", "-y").exit_code == 0
+    assert said(url, "", "s") == ["assistant 0", "assistant 1"]
+    assert run("undo", "-y").exit_code == 0
+    assert rows(target) == before
 
 
 def test_agno_refuses_a_session_of_somebody_else(run: Any, path: Path, tmp_path: Path) -> None:
@@ -202,12 +207,24 @@ def test_agno_refuses_a_session_of_somebody_else(run: Any, path: Path, tmp_path:
     assert rows(path) == before
 
 
-def test_agno_reports_a_damaged_run(run: Any, path: Path) -> None:
-    execute(path, "UPDATE agno_runs SET run_data = '[1]' WHERE run_id = 'r1'")
+@pytest.mark.parametrize(
+    ("column", "value", "reason"),
+    [
+        ("run_data", "[1]", "is not a JSON object"),
+        ("run_data", "{", "is not JSON"),
+        ("run_data", '{"messages": [5]}', "are not a list of JSON objects"),
+        ("run_index", "first", "has no number as its place"),
+        ("created_at", b"\xff", "has no number as its place"),
+    ],
+)
+def test_agno_reports_a_damaged_run(
+    run: Any, path: Path, column: str, value: Any, reason: str
+) -> None:
+    execute(path, f"UPDATE agno_runs SET {column} = ? WHERE run_id = 'r1'", value)
     found = run("inspect", path, "--json")
     assert found.exit_code == 7
     assert [one["user"] for one in report(found, 7)["memories"]] == [""]
-    assert "the run 'r1' is not a JSON object" in found.stderr
+    assert reason in found.stderr
     checked = report(run("doctor", path, "--json"), 6)
     assert checked["store"]["kind"] == "sqlite-agno"
     assert [one["code"] for one in checked["findings"]] == ["damaged-state"]

@@ -18,6 +18,7 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
 from hashlib import blake2b
+from math import inf
 from typing import Any, ClassVar
 
 from sqlalchemy import (
@@ -47,6 +48,7 @@ from memctl.stores.sql.agno_runs import (
     Regrouping,
     Run,
     entries,
+    parse_document,
     parse_run,
     with_copies,
     without_copies,
@@ -89,6 +91,8 @@ class AgnoStore(SimpleStore):
     )
     dialect = AGNO
     database_class: ClassVar[type[Database]]
+    nulls_first: ClassVar[bool] = True
+    """True where NULL comes before all numbers in an ORDER BY."""
 
     def __init__(self, location: Location, mode: OpenMode = OpenMode.READ) -> None:
         super().__init__(location, mode)
@@ -273,14 +277,23 @@ class AgnoStore(SimpleStore):
             if not run.is_aside and run.id not in wanted:
                 await self._delete(connection, self._runs, "run_id", run.id)
         runs += [run for run in aside if run.id not in known and run.id not in wanted]
-        last = -1
+        last: tuple[Any, ...] = ()
         for run in runs:
             before = known.get(run.id)
-            index: Any = (before or run).columns.get("run_index")
+            columns = (before or run).columns
+            index = columns.get("run_index")
             if not run.is_aside:
-                index = last + 1 if index is None or index <= last else index
-                last = index
+                behind = (columns.get("created_at", run.first_time), run.id)
+                if (self._rank(index if columns else inf), *behind) <= last or not columns:
+                    index = last[0] + 1 if last and last[0] != inf else 0
+                last = (self._rank(index), *behind)
             await self._save_run(connection, key, session, run, before, index)
+
+    def _rank(self, index: Any) -> Any:
+        """Return what puts a run into order by its index, as the database has it."""
+        if index is None:
+            return -1 if self.nulls_first else inf
+        return index
 
     async def _save_session(
         self,
@@ -348,13 +361,12 @@ class AgnoStore(SimpleStore):
             "updated_at": run.first_time,
             **{name: session.get(name) for name in ("agent_id", "team_id", "workflow_id")},
         }
-        columns = {name: value for name, value in columns.items() if value is not None}
+        columns = {"user_id": key.user or None} | columns
         if lost := next((one for one in columns if one not in self._columns[self._runs]), None):
             raise _no_column(self._runs, lost)
         if await self._is_there(connection, run.id):
             raise Rejected("refused", f"the run {run.id!r} is in another session already")
         columns |= {"run_id": run.id, "session_id": key.session, "run_index": index}
-        columns.setdefault("user_id", key.user or None)
         columns["run_data"] = _run_data(key, session, run)
         await self._insert(connection, self._runs, columns)
 
@@ -494,14 +506,9 @@ def _aside(document: Any) -> Run:
     Raises:
         Rejected: it is none.
     """
-    match document:
-        case {
-            "run_id": str(id),
-            "columns": dict(columns),
-            "data": dict(data),
-            "messages": list(messages),
-        }:
-            return Run(id, columns, data, messages)
+    run = parse_document(document)
+    if run is not None:
+        return run
     raise Rejected("refused", "a run that stands aside is not one")
 
 

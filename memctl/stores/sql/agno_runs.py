@@ -35,6 +35,8 @@ from memctl.stores.simple import Rejected
 RUN = "run"
 _MADE = {"memctl": "made"}
 """The metadata of a run that memctl made."""
+_OF_MADE = frozenset({"run_id", "metadata", "agent_id", "team_id", "created_at", "status"})
+"""The fields of such a run, besides its messages."""
 _SKIPPED = frozenset({"PAUSED", "CANCELLED", "ERROR", "REGENERATED"})
 """The statuses of runs that Agno leaves out of the history, as ``HISTORY_SKIP_STATUSES``."""
 _KEPT = frozenset(
@@ -61,7 +63,7 @@ class Run:
     data: dict[str, Any]
     messages: list[Any] = field(default_factory=list)
     owned: tuple[str, ...] = _OWNER
-    """The fields of ``run_data`` that name the session and its user: ``data`` is without them."""
+    """The fields of ``run_data`` that name the session and its user, which ``data`` is without."""
 
     @property
     def first_time(self) -> int:
@@ -72,7 +74,7 @@ class Run:
     @property
     def is_made(self) -> bool:
         """True if memctl made it."""
-        return self.data.get("metadata") == _MADE
+        return self.data.get("metadata") == _MADE and self.data.keys() <= _OF_MADE
 
     @property
     def is_aside(self) -> bool:
@@ -81,13 +83,14 @@ class Run:
         What has no messages of its own, as the run of a workflow, counts as such.
         """
         aside = self.columns.get("parent_run_id") or self.columns.get("status") in _SKIPPED
-        return bool(aside) or not (self.is_made or any(not is_hidden(one) for one in self.messages))
+        return bool(aside) or not any(self.is_made or not is_hidden(one) for one in self.messages)
 
     def document(self) -> dict[str, Any]:
         """Return what there is beside the messages of the history, for the first of these."""
         hidden = [[at, one] for at, one in enumerate(self.messages) if is_hidden(one)]
         found = {"run_id": self.id, "columns": self.columns, "data": self.data}
-        return found | ({"hidden": hidden} if hidden else {})
+        lacks = [name for name in _OWNER if name not in self.owned]
+        return found | ({"lacks": lacks} if lacks else {}) | ({"hidden": hidden} if hidden else {})
 
 
 def is_hidden(message: Any) -> bool:
@@ -111,6 +114,8 @@ def parse_run(row: dict[str, Any], owner: dict[str, Any]) -> Run:
     data = row["run_data"]
     if not isinstance(data, dict):
         raise BadData(f"{name} is not a JSON object")
+    if not (isinstance(id, str) and _has_place(row)):
+        raise BadData(f"{name} has no number as its place, or no text as its id")
     messages = data.get("messages") or []
     if not isinstance(messages, list) or not all(isinstance(one, dict) for one in messages):
         raise BadData(f"the messages of {name} are not a list of JSON objects")
@@ -120,13 +125,36 @@ def parse_run(row: dict[str, Any], owner: dict[str, Any]) -> Run:
         if column not in ("run_id", "session_id", "run_data") and value is not None
     }
     rest = {name: value for name, value in data.items() if name != "messages"}
-    # They follow the session, under whatever name it is copied.
-    if (columns.get("user_id") or "") == owner["user_id"]:
-        columns.pop("user_id", None)
-    owned = tuple(one for one in _OWNER if one in rest and (rest[one] or "") == owner[one])
-    for column in owned:
-        del rest[column]
-    return Run(id, columns, rest, messages, owned)
+    # What names the session follows it, under whatever name it is copied.
+    if owner["user_id"]:
+        if row["user_id"] is None:
+            columns["user_id"] = None
+        elif row["user_id"] == owner["user_id"]:
+            del columns["user_id"]
+    named = {name: value for name, value in owner.items() if value}
+    lacks = {name for name in named if name not in rest}
+    rest = {name: value for name, value in rest.items() if value != named.get(name, ...)}
+    return Run(id, columns, rest, messages, tuple(one for one in _OWNER if one not in lacks))
+
+
+def _has_place(columns: dict[str, Any]) -> bool:
+    """Return whether what puts a run into order are numbers."""
+    return isinstance(columns.get("run_index"), int | None) and isinstance(
+        columns.get("created_at"), int | None
+    )
+
+
+def parse_document(value: Any) -> Run | None:
+    """Return the run of a ``Run.document``, with its messages where it has them; None if none."""
+    match value:
+        case {"run_id": str(id), "columns": dict(columns), "data": dict(data), **rest} if (
+            _has_place(columns)
+        ):
+            messages, lacks = rest.get("messages"), rest.get("lacks")
+            owned = tuple(one for one in _OWNER if not isinstance(lacks, list) or one not in lacks)
+            found = list(messages) if isinstance(messages, list) else []
+            return Run(id, columns, data, found, owned)
+    return None
 
 
 def entries(run: Run) -> Iterator[StoredMessage]:
@@ -179,17 +207,16 @@ class Regrouping:
             what = repr(others[0]) if others else "marks" if entry.marks else "such a content"
             text = f"Agno has no place for {what}, which the message {entry.id!r} has"
             raise Rejected("refused", text)
-        match extra.get(RUN):
-            case None:
-                run = self._made(entry.id, content)
-            case {"run_id": str(id), "columns": dict(columns), "data": dict(data), **rest}:
-                # It goes on where its first message was deleted, and came back.
-                new = Run(id, columns, data)
-                run = self._going_on(id) or self._begin(new, _places(rest.get("hidden")))
-            case str(id):
-                run = self._going_on(id) or self._begin(_bare(id, self._there.get(id)))
-            case _:
-                raise Rejected("refused", f"the run of the message {entry.id!r} is not one")
+        said = extra.get(RUN)
+        if said is None:
+            run = self._made(entry.id, content)
+        elif isinstance(said, str):
+            run = self._going_on(said) or self._begin(_bare(said, self._there.get(said)))
+        elif (new := parse_document(said)) is not None:
+            # It goes on where its first message was deleted, and came back.
+            run = self._going_on(new.id) or self._begin(new, _places(said.get("hidden")))
+        else:
+            raise Rejected("refused", f"the run of the message {entry.id!r} is not one")
         self._show(len(run.messages))
         run.messages.append(AGNO.pack(value))
 

@@ -467,6 +467,7 @@ class PostgresqlAgnoStore(AgnoStore):
     """The sessions of Agno in PostgreSQL."""
 
     kind = "postgresql-agno"
+    nulls_first = False
     database_class = PostgresqlDatabase
 
 
