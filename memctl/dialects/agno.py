@@ -134,9 +134,13 @@ class Agno(RowDialect):
         return not self.settings(extra, user, session)
 
     def settings(self, extra: str, user: str, session: str) -> bytes:  # noqa: ARG002
-        found = jsonio.loads(extra.encode("utf-8", "surrogatepass")) if extra else None
+        text = extra.encode("utf-8", "surrogatepass")
+        try:
+            found = jsonio.loads(text) if extra else {}
+        except ValueError:
+            return text
         if not isinstance(found, dict):
-            return b""
+            return text
         columns = found.get("session")
         kept = {
             name: value

@@ -5,6 +5,7 @@ The rows are those that agno 3.1.10 writes; the library itself is in ``tests/int
 
 from __future__ import annotations
 
+import asyncio
 import json
 import sqlite3
 from contextlib import closing
@@ -13,7 +14,11 @@ from typing import Any
 
 import pytest
 
-from memctl.model import MemoryKey
+from memctl.model import Memory, MemoryKey
+from memctl.registry import make_store, parse
+from memctl.store import OpenMode
+from memctl.testing.drive import write
+from memctl.testing.samples import Sample
 from tests.support.cli import contents, fails, report
 
 SESSION = "session_id TEXT PRIMARY KEY, session_type TEXT NOT NULL, " + ", ".join(
@@ -164,6 +169,45 @@ def test_agno_copies_all_that_a_session_has(run: Any, path: Path, tmp_path: Path
     again = report(run("migrate", path, target, "--json"))
     assert again["memories"]["unchanged"] == 2
     assert run("verify", path, target).exit_code == 0
+
+
+@pytest.mark.parametrize(
+    "extra",
+    [
+        "no JSON",
+        "[1]",
+        '{"session": [1]}',
+        '{"aside": {"run_id": "x"}}',
+        '{"aside": [{"run_id": "x", "columns": {}, "data": {}, "messages": [5]}]}',
+        '{"aside": [{"run_id": "x", "columns": {"run_index": "1"}, "data": {}}]}',
+        '{"session": {"colour": "red"}}',
+        '{"session": {"agent_id": {"a": 1}}}',
+    ],
+)
+def test_agno_refuses_what_no_session_has(path: Path, extra: str) -> None:
+    """As a hostile archive may have it."""
+    before = rows(path)
+    assert written(path, extra) == "refused"
+    assert rows(path) == before
+
+
+def test_agno_makes_no_session_of_another_name(path: Path) -> None:
+    assert written(path, '{"session": {"session_id": "osaka", "user_id": "bob"}}') is None
+    row = execute(path, "SELECT session_id, user_id FROM agno_sessions WHERE session_id = 'new'")
+    assert row == [("new", "ada")]
+
+
+def written(path: Path, extra: str) -> str | None:
+    """Write a memory that has this besides messages; return the code of its failure."""
+
+    async def put() -> str | None:
+        place = parse(f"sqlite:///{path}?layout=agno")
+        memory = Memory(MemoryKey("ada", "new"), extra=extra)
+        async with make_store(place, OpenMode.CREATE) as store:
+            [result] = (await write(store, [Sample(memory)])).values()
+        return result.failure.code if result.failure else None
+
+    return asyncio.run(put())
 
 
 def test_agno_erases_a_user(run: Any, path: Path) -> None:

@@ -267,11 +267,10 @@ class AgnoStore(SimpleStore):
         self, connection: AsyncConnection, key: MemoryKey, snapshot: Snapshot, there: Held | None
     ) -> None:
         old = there.runs if there else []
-        extra = jsonio.loads(snapshot.memory.extra.encode()) if snapshot.memory.extra else {}
+        given, aside = _parse_extra(snapshot.memory.extra)
         runs = Regrouping(key.session, old).runs(snapshot.messages)
-        session = await self._save_session(connection, key, snapshot, there, extra)
+        session = await self._save_session(connection, key, snapshot, there, given)
         known = {run.id: run for run in old}
-        aside = [_aside(one) for one in extra.get("aside") or ()]
         wanted = {run.id for run in runs}
         for run in old:
             if not run.is_aside and run.id not in wanted:
@@ -301,11 +300,10 @@ class AgnoStore(SimpleStore):
         key: MemoryKey,
         snapshot: Snapshot,
         there: Held | None,
-        extra: dict[str, Any],
+        given: dict[str, Any],
     ) -> dict[str, Any]:
         """Make the row of a session, or change what is not as it should be; return the row."""
         memory, now = snapshot.memory, int(time.time())
-        given = extra.get("session") or {}
         kept = given.pop(_SUMMARY, None)
         columns = self._columns[self._sessions]
         if lost := next((name for name in given if name not in columns), None):
@@ -409,6 +407,8 @@ class AgnoStore(SimpleStore):
                 found[name] = self._columns[table][name].stored(value)
             except ValueError as error:
                 raise Rejected("refused", f"the column {name!r} takes no {value!r}") from error
+            if isinstance(found[name], dict | list):
+                raise Rejected("refused", f"the column {name!r} takes no JSON")
         return found
 
     async def _insert(
@@ -500,16 +500,23 @@ def _extra(session: dict[str, Any], runs: Sequence[Run]) -> str:
     return jsonio.dumps(found).decode()
 
 
-def _aside(document: Any) -> Run:
-    """Return a run of ``Memory.extra``.
+def _parse_extra(extra: str) -> tuple[dict[str, Any], list[Run]]:
+    """Return the columns of a session and the runs aside, of a ``Memory.extra``.
 
     Raises:
         Rejected: it is none.
     """
-    run = parse_document(document)
-    if run is not None:
-        return run
-    raise Rejected("refused", "a run that stands aside is not one")
+    try:
+        found = jsonio.loads(extra.encode("utf-8", "surrogatepass")) if extra else {}
+    except ValueError:
+        found = None
+    if isinstance(found, dict):
+        session, aside = found.get("session", {}), found.get("aside", [])
+        if isinstance(session, dict) and isinstance(aside, list):
+            runs = [run for run in map(parse_document, aside) if run is not None]
+            if len(runs) == len(aside):
+                return {k: v for k, v in session.items() if k not in _NAMES}, runs
+    raise Rejected("refused", "what the session has besides messages is not of Agno")
 
 
 def _run_data(key: MemoryKey, session: dict[str, Any], run: Run) -> dict[str, Any]:

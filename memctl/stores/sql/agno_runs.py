@@ -117,7 +117,7 @@ def parse_run(row: dict[str, Any], owner: dict[str, Any]) -> Run:
     if not (isinstance(id, str) and _has_place(row)):
         raise BadData(f"{name} has no number as its place, or no text as its id")
     messages = data.get("messages") or []
-    if not isinstance(messages, list) or not all(isinstance(one, dict) for one in messages):
+    if not (isinstance(messages, list) and _are_objects(messages)):
         raise BadData(f"the messages of {name} are not a list of JSON objects")
     columns = {
         column: value
@@ -137,6 +137,10 @@ def parse_run(row: dict[str, Any], owner: dict[str, Any]) -> Run:
     return Run(id, columns, rest, messages, tuple(one for one in _OWNER if one not in lacks))
 
 
+def _are_objects(messages: list[Any]) -> bool:
+    return all(isinstance(one, dict) for one in messages)
+
+
 def _has_place(columns: dict[str, Any]) -> bool:
     """Return whether what puts a run into order are numbers."""
     return isinstance(columns.get("run_index"), int | None) and isinstance(
@@ -150,10 +154,10 @@ def parse_document(value: Any) -> Run | None:
         case {"run_id": str(id), "columns": dict(columns), "data": dict(data), **rest} if (
             _has_place(columns)
         ):
-            messages, lacks = rest.get("messages"), rest.get("lacks")
-            owned = tuple(one for one in _OWNER if not isinstance(lacks, list) or one not in lacks)
-            found = list(messages) if isinstance(messages, list) else []
-            return Run(id, columns, data, found, owned)
+            messages, lacks = rest.get("messages", []), rest.get("lacks", [])
+            if isinstance(messages, list) and isinstance(lacks, list) and _are_objects(messages):
+                owned = tuple(one for one in _OWNER if one not in lacks)
+                return Run(id, columns, data, messages.copy(), owned)
     return None
 
 
