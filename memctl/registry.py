@@ -197,14 +197,14 @@ BUILT_IN = (
         "redis://...?layout=langchain",
         "LangChain's histories in Redis",
         "memctl.stores.redis.lists:LangChainListStore",
-        options=frozenset({"prefix", "ttl", "layout"}),
+        options=frozenset({"prefix", "ttl", "layout", "owner"}),
     ),
     StoreSpec(
         "redis-openai-agents",
         "redis://...?layout=openai-agents",
         "the sessions of the OpenAI Agents SDK in Redis",
         "memctl.stores.redis.lists:OpenAIAgentsListStore",
-        options=frozenset({"prefix", "ttl", "layout"}),
+        options=frozenset({"prefix", "ttl", "layout", "owner"}),
     ),
     StoreSpec(
         "tablestore",
@@ -243,7 +243,7 @@ BUILT_IN = (
         "the files of LangChain's FileChatMessageHistory",
         "memctl.stores.langchain_files:LangChainFilesStore",
         prefixes=("langchain",),
-        options=frozenset({"session"}),
+        options=frozenset({"session", "owner"}),
     ),
     StoreSpec(
         "state",

@@ -23,7 +23,7 @@ from memctl.model import Memory, MemoryKey, StoredMessage
 from memctl.store import Features, OpenMode
 from memctl.stores.edits import Snapshot
 from memctl.stores.files import AtomicFile, missing, sync_folder, system_errors
-from memctl.stores.simple import Rejected, SimpleStore, VersionChanged
+from memctl.stores.simple import Rejected, SimpleStore, VersionChanged, not_owned
 
 _SUFFIX = ".json"
 _LONGEST_NAME = 255
@@ -33,7 +33,8 @@ _LONGEST_NAME = 255
 class LangChainFilesStore(SimpleStore):
     """A folder with a ``.json`` file for each session, or one such file.
 
-    The name of a file is that of the session; ``?session=`` is another for one file.
+    The name of a file is that of the session; ``?session=`` is another for one file, ``?owner=``
+    the user of all.
     """
 
     kind = "langchain-files"
@@ -44,6 +45,7 @@ class LangChainFilesStore(SimpleStore):
         super().__init__(location, mode)
         self._path = location.path
         self._is_file = False
+        self._owner = location.options.get("owner", "")
 
     async def connect(self, mode: OpenMode) -> None:
         path = self._path
@@ -69,7 +71,7 @@ class LangChainFilesStore(SimpleStore):
 
     def _file(self, key: MemoryKey) -> Path | None:
         """Return the file that has the name of a memory; None where none can."""
-        if key.user or key.part:
+        if key.user != self._owner or key.part:
             return None
         if self._is_file:
             return self._path if key.session == self._session else None
@@ -85,14 +87,14 @@ class LangChainFilesStore(SimpleStore):
 
     async def keys(self) -> AsyncGenerator[MemoryKey]:
         if self._is_file:
-            yield MemoryKey("", self._session)
+            yield MemoryKey(self._owner, self._session)
             return
         with system_errors(self._path, "read"):
             names = sorted(
                 one.name for one in self._path.iterdir() if one.suffix == _SUFFIX and one.is_file()
             )
         for name in names:
-            key = MemoryKey("", name.removesuffix(_SUFFIX))
+            key = MemoryKey(self._owner, name.removesuffix(_SUFFIX))
             if self._file(key) is not None:
                 yield key
 
@@ -129,8 +131,8 @@ class LangChainFilesStore(SimpleStore):
                 sync_folder(path.parent)
 
     def _why_not(self, key: MemoryKey) -> str:
-        if key.user:
-            return f"the files name no user, not {key.user!r}"
+        if key.user != self._owner:
+            return not_owned("the files", self._owner, key.user)
         if self._is_file and not key.part:
             return f"{self.label} holds one session, {self._session!r}: name a folder for several"
         return f"no file can have the name of {key}"

@@ -43,6 +43,16 @@ class Rejected(Exception):
         self.failure = Failure(code, message)
 
 
+def not_owned(what: str, owner: str, user: str) -> str:
+    """Return why a memory of a user has no place among what names no users.
+
+    ``owner`` is the user of all, as ``?owner=`` of the URL has it.
+    """
+    whose = f"are all of {owner!r}" if owner else "name no user"
+    hint = f"; add ?owner={user} to the URL of the target, and copy with --user {user}"
+    return f"{what} {whose}, not {user!r}{hint if user else ''}"
+
+
 class SimpleStore(Store):
     """A store that holds one memory in RAM at a time.
 

@@ -96,6 +96,16 @@ def test_langchain_files_are_erased_with_their_names(run: Any, folder: Path) -> 
     }
 
 
+def test_langchain_files_of_one_user(run: Any, folder: Path, tmp_path: Path) -> None:
+    owned = report(run("inspect", f"langchain:{folder}?owner=ada", "--json"))
+    assert {one["user"] for one in owned["memories"]} == {"ada"}
+    target = f"langchain:{tmp_path}/copy"
+    fails(run("migrate", f"langchain:{folder}?owner=ada", target), 7, "add ?owner=ada to the URL")
+    copied = run("migrate", f"langchain:{folder}?owner=ada", f"{target}?owner=ada")
+    assert copied.exit_code == 0
+    assert (tmp_path / "copy" / "kyoto.json").exists()
+
+
 def test_langchain_files_that_are_not_there(run: Any, tmp_path: Path) -> None:
     fails(run("inspect", f"langchain:{tmp_path}/no"), 4)
     fails(run("inspect", f"langchain:{tmp_path}/no.json"), 4)

@@ -27,7 +27,7 @@ from memctl.stores.edits import Snapshot
 from memctl.stores.redis.keys import decode, encode, encode_or_none, escape
 from memctl.stores.redis.pipeline import WRONG_TYPE, Command, Pipeline, scan
 from memctl.stores.redis.whole import Held, MemoryPlace, WholeMemoryStore
-from memctl.stores.simple import Rejected
+from memctl.stores.simple import Rejected, not_owned
 
 _TOGETHER = 1000
 """The values that one command pushes."""
@@ -36,7 +36,8 @@ _TOGETHER = 1000
 class ListStore(WholeMemoryStore):
     """A list of JSON texts for each session; its users are not named.
 
-    ``?prefix=`` is the beginning of the keys, as the framework takes it.
+    ``?prefix=`` is the beginning of the keys, as the framework takes it; ``?owner=`` is the user of
+    all.
     """
 
     features = Features(
@@ -55,14 +56,16 @@ class ListStore(WholeMemoryStore):
         super().__init__(location, mode)
         self.dialect = self.rows
         self._start = encode(self.server.prefix or self.start)
+        self._owner = location.options.get("owner", "")
 
     # Names
 
     def place_of(self, key: MemoryKey) -> MemoryPlace:
         session = encode_or_none(key.session)
-        if session is None or key.part or key.user:
-            whose = f"no user, not {key.user!r}" if key.user else "a session in UTF-8, and no part"
-            raise Rejected("bad-name", f"the keys name {whose}")
+        if key.user != self._owner:
+            raise Rejected("bad-name", not_owned("the keys", self._owner, key.user))
+        if session is None or key.part:
+            raise Rejected("bad-name", "the keys name a session in UTF-8, and no part")
         return MemoryPlace(self._start + session + self.end, key, asked=True)
 
     def places(self, pipeline: Pipeline, where: Selection) -> list[MemoryPlace]:
@@ -71,7 +74,7 @@ class ListStore(WholeMemoryStore):
         else:
             pattern = escape(self._start) + b"*" + escape(self.end)
             found = [
-                MemoryPlace(key, MemoryKey("", self._session(key)))
+                MemoryPlace(key, MemoryKey(self._owner, self._session(key)))
                 for key in set(scan(pipeline, pattern, b"list"))
             ]
         return sorted(found, key=lambda place: place.order)

@@ -47,6 +47,7 @@ from memctl.stores.edits import (
     is_same_text,
     whole_edits,
 )
+from memctl.stores.simple import not_owned
 from memctl.stores.sql.columns import UNKNOWN_TIME, Column, TimeFormat, after, shown
 from memctl.stores.sql.database import Database, RejectedValue, damage, is_text
 from memctl.stores.sql.dialect import MAX_PUSHED_VALUES
@@ -497,12 +498,8 @@ class TableStore(Store):
             text = f"the table holds one memory a session, not a part like {key.part!r}"
             return Failure("bad-name", text)
         if not self._codec.has_user(key):
-            whose = f"are all of {self.mapping.user!r}" if self.mapping.user else "name no user"
-            text = f"the rows of {visible(self.mapping.table)!r} {whose}, not {key.user!r}"
-            hint = (
-                f"add ?owner={key.user} to the URL of the target, and copy with --user {key.user}"
-            )
-            return Failure("bad-name", f"{text}; {hint}")
+            what = f"the rows of {visible(self.mapping.table)!r}"
+            return Failure("bad-name", not_owned(what, self.mapping.user, key.user))
         found = held.get(key, 0)
         if mode is WriteMode.ADD and found != offset:
             return Failure("changed", f"the target holds {found} messages, not {offset}")
