@@ -142,7 +142,7 @@ $(LANGCHAIN)/.ready: requirements/interop-langchain.txt pyproject.toml
 $(FRAMEWORKS)/.ready: requirements/interop-frameworks.txt
 	@scripts/make-venv "$(PYTHON)" $(FRAMEWORKS) requirements/interop-frameworks.txt \
 		langchain-community 'openai-agents[sqlalchemy,redis]' google-adk llama-index-core agno \
-		aiosqlite langgraph-checkpoint-sqlite langgraph-checkpoint-postgres 'psycopg[binary]'
+		aiosqlite aiomysql langgraph-checkpoint-sqlite langgraph-checkpoint-postgres 'psycopg[binary]'
 	@touch $@
 
 # ReMe of each generation, for tests/interop_reme.  0.2 and 0.3 cannot be imported with fastmcp 3.
