@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import json
 from abc import ABC, abstractmethod
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from hashlib import blake2b
@@ -176,15 +176,22 @@ def _check(values: list[Message]) -> str:
     return blake2b(text, digest_size=8).hexdigest()
 
 
-def _take_note(value: Message, dialect: Dialect) -> tuple[Message, _Note | None]:
+def _noted(value: Message) -> list[str]:
+    """Return the names of the dialects that a message may have notes of."""
+    metadata = value.get("metadata")
+    notes = metadata.get(NOTES) if isinstance(metadata, dict) else None
+    return list(notes) if isinstance(notes, dict) else []
+
+
+def _take_note(value: Message, dialect: str) -> tuple[Message, _Note | None]:
     """Return a message without the note that leads back to a dialect, and the note."""
     metadata = value.get("metadata")
     if not isinstance(metadata, dict) or not isinstance(notes := metadata.get(NOTES), dict):
         return value, None
-    note = _Note.parse(notes.get(dialect.name))
+    note = _Note.parse(notes.get(dialect))
     if note is None:
         return value, None
-    others = {name: text for name, text in notes.items() if name != dialect.name}
+    others = {name: text for name, text in notes.items() if name != dialect}
     kept = {name: one for name, one in metadata.items() if name != NOTES}
     if others:
         kept[NOTES] = others
@@ -194,14 +201,14 @@ def _take_note(value: Message, dialect: Dialect) -> tuple[Message, _Note | None]
     return plain | ({"metadata": note.metadata[0]} if note.metadata else {}), note
 
 
-def _put_note(value: Message, dialect: Dialect, note: _Note) -> None:
+def _put_note(value: Message, dialect: str, note: _Note) -> None:
     metadata = value.get("metadata")
     if not isinstance(metadata, dict):
         note.metadata = [metadata] if "metadata" in value else []
         metadata = {}
     notes = metadata.get(NOTES)
     others = notes if isinstance(notes, dict) else {}
-    value["metadata"] = {**metadata, NOTES: {**others, dialect.name: note.text()}}
+    value["metadata"] = {**metadata, NOTES: {**others, dialect: note.text()}}
 
 
 def may_have_note(text: bytes) -> bool:
@@ -209,16 +216,26 @@ def may_have_note(text: bytes) -> bool:
     return b'"memctl"' in text
 
 
-def take_extra(value: Message, dialect: Dialect) -> tuple[Message, str]:
-    """Return a message without the ``Memory.extra`` of a dialect in its note, and that."""
-    plain, note = _take_note(value, dialect)
-    if note is None or not note.extra:
-        return value, ""
-    extra, note.extra = note.extra, ""
-    if note.says_something:
-        plain = dict(plain)
-        _put_note(plain, dialect, note)
-    return plain, extra
+def take_extras(value: Message, names: Iterable[str]) -> tuple[Message, dict[str, str]]:
+    """Return a message without the ``Memory.extra`` in the notes of these dialects, and each."""
+    found: dict[str, str] = {}
+    for name in names:
+        plain, note = _take_note(value, name)
+        if note is None or not note.extra:
+            continue
+        found[name], note.extra = note.extra, ""
+        value = dict(plain)
+        if note.says_something:
+            _put_note(value, name, note)
+    return value, found
+
+
+def _put_extras(value: Message, extras: Mapping[str, str]) -> None:
+    """Give a message what ``take_extras`` took of another."""
+    for name, extra in extras.items():
+        note = _take_note(value, name)[1] or _Note()  # without a check: it restores no message
+        note.extra = extra
+        _put_note(value, name, note)
 
 
 def _parse(entry: StoredMessage) -> Entry:
@@ -248,12 +265,15 @@ class Converter(ABC):
         """The ids that the new messages have, as hashes."""
         self._extra = ""
         """The source's ``Memory.extra``, until a message carries it."""
+        self._passing: dict[str, str] | None = None
+        """What other dialects have beside messages, on its way from the first message to the first
+        new one; None before that."""
 
     def memory(self, memory: Memory, first: StoredMessage | None) -> Memory:
         """Return what the memory has besides messages; called before the first of them is added."""
         if not self.source.is_default(memory.extra, memory.key.user, memory.key.session):
             self._extra = memory.extra
-        note = _take_note(_parse(first).value, self.target)[1] if first is not None else None
+        note = _take_note(_parse(first).value, self.target.name)[1] if first is not None else None
         return replace(memory, extra=note.extra if note is not None else "")
 
     @abstractmethod
@@ -282,6 +302,19 @@ class Converter(ABC):
         extra, self._extra = self._extra, ""
         return extra
 
+    def _without_extras(self, value: Message) -> Message:
+        """Return a message without what other dialects have beside messages, which passes by."""
+        if self._passing is not None:
+            return value
+        others = [one for one in _noted(value) if one not in (self.source.name, self.target.name)]
+        value, self._passing = take_extras(value, others)
+        return value
+
+    def _put_extras(self, value: Message) -> None:
+        """Give a new message what passes by."""
+        if self._passing:
+            _put_extras(value, self._passing)
+
     def _unused(self, id: str) -> str:
         """Return an id that no other of the new messages has."""
         found, number = id, 1
@@ -306,7 +339,7 @@ class Joiner(Converter):
         done: list[StoredMessage] = []
         for entry in entries:
             one = _parse(entry)
-            one.value, note = _take_note(one.value, self.target)
+            one.value, note = _take_note(self._without_extras(one.value), self.target.name)
             if self._group and (note is not None or not self._goes_on(one)):
                 done.append(self._joined())
             if not self._group:
@@ -356,7 +389,9 @@ class Joiner(Converter):
             new.ids = ids if ids != known else None
         if new.says_something:
             new.check = _check([whole])
-            _put_note(whole, self.source, new)
+            _put_note(whole, self.source.name, new)
+        self._put_extras(whole)
+        self._passing = {}
         odd = any(one.odd for one in group)
         return StoredMessage(id, _text(whole, odd=odd), marks)
 
@@ -407,7 +442,7 @@ class Splitter(Converter):
         return []
 
     def _split(self, entry: Entry) -> list[StoredMessage]:
-        whole, note = _take_note(entry.value, self.target)
+        whole, note = _take_note(self._without_extras(entry.value), self.target.name)
         parts = _split(self._joint, whole)
         restored = self._restored(whole, parts, note) if note is not None else None
         if note is not None and restored is not None:
@@ -424,7 +459,7 @@ class Splitter(Converter):
             back = self._joint.join(parts, self._joint.id(parts, ids[0]))
             marked = bool(entry.marks) and not self.target.holds_marks
             if not self._notes:
-                self._lost += back != whole or marked
+                self._lost += back != whole or marked or bool(self._passing)
             else:
                 new.delta = None if back == whole else delta(back, whole)
                 new.ids = ids if len(ids) > 1 else None
@@ -437,7 +472,10 @@ class Splitter(Converter):
             new.count = len(parts)
             if len(parts) > 1:
                 new.ids = ids
-            _put_note(parts[0], self.source, new)
+            _put_note(parts[0], self.source.name, new)
+        if self._notes:
+            self._put_extras(parts[0])
+        self._passing = {}
         marks = _marks_of_parts(note, entry.marks, len(parts))
         if not self.target.holds_marks:
             marks = [()] * len(parts)

@@ -50,6 +50,9 @@ FIELDS = frozenset({ID, ROLE, NAME, TIME, METADATA})
 """The fields that a row may have beside its content."""
 NO_TIME = "1970-01-01 00:00:00.000"
 """The timestamp in AgentScope 1.x of a message whose time is not known."""
+_FIELD = "field"
+"""The name, beside the notes, of what a content had in ``note_field`` where that was no object, or
+an empty one."""
 _ID_BYTES = 10
 
 
@@ -195,6 +198,8 @@ class RowDialect(Dialect):
             return {**content, self.note_key: notes}
         field = content.get(self.note_field)
         own = field if isinstance(field, dict) else {}
+        if not own and self.note_field in content:
+            notes = {**notes, _FIELD: field}
         return {**content, self.note_field: {**own, self.note_key: notes}}
 
     def unpack(self, content: Any) -> tuple[Any, dict[str, Any] | None]:
@@ -204,10 +209,15 @@ class RowDialect(Dialect):
         if key is None or not isinstance(holder, dict) or not isinstance(holder.get(key), dict):
             return content, None
         plain = {name: one for name, one in holder.items() if name != key}
+        notes = holder[key]
         if field is not None:
             others = {name: one for name, one in content.items() if name != field}
-            plain = others | ({field: plain} if plain else {})
-        return plain, {NOTES: holder[key]}
+            if not plain and _FIELD in notes:
+                plain = others | {field: notes[_FIELD]}
+                notes = {name: one for name, one in notes.items() if name != _FIELD}
+            else:
+                plain = others | ({field: plain} if plain else {})
+        return plain, {NOTES: notes}
 
     def message_id(self, value: Message) -> str:
         """Return the id of a message: its own, or one that is made of what it says and when."""

@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 
 from memctl import jsonio
 from memctl.concurrency import together
-from memctl.dialects.conversion import may_have_note, take_extra
+from memctl.dialects.conversion import may_have_note, take_extras
 from memctl.dialects.fact import without_vector
 from memctl.dialects.registry import DIALECTS
 from memctl.dialects.view import Dialect
@@ -197,6 +197,9 @@ def content(entry: StoredMessage, form: Precision) -> bytes:
         raise BadData(f"the message {entry.id!r} is not JSON: {error}") from error
 
 
+_KEEP_EXTRA = [name for name, dialect in DIALECTS.items() if dialect.keeps_extra]
+
+
 def _noted_extras(text: bytes) -> tuple[Any, dict[str, str]]:
     """Return a message without the settings in its notes, and these, by their dialect.
 
@@ -204,13 +207,7 @@ def _noted_extras(text: bytes) -> tuple[Any, dict[str, str]]:
         ValueError: it is not JSON.
     """
     value = jsonio.loads(text)
-    found: dict[str, str] = {}
-    for dialect in DIALECTS.values() if isinstance(value, dict) else ():
-        if dialect.keeps_extra:
-            value, extra = take_extra(value, dialect)
-            if extra:
-                found[dialect.name] = extra
-    return value, found
+    return take_extras(value, _KEEP_EXTRA) if isinstance(value, dict) else (value, {})
 
 
 def settings_digest(memory: Memory, dialect: Dialect) -> bytes | None:
@@ -832,8 +829,9 @@ class _Comparison:
         """Yield the differences besides those of the messages: code and text."""
         if self._sides.summaries_differ(left.summary, right.summary):
             yield "summary", "the summaries differ"
-        # The agent of the left side changes them while it is at work.
-        if self._copied is None and left.settings != right.settings:
+        # The agent of the left side changes them while it is at work.  Where it has none, those of
+        # the right side are what it was made with, such as the ``?agent=`` of a URL.
+        if self._copied is None and left.settings and left.settings != right.settings:
             yield "settings", "the settings of the session differ"
         if not self._sides.expiry_differs(left.expires, right.expires):
             return

@@ -74,7 +74,7 @@ def rows_of(text: str) -> list[dict[str, str]]:
 
 
 def stored(cell: str) -> str:
-    """What was stored, as the documentation says to get it back."""
+    """Return what was stored, as the documentation says to get it back."""
     bare = cell.lstrip("'")
     return cell[1:] if cell.startswith("'") and bare[:1] in set("=+-@＝＋－＠\t\r\n") else cell
 
@@ -210,7 +210,7 @@ print(json.dumps(duckdb.sql(sys.argv[1]).fetchall()))
 
 
 def asked(question: str) -> list[list[Any]]:
-    """What DuckDB answers: in a process, at whose end it may complain of leaks of its own."""
+    """Return the answer of DuckDB, from a process of its own: at its end it may report leaks."""
     done = subprocess.run(
         [sys.executable, "-c", DUCKDB, question], check=True, capture_output=True, text=True
     )

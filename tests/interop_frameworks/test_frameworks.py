@@ -55,7 +55,7 @@ def content(messages: list[Any]) -> dict[str, Any]:
 def test_a_conversation_goes_from_one_framework_to_another(
     run: Any, frameworks: Frameworks, tmp_path: Path, source: str, target: str
 ) -> None:
-    """What was said, called and answered is there; the second framework goes on from it."""
+    """All that was said, called and answered arrives; the second framework goes on from it."""
     here, there = tmp_path / "here.db", tmp_path / "there.db"
     frameworks("write", source, here)
     written = frameworks("read", source, here)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import Any
 
 import pytest
@@ -26,6 +26,7 @@ from memctl.dialects.openai_agents import OPENAI_AGENTS
 from memctl.dialects.rows import ROLE_CONTENT, RowDialect, utc
 from memctl.dialects.view import Dialect
 from memctl.model import StoredMessage
+from memctl.ops.compare import Precision, content
 from memctl.stores.sql.agno_runs import Regrouping, Run, is_hidden, with_copies, without_copies
 from memctl.stores.sql.agno_runs import entries as entries_of
 from tests.properties.strategies import any_text, names, times, values
@@ -256,3 +257,22 @@ def test_from_agentscope_and_back(dialect: RowDialect, entries: list[StoredMessa
         assert plain(convert(dialect, AGENTSCOPE1, memory, there)[1]) == plain(entries)
     else:
         assert plain(there) == plain(converted)
+
+
+@pytest.mark.parametrize("dialect", DIALECTS, ids=lambda one: one.name)
+@given(st.data())
+def test_settings_pass_through_another_framework(dialect: RowDialect, data: st.DataObject) -> None:
+    """What a session of Agno was made with comes back, and changes no message on its way."""
+    if dialect is AGNO or not dialect.holds_notes:
+        pytest.skip("it cannot carry them")
+    entries = data.draw(st.lists(messages(dialect), min_size=1, max_size=4))
+    memory, converted = convert(dialect, AGNO, MEMORY, entries)
+    there = again(AGNO, converted)
+    made = replace(memory, extra='{"session":{"agent_id":"friday"}}')
+    between = again(dialect, convert(AGNO, dialect, made, there)[1])
+    values = [content(one, Precision.VALUE) for one in between]
+    assert values == [content(one, Precision.VALUE) for one in again(dialect, entries)]
+    memory, back = convert(dialect, AGNO, MEMORY, between)
+    assert memory.extra == made.extra
+    back = again(dialect, convert(AGNO, dialect, memory, again(AGNO, back))[1])
+    assert values == [content(one, Precision.VALUE) for one in back]

@@ -242,6 +242,26 @@ def test_agno_makes_a_run_of_each_question(run: Any, tmp_path: Path) -> None:
     assert rows(target) == before
 
 
+def test_agno_takes_an_agent_that_the_source_does_not_name(run: Any, tmp_path: Path) -> None:
+    """What ``?agent=`` says is no difference to LangChain's messages, and passes through them."""
+    source, target, third = (tmp_path / f"{name}.db" for name in ("langchain", "agno", "back"))
+    execute(source, "CREATE TABLE message_store (id INTEGER PRIMARY KEY, session_id, message)")
+    said = {"type": "system", "data": {"type": "system", "content": "Be brief."}}
+    execute(source, "INSERT INTO message_store VALUES (1, 'kyoto', ?)", json.dumps(said))
+    url = f"sqlite:///{target}?layout=agno&agent=friday"
+    for state in ("1 written, 0 unchanged", "0 written, 1 unchanged"):
+        assert state in run("migrate", source, url).stdout
+    assert run("verify", source, target).exit_code == 0
+    langchain = f"sqlite:///{third}?layout=langchain"
+    again = f"sqlite:///{tmp_path / 'again.db'}?layout=agno"
+    for here, there in ((url, langchain), (langchain, again)):
+        assert run("migrate", here, there).exit_code == 0
+        assert run("verify", here, there).exit_code == 0
+    assert run("verify", source, third).exit_code == 0
+    agents = execute(tmp_path / "again.db", "SELECT agent_id FROM agno_sessions")
+    assert agents == [("friday",)]
+
+
 def test_agno_refuses_a_session_of_somebody_else(run: Any, path: Path, tmp_path: Path) -> None:
     before = rows(path)
     source = tmp_path / "a.jsonl"

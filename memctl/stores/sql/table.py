@@ -713,7 +713,7 @@ class RowCodec:
         self._last_names: tuple[Any, Any] | None = None
         self._last_key = MemoryKey("", "")
         self._packed = None if METADATA in fields else packed
-        """What the content takes of the metadata; None where these have a column."""
+        """The metadata that the content takes; None where these have a column."""
 
     def _ordering(self) -> Ordering:
         first = self.columns.order[0]
