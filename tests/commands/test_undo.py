@@ -25,6 +25,7 @@ from memctl.runs.change import ChangeRun
 from memctl.testing import Place, samples
 from memctl.testing.drive import read
 from memctl.testing.samples import entry, sample
+from tests.stores.archives import sealed
 from tests.support.backends import new_place, place_at
 from tests.support.cli import Run, fails, report
 from tests.support.cli import fill as fill_text
@@ -619,6 +620,42 @@ def test_undo_of_replacing_in_an_archive_takes_its_summary_away(
     assert place.location.path.read_bytes().splitlines()[1:-1] == before
 
 
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("delete", "--all", "--yes"),
+        ("mark add", "new"),
+        ("mark remove", "x"),
+        ("import", "--on-conflict", "replace"),
+    ],
+    ids=" ".join,
+)
+def test_undo_lines_of_an_archive_that_others_wrote(
+    run: Run, one: Callable[[str], Place], words: tuple[str, ...]
+) -> None:
+    """They come back with marks that stand twice, other fields, and without those that lack."""
+    place, origin = one("archive"), one("archive")
+    put(origin, [sample(MemoryKey("u", "s"), samples.entries(1, start=7))])
+    path = place.location.path
+    tails = [
+        b',"marks":["x","y","x"],"id":"a"}',
+        b',"marks":[],"id":"a","other":{"n":1e400}}',
+        b',"more":[1],"marks":["x"]}',
+        b',"index":null,"id":"a"}',
+        b"}",
+    ]
+    lines = [b'{"message":{"id":"a","name":"n","role":"user","content":"c"}' + one for one in tails]
+    memory = b'{"memory":{"user":"u","session":"s","summary":null,"attributes":{}}}'
+    path.write_bytes(sealed(memory, *lines, memories=1, messages=5))
+    before = [json.loads(line) for line in path.read_bytes().splitlines()[1:-1]]
+    command, *options = words
+    places = [origin.text] * (command == "import") + [place.text]
+    report(run(*command.split(), *places, *options, "--json"))
+    assert [json.loads(line) for line in path.read_bytes().splitlines()[1:-1]] != before
+    report(run("undo", "--yes", "--json"))
+    assert [json.loads(line) for line in path.read_bytes().splitlines()[1:-1]] == before
+
+
 @pytest.mark.parametrize("name", ["sqlite", "archive"])
 def test_undo_import_of_a_memory_without_messages(
     run: Run, one: Callable[[str], Place], name: str
@@ -642,3 +679,31 @@ def test_undo_import_without_a_place_for_its_summary(run: Run, one: Callable[[st
     done = report(run("import", origin.text, place.text, "--lossy", "--json"))["run"]
     report(run("undo", done, "--json"))
     assert held(place) == before
+
+
+def test_undo_of_undo_of_an_import_has_its_empty_summary(
+    run: Run, one: Callable[[str], Place]
+) -> None:
+    place, origin = one("archive"), one("archive")
+    put(place, [sample(MemoryKey("u", "s"), samples.entries(2))])
+    put(origin, [sample(MemoryKey("u", "t"), samples.entries(2), summary="")])
+    done = report(run("import", origin.text, place.text, "--json"))["run"]
+    after = place.location.path.read_bytes().splitlines()[1:-1]
+    undone = report(run("undo", done, "--yes", "--json"))["run"]
+    report(run("undo", undone, "--yes", "--json"))
+    assert place.location.path.read_bytes().splitlines()[1:-1] == after
+
+
+def test_undo_import_into_a_state_that_has_no_paths(
+    run: Run, one: Callable[[str], Place], tmp_path: Path
+) -> None:
+    """The path of a memory says nothing of a document that is one itself."""
+    origin, path = one("state"), tmp_path / "bare.json"
+    put(origin, [sample(key, samples.entries(1, start=7)) for key in origin.keys(1)])
+    messages = [json.loads(entry.message) for entry in samples.entries(2)]
+    path.write_text(json.dumps({"content": messages}))
+    words = ("import", origin.text, path, "--path", "agent.memory", "--on-conflict", "replace")
+    done = report(run(*words, "--lossy", "--json"))["run"]
+    assert "agent" not in json.loads(path.read_bytes())
+    report(run("undo", done, "--yes", "--json"))
+    assert json.loads(path.read_bytes()) == {"content": messages}

@@ -156,7 +156,7 @@ async def test_archive_edit_lines_of_other_forms_are_edited(tmp_path: Path) -> N
         assert result == WriteResult(KEYS[0], 2, 1)
     [(_, found)] = (await read(path)).values()
     expected = [entry("a"), entry("b", "z", "x"), entry("c", "z")]
-    assert [one._replace(message=jsonio.canonical(one.message)) for one in found] == [
+    assert [one._replace(message=jsonio.canonical(one.message), shape="") for one in found] == [
         one._replace(message=jsonio.canonical(one.message)) for one in expected
     ]
     assert path.read_bytes().splitlines(keepends=True)[2] == lines[2]

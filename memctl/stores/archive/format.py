@@ -16,6 +16,9 @@ several in its session; ``extra``, what else the dialect keeps of a memory, as a
 ``shape``, in archives that memctl keeps for undo alone, the way in which the store held the
 message.  ``id`` is missing in archives of memctl 0.1 where it is the message's own.  Always there,
 it lets a line be written, and told from others, without a look into its message.
+
+The shape of a message in an archive is JSON: the fields of its line besides the message, where
+memctl would write others, such as a mark that stands there twice.
 """
 
 from __future__ import annotations
@@ -51,6 +54,8 @@ LARGEST_REST = 1024 * 1024
 _LARGE = 1024 * 1024
 MESSAGE = b'{"message":'
 MARKS = b',"marks":'
+_LINE = "line"
+"""The field of a shape that has the fields of a line."""
 
 
 class LineKind(Enum):
@@ -239,10 +244,14 @@ def _tails(entries: Sequence[StoredMessage]) -> list[bytes]:
     # In pure ASCII, with a new line where there is none in a JSON text, to be cut again there.
     ids = json.dumps([one.id for one in entries], separators=("\n", ":"))[1:-1].split("\n")
     ends = [_end(one) if one.position is not None or one.shape else "}\n" for one in entries]
-    return [
+    tails = [
         f"{marks[one.marks]}{id}{end}".encode()
         for one, id, end in zip(entries, ids, ends, strict=False)
     ]
+    for at, one in enumerate(entries):
+        if one.shape and (fields := _rest_of(one)) is not None:
+            tails[at] = b"," * bool(fields) + jsonio.dumps(fields)[1:] + b"\n"
+    return tails
 
 
 def _end(entry: StoredMessage) -> str:
@@ -337,8 +346,7 @@ def outline(line: Line) -> StoredMessage:
     fields = _tail(line)
     if fields is None or not isinstance(fields.get("id"), str):
         return entry(*split(line))._replace(message=b"")
-    about = tuple(fields["marks"]), fields.get("index"), fields.get("shape", "")
-    return StoredMessage(fields["id"], b"", *about)
+    return StoredMessage(fields["id"], b"", *_about(fields))
 
 
 def _tail(line: Line) -> dict[str, Any] | None:
@@ -367,8 +375,64 @@ def entry(message: bytes, fields: dict[str, Any]) -> StoredMessage:
     id = fields.get("id", _object(value).get("id"))
     if not isinstance(id, str):
         raise ValueError("the message has no id")
-    about = tuple(fields["marks"]), fields.get("index"), fields.get("shape", "")
-    return StoredMessage(id, message, *about)
+    return StoredMessage(id, message, *_about(fields))
+
+
+def with_marks(line: Line, marks: tuple[str, ...], shape: str) -> StoredMessage:
+    """The message of a line with other marks, as its shape has them; the rest of the line stays.
+
+    Raises:
+        ValueError: as ``entry``.
+    """
+    [found] = entries([line])
+    fields: dict[str, Any] = {"id": found.id, "index": found.position, "shape": found.shape}
+    fields = {name: value for name, value in fields.items() if value not in (None, "")}
+    kept = _line_of(found.shape) or fields
+    wanted = _line_of(shape) or {}
+    if not wanted or _marks(wanted) != marks:
+        wanted = {"marks": [*marks]}
+    marked = {name: value for name, value in wanted.items() if name == "marks"}
+    kept = {name: value for name, value in kept.items() if name != "marks"}
+    return found._replace(marks=marks, shape=_shape(marked | kept))
+
+
+def _about(fields: dict[str, Any]) -> tuple[tuple[str, ...], int | None, str]:
+    """Return what a message is besides its id and its text."""
+    return _marks(fields), fields.get("index"), _shape(fields)
+
+
+def _marks(fields: dict[str, Any]) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(fields.get("marks", ())))
+
+
+def _shape(fields: dict[str, Any]) -> str:
+    """Return the shape of a message with these fields in its line; empty for the usual ones."""
+    fields = {name: value for name, value in fields.items() if name != "message"}
+    marks = fields.get("marks", ())
+    is_usual = fields.keys() - {"index", "shape"} == {"marks", "id"}
+    if is_usual and len(set(marks)) == len(marks) and fields.get("index", 0) is not None:
+        return str(fields.get("shape", ""))
+    return json.dumps({_LINE: fields})
+
+
+def _line_of(shape: str) -> dict[str, Any] | None:
+    """Return the fields of a line that a shape has; None for the shape of another store."""
+    if not shape.startswith(f'{{"{_LINE}"'):
+        return None
+    try:
+        fields = _object(jsonio.loads(shape.encode())).get(_LINE)
+        return _checked(_object(fields))
+    except ValueError:
+        return None
+
+
+def _rest_of(entry: StoredMessage) -> dict[str, Any] | None:
+    """Return the fields of the line that its shape has; None where they are those of another."""
+    fields = _line_of(entry.shape)
+    if fields is None or (_marks(fields), fields.get("index")) != (entry.marks, entry.position):
+        return None
+    id = fields["id"] if "id" in fields else jsonio.field(entry.message, "id")
+    return fields if id == entry.id else None
 
 
 def _object(value: Any) -> dict[str, Any]:
@@ -378,10 +442,10 @@ def _object(value: Any) -> dict[str, Any]:
 
 
 def _checked(fields: dict[str, Any]) -> dict[str, Any]:
-    marks = fields.setdefault("marks", [])
+    marks = fields.get("marks", [])
     if not isinstance(marks, list) or not all(isinstance(mark, str) for mark in marks):
         raise ValueError("the marks are not a list of strings")
-    if not isinstance(fields.get("index"), int | None):
+    if type(fields.get("index")) not in (int, type(None)):
         raise ValueError("the index is not an integer")
     if not isinstance(fields.get("shape", ""), str):
         raise ValueError("the shape is not a string")
@@ -414,8 +478,7 @@ class _LineFields(NamedTuple):
     starts: list[int]
     """The position where it begins."""
     marks: list[tuple[str, ...]]
-    ids: list[str | None]
-    """None where it is the message's own."""
+    ids: list[str]
     indexes: list[Any]
 
 
@@ -443,10 +506,9 @@ def entries(lines: list[Line]) -> list[StoredMessage]:
     if rests is not None:
         size = len(MESSAGE)
         texts = [bytes(line[size:end]) for line, end in zip(lines, rests.starts, strict=True)]
-        ids = _ids(rests.ids, texts)
-        if ids is not None:
+        if are_objects(texts):
             lines.clear()
-            return messages_from_columns(ids, texts, rests.marks, rests.indexes)
+            return messages_from_columns(rests.ids, texts, rests.marks, rests.indexes)
     lines.reverse()
     found = []
     while lines:  # a large line goes before its message is looked into
@@ -460,28 +522,12 @@ def outlines(lines: list[Line]) -> list[StoredMessage]:
     """``entries`` whose messages are empty; they are not looked into unless they have to be."""
     rests = _rests(lines)
     if rests is not None:
-        ids = [id for id in rests.ids if id is not None]
-        if len(ids) == len(lines):
-            return messages_from_columns(ids, repeat(b""), rests.marks, rests.indexes)
+        return messages_from_columns(rests.ids, repeat(b""), rests.marks, rests.indexes)
     return [outline(line) for line in lines]
 
 
-def _ids(given: list[str | None], texts: list[bytes]) -> list[str] | None:
-    """The ids of messages; None where one is no JSON object with an id, or that is not sure."""
-    ids = [id for id in given if id is not None]
-    if len(ids) == len(given):
-        return ids if are_objects(texts) else None
-    try:
-        own = [value["id"] for value in map(orjson.loads, texts)]
-    except (KeyError, TypeError, IndexError, orjson.JSONDecodeError):
-        return None
-    if set(map(type, own)) != {str}:
-        return None
-    return [mine if id is None else id for id, mine in zip(given, own, strict=True)]
-
-
 def _rests(lines: list[Line]) -> _LineFields | None:
-    """None where a line is not in memctl's own order."""
+    """None where a line is not as memctl writes it."""
     if isinstance(lines[0], bytearray):
         return None  # a long line: it comes alone
     try:
@@ -500,9 +546,13 @@ def _rests(lines: list[Line]) -> _LineFields | None:
         return None
     if not set(map(type, chain.from_iterable(marks))) <= {str}:
         return None
-    if not set(map(type, [one.get("id", "") for one in fields])) <= {str}:
+    ids = [one.get("id") for one in fields]
+    if not set(map(type, ids)) <= {str}:
         return None
     indexes = [one.get("index") for one in fields] if "index" in names else [None] * len(lines)
-    if not set(map(type, indexes)) <= {int, type(None)}:
+    if not {type(one["index"]) for one in fields if "index" in one} <= {int}:
         return None
-    return _LineFields(starts, list(map(tuple, marks)), [one.get("id") for one in fields], indexes)
+    columns = list(map(tuple, marks))
+    if any(len(set(some)) < len(some) for some in set(columns)):
+        return None  # a mark twice: the shape of the message says so
+    return _LineFields(starts, columns, ids, indexes)

@@ -27,13 +27,13 @@ from memctl.stores.archive.format import (
     MESSAGE,
     ArchiveWriter,
     Line,
-    entries,
     memory_line,
     message_lines,
     outlines,
     read_memory,
     split,
     with_fields,
+    with_marks,
 )
 from memctl.stores.archive.read import ArchiveContents, MemorySections, uncut
 from memctl.stores.edits import ChangeMatcher, Drop, Keep, Mark, Put, Step, is_same_text
@@ -43,7 +43,8 @@ _PIECE = 1024 * 1024
 _MADE = "made"
 """The ``WriteResult.before`` of a memory that was not there.
 
-Of another it is the line that opened it, where that comes back in no other way.
+Of another it is the line that opened it, where that comes back in no other way; and so of one that
+goes with its last message.
 """
 
 
@@ -307,7 +308,8 @@ class EditedArchive:
                 if adds_summary or extra != old.extra:
                     before = _as_text(self._line)
                 old = replace(old, extra=extra)
-            self._end(old, memory, failure, first.before, is_empty=is_empty)
+            goes = self._end(old, memory, failure, first.before, is_empty=is_empty)
+            before = goes or before
         while not self._ended:
             yield
         twins = {} if failure else changes.twins()
@@ -360,16 +362,18 @@ class EditedArchive:
         before: str,
         *,
         is_empty: bool,
-    ) -> None:
+    ) -> str:
         """Write the memory that comes next: as it was, where that failed.
 
         One that was made by the run that is undone, as ``before`` says, goes if nothing is left of
-        it.
+        it: then its line is returned.
         """
         made = before == _MADE
+        goes = ""
         if old is None and failure is None:
             self._seek(None)
-            self._section(memory.key, memory_line(memory), self._holds)
+            line = _line_before(before, memory_line(memory), as_it_is=False)
+            self._section(memory.key, line, self._holds)
             self.changed = True
         elif old is not None and failure is None:
             line = self._line
@@ -386,12 +390,14 @@ class EditedArchive:
             left = self._before[memory.key] - self._changes.deleted
             if made and not left and self._holds.is_empty and not summary:
                 self.changed = True
+                goes = _as_text(line)
             else:
                 self._section(memory.key, line, self._holds)
         elif old is not None:
             self._section(memory.key, self._line, self._held)
         self._held.clear()
         self._holds.clear()
+        return goes
 
     def _section(self, key: MemoryKey, line: bytes, spool: _LineSpool) -> None:
         """Write a memory: what is in the spool, and what was not yet taken of its messages."""
@@ -444,9 +450,8 @@ def _take(steps: list[Step], run: list[Line], spool: _LineSpool) -> None:
                 spool.put(changed)
                 changed = []
                 spool.add(run[start:stop])
-            case Mark(at, marks, _):
-                [entry] = entries([run[at]])
-                changed.append(entry._replace(marks=marks))
+            case Mark(at, marks, shape):
+                changed.append(with_marks(run[at], marks, shape))
             case Put(entry):
                 changed.append(entry)
             case Drop():
