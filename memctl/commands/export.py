@@ -316,6 +316,7 @@ class Exporting:
                 wait_for(
                     write_file(self._output, self._outcome, self._location, self._where, place)
                 )
+                self._output.refuse_damage_alone()
             else:
                 wait_for(self._copy(_target(self._shape, place, self._path)))
             if place.is_file():

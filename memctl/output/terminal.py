@@ -212,6 +212,15 @@ class Output:
             raise self._damage()
         self.emit()
 
+    def refuse_damage_alone(self) -> None:
+        """Refuse to go on without any memory.
+
+        Raises:
+            BadData: damaged memories were left out, and there are no others.
+        """
+        if self.left_out and not self.read:
+            raise self._damage()
+
     def _damage(self) -> MemctlError:
         key, failure = next(iter(self.left_out.items()))
         more = len(self.left_out) - 1

@@ -90,3 +90,13 @@ def test_damaged_state_leaves_out_its_memory_alone(run: Run, tmp_path: Path) -> 
     fails(run("inspect", store, "--user", BAD.user), 8, "cut off")
     fails(run("delete", store, "--all", "--yes"), 7, "cut off")
     assert {key for key, messages in contents(database).items() if messages} == {BAD}
+
+
+@pytest.mark.parametrize("name", ["out.md", "out.csv"])
+def test_damaged_states_alone_are_no_export(run: Run, tmp_path: Path, name: str) -> None:
+    folder = tmp_path / "states"
+    asyncio.run(fill(str(folder), {BAD: samples.entries(2)}))
+    path = folder / "b_1.json"
+    path.write_bytes(path.read_bytes()[:-9])
+    fails(run("export", folder, "-o", tmp_path / name), 8, "cut off")
+    assert not (tmp_path / name).exists()
