@@ -73,6 +73,10 @@ class Walk:
         self.at = match_end(SPACE, self._text, self.at)
         return self.at
 
+    def begins(self, bracket: bytes) -> bool:
+        """Return whether the next value begins so."""
+        return self._text.startswith(bracket, self.start())
+
     def skip(self) -> bytes:
         """Pass over the next value; return its text."""
         start = self.start()
@@ -113,7 +117,7 @@ class Walk:
         return byte
 
     def _ends(self, bracket: bytes) -> bool:
-        ended = self._text.startswith(bracket, self.start())
+        ended = self.begins(bracket)
         self.at += ended
         return ended
 

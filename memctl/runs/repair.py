@@ -61,13 +61,14 @@ class RepairRun(ChangeRun):
     async def plan(self, store: Store) -> bool:
         """Plan the edits, and ask the store what it can repair."""
         shown = _editable(store)
+        shown.skip_damage()  # what is to be repaired is no reason to refuse
         self.record.dialect = shown.dialect.name
         something = await super().plan(shown)
         something = await self._store_repairs.plan(store, self.where) or something
-        if self._store_repairs.planned["damaged-row"] and not self._options.backup:
+        if self._store_repairs.sets_aside and not self._options.backup:
             raise UsageError(
-                "--no-backup cannot be combined with a repair of damaged rows",
-                "leave out --no-backup: the backup is where the rows go",
+                "--no-backup cannot be combined with a repair that sets damaged data aside",
+                "leave out --no-backup: the backup is where the data go",
             )
         return something
 

@@ -77,6 +77,8 @@ class UndoRun(ChangeRun):
             )
             self._repaired = False
         self._before = replace(self.report.planned), list(self.report.failures)
+        if self._repaired and store.features.single_session:
+            store.skip_damage()  # which the run may have put back
         something = await super().plan(_as_recorded(store, self.record))
         return something or self._repaired
 

@@ -101,8 +101,7 @@ async def test_read_skips_payloads_that_are_not_messages(
         assert [one.id for one in found] == ["a", "raw"]
         assert found[1].message == b'{"id": "raw", "content": "\\ud83d", "n": NaN}'
         assert [line.split(" (")[0] for line in store.warnings] == [
-            "left out 1 message ids without payload",
-            "left out 3 payloads that are not a JSON object",
+            "left out 4 payloads that are not a JSON object",
         ]
 
 

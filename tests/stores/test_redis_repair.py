@@ -194,7 +194,32 @@ def stale_index(client: redis.Redis) -> None:
     client.rpush(f"{BASE}:mark:b", "m1")
 
 
+def damaged(client: redis.Redis) -> None:
+    """Damage payloads of marked and unmarked messages, one so that it is no string at all."""
+    put(client, BASE, ["x1", "x2", "x3"], b=["x2", "x1"])
+    client.sadd(f"{BASE}:marks_index", "b")
+    client.set(f"{BASE}:msg:m1", b'{"id": "\xff"}', ex=1000)
+    client.set(f"{BASE}:msg:x1", "[]")
+    client.delete(f"{BASE}:msg:x2")
+    client.rpush(f"{BASE}:msg:x2", "a", b"\xff")
+    client.expire(f"{BASE}:msg:x2", 1000)
+    client.delete(f"{BASE}:msg:x3")
+    client.hset(f"{BASE}:msg:x3", "f", "v")
+
+
+def all_damaged(client: redis.Redis) -> None:
+    for id in ("m1", "m3"):
+        client.set(f"{BASE}:msg:{id}", "5")
+    put(client, GONE, ["a", "b"], hint=["a"])
+    client.sadd(f"{GONE}:marks_index", "hint")
+    for id in ("a", "b"):
+        client.set(f"{GONE}:msg:{id}", "a/b")
+    for key in client.scan_iter(f"{GONE}:*"):
+        client.expire(key, 1000)
+
+
 FAULTS = {
+    "payload-not-json": [damaged, all_damaged],
     "id-without-payload": [without_payload, many_without_payload],
     "payload-without-id": [without_id],
     "orphan-mark": [orphan_marks],

@@ -70,8 +70,11 @@ _OUTSIDE = ("users", "msg_id")
 
 @pytest.fixture(scope="module")
 def good(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A database in order, of two memories, whose tables take anything."""
-    path = tmp_path_factory.mktemp("damage") / "good.db"
+    return make_good(tmp_path_factory.mktemp("damage") / "good.db")
+
+
+def make_good(path: Path) -> Path:
+    """Make a database in order, of two memories, whose tables take anything."""
     asyncio.run(fill(Database("sqlite", f"sqlite:///{path}", print)))
     with sqlite3.connect(path) as driver:
         driver.executescript(_LOOSE)

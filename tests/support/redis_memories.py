@@ -219,6 +219,8 @@ def contents(client: redis.Redis) -> dict[bytes, Any]:
             if kind == b"string"
             else client.lrange(key, 0, -1)
             if kind == b"list"
+            else client.hgetall(key)
+            if kind == b"hash"
             else client.smembers(key)
         )
         ttl = client.pttl(key)

@@ -167,6 +167,15 @@ _KINDS = (
         "restore it from a backup; a crash during a write of JSONSession truncates the file",
     ),
     FindingKind(
+        "damaged-message",
+        Severity.ERROR,
+        "messages that are no JSON objects, or whose marks are no list of texts",
+        "AgentScope fails to load the whole memory; memctl leaves it out",
+        "restore them from a backup; --repair moves them into the record of the run, and memctl "
+        "undo restores them",
+        RepairMethod.STORE,
+    ),
+    FindingKind(
         "damaged-fact",
         Severity.ERROR,
         "facts that cannot be read",
@@ -382,7 +391,9 @@ _KINDS = (
         Severity.ERROR,
         "message texts that are not valid JSON objects",
         "AgentScope fails to load the whole memory",
-        "restore them from a backup, or delete the keys with redis-cli",
+        "restore them from a backup; --repair moves them, with their ids and marks, into the "
+        "record of the run, and memctl undo restores them",
+        RepairMethod.STORE,
     ),
     FindingKind(
         "expires-early",

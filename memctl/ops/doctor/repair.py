@@ -24,6 +24,9 @@ from memctl.store import Store
 EDITED = frozenset(code for code, kind in KINDS.items() if kind.repair is RepairMethod.EDIT)
 """The findings that are repaired here."""
 
+SET_ASIDE = ("damaged-message", "damaged-row", "payload-not-json")
+"""The findings whose repair keeps what it takes out in the record of the run alone."""
+
 INTERRUPTED = "The tool call has been interrupted."
 """The text of an added result: nearly AgentScope's words (``agent/_react_agent.py``)."""
 
@@ -150,6 +153,11 @@ class StoreRepairs:
         self.done: Counter[str] = Counter()
         self.noted = 0
         """The number of parts that were noted, and may have been repaired since."""
+
+    @property
+    def sets_aside(self) -> bool:
+        """Return whether damaged data are to be moved into the record of the run."""
+        return any(self.planned[code] for code in SET_ASIDE)
 
     async def plan(self, store: Store, where: Selection) -> bool:
         """Count what there is to be repaired, after a ``read`` of the same memories.

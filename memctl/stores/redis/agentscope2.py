@@ -46,6 +46,7 @@ from memctl.stores.agentscope2 import (
     without_context,
 )
 from memctl.stores.edits import Snapshot
+from memctl.stores.redis.aside import REPAIRS, MessageArray, WholeMaintenance
 from memctl.stores.redis.keys import decode, encode, encode_or_none, escape
 from memctl.stores.redis.pipeline import (
     WRONG_TYPE,
@@ -103,7 +104,9 @@ class RedisAgentScope2Store(WholeMemoryStore):
     kind = "redis-agentscope2"
     lock_name = "agentscope2"
     dialect = AGENTSCOPE2
-    features = Features(summaries=True, ttl=True, empty=True, parallel=True, marks=MARKS)
+    features = Features(
+        summaries=True, ttl=True, empty=True, parallel=True, marks=MARKS, repairs=REPAIRS
+    )
 
     def __init__(self, location: Location, mode: OpenMode = OpenMode.READ) -> None:
         super().__init__(location, mode)
@@ -154,6 +157,10 @@ class RedisAgentScope2Store(WholeMemoryStore):
 
     def watched(self, place: MemoryPlace) -> Sequence[bytes]:
         return place.key, place.key + MESSAGES, place.key + IDS
+
+    def arrays(self, place: MemoryPlace) -> Sequence[MessageArray]:
+        context = MessageArray(place.key, path=("state", "context"))
+        return MessageArray(place.key + MESSAGES), context
 
     # Reading
 
@@ -459,7 +466,7 @@ def _needs_record(new: Snapshot, *, is_log: bool) -> bool:
 
 def _id_of(text: bytes, name: str) -> str:
     try:
-        return jsonio.field(text, "id") or ""
+        return jsonio.field(jsonio.utf8(text), "id") or ""
     except ValueError as error:
         raise BadData(f"{name} is damaged: a message of its log is not valid: {error}") from error
 
@@ -564,7 +571,7 @@ _APART = 60_000
 """Milliseconds by which the TTLs of a session may differ."""
 
 
-class SessionMaintenance(Maintenance):
+class SessionMaintenance(WholeMaintenance):
     """Findings in the keys of sessions."""
 
     store: RedisAgentScope2Store

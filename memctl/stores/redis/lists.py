@@ -24,6 +24,7 @@ from memctl.model import Memory, MemoryKey, StoredMessage
 from memctl.selection import Selection
 from memctl.store import Features, OpenMode
 from memctl.stores.edits import Snapshot
+from memctl.stores.redis.aside import REPAIRS, MessageArray
 from memctl.stores.redis.keys import decode, encode, encode_or_none, escape
 from memctl.stores.redis.pipeline import WRONG_TYPE, Command, Pipeline, scan
 from memctl.stores.redis.whole import Held, MemoryPlace, WholeMemoryStore
@@ -41,7 +42,12 @@ class ListStore(WholeMemoryStore):
     """
 
     features = Features(
-        marks=frozenset(), ttl=True, duplicate_ids=True, session_owners=True, parallel=True
+        marks=frozenset(),
+        ttl=True,
+        duplicate_ids=True,
+        session_owners=True,
+        parallel=True,
+        repairs=REPAIRS,
     )
     rows: ClassVar[RowDialect]
     start: ClassVar[str]
@@ -84,6 +90,9 @@ class ListStore(WholeMemoryStore):
 
     def watched(self, place: MemoryPlace) -> Sequence[bytes]:
         return (place.key,)
+
+    def arrays(self, place: MemoryPlace) -> Sequence[MessageArray]:
+        return (MessageArray(place.key, newest_first=self.newest_first),)
 
     # Values
 

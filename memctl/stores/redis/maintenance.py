@@ -20,6 +20,8 @@ from functools import partial
 from itertools import chain, islice
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from redis.exceptions import ResponseError
+
 from memctl.errors import Lost, UsageError
 from memctl.model import PAGE_BYTES, Finding, MemoryKey
 from memctl.selection import Selection
@@ -43,11 +45,13 @@ from memctl.stores.redis.keys import (
 from memctl.stores.redis.pipeline import (
     WRONG_TYPE,
     Command,
+    Pacer,
     Pipeline,
     in_thread,
     items_in_thread,
     scan,
 )
+from memctl.stores.redis.read import Reader, as_message
 from memctl.stores.redis.scan import Catalogue, MemoryRef
 from memctl.stores.redis.snapshot import (
     ABSENT,
@@ -68,6 +72,7 @@ REPAIRS = frozenset(
     {
         "id-without-payload",
         "payload-without-id",
+        "payload-not-json",
         "orphan-mark",
         "expires-early",
         "never-expires",
@@ -142,6 +147,14 @@ class Checker:
         """The keys of all payloads that a list names."""
         self.gaps: list[MemoryKey] = []
         """The memories that list an id without payload, or did a moment ago."""
+
+    def damaged(self) -> list[MemoryKey]:
+        """Return the memories with payloads that are no messages, which only reading shows."""
+        reader = Reader(self._pipeline, self.marks, self._where)
+        for _ in reader.pages(self._memories):
+            pass
+        found = reader.damage()
+        return [one.key for one in found if one.code == "payload-not-json" and one.key is not None]
 
     def findings(self) -> Iterator[list[Finding]]:
         """Yield what is found, some at a time."""
@@ -368,7 +381,8 @@ class Repairer:
         for _ in range(_TRIES):
             with ExitStack() as files:
                 plan = await self._run(partial(memory.plan, code, files))
-                for record in plan.records():
+                records = plan.records()
+                while record := await self._run(partial(next, records, None)):
                     await note(record)
                 if await self._run(partial(self._pipeline.commit, plan.commands())):
                     return plan.count
@@ -437,6 +451,8 @@ class Repairer:
 
 def _affected(checker: Checker, code: str) -> list[MemoryKey]:
     """Return the memories that have the finding."""
+    if code == "payload-not-json":
+        return checker.damaged()
     found = [
         finding.key
         for some in checker.findings()
@@ -478,6 +494,13 @@ class MemoryRepair:
                 plan.count = sum(id in gone for id in messages)
                 for one in lists:
                     plan.remove(one, gone.__contains__)
+            case "payload-not-json":
+                broken = self._broken(messages)
+                ids = frozenset(broken)
+                plan.count = len(ids)
+                for one in lists if ids else ():
+                    plan.remove(one, ids.__contains__)
+                plan.unlink([self.base + PAYLOAD + id for id in broken])
             case "orphan-mark":
                 seen: dict[bytes, IdSet] = {}
                 for mark, one in marks.items():
@@ -507,6 +530,21 @@ class MemoryRepair:
             gone.add(id for id, exists in zip(ids, found, strict=True) if not exists)
         return gone
 
+    def _broken(self, messages: IdList) -> list[bytes]:
+        """Return the ids whose payload is no message, which is watched from now on."""
+        broken: dict[bytes, None] = {}
+        pacer = Pacer()
+        for ids in messages.chunks():
+            at = 0
+            for values in self._pipeline.values([self.base + PAYLOAD + id for id in ids], pacer):
+                for id, value in zip(ids[at : at + len(values)], values, strict=True):
+                    if value is not None and as_message(value) is None:
+                        broken[id] = None
+                at += len(values)
+        if broken:
+            self._pipeline.execute([(b"WATCH", *(self.base + PAYLOAD + id for id in broken))])
+        return list(broken)
+
     # Payloads
 
     def strays(self, some: list[bytes]) -> list[bytes]:
@@ -515,15 +553,22 @@ class MemoryRepair:
         return list(unlisted(self._pipeline, self.base, some))
 
     def payload_records(self, keys: Iterable[bytes]) -> Iterator[Record]:
-        """Yield records of payloads, about a page each."""
+        """Yield records of payloads, about a page each.
+
+        A payload that is no string is there as Redis dumps it.
+        """
         some: list[list[Any]] = []
         size = 0
         for key in keys:
-            value, ttl = self._pipeline.execute([(b"GET", key), (b"PTTL", key)])
+            commands = [(b"GET", key), (b"PTTL", key)]
+            value, ttl = self._pipeline.execute(commands, tolerate=WRONG_TYPE)
+            dumped = isinstance(value, ResponseError)
+            if dumped:
+                [value] = self._pipeline.execute([(b"DUMP", key)])
             if value is None:
                 continue
             id = decode(key[len(self.base) + len(PAYLOAD) :])
-            some.append([id, decode(value), _deadline(ttl)])
+            some.append([id, {"dump": value.hex()} if dumped else decode(value), _deadline(ttl)])
             size += len(value)
             if size >= PAGE_BYTES or len(some) >= _NOTED:
                 yield self.record("payload-without-id", payloads=some)
@@ -617,7 +662,11 @@ class MemoryRepair:
             if exists or (expires is not None and expires <= _now()):
                 continue
             put.append(id)
-            found.commands.append((b"SET", key, encode(value)))
+            if isinstance(value, dict):
+                dump = bytes.fromhex(value["dump"])
+                found.commands.append((b"RESTORE", key, b"0", dump))
+            else:
+                found.commands.append((b"SET", key, encode(value)))
             if expires is not None:
                 found.commands.append(_expire_at(key, expires))
         found.count = len(put)
@@ -707,6 +756,11 @@ class RepairPlan:
         self._ends = ends
         self._removals: list[tuple[IdList, Callable[[bytes], bool]]] = []
         self._marks: list[bytes] = []
+        self._payloads: list[bytes] = []
+
+    def unlink(self, payloads: list[bytes]) -> None:
+        """Delete payloads."""
+        self._payloads = payloads
 
     def remove(self, listed: IdList, drops: Callable[[bytes], bool]) -> None:
         """Remove some ids from a list."""
@@ -727,11 +781,13 @@ class RepairPlan:
                 yield self._memory.record(self._code, list=name, ids=some, expires=expires)
         if self._marks:
             yield self._memory.record(self._code, marks=[decode(mark) for mark in self._marks])
+        yield from self._memory.payload_records(self._payloads)  # last: put back before their ids
 
     def commands(self) -> Iterator[Command]:
         """Yield the commands of the repair."""
         for listed, drops in self._removals:
             yield from removal_commands(listed, drops)
+        yield from ((b"UNLINK", key) for key in self._payloads)
         if self._marks:
             index = self._memory.base + MARKS_INDEX
             yield (b"SADD", index, *self._marks)

@@ -252,10 +252,10 @@ class Reader:
             return [*messages_from_columns(texts, values, marks, repeat(None))]
         found: list[Fetched] = []
         for id, text, value, some in zip(ids, texts, values, marks, strict=True):
-            if not isinstance(value, bytes):
+            if value is None:
                 found.append(id)
                 continue
-            message = _message(value) if self._payloads else value
+            message = as_message(value) if self._payloads else value
             found.append(text if message is None else StoredMessage(text, message, some))
         return found
 
@@ -271,8 +271,10 @@ class Reader:
             yield [b"" if exists else None for exists in each]
 
 
-def _message(payload: bytes) -> bytes | None:
+def as_message(payload: bytes | ResponseError) -> bytes | None:
     """Return the payload as a message; None where it is not a JSON object."""
+    if isinstance(payload, ResponseError):  # another kind of value than a string
+        return None
     try:
         message = jsonio.utf8(payload)
         return message if isinstance(jsonio.outline(message), dict) else None

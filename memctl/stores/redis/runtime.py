@@ -20,6 +20,7 @@ from memctl.model import Finding, Memory, MemoryKey, StoredMessage
 from memctl.selection import Selection
 from memctl.store import Features, Maintenance, OpenMode
 from memctl.stores.edits import Snapshot
+from memctl.stores.redis.aside import REPAIRS, MessageArray, WholeMaintenance
 from memctl.stores.redis.keys import decode, encode, encode_or_none, escape
 from memctl.stores.redis.pipeline import WRONG_TYPE, Command, Pipeline, in_thread, scan
 from memctl.stores.redis.whole import Held, MemoryPlace, WholeMemoryStore
@@ -55,6 +56,7 @@ class RuntimeStore(WholeMemoryStore):
         parts=True,
         retired=True,
         parallel=True,
+        repairs=REPAIRS,
     )
 
     def __init__(self, location: Location, mode: OpenMode = OpenMode.READ) -> None:
@@ -122,6 +124,10 @@ class RuntimeStore(WholeMemoryStore):
 
     def watched(self, place: MemoryPlace) -> Sequence[bytes]:
         return (place.key,)
+
+    def arrays(self, place: MemoryPlace) -> Sequence[MessageArray]:
+        path = ("messages",) if place.field is None else ()
+        return (MessageArray(place.key, place.field, path),)
 
     # Values
 
@@ -306,7 +312,7 @@ def expiring_unread(left: list[float]) -> Iterator[Finding]:
         yield Finding("expires-unread", None, len(left), detail=detail)
 
 
-class _RuntimeMaintenance(Maintenance):
+class _RuntimeMaintenance(WholeMaintenance):
     """Findings in the keys of the services."""
 
     store: RuntimeStore

@@ -17,7 +17,6 @@ from memctl.errors import BadData, Failure
 from memctl.location import Location
 from memctl.model import (
     Edit,
-    Finding,
     Memory,
     MemoryKey,
     Page,
@@ -26,9 +25,10 @@ from memctl.model import (
     WriteResult,
 )
 from memctl.selection import Selection
-from memctl.store import EDIT_ATTEMPTS, OpenMode, Store
+from memctl.store import EDIT_ATTEMPTS, Maintenance, OpenMode, Store
 from memctl.stores.catalog import IdSet
 from memctl.stores.edits import Snapshot, apply_edit, whole_edits
+from memctl.stores.redis.aside import MessageArray, WholeMaintenance, damage_of
 from memctl.stores.redis.layouts import other_keys, require_layout
 from memctl.stores.redis.pipeline import Command, Pipeline, in_thread
 from memctl.stores.redis.server import RedisServer
@@ -94,6 +94,10 @@ class WholeMemoryStore(Store):
     @abstractmethod
     def watched(self, place: MemoryPlace) -> Sequence[bytes]:
         """Return the keys that make up the memory of a place."""
+
+    @abstractmethod
+    def arrays(self, place: MemoryPlace) -> Sequence[MessageArray]:
+        """Return where the messages of a place are, each an object in an array."""
 
     @abstractmethod
     def fetch(self, pipeline: Pipeline, place: MemoryPlace) -> Held | None:
@@ -209,7 +213,8 @@ class WholeMemoryStore(Store):
             key = place.memory
             if where.has_key(key):
                 if self.skips_damage:
-                    self.damage.append(Finding(self.damage_code, key, detail=error.message))
+                    find = partial(damage_of, self, pipeline, place, error)
+                    self.damage.append(await in_thread(pipeline, find))
                 else:
                     self.left_out.failures[key] = Failure("damaged", error.message)
             return None
@@ -316,6 +321,9 @@ class WholeMemoryStore(Store):
             if pipeline.commit(commands):
                 return replace(result, before=before)
         return WriteResult(edit.memory.key, failure=_BUSY)
+
+    def maintenance(self) -> Maintenance:
+        return WholeMaintenance(self)
 
     # Erasing
 

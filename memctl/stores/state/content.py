@@ -10,7 +10,7 @@ import json
 import re
 from array import array
 from collections import Counter
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Collection
 from dataclasses import dataclass, field
 from itertools import chain, pairwise
 from typing import Any
@@ -20,8 +20,10 @@ import orjson
 from memctl import jsonio
 from memctl.dialects.agentscope import ID, NAME, ROLE
 from memctl.dialects.agentscope1 import TIMESTAMP
+from memctl.errors import BadData
 from memctl.json_stream import LARGE, Cursor
 from memctl.model import MemoryInfo, MemoryKey, StoredMessage
+from memctl.stores.aside import ItemScan
 
 _SPACE = rb"[ \t\n\r]*+"
 _TEXT = rb'"(?:[^"\\]++|\\.)*+"' + _SPACE
@@ -114,6 +116,31 @@ class Content:
                 await self._search(batch)
                 entries = batch.entries()
             yield entries
+
+    async def scan(self, wanted: Collection[int] = ()) -> ItemScan:
+        """Pass over all items, sound or damaged, and return where they are.
+
+        Raises:
+            BadData: it cannot be told where an item ends.
+        """
+        scan = ItemScan(wanted)
+        async for _ in self._cursor.items():
+            await self._cursor.peek()
+            start = self._cursor.position
+            is_sound = await self._is_sound(start)
+            scan.take(start, self._cursor.position, is_sound=is_sound)
+        return scan.finish()
+
+    async def _is_sound(self, start: int) -> bool:
+        """Pass over an item; return whether it is a message."""
+        try:
+            await self._item(MessageColumns())
+        except BadData:
+            self._cursor.seek(start)
+            if await self._cursor.take() is None:
+                await self._cursor.skip()
+            return False
+        return True
 
     async def _begin(self) -> bool:
         """Enter the array; whether there is anything in it."""

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import re
 from abc import abstractmethod
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -18,6 +19,8 @@ from memctl.dialects.agentscope import NAME, ROLE
 from memctl.errors import BadData, Unavailable
 from memctl.json_stream import DEPTH, Cursor, Source
 from memctl.model import Finding, MemoryInfo, MemoryKey, StoredMessage
+from memctl.stores import aside
+from memctl.stores.aside import ItemScan
 from memctl.stores.state.content import Content, MessageCounts
 
 SUMMARY = "_compressed_summary"
@@ -165,6 +168,22 @@ async def find(source: Source, *, keep: bool = False, wanted: str = "") -> Docum
     return await _MemoryFinder(source, keep=keep, wanted=split(wanted)).run()
 
 
+async def scan_contents(
+    source: Source, wanted: Mapping[str, Collection[int]] | None = None
+) -> dict[str, ScannedContent]:
+    """Return the lists of messages of a document that hold damaged ones, by their paths.
+
+    With ``wanted``, those of these paths, whatever they hold, and the numbers of the sound messages
+    behind which something is to be put.
+
+    Raises:
+        BadData: something else in the document is damaged.
+    """
+    finder = _MemoryFinder(source, keep=False, wanted=(), tolerant=True, places=wanted)
+    await finder.run()
+    return finder.scanned
+
+
 async def span_with_comma(source: Source, steps: Steps) -> Span | None:
     """Return the place of a member of an object, and of the comma that goes with it.
 
@@ -197,6 +216,15 @@ async def _member(cursor: Cursor, steps: Steps) -> Span | None:
     return found
 
 
+@dataclass(frozen=True, slots=True)
+class ScannedContent:
+    """A list of messages, of which some may be damaged."""
+
+    opening: int
+    """Where its first item would stand."""
+    scan: ItemScan
+
+
 @dataclass(slots=True)
 class _OpenObject:
     """The state of an object while its members pass by."""
@@ -213,6 +241,7 @@ class _OpenObject:
     entries: list[StoredMessage] | None = None
     fault: BadData | None = None
     """The reason why ``content`` is not a list of messages."""
+    scanned: ScannedContent | None = None
 
     def is_memory(self) -> bool:
         if self.summary is not None:
@@ -224,7 +253,19 @@ class _OpenObject:
 
 
 class _MemoryFinder:
-    def __init__(self, source: Source, *, keep: bool, wanted: Steps) -> None:
+    def __init__(
+        self,
+        source: Source,
+        *,
+        keep: bool,
+        wanted: Steps,
+        tolerant: bool = False,
+        places: Mapping[str, Collection[int]] | None = None,
+    ) -> None:
+        """A ``tolerant`` one goes on behind a damaged message; ``places``: see scan_contents."""
+        self.scanned: dict[str, ScannedContent] = {}
+        self._tolerant = tolerant
+        self._places = places or {}
         self._cursor = Cursor(source)
         self._keep = keep
         self._wanted = wanted
@@ -273,7 +314,11 @@ class _MemoryFinder:
         path = join(here.steps)
         # Of a key that is given twice the last one counts, and what the first one held is gone.
         self._index.parts.pop(path, None)
-        if here.is_memory():
+        self.scanned.pop(path, None)
+        is_one = here.summary is not None or here.counts.messages or path in self._places
+        if here.scanned is not None and is_one:
+            self.scanned[path] = here.scanned
+        elif here.is_memory():
             if here.fault:
                 raise here.fault
             info = here.counts.info()
@@ -322,7 +367,11 @@ class _MemoryFinder:
         content = Content(cursor, keep=self._keep)
         here.counts = MessageCounts()
         here.entries = [] if self._keep else None
-        here.fault = None
+        here.fault = here.scanned = None
+        if wanted := self._places.get(join(here.steps)):
+            scan = await Content(cursor, keep=False).scan(wanted)
+            here.scanned = ScannedContent(start + 1, scan)
+            return
         try:
             async for batch in content.batches():
                 # The summary says that it is a memory, or the first item does.
@@ -332,15 +381,35 @@ class _MemoryFinder:
                 if here.entries is not None:
                     here.entries += batch.entries()
         except BadData as error:
-            if here.summary is not None or here.counts.messages:
+            if not self._tolerant and (here.summary is not None or here.counts.messages):
                 raise
             here.fault = error
             cursor.seek(start)
-            await cursor.skip()
+            if self._tolerant:
+                scan = await Content(cursor, keep=False).scan()
+                here.scanned = ScannedContent(start + 1, scan) if scan.cuts else None
+            else:
+                await cursor.skip()
         here.content = Span(start, cursor.position)
         here.plain = content.plain
 
 
-def damaged(owner: tuple[str, str], error: BadData) -> Finding:
-    """A session state that is cut off, no JSON, or misshapen; the error names it."""
-    return Finding("damaged-state", MemoryKey(*owner), detail=error.message)
+async def damaged(owner: tuple[str, str], document: Document, error: BadData) -> Finding:
+    """A session state that is cut off, no JSON, or misshapen; the error names it.
+
+    If nothing but messages is damaged, these are the finding.
+    """
+    key = MemoryKey(*owner)
+    try:
+        found = await scan_contents(document)
+    except BadData:
+        found = {}
+    if not found:
+        return Finding("damaged-state", key, detail=error.message)
+    count = sum(content.scan.items for content in found.values())
+    places = [
+        f"{join((*split(path), CONTENT))}[{cut.index}]"
+        for path, content in found.items()
+        for cut in content.scan.cuts
+    ]
+    return aside.finding(key, count, places, error.message)

@@ -33,6 +33,7 @@ from memctl.stores.redis.pipeline import WRONG_TYPE, Command, Pipeline, in_threa
 from memctl.stores.redis.runtime import expiring_unread
 from memctl.stores.redis.server import RedisServer
 from memctl.stores.state.document import Document, DocumentIndex, DocumentTooLarge, MemoryPart
+from memctl.stores.state.maintenance import StateMaintenance
 from memctl.stores.state.rewrite import Draft
 from memctl.stores.state.store import OwnedDocument, StateStore
 
@@ -392,7 +393,7 @@ def _field(pipeline: Pipeline, key: bytes, field: bytes) -> FieldDocument:
     return FieldDocument(key, field, data, ttl)
 
 
-class _StateMaintenance(Maintenance):
+class _StateMaintenance(StateMaintenance):
     """Findings in the hashes of the service."""
 
     async def check(self, where: Selection) -> AsyncGenerator[Finding]:

@@ -25,7 +25,7 @@ from memctl.model import (
     WriteResult,
 )
 from memctl.selection import Selection
-from memctl.store import EDIT_ATTEMPTS, Features, OpenMode, Store
+from memctl.store import EDIT_ATTEMPTS, Features, Maintenance, OpenMode, Store
 from memctl.stores.state.content import Content
 from memctl.stores.state.document import (
     Document,
@@ -35,6 +35,7 @@ from memctl.stores.state.document import (
     damaged,
     find,
 )
+from memctl.stores.state.maintenance import REPAIRS, StateMaintenance
 from memctl.stores.state.rewrite import Draft
 from memctl.stores.state.write import DEFAULT_PATH, StateWriter
 
@@ -77,6 +78,7 @@ class StateStore(Store):
         duplicate_ids=True,
         mark_order=True,
         parts=True,
+        repairs=REPAIRS,
     )
     default_path = DEFAULT_PATH
     """The path of the memory in a new document."""
@@ -175,7 +177,7 @@ class StateStore(Store):
                     index = await self.index(document, keep=keep)
                 except BadData as error:
                     if self.skips_damage:
-                        self.damage.append(damaged(owned.owner, error))
+                        self.damage.append(await damaged(owned.owner, document, error))
                     elif self.features.single_session:
                         raise
                     else:
@@ -235,6 +237,9 @@ class StateStore(Store):
 
     def edit(self, edits: AsyncGenerator[Edit]) -> AsyncGenerator[WriteResult]:
         return StateWriter(self).edit(edits)
+
+    def maintenance(self) -> Maintenance:
+        return StateMaintenance(self)
 
     async def erase(self, where: Selection) -> AsyncGenerator[WriteResult]:
         """Remove the documents of the sessions, with all that they hold besides memories."""

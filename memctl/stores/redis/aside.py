@@ -1,0 +1,339 @@
+"""Setting aside the damaged messages of memories that are read whole, and putting them back.
+
+A message is an item of a list of Redis, or of an array in a JSON text.  What is watched is planned,
+noted and then changed in one transaction; where an agent was faster, all that begins anew.
+"""
+
+from __future__ import annotations
+
+import secrets
+import time
+from collections.abc import AsyncGenerator, Collection, Iterable, Iterator, Sequence
+from contextlib import aclosing
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, NamedTuple
+
+from memctl import jsonio
+from memctl.errors import BadData, Lost, UsageError
+from memctl.model import Finding, MemoryKey
+from memctl.selection import Selection
+from memctl.store import Maintenance, Note, Record
+from memctl.stores import aside
+from memctl.stores.aside import ItemScan
+from memctl.stores.redis.pipeline import WRONG_TYPE, Command, Pipeline, in_thread
+from memctl.stores.simple import Rejected
+
+if TYPE_CHECKING:
+    from memctl.stores.redis.whole import MemoryPlace, WholeMemoryStore
+
+REPAIRS = frozenset({aside.CODE})
+
+_TRIES = 20
+
+
+@dataclass(frozen=True, slots=True)
+class MessageArray:
+    """The messages of a memory in one value: a list, or an array at a path of a JSON text."""
+
+    key: bytes
+    field: bytes | None = None
+    """The field of a hash that holds the text."""
+    path: tuple[str, ...] | None = None
+    """None for a list."""
+    newest_first: bool = False
+    """New messages come before the others of the list."""
+
+
+class _Noted(NamedTuple):
+    """What was taken out of an array, as records have it: its number is that in the memory."""
+
+    array: int
+    sound: int
+    texts: list[str]
+    """The items of a list; or one text that was cut out of another."""
+    items: int
+    expires: int | None
+
+
+@dataclass(slots=True)
+class _Plan:
+    """The commands that change a memory, what they take out, and how many messages change."""
+
+    commands: list[Command]
+    cuts: list[_Noted]
+    messages: int = 0
+
+
+class WholeMaintenance(Maintenance):
+    """The repair of memories that are read whole: their damaged messages are set aside."""
+
+    store: WholeMemoryStore
+
+    async def repair(self, code: str, where: Selection, note: Note) -> int:
+        if code not in REPAIRS:
+            raise UsageError(f"{code} cannot be repaired here", f"known: {sorted(REPAIRS)}")
+        count = 0
+        async with self.store.server.pipeline() as pipeline:
+            places = await in_thread(pipeline, partial(self.store.places, pipeline, where))
+            for place in places:
+                if not where.has_key(place.memory):
+                    continue
+                is_damaged = partial(_is_damaged, self.store, pipeline, place)
+                if await in_thread(pipeline, is_damaged):
+                    arrays = self.store.arrays(place)
+                    count += await _change(pipeline, place.memory, arrays, None, note)
+        return count
+
+    async def revert(self, records: AsyncGenerator[Record], note: Note) -> int:
+        undone = 0
+        async with self.store.server.pipeline() as pipeline, aclosing(records):
+            async for record in records:
+                key = MemoryKey(record["user"], record["session"], record["part"])
+                arrays = [_array(one) for one in record["arrays"]]
+                noted = record.get("cuts")
+                cuts = None if noted is None else [_Noted(*one) for one in noted]
+                undone += await _change(pipeline, key, arrays, cuts, note)
+        return undone
+
+
+def damage_of(
+    store: WholeMemoryStore, pipeline: Pipeline, place: MemoryPlace, error: BadData
+) -> Finding:
+    """Return the finding of a memory that is damaged: its messages, if they are."""
+    found: list[str] = []
+    count = 0
+    for array in store.arrays(place):
+        if (scan := _Value(pipeline, array).scan()) is not None:
+            found += (f"{_name(array)}[{cut.index}]" for cut in scan.cuts)
+            count += scan.items
+    if not count:
+        return Finding(store.damage_code, place.memory, detail=error.message)
+    return aside.finding(place.memory, count, found, error.message)
+
+
+def _is_damaged(store: WholeMemoryStore, pipeline: Pipeline, place: MemoryPlace) -> bool:
+    try:
+        store.fetch(pipeline, place)
+    except Rejected:
+        return False
+    except BadData:
+        return True
+    return False
+
+
+async def _change(
+    pipeline: Pipeline,
+    key: MemoryKey,
+    arrays: Sequence[MessageArray],
+    cuts: Sequence[_Noted] | None,
+    note: Note,
+) -> int:
+    """Put back what was taken out, or take out what is damaged; return how many messages.
+
+    Raises:
+        Lost: others change the memory all the time.
+        Unavailable: the server refuses a command.
+    """
+    for _ in range(_TRIES):
+        plan = await in_thread(pipeline, partial(_plan, pipeline, arrays, cuts))
+        if not plan.commands:
+            return 0
+        about: Record = {"part": key.part, "arrays": [_described(one) for one in arrays]}
+        if cuts is None:
+            about["cuts"] = plan.cuts
+        await note(aside.record_of(key, **about))
+        if await in_thread(pipeline, partial(pipeline.commit, plan.commands)):
+            return plan.messages
+    raise Lost(
+        f"an agent keeps changing {key}", "run again for the rest; what was repaired is complete"
+    )
+
+
+def _plan(
+    pipeline: Pipeline, arrays: Sequence[MessageArray], cuts: Sequence[_Noted] | None
+) -> _Plan:
+    """Watch the values, and return what is to be changed of them."""
+    pipeline.execute([(b"WATCH", *{array.key for array in arrays})])
+    plan = _Plan([], [])
+    for number, array in enumerate(arrays):
+        value = _Value(pipeline, array)
+        if cuts is None:
+            value.take_out(number, plan)
+        else:
+            value.put_back([cut for cut in cuts if cut.array == number], plan)
+    if not plan.commands:
+        pipeline.execute([(b"UNWATCH",)])
+    return plan
+
+
+class _Value:
+    """The value of an array, as it is at this moment."""
+
+    def __init__(self, pipeline: Pipeline, array: MessageArray) -> None:
+        self._array = array
+        if array.path is None:
+            get: Command = (b"LRANGE", array.key, b"0", b"-1")
+        elif array.field is None:
+            get = (b"GET", array.key)
+        else:
+            get = (b"HGET", array.key, array.field)
+        found, ttl = pipeline.execute([get, (b"PTTL", array.key)], tolerate=WRONG_TYPE)
+        self._expires = round(time.time() * 1000) + ttl if ttl >= 0 else None
+        self._items: list[bytes] | None = found if isinstance(found, list) else None
+        self._text: bytes | None = found if isinstance(found, bytes) else None
+        self._opening = 0
+        if self._items is not None and array.newest_first:
+            self._items.reverse()
+
+    def scan(self, wanted: Collection[int] = ()) -> ItemScan | None:
+        """Return the items; None where there is no such array."""
+        if self._items is not None:
+            scan = ItemScan(wanted)
+            for at, item in enumerate(self._items):
+                scan.take(at, at + 1, is_sound=aside.is_object(item))
+            return scan.finish()
+        if self._text is None or self._array.path is None:
+            return None
+        try:
+            found = aside.scan_text(self._text, self._array.path, wanted)
+        except ValueError:  # no JSON at all
+            return None
+        if found is None:
+            return None
+        self._opening, scan = found
+        try:
+            jsonio.loads(self._spliced((cut.start, cut.end, b"") for cut in scan.cuts))
+        except ValueError:  # not without them, either
+            return None
+        return scan
+
+    # Taking out
+
+    def take_out(self, number: int, plan: _Plan) -> None:
+        """Plan to take out what is damaged."""
+        scan = self.scan()
+        if scan is None or not scan.cuts:
+            return
+        for cut in scan.cuts:
+            texts = [aside.to_text(one) for one in self._of(cut.start, cut.end)]
+            plan.cuts.append(_Noted(number, cut.sound, texts, cut.items, self._expires))
+        spans = [(cut.start, cut.end) for cut in scan.cuts]
+        if self._text is not None:
+            plan.commands.append(self._setting((start, end, b"") for start, end in spans))
+        else:
+            plan.commands += self._removing(spans)
+        plan.messages += scan.items
+
+    def _of(self, start: int, end: int) -> list[bytes]:
+        """Return the items of a list between two places, or what a text has there."""
+        if self._items is not None:
+            return self._items[start:end]
+        return [(self._text or b"")[start:end]]
+
+    def _spliced(self, splices: Iterable[tuple[int, int, bytes]]) -> bytes:
+        """Return the text with these changes, which are in order."""
+        text = self._text or b""
+        pieces: list[bytes] = []
+        at = 0
+        for start, end, new in splices:
+            pieces += (text[at:start], new)
+            at = end
+        return b"".join([*pieces, text[at:]])
+
+    def _setting(self, splices: Iterable[tuple[int, int, bytes]]) -> Command:
+        """Return the command that sets the text with these changes."""
+        text = self._spliced(splices)
+        if self._array.field is None:
+            return (b"SET", self._array.key, text, b"KEEPTTL")
+        return (b"HSET", self._array.key, self._array.field, text)
+
+    def _removing(self, spans: Sequence[tuple[int, int]]) -> Iterator[Command]:
+        """Yield the commands that remove items of a list."""
+        key, token = self._array.key, secrets.token_bytes(16)
+        for start, end in spans:
+            for at in range(start, end):
+                yield (b"LSET", key, self._index(at), token)
+        yield (b"LREM", key, b"0", token)
+
+    def _index(self, at: int) -> bytes:
+        """Return the index in Redis of a place in the order of time, whatever comes behind it."""
+        return b"%d" % (-1 - at if self._array.newest_first else at)
+
+    # Putting back
+
+    def put_back(self, cuts: Sequence[_Noted], plan: _Plan) -> None:
+        """Plan to put back what was taken out, but for what is there."""
+        if self._array.path is not None and self._text is None:
+            return  # the memory is gone
+        if self._array.path is None and self._items is None:
+            return  # somebody has put another kind of value there
+        scan = self.scan({cut.sound for cut in cuts})
+        if scan is None:
+            return
+        there = [(cut.sound, self._of(cut.start, cut.end)) for cut in scan.cuts]
+        back = []
+        for cut in cuts:
+            texts = [aside.to_bytes(text) for text in cut.texts]
+            if not any(sound == cut.sound and self._has(some, texts) for sound, some in there):
+                back.append((cut, texts))
+        if not back:
+            return
+        plan.messages += sum(cut.items for cut, _ in back)
+        if self._text is not None:
+            some = [(cut.sound, texts[0]) for cut, texts in back]
+            places = scan.insertions(some, self._opening)
+            plan.commands.append(self._setting((at, at, text) for at, text in places))
+            return
+        by_place: dict[int, list[bytes]] = {}
+        for cut, texts in back:
+            by_place.setdefault(scan.place(cut.sound, 0), []).extend(texts)
+        for at, texts in sorted(by_place.items(), reverse=True):
+            plan.commands += self._inserting(at, texts)
+        expires = back[0][0].expires
+        if not self._items and expires is not None:
+            plan.commands.append((b"PEXPIREAT", self._array.key, b"%d" % expires))
+
+    def _has(self, some: list[bytes], texts: list[bytes]) -> bool:
+        """Return whether what is there has the texts in it."""
+        if self._items is None:
+            return aside.bare(texts[0]) in some[0]
+        return any(some[at : at + len(texts)] == texts for at in range(len(some)))
+
+    def _inserting(self, at: int, texts: list[bytes]) -> Iterator[Command]:
+        """Yield the commands that put items into a list at a place in the order of time."""
+        key, items, newest_first = self._array.key, self._items or [], self._array.newest_first
+        if at == len(items):
+            yield (b"LPUSH" if newest_first else b"RPUSH", key, *texts)
+            return
+        token = secrets.token_bytes(16)  # stands for the item at that place meanwhile
+        yield (b"LSET", key, self._index(at), token)
+        for text in texts:
+            yield (b"LINSERT", key, b"AFTER" if newest_first else b"BEFORE", token, text)
+        yield (b"LSET", key, self._index(at + len(texts)), items[at])
+
+
+def _described(array: MessageArray) -> Record:
+    """Return an array as records have it."""
+    return {
+        "key": aside.to_text(array.key),
+        "field": None if array.field is None else aside.to_text(array.field),
+        "path": array.path,
+        "newest_first": array.newest_first,
+    }
+
+
+def _array(record: Record) -> MessageArray:
+    key, field, path = aside.to_bytes(record["key"]), record["field"], record["path"]
+    return MessageArray(
+        key,
+        None if field is None else aside.to_bytes(field),
+        None if path is None else tuple(path),
+        record["newest_first"],
+    )
+
+
+def _name(array: MessageArray) -> str:
+    names = [aside.to_text(array.key)]
+    names += [] if array.field is None else [aside.to_text(array.field)]
+    return ".".join([*names, *(array.path or ())])

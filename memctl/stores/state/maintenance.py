@@ -1,0 +1,174 @@
+"""Setting aside the damaged messages of JSON documents, and putting them back."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
+from typing import TYPE_CHECKING, NamedTuple
+
+from memctl.errors import BadData, Failure, Lost, UsageError
+from memctl.model import Memory, MemoryKey
+from memctl.selection import Selection
+from memctl.store import EDIT_ATTEMPTS, Maintenance, Note, Record
+from memctl.stores import aside
+from memctl.stores.state.document import Document, DocumentChanged, scan_contents
+from memctl.stores.state.rewrite import Rewrite, RewritePlan, Splice
+
+if TYPE_CHECKING:
+    from memctl.stores.state.store import StateStore
+
+REPAIRS = frozenset({aside.CODE})
+
+
+_Noted = tuple[str, int, int, str]
+"""The path of a list of messages; how many sound ones precede what was cut out; how many messages
+that are, and their text."""
+
+
+class _Place(NamedTuple):
+    """Whose session a document is, and the key by which its store finds it."""
+
+    owner: MemoryKey
+    key: MemoryKey
+
+
+class _Plan(NamedTuple):
+    """What is to be changed in a document, its record, and how many messages that concerns."""
+
+    splices: list[Splice]
+    record: Record
+    messages: int
+
+
+class StateMaintenance(Maintenance):
+    """The repair of documents: a damaged message, or its pair with the marks, is cut out.
+
+    What is no JSON stays as it is: nobody can tell where a message ends there, and an agent that
+    finds no document begins a new one.
+    """
+
+    store: StateStore
+
+    async def repair(self, code: str, where: Selection, note: Note) -> int:
+        if code not in REPAIRS:
+            raise UsageError(f"{code} cannot be repaired in a state", f"known: {sorted(REPAIRS)}")
+        async with aclosing(self.store.documents(where)) as documents:
+            found = [
+                _Place(MemoryKey(*owned.owner), self.store.key_of(owned))
+                async for owned in documents
+                if where.has_key(MemoryKey(*owned.owner)) and await _is_damaged(owned.document)
+            ]
+        return sum([await self._change(place, note, None) for place in found])
+
+    async def revert(self, records: AsyncGenerator[Record], note: Note) -> int:
+        undone = 0
+        async with aclosing(records):
+            async for record in records:
+                owner = MemoryKey(record["user"], record["session"])
+                place = _Place(owner, owner._replace(session=record["document"]))
+                undone += await self._change(place, note, record.get("cuts"))
+        return undone
+
+    async def _change(self, place: _Place, note: Note, cuts: list[_Noted] | None) -> int:
+        """Put back what was cut out, or cut out what is damaged; return how many messages.
+
+        Raises:
+            Lost: others write to the document all the time.
+            BadData: the store does not take the document.
+        """
+        name = self.store.name_of(place.key)
+        for _ in range(EDIT_ATTEMPTS):
+            document = None if isinstance(name, Failure) else await self.store.document(name)
+            if isinstance(name, Failure) or document is None:
+                return 0
+            try:
+                plan = await _plan(document, place, cuts)
+                if plan is None:
+                    return 0
+                await note(plan.record)
+                failure = await self._publish(name, document, plan.splices)
+            except DocumentChanged:
+                continue
+            finally:
+                await document.close()
+            if failure is None:
+                return plan.messages
+            if failure.code != "changed":
+                raise BadData(f"{document.name} cannot be written: {failure.message}")
+        raise Lost(
+            f"another program keeps writing to the state of {place.owner}",
+            "run again for the rest; what was repaired is complete",
+        )
+
+    async def _publish(
+        self, name: str, document: Document, splices: list[Splice]
+    ) -> Failure | None:
+        draft = await self.store.draft(name, document)
+        try:
+            rewrite = Rewrite(Memory(MemoryKey("", "")), draft, document, RewritePlan(splices))
+            failure = await rewrite.finish()
+            if failure is None:
+                [failure] = await self.store.publish([(draft, None)], keep=True)
+            return failure
+        finally:
+            await draft.discard()
+
+
+async def _is_damaged(document: Document) -> bool:
+    try:
+        return bool(await scan_contents(document))
+    except BadData:
+        return False
+
+
+async def _plan(document: Document, place: _Place, cuts: list[_Noted] | None) -> _Plan | None:
+    """Return what is to be changed, if anything; of what is damaged in another way, nothing is."""
+    if not document.exists:
+        return None
+    try:
+        plan = await (_taking(document) if cuts is None else _putting(document, cuts))
+    except BadData:
+        return None
+    if not plan.splices:
+        return None
+    more = plan.record | {"document": place.key.session}
+    return plan._replace(record=aside.record_of(place.owner, **more))
+
+
+async def _taking(document: Document) -> _Plan:
+    """Return the plan that cuts out the damaged messages of a document."""
+    splices = []
+    cuts: list[_Noted] = []
+    for path, content in (await scan_contents(document)).items():
+        for cut in content.scan.cuts:
+            text = await document.read_at(cut.start, cut.end - cut.start)
+            splices.append(Splice(cut.start, cut.end, b""))
+            cuts.append((path, cut.sound, cut.items, aside.to_text(text)))
+    return _Plan(splices, {"cuts": cuts}, sum(items for _, _, items, _ in cuts))
+
+
+async def _putting(document: Document, cuts: list[_Noted]) -> _Plan:
+    """Return the plan that puts back what was cut out, but for what is there.
+
+    What it notes says that it is to be cut out again.
+    """
+    wanted: dict[str, set[int]] = {}
+    for path, sound, _, _ in cuts:
+        wanted.setdefault(path, set()).add(sound)
+    splices = []
+    count = 0
+    for path, content in (await scan_contents(document, wanted)).items():
+        there = [
+            (cut.sound, await document.read_at(cut.start, cut.end - cut.start))
+            for cut in content.scan.cuts
+        ]
+        back: list[tuple[int, bytes]] = []
+        for of, sound, items, noted in cuts:
+            text = aside.to_bytes(noted)
+            is_there = any(sound == at and aside.bare(text) in one for at, one in there)
+            if of == path and not is_there:
+                back.append((sound, text))
+                count += items
+        places = content.scan.insertions(back, content.opening)
+        splices += [Splice(at, at, text) for at, text in places]
+    return _Plan(splices, {}, count)

@@ -1,0 +1,409 @@
+"""Damaged messages are set aside by ``doctor --repair``, and put back by ``undo``."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import sqlite3
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+import redis
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from memctl.errors import Unavailable
+from memctl.ops.doctor.findings import KINDS, RepairMethod
+from memctl.stores.state.folder import SessionFolderStore
+from tests.stores.test_redis_repair import FAULTS
+from tests.stores.test_sql_damage import DAMAGE, dump, make_good
+from tests.support.cli import Run, fails, report
+from tests.support.redis_memories import contents, put_intact
+from tests.support.redis_sessions import BASE as SESSION
+from tests.support.redis_sessions import message as message2
+from tests.support.redis_sessions import put_session, record
+from tests.support.servers.pool import Servers
+
+REPAIRABLE = {code for code, kind in KINDS.items() if kind.repair is not RepairMethod.NONE}
+
+SOUND = None
+"""Stands for a message that is in order."""
+DAMAGED = [b"5", b'"a/b"', b"[]", b"null", b'["x", 1]', b'"\xff"']
+"""Items that are no messages, but leave JSON around them as it is."""
+CUT = [b"\xff", b'{"id": "m1', b"a/b"]
+"""Values that are no JSON."""
+
+Items = Sequence[bytes | None]
+
+
+class Layout(NamedTuple):
+    """A layout of memory, and what puts the messages of a session into it as they are."""
+
+    options: str
+    fill: Callable[[redis.Redis, Items], None]
+    cut: bool
+    """Each message has a value of its own."""
+
+
+def message(number: int) -> dict[str, Any]:
+    return {"id": f"m{number}", "name": "n", "role": "user", "content": f"text {number}"}
+
+
+def texts(items: Items, make: Callable[[int], Any]) -> list[bytes]:
+    """Return the texts of items; numbers tell the sound ones apart."""
+    return [
+        json.dumps(make(number)).encode() if item is SOUND else item
+        for number, item in enumerate(items)
+    ]
+
+
+def state(items: Items) -> bytes:
+    """Return a session state."""
+    content = b", ".join(texts(items, lambda number: [message(number), ["a"] * (number % 2)]))
+    memory = b'{"_compressed_summary": "", "content": [' + content + b"]}"
+    return b'{"agent": {"memory": ' + memory + b', "name": "Friday"}, "plan": {"n": 1}}'
+
+
+def fill_memory(client: redis.Redis, items: Items) -> None:
+    base = "user_id:u:session:s"
+    for number, text in enumerate(texts(items, message)):
+        client.rpush(f"{base}:messages", f"m{number}")
+        client.rpush(f"{base}:mark:a", f"m{number}")
+        client.set(f"{base}:msg:m{number}", text, ex=5000)
+    client.sadd(f"{base}:marks_index", "a")
+    for key in client.scan_iter(f"{base}:*"):
+        client.expire(key, 5000)
+
+
+def fill_log(client: redis.Redis, items: Items) -> None:
+    put_session(client, record(), [], ttl=5000)
+    found = texts(items, lambda number: message2(f"m{number}"))
+    client.rpush(f"{SESSION}:messages", *found)
+    client.expire(f"{SESSION}:messages", 5000)
+
+
+def fill_context(client: redis.Redis, items: Items) -> None:
+    found = texts(items, lambda number: message2(f"m{number}"))
+    put_session(client, record(), [message2(f"m{n}") for n, one in enumerate(items) if not one])
+    whole = client.get(SESSION)
+    assert isinstance(whole, bytes)
+    client.set(SESSION, whole.replace(b'"context":[]', b'"context":[' + b", ".join(found) + b"]"))
+
+
+def fill_history(client: redis.Redis, items: Items) -> None:
+    found = b", ".join(texts(items, message))
+    client.set("session:u:s", b'{"id": "s", "user_id": "u", "x": 1, "messages": [' + found + b"]}")
+
+
+def fill_service(client: redis.Redis, items: Items) -> None:
+    found = b", ".join(texts(items, message))
+    client.hset("user_memory:u", mapping={"s": b"[" + found + b"]", "other": b"[]"})
+    client.expire("user_memory:u", 5000)
+
+
+def fill_state(client: redis.Redis, items: Items) -> None:
+    client.set("user_id:u:session:s:state", state(items), ex=5000)
+
+
+def fill_rounds(client: redis.Redis, items: Items) -> None:
+    client.hset("user_state:u:s", mapping={"1": state([SOUND]), "2": state(items)})
+
+
+def fill_langchain(client: redis.Redis, items: Items) -> None:
+    for text in texts(items, lambda n: {"type": "human", "data": {"content": f"text {n}"}}):
+        client.lpush("message_store:s", text)
+    client.expire("message_store:s", 5000)
+
+
+def fill_agents(client: redis.Redis, items: Items) -> None:
+    found = texts(items, lambda n: {"role": "user", "content": f"text {n}"})
+    client.rpush("agents:session:s:messages", *found)
+    client.hset("agents:session:s", "session_id", "s")
+
+
+LAYOUTS = {
+    "memory": Layout("", fill_memory, cut=True),
+    "2.x log": Layout("?layout=agentscope2", fill_log, cut=True),
+    "2.x context": Layout("?layout=agentscope2", fill_context, cut=False),
+    "history": Layout("?layout=runtime", fill_history, cut=False),
+    "service": Layout("?layout=runtime", fill_service, cut=False),
+    "state": Layout("?layout=session", fill_state, cut=False),
+    "rounds": Layout("?layout=runtime-state", fill_rounds, cut=False),
+    "langchain": Layout("?layout=langchain", fill_langchain, cut=True),
+    "openai": Layout("?layout=openai-agents", fill_agents, cut=True),
+}
+MIXED: list[bytes | None] = [b"5", SOUND, b"[]", b'"a/b"', SOUND, SOUND, b'"\xff"', b"5"]
+
+
+def repairable(run: Run, url: str) -> dict[str, int]:
+    """Return the counts of the findings that can be repaired."""
+    found = json.loads(run("doctor", url, "--json").stdout)["findings"]
+    counts: dict[str, int] = {}
+    for one in found:
+        if one["code"] in REPAIRABLE - {"no-session-index"}:
+            counts[one["code"]] = counts.get(one["code"], 0) + one["count"]
+    return counts
+
+
+def set_aside(run: Run, url: str, dump: Callable[[], Any], damaged: int) -> Any:
+    """Repair, look again, and undo; return what the store held in between."""
+    before = dump()
+    found = repairable(run, url)
+    kinds = {"damaged-message", "payload-not-json"}
+    assert sum(found[code] for code in kinds & found.keys()) == damaged
+    planned = run("doctor", url, "--repair", "--dry-run", "--json")
+    assert sum(one["count"] for one in json.loads(planned.stdout)["repaired"]) >= damaged
+    assert dump() == before
+    repaired = run("doctor", url, "--repair", "--yes", "--json")
+    assert repaired.exit_code in (0, 6), repaired.stderr
+    assert repairable(run, url) == {}
+    after = dump()
+    if not damaged:
+        return after
+    undone = run("undo", json.loads(repaired.stdout)["run"], "--yes")
+    assert undone.exit_code == 0, undone.stderr
+    assert dump() == before
+    again = run("undo", "--yes")  # of what is as it was, nothing is to be done
+    assert again.exit_code != 0
+    assert dump() == before
+    return after
+
+
+@pytest.mark.parametrize("name", LAYOUTS)
+def test_damaged_messages_are_set_aside_in_redis(
+    client: redis.Redis, redis_url: str, run: Run, name: str
+) -> None:
+    layout = LAYOUTS[name]
+    url = redis_url + layout.options
+    layout.fill(client, MIXED + ([*CUT] if layout.cut else []))
+    damaged = len(MIXED) - 3 + (len(CUT) if layout.cut else 0)
+    set_aside(run, url, lambda: contents(client), damaged)
+    assert run("doctor", url, "--repair", "--yes", "--no-backup").exit_code == 2
+    assert run("doctor", url, "--repair", "--yes").exit_code in (0, 6)
+    found = report(run("inspect", url, "--session", "s", "--json"))["memories"]
+    assert max(one["messages"] for one in found) == 3
+
+
+@pytest.mark.parametrize("name", LAYOUTS)
+def test_memory_of_damaged_messages_alone_is_put_back(
+    client: redis.Redis, redis_url: str, run: Run, name: str
+) -> None:
+    LAYOUTS[name].fill(client, [b"5", b"[]"])
+    set_aside(run, redis_url + LAYOUTS[name].options, lambda: contents(client), 2)
+
+
+def test_undo_puts_messages_back_behind_what_agents_have_added(
+    client: redis.Redis, redis_url: str, run: Run
+) -> None:
+    fill_langchain(client, [SOUND, b"5", b"[]", SOUND, b"a/b"])
+    url = f"{redis_url}?layout=langchain"
+    assert run("doctor", url, "--repair", "--yes").exit_code == 0
+    new = json.dumps({"type": "human", "data": {"content": "new"}}).encode()
+    client.lpush("message_store:s", new)
+    assert run("undo", "--yes").exit_code == 0
+    found: Any = client.lrange("message_store:s", 0, -1)
+    first, last = (text for text in found if b"text" in text)
+    assert found == [new, b"a/b", first, b"[]", b"5", last]
+    assert run("doctor", url, "--repair", "--yes").exit_code == 0
+    assert client.lrange("message_store:s", 0, -1) == [new, first, last]
+
+
+def test_undo_of_an_undo_sets_messages_aside_again(
+    client: redis.Redis, redis_url: str, run: Run, tmp_path: Path
+) -> None:
+    fill_history(client, MIXED)
+    (tmp_path / "s.json").write_bytes(state(MIXED))
+    for url in (f"{redis_url}?layout=runtime", str(tmp_path / "s.json")):
+        assert run("doctor", url, "--repair", "--yes").exit_code in (0, 6)
+        after = contents(client), (tmp_path / "s.json").read_bytes()
+        assert run("undo", "--yes").exit_code == 0
+        assert (contents(client), (tmp_path / "s.json").read_bytes()) != after
+        undone = report(run("history", "--json"))["runs"][0]
+        assert undone["command"] == "undo"
+        assert run("undo", undone["run"], "--yes").exit_code == 0
+        assert (contents(client), (tmp_path / "s.json").read_bytes()) == after
+
+
+# Files
+
+
+def files(folder: Path) -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in folder.iterdir()}
+
+
+@pytest.mark.parametrize("glue", [b", ", b",", b" ,\n  "])
+def test_damaged_messages_are_set_aside_in_files(tmp_path: Path, run: Run, glue: bytes) -> None:
+    folder = tmp_path / "sessions"
+    folder.mkdir()
+    for name, items in {
+        "u_s": MIXED,
+        "u_t": [b"5", SOUND],
+        "u_ok": [SOUND],
+        "u_no": [b"5"],
+    }.items():
+        (folder / f"{name}.json").write_bytes(state(items).replace(b", ", glue))
+    (folder / "u_cut.json").write_bytes(state([SOUND])[:-4])
+    set_aside(run, str(folder), lambda: files(folder), 7)
+    assert run("doctor", folder, "--repair", "--yes").exit_code == 6
+    found = report(run("inspect", folder, "--json"), 7)["memories"]
+    assert {one["session"]: one["messages"] for one in found} == {"s": 3, "t": 1, "ok": 1, "no": 0}
+    assert (folder / "u_cut.json").read_bytes() == state([SOUND])[:-4]
+    [left] = report(run("doctor", folder, "--json"), 6)["findings"]
+    assert (left["code"], left["session"]) == ("damaged-state", "cut")
+
+
+def test_undo_finds_the_place_of_messages_in_a_file_that_was_written_again(
+    tmp_path: Path, run: Run
+) -> None:
+    path = tmp_path / "s.json"
+    path.write_bytes(state([b"5", SOUND, b'"x"', SOUND, b"[]"]))
+    first, second = (
+        one for one in json.loads(path.read_bytes())["agent"]["memory"]["content"][1:4:2]
+    )
+    assert run("doctor", path, "--repair", "--yes").exit_code == 0
+    value = json.loads(path.read_bytes())
+    added = [message(9), []]
+    value["agent"]["memory"]["content"].append(added)
+    path.write_text(json.dumps(value, indent=2))
+    assert run("undo", "--yes").exit_code == 0
+    found = json.loads(path.read_bytes())["agent"]["memory"]["content"]
+    assert found == [5, first, "x", second, [], added]
+    value["agent"]["memory"]["content"] = []
+    assert run("doctor", path, "--repair", "--yes").exit_code == 0
+    path.write_text(json.dumps(value))
+    assert run("undo", "--yes").exit_code == 0
+    assert json.loads(path.read_bytes())["agent"]["memory"]["content"] == [5, "x", []]
+
+
+def test_pair_with_damaged_marks_is_set_aside_whole(tmp_path: Path, run: Run) -> None:
+    path = tmp_path / "s.json"
+    pairs = [[message(0), []], [message(1), 5], [message(2)], [message(3), ["a"], 7], message(4)]
+    memory = {"content": pairs, "_compressed_summary": None}
+    path.write_text(json.dumps(memory))
+    before = path.read_bytes()
+    [found] = report(run("doctor", path, "--json"), 6)["findings"]
+    assert (found["code"], found["count"]) == ("damaged-message", 3)
+    assert found["ids"] == ["content[1]"]
+    assert run("doctor", path, "--repair", "--yes").exit_code == 0
+    assert json.loads(path.read_bytes())["content"] == [pairs[0], pairs[4]]
+    assert run("undo", "--yes").exit_code == 0
+    assert path.read_bytes() == before
+
+
+def test_repair_that_fails_after_the_first_session_is_partial(
+    tmp_path: Path, run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in "abc":
+        (tmp_path / f"u_{name}.json").write_bytes(state([b"5", SOUND]))
+    before = files(tmp_path)
+    publish = SessionFolderStore.publish
+    done: list[object] = []
+
+    async def publish_once(self: SessionFolderStore, drafts: Any, *, keep: bool = False) -> Any:
+        if done:
+            raise Unavailable("the disk is full")
+        done.append(drafts)
+        return await publish(self, drafts, keep=keep)
+
+    monkeypatch.setattr(SessionFolderStore, "publish", publish_once)
+    fails(run("doctor", tmp_path, "--repair", "--yes"), 7, "the disk is full")
+    monkeypatch.undo()
+    assert [name for name, text in files(tmp_path).items() if before[name] != text] == ["u_a.json"]
+
+
+# Any damage
+
+
+@st.composite
+def some_items(draw: st.DrawFn, cut: bool) -> list[bytes | None]:
+    damage = st.sampled_from(DAMAGED + CUT if cut else DAMAGED)
+    return draw(st.lists(st.one_of(st.none(), damage), min_size=1, max_size=8))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", LAYOUTS)
+def test_any_damage_is_set_aside_and_put_back_in_redis(
+    servers: Servers, run: Run, name: str
+) -> None:
+    layout = LAYOUTS[name]
+
+    @settings(max_examples=40)
+    @given(some_items(layout.cut))
+    def check(items: list[bytes | None]) -> None:
+        url = servers.redis.fresh()
+        with servers.redis.client(url) as client:
+            layout.fill(client, items)
+            damaged = sum(item is not SOUND for item in items)
+            set_aside(run, url + layout.options, lambda: contents(client), damaged)
+
+    check()
+
+
+@pytest.mark.slow
+def test_any_faults_of_a_memory_are_repaired_and_put_back(servers: Servers, run: Run) -> None:
+    faults = [make for some in FAULTS.values() for make in some]
+
+    @settings(max_examples=40)
+    @given(st.lists(st.sampled_from(faults), min_size=1, max_size=4, unique=True))
+    def check(some: list[Callable[[redis.Redis], None]]) -> None:
+        url = servers.redis.fresh()
+        with servers.redis.client(url) as client:
+            put_intact(client)
+            for make in some:
+                make(client)
+            before = contents(client)
+            repaired = run("doctor", url, "--repair", "--yes", "--json")
+            assert repaired.exit_code in (0, 6), repaired.stderr
+            assert repairable(run, url) == {}
+            undone = run("undo", json.loads(repaired.stdout)["run"], "--yes")
+            assert undone.exit_code == 0, undone.stderr
+            assert contents(client) == before
+
+    check()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("single", [True, False])
+def test_any_damage_is_set_aside_and_put_back_in_files(
+    tmp_path_factory: pytest.TempPathFactory, run: Run, single: bool
+) -> None:
+    @settings(max_examples=40)
+    @given(some_items(cut=False), some_items(cut=False))
+    def check(one: list[bytes | None], other: list[bytes | None]) -> None:
+        folder = tmp_path_factory.mktemp("states")
+        (folder / "u_s.json").write_bytes(state(one))
+        if not single:
+            (folder / "u_t.json").write_bytes(state(other))
+        damaged = sum(item is not SOUND for item in (one if single else [*one, *other]))
+        url = str(folder / "u_s.json") if single else str(folder)
+        set_aside(run, url, lambda: files(folder), damaged)
+
+    check()
+
+
+@pytest.mark.slow
+def test_any_damage_is_set_aside_and_put_back_in_a_database(
+    tmp_path_factory: pytest.TempPathFactory, run: Run
+) -> None:
+    good = make_good(tmp_path_factory.mktemp("good") / "m.db")
+
+    @settings(max_examples=60)
+    @given(st.lists(st.sampled_from(sorted(DAMAGE)), min_size=1, max_size=3, unique=True))
+    def check(damages: list[str]) -> None:
+        path = tmp_path_factory.mktemp("rows") / "m.db"
+        shutil.copy(good, path)
+        with sqlite3.connect(path) as driver:
+            for damage in damages:
+                driver.execute(DAMAGE[damage])
+        driver.close()
+        before = dump(path)
+        repaired = run("doctor", path, "--repair", "--yes", "--json")
+        assert repaired.exit_code in (0, 6), repaired.stderr
+        assert repairable(run, str(path)) == {}
+        undone = run("undo", json.loads(repaired.stdout)["run"], "--yes")
+        assert undone.exit_code == 0, undone.stderr
+        assert dump(path) == before
+
+    check()
