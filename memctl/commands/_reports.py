@@ -250,9 +250,8 @@ class ChangeOutcome:
     def _table(self) -> RenderableType | None:
         if not (self.ended or self.begun):
             return None
-        nothing = "nothing to undo" if self.command == "undo" else "nothing matched"
         about = self.changes, self.target, self.run
-        return tables.change_outcome(*about, dry_run=self.dry_run, nothing=nothing)
+        return tables.change_outcome(*about, dry_run=self.dry_run, nothing=self.change.nothing)
 
     def error(self) -> MemctlError | None:
         """Return the error that the run ends with, if any."""

@@ -216,6 +216,11 @@ class ChangeRun:
         return self.record.id if self.changed and self._options.backup else None
 
     @property
+    def nothing(self) -> str:
+        """What a report says where no memory was changed."""
+        return "nothing matched"
+
+    @property
     def changed(self) -> bool:
         """Return whether the journal has anything to undo."""
         return self.begun

@@ -65,6 +65,12 @@ class UndoRun(ChangeRun):
         self._before = ChangeCounts(), list(self.report.failures)
         """The counts and the failures of the report before anything was planned."""
 
+    @property
+    def nothing(self) -> str:
+        if self._repaired and self._reverted is None:
+            return "only repairs of the store itself to undo"
+        return "no other change to undo" if self._reverted else "nothing to undo"
+
     def details(self) -> dict[str, Any]:
         """Return how many repairs of the store itself were undone, if there were any."""
         return {} if self._reverted is None else {"unmended": self._reverted}

@@ -199,6 +199,20 @@ def test_repair_redis_is_mended_and_unmended(run: Run, client: redis.Redis, redi
     assert {name: client.dump(name) for name in client.scan_iter()} == before
 
 
+def test_repair_undo_tells_of_repairs_of_the_store(
+    run: Run, client: redis.Redis, redis_url: str
+) -> None:
+    asyncio.run(fill(redis_url, {MemoryKey("u", "s"): messages(3, "a")}))
+    client.set("user_id:u:session:s:msg:m1", "{")
+    repaired = report(run("doctor", redis_url, "--repair", "--yes", "--json"))["run"]
+    planned = run("undo", repaired, "--dry-run")
+    assert "only repairs of the store itself to undo" in planned.stdout
+    undone = run("undo", repaired)
+    assert "repairs of the store itself undone" in undone.stderr
+    assert "no other change to undo" in undone.stdout
+    assert "nothing to undo" in run("undo", repaired).stdout
+
+
 def test_repair_nothing_is_repaired_without_being_asked(run: Run, tmp_path: Path) -> None:
     path = tmp_path / "m.db"
     asyncio.run(fill(str(path), {MemoryKey("u", "s"): messages(2, "hint")}))
