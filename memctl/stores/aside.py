@@ -15,8 +15,8 @@ from memctl.json_scan import Walk
 from memctl.model import Finding, MemoryKey
 from memctl.store import Record
 
-CODE = "damaged-message"
-"""The finding of what is set aside."""
+CODE, WRONG_KEY = "damaged-message", "wrong-key-type"
+"""The findings of what is set aside: messages, and keys of Redis that are of another type."""
 
 _BETWEEN = b", "
 _EXAMPLES = 3
@@ -180,6 +180,6 @@ def finding(key: MemoryKey, items: int, places: Iterable[str], detail: str) -> F
     return Finding(CODE, key, items, tuple(places)[:_EXAMPLES], detail)
 
 
-def record_of(key: MemoryKey, **more: Any) -> Record:
+def record_of(key: MemoryKey, code: str = CODE, **more: Any) -> Record:
     """Return a record of what is set aside of a memory."""
-    return {"code": CODE, "user": key.user, "session": key.session, **more}
+    return {"code": code, "user": key.user, "session": key.session, **more}

@@ -226,6 +226,57 @@ def test_undo_of_an_undo_sets_messages_aside_again(
         assert (contents(client), (tmp_path / "s.json").read_bytes()) == after
 
 
+WRONG = {
+    "log": ("set", f"{SESSION}:messages"),
+    "ids": ("rpush", f"{SESSION}:message_ids"),
+    "record": ("rpush", SESSION),
+}
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_keys_of_another_type_are_set_aside_in_sessions(
+    client: redis.Redis, redis_url: str, run: Run, name: str
+) -> None:
+    command, key = WRONG[name]
+    fill_log(client, [SOUND, b"5", SOUND])
+    put_session(client, record(id="t"), [])
+    put_session(client, record(id="x:messages"), [])
+    client.delete(key)
+    getattr(client, command)(key, b"\xff")
+    client.expire(key, 1000)
+    url = f"{redis_url}?layout=agentscope2"
+    before = contents(client)
+    found = report(run("inspect", url, "--json"), 7)["memories"]
+    assert [one["session"] for one in found] == ["t", "x:messages"]
+    expected = {"wrong-key-type": 1} | ({} if name == "log" else {"damaged-message": 1})
+    assert repairable(run, url) == expected
+    assert run("doctor", url, "--repair", "--yes").exit_code in (0, 6)
+    assert repairable(run, url) == {}
+    assert {found["session"] for found in report(run("inspect", url, "--json"))["memories"]} > {"s"}
+    assert run("undo", "--yes").exit_code == 0
+    assert contents(client) == before
+    undone = report(run("history", "--json"))["runs"][0]["run"]
+    assert run("undo", undone, "--yes").exit_code == 0
+    assert repairable(run, url) == {}
+
+
+def test_damage_is_set_aside_where_other_memories_are_edited(
+    client: redis.Redis, redis_url: str, run: Run
+) -> None:
+    """Planning the edits reads their memories once more."""
+    fill_memory(client, [SOUND, b"5"])
+    other = "user_id:v:session:t"
+    client.rpush(f"{other}:messages", "h")
+    client.rpush(f"{other}:mark:hint", "h")
+    client.sadd(f"{other}:marks_index", "hint")
+    client.set(f"{other}:msg:h", json.dumps(message(0) | {"id": "h"}))
+    assert repairable(run, redis_url) == {"leftover-hint": 1, "payload-not-json": 1}
+    before = contents(client)
+    assert run("doctor", redis_url, "--repair", "--yes").exit_code == 0
+    assert run("undo", "--yes").exit_code == 0
+    assert contents(client) == before
+
+
 # Files
 
 

@@ -218,7 +218,21 @@ def all_damaged(client: redis.Redis) -> None:
         client.expire(key, 1000)
 
 
+def wrong_types(client: redis.Redis) -> None:
+    put(client, BASE, ["w1"], w=["w1"], v=["w1"])
+    client.sadd(f"{BASE}:marks_index", "w", "v")
+    client.delete(f"{BASE}:mark:w")
+    client.set(f"{BASE}:mark:w", b"\xff", ex=1000)
+    odd = "user_id:v:session:odd"
+    put_intact(client, odd)
+    client.delete(f"{odd}:messages", f"{odd}:marks_index")
+    client.hset(f"{odd}:messages", "f", "v")
+    client.rpush(f"{odd}:marks_index", "a")
+    client.set(f"{odd}:mark:w:state", "{}")  # the state of a session that has such a name
+
+
 FAULTS = {
+    "wrong-key-type": [wrong_types],
     "payload-not-json": [damaged, all_damaged],
     "id-without-payload": [without_payload, many_without_payload],
     "payload-without-id": [without_id],

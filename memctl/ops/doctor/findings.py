@@ -311,6 +311,16 @@ _KINDS = (
         RepairMethod.STORE,
     ),
     FindingKind(
+        "wrong-key-type",
+        Severity.ERROR,
+        "keys of a memory that hold another type of value than AgentScope writes",
+        "AgentScope fails when it reads the memory, its marks or their index; memctl takes them "
+        "for empty, and does not change the memory",
+        "restore them from a backup; --repair moves them into the record of the run, and memctl "
+        "undo restores them",
+        RepairMethod.STORE,
+    ),
+    FindingKind(
         "orphan-mark",
         Severity.WARNING,
         "marks of messages that do not exist",

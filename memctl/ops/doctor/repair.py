@@ -24,7 +24,7 @@ from memctl.store import Store
 EDITED = frozenset(code for code, kind in KINDS.items() if kind.repair is RepairMethod.EDIT)
 """The findings that are repaired here."""
 
-SET_ASIDE = ("damaged-message", "damaged-row", "payload-not-json")
+SET_ASIDE = ("damaged-message", "damaged-row", "payload-not-json", "wrong-key-type")
 """The findings whose repair keeps what it takes out in the record of the run alone."""
 
 INTERRUPTED = "The tool call has been interrupted."

@@ -8,7 +8,7 @@ from __future__ import annotations
 import hashlib
 import json
 import secrets
-from collections.abc import AsyncGenerator, Iterable, Iterator, Sequence
+from collections.abc import AsyncGenerator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import partial
@@ -24,6 +24,7 @@ from memctl.location import Location, visible
 from memctl.model import Edit, Finding, Memory, MemoryKey, StoredMessage
 from memctl.selection import Selection
 from memctl.store import Features, Maintenance, OpenMode
+from memctl.stores import aside
 from memctl.stores.agentscope2 import (
     MARKS,
     UNLOGGED,
@@ -46,7 +47,7 @@ from memctl.stores.agentscope2 import (
     without_context,
 )
 from memctl.stores.edits import Snapshot
-from memctl.stores.redis.aside import REPAIRS, MessageArray, WholeMaintenance
+from memctl.stores.redis.aside import REPAIRS, MessageArray, WholeMaintenance, holds_object
 from memctl.stores.redis.keys import decode, encode, encode_or_none, escape
 from memctl.stores.redis.pipeline import (
     WRONG_TYPE,
@@ -63,6 +64,7 @@ PREFIX = "agentscope:"
 """The beginning of all keys, unless ``?prefix=`` names another."""
 MESSAGES, IDS = b":messages", b":message_ids"
 
+_REPAIRS = REPAIRS | {aside.WRONG_KEY}
 _SESSION = b":session:"
 _TIMES = ("created_at", "updated_at")
 _IDENTITY = ("id", "user_id")
@@ -105,7 +107,7 @@ class RedisAgentScope2Store(WholeMemoryStore):
     lock_name = "agentscope2"
     dialect = AGENTSCOPE2
     features = Features(
-        summaries=True, ttl=True, empty=True, parallel=True, marks=MARKS, repairs=REPAIRS
+        summaries=True, ttl=True, empty=True, parallel=True, marks=MARKS, repairs=_REPAIRS
     )
 
     def __init__(self, location: Location, mode: OpenMode = OpenMode.READ) -> None:
@@ -139,6 +141,9 @@ class RedisAgentScope2Store(WholeMemoryStore):
             bases = set(scan(pipeline, pattern, b"string"))
             lists = scan(pipeline, pattern + MESSAGES, b"list")
             bases.update(key.removesuffix(MESSAGES) for key in lists)
+            suffixed = {key + suffix for key in bases for suffix in (MESSAGES, IDS)} & bases
+            # They may be sessions of such names, or what should be a log or a set of ids.
+            bases -= {key for key in suffixed if not holds_object(pipeline, key)}
             found = [MemoryPlace(base, self._split(base)) for base in bases]
         return sorted(found, key=lambda place: place.order)
 
@@ -162,17 +167,23 @@ class RedisAgentScope2Store(WholeMemoryStore):
         context = MessageArray(place.key, path=("state", "context"))
         return MessageArray(place.key + MESSAGES), context
 
+    def types(self, place: MemoryPlace) -> Mapping[bytes, bytes]:
+        return dict(zip(self.watched(place), (b"string", b"list", b"set"), strict=True))
+
     # Reading
 
     def fetch(self, pipeline: Pipeline, place: MemoryPlace) -> Held | None:
         keys = self.watched(place)
         commands = [
-            *((b"GET", keys[0]), (b"LRANGE", keys[1], b"0", b"-1"), (b"EXISTS", keys[2])),
+            *((b"GET", keys[0]), (b"LRANGE", keys[1], b"0", b"-1"), (b"TYPE", keys[2])),
             *((b"PTTL", key) for key in keys),
         ]
         text, log, indexed, *expiries = pipeline.execute(commands, tolerate=WRONG_TYPE)
-        if isinstance(text, ResponseError) or isinstance(log, ResponseError):
-            raise Rejected("bad-name", f"a key of {place.memory} holds another kind of value")
+        wrong = isinstance(text, ResponseError) or isinstance(log, ResponseError)
+        if wrong or indexed not in (b"set", b"none"):
+            if place.asked and any(holds_object(pipeline, key) for key in keys[1:]):
+                raise Rejected("bad-name", f"a key of {place.memory} is that of another session")
+            raise BadData(f"a key of {place.memory} holds another kind of value")
         if text is None and not log:
             return None
         name = f"the session {visible(decode(place.key))}"
@@ -196,7 +207,7 @@ class RedisAgentScope2Store(WholeMemoryStore):
             version=digest.hexdigest(),
         )
         entries = comparison.entries()
-        kept = StoredSession(record, session, entries, bool(indexed), tuple(expiries))
+        kept = StoredSession(record, session, entries, indexed == b"set", tuple(expiries))
         messages = list(_messages(comparison, ids, log))
         if record is None:
             messages = [one._replace(shape=_LOG_ALONE) for one in messages]

@@ -8,7 +8,15 @@ from __future__ import annotations
 
 import secrets
 import time
-from collections.abc import AsyncGenerator, Collection, Iterable, Iterator, Sequence
+from collections.abc import (
+    AsyncGenerator,
+    Callable,
+    Collection,
+    Iterable,
+    Iterator,
+    Mapping,
+    Sequence,
+)
 from contextlib import aclosing
 from dataclasses import dataclass
 from functools import partial
@@ -58,21 +66,25 @@ class _Noted(NamedTuple):
 
 @dataclass(slots=True)
 class _Plan:
-    """The commands that change a memory, what they take out, and how many messages change."""
+    """The commands that change a memory, what is noted of them, and how much they change."""
 
     commands: list[Command]
-    cuts: list[_Noted]
-    messages: int = 0
+    record: Record
+    count: int = 0
 
 
 class WholeMaintenance(Maintenance):
-    """The repair of memories that are read whole: their damaged messages are set aside."""
+    """The repair of memories that are read whole: what is damaged of them is set aside.
+
+    A value that is no JSON stays: nobody can tell where a message ends there.
+    """
 
     store: WholeMemoryStore
 
     async def repair(self, code: str, where: Selection, note: Note) -> int:
-        if code not in REPAIRS:
-            raise UsageError(f"{code} cannot be repaired here", f"known: {sorted(REPAIRS)}")
+        repairs = self.store.features.repairs
+        if code not in repairs:
+            raise UsageError(f"{code} cannot be repaired here", f"known: {sorted(repairs)}")
         count = 0
         async with self.store.server.pipeline() as pipeline:
             places = await in_thread(pipeline, partial(self.store.places, pipeline, where))
@@ -80,9 +92,13 @@ class WholeMaintenance(Maintenance):
                 if not where.has_key(place.memory):
                     continue
                 is_damaged = partial(_is_damaged, self.store, pipeline, place)
-                if await in_thread(pipeline, is_damaged):
-                    arrays = self.store.arrays(place)
-                    count += await _change(pipeline, place.memory, arrays, None, note)
+                if not await in_thread(pipeline, is_damaged):
+                    continue
+                if code == aside.WRONG_KEY:
+                    plan = partial(_taking_keys, pipeline, self.store.types(place))
+                else:
+                    plan = partial(_changing, pipeline, self.store.arrays(place), None)
+                count += await _change(pipeline, code, place.memory, plan, note)
         return count
 
     async def revert(self, records: AsyncGenerator[Record], note: Note) -> int:
@@ -90,26 +106,28 @@ class WholeMaintenance(Maintenance):
         async with self.store.server.pipeline() as pipeline, aclosing(records):
             async for record in records:
                 key = MemoryKey(record["user"], record["session"], record["part"])
-                arrays = [_array(one) for one in record["arrays"]]
-                noted = record.get("cuts")
-                cuts = None if noted is None else [_Noted(*one) for one in noted]
-                undone += await _change(pipeline, key, arrays, cuts, note)
+                plan = partial(_reverting, pipeline, record)
+                undone += await _change(pipeline, record["code"], key, plan, note)
         return undone
 
 
 def damage_of(
     store: WholeMemoryStore, pipeline: Pipeline, place: MemoryPlace, error: BadData
-) -> Finding:
-    """Return the finding of a memory that is damaged: its messages, if they are."""
-    found: list[str] = []
+) -> list[Finding]:
+    """Return the findings of a memory that is damaged: what can be set aside, or else all of it."""
+    found: list[Finding] = []
+    names: list[str] = []
     count = 0
     for array in store.arrays(place):
         if (scan := _Value(pipeline, array).scan()) is not None:
-            found += (f"{_name(array)}[{cut.index}]" for cut in scan.cuts)
+            names += (f"{_name(array)}[{cut.index}]" for cut in scan.cuts)
             count += scan.items
-    if not count:
-        return Finding(store.damage_code, place.memory, detail=error.message)
-    return aside.finding(place.memory, count, found, error.message)
+    if count:
+        found.append(aside.finding(place.memory, count, names, error.message))
+    if wrong := _of_wrong_type(pipeline, store.types(place)):
+        keys = tuple(map(aside.to_text, wrong))
+        found.append(Finding(aside.WRONG_KEY, place.memory, len(wrong), keys))
+    return found or [Finding(store.damage_code, place.memory, detail=error.message)]
 
 
 def _is_damaged(store: WholeMemoryStore, pipeline: Pipeline, place: MemoryPlace) -> bool:
@@ -123,47 +141,119 @@ def _is_damaged(store: WholeMemoryStore, pipeline: Pipeline, place: MemoryPlace)
 
 
 async def _change(
-    pipeline: Pipeline,
-    key: MemoryKey,
-    arrays: Sequence[MessageArray],
-    cuts: Sequence[_Noted] | None,
-    note: Note,
+    pipeline: Pipeline, code: str, key: MemoryKey, make: Callable[[], _Plan], note: Note
 ) -> int:
-    """Put back what was taken out, or take out what is damaged; return how many messages.
+    """Note and carry out a plan, which is made anew where others were faster; return its count.
 
     Raises:
         Lost: others change the memory all the time.
         Unavailable: the server refuses a command.
     """
     for _ in range(_TRIES):
-        plan = await in_thread(pipeline, partial(_plan, pipeline, arrays, cuts))
+        plan = await in_thread(pipeline, make)
         if not plan.commands:
+            await in_thread(pipeline, partial(pipeline.execute, [(b"UNWATCH",)]))
             return 0
-        about: Record = {"part": key.part, "arrays": [_described(one) for one in arrays]}
-        if cuts is None:
-            about["cuts"] = plan.cuts
-        await note(aside.record_of(key, **about))
+        await note(aside.record_of(key, code, part=key.part, **plan.record))
         if await in_thread(pipeline, partial(pipeline.commit, plan.commands)):
-            return plan.messages
+            return plan.count
     raise Lost(
         f"an agent keeps changing {key}", "run again for the rest; what was repaired is complete"
     )
 
 
-def _plan(
+def _reverting(pipeline: Pipeline, record: Record) -> _Plan:
+    """Watch what a record is about, and return what undoes it, or does it again."""
+    if "types" in record:
+        types = {aside.to_bytes(key): kind.encode() for key, kind in record["types"].items()}
+        if "values" in record:
+            return _putting_keys(pipeline, types, record["values"])
+        return _taking_keys(pipeline, types)
+    noted = record.get("cuts")
+    cuts = None if noted is None else [_Noted(*one) for one in noted]
+    return _changing(pipeline, [_array(one) for one in record["arrays"]], cuts)
+
+
+# Keys of another type
+
+
+def _of_wrong_type(pipeline: Pipeline, types: Mapping[bytes, bytes]) -> list[bytes]:
+    """Return the keys of another type, but for those that may be the record of another session."""
+    kinds = pipeline.execute((b"TYPE", key) for key in types)
+    pairs = zip(types.items(), kinds, strict=True)
+    wrong = [(key, kind) for (key, right), kind in pairs if kind not in (right, b"none")]
+    return [key for key, kind in wrong if kind != b"string" or not holds_object(pipeline, key)]
+
+
+def holds_object(pipeline: Pipeline, key: bytes) -> bool:
+    """Return whether a key holds a JSON object."""
+    [text] = pipeline.execute([(b"GET", key)], tolerate=WRONG_TYPE)
+    return isinstance(text, bytes) and aside.is_object(text)
+
+
+def _described_types(types: Mapping[bytes, bytes]) -> Record:
+    return {aside.to_text(key): kind.decode() for key, kind in types.items()}
+
+
+def _taking_keys(pipeline: Pipeline, types: Mapping[bytes, bytes]) -> _Plan:
+    """Watch keys, and return the plan that takes away those of another type."""
+    pipeline.execute([(b"WATCH", *types)] if types else [])
+    wrong = _of_wrong_type(pipeline, types)
+    values = []
+    for key in wrong:
+        dump, ttl = pipeline.execute([(b"DUMP", key), (b"PTTL", key)])
+        values.append([aside.to_text(key), dump.hex(), _deadline(ttl)])
+    record = {"types": _described_types(types), "values": values}
+    return _Plan([(b"UNLINK", *wrong)] if wrong else [], record, len(wrong))
+
+
+def _putting_keys(
+    pipeline: Pipeline, types: Mapping[bytes, bytes], values: Sequence[tuple[str, str, int | None]]
+) -> _Plan:
+    """Watch keys, and return the plan that restores those that are not there and still live."""
+    pipeline.execute([(b"WATCH", *types)])
+    plan = _Plan([], {"types": _described_types(types)})
+    for name, dump, expires in values:
+        key = aside.to_bytes(name)
+        [exists] = pipeline.execute([(b"EXISTS", key)])
+        if exists or (expires is not None and expires <= _now()):
+            continue
+        plan.commands.append((b"RESTORE", key, b"0", bytes.fromhex(dump)))
+        if expires is not None:
+            plan.commands.append((b"PEXPIREAT", key, b"%d" % expires))
+        plan.count += 1
+    return plan
+
+
+def _now() -> int:
+    return round(time.time() * 1000)
+
+
+def _deadline(ttl: int) -> int | None:
+    """Return when a PTTL is over, in milliseconds since 1970; None for never."""
+    return _now() + ttl if ttl >= 0 else None
+
+
+# Messages
+
+
+def _changing(
     pipeline: Pipeline, arrays: Sequence[MessageArray], cuts: Sequence[_Noted] | None
 ) -> _Plan:
-    """Watch the values, and return what is to be changed of them."""
+    """Watch the values, and return the plan that puts back the cuts, or takes out the damage.
+
+    What is noted of the first says that the damage is to be taken out again.
+    """
     pipeline.execute([(b"WATCH", *{array.key for array in arrays})])
-    plan = _Plan([], [])
+    plan = _Plan([], {"arrays": [_described(one) for one in arrays]})
+    if cuts is None:
+        plan.record["cuts"] = []
     for number, array in enumerate(arrays):
         value = _Value(pipeline, array)
         if cuts is None:
             value.take_out(number, plan)
         else:
             value.put_back([cut for cut in cuts if cut.array == number], plan)
-    if not plan.commands:
-        pipeline.execute([(b"UNWATCH",)])
     return plan
 
 
@@ -179,7 +269,7 @@ class _Value:
         else:
             get = (b"HGET", array.key, array.field)
         found, ttl = pipeline.execute([get, (b"PTTL", array.key)], tolerate=WRONG_TYPE)
-        self._expires = round(time.time() * 1000) + ttl if ttl >= 0 else None
+        self._expires = _deadline(ttl)
         self._items: list[bytes] | None = found if isinstance(found, list) else None
         self._text: bytes | None = found if isinstance(found, bytes) else None
         self._opening = 0
@@ -217,13 +307,13 @@ class _Value:
             return
         for cut in scan.cuts:
             texts = [aside.to_text(one) for one in self._of(cut.start, cut.end)]
-            plan.cuts.append(_Noted(number, cut.sound, texts, cut.items, self._expires))
+            plan.record["cuts"].append(_Noted(number, cut.sound, texts, cut.items, self._expires))
         spans = [(cut.start, cut.end) for cut in scan.cuts]
         if self._text is not None:
             plan.commands.append(self._setting((start, end, b"") for start, end in spans))
         else:
             plan.commands += self._removing(spans)
-        plan.messages += scan.items
+        plan.count += scan.items
 
     def _of(self, start: int, end: int) -> list[bytes]:
         """Return the items of a list between two places, or what a text has there."""
@@ -279,7 +369,7 @@ class _Value:
                 back.append((cut, texts))
         if not back:
             return
-        plan.messages += sum(cut.items for cut, _ in back)
+        plan.count += sum(cut.items for cut, _ in back)
         if self._text is not None:
             some = [(cut.sound, texts[0]) for cut, texts in back]
             places = scan.insertions(some, self._opening)

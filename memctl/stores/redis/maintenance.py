@@ -52,7 +52,7 @@ from memctl.stores.redis.pipeline import (
     scan,
 )
 from memctl.stores.redis.read import Reader, as_message
-from memctl.stores.redis.scan import Catalogue, MemoryRef
+from memctl.stores.redis.scan import LISTS, Catalogue, MemoryRef
 from memctl.stores.redis.snapshot import (
     ABSENT,
     IdList,
@@ -78,6 +78,7 @@ REPAIRS = frozenset(
         "never-expires",
         "marks-index-missing",
         "marks-index-stale",
+        "wrong-key-type",
     }
 )
 
@@ -147,6 +148,8 @@ class Checker:
         """The keys of all payloads that a list names."""
         self.gaps: list[MemoryKey] = []
         """The memories that list an id without payload, or did a moment ago."""
+        self.wrong: dict[MemoryKey, list[bytes]] = {}
+        """The keys of memories that hold another type of value than RedisMemory's."""
 
     def damaged(self) -> list[MemoryKey]:
         """Return the memories with payloads that are no messages, which only reading shows."""
@@ -167,6 +170,7 @@ class Checker:
                 found = (_repeats(snapshot), _marks(snapshot), self._expiries(snapshot))
                 yield list(chain.from_iterable(found))
         yield list(self._orphaned_marks())
+        yield list(self._wrong_types())
         yield list(self._strays())
 
     # Lists
@@ -178,12 +182,12 @@ class Checker:
             if base in bases or (key := self._key(base)) is None:
                 continue
             lists = [base + MARK + mark for mark in marks]
-            *lengths, exists = self._pipeline.execute(
-                [*((b"LLEN", name) for name in lists), (b"EXISTS", base + MESSAGES)],
+            *lengths, kind = self._pipeline.execute(
+                [*((b"LLEN", name) for name in lists), (b"TYPE", base + MESSAGES)],
                 tolerate=WRONG_TYPE,
             )
             count = sum(map(length_of, lengths))
-            if count and not exists:
+            if count and kind != b"list":
                 count -= self._counted_twice(base, marks)
                 names = list(dict.fromkeys(map(decode, map(canonical_mark, marks))))
                 named = ", ".join(map(repr, names[:_EXAMPLES]))
@@ -202,6 +206,25 @@ class Checker:
                 its.add(ids)
                 count += sum(any(id in some for some in before) for id in ids)
         return count
+
+    # Types
+
+    def _wrong_types(self) -> Iterator[Finding]:
+        """Yield lists and indexes that are of another type; payloads are seen as they are read."""
+        found = scan(self._pipeline, self._keys.pattern(self._where, LISTS))
+        while some := list(islice(found, _KEYS)):
+            some = [key for key in dict.fromkeys(some) if _types_of(key)]
+            kinds = self._pipeline.execute((b"TYPE", key) for key in some)
+            for key, kind in zip(some, kinds, strict=True):
+                if kind in (*_types_of(key), b"none"):
+                    continue
+                memory = self._key(_list_owner(key))
+                if memory is not None and key not in self.wrong.get(memory, ()):
+                    self.wrong.setdefault(memory, []).append(key)
+        for memory, keys in self.wrong.items():
+            base = self._keys.base(memory)
+            names = tuple(decode(key.removeprefix(base + b":")) for key in sorted(keys))
+            yield Finding("wrong-key-type", memory, len(keys), names[:_EXAMPLES])
 
     # Expiry
 
@@ -309,6 +332,22 @@ def unlisted(pipeline: Pipeline, base: bytes, keys: Iterable[bytes]) -> Iterator
             yield key
 
 
+def _types_of(key: bytes) -> tuple[bytes, ...]:
+    """Return the types of value that a key of that name has; none where any will do."""
+    if PAYLOAD in key or key.endswith(STATE):
+        return ()
+    if key.endswith(MARKS_INDEX):
+        return (b"set", b"list") if MARK in key else (b"set",)
+    return (b"list",) if key.endswith(MESSAGES) or MARK in key else ()
+
+
+def _list_owner(key: bytes) -> bytes:
+    """Return the base of a list or an index, as far as its name tells."""
+    if MARK in key:
+        return key.partition(MARK)[0]
+    return key.removesuffix(MARKS_INDEX).removesuffix(MESSAGES)
+
+
 def _owner(key: bytes, bases: set[bytes]) -> bytes:
     """Return the base of a payload: the longest of the bases, or what looks like one."""
     at = key.rfind(PAYLOAD)
@@ -372,6 +411,9 @@ class Repairer:
         found = await self._run(partial(_affected, checker, code))
         if code == "payload-without-id":
             return await self._delete_strays(checker, note) if found else 0
+        if code == "wrong-key-type":
+            taken = [await self._take(key, checker.wrong[key], note) for key in found]
+            return sum(taken)
         return sum([await self._repair(code, key, checker, note) for key in found])
 
     async def _repair(self, code: str, key: MemoryKey, checker: Checker, note: Note) -> int:
@@ -386,6 +428,18 @@ class Repairer:
                     await note(record)
                 if await self._run(partial(self._pipeline.commit, plan.commands())):
                     return plan.count
+        raise _busy(key)
+
+    async def _take(self, key: MemoryKey, names: list[bytes], note: Note) -> int:
+        """Remove keys that hold another type of value, whatever it is."""
+        memory = MemoryRepair(self._pipeline, self._keys, key, {})
+        for _ in range(_TRIES):
+            reversal = Reversal()
+            await self._run(partial(memory.dump, names, reversal))
+            for record in reversal.records:
+                await note(record)
+            if await self._run(partial(self._pipeline.commit, reversal.commands)):
+                return reversal.count
         raise _busy(key)
 
     async def _delete_strays(self, checker: Checker, note: Note) -> int:
@@ -576,6 +630,46 @@ class MemoryRepair:
         if some:
             yield self.record("payload-without-id", payloads=some)
 
+    # Keys of another type
+
+    def dump(self, keys: Iterable[bytes], found: Reversal) -> None:
+        """Watch keys, and plan to remove them, as far as their types are wrong by now."""
+        keys = list(keys)
+        self._pipeline.execute([(b"WATCH", *keys)])
+        kinds = self._pipeline.execute((b"TYPE", key) for key in keys)
+        keys = [
+            key
+            for key, kind in zip(keys, kinds, strict=True)
+            if kind not in (*_types_of(key), b"none")
+        ]
+        dumps = self._pipeline.execute((b"DUMP", key) for key in keys)
+        ends = dict(self._ends(keys, absent=True))
+        values = [
+            [decode(key[len(self.base) :]), dump.hex(), ends[key]]
+            for key, dump in zip(keys, dumps, strict=True)
+        ]
+        if values:
+            found.records.append(self.record("wrong-key-type", values=values))
+            found.commands.append((b"UNLINK", *keys))
+        found.count = len(values)
+
+    def _restore_values(self, values: list[list[Any]], found: Reversal) -> None:
+        """Restore keys that do not exist and have not expired."""
+        keys = [self.base + encode(name) for name, _, _ in values]
+        self._pipeline.execute([(b"WATCH", *keys)])
+        exist = self._pipeline.execute((b"EXISTS", key) for key in keys)
+        again = []
+        for (name, dump, expires), key, exists in zip(values, keys, exist, strict=True):
+            if exists or (expires is not None and expires <= _now()):
+                continue
+            again.append(name)
+            found.commands.append((b"RESTORE", key, b"0", bytes.fromhex(dump)))
+            if expires is not None:
+                found.commands.append(_expire_at(key, expires))
+        found.count = len(again)
+        if again:
+            found.records.append(self.record("wrong-key-type", again=again))
+
     # Expiry
 
     def expiries(
@@ -631,6 +725,10 @@ class MemoryRepair:
                 self._restore_payloads(payloads, found)
             case {"put": ids}:
                 self._take_payloads(ids, found)
+            case {"values": values}:
+                self._restore_values(values, found)
+            case {"again": names}:
+                self.dump([self.base + encode(name) for name in names], found)
             case {"marks": marks}:
                 self._change_index(marks, record, found)
             case _:

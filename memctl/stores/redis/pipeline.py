@@ -322,15 +322,16 @@ async def items_in_thread(
             yield item
 
 
-def scan(pipeline: Pipeline, pattern: bytes, kind: bytes) -> Iterator[bytes]:
-    """Yield the keys of a type whose names match; some may come twice.
+def scan(pipeline: Pipeline, pattern: bytes, kind: bytes = b"") -> Iterator[bytes]:
+    """Yield the keys of a type, or of any, whose names match; some may come twice.
 
     Raises:
         Unavailable: see ``Pipeline.stream``.
     """
     cursor = b"0"
     while True:
-        command = (b"SCAN", cursor, b"MATCH", pattern, b"COUNT", _SCANNED, b"TYPE", kind)
+        typed = (b"TYPE", kind) if kind else ()
+        command = (b"SCAN", cursor, b"MATCH", pattern, b"COUNT", _SCANNED, *typed)
         [(cursor, found)] = pipeline.execute([command])
         yield from found
         if cursor == b"0":

@@ -69,10 +69,19 @@ class Reader:
         self._filter = SelectionFilter(pipeline, where)
         self._missing = SkippedMessages("message ids without payload")
         self._broken = SkippedMessages("payloads that are not a JSON object")
+        self._wrong: dict[bytes, None] = {}
+        """The bases of memories of which a list or the index is of another type."""
 
     def warnings(self) -> list[str]:
         """Return what was skipped so far, a line each."""
-        return self._missing.lines() + self._broken.lines()
+        found = self._missing.lines() + self._broken.lines()
+        if self._wrong:
+            first = decode(next(iter(self._wrong)))
+            found.append(
+                f"took keys of another type for empty in {len(self._wrong)} memories (the first: "
+                f"{first!r}); run memctl doctor"
+            )
+        return found
 
     def damage(self) -> list[Finding]:
         """Return what was skipped so far, memory by memory."""
@@ -94,6 +103,7 @@ class Reader:
             Unavailable: the server refuses a command.
         """
         for some in self._snapshots.snapshots(self._filter.memories(memories)):
+            self._wrong |= {one.ref.base: None for one in some if one.wrong is not None}
             pages = self._small(some) if some[0].small else self._large(some[0])
             yield from self._filter.with_anchors(pages)
 

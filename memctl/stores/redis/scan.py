@@ -23,7 +23,7 @@ from memctl.selection import Selection
 from memctl.stores.redis.keys import MARK, MESSAGES, Keys, count_payloads
 from memctl.stores.redis.pipeline import Pipeline, scan
 
-_LISTS = b":m[ae]*"
+LISTS = b":m[ae]*"
 """Suffixes of lists, and few others: payloads begin with ``:msg:``."""
 _PROBED = 100
 _BATCH = 500
@@ -90,7 +90,7 @@ class Catalogue:
         return self._marks[self._pattern(where)]
 
     def _pattern(self, where: Selection) -> bytes:
-        return self._keys.pattern(where, _LISTS)
+        return self._keys.pattern(where, LISTS)
 
     def _scan(self, pipeline: Pipeline, where: Selection) -> set[bytes]:
         """Return the bases of all memories that match the pattern; keep the marks."""

@@ -218,7 +218,8 @@ class SnapshotReader:
             taken = time.monotonic()
             lists = _id_lists(keys, lengths, replies)
             if self._is_complete(ref.base, names, index):
-                return _snapshot(ref, taken, ttl, index, names, lists)
+                wrong = _first_error((index, *lengths))
+                return _snapshot(ref, taken, ttl, index, names, lists, wrong)
             for one in lists:
                 one.close()
         raise Lost(f"{ref.key} got new marks while it was read", "try again later")
@@ -259,9 +260,8 @@ class SnapshotReader:
             memories, ttls, indexes, names, keys, sizes, strict=True
         ):
             lists = _id_lists(some, its, replies)
-            snapshot = _snapshot(ref, taken, ttl, index, aliases, lists)
-            snapshot.wrong = next((r for r in (index, *its) if isinstance(r, ResponseError)), None)
-            found.append(snapshot)
+            wrong = _first_error((index, *its))
+            found.append(_snapshot(ref, taken, ttl, index, aliases, lists, wrong))
         return found
 
     def _take_small(self, some: Sequence[MemoryRef]) -> Iterator[MemorySnapshot | None]:
@@ -280,7 +280,8 @@ class SnapshotReader:
             lists = [IdList(key, [ids_of(head)]) for key, head in zip(its, heads, strict=True)]
             whole = max(one.count for one in lists) < _SMALL
             if self._is_complete(ref.base, aliases, index) and whole:
-                yield _snapshot(ref, taken, ttl, index, aliases, lists)
+                wrong = _first_error((index, *heads))
+                yield _snapshot(ref, taken, ttl, index, aliases, lists, wrong)
             else:
                 yield None
 
@@ -358,13 +359,23 @@ def _id_lists(keys: list[bytes], lengths: list[Any], replies: Iterator[Any]) -> 
     ]
 
 
+def _first_error(replies: Iterable[Any]) -> ResponseError | None:
+    return next((reply for reply in replies if isinstance(reply, ResponseError)), None)
+
+
 def _snapshot(
-    ref: MemoryRef, taken: float, ttl: int, index: Any, names: list[bytes], lists: list[IdList]
+    ref: MemoryRef,
+    taken: float,
+    ttl: int,
+    index: Any,
+    names: list[bytes],
+    lists: list[IdList],
+    wrong: ResponseError | None,
 ) -> MemorySnapshot:
     messages, *marks = lists
     named = frozenset[bytes]() if isinstance(index, ResponseError) else frozenset(index)
     by_alias = dict(zip(names, marks, strict=True))
-    return MemorySnapshot(ref, taken, ttl, named, messages, by_alias)
+    return MemorySnapshot(ref, taken, ttl, named, messages, by_alias, wrong)
 
 
 def _closing(snapshots: list[MemorySnapshot]) -> Iterator[list[MemorySnapshot]]:

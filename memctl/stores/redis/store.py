@@ -142,7 +142,8 @@ class RedisMemoryStore(Store):
             async for page in items_in_thread(pipeline, pages):
                 yield page
         if self.skips_damage:
-            self.damage = reader.damage()
+            others = [one for one in self.damage if not (one.key and where.has_key(one.key))]
+            self.damage = others + reader.damage()
         else:
             self.warnings += [line for line in reader.warnings() if line not in self.warnings]
 

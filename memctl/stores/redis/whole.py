@@ -7,7 +7,7 @@ names the keys, takes their values apart and puts them together.
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import AsyncGenerator, Callable, Iterable, Iterator, Sequence
+from collections.abc import AsyncGenerator, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import aclosing, suppress
 from dataclasses import dataclass, replace
 from functools import partial
@@ -98,6 +98,10 @@ class WholeMemoryStore(Store):
     @abstractmethod
     def arrays(self, place: MemoryPlace) -> Sequence[MessageArray]:
         """Return where the messages of a place are, each an object in an array."""
+
+    def types(self, place: MemoryPlace) -> Mapping[bytes, bytes]:  # noqa: ARG002 - of most alone
+        """Return the types of the keys of a place that nothing else has such names for."""
+        return {}
 
     @abstractmethod
     def fetch(self, pipeline: Pipeline, place: MemoryPlace) -> Held | None:
@@ -214,7 +218,7 @@ class WholeMemoryStore(Store):
             if where.has_key(key):
                 if self.skips_damage:
                     find = partial(damage_of, self, pipeline, place, error)
-                    self.damage.append(await in_thread(pipeline, find))
+                    self.damage += await in_thread(pipeline, find)
                 else:
                     self.left_out.failures[key] = Failure("damaged", error.message)
             return None
