@@ -16,11 +16,13 @@ from hypothesis import strategies as st
 
 from memctl.errors import Unavailable
 from memctl.ops.doctor.findings import KINDS, RepairMethod
+from memctl.registry import make_store, parse
+from memctl.store import OpenMode
 from memctl.stores.state.folder import SessionFolderStore
 from tests.stores.test_redis_repair import FAULTS
 from tests.stores.test_sql_damage import DAMAGE, dump, make_good
 from tests.support.cli import Run, fails, report
-from tests.support.redis_memories import contents, put_intact
+from tests.support.redis_memories import ALL, Notes, contents, put_intact
 from tests.support.redis_sessions import BASE as SESSION
 from tests.support.redis_sessions import message as message2
 from tests.support.redis_sessions import put_session, record
@@ -94,7 +96,8 @@ def fill_context(client: redis.Redis, items: Items) -> None:
 
 def fill_history(client: redis.Redis, items: Items) -> None:
     found = b", ".join(texts(items, message))
-    client.set("session:u:s", b'{"id": "s", "user_id": "u", "x": 1, "messages": [' + found + b"]}")
+    text = b'{"id": "s", "user_id": "u", "x": 1, "messages": [' + found + b"]}"
+    client.set("session:u:s", text, ex=5000)
 
 
 def fill_service(client: redis.Redis, items: Items) -> None:
@@ -277,6 +280,26 @@ def test_damage_is_set_aside_where_other_memories_are_edited(
     assert contents(client) == before
 
 
+@pytest.mark.parametrize("name", LAYOUTS)
+async def test_what_is_there_is_not_put_back_again(
+    client: redis.Redis, redis_url: str, name: str
+) -> None:
+    """Records may be of a repair that was never carried out, or was undone before."""
+    LAYOUTS[name].fill(client, MIXED)
+    before = contents(client)
+    options = LAYOUTS[name].options or "?layout=memory"
+    notes = Notes()
+    async with make_store(parse(redis_url + options), OpenMode.CHANGE) as store:
+        for code in ("damaged-message", "payload-not-json"):
+            if code in store.features.repairs:
+                assert await store.maintenance().repair(code, ALL, notes) == 5
+        assert contents(client) != before
+        assert await store.maintenance().revert(notes.reversed(), Notes())
+        assert contents(client) == before
+        assert await store.maintenance().revert(notes.reversed(), Notes()) == 0
+        assert contents(client) == before
+
+
 # Files
 
 
@@ -392,25 +415,39 @@ def test_any_damage_is_set_aside_and_put_back_in_redis(
     check()
 
 
+Fault = Callable[[redis.Redis], None]
+OF_MEMORY = [make for some in FAULTS.values() for make in some]
+
+
+def repair_faults(client: redis.Redis, url: str, run: Run, some: Sequence[Fault]) -> None:
+    """Make faults in a memory, repair them, look again, and undo."""
+    put_intact(client)
+    for make in some:
+        make(client)
+    before = contents(client)
+    repaired = run("doctor", url, "--repair", "--yes", "--json")
+    assert repaired.exit_code in (0, 6), repaired.stderr
+    assert repairable(run, url) == {}
+    undone = run("undo", json.loads(repaired.stdout)["run"], "--yes")
+    assert undone.exit_code == 0, undone.stderr
+    assert contents(client) == before
+
+
+@pytest.mark.parametrize("make", OF_MEMORY)
+def test_faults_of_a_memory_are_repaired_and_put_back(
+    client: redis.Redis, redis_url: str, run: Run, make: Fault
+) -> None:
+    repair_faults(client, redis_url, run, [make])
+
+
 @pytest.mark.slow
 def test_any_faults_of_a_memory_are_repaired_and_put_back(servers: Servers, run: Run) -> None:
-    faults = [make for some in FAULTS.values() for make in some]
-
     @settings(max_examples=40)
-    @given(st.lists(st.sampled_from(faults), min_size=1, max_size=4, unique=True))
-    def check(some: list[Callable[[redis.Redis], None]]) -> None:
+    @given(st.lists(st.sampled_from(OF_MEMORY), min_size=1, max_size=4, unique=True))
+    def check(some: list[Fault]) -> None:
         url = servers.redis.fresh()
         with servers.redis.client(url) as client:
-            put_intact(client)
-            for make in some:
-                make(client)
-            before = contents(client)
-            repaired = run("doctor", url, "--repair", "--yes", "--json")
-            assert repaired.exit_code in (0, 6), repaired.stderr
-            assert repairable(run, url) == {}
-            undone = run("undo", json.loads(repaired.stdout)["run"], "--yes")
-            assert undone.exit_code == 0, undone.stderr
-            assert contents(client) == before
+            repair_faults(client, url, run, some)
 
     check()
 
