@@ -17,6 +17,9 @@ from memctl.selection import Selection
 from memctl.store import Features, LeftOut, Maintenance, Note, OpenMode, Record, Store
 from memctl.wrappers.wrapper import StoreWrapper
 
+OF_STATES = "of_states"
+"""The key that marks a record of a repair as one of the store of the states."""
+
 
 class SummaryEdits:
     """One ``edit``: changes summaries as the edits pass on their way to the messages.
@@ -163,7 +166,13 @@ class SummaryOverlay(StoreWrapper):
         """The features of the messages' store, with a place for summaries."""
         messages = self._messages.features
         # Anchors and outlines come with the summaries that the states hold.
-        return replace(messages, summaries=True, ambiguous_names=False, cheap_outline=False)
+        return replace(
+            messages,
+            summaries=True,
+            ambiguous_names=False,
+            cheap_outline=False,
+            repairs=messages.repairs | self._states.features.repairs,
+        )
 
     async def open(self, mode: OpenMode) -> None:
         await super().open(mode)
@@ -414,7 +423,7 @@ class SummaryOverlay(StoreWrapper):
 
 
 class _Maintenance(Maintenance):
-    """Findings in both stores; what is repaired, the store of the messages repairs."""
+    """Findings and repairs in both stores, in that of the messages first."""
 
     def __init__(self, messages: Store, states: Store) -> None:
         super().__init__(messages)
@@ -427,7 +436,32 @@ class _Maintenance(Maintenance):
                     yield finding
 
     async def repair(self, code: str, where: Selection, note: Note) -> int:
-        return await self.store.maintenance().repair(code, where, note)
+        stores = (self.store, self._states)
+        able = [store for store in stores if code in store.features.repairs]
+
+        count = 0
+        for store in able:
+            mark = {OF_STATES: True} if store is self._states else {}
+            count += await store.maintenance().repair(code, where, _marking(note, mark))
+        return count
 
     async def revert(self, records: AsyncGenerator[Record], note: Note) -> int:
-        return await self.store.maintenance().revert(records, note)
+        count = 0
+        async with aclosing(records):
+            async for record in records:
+                of_states = record.pop(OF_STATES, False)
+                store = self._states if of_states else self.store
+                mark = {OF_STATES: True} if of_states else {}
+                count += await store.maintenance().revert(_only(record), _marking(note, mark))
+        return count
+
+
+def _marking(note: Note, mark: Record) -> Note:
+    async def noted(record: Record) -> None:
+        await note(record | mark)
+
+    return noted
+
+
+async def _only(record: Record) -> AsyncGenerator[Record]:
+    yield record

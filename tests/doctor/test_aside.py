@@ -307,6 +307,28 @@ def files(folder: Path) -> dict[str, bytes]:
     return {path.name: path.read_bytes() for path in folder.iterdir()}
 
 
+@pytest.mark.parametrize("states", ["redis", "folder"])
+def test_damage_is_set_aside_in_messages_and_their_states(
+    client: redis.Redis, redis_url: str, run: Run, tmp_path: Path, states: str
+) -> None:
+    fill_memory(client, [SOUND, b"5", SOUND])
+    (tmp_path / "u_s.json").write_bytes(state([b"5", SOUND]))
+    if states == "redis":
+        fill_state(client, [SOUND, b"5", b"[]"])
+    url = f"{redis_url}?state={'redis' if states == 'redis' else tmp_path}"
+    before = contents(client), files(tmp_path)
+    damaged = 2 if states == "redis" else 1
+    assert repairable(run, url) == {"payload-not-json": 1, "damaged-message": damaged}
+    assert run("doctor", url, "--repair", "--yes").exit_code in (0, 6)
+    assert repairable(run, url) == {}
+    after = contents(client), files(tmp_path)
+    assert run("undo", "--yes").exit_code == 0
+    assert (contents(client), files(tmp_path)) == before
+    undone = report(run("history", "--json"))["runs"][0]["run"]
+    assert run("undo", undone, "--yes").exit_code == 0
+    assert (contents(client), files(tmp_path)) == after
+
+
 @pytest.mark.parametrize("glue", [b", ", b",", b" ,\n  "])
 def test_damaged_messages_are_set_aside_in_files(tmp_path: Path, run: Run, glue: bytes) -> None:
     folder = tmp_path / "sessions"
