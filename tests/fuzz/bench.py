@@ -8,6 +8,7 @@ import shutil
 from collections import Counter
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -165,12 +166,18 @@ class Bench:
 
     def _everything(self) -> dict[Any, Any]:
         found: dict[Any, Any] = dict(invariants.snapshot(self.folder))
-        found.pop(METRICS, None)
+        for name in (METRICS, *_values(self.last, "--metrics-file")):
+            found.pop(name, None)
         for specimen in self.specimens:
             contents = specimen.contents()
             pairs = contents.items() if isinstance(contents, dict) else [("all", contents)]
             found.update(((specimen.argument, name), value) for name, value in pairs)
         return found
+
+
+def _values(words: Sequence[str], option: str) -> list[str]:
+    """The words that follow an option, whatever they were meant to be."""
+    return [value for name, value in pairwise(words) if name == option]
 
 
 def _command(words: Sequence[str]) -> str:

@@ -266,7 +266,7 @@ class Folders:
                     (folder / name).write_bytes(data)
         if rng.random() < 0.15:
             with suppress(OSError, ValueError):
-                _odd(rng, folder / rng.choice([*files, "odd.json"]))
+                make_odd(rng, folder / rng.choice([*files, "odd.json"]))
         play(rng, bench, Specimen("sessions", folder_contents(folder)))
 
     def _mutate(self, rng: Random, files: dict[str, bytes]) -> None:
@@ -299,6 +299,16 @@ def _entry(path: Path) -> Any:
     return json_contents(path)() or path.lstat().st_mode
 
 
+Columns = dict[str, list[str]]
+
+COLUMNS: Columns = {
+    "users": ["id"],
+    "session": ["id", "user_id"],
+    "message": ["id", "msg", "msg", "msg", "session_id", "index", "index"],
+    "message_mark": ["msg_id", "mark"],
+}
+
+
 class Sqlite:
     """SQLite databases: values and types of rows, the schema, the pages of the file."""
 
@@ -310,29 +320,33 @@ class Sqlite:
 
     def play(self, rng: Random, bench: Bench) -> None:
         path = Path("mutated.db")
-        data = rng.choice(self._seeds)
-        kind = rng.randrange(10)
-        if kind == 0:
-            data = mutate_bytes(rng, data)
-        path.write_bytes(data)
-        if kind:
-            with suppress(sqlite3.Error, OverflowError), closing(_connect(path)) as database:
-                for _ in range(rng.choice([1, 1, 2, 4])):
-                    with suppress(sqlite3.Error, OverflowError, UnicodeEncodeError):
-                        (_change_schema if kind < 3 else _change_row)(rng, database)
-                database.commit()
-        if kind == 9:
-            path.write_bytes(mutate_bytes(rng, path.read_bytes(), 1))
+        mutate_database(rng, path, rng.choice(self._seeds))
         state = rng.choice(["", "", "", "?state=states"])
         argument = str(path)
         if state:
             Path("states").mkdir()
             argument = f"sqlite:///{path.absolute()}{state}"
         contents = database_contents(path)
-        play(rng, bench, Specimen(argument, contents, is_sound=_is_consistent(path)))
+        play(rng, bench, Specimen(argument, contents, is_sound=is_consistent(path)))
 
 
-def _is_consistent(path: Path) -> bool:
+def mutate_database(rng: Random, path: Path, data: bytes, known: Columns = COLUMNS) -> None:
+    """Write a SQLite file with mutated rows, a mutated schema or mutated pages."""
+    kind = rng.randrange(10)
+    if kind == 0:
+        data = mutate_bytes(rng, data)
+    path.write_bytes(data)
+    if kind:
+        with suppress(sqlite3.Error, OverflowError), closing(_connect(path)) as database:
+            for _ in range(rng.choice([1, 1, 2, 4])):
+                with suppress(sqlite3.Error, OverflowError, UnicodeEncodeError):
+                    (_change_schema if kind < 3 else _change_row)(rng, database, known)
+            database.commit()
+    if kind == 9:
+        path.write_bytes(mutate_bytes(rng, path.read_bytes(), 1))
+
+
+def is_consistent(path: Path) -> bool:
     """Return whether the tables and the indexes of a SQLite file agree."""
     try:
         with closing(sqlite3.connect(f"file:{path}?mode=ro", uri=True)) as database:
@@ -356,17 +370,10 @@ def _connect(path: Path) -> sqlite3.Connection:
     return database
 
 
-COLUMNS = {
-    "users": ["id"],
-    "session": ["id", "user_id"],
-    "message": ["id", "msg", "msg", "msg", "session_id", "index", "index"],
-    "message_mark": ["msg_id", "mark"],
-}
-
-
-def _change_row(rng: Random, database: sqlite3.Connection) -> None:
-    table = rng.choices(list(COLUMNS), [1, 2, 6, 2])[0]
-    column = rng.choice(COLUMNS[table])
+def _change_row(rng: Random, database: sqlite3.Connection, known: Columns = COLUMNS) -> None:
+    weights = [1, 2, 6, 2] if known is COLUMNS else [1] * len(known)
+    table = rng.choices(list(known), weights)[0]
+    column = rng.choice(known[table])
     rowids = [found[0] for found in database.execute(f'SELECT rowid FROM "{table}"')]
     if not rowids:
         return
@@ -376,18 +383,23 @@ def _change_row(rng: Random, database: sqlite3.Connection) -> None:
     if kind == 0:
         database.execute(f"DELETE FROM {where}")
     elif kind == 1:
-        columns = ", ".join(f'"{name}"' for name in dict.fromkeys(COLUMNS[table]))
+        columns = ", ".join(f'"{name}"' for name in dict.fromkeys(known[table]))
         other = columns.replace(f'"{column}"', "?")
         insert = f'INSERT INTO "{table}" ({columns}) SELECT {other} FROM {where}'
         database.execute(insert, [sql_value(rng)])
-    elif column == "msg" and kind < 8:
-        [(text,)] = database.execute(f"SELECT msg FROM {where}")
-        data = mutate_json(rng, text if isinstance(text, bytes) else str(text or "").encode())
-        change = 'UPDATE "message" SET msg = CAST(? AS TEXT) WHERE rowid = ?'
-        database.execute(change, [data, rowid])
+    elif kind < 8 and (data := _document(database, f'SELECT "{column}" FROM {where}')):
+        change = f'UPDATE "{table}" SET "{column}" = CAST(? AS {data[0]}) WHERE rowid = ?'
+        database.execute(change, [mutate_json(rng, data[1]), rowid])
     else:
         change = f'UPDATE "{table}" SET "{column}" = ? WHERE rowid = ?'
         database.execute(change, [sql_value(rng), rowid])
+
+
+def _document(database: sqlite3.Connection, select: str) -> tuple[str, bytes] | None:
+    """The type and the bytes of a value that is JSON or packed; None of another."""
+    [(value,)] = database.execute(select)
+    kind, data = ("BLOB", value) if isinstance(value, bytes) else ("TEXT", str(value).encode())
+    return (kind, data) if kind == "BLOB" or data[:1] in (b"{", b"[") else None
 
 
 def sql_value(rng: Random) -> Any:
@@ -406,9 +418,9 @@ def sql_value(rng: Random) -> Any:
     return rng.choice(WORDS)
 
 
-def _change_schema(rng: Random, database: sqlite3.Connection) -> None:
-    table = rng.choice(list(COLUMNS))
-    column = rng.choice(COLUMNS[table])
+def _change_schema(rng: Random, database: sqlite3.Connection, known: Columns = COLUMNS) -> None:
+    table = rng.choice(list(known))
+    column = rng.choice(known[table])
     database.execute("PRAGMA foreign_keys = OFF")
     kind = rng.randrange(9)
     if kind == 0:
@@ -438,28 +450,44 @@ def _change_schema(rng: Random, database: sqlite3.Connection) -> None:
         database.execute(change, [text, table])
 
 
-def database_contents(path: Path) -> Callable[[], Any]:
-    """Return a function that returns the rows of every table; the bytes where SQLite cannot."""
+def database_contents(path: Path, *, by_value: bool = False) -> Callable[[], Any]:
+    """Return a function that returns the rows of every table; the bytes where SQLite cannot.
+
+    ``by_value`` where the order of the fields of JSON objects says nothing.
+
+    A table without rows is none: a run makes those that it needs, and no undo drops them.
+    """
 
     def contents() -> Any:
         if not path.is_file():
             return None
         try:
             with closing(sqlite3.connect(f"file:{path}?mode=ro", uri=True)) as database:
-                database.text_factory = lambda text: ("text", text)
-                names = "SELECT type, name, sql FROM sqlite_master ORDER BY name"
+                database.text_factory = _value_of if by_value else lambda text: ("text", text)
+                names = "SELECT type, name, tbl_name, sql FROM sqlite_master ORDER BY name"
                 schema = database.execute(names).fetchall()
-                found: dict[str, Any] = {"schema": schema}
-                for (_, kind), (_, name), _ in schema:
-                    if kind == b"table":
+                found: dict[str, Any] = {}
+                empty = set()
+                for (_, kind), (_, name), table, _ in schema:
+                    if kind == b"table" and name != b"sqlite_sequence":  # it only grows
                         quoted = name.decode().replace('"', '""')
                         rows = database.execute(f'SELECT * FROM "{quoted}"').fetchall()
-                        found[name.decode()] = sorted(rows, key=repr)
-                return found
+                        if rows:
+                            found[name.decode()] = sorted(rows, key=repr)
+                        else:
+                            empty.add(table)
+                return found | {"schema": [one for one in schema if one[2] not in empty]}
         except (sqlite3.Error, UnicodeDecodeError, ValueError, TypeError):
             return path.read_bytes()
 
     return contents
+
+
+def _value_of(text: bytes) -> tuple[str, Any]:
+    if text[:1] == b"{":
+        with suppress(ValueError, RecursionError):
+            return "text", _canonical(text)
+    return "text", text
 
 
 class Odd:
@@ -481,11 +509,12 @@ class Odd:
             Path(name).write_bytes(data)
         name = rng.choice(["odd.db", "odd.json", "odd.ndjson", "odd.ndjson.zst", "odd"])
         path = Path(name)
-        _odd(rng, path)
+        make_odd(rng, path)
         if path.suffix == ".db":
             contents = database_contents(path)
         else:
-            contents = json_contents(path) if path.suffix == ".json" else archive_contents(path)
+            archive = path.suffix.startswith((".ndjson", ".zst"))
+            contents = archive_contents(path) if archive else json_contents(path)
         play(rng, bench, Specimen(f"./{path}", contents))
 
 
@@ -493,7 +522,7 @@ DEVICES = {3: "null", 5: "zero", 7: "full", 8: "random"}
 """The numbers of devices: nodes of their own in the folder, for what stands in /dev may be lost."""
 
 
-def _odd(rng: Random, path: Path) -> None:
+def make_odd(rng: Random, path: Path) -> None:
     match rng.randrange(9):
         case 8:
             with suppress(PermissionError):

@@ -10,12 +10,13 @@ from typing import Any
 
 from tests.fuzz.bench import Specimen
 from tests.fuzz.files import Archives, Folders, Mutator, Odd, Sqlite, States, file_targets
+from tests.fuzz.frameworks import Tables, Trees
 from tests.fuzz.servers import MysqlRows, PostgresqlRows, RedisKeys
 from tests.fuzz.settings import CommandLines, Configurations, Journals
 from tests.support.servers import Missing
 
 _HERE: list[Callable[[], Mutator]] = [
-    *(Archives, States, Folders, Sqlite, Odd, Configurations, CommandLines, Journals)
+    *(Archives, States, Folders, Sqlite, Odd, Configurations, CommandLines, Journals, Tables, Trees)
 ]
 _ON_SERVERS: list[Callable[[Path], Mutator]] = [RedisKeys, PostgresqlRows, MysqlRows]
 
