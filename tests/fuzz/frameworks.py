@@ -165,12 +165,11 @@ def _as_run(path: Path) -> None:
 def _columns(path: Path) -> Columns:
     with closing(sqlite3.connect(path)) as database:
         names = database.execute("SELECT name FROM sqlite_master WHERE type = 'table'").fetchall()
-        found = {
+        return {
             name: [row[1] for row in database.execute(f'PRAGMA table_info("{name}")')]
             for (name,) in names
             if database.execute(f'SELECT 1 FROM "{name}"').fetchone()
         }
-    return found
 
 
 def _checkpoints() -> _Database:

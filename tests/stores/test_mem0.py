@@ -86,6 +86,25 @@ def test_damaged_folder_is_refused(
     fails(run("inspect", store), 8, file, "restore it from a backup")
 
 
+@pytest.mark.parametrize("place", [("0", {"a": 5}), ("1", 5), ("x", "m0000001")])
+def test_faiss_place_of_no_fact_is_damage(
+    run: Run, tmp_path: Path, servers: Servers, place: tuple[str, Any]
+) -> None:
+    store = filled("faiss", tmp_path, servers)
+    path = tmp_path / "faiss" / "facts.json"
+    about = json.loads(path.read_text())
+    about["index_to_id"] |= [place]
+    path.write_text(json.dumps(about))
+    fails(run("inspect", store), 8, "a place is not a number with an id")
+
+
+def test_qdrant_that_is_refused_makes_no_folder(run: Run, tmp_path: Path, servers: Servers) -> None:
+    store = filled("qdrant", tmp_path, servers)
+    shutil.rmtree(tmp_path / "qdrant" / "collection")
+    fails(run("mark", "remove", store, "hint"), 2, "have no marks")
+    assert not (tmp_path / "qdrant" / "collection").exists()
+
+
 @pytest.mark.parametrize("lost", ["facts.faiss", "facts.json"])
 def test_faiss_without_one_of_its_files_is_not_written_over(
     run: Run, tmp_path: Path, servers: Servers, lost: str

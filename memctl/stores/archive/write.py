@@ -43,8 +43,7 @@ _PIECE = 1024 * 1024
 _MADE = "made"
 """The ``WriteResult.before`` of a memory that was not there.
 
-Of another it is the line that opened it, where that comes back in no other way; and so of one that
-goes with its last message.
+Of another it is the line that opened it, where that comes back in no other way.
 """
 
 
@@ -308,8 +307,8 @@ class EditedArchive:
                 if adds_summary or extra != old.extra:
                     before = _as_text(self._line)
                 old = replace(old, extra=extra)
-            goes = self._end(old, memory, failure, first.before, is_empty=is_empty)
-            before = goes or before
+            had = self._end(old, memory, failure, first.before, is_empty=is_empty)
+            before = had or before
         while not self._ended:
             yield
         twins = {} if failure else changes.twins()
@@ -366,10 +365,10 @@ class EditedArchive:
         """Write the memory that comes next: as it was, where that failed.
 
         One that was made by the run that is undone, as ``before`` says, goes if nothing is left of
-        it: then its line is returned.
+        it.  Return the line that the memory had, where it goes or gets back one of before.
         """
         made = before == _MADE
-        goes = ""
+        had = ""
         if old is None and failure is None:
             self._seek(None)
             line = _line_before(before, memory_line(memory), as_it_is=False)
@@ -382,7 +381,9 @@ class EditedArchive:
             if old.extra != read_memory(line).extra:
                 line = with_fields(line, extra=old.extra)
             # What nothing else is changed of was restored by a copy, which keeps a summary.
-            line = _line_before(before, line, as_it_is=is_empty and memory.summary is None)
+            line_before = _line_before(before, line, as_it_is=is_empty and memory.summary is None)
+            if line_before != line:
+                line, had = line_before, _as_text(self._line)
             self.changed |= line != self._line or bool(
                 self._changes.written + self._changes.deleted
             )
@@ -390,14 +391,14 @@ class EditedArchive:
             left = self._before[memory.key] - self._changes.deleted
             if made and not left and self._holds.is_empty and not summary:
                 self.changed = True
-                goes = _as_text(line)
+                had = _as_text(self._line)
             else:
                 self._section(memory.key, line, self._holds)
         elif old is not None:
             self._section(memory.key, self._line, self._held)
         self._held.clear()
         self._holds.clear()
-        return goes
+        return had
 
     def _section(self, key: MemoryKey, line: bytes, spool: _LineSpool) -> None:
         """Write a memory: what is in the spool, and what was not yet taken of its messages."""

@@ -44,6 +44,7 @@ _L2, _INNER_PRODUCT = b"IxF2", b"IxFI"
 _METRICS = {_INNER_PRODUCT: 0, _L2: 1}
 _UNUSED = 1 << 20
 _FLOAT_BYTES = 4
+_MOST_PLACES = 1 << 62
 _SOME = 500
 _ATTEMPTS = 20
 _EVEN = 1e-4
@@ -272,7 +273,7 @@ class _Collection:
                 if section == "docstore":
                     rows.append((name, value))
                 else:
-                    rows.append((int(name), jsonio.loads(value)))
+                    rows.append(_placed(cursor, name, value))
                 if len(rows) >= _SOME:
                     self._spool.executemany(statement, rows)
                     rows.clear()
@@ -438,6 +439,17 @@ class _File:
 
     async def read_at(self, start: int, size: int) -> bytes:
         return system.read_at(self._handle, size, start)
+
+
+def _placed(cursor: Cursor, name: str, value: bytes) -> tuple[int, str]:
+    """Return a place in the index, and the id of the fact that is there."""
+    try:
+        place, id = int(name), jsonio.loads(value)
+    except ValueError as error:
+        raise cursor.bad("a place is not a number with an id") from error
+    if not isinstance(id, str) or not 0 <= place < _MOST_PLACES:
+        raise cursor.bad("a place is not a number with an id")
+    return place, id
 
 
 async def _value(cursor: Cursor) -> bytes:

@@ -188,7 +188,7 @@ class QdrantFolder(VectorStore):
                     "1.1.7",
                     "open it once with an older client, which converts it",
                 )
-            if not mode.writes:
+            if mode in (OpenMode.READ, OpenMode.CHANGE):
                 return  # a collection that has never had a point
         with system_errors(file, "write"):
             file.parent.mkdir(parents=True, exist_ok=True)

@@ -74,7 +74,14 @@ from memctl.stores.edits import (
     is_same_text,
 )
 from memctl.stores.sql.agentscope2_tables import create_tables, existing_teams, missing_tables
-from memctl.stores.sql.database import FETCH_ROWS, Contended, Database, RejectedValue, damage
+from memctl.stores.sql.database import (
+    FETCH_ROWS,
+    Contended,
+    Database,
+    RejectedValue,
+    damage,
+    is_text,
+)
 from memctl.stores.sql.dialect import MAX_PUSHED_VALUES, SMALL_BYTES
 from memctl.stores.sql.edit import retry_while_locked
 from memctl.stores.sql.write import name_failure
@@ -106,6 +113,16 @@ class Listed(NamedTuple):
     user: str
     bytes: int
     messages: int
+
+    @property
+    def key(self) -> MemoryKey:
+        """Return its name, as a text where it is none."""
+        return MemoryKey(_as_text(self.user), _as_text(self.session))
+
+    @property
+    def is_named(self) -> bool:
+        """Return whether its names are texts."""
+        return _is_name(self.user) and _is_name(self.session)
 
 
 class LogRow(NamedTuple):
@@ -192,7 +209,7 @@ class Agentscope2Database:
     async def users(self, connection: AsyncConnection) -> list[str]:
         """Return the users who have sessions."""
         sql = "SELECT DISTINCT user_id FROM sessions ORDER BY user_id"
-        return [user for (user,) in await self.fetch(connection, sql)]
+        return [_as_text(user) for (user,) in await self.fetch(connection, sql)]
 
     async def logs_alone(self, connection: AsyncConnection) -> list[str]:
         """Return the names of logs that have no session."""
@@ -200,7 +217,7 @@ class Agentscope2Database:
             "SELECT DISTINCT m.session_id FROM messages m WHERE NOT EXISTS "
             "(SELECT 1 FROM sessions s WHERE s.id = m.session_id) ORDER BY m.session_id"
         )
-        return [name for (name,) in await self.fetch(connection, sql)]
+        return [_as_text(name) for (name,) in await self.fetch(connection, sql)]
 
     async def logs(self, connection: AsyncConnection, names: list[str]) -> dict[str, list[LogRow]]:
         """Return the logs of a few small sessions."""
@@ -463,6 +480,9 @@ class StoredSession:
         Raises:
             NotASession: its payload is that of something else.
         """
+        for name, value in self.record.items():
+            if isinstance(value, bytes):
+                raise NotASession(f"its column {name} is not a text")
         if self._session is None:
             try:
                 payload, context = without_context(self.text)
@@ -484,13 +504,13 @@ class Agentscope2Reader:
         tables: Agentscope2Database,
         where: Selection,
         failures: dict[MemoryKey, Failure],
-        *,
-        skip_damage: bool,
+        damage: list[Finding] | None,
     ) -> None:
+        """``damage`` takes what is damaged instead of ``failures``, where there is one."""
         self._tables = tables
         self._where = where
         self._failures = failures
-        self._skip_damage = skip_damage
+        self._damage = damage
 
     async def pages(self) -> AsyncGenerator[Page]:
         """Yield pages of the sessions, all of whose messages are selected.
@@ -518,7 +538,10 @@ class Agentscope2Reader:
         messages = size = 0
         async with aclosing(self._tables.listed(connection, self._where)) as listed:
             async for one in listed:
-                if not self._where.has_key(MemoryKey(one.user, one.session)):
+                if not self._where.has_key(one.key):
+                    continue
+                if not one.is_named:
+                    self._leave_out(one.key, "its id or its user is not a text")
                     continue
                 messages += one.messages + 1
                 size += one.bytes
@@ -556,10 +579,10 @@ class Agentscope2Reader:
             async with aclosing(self._log(connection, there.name, log)) as pages:
                 async for rows in pages if ids else _nothing():
                     for row in rows:
-                        if row.id in ids:
+                        if row.id in ids and not isinstance(row.time, bytes):
                             comparison.add(row.id, await self._text(connection, there.name, row))
         except NotASession as error:
-            self._failures[key] = damage(str(error))
+            self._leave_out(key, str(error))
             return
         memory = Memory(key, session.summary_text, extra=session.extra(comparison))
         found: list[StoredMessage] = []
@@ -568,12 +591,13 @@ class Agentscope2Reader:
         async with aclosing(messages):
             async for message in messages:
                 if not _is_object(message.message):
-                    failure = damage(f"the message {message.id!r} is not a JSON object")
-                    if self._skip_damage:
+                    what = "a JSON object" if message.message else "one with an id and a time"
+                    why = f"the message {message.id!r} is not {what}"
+                    self._leave_out(key, why)
+                    if self._damage is not None:
                         continue
-                    self._failures[key] = failure
                     if offset:
-                        raise DamagedMemory(self._tables.database.label, key, failure)
+                        raise DamagedMemory(self._tables.database.label, key, damage(why))
                     return
                 if found and (size >= PAGE_BYTES or len(found) >= PAGE_ENTRIES):
                     yield Page(memory, found, offset, last=False)
@@ -584,6 +608,13 @@ class Agentscope2Reader:
                 del message
         yield Page(memory, found, offset)
 
+    def _leave_out(self, key: MemoryKey, why: str) -> None:
+        """Note that a session, or one of its messages, is damaged."""
+        if self._damage is None:
+            self._failures[key] = damage(why)
+        else:
+            self._damage.append(Finding("damaged-row", key, 1, (), why))
+
     async def _messages(
         self,
         connection: AsyncConnection,
@@ -591,7 +622,10 @@ class Agentscope2Reader:
         log: list[LogRow] | None,
         comparison: Comparison,
     ) -> AsyncGenerator[StoredMessage]:
-        """Yield the messages of the log, and among them those that are in the context alone."""
+        """Yield the messages of the log, and among them those that are in the context alone.
+
+        A row whose id or time is no text yields an empty one.
+        """
         unlogged = comparison.unlogged
 
         def alone(before: str | None) -> Iterator[StoredMessage]:
@@ -602,6 +636,9 @@ class Agentscope2Reader:
         async with aclosing(self._log(connection, session, log)) as pages:
             async for rows in pages:
                 for row in rows:
+                    if not _is_name(row.id) or isinstance(row.time, bytes):
+                        yield StoredMessage(_as_text(row.id), b"")
+                        continue
                     for message in alone(row.id):
                         yield message
                     text = await self._text(connection, session, row)
@@ -1278,9 +1315,8 @@ class Agentscope2Maintenance(Maintenance):
         async with self.store.database.snapshot(find_huge=False) as connection:
             async with aclosing(tables.listed(connection, where)) as listed:
                 async for one in listed:
-                    key = MemoryKey(one.user, one.session)
-                    if where.has_key(key):
-                        for finding in await self._session(connection, key):
+                    if one.is_named and where.has_key(one.key):
+                        for finding in await self._session(connection, one.key):
                             yield finding
             if where.users or where.sessions or where.keys is not None:
                 return
@@ -1352,7 +1388,8 @@ class Agentscope2Store(Store):
 
     async def _pages(self, where: Selection) -> AsyncGenerator[Page]:
         failures = self.left_out.failures
-        reader = Agentscope2Reader(self.tables, where, failures, skip_damage=self.skips_damage)
+        found = self.damage if self.skips_damage else None
+        reader = Agentscope2Reader(self.tables, where, failures, found)
         async with aclosing(reader.pages()) as pages:
             async for page in pages:
                 self.left_out.others |= page.last
@@ -1370,9 +1407,9 @@ class Agentscope2Store(Store):
     async def names(self, where: Selection) -> AsyncGenerator[MemoryKey]:
         async with self.database.snapshot(find_huge=False) as connection:
             sessions = await self.tables.fetch(connection, "SELECT user_id, id FROM sessions")
-            keys = [MemoryKey(user, session) for user, session in sessions]
+            keys = [MemoryKey(_as_text(user), _as_text(session)) for user, session in sessions]
             agents = await self.tables.fetch(connection, "SELECT DISTINCT user_id FROM agents")
-        alone = {user for (user,) in agents} - {key.user for key in keys}
+        alone = {_as_text(user) for (user,) in agents} - {key.user for key in keys}
         for key in [*keys, *(MemoryKey(user, "") for user in sorted(alone))]:
             if where.has_key(key):
                 yield key
@@ -1481,6 +1518,16 @@ def _moment_text(time: Any) -> Any:
     """Return the time of a row with its zone, as it is where it is none."""
     found = _utc(time)
     return time if found is None else found.replace(tzinfo=UTC).isoformat()
+
+
+def _is_name(value: Any) -> bool:
+    """Return whether the value of a column of names is one; SQLite takes any."""
+    return isinstance(value, str) and is_text(value)
+
+
+def _as_text(value: Any) -> str:
+    """Return the value of a column of names as a text, to show it."""
+    return value.decode(errors="backslashreplace") if isinstance(value, bytes) else str(value)
 
 
 def _whole(time: datetime, step: timedelta) -> datetime:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
@@ -38,7 +38,11 @@ class Sessions:
         return " AND ".join(tests), {f"n{at}": value for at, value in enumerate(columns.values())}
 
     async def extra(self, connection: AsyncConnection, key: MemoryKey) -> str:
-        """Return the states of a memory as ``Memory.extra``; empty where there are none."""
+        """Return the states of a memory as ``Memory.extra``; empty where there are none.
+
+        Raises:
+            ValueError: a state is not JSON.
+        """
         states: dict[str, Any] = {}
         for table in self._mapping.sessions:
             if not table.state:
@@ -48,13 +52,36 @@ class Sessions:
             state_text = f"CAST({quoted(table.state)} AS {self._database.dialect.text_type})"
             sql = f"SELECT {state_text} FROM {quoted(table.table)} WHERE {condition}"
             for (text,) in await self._database.fetch_all(connection, sql, values):
-                state = jsonio.loads(text.encode())
+                state = _state(text, table)
                 if state:
                     states[table.table] = state
-        return jsonio.compact(states).decode() if states else ""
+        return jsonio.dumps(states).decode() if states else ""
 
-    async def add(self, connection: AsyncConnection, memories: Sequence[Memory]) -> None:
-        """Make the rows that are missing for memories; one that is there stays as it is."""
+    async def missing(self, connection: AsyncConnection, key: MemoryKey) -> list[str]:
+        """Return the tables that have no row for a memory."""
+        return [
+            table.table
+            for table in self._mapping.sessions
+            if not await self._has_row(connection, table, self._names(table, key))
+        ]
+
+    async def _has_row(
+        self, connection: AsyncConnection, table: SessionTable, names: dict[str, str]
+    ) -> bool:
+        condition, values = self._where(names)
+        sql = f"SELECT 1 FROM {self._codec.quoted(table.table)} WHERE {condition}"
+        return bool(await self._database.execute(connection, sql, values))
+
+    async def add(
+        self,
+        connection: AsyncConnection,
+        memories: Sequence[Memory],
+        left_out: Collection[str] = (),
+    ) -> None:
+        """Make the rows that are missing for memories; one that is there stays as it is.
+
+        ``left_out`` are tables that get none.
+        """
         done: set[tuple[str, ...]] = set()
         for memory in memories if self._mapping.sessions else ():
             states = jsonio.loads(memory.extra.encode()) if memory.extra else {}
@@ -62,12 +89,10 @@ class Sessions:
             for table in reversed(self._mapping.sessions):
                 names = self._names(table, memory.key)
                 which = (table.table, *names.values())
-                if which in done:
+                if which in done or table.table in left_out:
                     continue
                 done.add(which)
-                condition, values = self._where(names)
-                found = f"SELECT 1 FROM {self._codec.quoted(table.table)} WHERE {condition}"
-                if await self._database.execute(connection, found, values):
+                if await self._has_row(connection, table, names):
                     continue
                 row: dict[str, Any] = {**names}
                 for column, value in table.values.items():
@@ -112,7 +137,7 @@ class Sessions:
             for session, *more in await self._database.fetch_all(connection, sql, {}):
                 user = more[0] if "user" in table.names else self._mapping.user
                 if "app" not in table.names or more[-1] == self._mapping.app_name:
-                    found.append(MemoryKey(user, session))
+                    found.append(MemoryKey(_as_text(user), _as_text(session)))
         return found
 
     async def remove(self, connection: AsyncConnection, key: MemoryKey) -> None:
@@ -125,3 +150,18 @@ class Sessions:
             sql = f"DELETE FROM {self._codec.quoted(table.table)} WHERE {condition}"
             await connection.execute(*self._database.dialect.bind(sql, values))
             left = any(one.user == key.user for one in await self.names(connection))
+
+
+def _state(text: Any, table: SessionTable) -> Any:
+    """Return the value of a state; nothing where there is none."""
+    if text is None:
+        return None
+    try:
+        return jsonio.loads(text if isinstance(text, bytes) else text.encode())
+    except ValueError as error:
+        raise ValueError(f"its {table.state} in {table.table} is not JSON") from error
+
+
+def _as_text(value: Any) -> str:
+    """Return a name as a text: SQLite takes any value."""
+    return value.decode(errors="backslashreplace") if isinstance(value, bytes) else str(value)

@@ -66,6 +66,8 @@ _SMALL_BYTES = 32 * 1024
 """Larger contents are fetched one by one: so the rows that are fetched together hold 8 MiB."""
 _BESIDE = {"id": ID, "role": ROLE, "name": NAME, "metadata": METADATA}
 _ROWID = "rowid"
+_MISSING = "missing"
+"""The field of ``WriteResult.before`` that names the tables without a row for the memory."""
 
 
 class _Refused(Exception):
@@ -280,8 +282,9 @@ class TableStore(Store):
                             known = where.has_key(key) and key not in failures
                             builder = None
                             if known:
-                                extra = await self._sessions.extra(second, key)
-                                builder = PageBuilder(Memory(key, extra=extra))
+                                extra = await self._extra(second, key)
+                                if extra is not None:
+                                    builder = PageBuilder(Memory(key, extra=extra))
                         if builder is None:
                             continue
                         async for several in self._filled(second, list(some)):
@@ -301,7 +304,9 @@ class TableStore(Store):
                     yield builder.page(last=True)
             for key in await self._sessions.empty(connection):
                 if where.has_key(key):
-                    yield Page(Memory(key, extra=await self._sessions.extra(connection, key)), [])
+                    extra = await self._extra(connection, key)
+                    if extra is not None:
+                        yield Page(Memory(key, extra=extra), [])
 
     async def _filled(
         self, connection: AsyncConnection, rows: Sequence[Any]
@@ -328,6 +333,19 @@ class TableStore(Store):
         sql = f"SELECT {content} FROM {codec.table} WHERE {condition}"
         found = await self.database.fetch_all(connection, sql, values)
         return codec.with_content(row, found[0][0]) if found else None
+
+    async def _extra(self, connection: AsyncConnection, key: MemoryKey) -> str | None:
+        """Return what else the tables keep of a memory; None where that is damaged."""
+        try:
+            if not (is_text(key.user) and is_text(key.session)):
+                raise ValueError("its name is not valid UTF-8")
+            return await self._sessions.extra(connection, key)
+        except ValueError as error:
+            if self.skips_damage:
+                self.damage.append(Finding("damaged-row", key, 1, (), str(error)))
+                return ""
+            self.left_out.failures[key] = damage(str(error))
+            return None
 
     def _entries(self, key: MemoryKey, rows: Iterable[Any]) -> list[StoredMessage]:
         """Return the messages of rows of one memory.
@@ -557,7 +575,10 @@ class TableStore(Store):
             self.database.transaction(connection),
             self.database.second_connection(connection) as second,
         ):
-            await self._sessions.add(connection, [edit.memory])
+            missing = await self._sessions.missing(connection, key)
+            if any(change.old is None for change in edit.changes):
+                left_out = of_shape(edit.before).get(_MISSING, ())
+                await self._sessions.add(connection, [edit.memory], left_out)
             condition, values = codec.of(key)
             sql = codec.select(condition, lock=True)
             try:
@@ -583,7 +604,9 @@ class TableStore(Store):
             except _Refused as error:
                 raise RejectedValue(str(error), "refused") from error
             await self._insert(connection, new)
-        return WriteResult(key, matcher.written, matcher.deleted, twins=matcher.twins())
+        counts = matcher.written, matcher.deleted
+        before = json.dumps({_MISSING: missing}) if missing and matcher.deleted else ""
+        return WriteResult(key, *counts, before=before, twins=matcher.twins())
 
     async def _taken(self, connection: AsyncConnection, placing: _Placing) -> set[tuple[Any, ...]]:
         """Return the keys of messages to put in that other rows have got meanwhile."""

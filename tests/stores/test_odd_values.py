@@ -1,0 +1,99 @@
+"""Values that SQLite takes in any column: tables of other frameworks and of AgentScope 2.x."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from memctl.testing import Place, samples
+from memctl.testing.samples import Style, sample
+from tests.support.backends import new_place
+from tests.support.cli import Run, fails, report
+from tests.support.places import put
+from tests.support.servers.pool import Servers
+
+COMMANDS = [
+    ("inspect", "--json"),
+    ("inspect", "--messages"),
+    ("doctor", "--format", "csv"),
+    ("export", "--as", "markdown"),
+    ("mark", "list"),
+]
+
+
+@pytest.fixture
+def make(tmp_path: Path, servers: Servers) -> Iterator[Callable[[str], Place]]:
+    """A store of two sessions of three messages each."""
+
+    def filled(name: str) -> Place:
+        place = new_place(name, tmp_path, servers)
+        samples.use(place.backend.style)
+        put(place, [sample(key, samples.entries(3)) for key in place.keys(4)[::3]])
+        return place
+
+    yield filled
+    samples.use(Style())
+
+
+def execute(place: Place, sql: str, *values: Any) -> None:
+    with closing(sqlite3.connect(place.location.path)) as database, database:
+        database.execute(sql, values)
+
+
+def rows(place: Place, table: str) -> list[Any]:
+    with closing(sqlite3.connect(place.location.path)) as database:
+        return sorted(database.execute(f"SELECT * FROM {table}"))
+
+
+@pytest.mark.parametrize("command", COMMANDS, ids=" ".join)
+@pytest.mark.parametrize(
+    ("table", "column"),
+    [
+        ("sessions", "id"),
+        ("sessions", "user_id"),
+        ("sessions", "created_at"),
+        ("messages", "msg_id"),
+        ("messages", "created_at"),
+    ],
+)
+def test_bytes_in_a_column_of_texts_are_damage(
+    run: Run, make: Callable[[str], Place], table: str, column: str, command: tuple[str, ...]
+) -> None:
+    place = make("sqlite-agentscope2")
+    first = f"SELECT rowid FROM {table} ORDER BY rowid LIMIT 1"
+    sql = f"UPDATE {table} SET {column} = x'ff00' WHERE rowid = ({first})"
+    execute(place, sql)
+    words = [*command[:2], place.text] if command[0] == "mark" else [command[0], place.text]
+    result = run(*words, *command[len(words) - 1 :])
+    assert result.exit_code in (6, 7), (result.stdout, result.stderr)
+    assert "a text" in (said := result.stderr + result.stdout) or "an id and a time" in said
+
+
+@pytest.mark.parametrize("state", ["{nonsense", ""])
+def test_state_that_is_not_json_is_damage(
+    run: Run, make: Callable[[str], Place], state: str
+) -> None:
+    place = make("sqlite-adk")
+    execute(place, "UPDATE user_states SET state = ? WHERE user_id = 'user0'", state)
+    fails(run("inspect", place.text), 7, "its state in user_states is not JSON")
+    found = report(run("doctor", place.text, "--json"), 6)
+    assert [one["code"] for one in found["findings"]] == ["damaged-row"]
+
+
+def test_session_without_its_rows_gets_none_by_a_deletion(
+    run: Run, make: Callable[[str], Place]
+) -> None:
+    """Nor by its undo: the store is as it was."""
+    place = make("sqlite-adk")
+    execute(place, "DELETE FROM user_states WHERE user_id = 'user0'")
+    execute(place, "DELETE FROM sessions WHERE user_id = 'user0'")
+    before = [rows(place, table) for table in ("user_states", "sessions", "events")]
+    report(run("delete", place.text, "--all", "--yes", "--json"))
+    assert [rows(place, table) for table in ("user_states", "sessions")] == before[:2]
+    report(run("undo", "--yes", "--json"))
+    assert [rows(place, table) for table in ("user_states", "sessions", "events")] == before
