@@ -122,6 +122,16 @@ def test_instance_has_one_identity_at_every_endpoint() -> None:
     assert identity("others.cn-hangzhou.ots.aliyuncs.com") != public
 
 
+def test_servers_of_one_machine_are_places_of_their_own() -> None:
+    def identity(host: str) -> str:
+        url = f"tablestore+http://k:s@{host}?instance=agents"
+        return service.TablestoreInstance(parse(url)).identity()
+
+    assert identity("127.0.0.1:8080") == identity("localhost:8080")
+    assert identity("127.0.0.1:8080") != identity("127.0.0.1:8081")
+    assert identity("gateway") == identity("gateway:80")
+
+
 # Layouts
 
 

@@ -172,6 +172,7 @@ class TablestoreInstance:
             )
         key, secret, token = _credentials(parts, environ, self.label)
         scheme = "http" if parts.scheme.endswith("+http") else "https"
+        self._port = parts.port
         port = f":{parts.port}" if parts.port else ""
         host = f"[{self._host}]" if ":" in self._host else self._host
         try:
@@ -194,11 +195,12 @@ class TablestoreInstance:
     def identity(self) -> str:
         """Return a text that two addresses of one instance share: public, internal, VPC."""
         labels = self._host.split(".")
-        where = self._host
         if labels[-2:] == ["aliyuncs", "com"] and len(labels) > 3:
             where = labels[1]
-        elif where in ("127.0.0.1", "::1"):
-            where = "localhost"
+        else:
+            where = "localhost" if self._host in ("127.0.0.1", "::1") else self._host
+            if self._port not in (None, 80, 443):
+                where += f":{self._port}"
         return f"tablestore:{where}/{self.name}"
 
     # Tables
