@@ -11,15 +11,17 @@ from typing import Any, NamedTuple
 
 import pytest
 import redis
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from memctl.errors import Unavailable
 from memctl.ops.doctor.findings import KINDS, RepairMethod
 from memctl.registry import make_store, parse
 from memctl.store import OpenMode
+from memctl.stores.redis import maintenance
 from memctl.stores.state.folder import SessionFolderStore
-from tests.stores.test_redis_repair import FAULTS
+from tests.stores.test_redis_repair import FAULTS, many_without_payload
+from tests.stores.test_redis_repair import damaged as damaged_payloads
 from tests.stores.test_sql_damage import DAMAGE, dump, make_good
 from tests.support.cli import Run, fails, report
 from tests.support.redis_memories import ALL, Notes, contents, put_intact
@@ -462,10 +464,18 @@ def test_faults_of_a_memory_are_repaired_and_put_back(
     repair_faults(client, redis_url, run, [make])
 
 
+def test_repeated_ids_come_back_to_their_places_from_several_records(
+    client: redis.Redis, redis_url: str, run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(maintenance, "_LISTED", 700)
+    repair_faults(client, redis_url, run, [damaged_payloads, many_without_payload])
+
+
 @pytest.mark.slow
 def test_any_faults_of_a_memory_are_repaired_and_put_back(servers: Servers, run: Run) -> None:
     @settings(max_examples=40)
     @given(st.lists(st.sampled_from(OF_MEMORY), min_size=1, max_size=4, unique=True))
+    @example([damaged_payloads, many_without_payload])
     def check(some: list[Fault]) -> None:
         url = servers.redis.fresh()
         with servers.redis.client(url) as client:

@@ -94,6 +94,8 @@ _TRIES = 20
 """Attempts to plan the repair of a memory that an agent keeps changing."""
 _NOTED = 1000
 """Keys that one record names."""
+_PUSHED = 1000
+"""The ids that one command pushes, about."""
 _LISTED = 20_000
 """Ids of a list that one record names: to restore them, all of the list is read."""
 
@@ -801,18 +803,22 @@ class MemoryRepair:
             found.commands.append((b"SREM", key, *names))
 
     def _restore_ids(self, record: Record, listed: IdList, found: Reversal) -> None:
-        """Restore ids of a list that are not there by now."""
-        insertions = [
-            (None if after is None else encode(after), encode(id))
-            for id, after in record["ids"]
-            if encode(id) not in listed.ids
-        ]
-        if not insertions:
+        """Restore ids of a list, in a list that has changed since those that are not there by now.
+
+        What stays before an id tells its place, unless ids repeat: how many stay before it does.
+        """
+        removed = [_Removed.of(item) for item in record["ids"]]
+        if listed.count == record.get("left") and _fits(listed, removed):
+            inserted = partial(_inserted_at, listed, removed)
+        else:
+            removed = [one for one in removed if one.id not in listed.ids]
+            inserted = partial(_inserted, listed, removed)
+        if not removed:
             return
-        found.count = len(insertions)
-        ids = list(dict.fromkeys(decode(id) for _, id in insertions))
+        found.count = len(removed)
+        ids = list(dict.fromkeys(decode(one.id) for one in removed))
         found.records.append(self.record(record["code"], list=record["list"], take=ids))
-        found.commands += rewrite_commands(listed, partial(_inserted, listed, insertions))
+        found.commands += rewrite_commands(listed, inserted)
         expires = record["expires"]
         if not listed.count and expires is not None and expires > _now():
             found.commands.append(_expire_at(listed.key, expires))
@@ -837,10 +843,55 @@ class Reversal:
     count: int = 0
 
 
-def _inserted(
-    listed: IdList, insertions: list[tuple[bytes | None, bytes]]
-) -> Iterator[list[bytes]]:
-    return insert_ids(listed.chunks(), iter(insertions))
+@dataclass(frozen=True, slots=True)
+class _Removed:
+    """An id that a repair removed from a list, and its place among those that stayed."""
+
+    id: bytes
+    after: bytes | None
+    """The id before it."""
+    place: int
+    """How many are before it."""
+
+    @classmethod
+    def of(cls, item: list[Any]) -> _Removed:
+        """Read an item of a record; older ones tell no place."""
+        id, after, *place = item
+        return cls(encode(id), None if after is None else encode(after), *(place or [-1]))
+
+
+def _fits(listed: IdList, removed: list[_Removed]) -> bool:
+    """Return whether each is to come after the id that was before it."""
+    due = iter(removed)
+    one = next(due, None)
+    for count, id in enumerate(chain([None], listed)):
+        while one is not None and one.place == count:
+            if one.after != id:
+                return False
+            one = next(due, None)
+    return one is None
+
+
+def _inserted_at(listed: IdList, removed: list[_Removed]) -> Iterator[list[bytes]]:
+    """Yield the ids of a list with those that were removed at their places."""
+    found: list[bytes] = []
+    due = iter(removed)
+    one = next(due, None)
+    for count, id in enumerate(chain([None], listed)):
+        if id is not None:
+            found.append(id)
+        while one is not None and one.place == count:
+            found.append(one.id)
+            one = next(due, None)
+        if len(found) >= _PUSHED:
+            yield found
+            found = []
+    yield found
+
+
+def _inserted(listed: IdList, removed: list[_Removed]) -> Iterator[list[bytes]]:
+    """Yield the ids of a list with those that were removed after those that were before them."""
+    return insert_ids(listed.chunks(), ((one.after, one.id) for one in removed))
 
 
 class RepairPlan:
@@ -873,10 +924,11 @@ class RepairPlan:
         """Yield what is to be noted, a part at a time."""
         for listed, drops in self._removals:
             name = decode(listed.key[len(self._memory.base) :])
-            removed = _removed(listed, drops)
+            removed, left = _removed(listed, drops), listed.count
             while some := list(islice(removed, _LISTED)):
-                expires = self._ends[listed.key]
-                yield self._memory.record(self._code, list=name, ids=some, expires=expires)
+                left -= len(some)
+                more: Record = {"left": left, "expires": self._ends[listed.key]}
+                yield self._memory.record(self._code, list=name, ids=some, **more)
         if self._marks:
             yield self._memory.record(self._code, marks=[decode(mark) for mark in self._marks])
         yield from self._memory.payload_records(self._payloads)  # last: put back before their ids
@@ -894,14 +946,16 @@ class RepairPlan:
                 yield _expire_at(index, expires)
 
 
-def _removed(listed: IdList, drops: Callable[[bytes], bool]) -> Iterator[list[str | None]]:
-    """Yield the ids that are removed from a list, each with the one that stays before it."""
+def _removed(listed: IdList, drops: Callable[[bytes], bool]) -> Iterator[list[str | int | None]]:
+    """Yield the ids that are removed: each, the one that stays before it, how many stay before."""
     kept: str | None = None
+    count = 0
     for id in listed:
         if drops(id):
-            yield [decode(id), kept]
+            yield [decode(id), kept, count]
         else:
             kept = decode(id)
+            count += 1
 
 
 def _now() -> int:
