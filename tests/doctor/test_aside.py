@@ -24,6 +24,7 @@ from tests.stores.test_redis_repair import FAULTS, many_without_payload
 from tests.stores.test_redis_repair import damaged as damaged_payloads
 from tests.stores.test_sql_damage import DAMAGE, dump, make_good
 from tests.support.cli import Run, fails, report
+from tests.support.places import runs_folder
 from tests.support.redis_memories import ALL, Notes, contents, put_intact
 from tests.support.redis_sessions import BASE as SESSION
 from tests.support.redis_sessions import message as message2
@@ -527,3 +528,16 @@ def test_any_damage_is_set_aside_and_put_back_in_a_database(
         assert dump(path) == before
 
     check()
+
+
+@pytest.mark.parametrize("name", ["memory", "2.x log", "history", "state"])
+def test_erase_takes_what_was_set_aside_out_of_the_journal(
+    client: redis.Redis, redis_url: str, run: Run, name: str
+) -> None:
+    LAYOUTS[name].fill(client, [SOUND, b'["my secret"]'])
+    url = redis_url + LAYOUTS[name].options
+    assert run("doctor", url, "--repair", "--yes").exit_code in (0, 6)
+    [journal] = runs_folder().rglob("mends.ndjson")
+    assert "my secret" in journal.read_text()
+    assert run("erase", url, "--user", "u", "--yes").exit_code == 0
+    assert not list(runs_folder().rglob("mends.ndjson"))

@@ -8,6 +8,7 @@ import io
 import json
 import os
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -571,3 +572,25 @@ async def test_archive_compression_under_another_name(tmp_path: Path) -> None:
             renamed = tmp_path / f"renamed.{other}"
             renamed.write_bytes(path.read_bytes())
             assert await read(renamed) == [(Memory(KEY), entries(3))]
+
+
+def test_import_and_its_undo_leave_the_source_of_an_archive(tmp_path: Path, run: Any) -> None:
+    """The header says where the first memories came from, whatever is imported or undone."""
+    for name in ("one", "two"):
+        message = {"id": name, "name": "n", "role": "user", "content": name}
+        state = {"_compressed_summary": "", "content": [[message, []]]}
+        (tmp_path / f"{name}.json").write_text(json.dumps(state))
+        run("export", tmp_path / f"{name}.json", "-o", tmp_path / f"{name}.ndjson")
+    archive = tmp_path / "one.ndjson"
+
+    def lines() -> list[Any]:
+        header, *rest = map(json.loads, archive.read_text().splitlines()[:-1])
+        del header["created"]
+        return [header, *rest]
+
+    before = lines()
+    assert before[0]["source"].endswith("one.json")
+    assert run("import", tmp_path / "two.ndjson", archive).exit_code == 0
+    assert lines()[0] == before[0]
+    assert run("undo", "--yes").exit_code == 0
+    assert lines() == before
