@@ -18,6 +18,7 @@ from memctl.journal.repairs import FILE_NAME as REPAIRS
 from tests.fuzz import invariants
 from tests.fuzz.command import Memctl, Outcome
 from tests.fuzz.invariants import NOTHING_DONE, Broken, check_same
+from tests.fuzz.threads import THREADS_EVERY, use_threads
 
 METRICS = "metrics.prom"
 """The file that --metrics-file writes, however a command ends."""
@@ -74,6 +75,7 @@ class Bench:
         """Begin an input."""
         self.number = number
         self.kilobytes = 0
+        use_threads(real=number % THREADS_EVERY == 0)
         self.codes.clear()
         self.specimens.clear()
         self.clear()

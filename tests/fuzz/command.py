@@ -24,7 +24,7 @@ from typing import Any
 
 import typer
 
-from memctl import cli
+from memctl import cli, installation, plugins
 
 PACKAGE = str(Path(cli.__file__).parent)
 ALLOWED_PROGRAMS = (["/bin/sh", "-c", "echo secret"], ["/bin/sh", "-c", "cat"], ["cat"])
@@ -115,6 +115,9 @@ class Memctl:
             return render(error)
 
         cli._unforeseen = unforeseen  # type: ignore[assignment]
+        # What is installed stays the same.
+        plugins._offered = cache(plugins._offered)
+        installation.conflicts = cache(installation.conflicts)
         gc.freeze = lambda: None  # type: ignore[assignment] # nothing of a run is for ever here
         threading.excepthook = lambda args: self._behind.append(
             "".join(traceback.format_exception(args.exc_value))

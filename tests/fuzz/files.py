@@ -553,7 +553,7 @@ def file_targets() -> list[Callable[[Random], Specimen]]:
     database, archive, state = database_of(world), seal(lines_of(world)), state_dict(world[0])
 
     def new_database(_: Random) -> Specimen:
-        return Specimen("new.db", database_contents(Path("new.db")))
+        return Specimen("new.db", database_contents(Path("new.db"), by_value=True))
 
     def new_archive(rng: Random) -> Specimen:
         path = Path(f"new{rng.choice(SUFFIXES)}")
@@ -567,7 +567,8 @@ def file_targets() -> list[Callable[[Random], Specimen]]:
 
     def old_database(_: Random) -> Specimen:
         Path("old.db").write_bytes(database)
-        return Specimen("old.db", database_contents(Path("old.db")), maybe_empty=False)
+        contents = database_contents(Path("old.db"), by_value=True)
+        return Specimen("old.db", contents, maybe_empty=False)
 
     def old_archive(rng: Random) -> Specimen:
         path = Path(f"old{rng.choice(SUFFIXES)}")

@@ -206,7 +206,7 @@ class QdrantFolder(VectorStore):
             database.execute("SELECT id, point FROM points LIMIT 1").fetchall()
         except sqlite3.OperationalError as error:
             raise self._unavailable(file, error) from error
-        except sqlite3.DatabaseError as error:
+        except (sqlite3.DatabaseError, UnicodeDecodeError) as error:  # the second: its own words
             raise BadData(
                 f"{self.label}: {visible(str(file))} is damaged: {error}",
                 "restore it from a backup",
