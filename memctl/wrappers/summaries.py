@@ -436,13 +436,11 @@ class _Maintenance(Maintenance):
                     yield finding
 
     async def repair(self, code: str, where: Selection, note: Note) -> int:
-        stores = (self.store, self._states)
-        able = [store for store in stores if code in store.features.repairs]
-
         count = 0
-        for store in able:
-            mark = {OF_STATES: True} if store is self._states else {}
-            count += await store.maintenance().repair(code, where, _marking(note, mark))
+        for store in (self.store, self._states):
+            if code in store.features.repairs:
+                mark = {OF_STATES: True} if store is self._states else {}
+                count += await store.maintenance().repair(code, where, _marking(note, mark))
         return count
 
     async def revert(self, records: AsyncGenerator[Record], note: Note) -> int:
@@ -457,6 +455,8 @@ class _Maintenance(Maintenance):
 
 
 def _marking(note: Note, mark: Record) -> Note:
+    """Return a note that adds a mark to each record."""
+
     async def noted(record: Record) -> None:
         await note(record | mark)
 

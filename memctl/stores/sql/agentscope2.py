@@ -81,6 +81,7 @@ from memctl.stores.sql.database import (
     RejectedValue,
     damage,
     is_text,
+    shown_name,
 )
 from memctl.stores.sql.dialect import MAX_PUSHED_VALUES, SMALL_BYTES
 from memctl.stores.sql.edit import retry_while_locked
@@ -117,7 +118,7 @@ class Listed(NamedTuple):
     @property
     def key(self) -> MemoryKey:
         """Return its name, as a text where it is none."""
-        return MemoryKey(_as_text(self.user), _as_text(self.session))
+        return MemoryKey(shown_name(self.user), shown_name(self.session))
 
     @property
     def is_named(self) -> bool:
@@ -209,7 +210,7 @@ class Agentscope2Database:
     async def users(self, connection: AsyncConnection) -> list[str]:
         """Return the users who have sessions."""
         sql = "SELECT DISTINCT user_id FROM sessions ORDER BY user_id"
-        return [_as_text(user) for (user,) in await self.fetch(connection, sql)]
+        return [shown_name(user) for (user,) in await self.fetch(connection, sql)]
 
     async def logs_alone(self, connection: AsyncConnection) -> list[str]:
         """Return the names of logs that have no session."""
@@ -217,7 +218,7 @@ class Agentscope2Database:
             "SELECT DISTINCT m.session_id FROM messages m WHERE NOT EXISTS "
             "(SELECT 1 FROM sessions s WHERE s.id = m.session_id) ORDER BY m.session_id"
         )
-        return [_as_text(name) for (name,) in await self.fetch(connection, sql)]
+        return [shown_name(name) for (name,) in await self.fetch(connection, sql)]
 
     async def logs(self, connection: AsyncConnection, names: list[str]) -> dict[str, list[LogRow]]:
         """Return the logs of a few small sessions."""
@@ -637,7 +638,7 @@ class Agentscope2Reader:
             async for rows in pages:
                 for row in rows:
                     if not _is_name(row.id) or isinstance(row.time, bytes):
-                        yield StoredMessage(_as_text(row.id), b"")
+                        yield StoredMessage(shown_name(row.id), b"")
                         continue
                     for message in alone(row.id):
                         yield message
@@ -1407,9 +1408,9 @@ class Agentscope2Store(Store):
     async def names(self, where: Selection) -> AsyncGenerator[MemoryKey]:
         async with self.database.snapshot(find_huge=False) as connection:
             sessions = await self.tables.fetch(connection, "SELECT user_id, id FROM sessions")
-            keys = [MemoryKey(_as_text(user), _as_text(session)) for user, session in sessions]
+            keys = [MemoryKey(shown_name(user), shown_name(session)) for user, session in sessions]
             agents = await self.tables.fetch(connection, "SELECT DISTINCT user_id FROM agents")
-        alone = {_as_text(user) for (user,) in agents} - {key.user for key in keys}
+        alone = {shown_name(user) for (user,) in agents} - {key.user for key in keys}
         for key in [*keys, *(MemoryKey(user, "") for user in sorted(alone))]:
             if where.has_key(key):
                 yield key
@@ -1523,11 +1524,6 @@ def _moment_text(time: Any) -> Any:
 def _is_name(value: Any) -> bool:
     """Return whether the value of a column of names is one; SQLite takes any."""
     return isinstance(value, str) and is_text(value)
-
-
-def _as_text(value: Any) -> str:
-    """Return the value of a column of names as a text, to show it."""
-    return value.decode(errors="backslashreplace") if isinstance(value, bytes) else str(value)
 
 
 def _whole(time: datetime, step: timedelta) -> datetime:

@@ -578,6 +578,11 @@ def damage(reason: str) -> Failure:
     return Failure("damaged", reason)
 
 
+def shown_name(value: Any) -> str:
+    """Return the value of a column of names as a text, to show it; SQLite takes any value."""
+    return value.decode(errors="backslashreplace") if isinstance(value, bytes) else str(value)
+
+
 def is_text(name: str) -> bool:
     """Return whether a name is valid UTF-8 in the database."""
     if name.isascii():

@@ -11,7 +11,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from memctl import jsonio
 from memctl.model import Memory, MemoryKey
 from memctl.stores.sql.columns import shown
-from memctl.stores.sql.database import Database
+from memctl.stores.sql.database import Database, shown_name
 from memctl.stores.sql.mapping import NOW, SessionTable
 
 if TYPE_CHECKING:
@@ -137,7 +137,7 @@ class Sessions:
             for session, *more in await self._database.fetch_all(connection, sql, {}):
                 user = more[0] if "user" in table.names else self._mapping.user
                 if "app" not in table.names or more[-1] == self._mapping.app_name:
-                    found.append(MemoryKey(_as_text(user), _as_text(session)))
+                    found.append(MemoryKey(shown_name(user), shown_name(session)))
         return found
 
     async def remove(self, connection: AsyncConnection, key: MemoryKey) -> None:
@@ -160,8 +160,3 @@ def _state(text: Any, table: SessionTable) -> Any:
         return jsonio.loads(text if isinstance(text, bytes) else text.encode())
     except ValueError as error:
         raise ValueError(f"its {table.state} in {table.table} is not JSON") from error
-
-
-def _as_text(value: Any) -> str:
-    """Return a name as a text: SQLite takes any value."""
-    return value.decode(errors="backslashreplace") if isinstance(value, bytes) else str(value)
