@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sqlite3
 from collections.abc import Callable, Iterator
 from contextlib import closing
@@ -97,3 +98,35 @@ def test_session_without_its_rows_gets_none_by_a_deletion(
     assert [rows(place, table) for table in ("user_states", "sessions")] == before[:2]
     report(run("undo", "--yes", "--json"))
     assert [rows(place, table) for table in ("user_states", "sessions", "events")] == before
+
+
+LLAMAINDEX = """
+CREATE TABLE llama_index_memory (
+    id INTEGER PRIMARY KEY, "key" VARCHAR(255) NOT NULL, timestamp BIGINT NOT NULL,
+    role VARCHAR(255) NOT NULL, status VARCHAR(255) NOT NULL, data JSON NOT NULL
+)
+"""
+
+
+@pytest.mark.parametrize("odd", [b"\0\0", "soon", 1.5, -1])
+def test_row_whose_place_is_an_odd_value_comes_back(tmp_path: Path, run: Run, odd: Any) -> None:
+    """LlamaIndex orders messages by a time and an id; SQLite orders values of every type."""
+    path = tmp_path / "odd.db"
+    with closing(sqlite3.connect(path)) as database, database:
+        database.execute(LLAMAINDEX)
+        for id in range(1, 5):
+            data = {"role": "user", "blocks": [{"block_type": "text", "text": f"message {id}"}]}
+            row = (id, "s", odd if id == 3 else 10**13, "user", "active", json.dumps(data))
+            database.execute("INSERT INTO llama_index_memory VALUES (?, ?, ?, ?, ?, ?)", row)
+
+    def held() -> list[Any]:
+        with closing(sqlite3.connect(path)) as database:
+            return database.execute("SELECT * FROM llama_index_memory ORDER BY id").fetchall()
+
+    before = held()
+    url = f"sqlite:///{path}?layout=llamaindex"
+    for count in (1, 2, 3):
+        assert report(run("delete", url, "--last", count, "--yes", "--json"))["run"]
+        assert len(held()) == 4 - count
+        assert run("undo", "--yes").exit_code == 0
+        assert held() == before

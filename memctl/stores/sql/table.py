@@ -10,6 +10,7 @@ import json
 from collections.abc import AsyncGenerator, Callable, Iterable, Sequence
 from contextlib import AsyncExitStack, aclosing
 from dataclasses import replace
+from decimal import Decimal
 from enum import Enum
 from functools import partial
 from itertools import groupby
@@ -1143,17 +1144,25 @@ class _Placing:
                 self.put.append(entry)
 
     def _follows(self, order: tuple[Any, ...]) -> bool:
-        if not self._last:
-            return True
-        try:
-            return bool(self._last < order)
-        except TypeError:
-            return False
+        return not self._last or [*map(_ranked, self._last)] < [*map(_ranked, order)]
 
     @property
     def latest(self) -> dict[MemoryKey, Any]:
         """Return what orders the last message that stays."""
         return {self._key: self._last[0]} if self._last else {}
+
+
+def _ranked(value: Any) -> tuple[int, Any]:
+    """Return a value that compares as SQLite orders values of several types in one column."""
+    match value:
+        case None:
+            return 0, None
+        case int() | float() | Decimal():
+            return 1, value
+        case bytes():
+            return 3, value
+        case _:
+            return 2, value
 
 
 class _Rows:
