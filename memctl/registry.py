@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from importlib import import_module
 from pathlib import Path
@@ -427,17 +427,33 @@ def make_store(location: Location, mode: OpenMode = OpenMode.READ) -> Store:
     if state is None:
         finds = "layout" not in location.options and location.kind in _LAYOUTS
         if finds and made.other_layout is not Store.other_layout:
-            return DetectedStore(store, lambda layout: _in_layout(location, layout, mode))
+            return DetectedStore(store, lambda layout: make_store(_in(location, layout), mode))
         return store
     place = _state(location, state)
     return SummaryOverlay(store, store_class(place.kind)(place, mode))
 
 
-def _in_layout(location: Location, layout: str, mode: OpenMode) -> Store:
-    """Return the store of a layout that was found at a location."""
+def _in(location: Location, layout: str) -> Location:
+    """Return a location with the layout that was found there."""
     kind = _LAYOUTS[location.kind][layout]
-    found = replace(location, kind=kind, options=location.options | {"layout": layout})
-    return make_store(found, mode)
+    return replace(location, kind=kind, options=location.options | {"layout": layout})
+
+
+def as_recorded(location: Location, options: Mapping[str, str]) -> Location:
+    """Return a location with the options that a run has recorded.
+
+    The layout is that in which the run found the store, unless the URL names one: by now the
+    store may hold nothing of it.
+    """
+    layout = options.get("layout")
+    others = {name: value for name, value in options.items() if name != "layout"}
+    location = replace(location, options=location.options | others)
+    if (
+        layout not in _LAYOUTS.get(location.kind, {})
+        or {"layout", "state"} & location.options.keys()
+    ):
+        return location
+    return _in(location, layout)
 
 
 async def located(location: Location) -> Location:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Annotated
 
 import typer
@@ -25,7 +24,7 @@ from memctl.model import MemoryKey
 from memctl.ops.apply import ChangeReport
 from memctl.output import tables
 from memctl.output.numbers import local_time
-from memctl.registry import make_store
+from memctl.registry import as_recorded, make_store
 from memctl.runs.undo import RestoreRun, UndoRun
 from memctl.selection import Selection
 from memctl.store import OpenMode
@@ -162,7 +161,8 @@ def _the_run(this: ThisRun, runs: Runs, name: str | None, store: str | None) -> 
 def _location(this: ThisRun, undone: Run, store: str | None) -> tuple[Location, str]:
     """Return the store of the run, or the one where it is to be undone instead."""
     argument = store or undone.argument
-    location = this.locate(argument)
+    location, options = this.locate(argument), undone.options
     if store is not None and not is_on(this, undone, store):
         this.output.warn(f"the run changed {undone.store}, but is being undone on {location.label}")
-    return replace(location, options=location.options | undone.options), argument
+        options = {name: text for name, text in options.items() if name != "layout"}
+    return as_recorded(location, options), argument

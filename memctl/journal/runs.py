@@ -554,6 +554,15 @@ def describe_run(
     return Run("", command, label, address, options, secret)
 
 
+def record_layout(run: Run, location: Location) -> None:
+    """Record the layout in which a store was found: its memories may go, and their keys with them.
+
+    ``location`` is that of the open store.
+    """
+    if layout := location.options.get("layout"):
+        run.options["layout"] = layout
+
+
 _KEPT = ("path", "user", "session")
 """Options that commands give a location; see ``commands._stores.narrowed``."""
 

@@ -8,7 +8,7 @@ from contextlib import ExitStack, aclosing, contextmanager, suppress
 
 from memctl.errors import Loss, MemctlError, Uninitialised
 from memctl.journal.changes import ChangesWriter
-from memctl.journal.runs import REPLACED, Journal, Retention, Run, Runs
+from memctl.journal.runs import REPLACED, Journal, Retention, Run, Runs, record_layout
 from memctl.location import Location, same_file
 from memctl.model import Change, Edit, Memory, MemoryKey, Page, WriteResult
 from memctl.ops.compare import Precision
@@ -44,13 +44,14 @@ class Recording:
         """Return whether changes are being recorded."""
         return self._journal is not None
 
-    def begin(self) -> None:
-        """Create the folder of the run, once.
+    def begin(self, target: Store) -> None:
+        """Create the folder of the run, once; the target is open.
 
         Raises:
             Unavailable: the system refuses.
         """
         if self._journal is None:
+            record_layout(self.run, target.location)
             kept = Runs()
             if self._keep is not None:
                 kept.prune(self._keep, self.run.undoes)
@@ -282,7 +283,7 @@ class CopyRun:
         if await target.is_empty():
             self._recording = None
         else:
-            self._recording.begin()
+            self._recording.begin(target)
 
     async def copy(
         self, source: Store, target: Store, phase: str = "copying", *, following: bool = False

@@ -184,7 +184,7 @@ class RestoreRun:
             if self.dry_run:
                 await self._count(source, good)
             elif good:
-                self._recording.begin()
+                self._recording.begin(store)
                 options = CopyOptions(OnConflict.REPLACE, checksum=True, exact=True)
                 chosen = Selection(keys=good)
                 await copy(source, store, chosen, options, copied, recorder=self._recording)

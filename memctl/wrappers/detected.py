@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 
 from memctl.dialects.agentscope2 import AGENTSCOPE2
 from memctl.errors import NotFound, Uninitialised
 from memctl.model import MemoryKey
 from memctl.store import OpenMode, Store
 from memctl.wrappers.wrapper import StoreWrapper
+
+_USUAL = "memory"
+"""The ``?layout=`` of the store that a URL without one names."""
 
 
 class DetectedStore(StoreWrapper):
@@ -28,6 +32,8 @@ class DetectedStore(StoreWrapper):
             await self._store.close()
             raise
         if layout is None:
+            options = self.location.options | {"layout": _USUAL}
+            self.location = replace(self.location, options=options)
             return
         await self._store.close()
         self._take(layout)

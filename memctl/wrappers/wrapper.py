@@ -48,6 +48,7 @@ class StoreWrapper(Store):
         self.mode = mode
         self._store.origin = self.origin
         await self._store.open(mode)
+        self.location = self._store.location
         self.warnings = self._store.warnings
         self.left_out = self._store.left_out
 

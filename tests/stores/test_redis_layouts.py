@@ -122,6 +122,46 @@ def test_layout_of_memories_next_to_other_keys(
     assert report(run("inspect", redis_url, "--json"))["memories"]
 
 
+def _other(client: redis.Redis) -> None:
+    client.set("celery-task", "x")
+
+
+@pytest.mark.parametrize("beside", [_nothing, _state, _history, _other])
+def test_layout_is_found_by_an_undo_when_all_memories_are_gone(
+    client: redis.Redis, redis_url: str, run: Run, beside: Callable[[redis.Redis], None]
+) -> None:
+    _memory(client)
+    options = "?layout=memory" if beside is _history else ""
+    beside(client)
+    before = contents(client)
+    assert run("delete", redis_url + options, "--all", "--yes").exit_code == 0
+    assert contents(client) != before
+    gone = contents(client)
+    undone = report(run("undo", "--yes", "--json"))["run"]
+    assert contents(client) == before
+    again = report(run("undo", undone, "--yes", "--json"))["run"]
+    assert contents(client) == gone
+    assert run("undo", again, "--store", redis_url + options).exit_code == 0
+    assert contents(client) == before
+
+
+def test_undo_of_an_import_finds_the_layout_that_it_wrote(
+    client: redis.Redis, redis_url: str, run: Run, tmp_path: Path
+) -> None:
+    """The memories that an import adds go with its undo, and nothing but states is left."""
+    _memory(client)
+    assert run("export", redis_url, "-o", tmp_path / "all.ndjson").exit_code == 0
+    client.flushdb()
+    _state(client)
+    before = contents(client)
+    assert run("import", tmp_path / "all.ndjson", f"{redis_url}?layout=memory").exit_code == 0
+    filled = contents(client)
+    assert run("delete", redis_url, "--all", "--yes").exit_code == 0
+    assert contents(client) == before
+    assert run("undo", "--yes").exit_code == 0
+    assert contents(client) == filled
+
+
 async def test_layout_is_found_under_a_prefix(client: redis.Redis, redis_url: str) -> None:
     _memory(client)  # of another application
     await fill(f"{redis_url}?layout=agentscope2&prefix=app:", {KEY: samples.entries(0)})
