@@ -22,7 +22,7 @@ NOTHING_DONE = {2, 3, 4, 8, 9}
 """The exit codes that promise that nothing was written."""
 MEMORY_KILOBYTES = 320 << 10
 """Kilobytes that a command may take besides the 80 MB of Python and its imports."""
-STATE_FILES = re.compile(r"memctl/(runs(/[\w.+-]+(/[\w.-]+)?)?)?|memctl")
+STATE_FILES = re.compile(r"memctl(/(receipts(/[\w.+-]+)?|runs(/[\w.+-]+(/[\w.-]+)?)?)?)?")
 _COLOUR = re.compile(r"\x1b\[[0-9;]*m|\x1b\]8;[^\x1b]*\x1b\\")
 _CONTROL = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
 
