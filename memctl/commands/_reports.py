@@ -121,8 +121,13 @@ class CopyOutcome:
         return Partial(
             f"{count(len(failures), 'memory')} could not be written; the first: {key}: "
             f"{failure.message}",
-            "see the report for each; the others were done",
+            _report_hint(others=len(failures) < self.copied.memories.selected),
         )
+
+
+def _report_hint(*, others: bool) -> str:
+    """Return the hint of an error about some memories; ``others`` if any were done."""
+    return "see the report for each; the others were done" if others else "see the report for each"
 
 
 def losses(copied: CopyReport) -> list[dict[str, Any]]:
@@ -269,5 +274,5 @@ class ChangeOutcome:
         return Partial(
             f"{count(len(failures), 'memory')} could not be changed; the first: {key}: "
             f"{failure.message}",
-            "see the report for each; the others were done",
+            _report_hint(others=bool(self.changes.done.memories)),
         )

@@ -99,7 +99,9 @@ def test_what_is_in_a_file_is_not_changed(run: Any, store: str, tmp_path: Path) 
     file = tmp_path / "all.jsonl"
     assert run("export", store, "--session", BOB.session, "-o", str(file)).exit_code == 0
     first = file.read_bytes()
-    fails(run("delete", str(file), "--role", "user", "-y"), 7, "written once")
+    result = run("delete", str(file), "--role", "user", "-y")
+    fails(result, 7, "written once", "see the report for each")
+    assert "were done" not in result.stderr
     assert file.read_bytes() == first
     moved = report(run("migrate", store, str(file), "--json"))
     assert moved["memories"] == {**moved["memories"], "written": 1, "unchanged": 1}
