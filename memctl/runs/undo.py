@@ -72,7 +72,7 @@ class UndoRun(ChangeRun):
         return "no other change to undo" if self._reverted else "nothing to undo"
 
     def details(self) -> dict[str, Any]:
-        """Return how many repairs of the store itself were undone, if there were any."""
+        """Return how many keys, rows or ids the undo of repairs restored, if there were repairs."""
         return {} if self._reverted is None else {"unmended": self._reverted}
 
     async def plan(self, store: Store) -> bool:
@@ -105,7 +105,10 @@ class UndoRun(ChangeRun):
     async def _revert(self, store: Store) -> None:
         self.begin()
         self._reverted = await revert_repairs(store, self._folder, self.journal.folder)
-        self._observer.note(f"repairs of the store itself undone: {self._reverted:,}")
+        if self._reverted:
+            self._observer.note(
+                f"repairs of the store itself undone: {self._reverted:,} keys, rows or ids restored"
+            )
 
 
 def _as_recorded(store: Store, record: runs.Run) -> Store:
