@@ -207,7 +207,7 @@ def runs(draw: st.DrawFn) -> list[Run]:
         some = draw(st.lists(CONTENTS["agno"], max_size=5))
         if all(map(is_hidden, some)):
             some.append({"id": "m", "role": "user"})
-        data = {"run_id": f"r{number}", "input": draw(values)}
+        data = {"run_id": f"r{number}"} | draw(st.sampled_from([{}, {"input": "repeated"}]))
         found.append(Run(f"r{number}", {"run_index": number}, data, some))
     return found
 

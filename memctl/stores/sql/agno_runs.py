@@ -280,7 +280,10 @@ def _without_copies(data: dict[str, Any]) -> dict[str, Any]:
 def without_copies(
     messages: list[StoredMessage], gone: list[StoredMessage]
 ) -> tuple[list[StoredMessage], dict[str, Any]]:
-    """Return messages without what their runs repeat of others, and what that was, by run."""
+    """Return messages without what their runs repeat of others, and the runs as they were, by id.
+
+    Those of them that change, and those whose hidden messages stood behind others: these move.
+    """
     ids, touched = {entry.id for entry in gone}, {run_of(entry) for entry in gone}
     kept: dict[str, Any] = {}
     found: list[StoredMessage] = []
@@ -294,6 +297,10 @@ def without_copies(
                 bare["data"] = _without_copies(said["data"])
             if "hidden" in said:
                 bare["hidden"] = [one for one in said["hidden"] if AGNO.own_id(one[1]) not in ids]
+                if id in touched and any(
+                    at != place for at, (place, _) in enumerate(said["hidden"])
+                ):
+                    kept[id] = said
             if bare != said:
                 kept[id] = said
                 value[EXTRA] = {RUN: bare}
