@@ -48,7 +48,7 @@ def execute(place: Place, sql: str, *values: Any) -> None:
 
 def rows(place: Place, table: str) -> list[Any]:
     with closing(sqlite3.connect(place.location.path)) as database:
-        return sorted(database.execute(f"SELECT * FROM {table}"))
+        return sorted(database.execute(f'SELECT * FROM "{table}"'), key=repr)
 
 
 @pytest.mark.parametrize("command", COMMANDS, ids=" ".join)
@@ -73,6 +73,35 @@ def test_bytes_in_a_column_of_texts_are_damage(
     result = run(*words, *command[len(words) - 1 :])
     assert result.exit_code in (6, 7), (result.stdout, result.stderr)
     assert "a text" in (said := result.stderr + result.stdout) or "an id and a time" in said
+
+
+@pytest.mark.parametrize(
+    ("name", "table", "column"),
+    [
+        ("sqlite-table", "chat log", "chat"),
+        ("sqlite-table", "chat log", "who"),
+        ("sqlite-agno", "agno_sessions", "session_id"),
+        ("sqlite-agno", "agno_sessions", "user_id"),
+    ],
+)
+def test_memory_named_by_bytes_is_damaged(
+    run: Run, make: Callable[[str], Place], name: str, table: str, column: str
+) -> None:
+    """No condition on its name finds its rows: they stay, and the others are done."""
+    place = make(name)
+    first = f'SELECT MIN(rowid) FROM "{table}"'
+    execute(place, f"UPDATE \"{table}\" SET {column} = x'6f6464' WHERE rowid = ({first})")
+    before = rows(place, table)
+    fails(run("inspect", place.text), 7, "a value that is no text")
+    planned = run("delete", place.text, "--all", "--yes", "--dry-run", "--json")
+    done = run("delete", place.text, "--all", "--yes", "--json")
+    assert (planned.exit_code, done.exit_code) == (7, 7)
+    first, second = json.loads(planned.stdout), json.loads(done.stdout)
+    assert (first["memories"], first["messages"]) == (second["memories"], second["messages"])
+    assert second["memories"]["failed"] == 1
+    assert any(b"odd" in one for one in rows(place, table))
+    report(run("undo", "--yes", "--json"))
+    assert rows(place, table) == before
 
 
 @pytest.mark.parametrize("state", ["{nonsense", ""])

@@ -96,6 +96,27 @@ def test_lines_come_back_byte_for_byte(run: Run, tmp_path: Path) -> None:
         assert path.read_bytes() == before
 
 
+def test_lines_of_several_scopes_come_back_byte_for_byte(run: Run, tmp_path: Path) -> None:
+    """Whichever stay between them, and which scope is first."""
+
+    def line(number: int, session: str) -> Any:
+        about = {"memctl": {"session": session, "part": "", "fact": {}}}
+        return node2(str(number), metadata=json.dumps(about))
+
+    sessions = ["b", "c", "a", "", "b", "c", "a"]
+    lines = [line(number, name) for number, name in enumerate(sessions)]
+    path = write2(tmp_path / "s", lines[0], "\n", *lines[1:3], "damaged\n", *lines[3:])
+    place, before = f"reme:{tmp_path / 's'}", path.read_bytes()
+    for selected in (["a", "b"], ["a", "b", "c"], ["b", "c"]):
+        words = [word for name in selected for word in ("--session", name)]
+        done = report(run("delete", place, *words, "--yes", "--json"))
+        assert done["memories"]["written"] == len(selected)
+        assert path.read_bytes() != before
+        undone = report(run("undo", done["run"], "--yes", "--json"))
+        assert undone["memories"]["written"] == len(selected)
+        assert path.read_bytes() == before
+
+
 def test_an_undone_replacement_is_byte_for_byte(run: Run, tmp_path: Path) -> None:
     source, target = tmp_path / "s", tmp_path / "t"
     write2(source, node2("1", author="new"), node2("9"))

@@ -51,6 +51,8 @@ _MADE = "file"
 """The ``WriteResult.before`` of a workspace that had no file."""
 _END = b"\n"
 _ALL_FILES = 0o666
+_Facts = Iterable[tuple[MemoryKey, Sequence[StoredMessage]]]
+"""Facts of one workspace, with their scopes."""
 
 
 @dataclass(slots=True)
@@ -224,10 +226,11 @@ class ReMeLinesStore(FactStore):
     # Writing
 
     async def put(self, key: MemoryKey, facts: Sequence[StoredMessage]) -> None:
-        await in_thread(partial(self._rewrite, key, {one.id for one in facts}, [facts]))
+        new = [(key, facts)]
+        await in_thread(partial(self._rewrite, key.user, {one.id for one in facts}, new))
 
     async def remove(self, key: MemoryKey, ids: Sequence[str]) -> None:
-        await in_thread(partial(self._rewrite, key, set(ids), []))
+        await in_thread(partial(self._rewrite, key.user, set(ids), []))
 
     async def write(
         self, pages: AsyncGenerator[Page], mode: WriteMode = WriteMode.ADD
@@ -265,58 +268,100 @@ class ReMeLinesStore(FactStore):
             there |= found.keys()
             result = replace(result, written=result.written + len(page.messages))
         drop = set(there)
-        new: Iterable[Sequence[StoredMessage]] = (page.messages for page in parts)
+        new: _Facts = ((key, page.messages) for page in parts)
         if mode is WriteMode.ADD:
             drop = set()
-            new = ([one for one in page.messages if one.id not in there] for page in parts)
+            new = ((key, [one for one in page.messages if one.id not in there]) for page in parts)
         else:
             async with aclosing(self.entries(Selection(keys=frozenset({key})))) as entries:
                 others = {entry.id async for entry in entries} - ids
             drop |= others
             result = replace(result, deleted=len(others))
-        return await self._changing(key, drop, new, result)
-
-    async def _apply(self, parts: ItemSpool[Edit]) -> WriteResult:
-        key = parts[0].memory.key
-        result = WriteResult(key)
-        gone: set[str] = set()
-        put: set[str] = set()
-        for edit in parts:
-            failure = await self._misfit(key, edit)
-            if failure is not None:
-                return replace(result, failure=failure)
-            there = await self._there(key, [change.id for change in edit.changes])
-            for change in edit.changes:
-                if change.new is None and change.id in there:
-                    gone.add(change.id)
-                elif change.old is None and change.id not in there:
-                    put.add(change.id)
-        new = (
-            [
-                StoredMessage(change.id, change.message, shape=change.shape)
-                for change in edit.changes
-                if change.old is None and change.id in put
-            ]
-            for edit in parts
-        )
-        result = replace(result, written=len(put), deleted=len(gone))
-        unmake = parts[0].before == _MADE
-        return await self._changing(key, gone, new, result, unmake=unmake)
-
-    async def _changing(
-        self,
-        key: MemoryKey,
-        drop: Set[str],
-        new: Iterable[Sequence[StoredMessage]],
-        result: WriteResult,
-        *,
-        unmake: bool = False,
-    ) -> WriteResult:
         try:
-            made = await in_thread(partial(self._rewrite, key, drop, new, unmake=unmake))
+            made = await in_thread(partial(self._rewrite, key.user, drop, new))
         except Rejected as rejected:
             return WriteResult(key, failure=rejected.failure)
         return replace(result, before=_MADE if made else "")
+
+    async def edit(self, edits: AsyncGenerator[Edit]) -> AsyncGenerator[WriteResult]:
+        """Change scopes, those of a workspace by one rewriting; see ``FactStore.edit``.
+
+        So lines of several scopes come back between those that stay as they were.
+        """
+        parts: ItemSpool[Edit] | None = None
+        user = ""
+        try:
+            async for edit in edits:
+                if parts is not None and edit.memory.key.user != user:
+                    for result in await self._apply_all(parts):
+                        yield result
+                    parts.close()
+                    parts = None
+                user = edit.memory.key.user
+                with system_errors(Path(tempfile.gettempdir()), "write"):
+                    parts = parts or ItemSpool()
+                    parts.add(edit)
+            if parts is not None:
+                for result in await self._apply_all(parts):
+                    yield result
+        finally:
+            if parts is not None:
+                parts.close()
+
+    async def _apply_all(
+        self, parts: ItemSpool[Edit], only: MemoryKey | None = None
+    ) -> list[WriteResult]:
+        """Change the scopes of one workspace, or one of them; return a result for each."""
+        results: dict[MemoryKey, WriteResult] = {}
+        for edit in parts:
+            key = edit.memory.key
+            if key != (only or key):
+                continue
+            result = results.setdefault(key, WriteResult(key))
+            if result.failure is None:
+                results[key] = replace(result, failure=await self._misfit(key, edit))
+        gone: set[str] = set()
+        put: set[str] = set()
+        unmake = False
+        for edit in parts:
+            key = edit.memory.key
+            if key not in results or results[key].failure is not None:
+                continue
+            there = await self._there(key, [change.id for change in edit.changes])
+            go = {one.id for one in edit.changes if one.new is None and one.id in there}
+            come = {one.id for one in edit.changes if one.old is None and one.id not in there}
+            result = results[key]
+            results[key] = replace(
+                result, written=result.written + len(come), deleted=result.deleted + len(go)
+            )
+            gone |= go
+            put |= come
+            unmake |= edit.before == _MADE
+        good = {key for key, result in results.items() if result.failure is None}
+        if not good:
+            return list(results.values())
+        new = (
+            (
+                edit.memory.key,
+                [
+                    StoredMessage(change.id, change.message, shape=change.shape)
+                    for change in edit.changes
+                    if change.old is None and change.id in put
+                ],
+            )
+            for edit in parts
+            if edit.memory.key in good
+        )
+        user = parts[0].memory.key.user
+        try:
+            made = await in_thread(partial(self._rewrite, user, gone, new, unmake=unmake))
+        except Rejected as rejected:
+            if len(results) == 1:
+                return [WriteResult(key, failure=rejected.failure) for key in results]
+            # One of them was refused, and the others can be done.
+            return [one for key in results for one in await self._apply_all(parts, key)]
+        before = _MADE if made else ""
+        return [one if one.failure else replace(one, before=before) for one in results.values()]
 
     async def names(self, where: Selection) -> AsyncGenerator[MemoryKey]:
         async with aclosing(super().names(where)) as names:
@@ -335,29 +380,22 @@ class ReMeLinesStore(FactStore):
         async for key in self.names(where):
             found.setdefault(key, set())
         for key, ids in found.items():
-            await in_thread(partial(self._rewrite, key, ids, [], unmake=True))
+            await in_thread(partial(self._rewrite, key.user, ids, [], unmake=True))
             yield WriteResult(key, deleted=len(ids))
 
-    def _rewrite(
-        self,
-        key: MemoryKey,
-        drop: Set[str],
-        new: Iterable[Sequence[StoredMessage]],
-        *,
-        unmake: bool = False,
-    ) -> bool:
+    def _rewrite(self, user: str, drop: Set[str], new: _Facts, *, unmake: bool = False) -> bool:
         """Write the file of a workspace anew; return whether there was none.
 
         ``unmake`` removes it, if nothing is left in it; else it stays, as ReMe leaves it.
         """
-        fault = _bad_name(key.user)
+        fault = _bad_name(user)
         if fault:
-            raise Rejected("bad-name", f"{visible(key.user)!r} is no name of a workspace: {fault}")
-        path = self._path(key.user)
+            raise Rejected("bad-name", f"{visible(user)!r} is no name of a workspace: {fault}")
+        path = self._path(user)
         with system_errors(Path(tempfile.gettempdir()), "write"), tempfile.TemporaryFile() as file:
-            places = self._prepare(key, new, file)
+            places = self._prepare(new, file)
             with system_errors(path, "read"):
-                lines = self._lines(key.user)
+                lines = self._lines(user)
             made = not lines.version
             gone = lines.of(drop)
             if not (gone or places):
@@ -375,13 +413,11 @@ class ReMeLinesStore(FactStore):
             path.unlink(missing_ok=True)
         sync_folder(path.parent)
 
-    def _prepare(
-        self, key: MemoryKey, new: Iterable[Sequence[StoredMessage]], file: BinaryIO
-    ) -> list[tuple[int, int, int]]:
+    def _prepare(self, new: _Facts, file: BinaryIO) -> list[tuple[int, int, int]]:
         """Write the lines of facts into a temporary file; return where they go, and are in it."""
         places = []
         at = 0
-        for facts in new:
+        for key, facts in new:
             for fact in facts:
                 for number, text in self._texts(key, fact):
                     file.write(text)

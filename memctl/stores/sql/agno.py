@@ -102,6 +102,8 @@ class AgnoStore(SimpleStore):
         self._runs = f"{self._sessions}_runs" if custom else RUNS
         self._agent = location.options.get("agent")
         self._columns: dict[str, dict[str, Column]] = {}
+        self._odd: set[MemoryKey] = set()
+        """The sessions whose names SQLite holds as bytes, of which no condition finds the row."""
         self._idle: list[AsyncConnection] = []
         self._opened = AsyncExitStack()
         """The connections that were opened, until the store is closed."""
@@ -169,9 +171,15 @@ class AgnoStore(SimpleStore):
         quoted = self._quoted
         sql = f"SELECT {quoted('session_id')}, {quoted('user_id')} FROM {quoted(self._sessions)}"
         rows = await self.database.fetch_all(connection, sql, {})
-        return sorted(MemoryKey(_text(user), _text(session)) for session, user in rows)
+        found = {MemoryKey(_text(user), _text(session)): (session, user) for session, user in rows}
+        self._odd = {key for key, names in found.items() if bytes in map(type, names)}
+        return sorted(found)
 
     async def load(self, key: MemoryKey) -> Held | None:
+        if key in self._odd:
+            raise BadData(
+                f"a row of {visible(self._sessions)!r} names it by a value that is no text"
+            )
         async with self._connection() as connection, self.database.read_transaction(connection):
             return await self._load(connection, key)
 

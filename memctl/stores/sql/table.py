@@ -278,6 +278,7 @@ class TableStore(Store):
                     for key, some in groupby(rows, codec.key_of):
                         if key != current:
                             if builder is not None:
+                                self.left_out.others = True
                                 yield builder.page(last=True)
                             current, out = key, False
                             known = where.has_key(key) and key not in failures
@@ -711,8 +712,10 @@ class RowCodec:
             + ([self._time] if self._time else [])
             + others
         )
-        start = 2 if self.user else 1
-        self._at = {name: start + number for number, name in enumerate(selected)}
+        self._start = 2 if self.user else 1
+        self._loose = not database.dialect.typed
+        """True where a column of texts may hold something else."""
+        self._at = {name: self._start + number for number, name in enumerate(selected)}
         self._selected = selected
         self._others = others
         self._key = columns.key
@@ -862,6 +865,10 @@ class RowCodec:
         at = self._at
         if row[0] is None:
             raise _Damaged(f"{self._which(row)} names no session")
+        if self._loose and not all(isinstance(name, str) for name in row[: self._start]):
+            raise _Damaged(
+                f"{self._which(row)} names its session or user by a value that is no text"
+            )
         dialect = self.mapping.dialect
         value: dict[str, Any] = {}
         for column, field in self._named:
