@@ -147,14 +147,19 @@ def utf8(text: bytes) -> bytes:
     Raises:
         ValueError: the bytes are in another encoding altogether.
     """
+    return text if is_utf8(text) else b"".join(_escaped(piece) for piece in _pieces(text))
+
+
+def is_utf8(text: bytes) -> bool:
+    """Return whether a text is valid UTF-8, in which surrogates are not."""
     if text.isascii():
-        return text
+        return True
     try:
         for piece in _pieces(text):
             piece.decode()
     except UnicodeDecodeError:
-        return b"".join(_escaped(piece) for piece in _pieces(text))
-    return text
+        return False
+    return True
 
 
 def _pieces(text: bytes) -> Iterator[bytes]:

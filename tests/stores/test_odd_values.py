@@ -75,6 +75,36 @@ def test_bytes_in_a_column_of_texts_are_damage(
     assert "a text" in (said := result.stderr + result.stdout) or "an id and a time" in said
 
 
+@pytest.mark.parametrize("bad", ["eda0bd", "ff"], ids=["half a pair", "no UTF-8"])
+@pytest.mark.parametrize(
+    ("name", "table", "column"),
+    [
+        ("sqlite", "message", "msg"),
+        ("sqlite-agentscope2", "messages", "payload"),
+        ("sqlite-agentscope2", "sessions", "payload"),
+    ],
+)
+def test_text_that_sqlite_does_not_decode_is_damage(
+    run: Run, make: Callable[[str], Place], name: str, table: str, column: str, bad: str
+) -> None:
+    """AgentScope fails to read the row, and memctl could not write it again."""
+    place = make(name)
+    start = f"substr({column}, 1, instr({column}, 'message 0') - 1)"
+    end = f"substr({column}, instr({column}, 'message 0'))"
+    text = f"CAST(CAST({start} AS BLOB) || x'{bad}' || CAST({end} AS BLOB) AS TEXT)"
+    found = f"SELECT MIN(rowid) FROM {table} WHERE instr({column}, 'message 0') > 0"
+    execute(place, f"UPDATE {table} SET {column} = {text} WHERE rowid = ({found})")
+    with pytest.raises(sqlite3.OperationalError, match="Could not decode"):
+        rows(place, table)
+    fails(run("inspect", place.text, "--messages"), 7, "is damaged and left out")
+    checked = report(run("doctor", place.text, "--json"), 6)
+    assert "damaged-row" in {one["code"] for one in checked["findings"]}
+    done = json.loads(run("delete", place.text, "--all", "--yes", "--json").stdout)
+    assert (done["memories"]["written"], done["memories"]["failed"]) == (1, 1)
+    report(run("undo", "--yes", "--json"))
+    fails(run("inspect", place.text, "--messages"), 7, "is damaged and left out")
+
+
 @pytest.mark.parametrize(
     ("name", "table", "column"),
     [

@@ -486,6 +486,7 @@ class StoredSession:
                 raise NotASession(f"its column {name} is not a text")
         if self._session is None:
             try:
+                self.text.decode()
                 payload, context = without_context(self.text)
             except ValueError as error:
                 raise NotASession(f"its payload is not JSON: {error}") from error
@@ -593,6 +594,8 @@ class Agentscope2Reader:
             async for message in messages:
                 if not _is_object(message.message):
                     what = "a JSON object" if message.message else "one with an id and a time"
+                    if not jsonio.is_utf8(message.message):
+                        what = "UTF-8"
                     why = f"the message {message.id!r} is not {what}"
                     self._leave_out(key, why)
                     if self._damage is not None:
@@ -661,10 +664,9 @@ class Agentscope2Reader:
                 yield rows
 
     async def _text(self, connection: AsyncConnection, session: str, row: LogRow) -> bytes:
-        text = row.text
-        if text is None:
-            text = await self._tables.text(connection, session, row.id)
-        return jsonio.utf8(text)
+        if row.text is not None:
+            return row.text
+        return await self._tables.text(connection, session, row.id)
 
 
 async def _nothing() -> AsyncGenerator[list[LogRow]]:
@@ -1539,10 +1541,10 @@ def _optional(text: Any) -> bytes | None:
 
 
 def _is_object(text: bytes) -> bool:
-    if are_objects([text]):
+    if are_objects([text]):  # which takes only valid UTF-8
         return True
     try:
-        return isinstance(jsonio.outline(text), dict)
+        return jsonio.is_utf8(text) and isinstance(jsonio.outline(text), dict)
     except ValueError:
         return False
 

@@ -577,7 +577,7 @@ def _name(text: bytes | None) -> str:
 
 def _is_object(message: bytes) -> bool:
     try:
-        return isinstance(jsonio.outline(jsonio.utf8(message)), dict)
+        return jsonio.is_utf8(message) and isinstance(jsonio.outline(message), dict)
     except ValueError:
         return False
 

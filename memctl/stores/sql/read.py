@@ -218,7 +218,9 @@ class SqlReader:
             if self._skip_damage and max(map(_nesting, texts)) > _DEEP:
                 self._database.doubts += 1
         if not all(map(bytes.isascii, texts)):
-            texts = tuple(map(self._utf8, row_ids, texts))
+            for row_id, text in zip(row_ids, texts, strict=True):
+                if not jsonio.is_utf8(text):  # the driver of AgentScope does not read it, either
+                    self._doubt(f"the message {row_id!r} is not UTF-8")
         if not is_text("".join(row_ids)):
             self._doubt("the id of a message is not valid UTF-8")
         start = f"{key.user}-{key.session}-"
@@ -244,7 +246,7 @@ class SqlReader:
         if row_id.startswith(start):
             return row_id.removeprefix(start)
         if not message:
-            message = jsonio.utf8(await self._database.fetch_message(second, row_id))
+            message = await self._database.fetch_message(second, row_id)
         if not message:  # deleted meanwhile
             return row_id
         try:
@@ -270,13 +272,6 @@ class SqlReader:
             except ValueError as error:
                 self._doubt(f"the message {row_id!r} is not JSON: {error}")
         return message
-
-    def _utf8(self, row_id: str, text: bytes) -> bytes:
-        try:
-            return jsonio.utf8(text)
-        except ValueError as error:
-            self._doubt(f"the message {row_id!r} is not UTF-8: {error}")
-            return text
 
     def _labels(
         self, row_ids: Sequence[str], marks: Sequence[str | bytes | None]
@@ -418,8 +413,9 @@ def _object(text: str | bytes) -> bytes | None:
     """Return a message in UTF-8; None where it is no JSON object."""
     found = text.encode("utf-8", "surrogatepass") if isinstance(text, str) else text
     try:
-        message = jsonio.utf8(found.removeprefix(UNPROVEN))
-        return message if isinstance(jsonio.outline(message), dict) else None
+        message = found.removeprefix(UNPROVEN)
+        is_sound = jsonio.is_utf8(message) and isinstance(jsonio.outline(message), dict)
+        return message if is_sound else None
     except ValueError:
         return None
 

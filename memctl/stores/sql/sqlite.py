@@ -772,9 +772,9 @@ def add_functions(driver: sqlite3.Connection) -> None:
 def _damaged(message: bytes | None, *names: bytes) -> bool:
     """Return whether a message is not a JSON object, or a name not UTF-8."""
     try:
-        for name in names:
-            name.decode()
-        return message is not None and not isinstance(jsonio.outline(jsonio.utf8(message)), dict)
+        for text in (message or b"", *names):
+            text.decode()
+        return message is not None and not isinstance(jsonio.outline(message), dict)
     except ValueError:
         return True
 
