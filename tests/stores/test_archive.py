@@ -34,6 +34,7 @@ from tests.stores.archives import (
     write,
     write_to,
 )
+from tests.support.cli import fails, report
 
 # The file
 
@@ -594,3 +595,46 @@ def test_import_and_its_undo_leave_the_source_of_an_archive(tmp_path: Path, run:
     assert lines()[0] == before[0]
     assert run("undo", "--yes").exit_code == 0
     assert lines() == before
+
+
+MESSAGE = b'{"id": "1", "name": "n", "role": "user", "content": "c"}'
+OTHERS = [
+    b'{"memory":{"user": "u", "session": "kept"}}',
+    b'{"message":%s,"marks":[],"id":"1"}' % MESSAGE,
+    b'{"memory":{"user":"u", "attributes": {}, "session":"s"} }',
+    b'{"message":%s,"marks":[],"id":"1"}' % MESSAGE,
+]
+"""An archive whose memories are not written as memctl writes them."""
+
+
+def lines_of(path: Path) -> list[bytes]:
+    """Return the lines between the first and the last."""
+    return path.read_bytes().splitlines()[1:-1]
+
+
+@pytest.mark.parametrize("mode", ["append", "replace"])
+def test_undone_import_leaves_each_line_of_an_archive(tmp_path: Path, run: Any, mode: str) -> None:
+    path = tmp_path / "a.ndjson"
+    path.write_bytes(sealed(*OTHERS, memories=2, messages=2))
+    new = tmp_path / "new.ndjson"
+    more = b'{"memory":{"user":"u","session":"s","summary":"so far","attributes":{}}}'
+    new.write_bytes(sealed(more, b'{"message":%s,"marks":[],"id":"2"}' % MESSAGE))
+    report(run("import", new, path, "--on-conflict", mode, "--json"))
+    assert lines_of(path)[:2] == OTHERS[:2]
+    assert lines_of(path)[2:] != OTHERS[2:]
+    assert run("undo", "--yes").exit_code == 0
+    assert lines_of(path) == OTHERS
+
+
+def test_import_into_an_archive_with_a_message_that_is_none_changes_nothing(
+    tmp_path: Path, run: Any
+) -> None:
+    """Its digest is right: only who looks into all messages can tell."""
+    path = tmp_path / "a.ndjson"
+    path.write_bytes(sealed(OTHERS[0], OTHERS[1].replace(b'"name"', b'"na\xff"')))
+    before = path.read_bytes()
+    new = tmp_path / "new.ndjson"
+    new.write_bytes(sealed(*OTHERS[2:]))
+    for mode in ("append", "skip", "replace"):
+        fails(run("import", new, path, "--on-conflict", mode), 8, "a message that is not valid")
+        assert path.read_bytes() == before

@@ -372,13 +372,26 @@ class MemorySections:
             BadData: one is not a JSON object with an id.
         """
         for run in self.runs():
-            try:
-                found = [read(run)]
-            except ValueError as error:
-                raise BadData(
-                    f"{self._label} holds a message that is not valid: {error}"
-                ) from error
+            found = [self._messages(run, read)]
             yield found.pop()
+
+    def proved(self) -> Iterator[list[Line]]:
+        """``runs``, each looked into.
+
+        Raises:
+            BadData: a message is not a JSON object with an id.
+        """
+        for run in self.runs():
+            self._messages([*run], entries)
+            yield run
+
+    def _messages(
+        self, run: list[Line], read: Callable[[list[Line]], list[StoredMessage]]
+    ) -> list[StoredMessage]:
+        try:
+            return read(run)
+        except ValueError as error:
+            raise BadData(f"{self._label} holds a message that is not valid: {error}") from error
 
     def _advance(self) -> None:
         self._piece = []

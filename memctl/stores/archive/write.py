@@ -185,17 +185,25 @@ class MergedArchive(ArchiveUpdate):
 
     def _merge(self, old: Memory, new: SpooledMemory | None) -> None:
         kept = self._before[old.key]
+        line = self._old.line
         if new is None:
-            self._writer.memory(old)
+            self._writer.section(line)
         else:
             summary = old.summary if new.memory.summary is None else new.memory.summary
             ttl = old.ttl if new.memory.ttl is None else new.memory.ttl
             extra = old.extra if self._mode is WriteMode.ADD else new.memory.extra
-            self._writer.memory(replace(old, summary=summary, ttl=ttl, extra=extra))
-            if (summary is not None and old.summary is None) or ttl != old.ttl:
-                self._replaced[old.key] = _as_text(self._old.line)
+            merged = replace(old, summary=summary, ttl=ttl, extra=extra)
+            if merged == old:
+                self._writer.section(line)
+            else:
+                self._writer.memory(merged)
+                # The reverse restores no form of a line, no ttl, and of a summary only its text.
+                adds_summary = summary is not None and old.summary is None
+                if adds_summary or ttl != old.ttl or line != memory_line(old):
+                    self._replaced[old.key] = _as_text(line)
         if new is None or self._mode is WriteMode.ADD:
-            for run in self._old.runs():
+            # The comparison at the end reads them, too, and would fail when all is written.
+            for run in self._old.proved():
                 self._writer.copy(uncut(run), len(run))
         else:
             kept = 0
