@@ -200,6 +200,8 @@ class LeftOut:
     failures: dict[MemoryKey, Failure] = field(default_factory=dict)
     others: bool = False
     """True when another memory was read."""
+    partly: set[MemoryKey] = field(default_factory=set)
+    """The memories that came without messages which are damaged."""
 
     def may_have(self, key: MemoryKey) -> bool:
         """Return whether a memory may be one of them; the parts of a session are not told."""

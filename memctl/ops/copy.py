@@ -8,7 +8,7 @@ by running it again, and one that finds nothing new reads no message.
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Set
 from contextlib import aclosing
 from dataclasses import dataclass, replace
 from hashlib import blake2b
@@ -603,8 +603,12 @@ class _Copy:
                         f"cannot be undone: {len(keys):,}"
                     )
                 else:
-                    keys -= await self._unrestorable(keys)
-                    await self._recorder.replaces(inside(self._target), keys)
+                    keys -= await self._duplicated(keys)
+                    there = inside(self._target)
+                    await self._recorder.replaces(there, keys)
+                    keys -= self._refuse(
+                        keys & there.left_out.partly, "damaged", "some of its messages are damaged"
+                    )
                 await self._write(self._read(self._where.only(keys)), WriteMode.REPLACE)
 
     async def _complete(
@@ -637,8 +641,18 @@ class _Copy:
         found = self._sides.content(entry, Precision.VALUE)
         return blake2b(found, digest_size=DIGEST_BYTES).digest()
 
-    async def _unrestorable(self, keys: frozenset[MemoryKey]) -> set[MemoryKey]:
-        """Return the memories that could not be restored once they are replaced: they fail."""
+    def _refuse(self, keys: Set[MemoryKey], code: str, what: str) -> Set[MemoryKey]:
+        """Let memories fail that could not be restored once they are replaced; return them."""
+        for key in keys:
+            failure = Failure(code, f"{what} and could not be restored after a replace")
+            self._report.fail(key, failure, self._selected.get(key, 0))
+            if self._recorder is not None:
+                self._recorder.wrote(WriteResult(key, failure=failure))
+            self._settle(key)
+        return keys
+
+    async def _duplicated(self, keys: frozenset[MemoryKey]) -> Set[MemoryKey]:
+        """Let memories fail in which messages share an id that could not be restored."""
         if self._target.features.duplicate_ids:
             return set()
         found: set[MemoryKey] = set()
@@ -650,11 +664,7 @@ class _Copy:
                 seen.add(entry.id for entry in page.messages)
                 if page.last and seen.duplicates:
                     found.add(page.memory.key)
-        for key in found:
-            text = "it holds a duplicate message id and could not be restored after a replace"
-            self._report.fail(key, Failure("repeated-id", text), self._selected.get(key, 0))
-            self._settle(key)
-        return found
+        return self._refuse(found, "repeated-id", "it holds a duplicate message id")
 
     async def _unknown(
         self, keys: frozenset[MemoryKey], held: dict[MemoryKey, Fingerprint]

@@ -159,7 +159,7 @@ class SummaryOverlay(StoreWrapper):
         super().__init__(messages)
         self._messages = messages
         self._states = states
-        self.left_out = LeftOut(messages.left_out.failures)
+        self.left_out = _own(messages.left_out)
 
     @property
     def features(self) -> Features:  # type: ignore[override]
@@ -176,7 +176,7 @@ class SummaryOverlay(StoreWrapper):
 
     async def open(self, mode: OpenMode) -> None:
         await super().open(mode)
-        self.left_out = LeftOut(self._messages.left_out.failures)
+        self.left_out = _own(self._messages.left_out)
         try:
             await self._states.open(mode)
         except BaseException:
@@ -465,3 +465,8 @@ def _marking(note: Note, mark: Record) -> Note:
 
 async def _only(record: Record) -> AsyncGenerator[Record]:
     yield record
+
+
+def _own(left_out: LeftOut) -> LeftOut:
+    """Return the same damage, for a store that counts by itself which memories it reads."""
+    return LeftOut(left_out.failures, partly=left_out.partly)

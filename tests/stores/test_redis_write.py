@@ -2,22 +2,27 @@
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
 from typing import Any
 
 import pytest
 import redis
 
 from memctl.model import MemoryKey, Page, StoredMessage, WriteMode, WriteResult
+from tests.support.cli import report
 from tests.support.redis_memories import (
     ALL,
     BASE,
     KEY,
+    contents,
     large,
     make_message,
     make_messages,
     marks,
     page,
     put,
+    put_intact,
     read,
     store_of,
     write,
@@ -183,3 +188,28 @@ async def test_replace_leaves_nothing_of_the_former_memory(
         assert result == WriteResult(KEY, written=2, deleted=1500)
     keys = {key.removeprefix(f"{BASE}:".encode()) for key in client.keys(f"{BASE}:*")}
     assert keys == {b"messages", b"msg:m1", b"msg:m2", b"state", b"more:messages", b"more:msg:z"}
+
+
+def test_memory_with_a_damaged_message_is_not_replaced(
+    tmp_path: Path, run: Any, client: redis.Redis, redis_url: str
+) -> None:
+    """Undo could not restore the payload, which the copy would delete."""
+    put_intact(client)
+    put_intact(client, "user_id:v:session:s")
+    client.srem("user_id:v:session:s:marks_index", "gone")
+    archive = tmp_path / "a.ndjson"
+    report(run("export", redis_url, "-o", archive, "--json"))
+    for base in (BASE, "user_id:v:session:s"):
+        client.set(f"{base}:msg:m1", json.dumps({"id": "m1", "content": "changed"}))
+    client.set(f"{BASE}:msg:m2", b'{"id": "cut')
+    before = contents(client)
+    done = json.loads(
+        run("import", archive, redis_url, "--on-conflict", "replace", "--json").stdout
+    )
+    assert done["memories"] == {"selected": 2} | done["memories"] | {"written": 1, "failed": 1}
+    assert "damaged and could not be restored" in done["failures"][0]["message"]
+    kept = [key for key in before if key.startswith(BASE.encode())]
+    assert [contents(client)[key] for key in kept] == [before[key] for key in kept]
+    assert contents(client) != before
+    report(run("undo", "--yes", "--json"))
+    assert contents(client) == before

@@ -8,7 +8,7 @@ the memory is taken.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence, Set
 from contextlib import closing
 from dataclasses import replace
 from itertools import chain, islice, repeat
@@ -82,6 +82,11 @@ class Reader:
                 f"{first!r}); run memctl doctor"
             )
         return found
+
+    @property
+    def broken(self) -> Set[MemoryKey]:
+        """The memories of which a payload was skipped."""
+        return self._broken.by_memory.keys()
 
     def damage(self) -> list[Finding]:
         """Return what was skipped so far, memory by memory."""
