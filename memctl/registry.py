@@ -442,12 +442,13 @@ def _in(location: Location, layout: str) -> Location:
 def as_recorded(location: Location, options: Mapping[str, str]) -> Location:
     """Return a location with the options that a run has recorded.
 
-    The layout is that in which the run found the store, unless the URL names one: by now the
-    store may hold nothing of it.
+    The layout and the application are those that the run found there, unless the URL names them:
+    by now the store may hold nothing of them.
     """
     layout = options.get("layout")
-    others = {name: value for name, value in options.items() if name != "layout"}
-    location = replace(location, options=location.options | others)
+    app = {"app": options["app"]} if "app" in options else {}
+    others = {name: value for name, value in options.items() if name not in ("layout", "app")}
+    location = replace(location, options=app | location.options | others)
     if (
         layout not in _LAYOUTS.get(location.kind, {})
         or {"layout", "state"} & location.options.keys()

@@ -554,17 +554,18 @@ def describe_run(
     return Run("", command, label, address, options, secret)
 
 
-def record_layout(run: Run, location: Location) -> None:
-    """Record the layout in which a store was found: its memories may go, and their keys with them.
+def record_found(run: Run, location: Location) -> None:
+    """Record as what a store was found: its memories may go, and with them what tells it.
 
     ``location`` is that of the open store.
     """
-    if layout := location.options.get("layout"):
-        run.options["layout"] = layout
+    run.options |= {name: location.options[name] for name in _FOUND if name in location.options}
 
 
 _KEPT = ("path", "user", "session")
 """Options that commands give a location; see ``commands._stores.narrowed``."""
+_FOUND = ("layout", "app")
+"""Options that memctl finds out where the URL of a store lacks them."""
 
 
 def _address(argument: str, location: Location) -> str:

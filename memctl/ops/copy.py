@@ -467,9 +467,13 @@ class _Copy:
     ) -> AsyncGenerator[Page]:
         """Yield what the target lacks of every memory; a memory that differs becomes a suspect."""
         beginning: PrefixComparer | None = None
+        restores = self._options.exact and not self._sides.facts
         async with aclosing(pages):
             async for page in pages:
                 memory, last = page.memory, page.last
+                if restores and memory.key in held:  # what looks the same may stand elsewhere
+                    self._suspects[memory.key] = "it is not as it was"
+                    continue
                 if page.offset == 0:
                     there = held.get(memory.key)
                     if there is None and not self._is_something(page):

@@ -301,7 +301,7 @@ class ChangeRun:
             NotFound: a named session does not exist, with ``must_exist``.
             MemctlError: as ``Store.read``; or there is no room for the journal.
         """
-        runs.record_layout(self.record, store.location)
+        runs.record_found(self.record, store.location)
         await store.check_integrity(whole_memories(self.where))
         with self._observer.progress("planning") as progress:
             before = replace(self.report.planned), dict(self.report.planned_by_memory)

@@ -8,7 +8,7 @@ from contextlib import ExitStack, aclosing, contextmanager, suppress
 
 from memctl.errors import Loss, MemctlError, Uninitialised
 from memctl.journal.changes import ChangesWriter
-from memctl.journal.runs import REPLACED, Journal, Retention, Run, Runs, record_layout
+from memctl.journal.runs import REPLACED, Journal, Retention, Run, Runs, record_found
 from memctl.location import Location, same_file
 from memctl.model import Change, Edit, Memory, MemoryKey, Page, WriteResult
 from memctl.ops.compare import Precision
@@ -51,7 +51,7 @@ class Recording:
             Unavailable: the system refuses.
         """
         if self._journal is None:
-            record_layout(self.run, target.location)
+            record_found(self.run, target.location)
             kept = Runs()
             if self._keep is not None:
                 kept.prune(self._keep, self.run.undoes)

@@ -9,6 +9,7 @@ import random
 import shutil
 import sqlite3
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote, unquote
@@ -479,6 +480,30 @@ def test_undo_redis_id_that_stands_in_the_list_twice(run: Run, one: Callable[[st
             assert client.lrange(f"{base}:messages", 0, -1) == [b"a", b"b", b"a"]
             assert client.lrange(f"{base}:mark:hint", 0, -1) == [b"a", b"a"]
             assert set(client.scan_iter()) == before
+
+
+def test_undo_of_replacing_by_the_beginning_is_exact(
+    run: Run, one: Callable[[str], Place], tmp_path: Path
+) -> None:
+    """What is left looks like the beginning of what was there, and stands at other positions."""
+    place = one("sqlite")
+    [key] = place.keys(1)
+    put(place, [sample(key, samples.entries(5))])
+
+    def rows() -> list[Any]:
+        with closing(sqlite3.connect(place.location.path)) as database:
+            return database.execute("SELECT * FROM message ORDER BY id").fetchall()
+
+    before = rows()
+    origin = Place(place.backend, f"sqlite:///{tmp_path}/source.db", tmp_path)
+    put(origin, [sample(key, samples.entries(2))])
+    state = f"{tmp_path}/state.json"  # which has no positions
+    report(run("export", origin.text, "--as", "state-dict", "-o", state, "--json"))
+    words = ("--user", key.user, "--session", key.session, "--on-conflict", "replace", "--json")
+    assert report(run("migrate", state, place.text, *words))["messages"]["deleted"] == 5
+    assert [row[-1] for row in rows()] != [0, 1]
+    report(run("undo", "--store", place.text, "--yes", "--json"))
+    assert rows() == before
 
 
 def test_undo_memory_that_could_not_come_back_is_not_replaced(

@@ -300,7 +300,27 @@ def test_a_thread_whose_name_is_no_text_is_left_out(run: Any, only_sqlite: Check
         database.execute(
             "UPDATE checkpoints SET thread_id = CAST(x'ff6b' AS TEXT) WHERE thread_id = 'osaka'"
         )
-    fails(run("inspect", only_sqlite.url), 7, "its name is not valid UTF-8")
+    fails(run("inspect", only_sqlite.url), 7, "is not a text in UTF-8")
+    assert texts(only_sqlite.url) == {"kyoto": ["Hi"]}
+
+
+def test_a_thread_whose_checkpoint_has_no_id_is_left_out(
+    run: Any, only_sqlite: Checkpoints
+) -> None:
+    only_sqlite.say("kyoto", "Hi")
+    only_sqlite.say("osaka", "Tea?")
+    with closing(sqlite3.connect(only_sqlite.url)) as database, database:
+        columns = [row[1] for row in database.execute("PRAGMA table_info(checkpoints)")]
+        values = ["NULL" if name == "checkpoint_id" else name for name in columns]
+        loose = "CREATE TABLE loose AS SELECT * FROM checkpoints WHERE thread_id = 'kyoto'"
+        database.execute(loose)
+        database.execute(
+            f"INSERT INTO loose SELECT {', '.join(values)} FROM checkpoints "
+            "WHERE thread_id = 'osaka'"
+        )
+        database.execute("DROP TABLE checkpoints")
+        database.execute("ALTER TABLE loose RENAME TO checkpoints")
+    fails(run("inspect", only_sqlite.url), 7, "'osaka'", "the id of its checkpoint")
     assert texts(only_sqlite.url) == {"kyoto": ["Hi"]}
 
 

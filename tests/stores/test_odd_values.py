@@ -159,6 +159,50 @@ def test_session_without_its_rows_gets_none_by_a_deletion(
     assert [rows(place, table) for table in ("user_states", "sessions", "events")] == before
 
 
+@pytest.mark.parametrize("there", [False, True], ids=["nothing", "another"])
+def test_undo_restores_the_application_that_a_run_found(
+    run: Run, make: Callable[[str], Place], there: bool
+) -> None:
+    """Its messages may be all gone, and those of another one have come."""
+    place = make("sqlite-adk")
+    path = str(place.location.path)
+    before = {table: rows(place, table) for table in ("app_states", "sessions", "events")}
+    [app] = {row[1] for row in before["events"]}
+    done = report(run("delete", path, "--all", "--yes", "--json"))
+    assert rows(place, "events") == []
+    if there:
+        other = ["other" if value == app else value for value in before["events"][0]]
+        execute(place, f"INSERT INTO events VALUES ({', '.join('?' * len(other))})", *other)
+    report(run("undo", done["run"], "--yes", "--json"))
+    execute(place, "DELETE FROM events WHERE app_name = 'other'")
+    assert {table: rows(place, table) for table in before} == before
+
+
+def test_store_whose_application_nobody_names_is_not_written(
+    run: Run, make: Callable[[str], Place]
+) -> None:
+    place = make("sqlite-adk")
+    for table in ("app_states", "user_states", "sessions", "events"):
+        execute(place, f"DELETE FROM {table}")
+    result = run("delete", f"{place.location.path}", "--all", "--yes")
+    fails(result, 2, "holds no application")
+
+
+def test_bytes_in_columns_of_texts_come_back_as_bytes(
+    run: Run, make: Callable[[str], Place]
+) -> None:
+    place = make("sqlite-table")
+    for column, value in (("uid", ""), ("name", "Ada"), ("body", "Hi"), ("about", "{}")):
+        one = "SELECT MIN(nr) FROM 'chat log'"
+        execute(place, f"UPDATE 'chat log' SET {column} = ? WHERE nr = ({one})", value.encode())
+    before = rows(place, "chat log")
+    assert b"Hi" in before[0]
+    report(run("delete", place.text, "--all", "--yes", "--json"))
+    assert rows(place, "chat log") == []
+    report(run("undo", "--yes", "--json"))
+    assert rows(place, "chat log") == before
+
+
 LLAMAINDEX = """
 CREATE TABLE llama_index_memory (
     id INTEGER PRIMARY KEY, "key" VARCHAR(255) NOT NULL, timestamp BIGINT NOT NULL,

@@ -254,9 +254,14 @@ class Regrouping:
             if not (asks and spoken):
                 return current
         name, number = f"memctl:{self._session}:{id}", 1
-        while (run_id := str(uuid5(NAMESPACE_URL, f"{name}:{number}"))) in self._runs:
+        while self._is_taken(run_id := str(uuid5(NAMESPACE_URL, f"{name}:{number}"))):
             number += 1
         return self._begin(Run(run_id, {}, {"run_id": run_id, "metadata": _MADE}))
+
+    def _is_taken(self, id: str) -> bool:
+        """Return whether a run that memctl makes cannot have an id."""
+        there = self._there.get(id)
+        return id in self._runs or (there is not None and not there.is_made)
 
 
 def _places(value: Any) -> Iterator[tuple[int, Any]]:

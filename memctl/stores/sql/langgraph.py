@@ -144,11 +144,14 @@ class LangGraphStore(Store):
                 key = MemoryKey("", str(thread))
                 if not where.has_key(key) or key in self.left_out.failures:
                     continue
-                if not is_text(key.session):
-                    self.left_out.failures[key] = damage("its name is not valid UTF-8")
+                if not (isinstance(thread, str) and is_text(thread) and isinstance(id, str)):
+                    why = "its name or the id of its checkpoint is not a text in UTF-8"
+                    self.left_out.failures[key] = damage(why)
                     continue
                 asked = {**values, "thread": thread, "id": id}
                 rows = await self.database.fetch_all(connection, self.latest_sql, asked)
+                if not rows:  # it was deleted meanwhile
+                    continue
                 found = self._found(key, Latest(*rows[0]))
                 del rows  # a large thread is not held twice
                 if found is None:

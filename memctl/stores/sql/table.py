@@ -182,18 +182,28 @@ class TableStore(Store):
     async def _only_app(self) -> Mapping:
         """Return the mapping with the one application that there is.
 
+        Sessions tell it where none has messages, as before a deletion is undone.
+
         Raises:
             UsageError: there are several, or none and it is to be written.
         """
         mapping, quoted = self.mapping, self._codec.quoted
-        sql = f"SELECT DISTINCT {quoted(mapping.app)} FROM {self._codec.table}"
+        places = [(mapping.app, mapping.table)]
+        places += [(one.names["app"], one.table) for one in mapping.sessions if "app" in one.names]
+        names: list[Any] = []
         async with self.database.snapshot(find_huge=False) as connection:
-            names = [row[0] for row in await self.database.fetch_all(connection, sql, {})]
+            for column, table in places:
+                sql = f"SELECT DISTINCT {quoted(column)} FROM {quoted(table)}"
+                rows = await self.database.fetch_all(connection, sql, {})
+                names = names or [row[0] for row in rows]
         if len(names) > 1:
             known = ", ".join(visible(str(name)) for name in sorted(names))
             raise UsageError(f"{self.label} holds several applications", f"add &app=NAME: {known}")
-        if not names and self.mode.creates:
+        if not names and self.mode.writes:
             raise UsageError(f"{self.label} holds no application", "add &app=NAME to the URL")
+        if names:
+            options = self.location.options | {"app": names[0]}
+            self.location = replace(self.location, options=options)
         return replace(mapping, app_name=names[0] if names else "")
 
     async def _learn(self, columns: _Columns) -> None:
@@ -871,10 +881,12 @@ class RowCodec:
             )
         dialect = self.mapping.dialect
         value: dict[str, Any] = {}
+        shape = {name: shown(row[at[name]]) for name in self._placed}
         for column, field in self._named:
             if (found := row[at[column]]) is not None:
                 value[field] = self._field(row, field, found)
-        shape = {name: shown(row[at[name]]) for name in self._placed}
+                if type(found) is bytes:  # in SQLite, which takes them for no text
+                    shape[column] = shown(found)
         if self._time is not None:
             raw = row[at[self._time]]
             time = self.times.read(raw)
@@ -901,6 +913,8 @@ class RowCodec:
         about: dict[str, Any] = {"row": shape}
         if self._mixed and self.is_json:
             about["quoted"] = True
+        if type(row[at[self._content]]) is bytes:
+            about["bytes"] = True
         text = jsonio.compact(about).decode()
         odd = any(map(_is_odd, row if METADATA in value else (row[at[self._content]],)))
         message = jsonio.dumps(value) if odd else jsonio.compact(value)
@@ -1014,6 +1028,8 @@ class RowCodec:
         is_json = "quoted" in shape if self._mixed and shape else self.is_json
         text = mapping.dialect.documents or is_json or not isinstance(content, str | None)
         found[named["content"]] = mapping.encode(content) if text else content
+        if "bytes" in shape and isinstance(encoded := found[named["content"]], str):
+            found[named["content"]] = encoded.encode("utf-8", "surrogatepass")
         found |= extra
         for one in found.values():
             if isinstance(one, str) and not is_text(one):
