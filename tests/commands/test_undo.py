@@ -23,6 +23,7 @@ from memctl.commands._run import record
 from memctl.model import MemoryKey, StoredMessage
 from memctl.registry import parse
 from memctl.runs.change import ChangeRun
+from memctl.stores.sql.edit import BATCH_CHANGES
 from memctl.testing import Place, samples
 from memctl.testing.drive import read
 from memctl.testing.samples import entry, sample
@@ -504,6 +505,45 @@ def test_undo_of_replacing_by_the_beginning_is_exact(
     assert [row[-1] for row in rows()] != [0, 1]
     report(run("undo", "--store", place.text, "--yes", "--json"))
     assert rows() == before
+
+
+@pytest.mark.parametrize("named", ["", "user", "session", "user session"])
+def test_undo_of_replacing_a_state_that_is_named_in_part(
+    run: Run, tmp_path: Path, named: str
+) -> None:
+    """The file does not say whose session it is: the name of the source fills in."""
+    source, target = tmp_path / "source.json", tmp_path / "target.json"
+    for path, text in (source, "new"), (target, "old"):
+        message = {"id": text, "name": "n", "role": "user", "content": text}
+        path.write_text(json.dumps({"_compressed_summary": "", "content": [[message, []]]}))
+    before = target.read_bytes()
+    words = [word for name in named.split() for word in (f"--{name}", "ada")]
+    report(run("migrate", source, target, "--on-conflict", "replace", *words, "--json"))
+    assert target.read_bytes() != before
+    report(run("undo", "--yes", "--json"))
+    assert target.read_bytes() == before
+
+
+def test_undo_takes_away_the_user_of_several_sessions(
+    run: Run, one: Callable[[str], Place], tmp_path: Path
+) -> None:
+    """Also after the copy was undone and done again, each session by a transaction of its own."""
+    place = one("sqlite")
+    [key] = place.keys(1)
+    put(place, [sample(key, samples.entries(1))])
+
+    def users() -> list[Any]:
+        with closing(sqlite3.connect(place.location.path)) as database:
+            return database.execute("SELECT id FROM users ORDER BY id").fetchall()
+
+    before = users()
+    origin = Place(place.backend, f"sqlite:///{tmp_path}/source.db", tmp_path)
+    sessions = [MemoryKey("bob", f"s{number}") for number in range(2)]
+    put(origin, [sample(key, samples.entries(BATCH_CHANGES + 1)) for key in sessions])
+    runs = [report(run("migrate", origin.text, place.text, "--json"))["run"]]
+    for there in (False, True, False):
+        runs.append(report(run("undo", runs[-1], "--yes", "--json"))["run"])
+        assert users() == [*[("bob",)] * there, *before]
 
 
 def test_undo_memory_that_could_not_come_back_is_not_replaced(

@@ -16,6 +16,7 @@ import tempfile
 import threading
 import time
 import traceback
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
 from multiprocessing.sharedctypes import Synchronized
@@ -147,6 +148,20 @@ def parser() -> Any:
     found: Any = typer.main.get_command(cli.app)
     found.commands = dict(found.commands.items())
     return found
+
+
+@cache
+def valued_options() -> frozenset[str]:
+    """Return the options that take a value, of whichever command."""
+
+    def look(command: Any) -> Iterator[str]:
+        for one in command.params:
+            if not getattr(one, "is_flag", True):
+                yield from one.opts
+        for one in getattr(command, "commands", {}).values():
+            yield from look(one)
+
+    return frozenset(look(parser()))
 
 
 def _isolate(folder: Path, temporary: Path) -> None:

@@ -156,7 +156,7 @@ def archive_contents(path: Path) -> Callable[[], Any]:
         raw = path.read_bytes()
         try:
             lines = decompress(path.name, raw).splitlines()
-            records = [_canonical(line) for line in lines]
+            records: list[Any] = [_canonical_or_raw(line) for line in lines]
             header = json.loads(lines[0])
             end = json.loads(lines[-1])["end"]
         except (ValueError, OSError, KeyError, TypeError, IndexError, EOFError, RecursionError):
@@ -172,6 +172,13 @@ def archive_contents(path: Path) -> Callable[[], Any]:
         return dict(enumerate(records))
 
     return contents
+
+
+def _canonical_or_raw(line: bytes) -> Any:
+    try:
+        return _canonical(line)
+    except (ValueError, RecursionError):
+        return line
 
 
 def _canonical(text: bytes) -> str:
@@ -351,7 +358,7 @@ def is_consistent(path: Path) -> bool:
     try:
         with closing(sqlite3.connect(f"file:{path}?mode=ro", uri=True)) as database:
             return database.execute("PRAGMA integrity_check(1)").fetchone() == ("ok",)
-    except (sqlite3.Error, UnicodeDecodeError):
+    except (sqlite3.Error, ValueError):  # a text that is not UTF-8, or a name that none can be
         return False
 
 

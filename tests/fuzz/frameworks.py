@@ -110,7 +110,7 @@ class Tables:
             argument = str(path)  # whose it is, the tables tell
         sound = is_consistent(path) and ("agentscope2" not in seed.option or _ids_agree(path))
         contents = database_contents(path, by_value=True)
-        play(rng, bench, Specimen(argument, contents, is_sound=sound))
+        play(rng, bench, Specimen(argument, contents, is_foreign=True, is_sound=sound))
 
 
 def _ids_agree(path: Path) -> bool:
@@ -253,7 +253,7 @@ class Trees:
                 make_odd(rng, Path(name + rng.choice(["", ".md", ".json"])))
         databases = [Path(name) for name in files if name.endswith(_DATABASES)]
         sound = all(is_consistent(path) for path in databases)
-        play(rng, bench, Specimen(seed.argument, _tree_contents, is_sound=sound))
+        play(rng, bench, Specimen(seed.argument, _tree_contents, is_foreign=True, is_sound=sound))
 
 
 _PROVIDERS = ("qdrant", "faiss")

@@ -8,12 +8,13 @@ import json
 import os
 import re
 import stat
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 from memctl.errors import exit_codes
-from tests.fuzz.command import Memctl, Outcome, innermost
+from tests.fuzz.command import Memctl, Outcome, innermost, valued_options
 from tests.support.schemas import check as check_schema
 
 # Nothing here sends a signal, closes a pipe, or runs twice at once.
@@ -137,7 +138,7 @@ def check_output(outcome: Outcome, *, schema: bool) -> None:
         return  # what is there is data
     if outcome.code == 0 and not _NO_REPORT.isdisjoint(words):
         return
-    form = "json" if "--json" in words else _value(words, "--format")
+    form = "json" if _asks_for_json(words) else _value(words, "--format")
     text = outcome.stdout.decode("utf-8", "backslashreplace")
     try:
         outcome.stdout.decode()
@@ -159,6 +160,13 @@ def check_output(outcome: Outcome, *, schema: bool) -> None:
         case _:
             if _controls(text, outcome):
                 raise Broken("control characters on stdout", repr(text))
+
+
+def _asks_for_json(words: Sequence[str]) -> bool:
+    """Return whether --json is an option there, not the value of one."""
+    return any(
+        word == "--json" and last not in valued_options() for last, word in pairwise(["", *words])
+    )
 
 
 def _controls(text: str, outcome: Outcome) -> bool:

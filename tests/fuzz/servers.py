@@ -79,7 +79,12 @@ class RedisKeys:
             _mutate_keys(rng, keys)
         self._put(rng, keys)
         options = "&layout=session" if session else rng.choice(["", "", "", "&state=redis"])
-        store = Specimen(self._url + options, lambda: _contents(self._client), on_server=True)
+        store = Specimen(
+            self._url + options,
+            lambda: _contents(self._client),
+            on_server=True,
+            is_foreign="layout=" in options,
+        )
         bench.specimens.append(store)
         play(rng, bench, store)
 

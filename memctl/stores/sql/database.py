@@ -108,6 +108,8 @@ class Database(ABC):
         """True where the rows of AgentScope 1.x's tables need not be looked through, first."""
         self._keyless: list[str] = []
         """The tables without their primary key."""
+        self.new_users: set[str] = set()
+        """The users of whom this run has made the row."""
         self._lock: ConnectionLock | None = None
 
     @property

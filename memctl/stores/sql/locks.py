@@ -33,6 +33,7 @@ takes it away again."""
 class LockedSessions(NamedTuple):
     """The sessions that hold or may hold something, and the rows that were created for others.
 
+    ``users`` were created now or before: whichever memory of one is undone last takes its row away.
     ``unowned`` are sessions with messages, ``unlisted`` users with sessions, that had no row.
     """
 
@@ -87,6 +88,7 @@ async def lock_sessions(
         unlisted = users.intersection(name for (name,) in listed)
         rows = [(user,) for user in sorted(users)]
         await database.insert_missing(connection, "users", ["id"], rows)
+        database.new_users |= users
     sessions = {name for name, _ in new}
     if new:
         created = await database.insert_missing(connection, "session", ["id", "user_id"], new)
@@ -98,6 +100,7 @@ async def lock_sessions(
         values = {"sessions": sorted(sessions)}
         filled = {name for (name,) in await database.fetch_all(connection, sql, values)}
     unowned = sessions.intersection(filled or ())
+    users = database.new_users.intersection(key.user for key in keys)
     return LockedSessions(known | unowned, sessions, users, unowned, unlisted)
 
 

@@ -29,9 +29,9 @@ class StateFileStore(StateStore):
     """A file that holds one session: its memory itself, or a state with memories inside.
 
     The file does not say whose session it is.  In this order it belongs to: who was last written
-    to it; the options ``user`` and ``session`` of the location; the one session that a selection
-    names by its keys; and what JSONSession would read in the file's name
-    (``session/_json_session.py``), ``alice_s1.json`` being session ``s1`` of ``alice``.
+    to it; the options ``user`` and ``session`` of the location; as far as these leave it open, the
+    one session that a selection names by its keys; and what JSONSession would read in the file's
+    name (``session/_json_session.py``), ``alice_s1.json`` being session ``s1`` of ``alice``.
 
     A new file is a bare state_dict, unless the option ``path`` or the part of the key names a place
     inside.
@@ -90,8 +90,8 @@ class StateFileStore(StateStore):
         if self._owner is not None:
             return OwnedDocument(document, self._owner)
         user, session = (self.location.options.get(name) for name in ("user", "session"))
-        asked = {key[:2] for key in where.keys or ()}
-        if user is None and session is None and len(asked) == 1:
+        asked = {key[:2] for key in where.keys or () if self._may_belong_to(key)}
+        if len(asked) == 1:
             return OwnedDocument(document, asked.pop())
         name = self._file.name
         stem = name.removesuffix(SUFFIX) if name.endswith(SUFFIX) else self._file.stem
