@@ -156,6 +156,8 @@ class Bench:
         if again and not (self._has_repairs() or self._makes_empty()):
             # What a copy replaced is restored by a run of its own: an undo may be two.
             *undone, _ = self._listed()
+            if not undone:
+                return  # there was nothing to undo
             self._undo(specimen, after, f"undo of an undo of {what}", *undone)
             *redone, _ = self._listed()[: -len(undone)]
             self._undo(specimen, before, f"second undo of {what}", *redone)

@@ -82,6 +82,9 @@ def test_bytes_in_a_column_of_texts_are_damage(
         ("sqlite", "message", "msg"),
         ("sqlite-agentscope2", "messages", "payload"),
         ("sqlite-agentscope2", "sessions", "payload"),
+        ("sqlite-table", "chat log", "body"),
+        ("sqlite-adk", "events", "event_data"),
+        ("sqlite-agno", "agno_runs", "run_data"),
     ],
 )
 def test_text_that_sqlite_does_not_decode_is_damage(
@@ -92,13 +95,14 @@ def test_text_that_sqlite_does_not_decode_is_damage(
     start = f"substr({column}, 1, instr({column}, 'message 0') - 1)"
     end = f"substr({column}, instr({column}, 'message 0'))"
     text = f"CAST(CAST({start} AS BLOB) || x'{bad}' || CAST({end} AS BLOB) AS TEXT)"
-    found = f"SELECT MIN(rowid) FROM {table} WHERE instr({column}, 'message 0') > 0"
-    execute(place, f"UPDATE {table} SET {column} = {text} WHERE rowid = ({found})")
+    found = f"SELECT MIN(rowid) FROM \"{table}\" WHERE instr({column}, 'message 0') > 0"
+    execute(place, f'UPDATE "{table}" SET {column} = {text} WHERE rowid = ({found})')
     with pytest.raises(sqlite3.OperationalError, match="Could not decode"):
         rows(place, table)
     fails(run("inspect", place.text, "--messages"), 7, "is damaged and left out")
     checked = report(run("doctor", place.text, "--json"), 6)
-    assert "damaged-row" in {one["code"] for one in checked["findings"]}
+    codes = {one["code"] for one in checked["findings"]}
+    assert codes & {"damaged-row", "damaged-state"}
     done = json.loads(run("delete", place.text, "--all", "--yes", "--json").stdout)
     assert (done["memories"]["written"], done["memories"]["failed"]) == (1, 1)
     report(run("undo", "--yes", "--json"))
@@ -132,6 +136,24 @@ def test_memory_named_by_bytes_is_damaged(
     assert any(b"odd" in one for one in rows(place, table))
     report(run("undo", "--yes", "--json"))
     assert rows(place, table) == before
+
+
+@pytest.mark.parametrize(
+    ("name", "table", "column"),
+    [("sqlite-table", "chat log", "name"), ("sqlite-agno", "agno_runs", "user_id")],
+)
+def test_text_beside_a_message_that_is_not_utf8_is_damage(
+    run: Run, make: Callable[[str], Place], name: str, table: str, column: str
+) -> None:
+    """Undo could not write it again."""
+    place = make(name)
+    first = f'SELECT MIN(rowid) FROM "{table}"'
+    bad = "CAST(x'ff' AS TEXT)"
+    execute(place, f'UPDATE "{table}" SET {column} = {bad} WHERE rowid = ({first})')
+    done = run("delete", place.text, "--all", "--yes", "--json")
+    fails(done, 7, "is not UTF-8")
+    assert json.loads(done.stdout)["memories"]["written"] == 1
+    assert run("undo", "--yes").exit_code == 0
 
 
 @pytest.mark.parametrize("state", ["{nonsense", ""])

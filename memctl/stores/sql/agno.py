@@ -54,7 +54,7 @@ from memctl.stores.sql.agno_runs import (
     without_copies,
 )
 from memctl.stores.sql.columns import Column, shown
-from memctl.stores.sql.database import Contended, Database, RejectedValue
+from memctl.stores.sql.database import Contended, Database, RejectedValue, is_text
 from memctl.stores.sql.schema import create_missing
 
 SESSIONS, RUNS = "agno_sessions", "agno_runs"
@@ -461,11 +461,13 @@ def _decoded(table: str, name: str, value: Any) -> Any:
     """Return the value of a column, one of JSON decoded.
 
     Raises:
-        BadData: it is not JSON.
+        BadData: it is not JSON, or not UTF-8.
     """
+    if isinstance(value, str) and not is_text(value):
+        raise BadData(f"the column {name!r} of {visible(table)!r} is not UTF-8")
     if name not in _JSON_COLUMNS or value is None:
-        return _text(value) if isinstance(value, bytes) else shown(value)
-    text = value if isinstance(value, bytes) else str(value).encode("utf-8", "surrogatepass")
+        return shown(value)
+    text = value if isinstance(value, bytes) else str(value).encode()
     try:
         return jsonio.loads(text)
     except ValueError as error:

@@ -16,7 +16,7 @@ agno 3.1.10.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence, Set
 from dataclasses import dataclass, field, replace
 from math import inf
 from typing import Any
@@ -301,7 +301,7 @@ def without_copies(
             if id in touched:
                 bare["data"] = _without_copies(said["data"])
             if "hidden" in said:
-                bare["hidden"] = [one for one in said["hidden"] if AGNO.own_id(one[1]) not in ids]
+                bare["hidden"] = [one for one in said["hidden"] if not _repeats(one[1], ids)]
                 if id in touched and any(
                     at != place for at, (place, _) in enumerate(said["hidden"])
                 ):
@@ -312,6 +312,11 @@ def without_copies(
                 entry = entry._replace(message=jsonio.dumps(value))
         found.append(entry)
     return found, kept
+
+
+def _repeats(message: dict[str, Any], ids: Set[str]) -> bool:
+    """Return whether a hidden message is that of another run which has one of these ids."""
+    return message.get("from_history") is True and AGNO.own_id(message) in ids
 
 
 def with_copies(messages: list[StoredMessage], kept: dict[str, Any]) -> list[StoredMessage]:

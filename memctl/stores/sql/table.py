@@ -190,14 +190,14 @@ class TableStore(Store):
         mapping, quoted = self.mapping, self._codec.quoted
         places = [(mapping.app, mapping.table)]
         places += [(one.names["app"], one.table) for one in mapping.sessions if "app" in one.names]
-        names: list[Any] = []
+        names: list[str] = []
         async with self.database.snapshot(find_huge=False) as connection:
             for column, table in places:
                 sql = f"SELECT DISTINCT {quoted(column)} FROM {quoted(table)}"
                 rows = await self.database.fetch_all(connection, sql, {})
-                names = names or [row[0] for row in rows]
+                names = names or [name for (name,) in rows if isinstance(name, str)]
         if len(names) > 1:
-            known = ", ".join(visible(str(name)) for name in sorted(names))
+            known = ", ".join(map(visible, sorted(names)))
             raise UsageError(f"{self.label} holds several applications", f"add &app=NAME: {known}")
         if not names and self.mode.writes:
             raise UsageError(f"{self.label} holds no application", "add &app=NAME to the URL")
@@ -879,6 +879,8 @@ class RowCodec:
             raise _Damaged(
                 f"{self._which(row)} names its session or user by a value that is no text"
             )
+        if self._loose and not all(is_text(one) for one in row if isinstance(one, str)):
+            raise _Damaged(f"{self._which(row)} is not UTF-8")
         dialect = self.mapping.dialect
         value: dict[str, Any] = {}
         shape = {name: shown(row[at[name]]) for name in self._placed}
