@@ -555,7 +555,7 @@ def describe_run(
 
 
 def record_found(run: Run, location: Location) -> None:
-    """Record as what a store was found: its memories may go, and with them what tells it.
+    """Record in which layout a store was found, and which application: its memories may all go.
 
     ``location`` is that of the open store.
     """

@@ -229,6 +229,18 @@ def test_runs_of_agno_are_what_their_messages_say(there: list[Run]) -> None:
         assert by_value(Regrouping("s", between).runs(back)) == by_value(there)
 
 
+def test_run_of_agno_itself_is_not_taken_for_one_of_memctl() -> None:
+    """It may have the id that memctl would give: memctl made it, and Agno went on with it."""
+    entry = stored(AGNO, {"content": {"id": "m", "role": "user", "content": "Hi"}})
+    [made] = Regrouping("s", []).runs([entry])
+    assert made.is_made
+    own = Run(made.id, {"run_index": 0}, {**made.data, "model": "m"}, made.messages)
+    assert not own.is_made
+    [new] = Regrouping("s", [own]).runs([entry])
+    assert new.is_made
+    assert new.id != own.id
+
+
 @pytest.mark.parametrize("target", [AGENTSCOPE1, AGENTSCOPE2, LANGCHAIN], ids=lambda one: one.name)
 @pytest.mark.parametrize("dialect", DIALECTS, ids=lambda one: one.name)
 @given(st.data())

@@ -485,8 +485,9 @@ class StoredSession:
             if isinstance(value, bytes):
                 raise NotASession(f"its column {name} is not a text")
         if self._session is None:
+            if not jsonio.is_utf8(self.text):  # the driver of AgentScope does not read it, either
+                raise NotASession("its payload is not UTF-8")
             try:
-                self.text.decode()
                 payload, context = without_context(self.text)
             except ValueError as error:
                 raise NotASession(f"its payload is not JSON: {error}") from error
