@@ -156,6 +156,30 @@ def test_text_beside_a_message_that_is_not_utf8_is_damage(
     assert run("undo", "--yes").exit_code == 0
 
 
+@pytest.mark.parametrize("column", ["status", "run_type", "agent_id", "parent_run_id", "user_id"])
+def test_bytes_beside_the_messages_of_a_run_come_back(
+    run: Run, make: Callable[[str], Place], column: str
+) -> None:
+    place = make("sqlite-agno")
+    first = "SELECT MIN(rowid) FROM agno_runs"
+    execute(place, "UPDATE agno_runs SET run_data = json_set(run_data, '$.model', 'm')")
+    execute(place, f"UPDATE agno_runs SET {column} = x'ff00' WHERE rowid = ({first})")
+
+    def runs() -> list[Any]:
+        """The rows by value: JSON may come back with its keys in another order."""
+        return [
+            [json.loads(one) if str(one).startswith("{") else one for one in row]
+            for row in rows(place, "agno_runs")
+        ]
+
+    before = runs()
+    assert run("doctor", place.text).exit_code in (0, 6)
+    report(run("delete", place.text, "--all", "--yes", "--json"))
+    assert runs() != before
+    report(run("undo", "--yes", "--json"))
+    assert runs() == before
+
+
 @pytest.mark.parametrize("state", ["{nonsense", ""])
 def test_state_that_is_not_json_is_damage(
     run: Run, make: Callable[[str], Place], state: str

@@ -82,7 +82,9 @@ class Run:
 
         What has no messages of its own, as the run of a workflow, counts as such.
         """
-        aside = self.columns.get("parent_run_id") or self.columns.get("status") in _SKIPPED
+        status = self.columns.get("status")  # in SQLite it may be anything
+        skipped = isinstance(status, str) and status in _SKIPPED
+        aside = self.columns.get("parent_run_id") or skipped
         return bool(aside) or not any(self.is_made or not is_hidden(one) for one in self.messages)
 
     def document(self) -> dict[str, Any]:
