@@ -486,7 +486,7 @@ def test_undo_redis_id_that_stands_in_the_list_twice(run: Run, one: Callable[[st
 def test_undo_of_replacing_by_the_beginning_is_exact(
     run: Run, one: Callable[[str], Place], tmp_path: Path
 ) -> None:
-    """What is left looks like the beginning of what was there, and stands at other positions."""
+    """The copy looks like the beginning of what was there, and stands at other positions."""
     place = one("sqlite")
     [key] = place.keys(1)
     put(place, [sample(key, samples.entries(5))])
