@@ -54,12 +54,14 @@ class Tally:
     kilobytes: int = 0
 
     def add(self, result: Result) -> None:
-        """Count an input."""
+        """Count an input; print a failure that is the first of its kind."""
         self.inputs[result.mutator] += 1
         self.runs[result.mutator] += result.codes.total()
         self.codes.update(result.codes)
         self.kilobytes = max(self.kilobytes, result.kilobytes)
         if result.failure is not None:
+            if all(known.rule != result.failure.rule for known in self.failures):
+                print("\n".join(self._kind([result.failure])), flush=True)
             self.failures.append(result.failure)
 
     def progress(self) -> str:
@@ -99,16 +101,20 @@ class Tally:
         kinds: dict[str, list[Failure]] = {}
         for failure in self.failures:
             kinds.setdefault(failure.rule, []).append(failure)
-        for rule, found in sorted(kinds.items(), key=lambda kind: -len(kind[1])):
-            mutators = ", ".join(f"{n} {name}" for name, n in _by_mutator(found).most_common())
-            yield f"\n{len(found)} x {rule} ({mutators})"
-            first = found[0]
-            yield f"    memctl {' '.join(map(ascii, first.words))}"
-            for line in first.detail.strip().splitlines()[-4:]:
-                yield f"    {line[:600]}"
-            for failure in found[:SHOWN]:
-                yield f"    again: {again(self.seed, failure.number)}"
+        for found in sorted(kinds.values(), key=len, reverse=True):
+            yield from self._kind(found)
         yield ""
+
+    def _kind(self, found: list[Failure]) -> Iterator[str]:
+        """Yield what is to be known of failures of one kind."""
+        first = found[0]
+        mutators = ", ".join(f"{n} {name}" for name, n in _by_mutator(found).most_common())
+        yield f"\n{len(found)} x {first.rule} ({mutators})"
+        yield f"    memctl {' '.join(map(ascii, first.words))}"
+        for line in first.detail.strip().splitlines()[-4:]:
+            yield f"    {line[:600]}"
+        for failure in found[:SHOWN]:
+            yield f"    again: {again(self.seed, failure.number)}"
 
 
 def _by_mutator(failures: list[Failure]) -> Counter[str]:
