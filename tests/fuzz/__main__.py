@@ -35,6 +35,8 @@ from tests.fuzz.worker import STACKS, Inputs, new_bench, work
 
 REPORT_SECONDS = 30
 HANG_SECONDS = 20
+STUCK_SECONDS = 600
+"""Seconds for an input, in which the fuzzer itself hangs if no command does."""
 GRACE_SECONDS = 0.5
 """Seconds in which a worker that hangs can write its stacks."""
 ENOUGH = 1 << 60
@@ -108,12 +110,15 @@ class Worker:
     begun: Any
     """When its command began; 0 between two."""
     stacks: Path
+    seen: tuple[int, float] = (-1, 0.0)
+    """The number of its input when last looked at, and since when it is that."""
 
-    @property
     def hangs(self) -> bool:
-        """Return whether its command takes too long."""
-        begun = self.begun.value
-        return bool(begun) and time.monotonic() > begun + HANG_SECONDS
+        """Return whether its command takes too long, or its input does."""
+        begun, now, number = self.begun.value, time.monotonic(), self.current.value
+        if self.seen[0] != number:
+            self.seen = number, now
+        return (bool(begun) and now > begun + HANG_SECONDS) or now > self.seen[1] + STUCK_SECONDS
 
 
 class Fuzzer:
@@ -182,7 +187,7 @@ class Fuzzer:
         except EOFError:
             worker.process.join()
             return self._replace(worker)
-        if worker.hangs:
+        if worker.hangs():
             os.kill(worker.process.pid, STACKS)
             time.sleep(GRACE_SECONDS)
             worker.process.kill()

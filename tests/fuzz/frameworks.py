@@ -337,12 +337,19 @@ def _tree_contents() -> Any:
 
 
 def _faiss(path: Path) -> Any:
-    """Return the facts of a folder of faiss by their ids, wherever in the index they are."""
-    index, about = path.with_suffix(".faiss").read_bytes(), json.loads(path.read_bytes())
-    vectors, size = index[-_FLOATS * len(about["index_to_id"]) :], _FLOATS
+    """Return the facts of a folder of faiss by their ids, wherever in the index they are.
+
+    Raises:
+        OSError: there is none, or a file of it is a FIFO, which nobody writes.
+    """
+    vectors = path.with_suffix(".faiss")
+    if not (path.is_file() and vectors.is_file()):
+        raise FileNotFoundError(path)
+    index, about = vectors.read_bytes(), json.loads(path.read_bytes())
+    floats, size = index[-_FLOATS * len(about["index_to_id"]) :], _FLOATS
     places = {id: int(place) * size for place, id in about["index_to_id"].items()}
     return {
-        id: (json.dumps(one, sort_keys=True), vectors[places[id] : places[id] + size])
+        id: (json.dumps(one, sort_keys=True), floats[places[id] : places[id] + size])
         for id, one in about["docstore"].items()
     }
 
