@@ -55,6 +55,20 @@ def test_configuration_that_is_not_json_is_refused(run: Run, tmp_path: Path) -> 
     fails(run("inspect", "mem0:"), 2, "names no path")
 
 
+@pytest.mark.parametrize("provider", ["qdrant", "faiss", "chroma", "pgvector"])
+@pytest.mark.parametrize("odd", ["\0", "\ud800"])
+def test_name_that_no_place_has_is_refused(
+    run: Run, tmp_path: Path, provider: str, odd: str
+) -> None:
+    names = ("host",) if provider == "pgvector" else ("path", "collection_name")
+    for name in names:
+        store = config(tmp_path, provider=provider, config={"path": str(tmp_path), name: odd})
+        fails(run("inspect", store), 2, f"vector_store.config.{name}", "surrogate pair")
+    about = {"vector_store": {"provider": provider}, "history_db_path": f"a{odd}"}
+    (tmp_path / "config.json").write_text(json.dumps(about))
+    fails(run("inspect", store), 2, "history_db_path", "surrogate pair")
+
+
 @pytest.mark.parametrize("provider", ["qdrant", "faiss", "chroma"])
 def test_collection_that_is_not_there_is_not_made_by_reading(
     run: Run, tmp_path: Path, provider: str
