@@ -120,7 +120,7 @@ def _is_plain(value: Any, levels: int) -> bool:
     """Return whether orjson can write the value, of so many levels at most, without changing it."""
     match value:
         case str():
-            return value.isascii() or not _has_surrogate(value)
+            return value.isascii() or not has_surrogate(value)
         case bool() | None:
             return True
         case int():
@@ -137,7 +137,8 @@ def _is_plain(value: Any, levels: int) -> bool:
             return False
 
 
-def _has_surrogate(text: str) -> bool:
+def has_surrogate(text: str) -> bool:
+    """Return whether a text has half of a surrogate pair, which UTF-8 cannot hold."""
     return any("\ud800" <= char <= "\udfff" for char in text)
 
 

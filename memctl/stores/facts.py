@@ -417,7 +417,7 @@ class FactIndex:
     def add(self, entry: FactEntry) -> None:
         """Take an entry."""
         texts = (*entry.key, entry.time, entry.id)
-        self._rows.append(tuple(map(_encoded, texts)))
+        self._rows.append(tuple(map(encoded, texts)))
         if len(self._rows) >= _ROWS:
             self._flush()
 
@@ -432,15 +432,15 @@ class FactIndex:
             "SELECT DISTINCT user, session, part FROM fact ORDER BY 1, 2, 3"
         )
         for row in rows.fetchall():
-            yield MemoryKey(*map(_decoded, row))
+            yield MemoryKey(*map(decoded, row))
 
     def ids(self, key: MemoryKey) -> Iterator[list[str]]:
         """Yield the ids of a scope by time and id, some at a time; each once."""
         self._flush()
-        names = tuple(map(_encoded, key))
+        names = tuple(map(encoded, key))
         rows = self._database.execute(_IDS, names)
         while some := rows.fetchmany(SOME):
-            yield [_decoded(id) for (id,) in some]
+            yield [decoded(id) for (id,) in some]
 
 
 _ROWS = 1000
@@ -452,9 +452,11 @@ CREATE UNIQUE INDEX place ON fact (user, session, part, time, id);
 _IDS = "SELECT id FROM fact WHERE user = ? AND session = ? AND part = ? ORDER BY time, id"
 
 
-def _encoded(text: str) -> bytes:
+def encoded(text: str) -> bytes:
+    """Return a text as a temporary file holds it: SQLite takes no text with half a pair."""
     return text.encode("utf-8", "surrogatepass")
 
 
-def _decoded(text: bytes) -> str:
+def decoded(text: bytes) -> str:
+    """Return the text that was ``encoded``."""
     return text.decode("utf-8", "surrogatepass")

@@ -349,7 +349,10 @@ def _faiss(path: Path) -> Any:
     floats, size = index[-_FLOATS * len(about["index_to_id"]) :], _FLOATS
     places = {id: int(place) * size for place, id in about["index_to_id"].items()}
     return {
-        id: (json.dumps(one, sort_keys=True), floats[places[id] : places[id] + size])
+        id: (
+            json.dumps(one, sort_keys=True),
+            floats[places[id] : places[id] + size] if id in places else None,
+        )
         for id, one in about["docstore"].items()
     }
 

@@ -17,9 +17,10 @@ import pytest
 from memctl.model import Memory, MemoryKey
 from memctl.registry import make_store, parse
 from memctl.store import OpenMode
+from memctl.testing import samples
 from memctl.testing.drive import write
 from memctl.testing.samples import Sample
-from tests.support.cli import contents, fails, report
+from tests.support.cli import contents, fails, fill, report
 
 SESSION = "session_id TEXT PRIMARY KEY, session_type TEXT NOT NULL, " + ", ".join(
     f"{name} {kind}"
@@ -240,6 +241,49 @@ def test_agno_makes_a_run_of_each_question(run: Any, tmp_path: Path) -> None:
     assert said(url, "", "s") == ["assistant 0", "assistant 1"]
     assert run("undo", "-y").exit_code == 0
     assert rows(target) == before
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        "UPDATE agno_runs SET status = 'RUNNING', updated_at = 9, user_id = NULL",
+        "UPDATE agno_runs SET run_index = run_index * 7 + 3",
+        "UPDATE agno_runs SET run_id = 'r' || run_index, "
+        "run_data = json_set(run_data, '$.run_id', 'r' || run_index)",
+        "UPDATE agno_runs SET run_data = json_remove(run_data, '$.user_id', '$.status')",
+    ],
+)
+@pytest.mark.parametrize("steps", [["--all"], ["m1", "m0"], ["m2", "m3", "m0"], ["m0", "m1"]])
+def test_agno_undo_restores_what_another_program_did_to_a_run_of_memctl(
+    run: Any, tmp_path: Path, change: str, steps: list[str]
+) -> None:
+    path = tmp_path / "agno.db"
+    url = f"sqlite:///{path}?layout=agno"
+    roles = ["user", "assistant", "user", "assistant"]
+    said = [samples.entry(f"m{at}", at, role=role) for at, role in enumerate(roles)]
+    asyncio.run(fill(str(tmp_path / "old.db"), {MemoryKey("ada", "kyoto"): said}))
+    assert run("migrate", str(tmp_path / "old.db"), url).exit_code == 0
+    execute(path, change)
+    before = [rows(path)]
+    for step in steps:
+        pick = [step] if step == "--all" else ["--id", step]
+        assert run("delete", url, *pick, "--yes").exit_code == 0
+        before.append(rows(path))
+    while before:
+        assert rows(path) == before.pop()
+        if before:
+            assert run("undo", "--yes").exit_code == 0
+
+
+def test_agno_makes_no_session_of_which_there_are_runs(
+    run: Any, path: Path, tmp_path: Path
+) -> None:
+    url, archive = f"sqlite:///{path}?layout=agno", str(tmp_path / "all.ndjson")
+    assert run("export", url, "-o", archive).exit_code == 0
+    execute(path, "DELETE FROM agno_sessions WHERE session_id = 'kyoto'")
+    before = rows(path)
+    fails(run("import", archive, url), 7, "has runs of 'kyoto', which is no session")
+    assert rows(path) == before
 
 
 def test_agno_takes_an_agent_that_the_source_does_not_name(run: Any, tmp_path: Path) -> None:

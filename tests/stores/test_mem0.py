@@ -6,12 +6,13 @@ import asyncio
 import json
 import os
 import shutil
+import sqlite3
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from memctl.stores.mem0 import faiss
+from memctl.stores.mem0 import faiss, history
 from memctl.testing import samples
 from tests.support.backends import FACT_BACKENDS, mem0_key
 from tests.support.cli import Run, contents, fails, fill, report
@@ -55,6 +56,20 @@ def test_configuration_that_is_not_json_is_refused(run: Run, tmp_path: Path) -> 
     fails(run("inspect", "mem0:"), 2, "names no path")
 
 
+@pytest.mark.parametrize("provider", ["qdrant", "faiss", "chroma", "pgvector"])
+@pytest.mark.parametrize("odd", ["\0", "\ud800"])
+def test_name_that_no_place_has_is_refused(
+    run: Run, tmp_path: Path, provider: str, odd: str
+) -> None:
+    names = ("host",) if provider == "pgvector" else ("path", "collection_name")
+    for name in names:
+        store = config(tmp_path, provider=provider, config={"path": str(tmp_path), name: odd})
+        fails(run("inspect", store), 2, f"vector_store.config.{name}", "surrogate pair")
+    about = {"vector_store": {"provider": provider}, "history_db_path": f"a{odd}"}
+    (tmp_path / "config.json").write_text(json.dumps(about))
+    fails(run("inspect", store), 2, "history_db_path", "surrogate pair")
+
+
 @pytest.mark.parametrize("provider", ["qdrant", "faiss", "chroma"])
 def test_collection_that_is_not_there_is_not_made_by_reading(
     run: Run, tmp_path: Path, provider: str
@@ -96,6 +111,59 @@ def test_faiss_place_of_no_fact_is_damage(
     about["index_to_id"] |= [place]
     path.write_text(json.dumps(about))
     fails(run("inspect", store), 8, "a place is not a number with an id")
+
+
+def test_faiss_id_with_half_a_surrogate_pair_is_one_as_any(
+    run: Run, tmp_path: Path, servers: Servers
+) -> None:
+    store = filled("faiss", tmp_path, servers)
+    ids = [one.id for one in contents(store)[mem0_key(0)]]
+    for path in (tmp_path / "faiss").glob("*.json"):
+        path.write_text(path.read_text().replace(f'"{ids[0]}"', f'"{ids[0]}\\ud800"'))
+    before = contents(store)
+    assert [one.id for one in before[mem0_key(0)]] == [f"{ids[0]}\ud800", *ids[1:]]
+    archive = str(tmp_path / "facts.ndjson")
+    assert run("export", store, "-o", archive).exit_code == 0
+    assert run("verify", archive, store).exit_code == 0
+    assert run("doctor", store).exit_code == 0
+    for pick in (["--all"], ["--last", "5"]):
+        assert run("delete", store, *pick, "--yes").exit_code == 0
+        assert contents(store) != before
+        assert run("undo", "--yes").exit_code == 0
+        assert contents(store) == before
+
+
+def test_faiss_facts_and_entities_without_a_vector_come_back_without_one(
+    run: Run, tmp_path: Path, servers: Servers
+) -> None:
+    store = filled("faiss", tmp_path, servers)
+    for path in (tmp_path / "faiss").glob("*.json"):
+        about = json.loads(path.read_text())
+        del about["index_to_id"]["0"]
+        path.write_text(json.dumps(about))
+    before = contents(store)
+    assert run("delete", store, "--last", "2", "--yes").exit_code == 0
+    kept = contents(store)
+    assert run("delete", store, "--all", "--yes").exit_code == 0
+    assert contents(store) == {}
+    assert run("undo", "--yes").exit_code == 0
+    assert contents(store) == kept
+    assert run("undo", "--store", store, "--yes").exit_code == 0
+    assert contents(store) == before
+
+
+@pytest.mark.parametrize("row", ["'h', CAST(x'ff' AS TEXT)", "'h', x'00'", "NULL, 'text'"])
+def test_row_of_the_history_that_is_damaged_leaves_out_its_scope(
+    run: Run, tmp_path: Path, servers: Servers, row: str
+) -> None:
+    store = filled("faiss", tmp_path, servers)
+    [one, *_] = contents(store)[mem0_key(0)]
+    with sqlite3.connect(tmp_path / "history.db") as database:
+        database.execute(history._SCHEMA[0])
+        sql = f"INSERT INTO history (memory_id, id, new_memory) VALUES (?, {row})"
+        database.execute(sql, (one.id,))
+    fails(run("export", store, "-o", str(tmp_path / "facts.ndjson")), 7, "its history has a row")
+    assert contents(str(tmp_path / "facts.ndjson")).keys() == {mem0_key(1)}
 
 
 def test_qdrant_that_is_refused_makes_no_folder(run: Run, tmp_path: Path, servers: Servers) -> None:
@@ -150,7 +218,6 @@ def test_point_that_would_run_something_is_left_out(
     run: Run, tmp_path: Path, servers: Servers
 ) -> None:
     import pickle
-    import sqlite3
 
     class Evil:
         def __reduce__(self) -> Any:

@@ -229,7 +229,7 @@ def _is_plain(value: Any) -> bool:
         case bool():
             return True
         case str():
-            return not any("\ud800" <= char <= "\udfff" for char in value)
+            return not jsonio.has_surrogate(value)
         case int():
             return value in _INT64
         case float():

@@ -21,6 +21,7 @@ PROVIDERS = ("qdrant", "faiss", "chroma", "pgvector")
 """The vector stores that memctl opens."""
 _DIMENSIONS = 1536
 """mem0's default, in every vector store that asks for dimensions, and of OpenAI's embedder."""
+_MOST_DIMENSIONS = 2**31 - 1
 _OPENAI_MODEL = "text-embedding-3-small"
 _SECTION = '"vector_store": {"provider": "qdrant", "config": {"path": "..."}}'
 
@@ -58,7 +59,7 @@ class Mem0Config:
         """Return an option that is a text.
 
         Raises:
-            UsageError: it is something else.
+            UsageError: it is something else, or no place has such a name.
         """
         value = self.options.get(name)
         if value is None or value == "":
@@ -68,7 +69,21 @@ class Mem0Config:
                 f"{visible(str(self.path))}: vector_store.config.{name} is not a text",
                 "write it in quotes",
             )
+        _refuse_odd(self.path, f"vector_store.config.{name}", value)
         return value
+
+
+def _refuse_odd(path: Path, name: str, value: str) -> None:
+    """Refuse a text that no file, server or collection is called.
+
+    Raises:
+        UsageError: as said.
+    """
+    if "\0" in value or jsonio.has_surrogate(value):
+        raise UsageError(
+            f"{visible(str(path))}: {name} has a null character or half of a surrogate pair",
+            "correct it: no file and no server has such a name",
+        )
 
 
 def read(path: Path) -> Mem0Config:
@@ -104,7 +119,9 @@ def read(path: Path) -> Mem0Config:
     options = store.get("config") or {}
     if not isinstance(options, dict):
         raise UsageError(f"{name}: vector_store.config is not an object", f"write {_SECTION}")
-    return Mem0Config(path, provider, options, _embedding(name, value, options), _history(value))
+    history = _history(value)
+    _refuse_odd(path, "history_db_path", str(history))
+    return Mem0Config(path, provider, options, _embedding(name, value, options), history)
 
 
 def _embedding(name: str, value: dict[str, Any], options: dict[str, Any]) -> Embedding:
@@ -119,7 +136,7 @@ def _embedding(name: str, value: dict[str, Any], options: dict[str, Any]) -> Emb
         size = default
     else:
         size = options.get("embedding_model_dims") or _DIMENSIONS
-    if not isinstance(size, int) or isinstance(size, bool) or size < 0:
+    if not isinstance(size, int) or isinstance(size, bool) or not 0 <= size <= _MOST_DIMENSIONS:
         raise UsageError(f"{name}: the dimensions of the vectors are not a number", "such as 1536")
     return Embedding(model if isinstance(model, str) else "", size)
 

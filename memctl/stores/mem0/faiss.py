@@ -25,6 +25,7 @@ from memctl.errors import BadData, Busy, Lost
 from memctl.json_stream import Cursor
 from memctl.location import same_file, visible
 from memctl.store import OpenMode
+from memctl.stores.facts import decoded, encoded
 from memctl.stores.files import TEMPORARY_PREFIX, AtomicFile, sync_folder, system_errors
 from memctl.stores.mem0.config import Mem0Config
 from memctl.stores.mem0.vectors import (
@@ -53,7 +54,7 @@ _PAUSE = 0.1
 _SCHEMA = """
 PRAGMA journal_mode = OFF;
 CREATE TABLE fact (
-    number INTEGER PRIMARY KEY, id TEXT UNIQUE, payload BLOB, place INTEGER, vector BLOB
+    number INTEGER PRIMARY KEY, id BLOB UNIQUE, payload BLOB, place INTEGER, vector BLOB
 );
 CREATE INDEX place ON fact (place);
 """
@@ -123,7 +124,7 @@ class FaissFolder(VectorStore):
             if not rows:
                 return
             after = rows[-1][0]
-            yield [_record(id, payload, None) for _, id, payload in rows]
+            yield [_record(decoded(id), payload, None) for _, id, payload in rows]
 
     async def get(self, collection: str, ids: Sequence[str]) -> list[Record]:
         return await self._turns.run(self._collections[collection].get, ids)
@@ -271,7 +272,7 @@ class _Collection:
             async for name in cursor.members(1):
                 value = await _value(cursor)
                 if section == "docstore":
-                    rows.append((name, value))
+                    rows.append((encoded(name), value))
                 else:
                     rows.append(_placed(cursor, name, value))
                 if len(rows) >= _SOME:
@@ -280,7 +281,7 @@ class _Collection:
             self._spool.executemany(statement, rows)
             rows.clear()
 
-    def rows_after(self, after: int) -> list[tuple[int, str, bytes]]:
+    def rows_after(self, after: int) -> list[tuple[int, bytes, bytes]]:
         """Return the next facts: numbers by which they follow one another, ids and payloads."""
         sql = f"SELECT number, id, payload FROM fact WHERE number > ? ORDER BY number LIMIT {_SOME}"
         return self._spool.execute(sql, (after,)).fetchall()
@@ -290,8 +291,10 @@ class _Collection:
         places = ",".join("?" * len(ids))
         sql = f"SELECT id, payload, place, vector FROM fact WHERE id IN ({places})"
         return [
-            _record(id, payload, vector or self._vector(place))
-            for id, payload, place, vector in self._spool.execute(sql, tuple(ids)).fetchall()
+            _record(decoded(id), payload, vector or self._vector(place))
+            for id, payload, place, vector in self._spool.execute(
+                sql, tuple(map(encoded, ids))
+            ).fetchall()
         ]
 
     def _vector(self, place: int | None) -> bytes | None:
@@ -308,7 +311,11 @@ class _Collection:
         self.changed = True
         self.size = self.size or self._config.embedding.dimensions
         rows = [
-            (one.id, jsonio.dumps(one.payload), _bytes_of(self._fitting(one.vector)))
+            (
+                encoded(one.id),
+                jsonio.dumps(one.payload),
+                _bytes_of(self._fitting(one.vector)) if one.vector else None,
+            )
             for one in records
         ]
         self._spool.execute("BEGIN")
@@ -319,9 +326,8 @@ class _Collection:
         )
         self._spool.execute("COMMIT")
 
-    def _fitting(self, vector: array[float] | None) -> array[float]:
+    def _fitting(self, vector: array[float]) -> array[float]:
         """Return a vector as mem0 would store it: of length 1 where it searches by the angle."""
-        vector = vector or array("f")
         strategy = self._config.text("distance_strategy", "euclidean").lower()
         normal = bool(self._config.options.get("normalize_L2")) and strategy == "euclidean"
         length = math.sqrt(sum(value * value for value in vector))
@@ -332,7 +338,7 @@ class _Collection:
     def delete(self, ids: Sequence[str]) -> None:
         """Forget records."""
         self.changed = True
-        self._spool.executemany("DELETE FROM fact WHERE id = ?", [(id,) for id in ids])
+        self._spool.executemany("DELETE FROM fact WHERE id = ?", [(encoded(id),) for id in ids])
 
     def save(self) -> None:
         """Write both files, durable on return.
@@ -389,13 +395,13 @@ class _Collection:
         yield b'{"docstore": {'
         comma = b"\n"
         for id, payload in self._spool.execute("SELECT id, payload FROM fact ORDER BY number"):
-            yield comma + jsonio.dumps(id) + b": " + payload
+            yield comma + jsonio.dumps(decoded(id)) + b": " + payload
             comma = b",\n"
         yield b'\n}, "index_to_id": {'
         comma = b"\n"
         rows = self._spool.execute(f"SELECT id FROM fact WHERE {_HAS_VECTOR} ORDER BY {_ORDER}")
         for place, (id,) in enumerate(rows):
-            yield comma + b'"%d": ' % place + jsonio.dumps(id)
+            yield comma + b'"%d": ' % place + jsonio.dumps(decoded(id))
             comma = b",\n"
         yield b"\n}}\n"
 
@@ -441,7 +447,7 @@ class _File:
         return system.read_at(self._handle, size, start)
 
 
-def _placed(cursor: Cursor, name: str, value: bytes) -> tuple[int, str]:
+def _placed(cursor: Cursor, name: str, value: bytes) -> tuple[int, bytes]:
     """Return a place in the index, and the id of the fact that is there."""
     try:
         place, id = int(name), jsonio.loads(value)
@@ -449,7 +455,7 @@ def _placed(cursor: Cursor, name: str, value: bytes) -> tuple[int, str]:
         raise cursor.bad("a place is not a number with an id") from error
     if not isinstance(id, str) or not 0 <= place < _MOST_PLACES:
         raise cursor.bad("a place is not a number with an id")
-    return place, id
+    return place, encoded(id)
 
 
 async def _value(cursor: Cursor) -> bytes:

@@ -10,10 +10,12 @@ import os
 import sqlite3
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
+from memctl import jsonio
 from memctl.errors import BadData, Unavailable
 from memctl.location import visible
 from memctl.model import MemoryKey
@@ -22,6 +24,7 @@ from memctl.stores.mem0.vectors import Turns
 
 _BUSY_SECONDS = 30.0
 _SOME = 500
+_INT64 = range(-(2**63), 2**63)
 _SCHEMA = (
     "CREATE TABLE IF NOT EXISTS history (id TEXT PRIMARY KEY, memory_id TEXT, old_memory TEXT, "
     "new_memory TEXT, event TEXT, created_at DATETIME, updated_at DATETIME, is_deleted INTEGER, "
@@ -76,6 +79,8 @@ class History:
             database = sqlite3.connect(
                 uri, _BUSY_SECONDS, isolation_level=None, check_same_thread=False, uri=True
             )
+            # A text that is not UTF-8 comes with lone surrogates, which are no text to is_row.
+            database.text_factory = partial(str, encoding="utf-8", errors="surrogateescape")
             self._database = database
             if self._reads_only:
                 database.execute("PRAGMA query_only = 1")
@@ -96,6 +101,7 @@ class History:
     async def load(self, ids: Sequence[str]) -> dict[str, list[Row]]:
         """Return the rows of facts, in the order in which ``Memory.history`` gives them."""
         found: dict[str, list[Row]] = {}
+        ids = list(filter(is_kept, ids))
         where = f"memory_id IN ({','.join('?' * len(ids))})"
         order = "created_at, datetime(updated_at), rowid"
         rows = await self._fetch(
@@ -160,7 +166,7 @@ class History:
         await self._turns.run(self._delete_messages, session_scope(key))
 
     def _delete_messages(self, scope: str) -> None:
-        if self._database is not None and self._has("messages"):
+        if self._database is not None and self._has("messages") and is_kept(scope):
             with self._errors(), transaction(self._database):
                 self._database.execute("DELETE FROM messages WHERE session_scope = ?", (scope,))
 
@@ -209,8 +215,26 @@ def transaction(database: sqlite3.Connection) -> Iterator[None]:
         raise
 
 
+def is_row(row: Any) -> bool:
+    """Return whether a value of JSON is a row as ``History.put`` takes it."""
+    if not isinstance(row, dict) or not isinstance(row.get("id"), str):
+        return False
+    return all(is_kept(row.get(name)) for name in COLUMNS)
+
+
+def is_kept(value: Any) -> bool:
+    """Return whether a value of JSON can stand in a row, and thus whether an id can have any."""
+    match value:
+        case str():
+            return not jsonio.has_surrogate(value)
+        case int():
+            return value in _INT64
+    return value is None or isinstance(value, float)
+
+
 def _delete(database: sqlite3.Connection, ids: Sequence[str]) -> None:
     # mem0 has no index of the facts: each statement reads the whole table.
+    ids = list(filter(is_kept, ids))
     for start in range(0, len(ids), _SOME):
         some = ids[start : start + _SOME]
         where = f"memory_id IN ({','.join('?' * len(some))})"

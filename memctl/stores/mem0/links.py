@@ -7,14 +7,15 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 from memctl.model import MemoryKey
+from memctl.stores.facts import decoded, encoded
 from memctl.stores.mem0.vectors import Record
 
 LINKED = "linked_memory_ids"
 _SCHEMA = """
 PRAGMA journal_mode = OFF;
-CREATE TABLE link (fact TEXT, entity TEXT, PRIMARY KEY (fact, entity)) WITHOUT ROWID;
+CREATE TABLE link (fact BLOB, entity BLOB, PRIMARY KEY (fact, entity)) WITHOUT ROWID;
 CREATE INDEX facts ON link (entity);
-CREATE TABLE entity (id TEXT PRIMARY KEY, user TEXT, session TEXT, part TEXT);
+CREATE TABLE entity (id BLOB PRIMARY KEY, user BLOB, session BLOB, part BLOB);
 """
 _SOME = 500
 
@@ -38,43 +39,45 @@ class Links:
         """Take entities as they are now, in the place of what was known of them."""
         for entity in entities:
             self.forget([entity.id])
-            key = scope_of(entity.payload)
-            self._database.execute("INSERT INTO entity VALUES (?, ?, ?, ?)", (entity.id, *key))
+            names = map(encoded, (entity.id, *scope_of(entity.payload)))
+            self._database.execute("INSERT INTO entity VALUES (?, ?, ?, ?)", tuple(names))
             self._database.executemany(
                 "INSERT OR IGNORE INTO link VALUES (?, ?)",
-                [(fact, entity.id) for fact in linked(entity.payload)],
+                [(encoded(fact), encoded(entity.id)) for fact in linked(entity.payload)],
             )
 
     def forget(self, entities: Sequence[str]) -> None:
         """Forget entities."""
         for table, column in (("link", "entity"), ("entity", "id")):
             self._database.executemany(
-                f"DELETE FROM {table} WHERE {column} = ?", [(id,) for id in entities]
+                f"DELETE FROM {table} WHERE {column} = ?", [(encoded(id),) for id in entities]
             )
 
     def of(self, facts: Sequence[str]) -> dict[str, list[str]]:
         """Return the ids of the entities that link to facts, in order, by fact."""
         found: dict[str, list[str]] = {}
         sql = f"SELECT fact, entity FROM link WHERE fact IN ({','.join('?' * len(facts))})"
-        for fact, entity in self._database.execute(f"{sql} ORDER BY entity", tuple(facts)):
-            found.setdefault(fact, []).append(entity)
+        rows = self._database.execute(f"{sql} ORDER BY entity", tuple(map(encoded, facts)))
+        for fact, entity in rows:
+            found.setdefault(decoded(fact), []).append(decoded(entity))
         return found
 
     def scopes(self) -> list[MemoryKey]:
         """Return the scopes of the entities."""
         rows = self._database.execute("SELECT DISTINCT user, session, part FROM entity").fetchall()
-        return [MemoryKey(*row) for row in rows]
+        return [MemoryKey(*map(decoded, row)) for row in rows]
 
     def in_scope(self, key: MemoryKey) -> list[str]:
         """Return the ids of the entities of a scope."""
         sql = "SELECT id FROM entity WHERE user = ? AND session = ? AND part = ?"
-        return [id for (id,) in self._database.execute(sql, key).fetchall()]
+        rows = self._database.execute(sql, tuple(map(encoded, key))).fetchall()
+        return [decoded(id) for (id,) in rows]
 
     def pieces(self) -> Iterator[list[str]]:
         """Yield the ids of all facts that are linked to, some at a time."""
         rows = self._database.execute("SELECT DISTINCT fact FROM link ORDER BY fact").fetchall()
         for start in range(0, len(rows), _SOME):
-            yield [fact for (fact,) in rows[start : start + _SOME]]
+            yield [decoded(fact) for (fact,) in rows[start : start + _SOME]]
 
 
 def linked(payload: dict[str, Any]) -> list[str]:

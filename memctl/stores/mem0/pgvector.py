@@ -192,7 +192,7 @@ class PgvectorTables(VectorStore):
         check_vectors(records, size, "pgvector")
         for record in records:
             for name, value in values(record.payload):
-                if isinstance(value, str) and ("\0" in value or _has_surrogate(value)):
+                if isinstance(value, str) and ("\0" in value or jsonio.has_surrogate(value)):
                     text = f"{record.id!r}: PostgreSQL holds no NUL and no lone surrogate: {name}"
                     raise Rejected("refused", text)
                 if isinstance(value, float) and not math.isfinite(value):
@@ -207,7 +207,8 @@ class PgvectorTables(VectorStore):
             "DO UPDATE SET vector = excluded.vector, payload = excluded.payload"
         )
         rows = [
-            (one.id, list(one.vector or ()), jsonio.dumps(one.payload).decode()) for one in records
+            (one.id, list(one.vector) if one.vector else None, jsonio.dumps(one.payload).decode())
+            for one in records
         ]
         async with self._errors() as connection, connection.transaction():
             await connection.executemany(sql, rows)
@@ -313,10 +314,6 @@ def _record(id: str, payload: str | None, vector: list[float] | None) -> Record:
 def _may_be_there(id: str) -> bool:
     """Return whether PostgreSQL takes the id as a UUID."""
     return is_uuid(id)
-
-
-def _has_surrogate(text: str) -> bool:
-    return any("\ud800" <= char <= "\udfff" for char in text)
 
 
 def _quoted(name: str) -> str:

@@ -339,7 +339,7 @@ class QdrantFolder(VectorStore):
         rows = []
         for record in records:
             payload = dict(record.payload)
-            vectors: dict[str, Any] = {"": list(record.vector or ())}
+            vectors: dict[str, Any] = {"": list(record.vector)} if record.vector else {}
             if sparse and isinstance(payload.get(BM25), str):
                 vectors[_SLOT] = models.SparseVector(**jsonio.loads(payload.pop(BM25).encode()))
             id = int(record.id) if record.id.isdecimal() else record.id

@@ -36,7 +36,7 @@ from memctl.store import Record as Repair
 from memctl.stores.facts import FactEntry, FactStore, LoadedFact
 from memctl.stores.locks import FileLock, stand_in
 from memctl.stores.mem0.config import Mem0Config, read
-from memctl.stores.mem0.history import History, Row
+from memctl.stores.mem0.history import History, Row, is_row
 from memctl.stores.mem0.links import LINKED, Links, linked, scope_of
 from memctl.stores.mem0.pgvector import PgvectorTables
 from memctl.stores.mem0.vectors import Record, VectorStore
@@ -56,15 +56,22 @@ class Shape(NamedTuple):
 
     ``absent`` are derived fields that it lacks, ``places`` where its id stands among the links of
     an entity whose links are not sorted; ``odd`` says that mem0 itself takes no such scope.
+    ``bare`` are the ids of those that have no vector, of the fact and its entities.
     """
 
     absent: tuple[str, ...] = ()
     places: dict[str, int] = {}  # noqa: RUF012 - never changed
     odd: bool = False
+    bare: tuple[str, ...] = ()
 
     def text(self) -> str:
         """Return the shape as ``StoredMessage.shape`` has it."""
-        found = {"absent": list(self.absent), "places": self.places, "odd": self.odd}
+        found = {
+            "absent": list(self.absent),
+            "places": self.places,
+            "odd": self.odd,
+            "bare": list(self.bare),
+        }
         kept = {name: value for name, value in found.items() if value}
         return jsonio.dumps({"mem0": kept}).decode() if kept else ""
 
@@ -75,7 +82,12 @@ def _shape(text: str) -> Shape:
         found = jsonio.loads(text.encode())["mem0"] if text else {}
     except (ValueError, TypeError, KeyError):
         return Shape()
-    return Shape(tuple(found.get("absent", ())), found.get("places", {}), found.get("odd", False))
+    return Shape(
+        tuple(found.get("absent", ())),
+        found.get("places", {}),
+        found.get("odd", False),
+        tuple(found.get("bare", ())),
+    )
 
 
 class Mem0Store(FactStore):
@@ -168,9 +180,12 @@ class Mem0Store(FactStore):
         histories = await self._history.load([one.id for one in records])
         loaded = []
         for record in records:
-            if record.damage:
-                lost = StoredMessage(record.id, b"")
-                loaded.append(LoadedFact(key, lost, record.damage))
+            rows = histories.get(record.id, [])
+            damage = record.damage
+            if not all(map(is_row, rows)):
+                damage = damage or "its history has a row that mem0 does not write"
+            if damage:
+                loaded.append(LoadedFact(key, StoredMessage(record.id, b""), damage))
                 continue
             its = [
                 entities[id]
@@ -178,7 +193,7 @@ class Mem0Store(FactStore):
                 if id in entities and record.id in linked(entities[id].payload)
             ]
             its.sort(key=lambda one: (str(one.payload.get("data")), one.id))
-            fact = _fact(record, its, histories.get(record.id, []))
+            fact = _fact(record, its, rows)
             loaded.append(LoadedFact(scope_of(record.payload), fact))
         return loaded
 
@@ -216,7 +231,7 @@ class Mem0Store(FactStore):
         given: dict[str, Record] = {}
         for id, one in fields.items():
             for entity in one.get("entities") or ():
-                record = _entity(entity)
+                record = _entity(entity, shapes[id])
                 given.setdefault(record.id, record)
                 wanted.setdefault(record.id, []).append(id)
         before = self._links.of(list(fields))
@@ -226,7 +241,7 @@ class Mem0Store(FactStore):
         for id in concerned:
             if id not in there and id not in given:
                 continue  # another program has removed it
-            record = there[id] if id in there else given[id]
+            record = _as_it_is(there[id]) if id in there else given[id]
             old = linked(record.payload)
             coming = wanted.get(id, [])
             new = [one for one in old if one not in fields or one in coming]
@@ -261,7 +276,7 @@ class Mem0Store(FactStore):
         found = self._links.of(facts)
         concerned = sorted({id for some in found.values() for id in some})
         changed, gone = [], []
-        for record in await self._records(self._entities, concerned):
+        for record in map(_as_it_is, await self._records(self._entities, concerned)):
             left = [one for one in linked(record.payload) if one not in leaving]
             if left:
                 changed.append(record._replace(payload=record.payload | {LINKED: left}))
@@ -421,7 +436,7 @@ class Mem0Maintenance(Maintenance):
         for ids in pieces:
             concerned = sorted({id for some in store._links.of(ids).values() for id in some})
             for record in await store._records(store._entities, concerned):
-                vector = encode_vector(record.vector or ())
+                vector = encode_vector(record.vector) if record.vector else None
                 about = {"id": record.id, "payload": record.payload, "vector": vector}
                 await note({"code": code, **about})
             await store._unlink(ids)
@@ -433,8 +448,9 @@ class Mem0Maintenance(Maintenance):
         store = self.store
         count = 0
         async for record in records:
-            vector = decode_vector(record["vector"])
-            await store._change_entities([Record(record["id"], record["payload"], vector)], [])
+            vector = decode_vector(record["vector"]) if record["vector"] else None
+            entity = Record(record["id"], record["payload"], vector)
+            await store._change_entities([_as_it_is(entity)], [])
             count += 1
         await store._save()
         return count
@@ -485,7 +501,8 @@ def _fact(record: Record, entities: Sequence[Record], history: list[Row]) -> Sto
     fields["history"] = history or None
     if record.vector is not None:
         fields["vector"] = encode_vector(record.vector)
-    shape = Shape(tuple(absent), places, _odd_scope(key) is not None)
+    bare = tuple(one.id for one in (record, *entities) if one.vector is None)
+    shape = Shape(tuple(absent), places, _odd_scope(key) is not None, bare)
     return StoredMessage(record.id, build(fields), shape=shape.text())
 
 
@@ -501,7 +518,7 @@ def _record(key: MemoryKey, id: str, fields: dict[str, Any], shape: Shape) -> Re
             if name not in shape.absent:
                 payload.setdefault(name, value)
     payload |= {name: fields[name] for name in _TIMES if name in fields}
-    return Record(id, payload, _vector(id, fields.get("vector")))
+    return Record(id, payload, _vector(id, fields.get("vector")), bare=id in shape.bare)
 
 
 def _derived(text: str) -> dict[str, str]:
@@ -523,7 +540,12 @@ def _entity_fields(record: Record) -> dict[str, Any]:
     return found
 
 
-def _entity(fields: Any) -> Record:
+def _as_it_is(record: Record) -> Record:
+    """Return a record of the store, which may stay without a vector."""
+    return record._replace(bare=record.vector is None)
+
+
+def _entity(fields: Any, shape: Shape) -> Record:
     """Return an entity of a fact, as a record without its links.
 
     Raises:
@@ -536,7 +558,8 @@ def _entity(fields: Any) -> Record:
     for name, field in (("text", "data"), ("type", "entity_type")):
         if name in fields:
             payload[field] = fields[name]
-    return Record(fields["id"], payload, _vector(fields["id"], fields.get("vector")))
+    id = fields["id"]
+    return Record(id, payload, _vector(id, fields.get("vector")), bare=id in shape.bare)
 
 
 def _vector(id: str, text: Any) -> array[float] | None:
@@ -550,7 +573,7 @@ def _vector(id: str, text: Any) -> array[float] | None:
 
 def _rows(id: str, fields: dict[str, Any]) -> list[Row]:
     rows = fields.get("history") or []
-    if not all(isinstance(row, dict) and isinstance(row.get("id"), str) for row in rows):
+    if not all(map(is_row, rows)):
         raise Rejected("refused", f"the history of {id!r} is not one of mem0")
     return list(rows)
 

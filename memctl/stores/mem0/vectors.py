@@ -24,13 +24,15 @@ T = TypeVar("T")
 class Record(NamedTuple):
     """A record of a collection: its id, what is stored with it, and its vector, if it has one.
 
-    Where it cannot be read, ``damage`` says why.
+    Where it cannot be read, ``damage`` says why.  ``bare`` says that it is to be stored without a
+    vector, because that is how it was.
     """
 
     id: str
     payload: dict[str, Any]
     vector: array[float] | None = None
     damage: str = ""
+    bare: bool = False
 
 
 class VectorStore(ABC):
@@ -137,6 +139,8 @@ def check_vectors(records: Sequence[Record], size: int | None, name: str) -> Non
     """
     for record in records:
         if record.vector is None:
+            if record.bare:
+                continue
             text = f"{record.id!r} has no vector, and mem0 in {name} finds nothing without one"
             raise Rejected("refused", text)
         if size and len(record.vector) != size:

@@ -37,17 +37,21 @@ from sqlalchemy.dialects.postgresql import JSONB
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from memctl import jsonio
+from memctl.dialects.agentscope import CONTENT
 from memctl.dialects.agno import AGNO
 from memctl.errors import BadData, Uninitialised
 from memctl.location import Location, visible
-from memctl.model import Memory, MemoryKey
+from memctl.model import Memory, MemoryKey, StoredMessage
 from memctl.store import Features, OpenMode
 from memctl.stores.edits import Snapshot
 from memctl.stores.simple import Rejected, SimpleStore, VersionChanged
 from memctl.stores.sql.agno_runs import (
     Regrouping,
     Run,
+    begins_run,
     entries,
+    is_one_run,
+    made_id,
     parse_document,
     parse_run,
     with_copies,
@@ -198,7 +202,12 @@ class AgnoStore(SimpleStore):
             raise BadData("its runs are as Agno 2 keeps them, in the row of the session", _MIGRATE)
         owner = {"session_id": key.session, "user_id": key.user}
         runs = [parse_run(row, owner) for row in found]
-        messages = [entry for run in runs if not run.is_aside for entry in entries(run)]
+        messages: list[StoredMessage] = []
+        last: Run | None = None
+        for run in runs:
+            if not run.is_aside:
+                messages += entries(run, as_made=_as_made(key, session, run, last))
+                last = run
         version = blake2b(jsonio.dumps([session, found]), digest_size=16).hexdigest()
         memory = Memory(key, _summary(session), extra=_extra(session, runs), version=version)
         return Held(memory, messages, session=session, runs=runs)
@@ -269,6 +278,11 @@ class AgnoStore(SimpleStore):
             if rows:
                 text = f"the session {key.session!r} belongs to {rows[0]['user_id'] or ''!r}"
                 raise Rejected("bad-name", text)
+            if self._columns[self._runs] and await self._is_there(
+                connection, "session_id", key.session
+            ):
+                text = f"{visible(self._runs)!r} has runs of {key.session!r}, which is no session"
+                raise Rejected("refused", text)
         return there
 
     async def _save(
@@ -360,26 +374,20 @@ class AgnoStore(SimpleStore):
             if row:
                 await self._update(connection, self._runs, "run_id", run.id, row)
             return
-        columns = run.columns or {
-            "run_type": session["session_type"],
-            "status": "COMPLETED",
-            "created_at": run.first_time,
-            "updated_at": run.first_time,
-            **{name: session.get(name) for name in ("agent_id", "team_id", "workflow_id")},
-        }
-        columns = {"user_id": key.user or None} | columns
+        columns = {"user_id": key.user or None} | (run.columns or _columns_of_made(session, run))
         if lost := next((one for one in columns if one not in self._columns[self._runs]), None):
             raise _no_column(self._runs, lost)
-        if await self._is_there(connection, run.id):
+        if await self._is_there(connection, "run_id", run.id):
             raise Rejected("refused", f"the run {run.id!r} is in another session already")
         columns |= {"run_id": run.id, "session_id": key.session, "run_index": index}
         columns["run_data"] = _run_data(key, session, run)
         await self._insert(connection, self._runs, columns)
 
-    async def _is_there(self, connection: AsyncConnection, run: str) -> bool:
+    async def _is_there(self, connection: AsyncConnection, column: str, wanted: str) -> bool:
+        """Return whether there is a run with this name in a column."""
         quoted, exact = self._quoted, self.database.dialect.exact
-        sql = f"SELECT 1 FROM {quoted(self._runs)} WHERE {exact(quoted('run_id'))} = :run"
-        return bool(await self.database.fetch_all(connection, sql, {"run": run}))
+        sql = f"SELECT 1 FROM {quoted(self._runs)} WHERE {exact(quoted(column))} = :wanted LIMIT 1"
+        return bool(await self.database.fetch_all(connection, sql, {"wanted": wanted}))
 
     async def remove(self, key: MemoryKey, expect: str | None) -> None:
         try:
@@ -535,10 +543,46 @@ def _run_data(key: MemoryKey, session: dict[str, Any], run: Run) -> dict[str, An
     data: dict[str, Any] = {
         name: value for name, value in owner.items() if name in run.owned and value
     }
-    if run.is_made:
-        which = "team_id" if session.get("session_type") == "team" else "agent_id"
-        data |= {which: session.get(which), "created_at": run.first_time, "status": "COMPLETED"}
+    if run.is_made and not run.columns:
+        data |= _data_of_made(session, run)
     return data | run.data | {"messages": run.messages}
+
+
+def _data_of_made(session: dict[str, Any], run: Run) -> dict[str, Any]:
+    """Return what ``run_data`` of a run that memctl makes has besides its id and messages."""
+    which = "team_id" if session.get("session_type") == "team" else "agent_id"
+    return {which: session.get(which), "created_at": run.first_time, "status": "COMPLETED"}
+
+
+def _columns_of_made(session: dict[str, Any], run: Run) -> dict[str, Any]:
+    """Return the columns of a run that memctl makes, but those that name it and its place."""
+    return {
+        "run_type": session["session_type"],
+        "status": "COMPLETED",
+        "created_at": run.first_time,
+        "updated_at": run.first_time,
+        **{name: session.get(name) for name in ("agent_id", "team_id", "workflow_id")},
+    }
+
+
+def _as_made(key: MemoryKey, session: dict[str, Any], run: Run, last: Run | None) -> bool:
+    """Return whether memctl would make a run just so of its messages, behind the ``last`` one."""
+    if not run.is_made:
+        return False
+    made = Run(run.id, {}, {"run_id": run.id, "metadata": run.data["metadata"]}, run.messages)
+    index = last.columns.get("run_index") if last is not None else None
+    place = 0 if last is None else None if index is None else index + 1
+    columns = _columns_of_made(session, made) | {"run_index": place}
+    behind = last.messages if last is not None and last.is_made else []
+    content, _ = AGNO.unpack(run.messages[0])
+    return (
+        run.id == made_id(key.session, AGNO.message_id({CONTENT: content}))
+        and run.columns == {name: value for name, value in columns.items() if value is not None}
+        and run.data == made.data | _data_of_made(session, made)
+        and run.owned == made.owned
+        and (not behind or begins_run(run.messages[0], behind))
+        and is_one_run(run.messages)
+    )
 
 
 def _examine(

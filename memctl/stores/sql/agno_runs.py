@@ -8,7 +8,8 @@ the others name the run::
     {"content": {...}, "extra": {"run": "r1"}}
 
 Where one of its messages is deleted, what repeats the messages goes as well.  The runs that memctl
-makes, for messages from elsewhere, have nothing beside their messages, and are not mentioned.
+makes, for messages from elsewhere, have nothing beside their messages, and are not mentioned: where
+another program has changed one, ``StoredMessage.shape`` says in the same way how it is.
 
 Sources: ``db/utils.py`` (``build_single_run_row``), ``run/agent.py`` and ``session/agent.py`` of
 agno 3.1.10.
@@ -33,6 +34,7 @@ from memctl.model import StoredMessage
 from memctl.stores.simple import Rejected
 
 RUN = "run"
+_SHAPE = "agno"
 _MADE = {"memctl": "made"}
 """The metadata of a run that memctl made."""
 _OF_MADE = frozenset({"run_id", "metadata", "agent_id", "team_id", "created_at", "status"})
@@ -89,7 +91,9 @@ class Run:
 
     def document(self) -> dict[str, Any]:
         """Return what there is beside the messages of the history, for the first of these."""
-        hidden = [[at, one] for at, one in enumerate(self.messages) if is_hidden(one)]
+        hidden = [
+            [at, one] for at, one in enumerate(self.messages) if not self.is_made and is_hidden(one)
+        ]
         found = {"run_id": self.id, "columns": self.columns, "data": self.data}
         lacks = [name for name in _OWNER if name not in self.owned]
         return found | ({"lacks": lacks} if lacks else {}) | ({"hidden": hidden} if hidden else {})
@@ -163,8 +167,11 @@ def parse_document(value: Any) -> Run | None:
     return None
 
 
-def entries(run: Run) -> Iterator[StoredMessage]:
-    """Yield the messages of a run that are part of the history."""
+def entries(run: Run, *, as_made: bool) -> Iterator[StoredMessage]:
+    """Yield the messages of a run that are part of the history.
+
+    ``as_made`` says that memctl would make it just so of these messages.
+    """
     said: Any = run.document()
     for message in run.messages:
         if not run.is_made and is_hidden(message):
@@ -173,11 +180,42 @@ def entries(run: Run) -> Iterator[StoredMessage]:
         value: dict[str, Any] = {CONTENT: content}
         if metadata is not None:
             value[METADATA] = metadata
+        shape = ""
         if not run.is_made:
             value[EXTRA] = {RUN: said}
-            said = run.id
+        elif not as_made:
+            shape = jsonio.dumps({_SHAPE: said}).decode()
+        said = run.id
         text = jsonio.dumps(value)
-        yield StoredMessage(AGNO.message_id(value), text)
+        yield StoredMessage(AGNO.message_id(value), text, shape=shape)
+
+
+def _shape(text: str) -> Any:
+    """Return what a shape says of the run; that of another store's says nothing here."""
+    try:
+        found = jsonio.loads(text.encode()) if text else None
+    except ValueError:
+        return None
+    return found.get(_SHAPE) if isinstance(found, dict) else None
+
+
+def made_id(session: str, message: str, number: int = 1) -> str:
+    """Return the id of a run that memctl makes, of which this is the first message.
+
+    ``number`` counts what has the id already.
+    """
+    return str(uuid5(NAMESPACE_URL, f"memctl:{session}:{message}:{number}"))
+
+
+def begins_run(message: Any, behind: Iterable[Any]) -> bool:
+    """Return whether memctl begins a run with a message behind others: it does with a question."""
+    return message.get("role") == "user" and any(one.get("role") != "system" for one in behind)
+
+
+def is_one_run(messages: Sequence[Any]) -> bool:
+    """Return whether memctl makes one run of messages."""
+    begin = next((at for at, one in enumerate(messages) if one.get("role") != "system"), 0)
+    return not any(begins_run(one, messages[begin : begin + 1]) for one in messages[begin + 1 :])
 
 
 class Regrouping:
@@ -215,7 +253,7 @@ class Regrouping:
             raise Rejected("refused", text)
         said = extra.get(RUN)
         if said is None:
-            run = self._made(entry.id, content)
+            run = self._changed(_shape(entry.shape)) or self._made(entry.id, content)
         elif isinstance(said, str):
             run = self._going_on(said) or self._begin(_bare(said, self._there.get(said)))
         elif (new := parse_document(said)) is not None:
@@ -247,16 +285,22 @@ class Regrouping:
         self._hidden = list(hidden)
         return run
 
+    def _changed(self, said: Any) -> Run | None:
+        """Return the run that memctl made and another program changed; None if there is none."""
+        run = self._there.get(said) if isinstance(said, str) else parse_document(said)
+        if run is None or not run.is_made:
+            return None
+        if run.id in self._runs:  # another message may have come between
+            return self._going_on(run.id)
+        return self._begin(_bare(run.id, run))
+
     def _made(self, id: str, content: dict[str, Any]) -> Run:
-        """Return the run that memctl makes of a message: each question begins one."""
+        """Return the run that memctl makes of a message."""
         current = self._current
-        asks = content.get("role") == "user"
-        if current is not None and current.is_made:
-            spoken = any(one.get("role") != "system" for one in current.messages)
-            if not (asks and spoken):
-                return current
-        name, number = f"memctl:{self._session}:{id}", 1
-        while self._is_taken(run_id := str(uuid5(NAMESPACE_URL, f"{name}:{number}"))):
+        if current and current.is_made and not begins_run(content, current.messages):
+            return current
+        number = 1
+        while self._is_taken(run_id := made_id(self._session, id, number)):
             number += 1
         return self._begin(Run(run_id, {}, {"run_id": run_id, "metadata": _MADE}))
 
