@@ -216,20 +216,6 @@ def test_search_by_meaning_embeds_what_is_new(run: Run, store: Path) -> None:
     assert found["hits"][0]["user"] == "c"
 
 
-def test_search_by_meaning_with_a_model_that_is_down_is_unavailable(
-    run: Run, store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    config = tmp_path / "config.toml"
-    config.write_text(
-        '[embedders.down]\nkind = "openai"\nbase_url = "http://127.0.0.1:9/v1"\nmodel = "m"\n'
-        'api_key = "x"\nretries = 0\n'
-    )
-    monkeypatch.setenv("MEMCTL_CONFIG", str(config))
-    done = run("search", store, "tea", "--by", "meaning")
-    assert done.exit_code in (2, 3), done.output
-    assert "Traceback" not in done.stderr
-
-
 def test_index_is_listed_updated_and_removed(run: Run, store: Path) -> None:
     assert report(run("index", "list", "--json"))["indexes"] == []
     assert "There are no indexes." in run("index", "list").stdout
