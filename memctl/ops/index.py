@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from memctl.embedder import Embedder, EmbeddingReport, embed_all, failed
-from memctl.errors import Busy
+from memctl.errors import Busy, Unavailable
 from memctl.index import folder
 from memctl.index.database import Block, DamagedIndex, IndexFile, remove_file
 from memctl.index.vectors import pack, require_numpy, texts_to_embed
@@ -174,11 +174,18 @@ def _memories(where: Selection) -> Selection:
 
 
 async def _wait_for(lock: FileLock) -> list[str]:
+    """Take the lock of an index, which another run may have for a while.
+
+    Raises:
+        Unavailable: its folder cannot be written.
+    """
     while True:
         try:
             return await lock.take_in_thread(lock_owner())
         except Busy:
             await asyncio.sleep(_PAUSE)
+        except Unavailable as error:
+            raise Unavailable(error.message, folder.HINT) from error
 
 
 async def _update(
