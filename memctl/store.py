@@ -16,6 +16,7 @@ from typing import Any, ClassVar, Self
 from memctl.dialects.agentscope1 import AGENTSCOPE1
 from memctl.dialects.view import Dialect
 from memctl.errors import BadData, Failure, UsageError
+from memctl.inference.text import encodable
 from memctl.location import Location, same_file
 from memctl.model import (
     Change,
@@ -79,7 +80,7 @@ def refuse_facts(store: Store, what: str) -> None:
 
 
 def searched_text(store: Store, query: str, where: Selection) -> str:
-    """Return the query for the service of a store, without the spaces around it.
+    """Return the query for the service of a store: text, without the spaces around it.
 
     Raises:
         UsageError: there is no word in it, or the selection counts messages, which takes all of a
@@ -90,7 +91,7 @@ def searched_text(store: Store, query: str, where: Selection) -> str:
             f"{store.label}: its service finds messages one by one, and cannot count the newest",
             "leave out the number of newest messages, or search with --by words",
         )
-    text = query.strip()
+    text = encodable(query).strip()
     if not text:
         raise UsageError("the query is empty", "name some words to search for")
     return text

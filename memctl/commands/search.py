@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from contextlib import ExitStack, nullcontext
 from functools import partial
@@ -79,7 +80,7 @@ def search(
     if ids and output.format is not Format.TABLE:
         raise UsageError(f"--ids and --format {output.format} cannot be combined", "choose one")
     model = _embedder(run, by, embedder)
-    places = [run.locate(store) for store in stores]
+    places = [_located(run, store) for store in stores]
     with ExitStack() as stack:
         stack.enter_context(paged(output, wanted=pager and not ids))
         keep = index and all(place.kind != "stdio" for place in places)
@@ -96,6 +97,23 @@ def search(
             return
         output.report = _report(query, by, targets, report)
         output.finish()
+
+
+def _located(run: Run, store: str) -> Location:
+    """Return where a store is.
+
+    Raises:
+        UsageError: it is not a store; perhaps it is a part of the query.
+    """
+    try:
+        return run.locate(store)
+    except UsageError as error:
+        if os.path.lexists(store):
+            raise
+        raise UsageError(
+            error.message,
+            'the query comes last, several words of it in quotes: memctl search STORE "WORDS"',
+        ) from error
 
 
 def _target(location: Location) -> Target:

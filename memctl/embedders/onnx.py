@@ -87,6 +87,8 @@ class OnnxEmbedder(Embedder):
             reason = str(error).splitlines()[0] if str(error) else type(error).__name__
             raise ModelError("rejected", f"the model failed: {reason}") from error
         vectors = self._pooled(np.asarray(found, dtype=np.float32), mask)
+        if not np.isfinite(vectors).all():
+            raise ModelError("rejected", "the model gives values that are not finite")
         tokens = Usage(int(mask.sum()), 0, exact=True)
         return Embedded([array("f", row.tobytes()) for row in vectors], tokens)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Sequence
+from math import isfinite
 from typing import Any, Self
 
 from memctl.embedder import Embedded, Embedder
@@ -67,6 +68,8 @@ def _vectors(data: Any, count: int) -> list[array[float]]:
             raise bad_reply(
                 "an embedding in the server's reply is not a list of numbers"
             ) from error
+        if not all(map(isfinite, vector)):
+            raise bad_reply("an embedding in the server's reply has values that are not finite")
         if vector and isinstance(index, int):
             found[index] = vector
     if sorted(found) != list(range(count)):

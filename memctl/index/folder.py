@@ -15,6 +15,8 @@ from memctl.index.database import DamagedIndex, IndexFile, remove_file
 from memctl.location import Location, same_file
 
 SUFFIX = ".index"
+HINT = "set XDG_CACHE_HOME to another folder, or search with --no-index"
+"""What to do where the folder cannot be written."""
 
 _SINGLE_FILES = frozenset({"sqlite", "archive", "state"})
 """The kinds of store of which all is in one file, whose times tell whether it was changed."""
@@ -61,7 +63,7 @@ def make_folder() -> Path:
     except OSError as error:
         raise Unavailable(
             f"cannot make {path}: {error.strerror}",
-            "set XDG_CACHE_HOME to another folder, or search with --no-index",
+            HINT,
         ) from error
     return path
 

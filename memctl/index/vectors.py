@@ -85,9 +85,15 @@ def pack(vectors: Iterable[array[float]]) -> bytes:
 
 
 def similarities(matrix: bytes, query: array[float]) -> list[float]:
-    """Return the cosine of each row of a matrix with a query."""
+    """Return the cosine of each row of a matrix with a query.
+
+    Raises:
+        ValueError: the matrix is damaged.
+    """
     numpy = require_numpy()
     rows = numpy.frombuffer(matrix, "<f2").astype("f4").reshape(-1, len(query))
+    if not numpy.isfinite(rows).all():
+        raise ValueError("a vector has values that are not finite")
     wanted = _unit(numpy.array([numpy.frombuffer(query, numpy.dtype(query.typecode))]))[0]
     found: list[float] = (rows @ wanted.astype("f4")).tolist()
     return found
@@ -95,5 +101,6 @@ def similarities(matrix: bytes, query: array[float]) -> list[float]:
 
 def _unit(rows: Any) -> Any:
     numpy = require_numpy()
+    rows = rows.astype("f8")  # squares of large numbers are no 32-bit floats
     lengths = numpy.linalg.norm(rows, axis=1, keepdims=True)
     return rows / numpy.where(lengths == 0, 1, lengths)

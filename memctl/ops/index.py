@@ -5,17 +5,20 @@ from __future__ import annotations
 import asyncio
 import os
 import time
-from collections.abc import AsyncGenerator, Callable
+from array import array
+from collections.abc import AsyncGenerator, Callable, Iterable, Iterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
+from typing import NamedTuple
 
-from memctl.embedder import Embedder, EmbeddingReport, embed_all
-from memctl.errors import Busy
+from memctl.embedder import Embedder, EmbeddingReport, embed_all, failed
+from memctl.errors import Busy, Unavailable
 from memctl.index import folder
-from memctl.index.database import DamagedIndex, IndexFile, remove_file
+from memctl.index.database import Block, DamagedIndex, IndexFile, remove_file
 from memctl.index.vectors import pack, require_numpy, texts_to_embed
+from memctl.inference.errors import bad_reply
 from memctl.location import Location
 from memctl.ops.report import Progress, SilentProgress
 from memctl.selection import Selection
@@ -171,11 +174,18 @@ def _memories(where: Selection) -> Selection:
 
 
 async def _wait_for(lock: FileLock) -> list[str]:
+    """Take the lock of an index, which another run may have for a while.
+
+    Raises:
+        Unavailable: its folder cannot be written.
+    """
     while True:
         try:
             return await lock.take_in_thread(lock_owner())
         except Busy:
             await asyncio.sleep(_PAUSE)
+        except Unavailable as error:
+            raise Unavailable(error.message, folder.HINT) from error
 
 
 async def _update(
@@ -228,42 +238,128 @@ async def _update(
 
 
 _EMBEDDED_TOGETHER = 8
-"""Blocks whose vectors are made and written together: a killed run keeps them."""
+"""Blocks whose texts are held at once, at most."""
 
 
 async def embed(
-    index: IndexFile, embedder: Embedder, progress: Progress | None = None
+    index: IndexFile,
+    embedder: Embedder,
+    progress: Progress | None = None,
+    *,
+    size: int | None = None,
 ) -> EmbeddingReport:
-    """Make the vectors that the index lacks; those of another model go.
+    """Make the vectors that the index lacks; those of another model, or of another size, go.
+
+    What the embedder has made stays, whatever happens then.  ``size`` is that of its vectors, if it
+    is known.
 
     Raises:
-        Unavailable: the embedder makes none.
+        Unavailable: the embedder makes none, or vectors of several sizes.
+        Busy: another run makes vectors of another model.
         UsageError: numpy is not installed.
     """
     require_numpy()
     report = EmbeddingReport(embedder)
-    index.begin()
-    if index.about("model") != embedder.model:
-        index.remove_vectors()
-        index.describe(model=embedder.model)
-    index.commit()
+    vectors = _Vectors(index, embedder, size)
     while blocks := index.blocks_without_vectors(_EMBEDDED_TOGETHER):
-        texts = [texts_to_embed(block.entries) for block in blocks]
-        flat = [text for some in texts for text in some]
-        found = await embed_all(embedder, flat)
-        report.texts += len(flat)
-        report.usage = report.usage.plus(found.usage)
-        rest = iter(found.vectors)
-        rows = [
-            (block.number, pack(list(islice(rest, len(some)))))
-            for block, some in zip(blocks, texts, strict=True)
-        ]
+        for some in _rounds(blocks, embedder.batch * embedder.concurrency):
+            texts = [text for one in some for text in one.texts]
+            found = await embed_all(embedder, texts)
+            report.texts += len(texts)
+            report.usage = report.usage.plus(found.usage)
+            vectors.add(some, found.vectors)
+            if progress is not None:
+                progress.advance(messages=sum(len(one.block.entries) for one in some))
+    return report
+
+
+class _BlockTexts(NamedTuple):
+    """A block, and its texts as a model reads them."""
+
+    block: Block
+    texts: list[str]
+
+
+def _rounds(blocks: Iterable[Block], room: int) -> Iterator[list[_BlockTexts]]:
+    """Yield some blocks at a time: their texts are embedded by as many calls as run at once."""
+    some: list[_BlockTexts] = []
+    size = 0
+    for block in blocks:
+        one = _BlockTexts(block, texts_to_embed(block.entries))
+        if some and size + len(one.texts) > room:
+            yield some
+            some, size = [], 0
+        some.append(one)
+        size += len(one.texts)
+    if some:
+        yield some
+
+
+class _Vectors:
+    """The vectors of one model in an index, all of one size."""
+
+    def __init__(self, index: IndexFile, embedder: Embedder, size: int | None) -> None:
+        self._index = index
+        self._embedder = embedder
+        self._size = size
         index.begin()
+        other_size = size is not None and index.about("dimensions") != size
+        if index.about("model") != embedder.model or other_size:
+            self._begin_anew(size)
+        index.commit()
+
+    def add(self, blocks: Iterable[_BlockTexts], vectors: Sequence[array[float]]) -> None:
+        """Keep the vectors of blocks.
+
+        Raises:
+            Unavailable: they differ in size.
+            Busy: another run makes vectors of another model.
+        """
+        sizes = {len(vector) for vector in vectors}
+        if self._size is not None:
+            sizes.add(self._size)
+        if len(sizes) > 1:
+            shown = " and ".join(map(str, sorted(sizes)))
+            raise failed(self._embedder, bad_reply(f"its vectors differ in size: {shown}"))
+        rest = iter(vectors)
+        rows = [(one.block.number, pack(list(islice(rest, len(one.texts))))) for one in blocks]
+        index = self._index
+        index.begin()
+        refuse_other_model(index, self._embedder)
+        if self._size is None:
+            (self._size,) = sizes
+            if index.about("dimensions") != self._size:
+                self._begin_anew(self._size)
         index.add_vectors(rows)
         index.commit()
-        if progress is not None:
-            progress.advance(messages=sum(len(block.entries) for block in blocks))
-    return report
+
+    def _begin_anew(self, size: int | None) -> None:
+        self._index.remove_vectors()
+        self._index.describe(model=self._embedder.model, dimensions=size)
+
+
+def has_all_vectors(index: IndexFile, embedder: Embedder, size: int) -> bool:
+    """Return whether every block has vectors of this model and size.
+
+    Raises:
+        Busy: another run makes vectors of another model.
+    """
+    refuse_other_model(index, embedder)
+    return index.about("dimensions") == size and not index.blocks_without_vectors(1)
+
+
+def refuse_other_model(index: IndexFile, embedder: Embedder) -> None:
+    """Refuse to go on where another run has removed the vectors of this model.
+
+    Raises:
+        Busy: it has.
+    """
+    model = index.about("model")
+    if model != embedder.model:
+        raise Busy(
+            f"another run makes vectors of the model {model!r} for {index.about('label')}",
+            "an index has the vectors of one model: run this again when the other has ended",
+        )
 
 
 async def update(
@@ -280,7 +376,24 @@ async def update(
     Raises:
         MemctlError: as ``Store.read``; or the index cannot be written.
     """
+    try:
+        return await _update_and_embed(target, progress, embedder, checksum=checksum)
+    except DamagedIndex as error:
+        remove_file(error.path)
+        use = await _update_and_embed(target, progress, embedder, checksum=False)
+        use.warnings.insert(0, rebuilt(error))
+        return use
+
+
+async def _update_and_embed(
+    target: Target, progress: Progress | None, embedder: Embedder | None, *, checksum: bool
+) -> IndexUse:
     async with open_index(target, progress, checksum=checksum) as found:
         if embedder is not None:
             await embed(found.file, embedder, progress)
         return found.use
+
+
+def rebuilt(error: DamagedIndex) -> str:
+    """Return the warning of an index that was damaged."""
+    return f"the index {error.path} was damaged and has been rebuilt"

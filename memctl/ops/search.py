@@ -5,12 +5,12 @@ from __future__ import annotations
 import heapq
 import re
 from array import array
-from collections.abc import Iterator, Sequence
-from contextlib import AsyncExitStack
+from collections.abc import Generator, Iterator, Sequence
+from contextlib import AsyncExitStack, ExitStack, closing
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from itertools import islice
-from typing import NamedTuple
+from typing import NamedTuple, cast
 
 from memctl.dialects.view import local_time
 from memctl.embedder import Embedder, EmbeddingReport, embed_all
@@ -30,7 +30,15 @@ from memctl.index.ranking import BATCH, Ranked, Ranker, Statistics, expression
 from memctl.index.text import plain, prepare
 from memctl.index.vectors import require_numpy, similarities, smoothed, without_senders
 from memctl.model import MemoryKey, ServiceHit
-from memctl.ops.index import IndexUse, OpenIndex, Target, embed, open_index
+from memctl.ops.index import (
+    IndexUse,
+    OpenIndex,
+    Target,
+    embed,
+    has_all_vectors,
+    open_index,
+    rebuilt,
+)
 from memctl.ops.report import Progress
 from memctl.selection import Selection
 from memctl.store import Store
@@ -133,7 +141,7 @@ async def search(
         except DamagedIndex as error:
             if not options.keep or len(notes) == len(targets):
                 raise Unavailable(f"the index {error.path} cannot be read") from error
-            notes.append(f"the index {error.path} was damaged and has been rebuilt")
+            notes.append(rebuilt(error))
             remove_file(error.path)
             continue
         report.warnings[:0] = notes
@@ -203,17 +211,17 @@ async def _search(
             report.index.add(index.use)
             report.noun = index.noun
             indexes.append(index)
-            if embedder is not None and by_meaning:
-                made = await embed(index.file, embedder, progress)
-                report.embedding.texts += made.texts
-                report.embedding.usage = report.embedding.usage.plus(made.usage)
         if embedder is not None and by_meaning:
             senders = {name for index in indexes for name in index.file.senders()}
             wanted = await embed_all(embedder, [without_senders(parsed.text or query, senders)])
             report.embedding.usage = report.embedding.usage.plus(wanted.usage)
             vector = wanted.vectors[0]
-        for index in indexes:
-            stack.enter_context(index.file.snapshot())
+            for index in indexes:
+                held = await _embedded(index, embedder, len(vector), report.embedding, progress)
+                stack.enter_context(held)
+        else:
+            for index in indexes:
+                stack.enter_context(index.file.snapshot())
         if narrowed is not None:
             report.hits = _Search(parsed, narrowed, options, indexes, vector).hits()
         if where.named:
@@ -223,6 +231,27 @@ async def _search(
                 for row in index.file.memories(where.users)
             )
     return report
+
+
+async def _embedded(
+    index: OpenIndex,
+    embedder: Embedder,
+    size: int,
+    report: EmbeddingReport,
+    progress: Progress | None,
+) -> ExitStack:
+    """Make the vectors that an index lacks; return a snapshot in which none is lacking.
+
+    Another run may index new messages meanwhile.
+    """
+    while True:
+        made = await embed(index.file, embedder, progress, size=size)
+        report.texts += made.texts
+        report.usage = report.usage.plus(made.usage)
+        with ExitStack() as held:
+            held.enter_context(index.file.snapshot())
+            if has_all_vectors(index.file, embedder, size):
+                return held.pop_all()
 
 
 class _Found(NamedTuple):
@@ -323,11 +352,10 @@ class _Search:
     def _by_meaning(self, index: OpenIndex, limit: int, allowed: list[int] | None) -> list[int]:
         assert self._vector is not None
         vector = self._vector
-        best = (
-            (max(similarities(matrix, vector)), number)
-            for number, matrix in index.file.vectors(allowed)
-        )
-        return [number for _, number in heapq.nlargest(limit, best)]
+        rows = cast("Generator[tuple[int, bytes]]", index.file.vectors(allowed))
+        with closing(rows):
+            best = ((max(_near(index, matrix, vector)), number) for number, matrix in rows)
+            return [number for _, number in heapq.nlargest(limit, best)]
 
     def _with_meaning(
         self, index: OpenIndex, blocks: list[Block], ranked: list[Ranked]
@@ -338,7 +366,9 @@ class _Search:
             return
         meanings: dict[tuple[int, int], tuple[float, int]] = {}
         for block in blocks:
-            near = iter(similarities(index.file.vectors_of(block.number), self._vector))
+            pieces = sum(len(entry.pieces) for entry in block.entries)
+            found = _near(index, index.file.vectors_of(block.number), self._vector, pieces)
+            near = iter(found)
             best = [
                 max((value, -piece) for piece, value in enumerate(islice(near, len(entry.pieces))))
                 for entry in block.entries
@@ -392,6 +422,23 @@ class _Search:
                     one = Neighbour(entry.id, at + 1, entry.time, entry.role, entry.name, text)
                     (before if at < place else after).append(one)
         return tuple(before), tuple(after)
+
+
+def _near(
+    index: OpenIndex, matrix: bytes, vector: array[float], pieces: int | None = None
+) -> list[float]:
+    """Return how near the meaning of each piece of a block is.
+
+    Raises:
+        DamagedIndex: the vectors are not such, or not one for each of so many pieces.
+    """
+    try:
+        found = similarities(matrix, vector)
+    except ValueError as error:
+        raise DamagedIndex(index.file.path, error) from error
+    if not found or pieces not in (None, len(found)):
+        raise DamagedIndex(index.file.path, f"{len(found)} vectors of {pieces} pieces")
+    return found
 
 
 def admits(where: Selection, entry: Entry) -> bool:

@@ -63,6 +63,9 @@ class Backend:
     """The bytes of messages that a memory can have; 0 where there is no such limit."""
     lease: float = 0.0
     """Seconds after which a lock ends that its owner does not renew; 0 where locks do not."""
+    make_searchable: Callable[[str], None] | None = None
+    """A function that has the service search the texts of a place that was filled, where that is
+    for the application to do."""
     lock_holder: str = "memctl.testing.lock_holder"
     """The module that holds a lock in another process."""
 

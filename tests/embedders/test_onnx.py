@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ from tokenizers import Tokenizer, models, pre_tokenizers
 
 from memctl.embedders.registry import make_embedder
 from memctl.errors import UsageError
+from memctl.inference.errors import ModelError
 from memctl.inference.settings import Settings
 
 WORDS = {word: number for number, word in enumerate(["[PAD]", "[UNK]", "ada", "likes", "tea"])}
@@ -82,6 +84,15 @@ async def test_model_is_named_after_its_folder(tmp_path: Path) -> None:
         assert embedder.model == tmp_path.name
         assert await embedder.dimensions() == SIZE
     assert make_embedder(settings(path, model="minilm")).model == "minilm"
+
+
+async def test_values_that_are_not_finite_are_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys.modules[__name__], "TABLE", np.full_like(TABLE, np.nan))
+    path = write_model(tmp_path)
+    with pytest.raises(ModelError, match="not finite"):
+        await vectors(settings(path), "tea")
 
 
 @pytest.mark.parametrize(

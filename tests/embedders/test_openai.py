@@ -61,6 +61,8 @@ async def test_request_is_what_the_configuration_says() -> None:
         {"data": [{"index": 0, "embedding": []}]},
         {"data": [{"index": 0, "embedding": ["x"]}]},
         {"data": [{"index": 0, "embedding": "AAAA"}]},
+        {"data": [{"index": 0, "embedding": [1.0, float("nan")]}]},
+        {"data": [{"index": 0, "embedding": [1e300]}]},
         {"data": [7]},
         {"data": [{"index": 0, "embedding": [1.0]}, {"index": 1, "embedding": [1.0]}]},
     ],

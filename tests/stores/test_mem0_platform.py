@@ -8,7 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from memctl.testing import samples
+from memctl.model import MemoryKey, WriteResult
+from memctl.registry import make_store, parse
+from memctl.store import OpenMode
+from memctl.testing import Style, samples
+from memctl.testing.drive import write
 from tests.support.backends import FACT_BACKENDS, mem0_key
 from tests.support.cli import Run, fails, fill, report
 from tests.support.mem0_platform import KEY, Platform
@@ -122,3 +126,24 @@ def test_what_came_from_the_platform_is_known_there(
     assert found["messages"]["written"] == 1
     assert sorted(one["memory"] for one in platform.memories) == [f"fact {n}" for n in range(5)]
     assert run("verify", str(archive), f"mem0://{platform.host}").exit_code == 0
+
+
+def test_half_of_a_character_is_refused(platform: Platform) -> None:
+    samples.use(Style("fact", frozenset()))
+    written = {
+        MemoryKey("\ud83d", ""): samples.entry("f1"),
+        MemoryKey("ada", ""): samples.entry("f2", content="a \ud83d dog"),
+        MemoryKey("bob", ""): samples.entry("\ud83d"),
+        MemoryKey("carol", ""): samples.entry("f4"),
+    }
+    samples.use(Style())
+
+    async def work() -> dict[MemoryKey, WriteResult]:
+        async with make_store(parse(f"mem0://{platform.host}"), OpenMode.CREATE) as store:
+            return await write(store, [samples.sample(*one) for one in listed])
+
+    listed = [(key, [fact]) for key, fact in written.items()]
+    results = asyncio.run(work())
+    failures = [one.failure.code if one.failure else "" for one in results.values()]
+    assert failures == ["refused", "refused", "refused", ""]
+    assert [one["user_id"] for one in platform.memories] == ["carol"]

@@ -8,7 +8,6 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-import tablestore
 
 from memctl.dialects.agentscope2 import AGENTSCOPE2
 from memctl.errors import UsageError
@@ -21,7 +20,7 @@ from memctl.wrappers.timeout import Timeout
 from tests.support.cli import fill
 from tests.support.mem0_platform import KEY, Platform
 from tests.support.servers.pool import Servers
-from tests.support.servers.tablestore import Tablestore
+from tests.support.servers.tablestore import make_text_index
 from tests.support.service_search import found, ids
 
 ADA = MemoryKey("ada", "kyoto")
@@ -82,23 +81,6 @@ def test_platform_is_asked_for_more_until_enough_are_selected(platform: Platform
     assert [body["top_k"] for body in asked(platform)] == [2, 10, 50]
 
 
-def index(server: Tablestore, url: str) -> None:
-    """Make the search index of AgentScope."""
-    fields = [
-        tablestore.FieldSchema(name, tablestore.FieldType.KEYWORD)
-        for name in ("document_id", "tenant_id", "session_id")
-    ]
-    analyzer = tablestore.AnalyzerType.MAXWORD
-    fields.append(tablestore.FieldSchema("text", tablestore.FieldType.TEXT, analyzer=analyzer))
-
-    async def work() -> None:
-        async with tablestore.AsyncOTSClient(**server.endpoint(url)) as client:
-            meta = tablestore.SearchIndexMeta(fields)
-            await client.create_search_index("agentscope_memory", "any_name", meta)
-
-    asyncio.run(work())
-
-
 def message(id: str, text: str, *marks: str) -> StoredMessage:
     value = {"id": id, "name": "ada", "role": "user", "content": text, "metadata": {}}
     value["timestamp"] = "2026-01-02 03:04:05.678"
@@ -112,7 +94,7 @@ def url(servers: Servers) -> str:
     kyoto = [message("a1", "a temple"), message("a2", "a temple and a temple", "hint")]
     oslo = [message("b1", "the temple of oslo"), message("b2", "a fjord")]
     asyncio.run(fill(url, {ADA: kyoto, BOB: oslo}))
-    index(servers.tablestore, url)
+    make_text_index(servers.tablestore, url)
     return url
 
 
@@ -138,7 +120,7 @@ def test_tablestore_is_read_page_by_page(servers: Servers) -> None:
     url = servers.tablestore.fresh()
     many = [message(f"m{n:03}", "temple " * (250 - n)) for n in range(250)]
     asyncio.run(fill(url, {ADA: many}))
-    index(servers.tablestore, url)
+    make_text_index(servers.tablestore, url)
     assert ids(url, "temple", 240) == [one.id for one in many[:240]]
     assert ids(url, "temple", 5, Selection(ids=frozenset({"m249"}))) == ["m249"]
 

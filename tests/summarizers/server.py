@@ -71,6 +71,8 @@ class Reply:
     trickle: float = 0.0
     broken: bool = False
     """True if the connection ends in the middle."""
+    dies: bool = False
+    """True if the server ends instead, with all its connections."""
 
     def payload(self) -> bytes:
         if isinstance(self.body, bytes):
@@ -150,6 +152,7 @@ class ModelServer:
         """``delay`` seconds for each good summary; with a ``key`` any other is refused."""
         self.requests: list[Request] = []
         self.most_at_once = 0
+        self.dead = False
         self._replies = deque(replies)
         self._delay = delay
         self._key = key
@@ -172,6 +175,11 @@ class ModelServer:
         self._server.shutdown()
         self._server.server_close()
         self._thread.join()
+
+    def die(self) -> None:
+        """Answer nothing any more, and refuse connections."""
+        self.dead = True
+        self._server.socket.close()
 
     def wait(self, seconds: float) -> None:
         """Wait, but no longer than the server is up."""
@@ -229,6 +237,11 @@ def _handler(server: ModelServer) -> type[BaseHTTPRequestHandler]:
             headers = {name.lower(): value for name, value in self.headers.items()}
             reply = server.answer(Request(self.path, headers, body))
             server.wait(reply.delay)
+            if reply.dies:
+                server.die()
+            if server.dead:
+                self.close_connection = True
+                return
             payload = reply.payload()
             self.send_response(reply.status)
             kind = {"content-type": "application/json", "content-length": str(len(payload))}

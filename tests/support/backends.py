@@ -23,6 +23,7 @@ from memctl.stores.sql.store import SqlStore
 from memctl.testing import Backend, Place, Style, samples
 from memctl.wrappers.wrapper import StoreWrapper
 from tests.support.servers.pool import Servers
+from tests.support.servers.tablestore import make_text_index
 
 MANY = 2500
 LEASE = 0.6
@@ -244,6 +245,7 @@ BACKENDS: dict[str, Callable[[Servers], Backend]] = {
         servers.tablestore.dump,
         refuses=frozenset({"wide"}),  # more than 2 MB
         many=300,
+        make_searchable=partial(make_text_index, servers.tablestore),
     ),
     "tablestore-session": lambda servers: Backend(
         "tablestore-session",
@@ -403,6 +405,15 @@ FACT_BACKENDS: dict[str, Callable[[Servers], Backend]] = {
         refuses=frozenset({"null character"}),
         keys=mem0_key,
         style=_facts(uuids=True),
+        refuses_names=True,
+    ),
+    "mem0-platform": lambda servers: Backend(
+        "mem0-platform",
+        lambda _: servers.mem0_project(),
+        lambda text: text.replace("mem0://", "mem0://somebody", 1),
+        servers.mem0_memories,
+        exists=True,
+        style=Style("fact", frozenset()),
         refuses_names=True,
     ),
 }

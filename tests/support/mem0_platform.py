@@ -13,7 +13,7 @@ from collections import deque
 from datetime import UTC, datetime
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, Self
-from urllib.parse import parse_qs, unquote, urlsplit
+from urllib.parse import parse_qs, quote, unquote, urlsplit
 from uuid import uuid4
 
 KEY = "m0-s3cret/key"
@@ -49,6 +49,11 @@ class Platform:
     @property
     def host(self) -> str:
         return f"127.0.0.1:{self._server.server_port}"
+
+    @property
+    def url(self) -> str:
+        """The project as a user of memctl writes it, with its key."""
+        return f"mem0://:{quote(KEY, safe='')}@{self.host}"
 
     def answer(self, method: str, path: str, query: dict[str, str], body: Any) -> tuple[int, Any]:
         """Return the status and the answer to a request."""

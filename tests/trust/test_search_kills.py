@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import random
 import signal
 import subprocess
@@ -61,6 +62,34 @@ def test_first_search_that_is_killed_leaves_no_half_index(
     assert found["index"]["messages"] == MESSAGES
     [index] = index_files()
     assert [one.name for one in index.parent.iterdir()] == [index.name]
+
+
+@pytest.mark.parametrize("many", [2, 3])
+def test_first_searches_at_once_of_which_one_is_killed(store: Path, many: int) -> None:
+    """Whoever makes the index, the others find all, and one index is left."""
+    chance = random.Random(many)
+    indexed = 0
+    for turn in range(KILLS // 2):
+        for path in index_files():
+            path.unlink()
+        running = [
+            start("search", store, '"umbrella 11999"', "--json", stdout=subprocess.PIPE)
+            for _ in range(many)
+        ]
+        time.sleep(chance.uniform(0.3, 2.5))
+        victim = running.pop(turn % many)
+        victim.kill()
+        victim.communicate()
+        for other in running:
+            stdout, stderr = other.communicate(timeout=300)
+            assert other.returncode == 0, stderr
+            found = json.loads(stdout)
+            assert [one["user"] for one in found["hits"]] == ["bob"]
+            assert not found["warnings"]
+            indexed += found["index"]["new"] == MESSAGES
+        [index] = index_files()
+        assert [one.name for one in index.parent.iterdir()] == [index.name]
+    assert indexed
 
 
 def test_later_search_that_is_killed_leaves_the_index_whole(run: Run, tmp_path: Path) -> None:

@@ -9,6 +9,7 @@ own, and makes its own vectors.  So what a fact had elsewhere stands in its meta
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import sqlite3
 from collections.abc import AsyncGenerator, Sequence
@@ -20,6 +21,7 @@ from urllib.parse import quote, unquote, urlsplit
 from memctl import jsonio
 from memctl.dialects.fact import build
 from memctl.errors import BadData, Lost, MemctlError, Unavailable, UsageError
+from memctl.inference.text import encodable
 from memctl.location import Location, visible
 from memctl.model import MemoryKey, ServiceHit, StoredMessage
 from memctl.selection import Selection
@@ -125,11 +127,12 @@ class PlatformStore(FactStore):
         if not self._listed:
             await self._list()
         assert self._spool is not None
+        ids = _possible(ids)
         places = ",".join("?" * len(ids))
         sql = f"SELECT id, user, session, part, message FROM fact WHERE id IN ({places})"
         return [
             LoadedFact(MemoryKey(user, session, part), StoredMessage(id, message))
-            for id, user, session, part, message in self._spool.execute(sql, tuple(ids)).fetchall()
+            for id, user, session, part, message in self._spool.execute(sql, ids).fetchall()
         ]
 
     async def _list(self) -> None:
@@ -199,6 +202,8 @@ class PlatformStore(FactStore):
         if not any(key):
             raise Rejected("bad-name", "mem0 needs a user, a run or an agent")
         requests = [_request(key, fact) for fact in facts]
+        for fact, request in zip(facts, requests, strict=True):
+            _check_text(fact.id, request)
         await self.remove(key, [fact.id for fact in facts])
         assert self._spool is not None
         for request in requests:
@@ -245,12 +250,13 @@ class PlatformStore(FactStore):
         if not self._listed:
             await self._list()
         assert self._spool is not None
+        ids = _possible(ids)
         places = ",".join("?" * len(ids))
         sql = f"SELECT id, own FROM fact WHERE id IN ({places})"
-        rows = self._spool.execute(sql, tuple(ids)).fetchall()
+        rows = self._spool.execute(sql, ids).fetchall()
         if not all(own for _, own in rows):  # the Platform did not tell, as they were added
             await self._list()
-            rows = self._spool.execute(sql, tuple(ids)).fetchall()
+            rows = self._spool.execute(sql, ids).fetchall()
         for id, own in rows:
             await self._ask("DELETE", f"/v1/memories/{quote(own, safe='')}/", gone=True)
             self._spool.execute("DELETE FROM fact WHERE id = ?", (id,))
@@ -336,7 +342,7 @@ def _filters(where: Selection) -> dict[str, Any]:
         ("run_id", where.sessions or {key.session for key in keys}),
     )
     parts: list[dict[str, Any]] = [
-        {"OR": [{name: value} for value in sorted(values)]}
+        {"OR": [{name: value} for value in sorted(map(encodable, values))]}
         for name, values in several
         # "*" is no name there, and nothing is said of memories without a user or a run.
         if 0 < len(values) <= _FEW and values.isdisjoint(("", "*"))
@@ -408,6 +414,23 @@ def _request(key: MemoryKey, fact: StoredMessage) -> dict[str, Any]:
     elif expires is not None:
         metadata["expiration_date"] = expires
     return request
+
+
+def _possible(ids: Sequence[str]) -> list[str]:
+    """Return the ids that a memory of the Platform can have: those without half characters."""
+    return [id for id in ids if encodable(id) == id]
+
+
+def _check_text(id: str, request: dict[str, Any]) -> None:
+    """Refuse what cannot be sent.
+
+    Raises:
+        Rejected: the id, or something in the request, has half of a surrogate pair.
+    """
+    try:
+        json.dumps([id, request], ensure_ascii=False).encode()
+    except UnicodeEncodeError:
+        raise Rejected("refused", f"{id!r} has half of a surrogate pair") from None
 
 
 def _pause(after: str | None, attempt: int) -> float:

@@ -18,6 +18,7 @@ from typing import Any
 
 from memctl import jsonio
 from memctl.errors import Failure, UsageError
+from memctl.inference.text import encodable
 from memctl.location import Location, visible
 from memctl.model import (
     Edit,
@@ -411,7 +412,11 @@ def _sought_terms(where: Selection) -> dict[str, frozenset[str]]:
         KEY[1]: where.users or frozenset(key.user for key in keys),
         _SESSION: where.sessions or frozenset(key.session for key in keys),
     }
-    return {name: values for name, values in sought.items() if 0 < len(values) <= _MOST_TERMS}
+    return {
+        name: frozenset(map(encodable, values))
+        for name, values in sought.items()
+        if 0 < len(values) <= _MOST_TERMS
+    }
 
 
 # Rows

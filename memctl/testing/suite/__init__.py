@@ -17,7 +17,7 @@ from memctl.testing.suite.lock import LockTests
 from memctl.testing.suite.outlines import OutlineTests
 from memctl.testing.suite.place import PlaceTests
 from memctl.testing.suite.roundtrip import RoundtripTests
-from memctl.testing.suite.search import SearchTests
+from memctl.testing.suite.search import SearchTests, ServiceSearchTests
 from memctl.testing.suite.selection import SelectionTests
 from memctl.testing.suite.version import VersionTests
 from memctl.testing.suite.write import WriteTests
@@ -64,10 +64,11 @@ class StoreSuite(
     VersionTests,
     LockTests,
     SearchTests,
+    ServiceSearchTests,
 ):
     """All that a store of conversations must promise."""
 
 
 @pytest.mark.asyncio
-class FactSuite(Suite, PlaceTests, FactTests, LockTests, SearchTests):
+class FactSuite(Suite, PlaceTests, FactTests, LockTests, SearchTests, ServiceSearchTests):
     """All that a store of facts must promise; the style of its ``Backend`` is one of facts."""

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Callable
+from contextlib import ExitStack
 from functools import cached_property
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import pytest
 
+from tests.support.mem0_platform import Platform
 from tests.support.servers import Missing
 from tests.support.servers.mariadb import Mariadb
 from tests.support.servers.postgresql import Postgresql
@@ -27,15 +30,19 @@ class Servers:
 
     def __init__(self, run: Path) -> None:
         self.run = run
+        self._projects: dict[str, Platform] = {}
+        self._ends = ExitStack()
 
     @cached_property
     def postgresql(self) -> Postgresql:
         return start(lambda: Postgresql(self.run))
 
     def end_test(self, *, keep: bool = False) -> None:
-        """Drop the databases that a test has taken, unless others use them, too."""
+        """Drop what a test has taken; with ``keep`` not the databases, which others use, too."""
         if "postgresql" in self.__dict__:  # it has started
             self.postgresql.end_test(keep=keep)
+        self._projects.clear()
+        self._ends.close()
 
     @cached_property
     def mariadb(self) -> Mariadb:
@@ -49,6 +56,19 @@ class Servers:
     def tablestore(self) -> Tablestore:
         """The one of this process; the others are shared."""
         return Tablestore()
+
+    def mem0_project(self) -> str:
+        """Return the URL of an empty project of a mem0 Platform, which ends with the test."""
+        project = self._ends.enter_context(Platform())
+        self._projects[project.url] = project
+        return project.url
+
+    def mem0_memories(self, url: str) -> list[Any]:
+        """Return what a project of ``mem0_project`` holds, but for what it chooses itself."""
+        chosen = {"id", "created_at", "updated_at"}
+        memories = self._projects[url].memories
+        values = [{name: one[name] for name in one.keys() - chosen} for one in memories]
+        return sorted(json.dumps(value, sort_keys=True) for value in values)
 
     def mariadb_with(self, name: str, *settings: str) -> Mariadb:
         """A MariaDB server with settings of its command line, shared by all who use the name."""

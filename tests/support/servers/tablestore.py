@@ -9,6 +9,7 @@ documented to answer.  How the service itself behaves, only the service proves.
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import bisect
 import hashlib
@@ -20,6 +21,7 @@ import struct
 import threading
 import time
 from collections.abc import Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
@@ -30,6 +32,7 @@ from urllib.parse import parse_qs, quote, urlsplit
 # The SDK warns that a part of it is not compiled for this Python.
 logging.getLogger("tablestore").addHandler(logging.NullHandler())
 
+import tablestore  # noqa: E402
 import tablestore.protobuf.search_pb2 as search  # noqa: E402
 import tablestore.protobuf.table_store_filter_pb2 as filters  # noqa: E402
 import tablestore.protobuf.table_store_pb2 as pb  # noqa: E402
@@ -671,6 +674,25 @@ def _score(query: Any, fields: dict[str, Value]) -> float:
             several = search.BoolQuery.FromString(query.query)
             return sum(_score(one, fields) for one in several.must_queries)
     return 0.0
+
+
+def make_text_index(server: Tablestore, url: str) -> None:
+    """Make the search index that AgentScope makes of the table of its memory."""
+    fields = [
+        tablestore.FieldSchema(name, tablestore.FieldType.KEYWORD)
+        for name in ("document_id", "tenant_id", "session_id")
+    ]
+    analyzer = tablestore.AnalyzerType.MAXWORD
+    fields.append(tablestore.FieldSchema("text", tablestore.FieldType.TEXT, analyzer=analyzer))
+
+    async def work() -> None:
+        async with tablestore.AsyncOTSClient(**server.endpoint(url)) as client:
+            meta = tablestore.SearchIndexMeta(fields)
+            await client.create_search_index("agentscope_memory", "any_name", meta)
+
+    # Callers may be in a loop of their own.
+    with ThreadPoolExecutor(1) as pool:
+        pool.submit(asyncio.run, work()).result()
 
 
 # HTTP
