@@ -412,6 +412,22 @@ def test_sql_damage_of_a_table_without_its_key(tmp_path: Path, good: Path, run: 
     assert run("history", "--json").stdout.count('"id"') == 0
 
 
+def test_sql_damage_of_a_table_without_its_key_keeps_others_from_being_created(
+    tmp_path: Path, good: Path, run: Run
+) -> None:
+    path = tmp_path / "m.db"
+    shutil.copy(good, path)
+    with sqlite3.connect(path) as driver:
+        driver.execute("ALTER TABLE message_mark RENAME TO keyed")
+        driver.execute("CREATE TABLE message_mark AS SELECT * FROM keyed")
+        driver.execute("DROP TABLE users")
+    driver.close()
+    before = path.read_bytes()
+    refused = run("migrate", good, path)
+    assert (refused.exit_code, "has no primary key" in refused.stderr) == (8, True)
+    assert path.read_bytes() == before
+
+
 def test_sql_damage_of_a_table_that_is_a_view(tmp_path: Path, good: Path, run: Run) -> None:
     path = tmp_path / "m.db"
     shutil.copy(good, path)
