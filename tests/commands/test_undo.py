@@ -426,6 +426,33 @@ def test_undo_plan_that_was_not_finished_is_no_record(run: Run, filled: str) -> 
     assert counts(run, filled) == left
 
 
+@pytest.mark.parametrize("name", ["before.ndjson", "mends.ndjson"])
+def test_undo_record_in_which_a_letter_was_changed(
+    run: Run, filled: str, tmp_path: Path, name: str
+) -> None:
+    """What is damaged and still JSON is not taken for what was recorded."""
+    path = Path(filled.removeprefix("sqlite:///"))
+    source = f"sqlite:///{tmp_path}/source.db"
+    asyncio.run(fill_text(source, {MemoryKey("zoe", "new"): samples.entries(3)}))
+    with sqlite3.connect(path) as driver:
+        driver.execute("DELETE FROM users")
+    driver.close()
+    if name == "before.ndjson":
+        assert run("migrate", source, filled).exit_code == 0
+    else:
+        assert run("doctor", filled, "user-row-missing", "--repair", "--yes").exit_code == 0
+    [file] = runs_folder().rglob(name)
+    text = file.read_text()
+    for number, letter in enumerate(text):
+        if letter.isalpha():
+            file.write_text(text[:number] + chr(ord(letter) ^ 1) + text[number + 1 :])
+            before = path.read_bytes()
+            fails(run("undo", "--yes"), 8, "is damaged")
+            assert path.read_bytes() == before
+    file.write_text(text)
+    assert run("undo", "--yes").exit_code == 0
+
+
 @pytest.mark.parametrize("mode", ["mark", "message"])
 def test_undo_killed_between_the_summary_and_the_messages(
     run: Run, database: str, tmp_path: Path, mode: str
