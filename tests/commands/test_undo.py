@@ -786,6 +786,24 @@ def test_undo_of_undo_of_an_import_has_its_empty_summary(
     assert place.location.path.read_bytes().splitlines()[1:-1] == after
 
 
+@pytest.mark.parametrize("bare", [False, True])
+@pytest.mark.parametrize("words", [("--keep-last", "1"), ("--role", "user"), ("--mark", "a")])
+def test_undo_deletion_that_leaves_what_does_not_tell_that_it_is_a_memory(
+    run: Run, tmp_path: Path, words: tuple[str, ...], bare: bool
+) -> None:
+    """AgentScope's messages have a name and a role, by which a list of messages is known."""
+    path = tmp_path / "state.json"
+    messages = [{"id": f"m{n}", "role": "user", "name": "n", "content": "x"} for n in range(3)]
+    pairs = [[one, ["a"]] for one in [*messages, {"id": "odd"}]]
+    text = json.dumps({"content": [one for one, _ in pairs] if bare else pairs})
+    path.write_text(text)
+    deleted = report(run("delete", path, *words, "--yes", "--json"))
+    if deleted["messages"]["deleted"]:
+        assert report(run("inspect", path, "--json"))["totals"]["memories"] == 1
+        report(run("undo", "--yes", "--json"))
+    assert json.loads(path.read_text()) == json.loads(text)
+
+
 def test_undo_import_into_a_state_that_has_no_paths(
     run: Run, one: Callable[[str], Place], tmp_path: Path
 ) -> None:
