@@ -396,14 +396,28 @@ class _MemoryFinder:
         here.plain, here.authored = content.plain, content.authored
 
 
-async def damaged(owner: tuple[str, str], document: Document, error: BadData) -> Finding:
+async def damaged_contents(document: Document, chosen: str | None) -> dict[str, ScannedContent]:
+    """Return the lists that ``scan_contents`` does, but no others than that of a chosen path.
+
+    A document that is itself a memory has no paths to choose from.
+
+    Raises:
+        BadData: something else in the document is damaged.
+    """
+    found = await scan_contents(document)
+    return {path: one for path, one in found.items() if chosen is None or path in (chosen, "")}
+
+
+async def damaged(
+    owner: tuple[str, str], document: Document, error: BadData, chosen: str | None
+) -> Finding:
     """A session state that is cut off, no JSON, or misshapen; the error names it.
 
-    If nothing but messages is damaged, these are the finding.
+    If nothing but messages is damaged, these are the finding; see ``damaged_contents``.
     """
     key = MemoryKey(*owner)
     try:
-        found = await scan_contents(document)
+        found = await damaged_contents(document, chosen)
     except BadData:
         found = {}
     if not found:
