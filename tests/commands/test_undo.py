@@ -573,6 +573,26 @@ def test_undo_takes_away_the_user_of_several_sessions(
         assert users() == [*[("bob",)] * there, *before]
 
 
+def test_undo_of_a_copy_of_a_memory_whose_session_is_of_another(
+    run: Run, one: Callable[[str], Place]
+) -> None:
+    """A memory without messages is the row of its session: no row of a user stands for it."""
+    place, source = one("sqlite"), one("archive")
+    put(place, [sample(MemoryKey("bob", "s"), samples.entries(3))])
+    put(source, [sample(MemoryKey("ada", "s"), []), sample(MemoryKey("zoe", "t"), [])])
+
+    def users() -> list[str]:
+        with closing(sqlite3.connect(place.location.path)) as database:
+            return [name for (name,) in database.execute("SELECT id FROM users ORDER BY id")]
+
+    found = report(run("migrate", source.text, place.text, "--json"), 7)
+    [failure] = found["failures"]
+    assert (failure["user"], failure["session"], failure["code"]) == ("ada", "s", "refused")
+    assert (found["memories"]["written"], users()) == (1, ["bob", "zoe"])
+    report(run("undo", found["run"], "--yes", "--json"))
+    assert users() == ["bob"]
+
+
 def test_undo_memory_that_could_not_come_back_is_not_replaced(
     run: Run, one: Callable[[str], Place], tmp_path: Path
 ) -> None:
